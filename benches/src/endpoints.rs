@@ -11,7 +11,7 @@ use dormouse_crypto::cert::Identity;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{Connection, HalfOpen};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
-use dormouse_ike::limits::{CREATE_CHILD_EVERY, LOGIN_EVERY};
+use dormouse_ike::limits::{BEGIN_EVERY, CREATE_CHILD_EVERY};
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{Endpoint, Established, Event};
@@ -334,7 +334,7 @@ impl Pair {
     }
 
     fn open(&mut self, resumed: bool, begin: impl FnOnce(&mut Endpoint, Instant)) -> Result<Cost> {
-        self.now += LOGIN_EVERY;
+        self.now += BEGIN_EVERY;
         let (cost, at_client, at_gateway) = self.exchange(begin)?;
         let (Some(ours), Some(theirs)) = (at_client.established, at_gateway.established) else {
             bail!("no SA was established")

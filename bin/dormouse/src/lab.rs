@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::lab_link::{self, LinkArgs};
 use crate::measure;
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
 use dormouse_lab::{Context, EXPERIMENTS, Source, demo, find};
@@ -23,6 +24,7 @@ enum LabCommand {
     List,
     /// Run one
     Run(RunArgs),
+    Link(Box<LinkArgs>),
 }
 
 #[derive(Debug, Args)]
@@ -42,10 +44,13 @@ struct RunArgs {
     #[command(flatten)]
     keep: measure::Keep,
     /// Synthetic clients, 3,000 unless told; of paper-000-live the most real ones at once, up to 1,000; of paper-002 the most
-    /// associations at one responder, up to 10,000
+    /// associations at one responder, up to 10,000 (with up to 100 everything is measured once, for a look)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clients: Option<u32>,
-    /// Seed of the synthetic traffic
+    /// Of paper-003, which takes hours: few error rates, small files, Reno alone
+    #[arg(long)]
+    short: bool,
+    /// Seed of the synthetic traffic, and of a radio's errors
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -68,6 +73,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
                 EXPERIMENTS.iter().map(|e| serde_json::json!({ "name": e.name, "title": e.title })).collect();
             serde_json::to_string_pretty(&serde_json::json!({ "version": 1, "experiments": all }))? + "\n"
         }
+        LabCommand::Link(args) => return lab_link::run(args, json),
         LabCommand::Run(args) => match experiment(args, json)? {
             Some(text) => text,
             None => return Ok(dormouse_control::ExitCode::Permission.into()),
@@ -80,6 +86,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// What an experiment says; nothing if it may not run here.
 fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     let experiment = find(&args.name).context("no such experiment")?;
+    ensure!(!args.short || args.name == "paper-003", "{} has no short form", args.name);
     let root = matches!(experiment.source, Source::Campaign { root: true });
     if root && args.results.is_none() && !demo::may_run() {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
@@ -93,6 +100,7 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
         recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         clients: args.clients,
+        short: args.short,
         seed: args.seed,
         results: measure::results_for(experiment, args.results.as_deref(), &args.keep)?,
         file: args.results.clone(),

@@ -11,6 +11,7 @@ mod doctor;
 mod exit;
 mod hip;
 mod lab;
+mod lab_link;
 mod measure;
 mod meter;
 mod reference;

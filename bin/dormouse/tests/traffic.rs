@@ -220,6 +220,10 @@ fn what_cannot_be_done_is_said_with_its_name() {
         ("lab run paper-007", 2, "paper-000"),
         ("lab run paper-000-live --clients 0", 2, "0"),
         ("lab run paper-000 --out raw.json", 1, "measures nothing"),
+        ("lab link --rate 2x", 2, "bits in a second"),
+        ("lab link --bit-errors 1/0", 2, "1/64k"),
+        ("lab link --bursts 0.1,2,1", 2, "0 to 1"),
+        ("lab link --delay 5", 2, "5ms"),
         ("lab run paper-002 --clients 10001", 1, "1 to 10000"),
         ("lab run paper-002 --results talk.csv", 1, "talk.csv"),
     ] {
@@ -244,6 +248,7 @@ fn what_needs_a_privilege_ends_with_7_without_it() {
     for (arguments, words) in [
         ("trace record lo out.pcap --duration 0.1", "CAP_NET_RAW"),
         ("lab run paper-000-live --clients 1", "needs root"),
+        ("lab link", "needs root"),
     ] {
         let mut command = scene.command(arguments);
         if std::fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t") {

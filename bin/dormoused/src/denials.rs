@@ -17,6 +17,12 @@ impl Daemon {
     pub(crate) fn deny(&mut self, now: Instant, client: ClientId, whom: &str) -> Result<Reply, Error> {
         let denial = self.meant(whom)?;
         let stored = StoredDenial { whom: denial.to_string(), since: unix_now() };
+        if stored.whom.parse().as_ref() != Ok(&denial) {
+            // It would keep the daemon from its next start.
+            let message =
+                format!("{whom} cannot be written down so that it means the same; deny the certificate");
+            return Err(Error::new(ErrorKind::Request, message));
+        }
         let kept = self.store.deny(&stored);
         let named = self.is_named(&denial);
         self.record(client, |by_uid| What::Denial { whom: stored.whom.as_str().into(), by_uid });

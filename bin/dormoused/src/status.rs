@@ -44,7 +44,7 @@ pub(crate) fn error(connection: &str, message: &str, kind: FailureKind, offer: &
             (control::ErrorKind::Proposal, Some("child.local or child.remote"))
         }
         FailureKind::Proposal => (control::ErrorKind::Proposal, Some("ike.proposals")),
-        FailureKind::Timeout => (control::ErrorKind::Timeout, None),
+        FailureKind::Timeout | FailureKind::Busy => (control::ErrorKind::Timeout, None),
         FailureKind::AnswersLost => (control::ErrorKind::AnswersLost, None),
         FailureKind::TooBig => (control::ErrorKind::TooBig, None),
         FailureKind::Other => (control::ErrorKind::Other, None),
@@ -210,6 +210,8 @@ mod tests {
             assert_eq!(change(message, kind).as_deref(), Some(key), "{message}");
         }
         assert_eq!(change("no answer", FailureKind::Timeout), None);
+        let kind = error("office", "the peer cannot take us now", FailureKind::Busy, &offer).kind;
+        assert_eq!(kind.exit_code(), control::ExitCode::Timeout, "nothing is to be mended");
         let said = error("office", "no IKE proposal chosen", FailureKind::Proposal, &offer);
         assert_eq!((said.offered, said.acceptable), (offer.offered, offer.acceptable));
     }

@@ -131,7 +131,9 @@ impl Store {
         }
         for StoredLease { holder, v4, v6, .. } in database.leases()? {
             let store::Holder { connection, identity, device } = holder;
-            pool.restore(Holder { connection, identity, device }, Addresses { v4, v6 });
+            if let Some(holder) = Holder::new(connection, identity, device) {
+                pool.restore(holder, Addresses { v4, v6 });
+            }
         }
         self.database = Some(database);
         Ok(denials)
@@ -336,7 +338,8 @@ impl Store {
     /// Takes note of a lease; [`Store::flush`] writes it.
     pub(crate) fn lease(&mut self, change: Change, now: UnixTime) {
         let Some(database) = &mut self.database else { return };
-        let stored = |Holder { connection, identity, device }| store::Holder { connection, identity, device };
+        let stored =
+            |Holder { connection, identity, device, .. }| store::Holder { connection, identity, device };
         match change {
             Change::Lease { holder, addresses: Addresses { v4, v6 } } => {
                 database.record(StoredLease { holder: stored(holder), v4, v6, used: now });
@@ -426,7 +429,7 @@ mod tests {
     }
 
     fn a_lease() -> Change {
-        let holder = Holder { connection: "office".into(), identity: (2, "a".into()), device: 0 };
+        let holder = Holder::new("office".into(), (2, b"a".to_vec()), 0).expect("an identity");
         Change::Lease { holder, addresses: Addresses { v4: Some([10, 55, 0, 9].into()), v6: None } }
     }
 

@@ -138,12 +138,12 @@ impl Verbs {
         if status::state(info.state) == waiting.state {
             return Some(Ok(Reply::Done));
         }
-        // A refusal will not mend itself: say so at once instead of waiting for a timeout that hides the reason.
+        // A refusal for good will not mend itself: say so at once instead of waiting for a timeout that hides the reason.
         if waiting.state == ConnectionState::Up
             && info.state == State::Backoff
             && let Some(last) = self.failures.get(&info.name)
             && last.count > waiting.failures
-            && !matches!(last.kind, FailureKind::Timeout | FailureKind::AnswersLost)
+            && !matches!(last.kind, FailureKind::Timeout | FailureKind::AnswersLost | FailureKind::Busy)
         {
             return Some(Err(status::error(&info.name, &last.why, last.kind, &last.offer)));
         }

@@ -271,7 +271,12 @@ fn aead_keys(encr: Encr, key: &[u8], salt: &[u8]) -> Option<Keys> {
         Encr::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
         Encr::Aes128Ccm8 => return Ccm::<ccm::Ccm<Aes128, U8, U11>>::boxed(key, salt),
         Encr::Aes128Ccm16 => return Ccm::<ccm::Ccm<Aes128, U16, U11>>::boxed(key, salt),
-        Encr::Aes128Cbc | Encr::Aes256Cbc | Encr::Aes128Ctr | Encr::Aes256Ctr | Encr::Null => return None,
+        Encr::Aes128Cbc
+        | Encr::Aes256Cbc
+        | Encr::Aes128Ctr
+        | Encr::Aes256Ctr
+        | Encr::Null
+        | Encr::NullIv16 => return None,
     };
     let key = LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?);
     Some(Keys::Aead { key, salt: salt.try_into().ok()? })
@@ -281,7 +286,7 @@ fn composed_keys(encr: Encr, key: &[u8], salt: &[u8], mac: hmac::Key) -> Option<
     let algorithm = match encr {
         Encr::Aes128Cbc | Encr::Aes128Ctr => &cipher::AES_128,
         Encr::Aes256Cbc | Encr::Aes256Ctr => &cipher::AES_256,
-        Encr::Null => return Some(Keys::Null(Box::new(mac))),
+        Encr::Null | Encr::NullIv16 => return Some(Keys::Null(Box::new(mac))),
         Encr::Aes128Gcm16
         | Encr::Aes256Gcm16
         | Encr::ChaCha20Poly1305
@@ -337,7 +342,7 @@ impl<K: AeadInOut<NonceSize = U11> + Send + Sync> Protect for Ccm<K> {
 fn mac_algorithm(integ: Integ) -> hmac::Algorithm {
     match integ {
         Integ::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-        Integ::HmacSha256_128 => hmac::HMAC_SHA256,
+        Integ::HmacSha256_128 | Integ::HmacSha256Whole => hmac::HMAC_SHA256,
         Integ::HmacSha384_192 => hmac::HMAC_SHA384,
         Integ::HmacSha512_256 => hmac::HMAC_SHA512,
     }

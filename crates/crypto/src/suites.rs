@@ -27,6 +27,8 @@ pub enum Encr {
     Aes128Ccm8,
     /// AES-128-CCM with a 16-byte ICV (RFC 4309). HIP alone can agree on it.
     Aes128Ccm16,
+    /// No encryption, but an initialization vector of 16 bytes: what one kind of HIP peer takes for RFC 2410.
+    NullIv16,
 }
 
 /// An integrity algorithm: IKEv2 transform type 3.
@@ -40,6 +42,8 @@ pub enum Integ {
     HmacSha384_192,
     /// HMAC-SHA-512-256 (RFC 4868).
     HmacSha512_256,
+    /// HMAC-SHA-256 that is not cut: what one kind of HIP peer takes for [`Self::HmacSha256_128`].
+    HmacSha256Whole,
 }
 
 /// A pseudo-random function: IKEv2 transform type 2.
@@ -115,10 +119,12 @@ struct GroupRow {
 /// So many rows of [`ENCR`] can be configured, offered and accepted by IKE. The others have suites of HIP (RFC 7402 section 5.1.2), which
 /// names whole suites and no algorithms.
 const ENCR_OF_IKE: usize = 7;
+/// So many rows of [`INTEG`], likewise.
+const INTEG_OF_IKE: usize = 4;
 
 /// Lengths in bytes, `key_length` (the IKEv2 attribute) in bits. `icv` is 0 where an integrity algorithm brings it.
 #[rustfmt::skip]
-const ENCR: [EncrRow; 10] = [
+const ENCR: [EncrRow; 11] = [
     EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::Aes256Gcm16,      id: 20, key_length: Some(256), name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::ChaCha20Poly1305, id: 28, key_length: None,      name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
@@ -129,14 +135,16 @@ const ENCR: [EncrRow; 10] = [
     EncrRow { alg: Encr::Null,             id: 11, key_length: None,      name: "null",             key: 0,  salt: 0, iv: 0,  block: 1,  icv: 0 },
     EncrRow { alg: Encr::Aes128Ccm8,       id: 14, key_length: Some(128), name: "aes128ccm8",       key: 16, salt: 3, iv: 8,  block: 1,  icv: 8 },
     EncrRow { alg: Encr::Aes128Ccm16,      id: 16, key_length: Some(128), name: "aes128ccm16",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::NullIv16,         id: 11, key_length: None,      name: "nulliv16",         key: 0,  salt: 0, iv: 16, block: 1,  icv: 0 },
 ];
 
 #[rustfmt::skip]
-const INTEG: [IntegRow; 4] = [
+const INTEG: [IntegRow; 5] = [
     IntegRow { alg: Integ::HmacSha1_96,    id: 2,  name: "sha1",   key: 20, icv: 12 },
     IntegRow { alg: Integ::HmacSha256_128, id: 12, name: "sha256", key: 32, icv: 16 },
     IntegRow { alg: Integ::HmacSha384_192, id: 13, name: "sha384", key: 48, icv: 24 },
     IntegRow { alg: Integ::HmacSha512_256, id: 14, name: "sha512", key: 64, icv: 32 },
+    IntegRow { alg: Integ::HmacSha256Whole, id: 12, name: "sha256whole", key: 32, icv: 32 },
 ];
 
 #[rustfmt::skip]
@@ -225,7 +233,7 @@ macro_rules! named {
 }
 
 named!(Encr, ENCR, ENCR_OF_IKE, "encryption algorithm");
-named!(Integ, INTEG, INTEG.len(), "integrity algorithm");
+named!(Integ, INTEG, INTEG_OF_IKE, "integrity algorithm");
 named!(Prf, PRF, PRF.len(), "pseudo-random function");
 named!(Group, GROUP, GROUP.len(), "key-exchange method");
 
@@ -282,10 +290,10 @@ impl Encr {
 }
 
 impl Integ {
-    /// The integrity algorithm with this transform ID.
+    /// The integrity algorithm of IKE with this transform ID.
     #[must_use]
     pub fn by_id(id: u16) -> Option<Self> {
-        INTEG.iter().find(|row| row.id == id).map(|row| row.alg)
+        Self::ALL.into_iter().find(|alg| alg.id() == id)
     }
 
     /// Key length in bytes.
@@ -384,7 +392,8 @@ mod tests {
         for id in [1, 2, 5, 22, 23, 24] {
             assert_eq!(Group::by_id(id), None, "group {id}");
         }
-        for hip in [Encr::Null, Encr::Aes128Ccm8, Encr::Aes128Ccm16] {
+        assert_eq!(Integ::by_name("sha256whole"), None);
+        for hip in [Encr::Null, Encr::NullIv16, Encr::Aes128Ccm8, Encr::Aes128Ccm16] {
             assert_eq!(Encr::by_id(hip.id(), hip.key_length()), None, "{hip} is HIP's alone");
             assert_eq!(Encr::by_name(hip.name()), None);
         }

@@ -8,7 +8,7 @@ fn unhex(digits: &str) -> Vec<u8> {
 }
 
 /// Those that IKE cannot agree on.
-const OF_HIP: [Encr; 3] = [Encr::Null, Encr::Aes128Ccm8, Encr::Aes128Ccm16];
+const OF_HIP: [Encr; 4] = [Encr::Null, Encr::NullIv16, Encr::Aes128Ccm8, Encr::Aes128Ccm16];
 
 /// Every pairing that can be negotiated.
 fn pairings() -> Vec<(Encr, Option<Integ>)> {
@@ -53,6 +53,23 @@ fn null_authenticates_alone() {
     assert_eq!(&data, b"There");
     assert_eq!(hex::encode(icv), "198a607eb44bfbc69903a0f1cf2bbdc5");
     assert!(PacketKey::new(Encr::Null, None, &[]).is_err(), "never without a MAC");
+}
+
+/// The same MAC uncut, with a vector that it covers: the rest of RFC 4868's test case 1.
+#[test]
+fn a_whole_mac_covers_a_vector_of_null_too() {
+    let key = PacketKey::new(Encr::NullIv16, Some(Integ::HmacSha256Whole), &[0x0b; 32]).expect("a key");
+    let whole = "198a607eb44bfbc69903a0f1cf2bbdc5ba0aa3f3d9ae3c1c7a3b1696a0b68cf7";
+    assert_eq!((key.iv_len(), key.icv_len(), key.block_len()), (16, 32, 1));
+    let (iv, mut data, mut icv) = ([7; 16], *b"There", [0; 32]);
+    key.seal(b"Hi ", &iv, &mut data, &[], &mut icv).expect("sealed");
+    assert_ne!(hex::encode(icv), whole, "the vector counts");
+    key.open(b"Hi ", &iv, &mut data, &[], &icv).expect("opened");
+    assert!(key.open(b"Hi ", &[8; 16], &mut data, &[], &icv).is_err());
+    assert!(key.open(b"Hi ", &iv, &mut data, &[], &icv[..16]).is_err(), "half of it is not enough");
+    let bare = PacketKey::new(Encr::Null, Some(Integ::HmacSha256Whole), &[0x0b; 32]).expect("a key");
+    bare.seal(b"Hi ", &[], &mut data, &[], &mut icv).expect("sealed");
+    assert_eq!(hex::encode(icv), whole);
 }
 
 struct Aead {

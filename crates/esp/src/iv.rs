@@ -22,7 +22,7 @@ const IV: usize = 16;
 
 /// Where an SA's IVs come from.
 pub(crate) enum IvSource {
-    /// The sequence number, 8 bytes; nothing for a cipher without an IV.
+    /// The sequence number, 8 bytes behind zeros; nothing for a cipher without an IV.
     Sequence,
     /// Unpredictable bytes, at most 16.
     Random(Box<Generator>),
@@ -50,8 +50,9 @@ impl IvSource {
     pub(crate) fn write(&mut self, seq: u64, iv: &mut [u8]) -> Result<(), Error> {
         match self {
             Self::Sequence => {
-                if !iv.is_empty() {
-                    iv.copy_from_slice(&seq.to_be_bytes());
+                iv.fill(0);
+                if let Some(low) = iv.last_chunk_mut() {
+                    *low = seq.to_be_bytes();
                 }
                 Ok(())
             }

@@ -20,12 +20,14 @@ use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path};
 use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
-use crate::config::{EspSuite, HostConfig, Timing};
+use crate::config::{EspSuite, Timing};
+use crate::exchange::Around;
 use crate::exchange::alive::Check;
 use crate::exchange::multihome::Multihome;
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
 use crate::puzzle::Solver;
+use crate::quirks::Quirk;
 
 /// One peer, as one identity of ours knows it.
 #[derive(Debug)]
@@ -268,18 +270,19 @@ pub(crate) struct Closed {
 
 impl Session {
     pub(crate) fn new(
-        now: Instant,
+        around: &Around<'_>,
         agreed: Agreed,
         child: ChildId,
         spi_out: u32,
         r2: Option<R2Sent>,
     ) -> Self {
+        let next_id = u32::from(around.peers.quirks(agreed.identity.hit()).has(Quirk::UpdateIdsFromOne));
         Self {
             agreed,
             child,
             spi_out,
             r2,
-            next_id: 0,
+            next_id,
             expected: 0,
             reply: None,
             outstanding: None,
@@ -287,7 +290,7 @@ impl Session {
             announcing: false,
             candidate: None,
             check: None,
-            used: now,
+            used: around.now,
             retiring: None,
             registration: Registering::No,
             client_until: None,
@@ -321,9 +324,10 @@ impl Association {
 
     /// The order that installs a pair of ESP SAs between the two tags.
     /// "When ESP is used with HIP, a 64-bit sequence number MUST be used." (RFC 7402 section 3.3.6)
-    pub(crate) fn install(&self, config: &HostConfig, esp: EspSuite, keys: EspKeys, pair: Pair) -> ChildSa {
+    pub(crate) fn install(&self, around: &Around<'_>, esp: EspSuite, keys: EspKeys, pair: Pair) -> ChildSa {
         let (local, remote) = (self.ours.0.into(), self.peer.0.into());
-        let (encr, integ) = esp.algorithms();
+        let (config, quirks) = (around.config, around.peers.quirks(self.peer));
+        let (encr, integ) = esp.algorithms_with(quirks);
         ChildSa::Install(Box::new(Install {
             owner: self.owner(),
             child: pair.child,
@@ -332,7 +336,7 @@ impl Association {
             keymat_out: keys.keymat_out,
             encr,
             integ,
-            esn: true,
+            esn: !quirks.has(Quirk::EspIcv32),
             mode: Mode::Beet(Beet { local, remote }),
             protection: Protection::Whole,
             pad_to: 0,

@@ -10,6 +10,7 @@ use dormouse_crypto::suites::{Encr, Integ};
 use dormouse_wire::hip::Hit;
 
 use crate::limits::MAX_ASSOCIATIONS;
+use crate::quirks::{Quirk, Quirks};
 
 /// An ESP suite (RFC 7402 section 5.1.2).
 /// "All HIP implementations MUST support AES-128-CBC and AES-256-CBC" (RFC 7402 section 3.3.5)
@@ -57,6 +58,18 @@ impl EspSuite {
             Self::Aes256CbcSha256 => 9,
             Self::Aes128Gcm16 => 13,
         }
+    }
+
+    /// Its algorithms, with a peer that has these quirks.
+    pub(crate) fn algorithms_with(self, quirks: Quirks) -> (Encr, Option<Integ>) {
+        let (encr, integ) = self.algorithms();
+        (
+            if encr == Encr::Null && quirks.has(Quirk::NullIv16) { Encr::NullIv16 } else { encr },
+            integ.map(|integ| match integ {
+                Integ::HmacSha256_128 if quirks.has(Quirk::EspIcv32) => Integ::HmacSha256Whole,
+                _ => integ,
+            }),
+        )
     }
 
     /// Its algorithms.

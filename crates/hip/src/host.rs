@@ -17,13 +17,13 @@ use dormouse_sansio::{Carrier, Class, Deadline, Entropy, Instant, Path, Transmit
 use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
 
 use crate::association::{Association, Pair, Session, Stage};
-use crate::config::{Accept, HostConfig, Peer};
+use crate::config::{Accept, HostConfig};
 use crate::exchange::{
     Around, Fate, Outcome, alive, close, give_up, handle_timeout, initiate, locate, multihome, notify,
     register, rekey, respond, update,
 };
 use crate::hit::{HitSuite, Identity};
-use crate::limits::{FIRST_RETRY, LOST_AGAIN};
+use crate::limits::FIRST_RETRY;
 use crate::load::{Load, Meter};
 use crate::outbox::{MARKER, Outbox};
 use crate::peers::Peers;
@@ -31,6 +31,7 @@ use crate::r1::Pool;
 use crate::stats::Stats;
 
 mod description;
+mod directory;
 mod rendezvous;
 mod strangers;
 
@@ -113,27 +114,6 @@ impl Host {
     #[must_use]
     pub const fn stats(&self) -> Stats {
         self.stats
-    }
-
-    /// Where the peer with this tag is found; `None` forgets it. What there is with it stays.
-    pub fn set_peer(&mut self, tag: Hit, peer: Option<Peer>) {
-        if peer.is_none() {
-            self.lost.remove(&tag);
-        }
-        self.peers.set(tag, peer);
-        self.sort_again(Some(tag));
-    }
-
-    /// The ways to a peer of the directory, the best first; none if it is not known, or no address of ours is of a family of its.
-    #[must_use]
-    pub fn ways(&self, peer: Hit) -> Vec<Path> {
-        self.peers.ways(peer, self.config.udp_port)
-    }
-
-    /// Where the rendezvous servers of the peer with this tag are found: they send on what asks for it. `None` forgets them.
-    pub fn set_rendezvous_of(&mut self, tag: Hit, servers: Option<Peer>) {
-        self.peers.set_servers(tag, servers);
-        self.sort_again(Some(tag));
     }
 
     /// Begins an association with the peer that has this tag, by these paths: the first I1 goes by up to three of them, and after that
@@ -232,11 +212,8 @@ impl Host {
 
     /// Our address towards this peer is another from now on. An association that is not established begins anew from there.
     pub fn moved(&mut self, now: Instant, id: SaId, path: Path) {
-        self.change(now, id, |association, around| {
-            locate::moved(association, path, around);
-            Ok(Fate::Lives)
-        })
-        .unwrap_or_default();
+        self.change(now, id, |association, around| Ok(locate::moved(association, path, around)))
+            .unwrap_or_default();
     }
 
     /// Asks an established peer whether it is there: if it does not answer, another way is tried, and at last the association ends.
@@ -466,10 +443,11 @@ impl Host {
             let respond::Accepted { agreed, esp_keys, spi_out, .. } = accepted;
             let pair = Pair { child, spi_out, replaces: None, send_now: true };
             let esp = agreed.esp;
-            let session = Session { client_until, ..Session::new(now, agreed, child, spi_out, Some(r2)) };
+            let session = Session { client_until, ..Session::new(around, agreed, child, spi_out, Some(r2)) };
             let mut association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
             initiate::established(&association, around);
-            around.order(association.install(around.config, esp, esp_keys, pair));
+            let install = association.install(around, esp, esp_keys, pair);
+            around.order(install);
             multihome::announce(&mut association, around);
             Some(association)
         })
@@ -520,11 +498,7 @@ impl KeyManager for Host {
     fn rekey_child(&mut self, now: Instant, child: ChildId) {
         let of = |a: &&Association| matches!(&a.stage, Stage::Up(s) if s.child == child);
         let Some(id) = self.associations.values().find(of).map(|a| a.id) else { return };
-        self.change(now, id, |association, around| {
-            rekey::begin(association, around);
-            Ok(Fate::Lives)
-        })
-        .unwrap_or_default();
+        self.change(now, id, |association, around| Ok(rekey::begin(association, around))).unwrap_or_default();
     }
 
     fn want_tunnel(&mut self, now: Instant, destination: IpAddr) -> bool {
@@ -560,19 +534,8 @@ impl KeyManager for Host {
         .unwrap_or_default();
     }
 
-    /// A peer of the directory may have an association that this host, which has started again, does not know: a new one takes its place.
     fn unknown_spi(&mut self, now: Instant, path: Path) {
-        let Some(ours) = self.tags().next() else { return };
-        let lost = self.peers.at(path.remote.ip()).filter(|peer| {
-            let tried = self.lost.get(peer).is_some_and(|at| now < *at + LOST_AGAIN);
-            !tried && self.stage(ours, *peer).is_none()
-        });
-        let Some(peer) = lost else { return };
-        self.lost.insert(peer, now);
-        let ways = self.ways(peer);
-        if let Err(error) = self.connect(now, ours, peer, &ways) {
-            tracing::debug!(%error, "ESP of an association that is lost");
-        }
+        self.find_lost(now, path.remote.ip());
     }
 
     fn set_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
@@ -592,21 +555,6 @@ impl KeyManager for Host {
                 Ok(Fate::Lives)
             })
             .unwrap_or_default();
-        }
-    }
-}
-
-impl Host {
-    /// The first identity of ours begins an association with a peer of the directory, if there is none.
-    fn want(&mut self, now: Instant, peer: Hit) -> bool {
-        let Some(ours) = self.tags().next() else { return false };
-        match self.stage(ours, peer) {
-            Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) => true,
-            Some(Stage::Up(_)) => false,
-            None | Some(Stage::Closing(_) | Stage::Closed(_) | Stage::Failed) => {
-                let ways = self.ways(peer);
-                !ways.is_empty() && self.connect(now, ours, peer, &ways).is_ok()
-            }
         }
     }
 }

@@ -8,6 +8,7 @@ use dormouse_wire::hip::Hit;
 
 use crate::config::EspSuite;
 use crate::hit::HitSuite;
+use crate::quirks::{Quirk, Quirks};
 
 /// An endless string of keys, as far as 255 hashes go: HKDF (RFC 5869) with salt I | J and both tags as info, the smaller first.
 /// "salt = #I | #J" (RFC 7401 section 6.5)
@@ -29,6 +30,17 @@ pub(crate) struct HipKeys {
     pub(crate) mac_in: PrfKey,
 }
 
+impl HipKeys {
+    /// The key of the MAC of an I2 or R2 that we send, and of one that we receive.
+    pub(crate) fn of_exchange(&self, quirks: Quirks) -> (&PrfKey, &PrfKey) {
+        if quirks.has(Quirk::ExchangeMacsSwapped) {
+            (&self.mac_in, &self.mac_out)
+        } else {
+            (&self.mac_out, &self.mac_in)
+        }
+    }
+}
+
 /// Keying material of one pair of ESP SAs.
 #[derive(Debug)]
 pub(crate) struct EspKeys {
@@ -39,9 +51,18 @@ pub(crate) struct EspKeys {
 }
 
 impl Keymat {
-    pub(crate) fn new(suite: HitSuite, kij: &Secret, i: &[u8], j: &[u8], hits: [Hit; 2]) -> Self {
+    pub(crate) fn new(
+        suite: HitSuite,
+        kij: &Secret,
+        (i, j): (&[u8], &[u8]),
+        hits: [Hit; 2],
+        quirks: Quirks,
+    ) -> Self {
         let salt = [i, j].concat();
-        let extracted = PrfKey::new(suite.prf(), &salt).compute(&[kij.as_bytes()]);
+        let kij = kij.as_bytes();
+        let zeros = kij.iter().take_while(|byte| **byte == 0).count();
+        let skip = if quirks.has(Quirk::SecretStripped) { zeros } else { 0 };
+        let extracted = PrfKey::new(suite.prf(), &salt).compute(&[kij.get(skip..).unwrap_or_default()]);
         let (low, high) = (hits[0].min(hits[1]), hits[0].max(hits[1]));
         let mut info = [0; 32];
         info[..16].copy_from_slice(&low.octets());
@@ -97,9 +118,13 @@ mod tests {
     use super::*;
 
     fn keymat() -> Keymat {
+        keymat_of([0x0b; 32], Quirks::NONE)
+    }
+
+    fn keymat_of(kij: [u8; 32], quirks: Quirks) -> Keymat {
         let hit = |last: u16| Hit(core::net::Ipv6Addr::new(0x2001, 0x21, 0, 0, 0, 0, 0, last));
-        let kij = Secret::from([0x0b; 32]);
-        Keymat::new(HitSuite::RsaSha256, &kij, &[1; 32], &[2; 32], [hit(2), hit(1)])
+        let hits = [hit(2), hit(1)];
+        Keymat::new(HitSuite::RsaSha256, &Secret::from(kij), (&[1; 32], &[2; 32]), hits, quirks)
     }
 
     /// HKDF computed with Python's hmac.
@@ -108,6 +133,23 @@ mod tests {
         let [start, far] = keymat().draw(0, [16, 64]).unwrap();
         assert_eq!(hex::encode(start.as_bytes()), KNOWN.0);
         assert_eq!(hex::encode(&far.as_bytes()[48..]), KNOWN.1);
+    }
+
+    /// Computed with Python's hmac from the secret 0000 0b0b..., whole and without its zeros, as a number written in as few bytes as it needs.
+    #[test]
+    fn zeros_of_a_secret_count_unless_the_peer_strips_them() {
+        let mut kij = [0x0b; 32];
+        kij[..2].fill(0);
+        let stripped = [Quirk::SecretStripped].into_iter().collect();
+        for (quirks, start) in [
+            (Quirks::NONE, "b0cc5fa9cf32f3c7d1bea541603d218c"),
+            (stripped, "3bccb67fefd7a30e7e7ec64bc93fd8f1"),
+        ] {
+            let [drawn] = keymat_of(kij, quirks).draw(0, [16]).unwrap();
+            assert_eq!(hex::encode(drawn.as_bytes()), start, "{quirks:?}");
+        }
+        let whole = |quirks| keymat_of([0x0b; 32], quirks).draw(0, [16]).unwrap();
+        assert!(whole(Quirks::NONE) == whole(stripped));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! - [`Host`] is driven by the verbs of [`dormouse_keying::KeyManager`].
 //! - [`hit`]: identities, their encoding and their tags (RFC 7343).
 //! - [`puzzle`]: making sure that a stranger works before we do.
+//! - [`Quirk`]: how one peer departs from the RFCs.
 //! - `load`: what others may ask of us; `r1`: answers computed ahead; `keymat`: keys; `association`: what is kept of a peer; `exchange`: one module an exchange.
 
 mod association;
@@ -22,6 +23,7 @@ mod outbox;
 mod peers;
 mod protect;
 pub mod puzzle;
+mod quirks;
 mod r1;
 mod stats;
 
@@ -32,4 +34,5 @@ pub use association::Refusal;
 pub use config::{Accept, EspSuite, HostConfig, Peer, Registrar};
 pub use hit::{HostIdentity, Identity};
 pub use host::{ConnectError, Description, Host, Phase, Registration};
+pub use quirks::{Quirk, Quirks, UnknownQuirk};
 pub use stats::Stats;

@@ -8,6 +8,7 @@ use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::Hit;
 
 use crate::config::Peer;
+use crate::quirks::Quirks;
 
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
@@ -16,6 +17,8 @@ pub(crate) struct Peers {
     at: BTreeSet<(IpAddr, Hit)>,
     /// Their rendezvous servers.
     servers: BTreeMap<Hit, Peer>,
+    /// What those that have quirks have.
+    quirks: BTreeMap<Hit, Quirks>,
     /// Ours, the preferred one of each family first.
     ours: Vec<IpAddr>,
 }
@@ -38,6 +41,17 @@ impl Peers {
             Some(servers) => self.servers.insert(tag, servers),
             None => self.servers.remove(&tag),
         };
+    }
+
+    pub(crate) fn set_quirks(&mut self, tag: Hit, quirks: Quirks) {
+        match quirks {
+            Quirks::NONE => self.quirks.remove(&tag),
+            _ => self.quirks.insert(tag, quirks),
+        };
+    }
+
+    pub(crate) fn quirks(&self, tag: Hit) -> Quirks {
+        self.quirks.get(&tag).copied().unwrap_or_default()
     }
 
     /// The peer that has this address; none if several share it.

@@ -6,6 +6,7 @@ use dormouse_crypto::{PrfKey, ct_eq};
 use dormouse_wire::hip::{Draft, Header, Hit, HostId, Packet, PacketType, Param, ParamType, Version};
 
 use crate::hit::{HostIdentity, Identity};
+use crate::quirks::{Quirk, Quirks};
 use crate::stats::Stats;
 
 /// The beginning of a packet of ours.
@@ -92,11 +93,21 @@ pub(crate) fn finish(mut draft: Draft, key: &PrfKey, identity: &Identity) -> Opt
     finish_signed(draft, ParamType::HipSignature, identity)
 }
 
+/// The type of an R2's signature.
+pub(crate) fn signature_of_r2(quirks: Quirks) -> ParamType {
+    if quirks.has(Quirk::R2Signature2) { ParamType::HipSignature2 } else { ParamType::HipSignature }
+}
+
 /// Ends an R2: HIP_MAC_2 and HIP_SIGNATURE.
-pub(crate) fn finish_r2(mut draft: Draft, key: &PrfKey, identity: &Identity) -> Option<Vec<u8>> {
+pub(crate) fn finish_r2(
+    mut draft: Draft,
+    key: &PrfKey,
+    identity: &Identity,
+    quirks: Quirks,
+) -> Option<Vec<u8>> {
     let mac = key.compute(&[&draft.covered(&host_id_bytes(identity.public().host_id()))]);
     draft.add(&Param::Opaque(ParamType::HipMac2, mac.as_bytes().to_vec()));
-    finish_signed(draft, ParamType::HipSignature, identity)
+    finish_signed(draft, signature_of_r2(quirks), identity)
 }
 
 /// Ends a packet with a signature alone.

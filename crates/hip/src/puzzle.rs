@@ -6,6 +6,7 @@ use dormouse_sansio::Entropy;
 use dormouse_wire::hip::Hit;
 
 use crate::limits::{PUZZLE_PATIENCE, PUZZLE_SLICE};
+use crate::quirks::{Quirk, Quirks};
 
 /// What is hashed, but for the solution.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +24,16 @@ pub struct Puzzle {
 }
 
 impl Puzzle {
+    /// As a peer with these quirks hashes it.
+    #[must_use]
+    pub fn with(self, quirks: Quirks) -> Self {
+        let Self { hash, k, i, initiator, responder } = self;
+        match quirks.has(Quirk::PuzzleHitsSwapped) {
+            true => Self { hash, k, i, initiator: responder, responder: initiator },
+            false => Self { hash, k, i, initiator, responder },
+        }
+    }
+
     /// Whether `j` solves it: "Ltrunc( RHASH( I2.I | I2.hit_i | I2.hit_r | I2.J ), #K )" is 0 (RFC 7401 appendix A), the lowest K bits.
     #[must_use]
     pub fn is_solved_by(&self, j: &[u8]) -> bool {
@@ -109,14 +120,17 @@ mod tests {
         Puzzle { hash: HashAlg::Sha256, k, i: vec![0xa5; 32], initiator, responder }
     }
 
-    /// Computed with Python's hashlib: the first numbers, as 32 bytes, whose hash ends in 12 and 16 zero bits.
+    /// Computed with Python's hashlib: the first numbers, as 32 bytes, whose hash ends in 12 and 16 zero bits; with the tags in their order,
+    /// and swapped.
     #[test]
     fn solutions_are_those_of_another_implementation() {
-        for (k, first) in KNOWN {
+        for (k, swapped, first) in KNOWN {
+            let quirks = swapped.then_some(Quirk::PuzzleHitsSwapped).into_iter().collect();
+            let puzzle = puzzle(k).with(quirks);
             let solves = |n: u64| {
                 let mut j = vec![0; 24];
                 j.extend_from_slice(&n.to_be_bytes());
-                puzzle(k).is_solved_by(&j)
+                puzzle.is_solved_by(&j)
             };
             assert_eq!((0..=first).find(|n| solves(*n)), Some(first));
         }
@@ -148,5 +162,6 @@ mod tests {
         assert_eq!(hopeless.advance(), Search::GivenUp);
     }
 
-    const KNOWN: [(u8, u64); 2] = [(12, 1581), (16, 10891)];
+    const KNOWN: [(u8, bool, u64); 4] =
+        [(12, false, 1581), (16, false, 10891), (12, true, 3031), (16, true, 10209)];
 }

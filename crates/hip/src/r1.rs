@@ -24,6 +24,7 @@ use crate::hit::{HitSuite, Identity};
 use crate::limits::{MAX_COMPUTATIONS, MAX_SOLUTIONS, MAX_USED_SOLUTIONS};
 use crate::protect;
 use crate::puzzle::Puzzle;
+use crate::quirks::{Quirk, Quirks};
 
 /// The random number of a PUZZLE begins here, from the start of the parameter.
 const PUZZLE_I: usize = 8;
@@ -37,6 +38,8 @@ const LIFETIME_OF_A_SECOND: u8 = 32;
 struct Template {
     group: DhGroup,
     k: u8,
+    /// It is for peers with these, as far as they matter.
+    quirks: Quirks,
     packet: Vec<u8>,
     /// Where the puzzle's random number stands.
     i_at: usize,
@@ -108,11 +111,12 @@ impl Pool {
         let Around { now, identity, config, .. } = *around;
         self.turn(now, config.timing.generation, identity.public().suite(), around.entropy);
         let generation = self.generations.front_mut()?;
-        let found = generation.templates.iter().position(|t| (t.group, t.k) == (group, k));
+        let quirks = around.peers.quirks(initiator).of_r1();
+        let found = generation.templates.iter().position(|t| (t.group, t.k, t.quirks) == (group, k, quirks));
         let at = match found {
             Some(at) => at,
             None => {
-                let template = generation.template(identity, config, group, k, around.entropy)?;
+                let template = generation.template(identity, config, (group, k, quirks), around.entropy)?;
                 around.stats.r1_signed += 1;
                 generation.templates.push(template);
                 generation.templates.len() - 1
@@ -126,24 +130,28 @@ impl Pool {
         Some(packet)
     }
 
-    /// The generation whose puzzle, of at least `least` bits, an I2 that came by `path` has solved. The solution is not used up yet.
+    /// The generation whose puzzle, of at least `least` bits, an I2 that came by `path` has solved: the one that it names, or the one whose
+    /// puzzle it is. The solution is not used up yet.
     pub(crate) fn judge(
         &mut self,
         around: &mut Around<'_>,
         (initiator, path): (Hit, Path),
-        counter: u64,
+        counter: Option<u64>,
         solution: &Solution,
         least: u8,
     ) -> Result<&mut Generation, BadSolution> {
         let Around { now, identity, config, .. } = *around;
         let suite = identity.public().suite();
         self.turn(now, config.timing.generation, suite, around.entropy);
-        let generation =
-            self.generations.iter_mut().find(|g| g.number == counter).ok_or(BadSolution::Wrong)?;
-        let i = generation.random_number(solution.k, initiator, identity.hit(), path);
         let (hash, responder) = (suite.hash(), identity.hit());
+        let is_its = |g: &&mut Generation| {
+            let i = g.random_number(solution.k, initiator, responder, path);
+            counter.is_none_or(|counter| counter == g.number) && ct_eq(i.as_bytes(), &solution.i)
+        };
+        let generation = self.generations.iter_mut().find(is_its).ok_or(BadSolution::Wrong)?;
         let puzzle = Puzzle { hash, k: solution.k, i: solution.i.clone(), initiator, responder };
-        let ours = ct_eq(i.as_bytes(), &solution.i) && solution.j.len() == hash.output_len();
+        let puzzle = puzzle.with(around.peers.quirks(initiator));
+        let ours = solution.j.len() == hash.output_len();
         if !ours || !puzzle.is_solved_by(&solution.j) {
             return Err(BadSolution::Wrong);
         }
@@ -188,8 +196,7 @@ impl Generation {
         &mut self,
         identity: &Identity,
         config: &HostConfig,
-        group: DhGroup,
-        k: u8,
+        (group, k, quirks): (DhGroup, u8, Quirks),
         entropy: &mut dyn Entropy,
     ) -> Option<Template> {
         if self.key(group.id()).is_none() {
@@ -201,11 +208,13 @@ impl Generation {
         let i = vec![0; identity.public().suite().hash().output_len()];
         let counter = R1Counter { reserved: 0, generation: self.number };
         let mut draft = protect::draft(PacketType::R1, identity.hit(), Hit::NULL);
-        let registrar = config.registrar.as_ref().map(register::info);
+        let registrar = config.registrar.as_ref().filter(|_| !quirks.has(Quirk::KnownParametersOnly));
+        let registrar = registrar.map(register::info);
+        let counter = (!quirks.has(Quirk::Bare)).then_some(Param::R1Counter(ParamType::R1Counter, counter));
+        let all = if quirks.has(Quirk::OneGroup) { &[group] } else { config.groups.as_slice() };
         let before = [
-            Param::R1Counter(ParamType::R1Counter, counter),
             Param::Puzzle(PuzzleParam { k, lifetime, opaque: [0; 2], i }),
-            Param::DhGroupList(config.groups.iter().map(|g| g.id()).collect()),
+            Param::DhGroupList(all.iter().map(|g| g.id()).collect()),
             Param::DiffieHellman(vec![DhValue { group: group.id(), public }]),
             Param::Numbers(ParamType::HipCipher, config.ciphers.iter().map(|c| c.id()).collect()),
             Param::HostId(identity.public().host_id().clone()),
@@ -218,10 +227,10 @@ impl Generation {
                 config.esp_suites.iter().take(MAX_SUITES).map(|s| s.id()).collect(),
             ),
         ];
-        before.iter().chain(&registrar).chain(&after).for_each(|param| draft.add(param));
+        counter.iter().chain(&before).chain(&registrar).chain(&after).for_each(|param| draft.add(param));
         let packet = protect::finish_signed(draft, ParamType::HipSignature2, identity)?;
         let i_at = Packet::parse(&packet).ok()?.find(ParamType::Puzzle)?.at + PUZZLE_I;
-        Some(Template { group, k, packet, i_at })
+        Some(Template { group, k, quirks, packet, i_at })
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::SaId;
@@ -12,20 +13,23 @@ use dormouse_wire::ike::TsRange;
 
 use crate::config::{Connection, Unique};
 use crate::credential::Refusal;
-use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, LOGIN_BURST, LOGIN_EVERY};
+use crate::limits::{
+    BEGIN_BURST, BEGIN_EVERY, CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, PACES_SWEPT_AT,
+};
 use crate::pace::Pace;
 use crate::ticket::lineage::Name;
 
 /// An identity as one connection knows it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Caller {
-    pub(crate) connection: String,
-    pub(crate) peer: Identity,
+    connection: String,
+    /// Its canonical form: it is one however it is spelled.
+    peer: Vec<u8>,
 }
 
 impl Caller {
-    pub(crate) fn of(conn: &Connection, peer: &Identity) -> Self {
-        Self { connection: conn.name.clone(), peer: peer.clone() }
+    pub(crate) fn of(connection: &str, peer: &Identity) -> Self {
+        Self { connection: connection.to_owned(), peer: peer.canonical() }
     }
 }
 
@@ -48,19 +52,54 @@ pub(crate) struct Callers {
     present: BTreeMap<SaId, Present>,
     /// Inner hosts by who is reached there.
     hosts: BTreeMap<IpAddr, Reached>,
-    /// How often each has had requests to make or rekey an SA answered, and sessions begun.
-    paces: BTreeMap<Caller, (Pace, Pace)>,
-    /// Handshakes of callers who have authenticated, and wait for us.
-    waiting: BTreeMap<SaId, Caller>,
+    /// How often each has done what it may do at a pace. They go on when its sessions come and go.
+    paces: BTreeMap<(Caller, Paced), Pace>,
+    /// Those that make no difference any more go when there are so many.
+    swept_at: usize,
+    /// Handshakes of callers who have authenticated, and wait for us; and whether they wait for the store, as resumptions do.
+    waiting: BTreeMap<SaId, (Caller, bool)>,
+}
+
+/// What a caller may do at a pace. Full logins have one of their own, so that a thief with a copied ticket does not keep its owner from
+/// ending its session that way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Paced {
+    /// Having requests to make or rekey an SA answered.
+    Create,
+    Login,
+    /// Of a lineage where several devices share the identity. Elsewhere of all of the identity: each full login begins another lineage.
+    Resumption(Option<Name>),
+}
+
+/// How a session begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Begin {
+    /// By a full login.
+    Login,
+    /// By a ticket of this lineage.
+    Resumption(Name),
+}
+
+impl Begin {
+    /// Its pace, and how many there may be at once.
+    fn paced(self, conn: &Connection) -> (Paced, u32) {
+        let shared = conn.answering.policy.unique == Unique::Never;
+        match self {
+            Self::Login => (Paced::Login, of_identity(BEGIN_BURST, conn)),
+            Self::Resumption(lineage) => {
+                (Paced::Resumption(shared.then_some(lineage)), of_device(BEGIN_BURST))
+            }
+        }
+    }
 }
 
 /// Who is reached at an inner host.
 #[derive(Debug)]
 struct Reached {
     by: Caller,
-    /// The lineage of the last session that has led there.
+    /// The lineage of the last session that it was assigned to, if it was.
     lineage: Option<Name>,
-    /// How many CHILD SAs lead there.
+    /// How many CHILD SAs lead there, and sessions it is assigned to.
     claims: usize,
 }
 
@@ -68,7 +107,11 @@ struct Reached {
 fn of_identity(one: usize, conn: &Connection) -> u32 {
     let policy = &conn.answering.policy;
     let devices = if policy.unique == Unique::Never { policy.sessions } else { 1 };
-    u32::try_from(one.max(devices)).unwrap_or(u32::MAX).min(1 << 16)
+    of_device(one.max(devices))
+}
+
+fn of_device(many: usize) -> u32 {
+    u32::try_from(many).unwrap_or(u32::MAX).min(1 << 16)
 }
 
 impl Callers {
@@ -112,7 +155,7 @@ impl Callers {
         login: Option<IpAddr>,
         former: Option<Name>,
     ) -> Result<(), Refusal> {
-        let caller = Caller::of(conn, peer);
+        let caller = Caller::of(&conn.name, peer);
         let others = || self.of(&caller, true).filter(|(_, p)| former.is_none() || p.lineage != former);
         let policy = &conn.answering.policy;
         let full = match policy.unique {
@@ -131,26 +174,32 @@ impl Callers {
     }
 
     /// Whether a request of a caller to make or rekey an SA is answered, or comes too soon after many others of its.
-    /// The pace goes on when it leaves and comes again.
     pub(crate) fn may_create(&mut self, caller: &Caller, now: Instant) -> bool {
-        let (create, _) = self.paces_of(caller, now);
-        create.may(now, CREATE_CHILD_EVERY, CREATE_CHILD_BURST)
+        self.may(now, (caller.clone(), Paced::Create), CREATE_CHILD_EVERY, CREATE_CHILD_BURST)
     }
 
-    fn paces_of(&mut self, caller: &Caller, now: Instant) -> &mut (Pace, Pace) {
-        if self.paces.len() > 2 * self.sas.len() {
-            self.paces.retain(|_, (create, begin)| !create.is_over(now) || !begin.is_over(now));
+    fn may(&mut self, now: Instant, what: (Caller, Paced), every: Duration, burst: u32) -> bool {
+        if self.paces.len() >= self.swept_at.max(PACES_SWEPT_AT) {
+            self.paces.retain(|_, pace| !pace.is_over(now));
+            self.swept_at = 2 * self.paces.len();
         }
-        self.paces.entry(caller.clone()).or_default()
+        self.paces.entry(what).or_default().may(now, every, burst)
     }
 
-    /// Whether an identity may begin another session now, or has begun too many of late.
+    /// Whether an identity may begin another session in this way now, or has begun too many of late.
     ///
     /// # Errors
     /// [`Refusal::TooOften`].
-    pub(crate) fn may_begin(&self, conn: &Connection, peer: &Identity, now: Instant) -> Result<(), Refusal> {
-        let begun = self.paces.get(&Caller::of(conn, peer)).map(|(_, begin)| *begin).unwrap_or_default();
-        match begun.allows(now, LOGIN_EVERY, of_identity(LOGIN_BURST, conn)) {
+    pub(crate) fn may_begin(
+        &self,
+        conn: &Connection,
+        peer: &Identity,
+        how: Begin,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let (paced, burst) = how.paced(conn);
+        let begun = self.paces.get(&(Caller::of(&conn.name, peer), paced)).copied().unwrap_or_default();
+        match begun.allows(now, BEGIN_EVERY, burst) {
             true => Ok(()),
             false => Err(Refusal::TooOften(peer.clone())),
         }
@@ -160,25 +209,38 @@ impl Callers {
     ///
     /// # Errors
     /// [`Refusal::TooOften`].
-    pub(crate) fn begin(&mut self, conn: &Connection, peer: &Identity, now: Instant) -> Result<(), Refusal> {
-        let (_, begin) = self.paces_of(&Caller::of(conn, peer), now);
-        match begin.may(now, LOGIN_EVERY, of_identity(LOGIN_BURST, conn)) {
+    pub(crate) fn begin(
+        &mut self,
+        conn: &Connection,
+        peer: &Identity,
+        how: Begin,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let (paced, burst) = how.paced(conn);
+        match self.may(now, (Caller::of(&conn.name, peer), paced), BEGIN_EVERY, burst) {
             true => Ok(()),
             false => Err(Refusal::TooOften(peer.clone())),
         }
     }
 
-    /// A handshake of an identity that has authenticated waits for us: it gives way to no stranger meanwhile, so there may be few.
+    /// A handshake of an identity that has authenticated waits for us: it gives way to no stranger meanwhile, so there may be few. Those
+    /// that wait for the store, as resumptions do, leave room for full logins.
     ///
     /// # Errors
     /// [`Refusal::Waiting`].
-    pub(crate) fn wait(&mut self, id: SaId, conn: &Connection, peer: &Identity) -> Result<(), Refusal> {
-        let caller = Caller::of(conn, peer);
-        let others = self.waiting.iter().filter(|(other, by)| **other != id && **by == caller).count();
+    pub(crate) fn wait(
+        &mut self,
+        id: SaId,
+        conn: &Connection,
+        peer: &Identity,
+        for_store: bool,
+    ) -> Result<(), Refusal> {
+        let whose = (Caller::of(&conn.name, peer), for_store);
+        let others = self.waiting.iter().filter(|(other, by)| **other != id && **by == whose).count();
         if others >= of_identity(HANDSHAKES_WAITING, conn) as usize {
             return Err(Refusal::Waiting(peer.clone()));
         }
-        self.waiting.insert(id, caller);
+        self.waiting.insert(id, whose);
         Ok(())
     }
 
@@ -187,41 +249,41 @@ impl Callers {
         self.waiting.remove(&id);
     }
 
-    /// The first of the inner hosts that another caller is reached at already.
-    pub(crate) fn held_by_another(&self, caller: &Caller, ranges: &[TsRange]) -> Option<IpAddr> {
-        let held = |host: &IpAddr| self.hosts.get(host).is_some_and(|reached| reached.by != *caller);
-        hosts(ranges).find(held)
-    }
-
-    /// Whether one of these addresses is that of a device which shares its identity with the one of `lineage`.
-    pub(crate) fn another_device_has(
+    /// The first of these inner hosts that another caller is reached at already, or that is assigned to another device which shares the
+    /// identity with the one of `lineage`.
+    pub(crate) fn held_by_another(
         &self,
         conn: &Connection,
         peer: &Identity,
-        lineage: Name,
-        addresses: &[IpAddr],
-    ) -> bool {
-        let caller = Caller::of(conn, peer);
-        let others = |r: &Reached| r.by == caller && r.lineage != Some(lineage);
-        conn.answering.policy.unique == Unique::Never
-            && addresses.iter().any(|address| self.hosts.get(address).is_some_and(others))
+        lineage: Option<Name>,
+        hosts: impl IntoIterator<Item = IpAddr>,
+    ) -> Option<IpAddr> {
+        let caller = Caller::of(&conn.name, peer);
+        let apart = conn.answering.policy.unique == Unique::Never;
+        let another = |r: &Reached| r.by != caller || apart && r.lineage.is_some() && r.lineage != lineage;
+        hosts.into_iter().find(|host| self.hosts.get(host).is_some_and(another))
     }
 
-    /// A CHILD SA of a session of this lineage leads to these hosts.
-    pub(crate) fn claim(&mut self, caller: &Caller, lineage: Option<Name>, ranges: &[TsRange]) {
-        for host in hosts(ranges) {
-            let reached =
-                self.hosts.entry(host).or_insert_with(|| Reached { by: caller.clone(), lineage, claims: 0 });
+    /// A CHILD SA of a caller leads to these hosts, or they are assigned to its session of this lineage.
+    pub(crate) fn claim(
+        &mut self,
+        caller: &Caller,
+        hosts: impl IntoIterator<Item = IpAddr>,
+        assigned_to: Option<Name>,
+    ) {
+        for host in hosts {
+            let unclaimed = || Reached { by: caller.clone(), lineage: None, claims: 0 };
+            let reached = self.hosts.entry(host).or_insert_with(unclaimed);
             if reached.by == *caller {
                 reached.claims += 1;
-                reached.lineage = lineage;
+                reached.lineage = assigned_to.or(reached.lineage);
             }
         }
     }
 
     /// It no longer does.
-    pub(crate) fn disclaim(&mut self, caller: &Caller, ranges: &[TsRange]) {
-        for host in hosts(ranges) {
+    pub(crate) fn disclaim(&mut self, caller: &Caller, hosts: impl IntoIterator<Item = IpAddr>) {
+        for host in hosts {
             let left = self.hosts.get_mut(&host).filter(|reached| reached.by == *caller).map(|reached| {
                 reached.claims = reached.claims.saturating_sub(1);
                 reached.claims
@@ -234,7 +296,7 @@ impl Callers {
 }
 
 /// Ranges of one address. Wider ones are sites, and give way to the hosts in them.
-fn hosts(ranges: &[TsRange]) -> impl Iterator<Item = IpAddr> {
+pub(crate) fn hosts(ranges: &[TsRange]) -> impl Iterator<Item = IpAddr> {
     let hosts: BTreeSet<IpAddr> = ranges.iter().filter(|r| r.start == r.end).map(|r| r.start).collect();
     hosts.into_iter()
 }
@@ -245,8 +307,12 @@ mod tests {
     use crate::config::{IdentityPattern, LocalAuth, RemoteAuth};
     use dormouse_crypto::Secret;
 
+    fn who(name: &str) -> Identity {
+        name.parse().unwrap()
+    }
+
     fn caller(name: &str) -> Caller {
-        Caller { connection: "office".into(), peer: name.parse().unwrap() }
+        Caller::of("office", &who(name))
     }
 
     #[test]
@@ -276,30 +342,54 @@ mod tests {
 
     #[test]
     fn one_identitys_sessions_begin_at_a_pace() {
-        let many = LOGIN_BURST + 100;
-        for (unique, at_once) in
-            [(Unique::Replace, LOGIN_BURST), (Unique::Keep, LOGIN_BURST), (Unique::Never, many)]
-        {
+        let many = BEGIN_BURST + 100;
+        let (thiefs, owners) = (Begin::Resumption(Name([1; 16])), Begin::Resumption(Name([2; 16])));
+        for (unique, how, at_once) in [
+            (Unique::Replace, Begin::Login, BEGIN_BURST),
+            (Unique::Keep, Begin::Login, BEGIN_BURST),
+            (Unique::Never, Begin::Login, many),
+            (Unique::Replace, thiefs, BEGIN_BURST),
+            (Unique::Keep, thiefs, BEGIN_BURST),
+            (Unique::Never, thiefs, BEGIN_BURST),
+        ] {
             let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(unique, many));
-            let (a, b) = (caller("a").peer, caller("b").peer);
-            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, now).is_ok()).count(), at_once);
-            assert!(callers.may_begin(&conn, &a, now).is_err() && callers.may_begin(&conn, &b, now).is_ok());
-            now += LOGIN_EVERY * 3;
-            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, now).is_ok()).count(), 3);
+            let (a, b) = (who("a"), who("b"));
+            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, how, now).is_ok()).count(), at_once);
+            let may = |callers: &Callers, who, how| callers.may_begin(&conn, who, how, now).is_ok();
+            assert!(!may(&callers, &a, how) && may(&callers, &b, how));
+            assert_eq!(may(&callers, &a, Begin::Login), how != Begin::Login);
+            let apart = how == Begin::Login || unique == Unique::Never;
+            assert_eq!(may(&callers, &a, owners), apart, "{unique:?}: a thief with another device's ticket");
+            now += BEGIN_EVERY * 3;
+            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, how, now).is_ok()).count(), 3);
             // Asking alone costs nothing.
-            assert!((0..1_000).all(|_| callers.may_begin(&conn, &b, now).is_ok()));
+            assert!((0..1_000).all(|_| callers.may_begin(&conn, &b, how, now).is_ok()));
         }
+    }
+
+    #[test]
+    fn of_lineages_that_come_and_go_no_more_is_remembered_than_makes_a_difference() {
+        let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(Unique::Never, 1));
+        let peer = who("a");
+        for n in 0..10_000_u32 {
+            let mut lineage = [0; 16];
+            lineage[..4].copy_from_slice(&n.to_be_bytes());
+            assert_eq!(callers.begin(&conn, &peer, Begin::Resumption(Name(lineage)), now), Ok(()));
+            now += BEGIN_EVERY / 10;
+        }
+        assert!(callers.paces.len() <= PACES_SWEPT_AT, "{}", callers.paces.len());
     }
 
     #[test]
     fn one_identitys_handshakes_do_not_fill_the_places_of_those_that_wait() {
         let (mut callers, conn) = (Callers::default(), connection(Unique::Replace, 100));
-        let (a, b) = (caller("a").peer, caller("b").peer);
-        let waits = |callers: &mut Callers, n, who| callers.wait(SaId::new(n), &conn, who).is_ok();
+        let (a, b) = (who("a"), who("b"));
+        let waits = |callers: &mut Callers, n, who| callers.wait(SaId::new(n), &conn, who, false).is_ok();
         let waiting = (0..1_000).filter(|n| waits(&mut callers, *n, &a)).count();
         assert_eq!(waiting, HANDSHAKES_WAITING);
         assert!(waits(&mut callers, 0, &a), "the same one, for something else");
         assert!(waits(&mut callers, 1_000, &b));
+        assert_eq!(callers.wait(SaId::new(1_003), &conn, &a, true), Ok(()), "for the store");
         callers.wait_no_longer(SaId::new(1));
         assert!(waits(&mut callers, 1_001, &a) && !waits(&mut callers, 1_002, &a));
     }
@@ -307,14 +397,20 @@ mod tests {
     #[test]
     fn sessions_that_are_kept_are_counted_wherever_they_come_from() {
         let (mut callers, conn) = (Callers::default(), connection(Unique::Keep, 3));
-        let (who, from) = (caller("a"), IpAddr::from([192, 0, 2, 1]));
+        let (peer, from) = (who("CN=a"), IpAddr::from([192, 0, 2, 1]));
+        // Its certificate was renewed by an authority that writes names in another case.
+        let renewed = who("CN=A");
+        assert_ne!(peer, renewed);
         for n in 0..3 {
-            assert_eq!(callers.room(&conn, &who.peer, Some(from), None), Ok(()), "{n}");
+            assert_eq!(callers.room(&conn, &renewed, Some(from), None), Ok(()), "{n}");
             let lineage = Some(Name([u8::try_from(n).unwrap(); 16]));
-            callers.note(SaId::new(n), Some(Present { caller: who.clone(), live: true, from, lineage }));
+            callers.note(
+                SaId::new(n),
+                Some(Present { caller: Caller::of("office", &peer), live: true, from, lineage }),
+            );
         }
-        assert!(callers.room(&conn, &who.peer, Some(from), None).is_err());
-        assert!(callers.room(&conn, &who.peer, Some(IpAddr::from([192, 0, 2, 2])), None).is_err());
+        assert!(callers.room(&conn, &renewed, Some(from), None).is_err());
+        assert!(callers.room(&conn, &renewed, Some(IpAddr::from([192, 0, 2, 2])), None).is_err());
     }
 
     #[test]
@@ -327,22 +423,23 @@ mod tests {
             end: IpAddr::from([10, 0, 0, last]),
         };
         let wide = TsRange { end: IpAddr::from([10, 0, 0, 9]), ..host(1) };
-        let mut callers = Callers::default();
-        let (a, b) = (caller("a"), caller("b"));
-        callers.claim(&a, None, &[host(2)]);
-        callers.claim(&a, None, &[host(2), wide]);
-        assert_eq!(callers.held_by_another(&b, &[host(3), host(2)]), Some(host(2).start));
-        assert_eq!(callers.held_by_another(&a, &[host(2)]), None);
-        assert_eq!(callers.held_by_another(&b, &[wide]), None, "a site gives way to the hosts in it");
-        callers.disclaim(&a, &[host(2)]);
-        assert!(callers.held_by_another(&b, &[host(2)]).is_some());
-        callers.disclaim(&a, &[host(2), wide]);
-        assert_eq!(callers.held_by_another(&b, &[host(2)]), None);
-        let elsewhere = Caller { connection: "guests".into(), ..a.clone() };
-        callers.claim(&a, None, &[host(2)]);
-        assert!(
-            callers.held_by_another(&elsewhere, &[host(2)]).is_some(),
-            "the same name in another connection"
-        );
+        let (mut callers, conn) = (Callers::default(), connection(Unique::Replace, 1));
+        let guests = Connection { name: "guests".into(), ..connection(Unique::Replace, 1) };
+        let (a, named_a, b) = (caller("a"), who("a"), who("b"));
+        let held = |callers: &Callers, conn, peer, ranges: &[TsRange]| {
+            callers.held_by_another(conn, peer, None, hosts(ranges))
+        };
+        callers.claim(&a, hosts(&[host(2)]), None);
+        callers.claim(&a, hosts(&[host(2), wide]), None);
+        assert_eq!(held(&callers, &conn, &b, &[host(3), host(2)]), Some(host(2).start));
+        assert_eq!(held(&callers, &conn, &named_a, &[host(2)]), None);
+        assert_eq!(held(&callers, &conn, &b, &[wide]), None, "a site gives way to the hosts in it");
+        callers.disclaim(&a, hosts(&[host(2)]));
+        assert!(held(&callers, &conn, &b, &[host(2)]).is_some());
+        callers.disclaim(&a, hosts(&[host(2), wide]));
+        assert_eq!(held(&callers, &conn, &b, &[host(2)]), None);
+        callers.claim(&a, hosts(&[host(2)]), None);
+        let elsewhere = held(&callers, &guests, &named_a, &[host(2)]);
+        assert!(elsewhere.is_some(), "the same name in another connection");
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
+use crate::callers::Begin;
 use crate::config::{Connection, Resumption};
 use crate::credential::Credential;
 use crate::proposal::{self, IkeSuite};
@@ -45,7 +46,9 @@ impl Claim<'_> {
         let admitted = shared.config.admission.admits(conn, self.peer, self.credential, shared.unix(now));
         let conn = admitted.map_err(|e| e.to_string())?;
         let room = shared.callers.room(&conn, self.peer, None, Some(self.lineage));
-        room.and_then(|()| shared.callers.may_begin(&conn, self.peer, now)).map_err(|e| e.to_string())?;
+        let how = Begin::Resumption(self.lineage);
+        room.and_then(|()| shared.callers.may_begin(&conn, self.peer, how, now))
+            .map_err(|e| e.to_string())?;
         Ok(conn)
     }
 }
@@ -57,7 +60,8 @@ impl Claim<'_> {
     /// As [`Claim::admitted`].
     pub(crate) fn begins(&self, shared: &mut Shared, now: Instant) -> Result<Arc<Connection>, String> {
         let conn = self.admitted(shared, now)?;
-        shared.callers.begin(&conn, self.peer, now).map_err(|e| e.to_string())?;
+        let how = Begin::Resumption(self.lineage);
+        shared.callers.begin(&conn, self.peer, how, now).map_err(|e| e.to_string())?;
         Ok(conn)
     }
 }

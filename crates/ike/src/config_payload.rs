@@ -64,14 +64,11 @@ pub trait AddressPool {
     /// Leases an address of each family asked for, out of the prefixes that the policy of `conn` names, if there is one left. An
     /// identity gets the address that it had in this connection, whether it asks for it or not; a wish is honoured if that
     /// address is free. What is given is in use until it has been released as often: no other identity gets it.
-    /// To a [`LeaseRequest::tentative`] one only what is its identity's already is given, nothing is written down, and no other loses a
-    /// lease: anybody can repeat a recorded request. [`AddressPool::confirm`] follows when its client is there.
+    /// A [`LeaseRequest::tentative`] one only learns what is its identity's already, and nothing changes: anybody can repeat a recorded
+    /// request. It asks again when its client is there.
     fn lease(&mut self, conn: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease;
 
-    /// The client of a tentative request that was given this is there.
-    fn confirm(&mut self, _lease: &Lease) {}
-
-    /// One session that had the lease is gone, or has not come about. The address stays reserved for its identity as long as the
+    /// One session that had the lease is gone. The address stays reserved for its identity as long as the
     /// pool can afford.
     fn release(&mut self, lease: &Lease);
 

@@ -286,7 +286,8 @@ impl FromStr for Denial {
         }
         let hexadecimal = lower.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | ' '));
         let long = hexadecimal && lower.len() > 32 && lower.parse::<IpAddr>().is_err();
-        if marked.is_some() || long {
+        // What has an @ is a name: a mail address, or a host that is marked as one.
+        if marked.is_some() && !lower.contains('@') || long {
             let why = "a SHA-256 fingerprint has 64 hexadecimal digits";
             return Err(IdentityError::Text { text: text.trim().to_owned(), why });
         }
@@ -298,8 +299,8 @@ impl fmt::Display for Denial {
     /// The notation that [`Denial::from_str`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // A host whose name looks like a fingerprint.
-            Self::Name(Identity::Fqdn(name)) if unhex(name).is_some() => write!(f, "@{name}"),
+            // A host whose name reads as something else.
+            Self::Name(Identity::Fqdn(name)) if name.parse().as_ref() != Ok(self) => write!(f, "@{name}"),
             Self::Name(name) => name.fmt(f),
             Self::Certificate(fingerprint) => write!(f, "sha256:{}", hex(fingerprint)),
         }
@@ -324,7 +325,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Why a peer that has proved its identity is not admitted. The peer learns AUTHENTICATION_FAILED or TICKET_NACK alone.
+/// Why a peer that has proved its identity is not admitted. The peer learns AUTHENTICATION_FAILED or TICKET_NACK alone; or
+/// TEMPORARY_FAILURE, where it may come again soon.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// There is no such connection, or it accepts no initiators.
@@ -385,7 +387,9 @@ pub enum Refusal {
     #[error("{0} begins sessions too often")]
     TooOften(Identity),
     /// Too many handshakes of its wait already.
-    #[error("too many handshakes of {0} wait already, for a signature or for the status of its certificates")]
+    #[error(
+        "too many handshakes of {0} wait already: for a signature, the status of its certificates, or the store"
+    )]
     Waiting(Identity),
 }
 

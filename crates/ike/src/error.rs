@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
+use dormouse_wire::ike::NotifyType;
 
 use crate::auth::AuthError;
 use crate::credential::Refusal;
@@ -58,6 +59,9 @@ pub enum NegotiationError {
         /// Who we said we are.
         local_id: Identity,
     },
+    /// The peer cannot take us now (TEMPORARY_FAILURE). It has not said that our proof is wrong.
+    #[error("the peer cannot take us now: too many sessions of ours have begun of late, or are on their way")]
+    Busy,
     /// The peer did not prove to be who it should be.
     #[error("the peer's authentication failed: {0}")]
     Authentication(Box<AuthError>),
@@ -244,6 +248,14 @@ impl Discard {
 }
 
 impl NegotiationError {
+    /// What a caller learns that is not let in: that its authentication failed, or that it may be let in later (RFC 7296 section 2.25).
+    pub(crate) const fn told(&self) -> NotifyType {
+        match self {
+            Self::NotAdmitted(Refusal::TooOften(_) | Refusal::Waiting(_)) => NotifyType::TemporaryFailure,
+            _ => NotifyType::AuthenticationFailed,
+        }
+    }
+
     /// What was offered, and what would have been accepted, as far as it is known: in the words of the configuration.
     #[must_use]
     pub fn offer(&self) -> (Vec<String>, Vec<String>) {

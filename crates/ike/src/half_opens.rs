@@ -107,6 +107,20 @@ impl HalfOpens {
         });
     }
 
+    /// Its caller was refused after it had authenticated. It stays so that the refusal can be repeated, and is worth no work any more: it
+    /// gives way like that of a caller who has done none. Does nothing if it was not proven.
+    pub(crate) fn refuse(&mut self, id: SaId) {
+        if !self.proven.remove(&id) {
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.effort = Effort::NONE;
+        let Entry { prefix, since, effort, .. } = *entry;
+        self.by_age.insert((since, id));
+        self.by_effort.insert((effort, since, id));
+        self.weigh(prefix, |share| _ = share.queue.insert((effort, since, id)));
+    }
+
     /// Its caller has authenticated: it stays until it is established or refused. Does nothing if it is not half-open.
     pub(crate) fn prove(&mut self, id: SaId) {
         let Some(&Entry { prefix, since, effort, .. }) = self.entries.get(&id) else { return };
@@ -254,6 +268,10 @@ mod tests {
         assert_eq!(table.gives_way(NOW, flood, Effort::WHOLE), Some(SaId::new(0)), "it has worked");
         table.prove(SaId::new(0));
         assert_eq!(table.gives_way(NOW, other, Effort::NONE), Some(SaId::new(1)));
+        table.refuse(SaId::new(0));
+        assert_eq!(table.gives_way(NOW, other, Effort::NONE), Some(SaId::new(0)), "the oldest again");
+        assert_eq!(table.overdue(NOW + HALF_OPEN_LEAST, HALF_OPEN_LEAST), Some(SaId::new(0)));
+        table.prove(SaId::new(0));
         for n in 0..5 {
             table.leave(SaId::new(n));
             table.leave(SaId::new(n));
@@ -271,6 +289,10 @@ mod tests {
         let other = prefix_of("192.0.2.2".parse().unwrap());
         assert_eq!(table.gives_way(NOW, other, Effort::NONE), None);
         assert_eq!(table.gives_way(NOW, other, Effort::WHOLE), Some(SaId::new(0)));
+        table.prove(SaId::new(3));
+        table.refuse(SaId::new(3));
+        assert_eq!(table.gives_way(NOW, other, Effort::NONE), Some(SaId::new(3)), "and was refused");
+        table.leave(SaId::new(3));
         // One that has not is found behind many that have.
         for n in 0..20u8 {
             for port in 1..=2 {

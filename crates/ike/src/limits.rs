@@ -93,14 +93,16 @@ pub const CREATE_CHILD_EVERY: Duration = Duration::from_millis(250);
 /// As many as this at once: a site with many CHILD SAs rekeys all of them in one minute.
 pub const CREATE_CHILD_BURST: u32 = 128;
 
-/// One identity may begin a session so often, in the long run, fully or by ticket: each costs a signature or a write, and some lines in the
-/// log.
-pub const LOGIN_EVERY: Duration = Duration::from_secs(1);
-/// As many as this at once, as a device on the edge of a network may come and go often; where several devices share the identity, as many
-/// as they may have sessions: all may come back at once.
-pub const LOGIN_BURST: usize = 256;
-/// Handshakes of one identity that may wait at once, for the status of certificates or for our key to sign; more where
-/// several devices share the identity, as above.
+/// One identity may log in so often, in the long run, and resume so often besides (each lineage, where several devices share the identity):
+/// each costs a signature or a write, and some lines in the log.
+pub const BEGIN_EVERY: Duration = Duration::from_secs(1);
+/// As many as this at once, as a device on the edge of a network may come and go often; logins, where several devices share the identity, as
+/// many as they may have sessions: all may come back at once.
+pub const BEGIN_BURST: usize = 256;
+/// Paces that are remembered before those that make no difference any more are looked for.
+pub const PACES_SWEPT_AT: usize = 1_024;
+/// Handshakes of one identity that may wait at once, for the status of certificates or for our key to sign, and as many besides for the
+/// store; more where several devices share the identity, as above.
 pub const HANDSHAKES_WAITING: usize = 4;
 /// Lines in the log that one session can cause by moving, or by breaking the protocol, in the long run.
 pub const LINES_EVERY: Duration = Duration::from_secs(2);

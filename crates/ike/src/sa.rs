@@ -31,7 +31,7 @@ use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::Refused;
 
 use crate::action::Action;
-use crate::callers::Caller;
+use crate::callers::{Caller, hosts};
 use crate::child::{Children, Dynamic, dynamic};
 use crate::config::ChildMode;
 use crate::config_payload::AssignedConfig;
@@ -147,7 +147,7 @@ impl IkeSa {
     /// Who opened it, if the other end did.
     pub(crate) fn caller(&self) -> Option<Caller> {
         let core = &self.core;
-        (!core.client).then(|| Caller { connection: core.link.conn.name.clone(), peer: core.peer.clone() })
+        (!core.client).then(|| Caller::of(&core.link.conn.name, &core.peer))
     }
 
     /// See [`Upkeep::schedule_authentication`].
@@ -252,8 +252,10 @@ impl IkeSa {
 
     pub(crate) fn remove_child(&mut self, shared: &mut Shared, id: ChildId) {
         if let Some(child) = self.children.remove(id) {
-            if let Some(caller) = self.caller().filter(|_| child.mode == ChildMode::Tunnel) {
-                shared.callers.disclaim(&caller, &child.ts_remote);
+            if let Some(caller) =
+                self.caller().filter(|_| self.core.claims && child.mode == ChildMode::Tunnel)
+            {
+                shared.callers.disclaim(&caller, hosts(&child.ts_remote));
             }
             shared.event(Event::Child(ChildSa::Remove { owner: Owner::Ike(self.core.id()), child: id }));
         }
@@ -277,7 +279,8 @@ impl IkeSa {
         if !self.stage.bears_name() {
             return;
         }
-        if !self.core.client {
+        if let Some(caller) = self.caller().filter(|_| self.core.claims) {
+            shared.callers.disclaim(&caller, self.core.assigned.addresses());
             shared.give_back(&self.core.assigned);
         }
         if let Some(lineage) = self.upkeep.lineage() {

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use core::net::IpAddr;
 
+use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Class, Entropy, Instant, Path, UnixTime};
 
 use crate::action::Action;
 use crate::callers::Callers;
 use crate::config::Connection;
-use crate::config_payload::{AddressPool, AssignedConfig, Lease};
+use crate::config_payload::{AssignedConfig, Lease, LeaseRequest};
 use crate::cookie::CookieJar;
 use crate::endpoint_config::EndpointConfig;
 use crate::event::Event;
@@ -95,27 +96,32 @@ impl Shared {
         }
     }
 
-    /// A session that was assigned these addresses is gone, or has not come about.
+    /// A session that was assigned these addresses is gone.
     pub(crate) fn give_back(&mut self, assigned: &AssignedConfig) {
-        if let Some((pool, lease)) = self.leased(assigned) {
+        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
+        if let Some(pool) = self.config.pool.as_deref_mut().filter(|_| lease != Lease::default()) {
             pool.release(&lease);
         }
     }
 
-    /// The client of a tentative session that was assigned these addresses is there.
-    pub(crate) fn confirm_lease(&mut self, assigned: &AssignedConfig) {
-        if let Some((pool, lease)) = self.leased(assigned) {
-            pool.confirm(&lease);
-        }
-    }
-
-    fn leased(
+    /// The client of a tentative session that was assigned these addresses is there. False if it cannot have them any more.
+    pub(crate) fn lease_again(
         &mut self,
+        conn: &Connection,
+        peer: &Identity,
         assigned: &AssignedConfig,
-    ) -> Option<(&mut (dyn AddressPool + Send + 'static), Lease)> {
-        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
-        let pool = self.config.pool.as_deref_mut().filter(|_| lease != Lease::default())?;
-        Some((pool, lease))
+    ) -> bool {
+        let then = Lease { v4: assigned.v4, v6: assigned.v6 };
+        if then == Lease::default() {
+            return true;
+        }
+        let Some(pool) = self.config.pool.as_deref_mut() else { return false };
+        let (v4, v6, kept) = (then.v4.is_some(), then.v6.is_some(), assigned.addresses());
+        let now = pool.lease(conn, peer, &LeaseRequest { v4, v6, kept, ..LeaseRequest::default() });
+        if now != then && now != Lease::default() {
+            pool.release(&now);
+        }
+        now == then
     }
 
     pub(crate) fn nonce(&mut self) -> Vec<u8> {

@@ -10,7 +10,7 @@ use common::{Pair, client_psk, gateway_config, gateway_psk};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::Discard;
 use dormouse_ike::EndpointConfig;
-use dormouse_ike::config::{Connection, HalfOpen};
+use dormouse_ike::config::{Connection, HalfOpen, PeerPolicy, SelectorSpec, Unique};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
@@ -38,9 +38,9 @@ impl Counting {
 }
 
 impl AddressPool for Counting {
-    fn lease(&mut self, _: &Connection, _: &Identity, _: &LeaseRequest) -> Lease {
+    fn lease(&mut self, _: &Connection, _: &Identity, request: &LeaseRequest) -> Lease {
         self.books(|books| {
-            books.given += 1;
+            books.given += u32::from(!request.tentative);
             Lease { v4: Some(Ipv4Addr::new(10, 9, 0, books.next)), v6: None }
         })
     }
@@ -78,36 +78,51 @@ fn resume(pair: &mut Pair, ticket: &ClientTicket) {
 }
 
 #[test]
-fn a_resumption_that_no_client_confirms_returns_its_lease() {
+fn a_resumption_that_no_client_confirms_has_no_lease() {
     let (mut pair, ticket, pool) = slept(1);
     pair.filter = Some(Box::new(|d| d.to_gateway));
     resume(&mut pair, &ticket);
     pair.run_for(Duration::from_secs(1));
-    assert_eq!((pool.out(), pair.gateway.endpoint.half_open()), (2, 1));
+    assert_eq!((pool.out(), pair.gateway.endpoint.half_open()), (1, 1));
     pair.run_for(Duration::from_secs(40));
     assert_eq!((pool.out(), pair.gateway.endpoint.half_open()), (1, 0));
 }
 
 #[test]
-fn a_resumption_whose_ticket_does_not_count_returns_its_lease() {
+fn a_resumption_whose_ticket_does_not_count_has_no_lease() {
     let (mut pair, ticket, pool) = slept(2);
     // The row of its lineage is another one's by now.
     pair.gateway.store = Memory::default();
     resume(&mut pair, &ticket);
     pair.run_for(Duration::from_secs(10));
-    assert_eq!(pool.books(|books| books.given), 2, "it was resumed, and then refused");
-    assert_eq!((pool.out(), pair.gateway.endpoint.half_open()), (1, 0));
+    assert!(pair.client.established().is_some(), "it was resumed, and then refused");
+    assert_eq!((pool.books(|books| books.given), pool.out()), (1, 1));
+    assert_eq!(pair.gateway.endpoint.half_open(), 0);
 }
 
 #[test]
-fn a_resumption_that_cannot_have_its_address_returns_the_other_one() {
+fn a_resumption_whose_address_has_gone_to_another_until_it_is_confirmed_is_refused() {
+    let (mut pair, ticket, pool) = slept(6);
+    resume(&mut pair, &ticket);
+    pair.run_for(Duration::from_millis(50));
+    assert_eq!((pool.out(), pair.gateway.endpoint.half_open()), (1, 1));
+    pool.books(|books| books.next = 7);
+    pair.run_for(Duration::from_secs(10));
+    let why = pair.gateway.peer_failure().map(|why| why.to_string());
+    assert!(why.as_ref().is_some_and(|why| why.contains("another's by now")), "{why:?}");
+    assert!(common::resumed::confirmed(&mut pair).is_none());
+    assert_eq!((pool.books(|books| books.given), pool.out()), (2, 1), "the other one is returned");
+}
+
+#[test]
+fn a_resumption_that_cannot_have_its_address_has_no_other_one_before_it_is_confirmed() {
     let (mut pair, ticket, pool) = slept(3);
     // The pool gives another address than the ticket's: it cannot be done at once, and the client does not go on.
     pool.books(|books| books.next = 7);
     pair.filter = Some(Box::new(|d| d.to_gateway));
     resume(&mut pair, &ticket);
     pair.run_for(Duration::from_secs(1));
-    assert_eq!((pool.books(|books| books.given), pool.out()), (2, 1));
+    assert_eq!((pool.books(|books| books.given), pool.out()), (1, 1));
     pair.run_for(Duration::from_secs(40));
     assert_eq!((pool.out(), pair.gateway.endpoint.half_open()), (1, 0));
     // When it does, it has one lease like any other.
@@ -119,14 +134,14 @@ fn a_resumption_that_cannot_have_its_address_returns_the_other_one() {
 }
 
 #[test]
-fn a_resumption_that_gives_way_under_load_returns_its_lease() {
+fn a_resumption_that_gives_way_under_load_leaves_no_lease() {
     let (mut pair, ticket, pool) =
         slept_with(HalfOpen { cookie_threshold: 0, max: 1, ..HalfOpen::default() }, 4);
     // The client returns its cookie, and says no word after the answer.
     pair.filter = Some(Box::new(|d| !d.to_gateway || d.bytes.get(4 + 18) != Some(&37)));
     resume(&mut pair, &ticket);
     pair.run_for(Duration::from_secs(5));
-    assert_eq!((pool.out(), pair.gateway.endpoint.half_open()), (2, 1));
+    assert_eq!((pool.out(), pair.gateway.endpoint.half_open()), (1, 1));
     let mut other = Pair::psk(5);
     other.connect();
     let (_, mut first) = other.wire.pop_first().expect("the first message");
@@ -135,4 +150,70 @@ fn a_resumption_that_gives_way_under_load_returns_its_lease() {
     assert_eq!(result, Err(Discard::NoCookie));
     pair.flush();
     assert_eq!((pool.out(), pair.gateway.endpoint.stats().half_open_displaced), (1, 1));
+}
+
+/// A pool that gives a device what its ticket names, else the first address that no session has.
+#[derive(Clone, Default)]
+struct Apart(Arc<Mutex<Vec<u32>>>);
+
+impl AddressPool for Apart {
+    fn lease(&mut self, _: &Connection, _: &Identity, request: &LeaseRequest) -> Lease {
+        let mut users = self.0.lock().expect("one thread");
+        let address = |host: usize| Ipv4Addr::new(10, 9, 0, u8::try_from(host + 2).expect("few"));
+        let kept = (0..users.len()).find(|host| request.kept.contains(&address(*host).into()));
+        let host = kept.or_else(|| users.iter().position(|users| *users == 0)).unwrap_or(users.len());
+        if host == users.len() {
+            users.push(0);
+        }
+        users[host] += u32::from(!request.tentative);
+        Lease { v4: Some(address(host)), v6: None }
+    }
+
+    fn release(&mut self, lease: &Lease) {
+        let host = usize::from(lease.v4.expect("it had one").octets()[3]) - 2;
+        self.0.lock().expect("one thread")[host] -= 1;
+    }
+}
+
+/// The second device comes while the first is away, and has no CHILD SA yet: the address is its own nevertheless.
+#[test]
+fn a_device_that_comes_back_does_not_get_the_address_of_another_that_has_no_child_sa() {
+    for (seed, dormancy) in [(20, true), (21, false)] {
+        let (mut client, mut gateway) = (client_psk(), gateway_psk());
+        client.initial_contact = false;
+        (client.dormancy, gateway.dormancy) = (dormancy, dormancy);
+        gateway.children[0].ts_local = vec![SelectorSpec::Net("198.18.0.0/15".parse().expect("a prefix"))];
+        gateway.answering.policy =
+            PeerPolicy { unique: Unique::Never, sessions: 2, ..gateway.answering.policy };
+        let pool = Box::new(Apart::default());
+        let config = EndpointConfig { pool: Some(pool), ..gateway_config(gateway, seed) };
+        let (mut pair, ticket, old) = common::resumed::slept_with(client, config, seed);
+        pair.gateway.endpoint.forget(pair.now, old);
+        pair.flush();
+        // It offers what the gateway does not take for a CHILD SA, and its word that it leaves is lost.
+        let ours = pair.conn.clone();
+        let mut other = Connection { name: "other".to_owned(), ..(*ours).clone() };
+        pair.filter = Some(Box::new(|d| {
+            let informational = [d.bytes.get(18), d.bytes.get(4 + 18)].contains(&Some(&37));
+            !(d.to_gateway && informational && d.from.ip() == common::addr("192.0.2.66:500").ip())
+        }));
+        other.children[0].ts_remote = vec![SelectorSpec::Net("203.0.113.0/24".parse().expect("a prefix"))];
+        pair.conn = Arc::new(other);
+        let there = common::path("192.0.2.66:500", common::GATEWAY);
+        pair.client.endpoint.connect(pair.now, pair.conn.clone(), there);
+        pair.flush();
+        pair.run_for(Duration::from_secs(1));
+        let second = pair.gateway.established().expect("it logs in");
+        let (id, second) = (second.sa, second.configuration);
+        assert!(pair.gateway.children.is_empty() && second.addresses() == ticket.addresses, "{seed}");
+        pair.client.events.clear();
+        pair.conn = ours;
+        resume(&mut pair, &ticket);
+        pair.run_for(Duration::from_secs(5));
+        let first = pair.gateway.established().expect("it comes back").configuration;
+        assert!(pair.gateway.endpoint.path(id).is_some(), "{seed}: the other is there still");
+        assert_ne!(first.addresses(), second.addresses(), "{seed}");
+        let ends: Vec<_> = pair.gateway.children.values().map(|c| c.ts_remote[0].start).collect();
+        assert_eq!(ends, first.addresses(), "{seed}: and its CHILD SA leads there");
+    }
 }

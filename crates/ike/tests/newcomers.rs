@@ -29,10 +29,14 @@ impl dormouse_ike::config_payload::AddressPool for Endless {
         &mut self,
         _: &Connection,
         _: &dormouse_crypto::cert::Identity,
-        _: &dormouse_ike::config_payload::LeaseRequest,
+        request: &dormouse_ike::config_payload::LeaseRequest,
     ) -> dormouse_ike::config_payload::Lease {
-        self.0 += 1;
-        dormouse_ike::config_payload::Lease { v4: Some(Ipv4Addr::from(0x0a00_0000 + self.0)), v6: None }
+        let kept = request.kept.iter().find_map(|a| if let IpAddr::V4(v4) = a { Some(*v4) } else { None });
+        let v4 = kept.unwrap_or_else(|| {
+            self.0 += 1;
+            Ipv4Addr::from(0x0a00_0000 + self.0)
+        });
+        dormouse_ike::config_payload::Lease { v4: Some(v4), v6: None }
     }
 
     fn release(&mut self, _: &dormouse_ike::config_payload::Lease) {}
@@ -338,6 +342,38 @@ fn a_flood_by_one_ticket_keeps_no_client_waiting() {
     storm(&mut world);
     let again = world.callers[n].endpoint.stats().retransmissions;
     assert!(world.callers[n].up && again == 0, "{again} repetitions; {:?}", world.stats());
+}
+
+/// One client presents its own ticket, which counts no more, and proves that it is its own: each time it is refused by the store, and
+/// begins again. Before, whoever had authenticated kept the place until it expired, and gave way to no newcomer.
+#[test]
+fn a_client_that_is_refused_again_and_again_keeps_no_other_waiting() {
+    let mut world = World::new(6);
+    let bad = world.add(SocketAddr::from(([198, 51, 100, 99], 500)), 18, false);
+    let mut conn = (*world.callers[bad].conn).clone();
+    conn.dormancy = false;
+    world.callers[bad].conn = Arc::new(conn);
+    world.connect(bad);
+    world.run(Duration::from_secs(2));
+    let ticket = world.callers[bad].ticket.clone().expect("a ticket");
+    world.resume(bad, &ticket);
+    world.run(Duration::from_secs(2));
+    let failed = world.callers[bad].failed;
+    for _ in 0..60 {
+        (0..24).for_each(|_| world.resume(bad, &ticket));
+        world.run(Duration::from_millis(50));
+    }
+    assert!(world.callers[bad].failed > failed + 500, "{:?}", world.stats());
+    for (n, outside) in [[203, 0, 113, 7], [203, 0, 113, 8]].into_iter().enumerate() {
+        let n = world.add(SocketAddr::from((outside, 500)), 18 * u8::from(n == 0), false);
+        world.connect(n);
+        for _ in 0..25 {
+            (0..24).for_each(|_| world.resume(bad, &ticket));
+            world.run(Duration::from_millis(50));
+        }
+        let again = world.callers[n].endpoint.stats().retransmissions;
+        assert!(world.callers[n].up && again == 0, "{again} repetitions; {:?}", world.stats());
+    }
 }
 
 /// Two thousand prefixes answer cookies, and solve no puzzle: a client that solves its own has a place. Before, they had all places, as

@@ -9,8 +9,10 @@ use common::{Pair, Side, client_psk, gateway_psk};
 use dormouse_crypto::cert::{Certificate, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::config::{
-    Connection, IdentityPattern, LocalAuth, RemoteAuth, RevocationMode, RevocationPolicy, Role,
+    Connection, IdentityPattern, LocalAuth, PeerRule, RemoteAuth, RevocationMode, RevocationPolicy, Role,
+    Unique,
 };
+use dormouse_ike::limits::HANDSHAKES_WAITING;
 use dormouse_ike::{CloseReason, Event, NegotiationError};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
@@ -184,6 +186,36 @@ fn a_gateway_waits_for_the_list_and_refuses_who_stands_in_it() {
             assert_eq!(comes_up(&mut pair), good);
             assert!(fetch(&mut pair.gateway).is_none());
         }
+    }
+}
+
+/// Of those that wait for the status of their certificates only few are of one identity; of one that several devices share, as many as it may
+/// have sessions, by its entry in `peers`.
+#[test]
+fn devices_that_share_an_identity_all_wait_for_the_status_of_their_certificates() {
+    let ca = authority();
+    for (unique, waiting) in [(Unique::Replace, HANDSHAKES_WAITING), (Unique::Never, 10)] {
+        let mut pair = ca.pair(|client, gateway| {
+            client.initial_contact = false;
+            gateway.remote_auth = ca.remote(RevocationMode::Strict, Vec::new());
+            let mut theirs = gateway.clone();
+            theirs.answering.policy.unique = unique;
+            theirs.answering.policy.sessions = 20;
+            let id = IdentityPattern::Exact(client.local_id.clone());
+            gateway.answering.peers = vec![PeerRule { id, connection: Arc::new(theirs) }];
+        });
+        for n in 0..10 {
+            let there = common::path(&format!("192.0.2.{}:500", 20 + n), common::GATEWAY);
+            pair.client.endpoint.connect(pair.now, pair.conn.clone(), there);
+            pair.flush();
+        }
+        pair.run_for(Duration::from_secs(2));
+        let refused = core::iter::from_fn(|| pair.client.failure());
+        let busy = refused.filter(|why| matches!(why, NegotiationError::Busy)).count();
+        assert_eq!(busy, 10 - waiting, "{unique:?}");
+        answer(&mut pair, false, Ok(ca.list(&[GATEWAY], Duration::ZERO)));
+        let came = core::iter::from_fn(|| pair.client.established()).count();
+        assert_eq!(came, waiting, "{unique:?}");
     }
 }
 

@@ -10,7 +10,7 @@ use common::{Pair, Pool, client_psk, gateway_config, gateway_psk};
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::admission::Refusal;
 use dormouse_ike::config::{ChildMode, SelectorSpec};
-use dormouse_ike::limits::{LOGIN_BURST, LOGIN_EVERY};
+use dormouse_ike::limits::{BEGIN_BURST, BEGIN_EVERY};
 use dormouse_ike::{CloseReason, Event, NegotiationError};
 use dormouse_keying::Mode;
 
@@ -123,17 +123,20 @@ fn who_logs_in_again_and_again_is_let_in_at_a_pace() {
     let mut pair = Pair::psk(9);
     let (mut came, mut refused) = (0, 0);
     // Sixty more than there may be at once, in half a minute in which some thirty are let in besides.
-    let begun = LOGIN_BURST + 60;
+    let begun = BEGIN_BURST + 60;
     for _ in 0..begun {
         pair.connect();
         pair.run_for(Duration::from_millis(100));
         came += usize::from(pair.gateway.established().is_some());
         let why = pair.gateway.peer_failure();
-        refused += usize::from(matches!(why, Some(NegotiationError::NotAdmitted(Refusal::TooOften(_)))));
+        let too_often = matches!(why, Some(NegotiationError::NotAdmitted(Refusal::TooOften(_))));
+        refused += usize::from(too_often);
+        let told = pair.client.failure();
+        assert_eq!(too_often, matches!(told, Some(NegotiationError::Busy)), "{told:?}");
     }
-    assert!((LOGIN_BURST..LOGIN_BURST + 40).contains(&came), "{came}");
+    assert!((BEGIN_BURST..BEGIN_BURST + 40).contains(&came), "{came}");
     assert_eq!(came + refused, begun);
-    pair.run_for(2 * LOGIN_EVERY);
+    pair.run_for(2 * BEGIN_EVERY);
     pair.connect();
     pair.settle();
     assert!(pair.gateway.established().is_some());

@@ -405,7 +405,7 @@ impl RxBatch {
             let start = i * RECEIVE_LEN;
             self.take(tun, opener, &from, start..start + meta.len, meta.stride);
         }
-        self.joiner.flush(tun, &mut self.buf);
+        self.joiner.flush(tun, &self.buf);
         let bytes = metas.iter().take(n).map(|m| m.len).sum();
         Ok(Progress { read: n, bytes, more: n == RECEIVE })
     }
@@ -435,7 +435,7 @@ impl RxBatch {
             }
             read += 1;
         }
-        self.joiner.flush(tun, &mut self.buf);
+        self.joiner.flush(tun, &self.buf);
         Ok(Progress { read, bytes, more: read == RECEIVE })
     }
 
@@ -456,14 +456,11 @@ impl RxBatch {
                 Verdict::Done => {}
                 Verdict::Deliver(inner) => {
                     let inner = at + inner.start..(at + inner.end).min(end);
-                    self.joiner.push(tun, &mut self.buf, inner);
+                    self.joiner.push(tun, &self.buf, &[], inner);
                 }
                 Verdict::DeliverBehind(header, len, payload) => {
-                    let header = header.get(..len).unwrap_or_default();
-                    let payload = datagram.get(payload).unwrap_or_default();
-                    if tun.write(&[IoSlice::new(header), IoSlice::new(payload)]).is_err() {
-                        self.joiner.lost += 1;
-                    }
+                    let payload = at + payload.start..(at + payload.end).min(end);
+                    self.joiner.push(tun, &self.buf, header.get(..len).unwrap_or_default(), payload);
                 }
             }
         }

@@ -8,8 +8,8 @@
 //! Super-packets are written when their batch is over, not as soon as they are complete: the reader of the TUN device is woken
 //! once for all of them.
 //!
-//! A joined packet is one `writev`: virtio-net header, the first packet's headers (corrected in place), then each payload from
-//! where it was decrypted. tun-rs's `GROTable` would append every payload to the first packet's own buffer instead: one copy
+//! A joined packet is one `writev`: virtio-net header, the first packet's headers (a corrected copy), then each payload from
+//! where it was decrypted. The IP header may lie elsewhere: in transport and BEET mode it is made anew for each packet. tun-rs's `GROTable` would append every payload to the first packet's own buffer instead: one copy
 //! more of everything, and a buffer per packet.
 
 use std::io::{self, IoSlice};
@@ -27,13 +27,16 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
-const MAX_HEADERS: usize = 120;
+/// An IPv6 header and the longest of TCP.
+const MAX_HEADERS: usize = 100;
+/// An IPv6 header.
+const MAX_IP: usize = 40;
 
 /// Where packets go: the TUN device, or a test's memory.
 pub(crate) trait Sink {
     fn offloads(&self) -> Offloads;
-    /// Writes one packet behind an empty virtio-net header (if the device has headers).
-    fn write(&mut self, packet: &[u8]) -> io::Result<()>;
+    /// Writes the parts of one packet behind an empty virtio-net header (if the device has headers).
+    fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()>;
     /// Writes parts that begin with a virtio-net header.
     fn write_joined(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()>;
     /// A joined packet was refused as malformed.
@@ -45,8 +48,8 @@ impl Sink for Tun {
         Self::offloads(self)
     }
 
-    fn write(&mut self, packet: &[u8]) -> io::Result<()> {
-        Self::write(self, &[IoSlice::new(packet)])
+    fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        Self::write(self, parts)
     }
 
     fn write_joined(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {
@@ -58,17 +61,37 @@ impl Sink for Tun {
     }
 }
 
-/// Where a packet's parts lie in the receive buffer.
-#[derive(Clone, Copy, Default)]
+/// A packet that may be joined: its IP header, and where the rest of it lies in the receive buffer.
+#[derive(Clone, Copy)]
 struct Layout {
-    start: usize,
-    transport: usize,
-    headers: usize,
+    ip: [u8; MAX_IP],
+    /// Whether the rest lies behind the same header in the buffer too.
+    attached: bool,
+    /// Where the transport header begins, and its length.
+    at: usize,
+    header: usize,
+    /// Bytes of transport header and payload.
     len: usize,
     v6: bool,
     udp: bool,
     sequence: u32,
     push: bool,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self {
+            ip: [0; MAX_IP],
+            attached: false,
+            at: 0,
+            header: 0,
+            len: 0,
+            v6: false,
+            udp: false,
+            sequence: 0,
+            push: false,
+        }
+    }
 }
 
 /// A super-packet in the making.
@@ -110,18 +133,25 @@ impl Default for Joiner {
 }
 
 impl Joiner {
-    /// Takes the packet at `range` of `buf`: joins it, or writes it to `tun` as it is. `buf` must not change before
-    /// [`Self::flush`].
-    pub(crate) fn push(&mut self, tun: &mut impl Sink, buf: &mut [u8], range: std::ops::Range<usize>) {
+    /// Takes the packet at `range` of `buf`, behind an IP header that lies elsewhere if `header` is not empty: joins it, or writes it to
+    /// `tun` as it is. `buf` must not change before [`Self::flush`].
+    pub(crate) fn push(
+        &mut self,
+        tun: &mut impl Sink,
+        buf: &[u8],
+        header: &[u8],
+        range: std::ops::Range<usize>,
+    ) {
         let offloads = tun.offloads();
         let candidate = (offloads.join_tcp || offloads.join_udp)
-            .then(|| Layout::of(buf, range.clone()))
+            .then(|| Layout::of(buf, header, range.clone()))
             .flatten()
             .filter(|p| if p.udp { offloads.join_udp } else { offloads.join_tcp });
         let Some(packet) = candidate else {
             // It may belong to a flow that is growing (a FIN, a fragment): keep the flow's order.
-            self.flush_flow_of(tun, buf, &range);
-            self.write_one(tun, &buf[range]);
+            let packet = &buf[range];
+            self.flush_flow_of(tun, buf, if header.is_empty() { packet } else { header });
+            self.write_parts(tun, &[IoSlice::new(header), IoSlice::new(packet)]);
             return;
         };
         let checksum_good = checksum_valid(buf, &packet);
@@ -146,7 +176,7 @@ impl Joiner {
     }
 
     /// Writes all that was joined.
-    pub(crate) fn flush(&mut self, tun: &mut impl Sink, buf: &mut [u8]) {
+    pub(crate) fn flush(&mut self, tun: &mut impl Sink, buf: &[u8]) {
         for i in 0..self.used {
             self.write(tun, buf, i);
         }
@@ -157,7 +187,7 @@ impl Joiner {
         let growing = &mut self.growing[i];
         growing.first = *packet;
         growing.count = 0;
-        growing.total = packet.headers;
+        growing.total = packet.headers();
         // A damaged packet passes alone and as it is: its receiver will find out.
         growing.closed = !checksum_good;
         growing.push = false;
@@ -165,49 +195,54 @@ impl Joiner {
         growing.closed |= !checksum_good;
     }
 
-    /// Writes what was joined to the flow that an unjoinable packet belongs to.
-    fn flush_flow_of(&mut self, tun: &mut impl Sink, buf: &mut [u8], range: &std::ops::Range<usize>) {
+    /// Writes what was joined to the flow that an unjoinable packet, which begins with `header`, belongs to.
+    fn flush_flow_of(&mut self, tun: &mut impl Sink, buf: &[u8], header: &[u8]) {
         for i in 0..self.used {
-            if self.growing[i].count > 0 && same_addresses(buf, &self.growing[i].first, range) {
+            if self.growing[i].count > 0 && same_addresses(&self.growing[i].first, header) {
                 self.write(tun, buf, i);
             }
         }
     }
 
     /// Writes flow `i` and leaves it empty, but in its place.
-    fn write(&mut self, tun: &mut impl Sink, buf: &mut [u8], i: usize) {
-        let growing = &self.growing[i];
+    fn write(&mut self, tun: &mut impl Sink, buf: &[u8], i: usize) {
+        let growing = self.growing[i];
         match growing.count {
             0 => return,
-            1 => {
-                let p = growing.first;
-                self.write_one(tun, &buf[p.start..p.start + p.len]);
-            }
-            _ => {
-                let growing = *growing;
-                self.write_joined(tun, buf, &growing);
-            }
+            1 => self.write_one(tun, buf, &growing.first),
+            _ => self.write_joined(tun, buf, &growing),
         }
         self.growing[i].count = 0;
         self.growing[i].closed = true;
     }
 
-    fn write_one(&mut self, tun: &mut impl Sink, packet: &[u8]) {
-        if tun.write(packet).is_err() {
+    fn write_parts(&mut self, tun: &mut impl Sink, parts: &[IoSlice<'_>]) {
+        if tun.write(parts).is_err() {
             self.lost += 1;
         }
     }
 
-    fn write_joined(&mut self, tun: &mut impl Sink, buf: &mut [u8], growing: &Growing) {
+    fn write_one(&mut self, tun: &mut impl Sink, buf: &[u8], packet: &Layout) {
+        let rest = packet.bytes(buf, 0, packet.len);
+        if packet.attached {
+            let whole = buf.get(packet.at - packet.ip_len()..packet.at + packet.len).unwrap_or_default();
+            self.write_parts(tun, &[IoSlice::new(whole)]);
+        } else {
+            self.write_parts(tun, &[IoSlice::new(packet.ip()), IoSlice::new(rest)]);
+        }
+    }
+
+    fn write_joined(&mut self, tun: &mut impl Sink, buf: &[u8], growing: &Growing) {
         let p = growing.first;
-        let headers = p.start..p.start + p.headers;
-        let mut saved = [0; MAX_HEADERS];
-        saved[..p.headers].copy_from_slice(&buf[headers.clone()]);
-        let vnet = finish_headers(&mut buf[headers.clone()], growing).to_bytes();
+        let mut headers = [0; MAX_HEADERS];
+        let headers = &mut headers[..p.headers()];
+        headers[..p.ip_len()].copy_from_slice(p.ip());
+        headers[p.ip_len()..].copy_from_slice(p.bytes(buf, 0, p.header));
+        let vnet = finish_headers(headers, growing).to_bytes();
 
         let mut parts = [IoSlice::new(&[]); PIECES + 2];
         parts[0] = IoSlice::new(&vnet);
-        parts[1] = IoSlice::new(&buf[headers.clone()]);
+        parts[1] = IoSlice::new(headers);
         for (part, (at, len)) in parts[2..].iter_mut().zip(&growing.pieces[..growing.count]) {
             *part = IoSlice::new(&buf[*at as usize..*at as usize + usize::from(*len)]);
         }
@@ -215,10 +250,11 @@ impl Joiner {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                 tun.give_up_joining(p.udp);
-                buf[headers].copy_from_slice(&saved[..p.headers]);
                 for (at, len) in &growing.pieces[..growing.count] {
-                    let start = *at as usize - p.headers;
-                    self.write_one(tun, &buf[start..*at as usize + usize::from(*len)]);
+                    let len = p.header + usize::from(*len);
+                    let mut piece = Layout { at: *at as usize - p.header, len, ..p };
+                    set_length(&mut piece.ip, p.v6, len);
+                    self.write_one(tun, buf, &piece);
                 }
             }
             Err(_) => self.lost += growing.count as u64,
@@ -228,13 +264,13 @@ impl Joiner {
 
 impl Growing {
     fn accepts(&self, buf: &[u8], packet: &Layout) -> bool {
-        let payload = packet.len - packet.headers;
+        let payload = packet.payload();
         let first = &self.first;
-        let size = first.len - first.headers;
+        let size = first.payload();
         !self.closed
             && self.count > 0
             && self.count < PIECES
-            && packet.headers == first.headers
+            && (packet.header, packet.attached) == (first.header, first.attached)
             && payload <= size
             && self.total + payload <= MAX_PACKET
             && (packet.udp || packet.sequence == self.next)
@@ -242,123 +278,154 @@ impl Growing {
     }
 
     fn append(&mut self, packet: &Layout) {
-        let payload = packet.len - packet.headers;
-        self.pieces[self.count] = ((packet.start + packet.headers) as u32, payload as u16);
+        let payload = packet.payload();
+        self.pieces[self.count] = ((packet.at + packet.header) as u32, payload as u16);
         self.count += 1;
         self.total += payload;
         self.next = packet.sequence.wrapping_add(payload as u32);
         self.push |= packet.push;
-        self.closed = packet.push || payload < self.first.len - self.first.headers;
+        self.closed = packet.push || payload < self.first.payload();
     }
 }
 
 impl Layout {
     /// The parts of a packet that may be joined; `None` for all others.
-    fn of(buf: &[u8], range: std::ops::Range<usize>) -> Option<Self> {
-        let b = buf.get(range.clone())?;
-        let (v6, transport, protocol) = match b {
+    fn of(buf: &[u8], header: &[u8], range: std::ops::Range<usize>) -> Option<Self> {
+        let whole = buf.get(range.clone())?;
+        let attached = header.is_empty();
+        let total = header.len() + whole.len();
+        let first = if attached { whole } else { header };
+        let (v6, ip_len, protocol) = match first {
             // No options, no fragments, the length as it says.
             [0x45, _, l0, l1, _, _, flags, 0, _, protocol, ..]
-                if flags & 0x3f == 0 && usize::from(u16::from_be_bytes([*l0, *l1])) == b.len() =>
+                if flags & 0x3f == 0 && usize::from(u16::from_be_bytes([*l0, *l1])) == total =>
             {
                 (false, 20, *protocol)
             }
             [first, _, _, _, l0, l1, protocol, ..]
-                if first >> 4 == 6 && usize::from(u16::from_be_bytes([*l0, *l1])) + 40 == b.len() =>
+                if first >> 4 == 6 && usize::from(u16::from_be_bytes([*l0, *l1])) + 40 == total =>
             {
                 (true, 40, *protocol)
             }
             _ => return None,
         };
-        let header = b.get(transport..)?;
-        let mut layout = Self { start: range.start, transport, len: b.len(), v6, ..Self::default() };
+        let mut ip = [0; MAX_IP];
+        ip.get_mut(..ip_len)?.copy_from_slice(first.get(..ip_len)?);
+        let skip = if attached { ip_len } else { 0 };
+        let rest = whole.get(skip..).filter(|_| attached || header.len() == ip_len)?;
+        let (at, len) = (range.start + skip, rest.len());
+        let mut layout = Self { ip, attached, at, len, v6, ..Self::default() };
         match protocol {
             TCP => {
-                let flags = *header.get(13)?;
-                let size = usize::from(header.get(12)? >> 4) * 4;
-                layout.headers = transport + size;
-                layout.sequence = u32::from_be_bytes(*header.get(4..)?.first_chunk()?);
+                let flags = *rest.get(13)?;
+                layout.header = usize::from(rest.get(12)? >> 4) * 4;
+                layout.sequence = u32::from_be_bytes(*rest.get(4..)?.first_chunk()?);
                 layout.push = flags & PSH != 0;
-                (flags & !PSH == ACK && size >= 20 && layout.headers < b.len()).then_some(layout)
+                (flags & !PSH == ACK && layout.header >= 20 && layout.header < len).then_some(layout)
             }
             UDP => {
                 layout.udp = true;
-                layout.headers = transport + 8;
-                let length = usize::from(u16::from_be_bytes(*header.get(4..)?.first_chunk()?));
+                layout.header = 8;
+                let length = usize::from(u16::from_be_bytes(*rest.get(4..)?.first_chunk()?));
                 // Without a checksum (IPv4 only) there is nothing to replace it by.
-                let summed = header.get(6..8)? != [0; 2];
-                (summed && length == header.len() && layout.headers < b.len()).then_some(layout)
+                let summed = rest.get(6..8)? != [0; 2];
+                (summed && length == len && layout.header < len).then_some(layout)
             }
             _ => None,
         }
     }
 
-    fn bytes<'a>(&self, buf: &'a [u8], from: usize, to: usize) -> &'a [u8] {
-        buf.get(self.start + from..self.start + to).unwrap_or_default()
+    const fn ip_len(&self) -> usize {
+        if self.v6 { 40 } else { 20 }
     }
+
+    fn ip(&self) -> &[u8] {
+        &self.ip[..self.ip_len()]
+    }
+
+    /// Bytes of both headers.
+    const fn headers(&self) -> usize {
+        self.ip_len() + self.header
+    }
+
+    const fn payload(&self) -> usize {
+        self.len - self.header
+    }
+
+    /// What lies between these offsets from the transport header on.
+    fn bytes<'a>(&self, buf: &'a [u8], from: usize, to: usize) -> &'a [u8] {
+        buf.get(self.at + from..self.at + to).unwrap_or_default()
+    }
+}
+
+/// The addresses in an IP header.
+fn addresses(ip: &[u8], v6: bool) -> Option<&[u8]> {
+    if v6 { ip.get(8..40) } else { ip.get(12..20) }
 }
 
 /// Whether both are of one flow: protocol, addresses, ports.
 fn same_flow(buf: &[u8], a: &Layout, b: &Layout) -> bool {
-    let from = if a.v6 { 8 } else { 12 };
-    a.v6 == b.v6
-        && a.udp == b.udp
-        && a.bytes(buf, from, a.transport + 4) == b.bytes(buf, from, b.transport + 4)
+    (a.v6, a.udp) == (b.v6, b.udp)
+        && addresses(&a.ip, a.v6) == addresses(&b.ip, b.v6)
+        && a.bytes(buf, 0, 4) == b.bytes(buf, 0, 4)
 }
 
-/// Whether the packet at `range` has the addresses of a growing flow.
-fn same_addresses(buf: &[u8], a: &Layout, range: &std::ops::Range<usize>) -> bool {
-    let b = Layout { start: range.start, len: range.len(), ..*a };
-    let (from, to) = if a.v6 { (8, 40) } else { (12, 20) };
-    range.len() >= to
-        && b.bytes(buf, 0, 1)[0] >> 4 == if a.v6 { 6 } else { 4 }
-        && a.bytes(buf, from, to) == b.bytes(buf, from, to)
+/// Whether a packet that begins with `header` has the addresses of a growing flow.
+fn same_addresses(a: &Layout, header: &[u8]) -> bool {
+    let family = header.first().is_some_and(|first| first >> 4 == if a.v6 { 6 } else { 4 });
+    family && addresses(&a.ip, a.v6) == addresses(header, a.v6)
 }
 
 /// Whether the headers differ only where pieces of one super-packet differ.
 fn same_headers(buf: &[u8], a: &Layout, b: &Layout) -> bool {
+    let same_ip = |from: usize, to: usize| a.ip[from..to] == b.ip[from..to];
     let same = |from, to| a.bytes(buf, from, to) == b.bytes(buf, from, to);
     // Traffic class (and flow label), then flags, hop limit.
-    let ip = if a.v6 { same(0, 4) && same(7, 8) } else { same(0, 2) && same(6, 9) };
-    let t = a.transport;
+    let ip = if a.v6 { same_ip(0, 4) && same_ip(7, 8) } else { same_ip(0, 2) && same_ip(6, 9) };
     // Acknowledgement; window and options. A change of any of them is news that must not wait or vanish.
-    ip && (a.udp || (same(t + 8, t + 12) && same(t + 14, t + 16) && same(t + 20, a.headers)))
+    ip && (a.udp || (same(8, 12) && same(14, 16) && same(20, a.header)))
 }
 
-fn pseudo_header(buf: &[u8], p: &Layout, len: usize) -> Sum {
-    let addresses = if p.v6 { p.bytes(buf, 8, 40) } else { p.bytes(buf, 12, 20) };
+fn pseudo_header(p: &Layout, len: usize) -> Sum {
     let protocol = if p.udp { UDP } else { TCP };
+    let addresses = addresses(&p.ip, p.v6).unwrap_or_default();
     Sum::default().add_bytes(addresses).add_u16(protocol.into()).add_u16(len as u16)
 }
 
 /// "Tunnel mode TCP checksums MUST be verified." (RFC 3948 section 3.1.2)
 fn checksum_valid(buf: &[u8], p: &Layout) -> bool {
-    let transport = p.bytes(buf, p.transport, p.len);
-    (p.v6 || Sum::default().add_bytes(p.bytes(buf, 0, 20)).fold() == 0xffff)
-        && checksum::add(pseudo_header(buf, p, transport.len()), transport).fold() == 0xffff
+    let transport = p.bytes(buf, 0, p.len);
+    (p.v6 || Sum::default().add_bytes(p.ip()).fold() == 0xffff)
+        && checksum::add(pseudo_header(p, transport.len()), transport).fold() == 0xffff
+}
+
+/// Makes an IP header that of a packet with so many bytes behind it.
+fn set_length(ip: &mut [u8], v6: bool, len: usize) {
+    if v6 {
+        ip[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+    } else {
+        ip[2..4].copy_from_slice(&((len + 20) as u16).to_be_bytes());
+        ip[10..12].fill(0);
+        let checksum = Sum::default().add_bytes(&ip[..20]).finish();
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
 }
 
 /// Makes the first packet's headers those of the super-packet, and says so to the kernel.
 fn finish_headers(headers: &mut [u8], growing: &Growing) -> Vnet {
-    let p = Layout { start: 0, ..growing.first };
-    let len = growing.total - p.transport;
-    if p.v6 {
-        headers[4..6].copy_from_slice(&((growing.total - 40) as u16).to_be_bytes());
-    } else {
-        headers[2..4].copy_from_slice(&(growing.total as u16).to_be_bytes());
-        headers[10..12].fill(0);
-        let checksum = Sum::default().add_bytes(&headers[..20]).finish();
-        headers[10..12].copy_from_slice(&checksum.to_be_bytes());
-    }
+    let p = growing.first;
+    let transport = p.ip_len();
+    let len = growing.total - transport;
+    set_length(headers, p.v6, len);
     let csum_offset = if p.udp { 6 } else { 16 };
     if p.udp {
-        headers[p.transport + 4..p.transport + 6].copy_from_slice(&(len as u16).to_be_bytes());
+        headers[transport + 4..transport + 6].copy_from_slice(&(len as u16).to_be_bytes());
     } else if growing.push {
-        headers[p.transport + 13] |= PSH;
+        headers[transport + 13] |= PSH;
     }
     // The kernel completes it (or passes it on as it is): it wants the pseudo-header's sum there.
-    let pseudo = pseudo_header(headers, &p, len).fold();
-    headers[p.transport + csum_offset..p.transport + csum_offset + 2].copy_from_slice(&pseudo.to_be_bytes());
+    let pseudo = pseudo_header(&p, len).fold();
+    headers[transport + csum_offset..transport + csum_offset + 2].copy_from_slice(&pseudo.to_be_bytes());
     Vnet {
         flags: Vnet::NEEDS_CSUM,
         gso_type: match (p.udp, p.v6) {
@@ -366,9 +433,9 @@ fn finish_headers(headers: &mut [u8], growing: &Growing) -> Vnet {
             (false, false) => Vnet::GSO_TCP4,
             (false, true) => Vnet::GSO_TCP6,
         },
-        hdr_len: p.headers as u16,
-        gso_size: (growing.first.len - p.headers) as u16,
-        csum_start: p.transport as u16,
+        hdr_len: p.headers() as u16,
+        gso_size: p.payload() as u16,
+        csum_start: transport as u16,
         csum_offset: csum_offset as u16,
     }
 }
@@ -399,8 +466,9 @@ mod tests {
             self.offloads
         }
 
-        fn write(&mut self, packet: &[u8]) -> io::Result<()> {
-            self.written.push((Vnet::default(), packet.to_vec()));
+        fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+            let packet = parts.iter().flat_map(|p| p.iter().copied()).collect();
+            self.written.push((Vnet::default(), packet));
             Ok(())
         }
 
@@ -431,23 +499,36 @@ mod tests {
             .collect()
     }
 
+    /// Joins packets in one buffer, and then again with their IP headers elsewhere, which must give the same; but for IPv4's
+    /// identification where joining is refused: headers that are made anew have none.
     fn join(tun: &mut Memory, packets: &[Vec<u8>]) {
+        if tun.refuse && packets[0][0] >> 4 == 4 {
+            return join_from(tun, packets, false);
+        }
+        let mut apart = Memory { offloads: tun.offloads, refuse: tun.refuse, written: tun.written.clone() };
+        join_from(tun, packets, false);
+        join_from(&mut apart, packets, true);
+        assert_eq!((&apart.written, apart.offloads), (&tun.written, tun.offloads));
+    }
+
+    fn join_from(tun: &mut Memory, packets: &[Vec<u8>], apart: bool) {
         // With gaps between packets, as headers and trailers of ESP leave them.
         let mut buf = vec![];
-        let ranges: Vec<_> = packets
+        let pushed: Vec<_> = packets
             .iter()
             .map(|p| {
                 buf.extend_from_slice(&[0xee; 24]);
-                let start = buf.len();
-                buf.extend_from_slice(p);
-                start..buf.len()
+                let (start, ip) = (buf.len(), if p[0] >> 4 == 6 { 40 } else { 20 });
+                let (header, rest) = p.split_at(if apart { ip } else { 0 });
+                buf.extend_from_slice(rest);
+                (header, start..buf.len())
             })
             .collect();
         let mut joiner = Joiner::default();
-        for range in ranges {
-            joiner.push(tun, &mut buf, range);
+        for (header, range) in pushed {
+            joiner.push(tun, &buf, header, range);
         }
-        joiner.flush(tun, &mut buf);
+        joiner.flush(tun, &buf);
         assert_eq!(joiner.lost, 0);
     }
 
@@ -555,8 +636,8 @@ mod tests {
 
     #[test]
     fn a_kernel_that_refuses_gets_every_packet_singly() {
-        for udp in [false, true] {
-            let packets = segments(false, udp, 6_000, 1_000);
+        for (v6, udp) in [(false, false), (false, true), (true, false), (true, true)] {
+            let packets = segments(v6, udp, 5_900, 1_000);
             let mut tun = Memory::new();
             tun.refuse = true;
             join(&mut tun, &packets);

@@ -110,8 +110,11 @@ impl Tun {
     }
 
     /// Reads one packet, or super-packet, behind its header if there are headers. The first byte of the packet is at
-    /// [`Self::header_len`].
-    pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+    /// [`Self::header_len`]: 0 without offloads.
+    ///
+    /// # Errors
+    /// Those of the kernel, among them `WouldBlock`.
+    pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
             match nix::unistd::read(&self.device, buf) {
                 Err(nix::Error::EINTR) => {}
@@ -121,7 +124,8 @@ impl Tun {
     }
 
     /// Bytes before each packet.
-    pub(crate) const fn header_len(&self) -> usize {
+    #[must_use]
+    pub const fn header_len(&self) -> usize {
         if self.offloads.vnet { VNET_LEN } else { 0 }
     }
 

@@ -90,6 +90,8 @@ pub enum Event {
         path: Path,
         /// Who it is, for people.
         peer: String,
+        /// It was refused by name. Another one may be made up: anybody can make identities.
+        named: bool,
         /// Why, for people.
         why: &'static str,
     },

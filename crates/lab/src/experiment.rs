@@ -22,6 +22,8 @@ pub struct Context {
     /// Synthetic clients, where traffic is made; the most clients at once, where they are real. `None`: as many as the experiment
     /// is made for.
     pub clients: Option<u32>,
+    /// A form that takes minutes, of experiments that take hours.
+    pub short: bool,
     /// The seed of synthetic traffic and of the crowds.
     pub seed: u64,
     /// Measurements to report on, for experiments that need [the benchmark](Source::Bench).
@@ -45,6 +47,7 @@ impl Default for Context {
             recordings: Vec::new(),
             threads: 1,
             clients: None,
+            short: false,
             seed: 1,
             results: None,
             file: None,

@@ -8,11 +8,13 @@ pub mod campaign;
 pub mod demo;
 mod experiment;
 pub mod judge;
+pub mod link;
 mod measured;
 pub mod paper_000;
 pub mod paper_000_live;
 pub mod paper_001;
 pub mod paper_002;
+pub mod paper_003;
 pub mod paper_004;
 pub mod results;
 
@@ -24,6 +26,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     paper_000_live::EXPERIMENT,
     paper_001::EXPERIMENT,
     paper_002::EXPERIMENT,
+    paper_003::EXPERIMENT,
     paper_004::EXPERIMENT,
 ];
 

@@ -1,9 +1,11 @@
-//! Paper 002: "Performance of Host Identity Protocol on Lightweight Mobile Devices" (Khurri), in one process: what the base exchange
+//! Paper 002: "Performance of Host Identity Protocol on Lightweight Mobile Devices" (Khurri). In one process: what the base exchange
 //! and the UPDATE cost each end, by stage, key, puzzle and group; what key pairs cost; and what one responder bears beyond the paper.
-//! Owns the comparison; how it is measured is [`campaign`]'s, what it is measured on [`pair`]'s.
+//! With the shipped daemons: TCP's throughput, and their processor time and memory. Owns the comparison; how it is measured is
+//! [`campaign`]'s, what it is measured on [`pair`]'s and [`hosts`]'s.
 
 mod campaign;
-mod pair;
+mod hosts;
+pub mod pair;
 mod report;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -16,7 +18,7 @@ use crate::results::Results;
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-002",
-    title: "Paper 002: the Host Identity Protocol on small devices (base exchange, key pairs, puzzle, groups, UPDATE)",
+    title: "Paper 002: the Host Identity Protocol on small devices (base exchange, key pairs, puzzle, groups, UPDATE, throughput, daemon)",
     source: Source::Campaign { root: false },
     run,
 };
@@ -26,7 +28,7 @@ fn run(context: &Context) -> Result<Report> {
         Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
         None => measured(context)?,
     };
-    Ok(report::of(&results))
+    report::of(&results)
 }
 
 fn measured(context: &Context) -> Result<Results<Point>> {

@@ -1,7 +1,7 @@
 //! A link emulator and a NAT model without I/O: they are handed time and datagrams, and hand datagrams back when they are due.
 //!
 //! Owns what a network does to datagrams between two hosts: [`Link`] carries them in one direction with a rate, a delay, a
-//! bounded queue, loss, duplication, reordering and independent bit errors; [`Nat`] rewrites the addresses between them.
+//! bounded queue, loss (single and in bursts), duplication, reordering and independent bit errors; [`Nat`] rewrites the addresses between them.
 //! Must never look inside a datagram, read a clock, or draw randomness that does not follow from its seed: the same calls
 //! with the same seed give the same results.
 //!
@@ -19,9 +19,12 @@
 //! ```
 
 mod bit_errors;
+mod bursts;
 mod link;
 mod nat;
 
 pub use bit_errors::BitErrors;
+use bursts::Bursts;
+pub use bursts::GilbertElliott;
 pub use link::{Corruption, Dropped, Link, LinkConfig, LinkStats};
 pub use nat::{Filtering, Mapping, Nat, NatConfig, NatDrop};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_sansio::{Deadline, Entropy, Instant, Seeded};
 
-use crate::BitErrors;
+use crate::{BitErrors, Bursts, GilbertElliott};
 
 /// What the link does to a datagram in which a bit has flipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,6 +33,8 @@ pub struct LinkConfig {
     pub overhead: usize,
     /// Probability that a datagram is lost after it was sent.
     pub loss: f64,
+    /// Losses that come in bursts, besides; of a copy and its original together.
+    pub bursts: Option<GilbertElliott>,
     /// Probability that a datagram arrives twice. The copy takes no time on the line; it has its own jitter and errors.
     pub duplication: f64,
     /// Probability that a datagram is held back by up to `reordering_delay`, so that later ones overtake it.
@@ -54,6 +56,7 @@ impl Default for LinkConfig {
             queue: usize::MAX,
             overhead: 0,
             loss: 0.0,
+            bursts: None,
             duplication: 0.0,
             reordering: 0.0,
             reordering_delay: Duration::from_millis(10),
@@ -115,6 +118,7 @@ pub struct Link<T> {
     config: LinkConfig,
     entropy: Seeded,
     errors: BitErrors,
+    bursts: Bursts,
     up: bool,
     /// When the line is free again.
     free_at: Instant,
@@ -147,6 +151,7 @@ impl<T: Clone> Link<T> {
             config,
             entropy,
             errors,
+            bursts: Bursts::new(seed),
             up: true,
             free_at: Instant::ZERO,
             sending: VecDeque::new(),
@@ -198,6 +203,12 @@ impl<T: Clone> Link<T> {
         self.queued
     }
 
+    /// When the line has sent all that was handed in: a queue of the caller's own hands in the next datagram then.
+    #[must_use]
+    pub const fn idle_at(&self) -> Instant {
+        self.free_at
+    }
+
     /// Sends a datagram. One that is taken may still be lost on the way, which its sender cannot see.
     ///
     /// # Errors
@@ -216,6 +227,10 @@ impl<T: Clone> Link<T> {
             return Err(Dropped::QueueFull { queued, needed });
         }
         let sent = self.transmit(now, needed);
+        if self.config.bursts.is_some_and(|chain| self.bursts.next_is_lost(&chain)) {
+            self.stats.lost += 1;
+            return Ok(());
+        }
         let copy = fate.duplicated.then(|| (tag.clone(), datagram.clone()));
         if fate.lost {
             self.stats.lost += 1;

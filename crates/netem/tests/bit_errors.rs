@@ -19,16 +19,27 @@ fn loss(n: u32, len: usize, overhead: usize, bit_error_rate: f64) -> f64 {
 fn packet_loss_is_that_of_independent_bits() {
     const N: u32 = 100_000;
     // 1,500 bytes: 1 - (1 - p)^12000.
-    for (denominator, percent) in [(64, 16.7), (128, 8.7), (256, 4.5), (512, 2.3), (1024, 1.1), (8192, 0.14)]
-    {
+    let table = [
+        (64, 16.7),
+        (128, 8.7),
+        (256, 4.5),
+        (512, 2.3),
+        (1024, 1.1),
+        (2048, 0.57),
+        (4096, 0.29),
+        (8192, 0.14),
+    ];
+    for (denominator, percent) in table {
         let p = 1.0 / (f64::from(denominator) * 1024.0);
         let expected = 1.0 - (1.0 - p).powi(12_000);
         assert!(
             (expected * 100.0 - percent).abs() < 0.06,
             "the table says {percent} %, the formula {expected}"
         );
-        let five_sigma = 5.0 * (expected * (1.0 - expected) / f64::from(N)).sqrt();
-        for (len, overhead) in [(1500, 0), (1472, 28)] {
+        // A bare acknowledgement among them.
+        for (len, overhead) in [(1500, 0), (1472, 28), (40, 0)] {
+            let expected = 1.0 - (1.0 - p).powi(8 * (len + overhead) as i32);
+            let five_sigma = 5.0 * (expected * (1.0 - expected) / f64::from(N)).sqrt();
             let measured = loss(N, len, overhead, p);
             assert!((measured - expected).abs() < five_sigma, "1/{denominator}k: {measured}, not {expected}");
         }

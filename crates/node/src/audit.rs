@@ -218,7 +218,7 @@ fn is_zero(n: &u64) -> bool {
 /// Who is refused; identities by [`Identity::canonical`], of which one has many spellings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Refused {
-    /// A sender that has proved no identity.
+    /// A sender that has proved no identity, or one that it may have made for this.
     Stranger,
     /// Who has proved this identity, and is not admitted.
     Peer(Vec<u8>),
@@ -367,16 +367,18 @@ impl Node {
         self.refused(now, from, claimed, &error.to_string(), whom)
     }
 
-    /// A peer of the key manager beside IKE was refused, after it had proved who it is. False if it was only counted.
+    /// A peer of the key manager beside IKE was refused, after it had proved who it is; `named`: by name. False if it was only counted.
     pub(crate) fn record_hit_refusal(
         &mut self,
         now: Instant,
         from: SocketAddr,
         peer: &str,
+        named: bool,
         why: &str,
     ) -> bool {
         let who = Who { identity: peer.into(), identity_type: kind(0), fingerprint: None };
-        self.refused(now, from, Some(who), why, Refused::Peer(peer.as_bytes().to_vec()))
+        let whom = if named { Refused::Peer(peer.as_bytes().to_vec()) } else { Refused::Stranger };
+        self.refused(now, from, Some(who), why, whom)
     }
 
     fn refused(

@@ -11,7 +11,7 @@ use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::limits::UNHEARD_MOST;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_keying::{ChildId, SaId};
-use dormouse_sansio::UnixTime;
+use dormouse_sansio::{Entropy, UnixTime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -162,7 +162,7 @@ impl Client {
 }
 
 /// What a failed negotiation means to the ladder, and to people.
-pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
+pub(crate) fn failure_of(error: &NegotiationError, entropy: &mut dyn Entropy) -> (Failure, FailureKind) {
     use NegotiationError as E;
     match error {
         E::Timeout { .. } => (Failure::Timeout, FailureKind::Timeout),
@@ -172,6 +172,12 @@ pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
         | E::TicketUntrusted(_)
         | E::TicketSuperseded => (Failure::TicketRefused, FailureKind::Other),
         E::UnknownSpi => (Failure::Lost, FailureKind::Other),
+        E::Busy => {
+            let mut spread = [0];
+            entropy.fill(&mut spread);
+            let [spread] = spread;
+            (Failure::Busy(spread), FailureKind::Busy)
+        }
         E::RefusedByPeer { .. }
         | E::Authentication(_)
         | E::CannotSign(_)

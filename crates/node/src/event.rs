@@ -300,6 +300,8 @@ pub enum FailureKind {
     AnswersLost,
     /// A message is too big for the path and was not sent.
     TooBig,
+    /// The gateway has no time for us now, and is tried again soon.
+    Busy,
     /// Anything else.
     Other,
 }

@@ -25,7 +25,8 @@
 //! *unanswered*: data went out and nothing came back for `held`; then the gateway is probed. With the probe's own deadline that is how
 //! soon a gateway that has lost the SA and says nothing is noticed: 4 s by default. It counts time with the radio on: a sleep stops it,
 //! and a question that was under way is asked anew after the wake. *probe*, *resume*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
-//! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it.
+//! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it. Where the gateway says
+//! that it has no time, the pause is from half of that to one and a half, by lot: it has told others too.
 
 mod words;
 
@@ -396,8 +397,11 @@ impl Ladder {
             State::Climbing(Rung::Full) => {
                 self.turn += usize::from(why == Failure::Timeout);
                 self.state = State::Backoff;
-                let pause =
-                    if why == Failure::Refused { self.backoff.max(BACKOFF_REFUSED) } else { self.backoff };
+                let pause = match why {
+                    Failure::Refused => self.backoff.max(BACKOFF_REFUSED),
+                    Failure::Busy(spread) => self.backoff / 2 + self.backoff * u32::from(spread) / 256,
+                    Failure::Timeout | Failure::TicketRefused | Failure::Lost => self.backoff,
+                };
                 self.wait = Wait::Retry(now + pause);
                 self.backoff = (self.backoff * 2).min(BACKOFF_MOST);
             }

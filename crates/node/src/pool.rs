@@ -24,15 +24,33 @@ const WRITTEN_EVERY: u64 = 64;
 pub struct Holder {
     /// Name of the connection.
     pub connection: String,
-    /// The identification type of RFC 7296, section 3.5, and its data: what is displayed alike need not be the same.
-    pub identity: (u8, Vec<u8>),
+    /// What is the same of an identity however it is spelled.
+    canonical: Vec<u8>,
     /// Which of the devices that share the identity; 0 if it is one's alone.
     pub device: u32,
+    /// The identification type of RFC 7296, section 3.5, and its data as they were when the lease was given: what is displayed alike need
+    /// not be the same.
+    pub identity: (u8, Vec<u8>),
 }
 
 impl Holder {
+    /// Device `device` of those that share an identity; `None` if that cannot be read.
+    #[must_use]
+    pub fn new(connection: String, identity: (u8, Vec<u8>), device: u32) -> Option<Self> {
+        let canonical = Identity::from_ike(identity.0, &identity.1).ok()?.canonical();
+        Some(Self { connection, canonical, device, identity })
+    }
+
     fn of(tenant: &Tenant<'_>, device: u32) -> Self {
-        Self { connection: tenant.connection.to_owned(), identity: tenant.identity.to_ike(), device }
+        let Tenant { connection, identity, .. } = tenant;
+        let (connection, canonical) = ((*connection).to_owned(), identity.canonical());
+        Self { connection, canonical, device, identity: identity.to_ike() }
+    }
+
+    /// Before all of a tenant's, and after them.
+    fn all_of(tenant: &Tenant<'_>) -> std::ops::Range<Self> {
+        let (first, last) = (Self::of(tenant, 0), Self::of(tenant, u32::MAX));
+        Self { identity: (0, Vec::new()), ..first }..Self { identity: (0, Vec::new()), ..last }
     }
 }
 
@@ -154,12 +172,12 @@ impl Pool {
 
     /// Addresses for a new session: those that the tenant had, else those that it wishes for if they are free, else free ones, else
     /// those that were used the longest time ago. A family without any left stays empty. Each call that gives addresses is
-    /// followed by one [`Pool::release`] of them.
+    /// followed by one [`Pool::release`] of them, but for a tentative one.
     /// "Implementors MUST devise ways of preventing this from occurring." (RFC 3948 section 5.1) Two clients never have one
     /// address.
     pub fn acquire(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Addresses {
         if request.tentative {
-            return self.acquire_kept(tenant, request);
+            return self.kept(tenant, request);
         }
         let holder = self.holder_for(tenant, request);
         let (mut addresses, users) =
@@ -180,22 +198,11 @@ impl Pool {
         given
     }
 
-    /// For a tentative session: what its identity has already is in use from now on, and nothing else changes.
-    fn acquire_kept(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Addresses {
-        let theirs = self.holders.range(Holder::of(tenant, 0)..=Holder::of(tenant, u32::MAX));
-        let kept = theirs
-            .into_iter()
-            .find(|(_, h)| h.addresses.has_any(&request.kept) && self.fits(tenant, h.addresses));
-        let given = kept.map(|(_, h)| h.addresses.asked(request)).unwrap_or_default();
-        let pinned = given.iter().next().is_some_and(|address| self.pin(address));
-        if pinned { given } else { Addresses::default() }
-    }
-
-    /// The tentative session that was given these addresses is confirmed.
-    pub fn confirm(&mut self, addresses: Addresses) {
-        if let Some(holder) = addresses.iter().find_map(|a| self.taken.get(&a)).cloned() {
-            self.note_use(holder);
-        }
+    /// For a tentative session: what its identity has already. Nothing changes.
+    fn kept(&self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Addresses {
+        let mut theirs = self.holders.range(Holder::all_of(tenant));
+        let kept = theirs.find(|(_, h)| h.addresses.has_any(&request.kept) && self.fits(tenant, h.addresses));
+        kept.map(|(_, h)| h.addresses.asked(request)).unwrap_or_default()
     }
 
     /// A lease is used now.
@@ -240,22 +247,22 @@ impl Pool {
     /// Which lease of its identity a tenant gets: its only one; of several, the one that its ticket names, else one that no device
     /// uses, else a new one. A lease whose addresses the configuration no longer gives it is left alone.
     fn holder_for(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Holder {
-        let of = |device| Holder::of(tenant, device);
-        let all = self.holders.range(of(0)..=of(u32::MAX));
+        let range = Holder::all_of(tenant);
+        let all = self.holders.range(range.clone());
         let outgrown: Vec<Holder> = all
             .clone()
             .filter(|(_, h)| h.users == 0 && !self.fits(tenant, h.addresses))
             .map(|(holder, _)| holder.clone())
             .collect();
         outgrown.into_iter().for_each(|holder| self.evict(&holder));
-        let all = || self.holders.range(of(0)..=of(u32::MAX));
+        let all = || self.holders.range(range.clone());
         let mut theirs: Vec<(&Holder, &Claim)> =
             all().filter(|(_, h)| self.fits(tenant, h.addresses)).collect();
         theirs.sort_by_key(|(_, h)| core::cmp::Reverse((h.addresses.has_any(&request.wanted), h.used)));
         let kept = theirs.iter().find(|(_, h)| h.addresses.has_any(&request.kept));
         let free = || theirs.iter().find(|(_, h)| !tenant.several || h.users == 0);
         let unused = || (0..).find(|device| all().all(|(holder, _)| holder.device != *device)).unwrap_or(0);
-        kept.or_else(free).map_or_else(|| of(unused()), |(holder, _)| (*holder).clone())
+        kept.or_else(free).map_or_else(|| Holder::of(tenant, unused()), |(holder, _)| (*holder).clone())
     }
 
     fn fits(&self, tenant: &Tenant<'_>, addresses: Addresses) -> bool {
@@ -414,10 +421,6 @@ impl AddressPool for SharedPool {
         let tenant = Tenant { connection: &conn.name, identity, from: &conn.answering.policy.pool, several };
         let addresses = self.lock().acquire(&tenant, request);
         Lease { v4: addresses.v4, v6: addresses.v6.map(|a| (a, 128)) }
-    }
-
-    fn confirm(&mut self, lease: &Lease) {
-        self.lock().confirm(Addresses { v4: lease.v4, v6: lease.v6.map(|(a, _)| a) });
     }
 
     fn release(&mut self, lease: &Lease) {

@@ -234,7 +234,7 @@ impl Node {
         let Some(client) = self.connections.clients_mut().find(|c| c.attempt == Some(sa)) else { return };
         let connection = client.config.name.clone();
         client.attempt = None;
-        let (failure, kind) = crate::client::failure_of(error);
+        let (failure, kind) = crate::client::failure_of(error, &mut *self.entropy);
         let (why, offer) = (error.to_string(), Offer::of(error));
         client.last_error = Some((why.clone(), kind));
         client.last_offer = offer.clone();

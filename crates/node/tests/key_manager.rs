@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// After so many packets the tunnel is replaced.
 const SOFT: u64 = 8;
 
-/// Messages: a letter (`B`egin, `A`nswer, `D`elete the replaced, `E`nd) and the SPI of its sender. Keys are static, one for each direction.
+/// Messages: a letter (`B`egin, `A`nswer, `D`elete the replaced, `E`nd; of one that is refused `S`tranger, `N`amed) and the SPI of its sender. Keys are static, one for each direction.
 #[derive(Debug)]
 struct StaticKeys {
     spis: Spis,
@@ -143,6 +143,10 @@ impl KeyManager for StaticKeys {
             }
             b'D' => self.remove_replaced(),
             b'E' => self.end("the peer ended it"),
+            b'S' | b'N' => {
+                let (peer, named, why) = (format!("host {spi}"), *letter == b'N', "not admitted");
+                self.events.push_back(Told::Refused { path, peer, named, why });
+            }
             _ => return Err(Discard("not a message")),
         }
         Ok(())
@@ -302,6 +306,28 @@ const V4: [&str; 2] = ["192.0.2.1:10500", "192.0.2.2:10500"];
 const V6: [&str; 2] = ["[2001:db8::1]:0", "[2001:db8::2]:0"];
 const HITS: [&str; 2] = ["2001:20::a", "2001:20::b"];
 const LSIS: [&str; 2] = ["1.0.0.1", "1.0.0.2"];
+
+/// Whoever makes identities by the thousand is a stranger: one that is denied is on record nevertheless.
+#[test]
+fn hosts_that_are_made_up_do_not_keep_those_off_the_record_that_are_refused_by_name() {
+    let mut world =
+        World::new(["192.0.2.1:500", "198.51.100.2:500"], ["10.0.0.1", "10.0.0.2"], Carrier::RawHip);
+    let path = Path {
+        local: "198.51.100.2:500".parse().expect("an address"),
+        remote: "192.0.2.1:500".parse().expect("an address"),
+        carrier: Carrier::RawHip,
+    };
+    let mut call = |letter: u8, spi: u32| {
+        let mut message = [&[letter][..], &spi.to_be_bytes()].concat();
+        let taken = world.nodes[1].handle_datagram(world.now, path, &mut message);
+        assert_eq!(taken, Ok(Inbound::Consumed));
+        let events = core::iter::from_fn(|| world.nodes[1].poll_event());
+        events.filter(|event| matches!(event, Event::Record(_))).count()
+    };
+    let made_up: usize = (0..1_000).map(|n| call(b'S', n)).sum();
+    assert!((1..100).contains(&made_up), "{made_up}");
+    assert_eq!(call(b'N', 1), 1);
+}
 
 #[test]
 fn a_beet_tunnel_of_another_key_manager_carries_traffic_both_ways() {

@@ -262,6 +262,33 @@ fn a_server_that_starts_again_is_found_again() {
     assert_eq!(story.logins(0), 2);
 }
 
+/// The server does not know the device: the association lasts as long as there is user data, in one direction too, and ends an hour later.
+/// The device's next packet begins another.
+#[test]
+fn an_association_with_a_stranger_ends_when_it_is_not_used() {
+    for udp in [false, true] {
+        let mut story = Story::new(8, udp, 0.0);
+        for _ in 0..12 {
+            story.send(0);
+            story.run(SECOND * 600);
+        }
+        story.exchange("after two hours with a packet in ten minutes");
+        assert_eq!([story.logins(0), story.logins(1)], [1, 1]);
+        let gone = |story: &Story| {
+            let changes = &story.net.machine(story.machines[1]).changes;
+            changes.iter().filter(|c| matches!(c, Change::PeerDown { .. })).count()
+        };
+        story.run(SECOND * 3_500);
+        assert_eq!(gone(&story), 0);
+        story.run(SECOND * 300);
+        assert_eq!(gone(&story), 1);
+        story.send(0);
+        story.run(SECOND);
+        story.exchange("after the end");
+        assert_eq!([story.logins(0), story.logins(1)], [2, 2]);
+    }
+}
+
 /// Devices 0 and 1, which know of each other by the rendezvous server alone, at which both register: it is machine 2.
 struct Meeting {
     net: Topology,

@@ -6,7 +6,7 @@
 //! run, so that the repetitions can be interleaved. Before anything is timed, a known stream of bytes must pass unchanged.
 //!
 //! Targets: TCP through our tunnel at least 7 times as fast as through wireguard-go, 12 times as through strongSwan, and 60 %
-//! of our plaintext forwarding.
+//! of our plaintext forwarding; through HIP's ESP in BEET mode at least as fast as through our IKEv2 tunnel.
 //!
 //! `tunnel [--congestion NAME] [SUBJECT...]`: with this congestion control for TCP (the machine's own if none is named; those it has are
 //! in `/proc/sys/net/ipv4/tcp_available_congestion_control`), and only these subjects, by the names in the table.
@@ -104,4 +104,6 @@ fn report(
     verdict("TCP through the tunnel / wireguard-go", ours(Kind::WireguardGo), Target::AtLeast(7.0));
     verdict("TCP through the tunnel / strongSwan, libipsec", ours(Kind::StrongSwan), Target::AtLeast(12.0));
     verdict("TCP through the tunnel / our plaintext forwarding", ours(Kind::Plaintext), Target::AtLeast(0.6));
+    let hip = ratio(&of(Kind::Hip, "rate"), &of(Kind::Dormouse, "rate"));
+    verdict("TCP through HIP's BEET mode / our IKEv2 tunnel", hip, Target::AtLeast(1.0));
 }

@@ -2,11 +2,12 @@
 //! AES-128-GCM (wireguard-go: its own cipher), ESP in UDP, and an outer MTU of 1500.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use dormouse_interop::strongswan::StrongSwan;
+use dormouse_testbed::hip::Identity;
 use dormouse_testbed::wireguard::{self, WireguardGo};
 use dormouse_testbed::{Dormoused, Host, Process, Testbed, binary};
 
@@ -23,8 +24,10 @@ pub(crate) enum Kind {
     Veth,
     /// Our data path without cryptography (`crates/io/examples/forward.rs`).
     Plaintext,
-    /// Our daemons.
+    /// Our daemons with IKEv2.
     Dormouse,
+    /// Our daemons with HIP.
+    Hip,
     /// Debian's wireguard-go.
     WireguardGo,
     /// Debian's strongSwan with kernel-libipsec.
@@ -32,8 +35,8 @@ pub(crate) enum Kind {
 }
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 5] =
-    [Kind::Veth, Kind::Plaintext, Kind::Dormouse, Kind::WireguardGo, Kind::StrongSwan];
+pub(crate) const KINDS: [Kind; 6] =
+    [Kind::Veth, Kind::Plaintext, Kind::Dormouse, Kind::Hip, Kind::WireguardGo, Kind::StrongSwan];
 
 impl Kind {
     /// The name in the table and on the command line.
@@ -42,6 +45,7 @@ impl Kind {
             Self::Veth => "veth",
             Self::Plaintext => "plaintext-forwarding",
             Self::Dormouse => "dormouse",
+            Self::Hip => "dormouse-hip",
             Self::WireguardGo => "wireguard-go",
             Self::StrongSwan => "strongswan-libipsec",
         }
@@ -53,6 +57,7 @@ impl Kind {
             Self::Veth => "v",
             Self::Plaintext => "p",
             Self::Dormouse => "d",
+            Self::Hip => "h",
             Self::WireguardGo => "w",
             Self::StrongSwan => "s",
         }
@@ -95,14 +100,19 @@ impl Subject {
         for end in ends {
             end.sh(&format!("echo {congestion} > /proc/sys/net/ipv4/tcp_congestion_control"))?;
         }
-        let mut target = INNER[1];
+        let mut target: IpAddr = INNER[1].parse()?;
         let mut daemons = match kind {
             Kind::Veth => {
-                target = OUTER[1];
+                target = OUTER[1].parse()?;
                 Daemons::None
             }
             Kind::Plaintext => Daemons::Processes(forwarding(ends)?),
             Kind::Dormouse => Daemons::Dormouse(dormouse(ends)?),
+            Kind::Hip => {
+                let (daemons, hit) = hip(ends)?;
+                target = hit;
+                Daemons::Dormouse(daemons)
+            }
             Kind::WireguardGo => Daemons::Wireguard(wireguard(ends)?),
             Kind::StrongSwan => Daemons::StrongSwan(strongswan(ends)?),
         };
@@ -113,12 +123,11 @@ impl Subject {
             Daemons::Dormouse(all) => all.iter_mut().map(|d| d.process().pid()).collect(),
             Daemons::StrongSwan(all) => all.iter_mut().map(|s| s.process().pid()).collect(),
         };
-        let target: Ipv4Addr = target.parse()?;
         left.eventually(&format!("ping -c 1 -W 1 {target}"), Duration::from_secs(10))
             .with_context(|| format!("nothing passes: {}", log(&daemons)))?;
         let mut iperf = right.spawn("iperf3", "iperf3", &["-s", "--forceflush"])?;
         iperf.wait_for("listening", Duration::from_secs(5))?;
-        Ok(Self { kind, left, right, target: target.into(), pids, _iperf: iperf, _daemons: daemons })
+        Ok(Self { kind, left, right, target, pids, _iperf: iperf, _daemons: daemons })
     }
 }
 
@@ -181,6 +190,16 @@ fn dormouse(ends: [&Host; 2]) -> Result<Vec<Dormoused>> {
         all.push(Dormoused::start(ends[i], "dns = \"off\"", &toml)?);
     }
     Ok(all)
+}
+
+/// The tag of the second end, besides.
+fn hip(ends: [&Host; 2]) -> Result<(Vec<Dormoused>, IpAddr)> {
+    let keys = [Identity::new(ends[0], "ecdsa-p256")?, Identity::new(ends[1], "ecdsa-p256")?];
+    let start = |i: usize| {
+        let toml = keys[i].facing(&keys[1 - i], OUTER[1 - i], "carriers = [\"udp\"]");
+        Dormoused::start(ends[i], "dns = \"off\"", &toml)
+    };
+    Ok((vec![start(1)?, start(0)?], keys[1].hit.into()))
 }
 
 fn wireguard(ends: [&Host; 2]) -> Result<Vec<WireguardGo>> {

@@ -5,7 +5,7 @@ use dormouse_crypto::{Encr, Integ, Secret};
 use dormouse_esp::{Inbound, Outbound, SaParams};
 use dormouse_sansio::{Entropy, Seeded};
 
-pub(crate) const SUITES: [(Encr, Option<Integ>); 13] = [
+pub(crate) const SUITES: [(Encr, Option<Integ>); 15] = [
     (Encr::Aes128Gcm16, None),
     (Encr::Aes256Gcm16, None),
     (Encr::ChaCha20Poly1305, None),
@@ -19,6 +19,8 @@ pub(crate) const SUITES: [(Encr, Option<Integ>); 13] = [
     (Encr::Null, Some(Integ::HmacSha256_128)),
     (Encr::Aes128Ccm8, None),
     (Encr::Aes128Ccm16, None),
+    (Encr::NullIv16, Some(Integ::HmacSha256Whole)),
+    (Encr::Aes256Cbc, Some(Integ::HmacSha256Whole)),
 ];
 
 pub(crate) fn params(encr: Encr, integ: Option<Integ>) -> SaParams {

@@ -2,6 +2,8 @@
 //! around the block sizes; and a changed bit never does.
 
 use crate::common::{SUITES, ipv4, ipv6, pair, params, seal};
+use dormouse_crypto::suites::Prf;
+use dormouse_crypto::{Encr, Integ, PrfKey};
 use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP};
 use dormouse_keying::Mode;
 
@@ -82,4 +84,17 @@ fn cbc_never_uses_an_iv_twice() {
         let packet = seal(&mut out, &ipv4(20), IPV4_IN_IP);
         assert!(ivs.insert(packet[8..24].to_vec()));
     }
+}
+
+/// A MAC that is not cut is over all that stands before it, from the SPI on; there is no high half of the sequence number behind that.
+#[test]
+fn a_whole_mac_is_over_the_packet_as_it_stands() {
+    let mut p = params(Encr::NullIv16, Some(Integ::HmacSha256Whole));
+    p.esn = false;
+    let (mut out, _) = pair(&p);
+    let packet = seal(&mut out, &ipv4(22), IPV4_IN_IP);
+    let (covered, icv) = packet.split_at(packet.len() - 32);
+    assert_eq!(PrfKey::new(Prf::HmacSha256, p.keymat.as_bytes()).compute(&[covered]).as_bytes(), icv);
+    assert_eq!(covered.len(), 8 + 16 + 22 + 2, "SPI, sequence number, vector, the packet, its trailer");
+    assert_eq!((&covered[16..24], &covered[24..46]), (&[0, 0, 0, 0, 0, 0, 0, 1][..], &ipv4(22)[..]));
 }

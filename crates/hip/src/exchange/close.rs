@@ -8,6 +8,7 @@ use crate::association::{Agreed, Association, Closed, Closing, Retry, Stage};
 use crate::exchange::{Around, Fate, Outcome, end_esp, give_up};
 use crate::limits::{CLOSED_FOR, MAX_ECHO};
 use crate::protect;
+use crate::quirks::Quirk;
 
 /// Ends an association: its ESP stops at once, and the peer gets a CLOSE.
 pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>, why: &'static str) -> Fate {
@@ -29,6 +30,9 @@ pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>, why:
         return Fate::Ends;
     };
     around.outbox.push(association.path, Class::Timely, &packet);
+    if around.peers.quirks(peer).has(Quirk::CloseAckIgnored) {
+        return Fate::Ends;
+    }
     let retry = Retry::new(packet, Class::Timely, around.now, &around.config.timing);
     association.stage = Stage::Closing(Box::new(Closing { retry, agreed, nonce }));
     Fate::Lives

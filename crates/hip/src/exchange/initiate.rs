@@ -16,6 +16,7 @@ use crate::keymat::Keymat;
 use crate::limits::{MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
 use crate::protect;
 use crate::puzzle::{Puzzle, Search, Solver};
+use crate::quirks::Quirk;
 
 /// Sends an I1 on each of these paths, as far as that is permitted at once; after that on one after the other.
 pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Option<Stage> {
@@ -84,6 +85,7 @@ pub(crate) fn r1(
         initiator: association.ours,
         responder: association.peer,
     };
+    let puzzle = puzzle.with(around.peers.quirks(association.peer));
     let lifetime = packet.read(ParamType::Puzzle).map_or(0, |p| match p {
         Param::Puzzle(p) => p.lifetime,
         _ => 0,
@@ -171,7 +173,10 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
     };
     let echoes =
         |kind| packet.params().iter().filter(move |p| p.kind == kind && p.contents.len() <= MAX_ECHO);
-    let register = register::is_offered(packet) && config.rendezvous.contains(&responder.hit());
+    let quirks = around.peers.quirks(responder.hit());
+    let register = register::is_offered(packet)
+        && config.rendezvous.contains(&responder.hit())
+        && !quirks.has(Quirk::KnownParametersOnly);
     Ok(Offer {
         responder,
         register,
@@ -222,15 +227,22 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
     let kij = key.agree(&offer.public).ok()?;
     let (ours, peer, suite) = (association.ours, association.peer, offer.responder.suite());
     let (i, j) = (offer.solution.i.clone(), offer.solution.j.clone());
-    let keymat = Keymat::new(suite, &kij, &i, &j, [ours, peer]);
+    let quirks = around.peers.quirks(peer);
+    let keymat = Keymat::new(suite, &kij, (&i, &j), [ours, peer], quirks);
     let (keys, index) = keymat.hip_keys(offer.cipher, ours, peer)?;
     let esp_keys = keymat.esp_keys(index, offer.esp, ours, peer)?;
-    let mut bare = Draft::bare(Version::V2);
-    bare.add(&Param::HostId(around.identity.public().host_id().clone()));
-    let encrypted = keys.cipher.encrypt(keys.encrypt_out.as_bytes(), &bare.params().ok()?, around.entropy)?;
+    let host_id = Param::HostId(around.identity.public().host_id().clone());
+    let host_id = if quirks.has(Quirk::Bare) {
+        host_id
+    } else {
+        let mut bare = Draft::bare(Version::V2);
+        bare.add(&host_id);
+        let plain = bare.params().ok()?;
+        Param::Encrypted(keys.cipher.encrypt(keys.encrypt_out.as_bytes(), &plain, around.entropy)?)
+    };
     let child = around.spis.reserve(around.entropy);
-    let chosen = Chosen { index, spi: child.spi(), public: key.public_value(), encrypted };
-    let Some(packet) = write_i2(offer, chosen, &keys.mac_out, ours, peer, around) else {
+    let chosen = Chosen { index, spi: child.spi(), public: key.public_value(), host_id };
+    let Some(packet) = write_i2(offer, chosen, keys.of_exchange(quirks).0, ours, peer, around) else {
         around.spis.release(child);
         return None;
     };
@@ -258,7 +270,8 @@ struct Chosen<'a> {
     index: u16,
     spi: u32,
     public: &'a [u8],
-    encrypted: Vec<u8>,
+    /// In the clear or encrypted.
+    host_id: Param,
 }
 
 /// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, ENCRYPTED { HOST_ID }, [REG_REQUEST,] [ECHO_RESPONSE_SIGNED,]
@@ -284,7 +297,7 @@ fn write_i2(
     let value = DhValue { group: offer.group.id(), public: chosen.public.to_vec() };
     draft.add(&Param::DiffieHellman(vec![value]));
     draft.add(&Param::Numbers(ParamType::HipCipher, vec![offer.cipher.id()]));
-    draft.add(&Param::Encrypted(chosen.encrypted));
+    draft.add(&chosen.host_id);
     if offer.register {
         draft.add(&register::request(around.config));
     }
@@ -305,11 +318,13 @@ fn write_i2(
 pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mut Around<'_>) -> Outcome {
     let Stage::I2Sent(sent) = &association.stage else { return Err(Discard("an R2 that is not waited for")) };
     let agreed = &sent.agreed;
-    if !protect::mac_2_is_right(packet, &agreed.keys.mac_in, agreed.identity.host_id()) {
+    let quirks = around.peers.quirks(association.peer);
+    if !protect::mac_2_is_right(packet, agreed.keys.of_exchange(quirks).1, agreed.identity.host_id()) {
         around.stats.bad_macs += 1;
         return Err(Discard("an R2 with a wrong MAC"));
     }
-    if !protect::signature_is_right(packet, ParamType::HipSignature, &agreed.identity, around.stats) {
+    let kind = protect::signature_of_r2(quirks);
+    if !protect::signature_is_right(packet, kind, &agreed.identity, around.stats) {
         return Err(Discard("an R2 with a wrong signature"));
     }
     let Some(Param::EspInfo(info)) = packet.read(ParamType::EspInfo) else {
@@ -323,10 +338,10 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     };
     let I2Sent { agreed, child, esp_keys, .. } = *sent;
     let pair = Pair { child, spi_out: info.new_spi, replaces: None, send_now: true };
-    let install = association.install(around.config, agreed.esp, esp_keys, pair);
+    let install = association.install(around, agreed.esp, esp_keys, pair);
     established(association, around);
     around.order(install);
-    let mut session = Session::new(around.now, agreed, child, info.new_spi, None);
+    let mut session = Session::new(around, agreed, child, info.new_spi, None);
     session.registration = register::answered(packet, around.now);
     association.stage = Stage::Up(Box::new(session));
     multihome::announce(association, around);

@@ -5,27 +5,32 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use dormouse_keying::ChildSa;
 use dormouse_sansio::{Carrier, Path};
-use dormouse_wire::hip::{Locator, LocatorValue, Packet, Param, ParamType};
+use dormouse_wire::hip::{Hit, Locator, LocatorValue, Packet, Param, ParamType};
 
 use crate::association::{Association, Candidate, Stage};
 use crate::exchange::multihome::Failover;
-use crate::exchange::{Around, initiate, multihome, update};
+use crate::exchange::{Around, Fate, close, initiate, multihome, update};
+use crate::quirks::Quirk;
 
 /// How long our address is said to be good; it is announced again when it changes.
 const LIFETIME: u32 = 3_600;
 
 /// Our address has changed: an UPDATE with the new locator goes to the peer, from there. An exchange that is under way begins anew, for
 /// its puzzle was for the old address. Where the peer has said that it is, and has not answered yet, it is asked from the new address.
-pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Around<'_>) {
+pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Around<'_>) -> Fate {
     if association.path == path {
-        return;
+        return Fate::Lives;
     }
     association.path = path;
     let (owner, esp) = (association.owner(), Association::esp_path(path));
     if matches!(association.stage, Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) {
-        return initiate::again(association, around);
+        initiate::again(association, around);
+        return Fate::Lives;
     }
-    let Stage::Up(session) = &mut association.stage else { return };
+    let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
+    if around.peers.quirks(association.peer).has(Quirk::KnownParametersOnly) {
+        return close::begin(association, around, "the peer cannot learn our new address");
+    }
     session.announcing = true;
     session.multihome.failover = Failover::None;
     session.candidate = session
@@ -35,6 +40,7 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
         .filter(|c| c.path.local.is_ipv4() == c.path.remote.is_ipv4());
     around.order(ChildSa::Remap { owner, path: esp });
     update::send(association, None, around);
+    Fate::Lives
 }
 
 /// What we announce: the address that we send from.
@@ -100,11 +106,20 @@ pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path>
     (path != known).then_some(path)
 }
 
+/// Whether the peer can be asked from an address whether it is there.
+pub(crate) fn can_verify(peer: Hit, around: &Around<'_>) -> bool {
+    let quirks = around.peers.quirks(peer);
+    !quirks.has(Quirk::Bare) && !quirks.has(Quirk::KnownParametersOnly)
+}
+
 /// The peer says that it moved: it is asked there whether it is so, and until it has answered nothing changes.
 /// "A host MUST verify the reachability of an UNVERIFIED address." (RFC 8046 section 5.4)
 /// "The status of a newly learned address MUST initially be set to UNVERIFIED" (RFC 8046 section 5.4)
 pub(crate) fn take(association: &mut Association, path: Path, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
+    if !can_verify(association.peer, around) {
+        return;
+    }
     if session.candidate.as_ref().is_some_and(|c| c.path == path) {
         // It is being asked: a question in place of that, at both ends, would never have its answer.
         return;
@@ -125,7 +140,11 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
     };
     let known = association.path;
     let Stage::Up(session) = &mut association.stage else { return };
-    if path == known || path.carrier != known.carrier || session.outstanding.is_some() {
+    if path == known
+        || path.carrier != known.carrier
+        || session.outstanding.is_some()
+        || !can_verify(association.peer, around)
+    {
         return;
     }
     take(association, path, around);

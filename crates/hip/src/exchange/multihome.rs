@@ -69,7 +69,7 @@ pub(crate) fn announced(path: Path, lifetime: u32, around: &Around<'_>) -> Vec<L
 /// An association is established, or our addresses have changed: the peer learns them if there are several.
 pub(crate) fn announce(association: &mut Association, around: &mut Around<'_>) {
     let path = association.path;
-    let several = !ours(path, around).is_empty();
+    let several = locate::can_verify(association.peer, around) && !ours(path, around).is_empty();
     alive::heard(association, around);
     let Stage::Up(session) = &mut association.stage else { return };
     if several || session.multihome.announced {
@@ -89,7 +89,8 @@ pub(crate) fn learn(session: &mut Session, packet: &Packet<'_>, in_use: Path) {
 
 /// The ways to the peer besides the one in use, the best first: to its address from another of ours, then to its others.
 pub(crate) fn ways(session: &Session, path: Path, around: &Around<'_>) -> Vec<Path> {
-    if !around.config.multihoming || path.carrier != Carrier::RawHip {
+    let can_change = locate::can_verify(session.agreed.identity.hit(), around);
+    if !around.config.multihoming || path.carrier != Carrier::RawHip || !can_change {
         return Vec::new();
     }
     let theirs = [&[path.remote.ip()], session.multihome.others.as_slice()].concat();

@@ -10,12 +10,16 @@ use dormouse_keying::{ChildId, Discard};
 use dormouse_wire::hip::{DhValue, EspInfo, Hit, Packet, Param, ParamType};
 
 use crate::association::{Association, Pair, Rekey, Session, Stage};
-use crate::exchange::{Around, update};
+use crate::exchange::{Around, Fate, close, update};
 use crate::keymat::Keymat;
+use crate::quirks::{Quirk, Quirks};
 
 /// Begins a rekeying, unless one is under way.
-pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) {
-    let Stage::Up(session) = &mut association.stage else { return };
+pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) -> Fate {
+    let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
+    if around.peers.quirks(association.peer).has(Quirk::KnownParametersOnly) {
+        return close::begin(association, around, "its keys are used up, and the peer takes no others");
+    }
     // A peer that has acknowledged our half and never sent its own is asked anew.
     // "The system MUST NOT keep an outstanding ESP SA update request for an indefinite time." (RFC 7402 section 6.8)
     let end = around.now;
@@ -25,7 +29,7 @@ pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) {
         around.spis.release(ChildId::new(given_up.ours.new_spi));
     }
     if session.rekey.is_some() {
-        return;
+        return Fate::Lives;
     }
     let agreed = &session.agreed;
     let fresh = around.config.rekey_with_dh || !agreed.keymat.suffices(agreed.next, agreed.esp);
@@ -33,6 +37,7 @@ pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) {
     if session.rekey.is_some() {
         update::send(association, None, around);
     }
+    Fate::Lives
 }
 
 /// Our half.
@@ -130,7 +135,7 @@ fn install(association: &mut Association, around: &mut Around<'_>) {
     let Some(rekey) = session.rekey.as_ref().filter(|r| r.installed.is_none()) else { return };
     let Some(theirs) = rekey.theirs else { return };
     let (acked, new) = (rekey.acked, ChildId::new(rekey.ours.new_spi));
-    let index = match refresh(session, (ours, peer)) {
+    let index = match refresh(session, (ours, peer), around.peers.quirks(peer)) {
         Err(()) => {
             // The peer's public value is none: the old pair stays.
             around.spis.release(new);
@@ -155,7 +160,7 @@ fn install(association: &mut Association, around: &mut Around<'_>) {
         rekey.installed = Some((old, acked));
     }
     let pair = Pair { child: new, spi_out: theirs.new_spi, replaces: Some(old), send_now: acked };
-    let install = association.install(around.config, esp, keys, pair);
+    let install = association.install(around, esp, keys, pair);
     around.order(install);
 }
 
@@ -165,11 +170,11 @@ fn rekey_index(session: &Session, theirs: EspInfo) -> u16 {
 
 /// New key material, if one end has a new public value. "If there is only one new Diffie-Hellman key, the old existing key is used as
 /// the other key." (RFC 7402 section 6.10) It can only be the peer's that is old: we make a new one whenever it does.
-fn refresh(session: &mut Session, hits: (Hit, Hit)) -> Result<bool, ()> {
+fn refresh(session: &mut Session, hits: (Hit, Hit), quirks: Quirks) -> Result<bool, ()> {
     let Some(key) = session.rekey.as_ref().and_then(|r| r.key.as_ref()) else { return Ok(false) };
     let agreed = &session.agreed;
     let kij = key.agree(&agreed.peer_public).map_err(|_| ())?;
-    let keymat = Keymat::new(agreed.suite, &kij, &agreed.i, &agreed.j, [hits.0, hits.1]);
+    let keymat = Keymat::new(agreed.suite, &kij, (&agreed.i, &agreed.j), [hits.0, hits.1], quirks);
     session.agreed.keymat = keymat;
     Ok(true)
 }

@@ -3,6 +3,7 @@
 
 use core::net::IpAddr;
 
+use dormouse_crypto::hip::DhGroup;
 use dormouse_crypto::{HashAlg, Secret, hash};
 use dormouse_keying::{Discard, Event};
 use dormouse_sansio::{Class, Path};
@@ -18,7 +19,11 @@ use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, Keymat};
 use crate::load::Load;
 use crate::protect;
+use crate::quirks::Quirk;
 use crate::r1::{BadSolution, Pool};
+
+/// The groups that one kind of peer can have offered.
+const ONE_OF: [DhGroup; 2] = [DhGroup::Ecp256, DhGroup::Ecp384];
 
 /// Answers an I1, which came by `path` or, through a rendezvous server, from there `via` the server; nothing is kept of it.
 /// "It is RECOMMENDED that the HIP state machine does not transition upon sending an R1 packet." (RFC 7401 section 6.7)
@@ -36,8 +41,9 @@ pub(crate) fn i1(
     };
     // "[...] the Responder MUST select the first DH Group ID in its DH_GROUP_LIST in the R1 packet that is compatible with one of the
     // Suite IDs in the Initiator's DH_GROUP_LIST in the I1 packet." (RFC 7401 section 5.2.6)
-    let ours = around.config.groups.iter().copied();
-    let group = ours.into_iter().find(|g| theirs.contains(&g.id()));
+    let one = around.peers.quirks(packet.header.sender).has(Quirk::OneGroup);
+    let fits = |g: &DhGroup| theirs.contains(&g.id()) && (!one || ONE_OF.contains(g));
+    let group = around.config.groups.iter().copied().find(fits);
     let group = group.ok_or(Discard("an I1 without a group that we have"))?;
     let k = load
         .i1(around.now, path.remote.ip(), &around.config.difficulty)
@@ -82,18 +88,24 @@ pub(crate) fn i2(
     around: &mut Around<'_>,
 ) -> Result<Accepted, Discard> {
     let sender = packet.header.sender;
-    let (Some(Param::Solution(solution)), Some(Param::R1Counter(_, counter))) =
-        (packet.read(ParamType::Solution), packet.read(ParamType::R1Counter))
-    else {
-        around.stats.bad_solutions += 1;
-        return Err(Discard("an I2 without SOLUTION and R1_COUNTER"));
+    let quirks = around.peers.quirks(sender);
+    let counter = match packet.read(ParamType::R1Counter) {
+        Some(Param::R1Counter(_, counter)) => Some(counter.generation),
+        _ => None,
+    };
+    let solution = match packet.read(ParamType::Solution) {
+        Some(Param::Solution(solution)) if counter.is_some() || quirks.has(Quirk::Bare) => solution,
+        _ => {
+            around.stats.bad_solutions += 1;
+            return Err(Discard("an I2 without SOLUTION and R1_COUNTER"));
+        }
     };
     let Some(Param::DiffieHellman(values)) = packet.read(ParamType::DiffieHellman) else {
         return Err(Discard("an I2 without DIFFIE_HELLMAN"));
     };
     let (now, difficulty) = (around.now, &around.config.difficulty);
     let least = load.least(now, difficulty);
-    let judged = pool.judge(around, (sender, path), counter.generation, &solution, least);
+    let judged = pool.judge(around, (sender, path), counter, &solution, least);
     let generation = match judged {
         Ok(generation) => generation,
         Err(BadSolution::Wrong) => {
@@ -150,7 +162,8 @@ fn refuse<T>(
     around.stats.i2_refused += 1;
     if kind == NotifyType::BlockedByPolicy {
         let (peer, why) = (packet.header.sender.to_string(), "its identity is not admitted");
-        around.events.push_back(Event::Refused { path, peer, why });
+        let named = around.config.denied.contains(&packet.header.sender);
+        around.events.push_back(Event::Refused { path, peer, named, why });
     }
     notify::send(packet.header.sender, path, around, kind);
     Err(Discard("an I2 that was refused"))
@@ -179,9 +192,10 @@ fn authenticate(
     let (peer, ours) = (packet.header.sender, packet.header.receiver);
     let suite = around.identity.public().suite();
     let (cipher, esp) = initiate::only_choice(packet, around).ok_or(NotifyType::InvalidHipCipherChosen)?;
-    let keymat = Keymat::new(suite, kij, i, j, [ours, peer]);
+    let quirks = around.peers.quirks(peer);
+    let keymat = Keymat::new(suite, kij, (i, j), [ours, peer], quirks);
     let (keys, index) = keymat.hip_keys(cipher, ours, peer).ok_or(NotifyType::InvalidSyntax)?;
-    if !protect::mac_is_right(packet, &keys.mac_in) {
+    if !protect::mac_is_right(packet, keys.of_exchange(quirks).1) {
         around.stats.bad_macs += 1;
         return Err(NotifyType::HipMacFailed);
     }
@@ -232,7 +246,9 @@ pub(crate) fn r2(
     let mut draft = protect::draft(PacketType::R2, around.identity.hit(), peer);
     draft.add(&Param::EspInfo(EspInfo { keymat_index: accepted.index, old_spi: 0, new_spi: spi }));
     registered.iter().for_each(|param| draft.add(param));
-    let r2 = protect::finish_r2(draft, &accepted.agreed.keys.mac_out, around.identity)?;
+    let quirks = around.peers.quirks(peer);
+    let key = accepted.agreed.keys.of_exchange(quirks).0;
+    let r2 = protect::finish_r2(draft, key, around.identity, quirks)?;
     around.outbox.push(path, Class::Urgent, &r2);
     let until = around.now + around.config.timing.patience();
     Some(R2Sent { i2: accepted.i2.clone(), r2, until })

@@ -16,6 +16,7 @@ use crate::exchange::multihome::Failover;
 use crate::exchange::{Around, Fate, Outcome, alive, close, locate, multihome, register, rekey};
 use crate::limits::MAX_ECHO;
 use crate::protect;
+use crate::quirks::Quirk;
 
 /// Acts on what is due in an established association.
 pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<'_>) -> Fate {
@@ -135,7 +136,8 @@ fn sequenced(
     if ahead > u32::MAX / 2 {
         return Err(Discard("an UPDATE that was processed before"));
     }
-    let rekeyed = rekey::read(packet, session)?;
+    let bare = around.peers.quirks(association.peer).has(Quirk::KnownParametersOnly);
+    let rekeyed = if bare { None } else { rekey::read(packet, session)? };
     let moved = locate::read(packet, path, association.path);
     let (asked, is_client) =
         (register::asked(packet), session.client_until.is_some_and(|at| at > around.now));
@@ -196,6 +198,7 @@ impl Answer<'_> {
 fn answer(association: &mut Association, answer: &Answer<'_>, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     let unsent = session.outstanding.is_none();
+    let bare = around.peers.quirks(association.peer).has(Quirk::KnownParametersOnly);
     let more = unsent && (session.wants_rekey() || session.candidate.is_some() || session.announcing);
     if more {
         send(association, Some(answer), around);
@@ -203,7 +206,9 @@ fn answer(association: &mut Association, answer: &Answer<'_>, around: &mut Aroun
     }
     let mut draft = protect::draft(PacketType::Update, association.ours, association.peer);
     draft.add(&Param::Ack(vec![answer.id]));
-    answer.add_to(&mut draft);
+    if !bare {
+        answer.add_to(&mut draft);
+    }
     let packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     let Some(packet) = packet.and_then(|p| answer.with_server(p)) else { return };
     let to = session.candidate.as_ref().map_or(association.path, |c| c.path);
@@ -229,7 +234,9 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, a
     let spi = session.child.spi();
     let unchanged = EspInfo { keymat_index: session.agreed.next, old_spi: spi, new_spi: spi };
     let mut draft = protect::draft(PacketType::Update, ours, peer);
-    draft.add(&Param::EspInfo(rekey.map_or(unchanged, |r| r.ours)));
+    if !around.peers.quirks(peer).has(Quirk::KnownParametersOnly) {
+        draft.add(&Param::EspInfo(rekey.map_or(unchanged, |r| r.ours)));
+    }
     if session.announcing {
         draft.add(&Param::LocatorSet(locate::ours(to, rekey.map_or(spi, |r| r.ours.new_spi), around)));
     }

@@ -6,6 +6,7 @@ mod base_exchange;
 mod ends;
 mod hostile;
 mod multihome;
+mod quirks;
 mod rendezvous;
 mod strangers;
 mod updates;

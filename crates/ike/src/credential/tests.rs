@@ -82,11 +82,26 @@ fn fingerprints_are_read_in_every_common_notation() {
 #[test]
 fn a_denial_that_was_written_down_means_the_same() {
     let fingerprint = "ab".repeat(32);
-    for text in
-        [fingerprint.clone(), format!("@{fingerprint}"), "alice@example.org".into(), "CN=alice".into()]
-    {
-        let denial: Denial = text.parse().unwrap();
+    let digits = (1..=100).map(|n| format!("@{}", "a".repeat(n)));
+    let names = [
+        "alice@example.org",
+        "CN=alice",
+        "C=CH, CN=sha256:x",
+        "keyid:abcd",
+        "10.0.0.1",
+        "2001:db8::1",
+        "@host.example.org",
+        "@sha256:x",
+        "@SHA-256:ab",
+        "@keyid:abcd",
+        "@10.0.0.1",
+        "@2001:db8::1",
+        "sha256:alice@example.org",
+    ];
+    for text in names.into_iter().map(str::to_owned).chain(digits).chain([fingerprint.clone()]) {
+        let denial: Denial = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
         assert_eq!(denial.to_string().parse(), Ok(denial.clone()), "{text}");
         assert_eq!(matches!(denial, Denial::Certificate(_)), text == fingerprint, "{text}");
+        assert_eq!(text.starts_with('@'), matches!(denial, Denial::Name(Identity::Fqdn(_))), "{text}");
     }
 }

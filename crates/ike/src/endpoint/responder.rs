@@ -73,7 +73,7 @@ impl Endpoint {
             && view.has(NotifyType::DormancyResume)
             && let Some(sa) = quick::resume(&mut self.shared, now, &first, conn, ticket)
         {
-            self.enter(now, &first, Slot::Established(sa), Effort::WHOLE);
+            self.enter(now, &first, Slot::Established(sa), place.effort);
             return Ok(());
         }
         match wanted {

@@ -79,12 +79,13 @@ impl Endpoint {
         }
         self.index_callers();
         for id in std::mem::take(&mut self.touched) {
-            if !self.slots.get(&id).is_some_and(Slot::waits) {
+            let slot = self.slots.get(&id);
+            if !slot.is_some_and(Slot::is_proven) {
                 self.shared.callers.wait_no_longer(id);
             }
-            match self.slots.get(&id) {
+            match slot {
                 Some(slot) if slot.is_proven() => self.shared.half_open.prove(id),
-                Some(slot) if slot.is_half_open() => {}
+                Some(slot) if slot.is_half_open() => self.shared.half_open.refuse(id),
                 _ => self.shared.half_open.leave(id),
             }
             if let Some(old) = self.deadlines.remove(&id) {
@@ -210,10 +211,9 @@ impl Endpoint {
     /// Resumptions of `by`'s peer, of this lineage or of all, about which the store is asked: their tickets do not count, although they may
     /// have when it was asked.
     fn supersede_asked(&mut self, now: Instant, by: SaId, lineage: Option<Name>) {
-        if let Some(Caller { connection, peer }) = self.served(by) {
+        if let Some(caller) = self.served(by) {
             self.supersede_claims(now, |claim| {
-                claim.connection == connection
-                    && *claim.peer == peer
+                Caller::of(claim.connection, claim.peer) == caller
                     && lineage.is_none_or(|lineage| claim.lineage == lineage)
             });
         }

@@ -293,6 +293,7 @@ impl Authenticating {
                 Some(NotifyType::AuthenticationFailed) => {
                     Unproven::Refused(NegotiationError::RefusedByPeer { local_id: conn.local_id.clone() })
                 }
+                Some(NotifyType::TemporaryFailure) => Unproven::Refused(NegotiationError::Busy),
                 Some(other) => Unproven::Refused(NegotiationError::Notified(other.to_string())),
                 None => malformed("neither a proof of identity nor an error"),
             });

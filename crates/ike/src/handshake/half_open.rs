@@ -21,6 +21,7 @@ use dormouse_wire::ike::{ExchangeType, Header, Message, NotifyType, Payload, uns
 
 use crate::action::Action;
 use crate::auth::{self, Authentication, Proof, Proving};
+use crate::callers::Begin;
 use crate::child::Agreed;
 use crate::child::choose::choose;
 use crate::config::{Connection, Ppk};
@@ -211,6 +212,17 @@ impl HalfOpen {
         self.refuse_with(shared, path, ExchangeType::IkeAuth, claimed, &[refusal], error)
     }
 
+    /// The same, with what the error is to the caller.
+    fn refuse_admission(
+        self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        claimed: Option<Identity>,
+        error: NegotiationError,
+    ) -> Step {
+        self.refuse(shared, path, claimed, notify(error.told(), []), error)
+    }
+
     pub(super) fn refuse_with(
         mut self: Box<Self>,
         shared: &mut Shared,
@@ -269,10 +281,10 @@ impl HalfOpen {
             Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
             Signature::NotYet | Signature::Ordered => {
                 if matches!(self.how, How::Init { .. })
-                    && let Err(refusal) = shared.callers.begin(&caller.conn, &caller.identity, now)
+                    && let Err(refusal) =
+                        shared.callers.begin(&caller.conn, &caller.identity, Begin::Login, now)
                 {
-                    let told = notify(NotifyType::AuthenticationFailed, []);
-                    return self.refuse(shared, path, claimed, told, refusal.into());
+                    return self.refuse_admission(shared, path, claimed, refusal.into());
                 }
                 self.prove(&caller)
             }
@@ -280,30 +292,29 @@ impl HalfOpen {
         let proof = match proof {
             Ok(Proving::Done(proof)) => proof,
             Ok(Proving::Sign(order)) => {
-                if let Err(refusal) = shared.callers.wait(self.link.id, &caller.conn, &caller.identity) {
-                    let told = notify(NotifyType::AuthenticationFailed, []);
-                    return self.refuse(shared, path, claimed, told, refusal.into());
+                if let Err(refusal) = shared.callers.wait(self.link.id, &caller.conn, &caller.identity, false)
+                {
+                    return self.refuse_admission(shared, path, claimed, refusal.into());
                 }
                 shared.event(Event::Sign { sa: self.link.id, order });
                 self.signature = Signature::Ordered;
                 self.waiting = Some((path, payloads.to_vec()));
                 return Step::to(Slot::HalfOpen(self));
             }
-            Err(error) => {
-                let refusal = notify(NotifyType::AuthenticationFailed, []);
-                return self.refuse(shared, path, claimed, refusal, error.into());
-            }
+            Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),
         };
         if let (Some(ppk), Some(channel)) = (&caller.ppk, self.channel.as_mut())
             && let Err(error) = channel.mix(&ppk.secret)
         {
-            let refusal = notify(NotifyType::AuthenticationFailed, []);
-            return self.refuse(shared, path, claimed, refusal, NegotiationError::Crypto(error.to_string()));
+            return self.refuse_admission(shared, path, claimed, NegotiationError::Crypto(error.to_string()));
         }
         let How::Resume { ticket, .. } = &self.how else {
             let descent = Descent::begin(&mut shared.entropy);
             return self.establish(shared, now, view, caller, proof, descent);
         };
+        if let Err(refusal) = shared.callers.wait(self.link.id, &caller.conn, &caller.identity, true) {
+            return self.refuse_admission(shared, path, claimed, refusal.into());
+        }
         let descent = Descent::resume(&mut shared.entropy, ticket.lineage, ticket.own, ticket.before);
         shared.event(Event::Store(descent.confirm(self.link.id)));
         let (payloads, by) = (payloads.to_vec(), now + STORE_PATIENCE);
@@ -357,18 +368,12 @@ impl HalfOpen {
         list.push(proof.into());
         list.extend(ppk.map(|_| notify(NotifyType::PpkIdentity, [])));
         let kept = match &how {
-            How::Resume { ticket, .. }
-                if !shared.callers.another_device_has(
-                    &conn,
-                    &identity,
-                    ticket.lineage,
-                    &ticket.addresses,
-                ) =>
-            {
-                ticket.addresses.as_slice()
-            }
-            How::Resume { .. } | How::Init { .. } => &[],
+            How::Resume { ticket, .. } => ticket.addresses.as_slice(),
+            How::Init { .. } => &[],
         };
+        let lineage = Some(descent.lineage);
+        let held = shared.callers.held_by_another(&conn, &identity, lineage, kept.iter().copied());
+        let kept = if held.is_none() { kept } else { &[] };
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept, false);
         list.extend(cp);
         let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
@@ -386,6 +391,7 @@ impl HalfOpen {
             channel,
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
+        sa.claim_hosts(shared);
         sa.core.note_window(view);
         let agreed = match no_address {
             Some(refusal) => Err(refusal),

@@ -127,11 +127,6 @@ impl Slot {
         }
     }
 
-    /// Whether it is a caller's that has authenticated, and waits for a signature of ours or for the status of its certificates.
-    pub(crate) fn waits(&self) -> bool {
-        matches!(self, Self::HalfOpen(s) if s.waiting.is_some())
-    }
-
     pub(crate) fn handle(
         self,
         shared: &mut Shared,

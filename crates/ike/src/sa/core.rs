@@ -30,6 +30,8 @@ pub(crate) struct Core {
     /// Whether this end opened the session, whichever end rekeyed it since: the MOBIKE initiator and the client of resumption.
     pub(crate) client: bool,
     pub(crate) assigned: AssignedConfig,
+    /// At a gateway: the addresses are leased, and the hosts behind the peer its own. Not before its client has shown to be there.
+    pub(crate) claims: bool,
     /// At a gateway: where it stands in its lineage.
     pub(crate) descent: Option<Descent>,
     pub(crate) requests: Outgoing<Exchange>,
@@ -62,6 +64,7 @@ impl Core {
             peer,
             client,
             assigned,
+            claims: !client,
             descent,
             requests,
             answers,
@@ -86,6 +89,7 @@ impl Core {
             peer: _,
             client: _,
             assigned: _,
+            claims: _,
             descent,
             requests: _,
             answers: _,

@@ -1,10 +1,13 @@
 //! From what was agreed to a CHILD SA that carries traffic. Owns the derivation of its keys, which leave through [`Install`] at
 //! once, and the start of its timers.
 
+use core::net::IpAddr;
+
 use dormouse_crypto::Secret;
 use dormouse_sansio::Instant;
 
 use super::IkeSa;
+use crate::callers::hosts;
 use crate::child::{Agreed, Busy, Child};
 use crate::config::{ChildMode, Lifetime, SoftLifetime};
 use crate::error::NegotiationError;
@@ -25,11 +28,37 @@ pub(crate) struct Origin<'a> {
 }
 
 impl IkeSa {
-    /// Whether this SA may carry what was agreed: a host behind the peer must not be one that another identity is reached at.
+    /// Whether this SA may carry what was agreed: a host behind the peer must not be one that another identity is reached at, or another
+    /// device of the same.
     pub(crate) fn check_hosts(&self, shared: &Shared, agreed: &Agreed) -> Result<(), NegotiationError> {
-        let caller = self.caller().filter(|_| agreed.mode == ChildMode::Tunnel);
-        let held = caller.and_then(|caller| shared.callers.held_by_another(&caller, &agreed.ts_remote));
+        let tunnel = agreed.mode == ChildMode::Tunnel && !self.core.client;
+        let held = tunnel.then(|| self.held_by_another(shared, hosts(&agreed.ts_remote))).flatten();
         held.map_or(Ok(()), |host| Err(NegotiationError::AddressHeld(host)))
+    }
+
+    pub(crate) fn held_by_another(
+        &self,
+        shared: &Shared,
+        hosts: impl IntoIterator<Item = IpAddr>,
+    ) -> Option<IpAddr> {
+        let core = &self.core;
+        let lineage = core.descent.as_ref().map(|descent| descent.lineage);
+        shared.callers.held_by_another(&core.link.conn, &core.peer, lineage, hosts)
+    }
+
+    /// The hosts that its CHILD SAs lead to.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = IpAddr> {
+        let tunnels = self.children.iter().filter(|child| child.mode == ChildMode::Tunnel);
+        tunnels.flat_map(|child| hosts(&child.ts_remote))
+    }
+
+    /// The peer is there, and reached at its hosts from now on.
+    pub(crate) fn claim_hosts(&mut self, shared: &mut Shared) {
+        let Some(caller) = self.caller() else { return };
+        self.core.claims = true;
+        let lineage = self.core.descent.as_ref().map(|descent| descent.lineage);
+        shared.callers.claim(&caller, self.core.assigned.addresses(), lineage);
+        shared.callers.claim(&caller, self.hosts(), None);
     }
 
     /// Derives the keys, tells the driver, and starts the timers.
@@ -93,9 +122,8 @@ impl IkeSa {
             rekey_at,
             expire_at,
         };
-        if let Some(caller) = self.caller().filter(|_| child.mode == ChildMode::Tunnel) {
-            let lineage = self.core.descent.as_ref().map(|descent| descent.lineage);
-            shared.callers.claim(&caller, lineage, &child.ts_remote);
+        if let Some(caller) = self.caller().filter(|_| self.core.claims && child.mode == ChildMode::Tunnel) {
+            shared.callers.claim(&caller, hosts(&child.ts_remote), None);
         }
         self.children.insert(child, replaces);
         Ok(id)

@@ -120,6 +120,7 @@ impl IkeSa {
 
     /// We have granted a resumption by this request: nothing is sent but the answer until its client is there.
     pub(crate) fn await_confirmation(&mut self, shared: &Shared, now: Instant, request: &[u8]) {
+        self.core.claims = false;
         self.stage = Stage::Tentative(Box::new(Tentative {
             request: request.to_vec(),
             response: Vec::new(),
@@ -143,7 +144,11 @@ impl IkeSa {
         let Stage::Tentative(tentative) = &mut self.stage else { return true };
         if let (None, Some(descent)) = (&tentative.asked, &self.core.descent) {
             tentative.asked = Some(Asked { by: now + STORE_PATIENCE, path, waiting: Vec::new() });
-            shared.event(Event::Store(descent.confirm(self.core.id())));
+            let core = &self.core;
+            match shared.callers.wait(core.id(), &core.link.conn, &core.peer, true) {
+                Ok(()) => shared.event(Event::Store(descent.confirm(core.id()))),
+                Err(why) => self.conclude(shared, now, Some((None, why.to_string()))),
+            }
         }
         false
     }
@@ -171,24 +176,41 @@ impl IkeSa {
         if !self.is_proven() {
             return;
         }
+        let refused = match outcome {
+            Outcome::Done => self.begins(shared, now).err().map(|why| (None, why)),
+            Outcome::Superseded => Some((Some(Refused::Superseded), Refused::Superseded.to_string())),
+            Outcome::Failed => Some((Some(Refused::Store), Refused::Store.to_string())),
+        };
+        self.conclude(shared, now, refused);
+    }
+
+    /// The session begins: it has its addresses from now on, and is reached at its hosts.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn begins(&mut self, shared: &mut Shared, now: Instant) -> Result<(), String> {
+        let claim = self.claim().ok_or_else(|| "it rests on nothing".to_owned())?;
+        let conn = claim.begins(shared, now)?;
+        let core = &mut self.core;
+        shared.rests_on(now, &conn, core.session.credential.as_ref().map_or(&[][..], Credential::chain));
+        core.link.conn = conn;
+        let hosts = self.core.assigned.addresses().into_iter().chain(self.hosts());
+        if let Some(host) = self.held_by_another(shared, hosts) {
+            return Err(NegotiationError::AddressHeld(host).to_string());
+        }
+        if !shared.lease_again(&self.core.link.conn, &self.core.peer, &self.core.assigned) {
+            return Err("its addresses are another's by now".to_owned());
+        }
+        self.claim_hosts(shared);
+        Ok(())
+    }
+
+    /// It is known whether the session may go on: else what its client is told, and why not.
+    fn conclude(&mut self, shared: &mut Shared, now: Instant, refused: Option<(Option<Refused>, String)>) {
         let live = Stage::Live(Standing::Heard);
         let Stage::Tentative(tentative) = core::mem::replace(&mut self.stage, live) else { return };
         let Tentative { begun, clients, asked: Some(Asked { path, waiting, .. }), .. } = *tentative else {
             return;
-        };
-        let refused = match outcome {
-            Outcome::Done => match self.claim().map(|claim| claim.begins(shared, now)) {
-                Some(Ok(conn)) => {
-                    let credential = self.core.session.credential.as_ref();
-                    shared.rests_on(now, &conn, credential.map_or(&[][..], Credential::chain));
-                    self.core.link.conn = conn;
-                    None
-                }
-                Some(Err(why)) => Some((None, why)),
-                None => Some((None, "it rests on nothing".to_owned())),
-            },
-            Outcome::Superseded => Some((Some(Refused::Superseded), Refused::Superseded.to_string())),
-            Outcome::Failed => Some((Some(Refused::Store), Refused::Store.to_string())),
         };
         self.core.last_in = now;
         let here = self.core.link.path;
@@ -202,7 +224,6 @@ impl IkeSa {
             return shared.actions.push_back(Action::Refuse { sa: self.core.id(), told });
         }
         shared.load.record(shared.unix(now), clients, now - begun);
-        shared.confirm_lease(&self.core.assigned);
         tracing::info!(sa = %self.core.id(), peer = %self.core.peer, %path, resumed = true, "IKE SA established");
         shared.event(Event::Confirmed { sa: self.core.id() });
         shared.actions.push_back(Action::Resumed { by: self.core.id() });

@@ -13,17 +13,17 @@
 mod campaign;
 mod child;
 mod far;
-mod forward;
+pub(crate) mod forward;
 mod governor;
 mod joules;
-mod link;
+pub(crate) mod link;
 mod memory;
-mod place;
+pub(crate) mod place;
 mod plan;
 mod runner;
 mod tls;
 mod traffic;
-mod transfer;
+pub(crate) mod transfer;
 mod worker;
 
 pub use campaign::{Bench, Unprivileged};

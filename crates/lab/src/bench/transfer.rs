@@ -23,7 +23,7 @@ use crate::campaign::cpu::{self, Account, Cost};
 use crate::results::Figures;
 use crate::results::esp::{CPU_SYSTEM, CPU_THREAD, ELAPSED, MAX_FILE, Point, THROUGHPUT, What};
 
-pub(super) const PORT: u16 = 7_002;
+pub(crate) const PORT: u16 = 7_002;
 /// No file is longer.
 pub(super) const LONGEST: u64 = MAX_FILE;
 const CHUNK: usize = 64 << 10;
@@ -52,7 +52,7 @@ pub(crate) fn verify(link: &Link) -> Result<()> {
 ///
 /// # Errors
 /// As [`verify`].
-pub(super) fn check(address: SocketAddr, own: Option<IpAddr>) -> Result<()> {
+pub(crate) fn check(address: SocketAddr, own: Option<IpAddr>) -> Result<()> {
     let mut stream = connect(address, own, None)?;
     let mut random = Seeded::new(SEED);
     let (mut expected, mut got) = (vec![0; CHUNK], vec![0; CHUNK]);
@@ -90,17 +90,17 @@ pub(crate) fn run(link: &mut Link, sample: &Point, idle: f64) -> Result<Figures>
 
 /// What a client fetches, again and again.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// From there.
-    pub(super) from: SocketAddr,
+    pub(crate) from: SocketAddr,
     /// To this address, if that is said.
-    pub(super) own: Option<IpAddr>,
+    pub(crate) own: Option<IpAddr>,
     /// So many bytes.
-    pub(super) file: u64,
+    pub(crate) file: u64,
     /// In TLS, with the handshake and without resumption.
-    pub(super) tls: Option<Tls>,
+    pub(crate) tls: Option<Tls>,
     /// In IP packets of at most so many bytes.
-    pub(super) packets: Option<u32>,
+    pub(crate) packets: Option<u32>,
 }
 
 impl Wanted {
@@ -108,7 +108,7 @@ impl Wanted {
     ///
     /// # Errors
     /// If the file does not arrive.
-    pub(super) fn warm_up(&self) -> Result<()> {
+    pub(crate) fn warm_up(&self) -> Result<()> {
         self.fetch(self.file.min(VERIFIED))
     }
 
@@ -116,7 +116,7 @@ impl Wanted {
     ///
     /// # Errors
     /// If one of them does not arrive.
-    pub(super) fn fetch_for_a_round(&self) -> Result<u32> {
+    pub(crate) fn fetch_for_a_round(&self) -> Result<u32> {
         let (mut files, start) = (0, cpu::wall());
         while files == 0 || (start.elapsed() < LEAST && files < MOST) {
             self.fetch(self.file)?;
@@ -188,7 +188,7 @@ fn prepare(stream: &TcpStream) -> Result<()> {
 
 /// Answers one client after the other.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     place: Place,
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -202,7 +202,7 @@ impl Server {
     ///
     /// # Errors
     /// If the port cannot be had.
-    pub(super) fn start(place: Place, own: IpAddr, only: Option<IpAddr>, tls: Option<Tls>) -> Result<Self> {
+    pub(crate) fn start(place: Place, own: IpAddr, only: Option<IpAddr>, tls: Option<Tls>) -> Result<Self> {
         let address = SocketAddr::new(own, PORT);
         let listener = place.run(move || TcpListener::bind(address))?;
         let listener = listener.with_context(|| format!("TCP {address}"))?;

@@ -285,6 +285,12 @@ impl Mean {
         (count > 0).then_some(Self { count, mean, deviation })
     }
 
+    /// The same in another unit.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self { mean: self.mean * factor, deviation: self.deviation * factor, ..self }
+    }
+
     /// Half the width of the 95 % interval of the mean (Student's t). Infinite for a single figure.
     #[must_use]
     pub fn half_interval(&self) -> f64 {

@@ -13,6 +13,8 @@ use dormouse_hip::{Accept, Host, HostConfig, Identity, Phase};
 use dormouse_keying::{ChildId, ChildSa, Event, Install, KeyManager as _, SaId};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::hip::{DomainId, Hit};
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize};
+use serde::{Deserialize, Serialize};
 
 use crate::campaign::cpu;
 
@@ -23,22 +25,63 @@ const APART: Duration = Duration::from_secs(1);
 /// Packets that one exchange may take: more are a fault.
 const MOST_PACKETS: usize = 16;
 
+/// The key of an identity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Key {
+    /// RSA of 2,048 bits.
+    Rsa2048,
+    /// ECDSA with P-256.
+    P256,
+    /// ECDSA with P-384.
+    P384,
+}
+
+impl Key {
+    pub(super) const ALL: [Self; 3] = [Self::Rsa2048, Self::P256, Self::P384];
+
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Rsa2048 => "RSA-2048",
+            Self::P256 => "ECDSA P-256",
+            Self::P384 => "ECDSA P-384",
+        }
+    }
+
+    /// A fresh one, PKCS #8 in DER.
+    ///
+    /// # Errors
+    /// If the library makes none.
+    pub fn generate(self) -> Result<Vec<u8>> {
+        let pair = match self {
+            Self::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
+            Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+            Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
+        };
+        Ok(pair?.serialize_der())
+    }
+}
+
 /// What a host is set up with.
-#[derive(Clone, Copy)]
-pub(super) struct Setup<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
     /// The private key of its identity, PKCS #8 in DER.
-    pub(super) key: &'a [u8],
-    pub(super) group: DhGroup,
+    pub key: &'a [u8],
+    /// The only group of Diffie-Hellman.
+    pub group: DhGroup,
     /// Difficulty of the puzzle.
-    pub(super) k: u8,
+    pub k: u8,
 }
 
 /// One end.
+#[derive(Debug)]
 struct End {
     host: Host,
     tag: Hit,
     address: IpAddr,
     installed: BTreeMap<ChildId, Install>,
+    /// Packets and their bytes that it sent.
+    sent: [u64; 2],
 }
 
 impl End {
@@ -59,7 +102,7 @@ impl End {
         let tag = identity.hit();
         let spis = Box::new(BTreeSet::<ChildId>::new());
         let host = Host::new(config, vec![identity], spis, Box::new(Seeded::new(seed)));
-        Ok(Self { host, tag, address, installed: BTreeMap::new() })
+        Ok(Self { host, tag, address, installed: BTreeMap::new(), sent: [0; 2] })
     }
 
     /// Does something to the host; the packets that come of it, and the processor time of both.
@@ -80,6 +123,9 @@ impl End {
             sent.push((transmit.path, std::mem::take(&mut bytes)));
         }
         let took = cpu::thread() - before;
+        for (_, packet) in &sent {
+            self.sent = [self.sent[0] + 1, self.sent[1] + packet.len() as u64];
+        }
         for event in events {
             match event {
                 Event::Child(ChildSa::Install(install)) => {
@@ -108,7 +154,8 @@ type Sent = (Path, Vec<u8>);
 pub(super) const STAGES: [&str; 5] = ["i1", "r1", "t2", "t3", "t4"];
 
 /// See the module.
-pub(super) struct Pair {
+#[derive(Debug)]
+pub struct Pair {
     now: Instant,
     ends: [End; 2],
     association: Option<SaId>,
@@ -119,7 +166,7 @@ impl Pair {
     ///
     /// # Errors
     /// For a key that HIP does not take.
-    pub(super) fn new(initiator: Setup<'_>, responder: Setup<'_>, seed: u64) -> Result<Self> {
+    pub fn new(initiator: Setup<'_>, responder: Setup<'_>, seed: u64) -> Result<Self> {
         let at = |n| IpAddr::from(Ipv4Addr::new(192, 0, 2, n));
         let ends = [End::new(initiator, at(1), seed)?, End::new(responder, at(2), seed ^ 1)?];
         Ok(Self { now: Instant::ZERO, ends, association: None })
@@ -137,8 +184,9 @@ impl Pair {
     ///
     /// # Errors
     /// If it does not end with the same keys at both ends.
-    pub(super) fn base_exchange(&mut self) -> Result<[Duration; 5]> {
+    pub fn base_exchange(&mut self) -> Result<[Duration; 5]> {
         self.end()?;
+        self.uncount();
         self.now += APART;
         let [initiator, responder] = &mut self.ends;
         let (now, ours, peer) = (self.now, initiator.tag, responder.tag);
@@ -174,7 +222,8 @@ impl Pair {
     ///
     /// # Errors
     /// If the responder does not follow.
-    pub(super) fn update(&mut self) -> Result<[Duration; 2]> {
+    pub fn update(&mut self) -> Result<[Duration; 2]> {
+        self.uncount();
         self.now += APART;
         let now = self.now;
         let id = self.association.context("no association")?;
@@ -199,6 +248,17 @@ impl Pair {
             "the responder sends to {there:?}, the initiator is at {at:?}"
         );
         Ok(total)
+    }
+
+    /// Packets of the last exchange, and their bytes without IP headers.
+    #[must_use]
+    pub fn traffic(&self) -> [u64; 2] {
+        let [a, b] = &self.ends;
+        [a.sent[0] + b.sent[0], a.sent[1] + b.sent[1]]
+    }
+
+    fn uncount(&mut self) {
+        self.ends.iter_mut().for_each(|end| end.sent = [0; 2]);
     }
 
     /// Associations at the responder.

@@ -1,16 +1,21 @@
 //! What came out, beside what the paper says. Owns the paper's figures and the arithmetic of the comparison; must never show a scaled
 //! figure without saying by what it was scaled.
 
+mod daemons;
+
 use std::collections::BTreeSet;
 
+use anyhow::Result;
 use dormouse_report::{Chart, Mark, Table, chart, digits};
 
 use super::EXPERIMENT;
-use super::campaign::{Algorithm, Key, OURS, PAPER, Point};
+use super::campaign::{Algorithm, OURS, PAPER, Point};
+use super::pair::Key;
 use crate::experiment::{Exhibit, Report};
 use crate::judge::stats::{Mean, Measured};
 use crate::judge::{Claim, Expect};
 use crate::results::Results;
+use daemons::Power;
 
 /// Seconds that the paper's phone took for key pairs of 512, 1024 and 2048 bits: mean and standard deviation.
 const KEY_PAIRS: [(Algorithm, u32, f64, f64); 6] = [
@@ -55,6 +60,18 @@ impl Stages {
     }
 }
 
+fn judged(
+    place: &str,
+    claim: &str,
+    paper: String,
+    unit: &str,
+    expect: Expect,
+    ours: Option<Measured>,
+) -> Claim {
+    let words = ours.filter(Measured::is_told).map_or_else(|| "–".to_owned(), |m| m.words(2));
+    Claim::new(place, claim, &paper, format!("{words} {unit}")).judged(expect, ours)
+}
+
 #[derive(Clone, Copy)]
 struct Writer<'a> {
     results: &'a Results<Point>,
@@ -63,23 +80,37 @@ struct Writer<'a> {
 }
 
 /// The report.
-pub(super) fn of(results: &Results<Point>) -> Report {
+///
+/// # Errors
+/// If a device profile lacks what it is asked for.
+pub(super) fn of(results: &Results<Point>) -> Result<Report> {
     let writer = Writer { results, round: None };
-    let obtained = results.obtained([
-        "two HIP hosts in one thread, packets handed over in memory: processor time alone, no network, no radio".to_owned(),
-    ]);
-    Report {
+    let power = Power::shipped()?;
+    let daemons = writer.has_daemons().then_some(
+        "two dormoused with their default configuration in network namespaces: throughput, CPU and memory of the daemons",
+    );
+    let obtained = [
+        "two HIP hosts in one thread, packets handed over in memory: processor time alone, no network, no radio",
+    ];
+    let obtained = results.obtained(obtained.into_iter().chain(daemons).map(str::to_owned));
+    let mut claims = writer.claims();
+    claims.extend(writer.daemon_claims(power));
+    claims.extend(writer.heavy());
+    Ok(Report {
         name: EXPERIMENT.name,
         title: EXPERIMENT.title,
         synthetic: false,
         traffic: obtained,
-        claims: writer.claims(),
+        claims,
         tables: vec![
             writer.stages(),
             writer.durations(),
             writer.key_pairs(),
             writer.groups(),
             writer.updates(),
+            writer.transfers(),
+            writer.daemons(),
+            writer.energy(power),
             writer.responder(),
         ],
         figures: vec![
@@ -87,7 +118,7 @@ pub(super) fn of(results: &Results<Point>) -> Report {
             Exhibit::new("Key pair creation", writer.key_pair_distribution()),
         ],
         notes: writer.notes(),
-    }
+    })
 }
 
 fn ms(mean: Option<Mean>) -> String {
@@ -175,8 +206,11 @@ impl Writer<'_> {
             ]
         });
         let head = ["who begins", "paper, s", "ours scaled, s", "ours here, ms", "times faster here"];
-        let title = "The paper's phone in standby; ours: RSA-2048 (the paper: RSA-1024), group 3, K = 10, processor time alone";
-        Exhibit::new("Base exchange, who begins", Table::titled(title, head, rows))
+        let title = format!(
+            "The paper's phone in standby; ours: RSA-2048 (the paper: RSA-1024), group 3, K = 10, processor time alone; scaled: that of a phone's end times {}",
+            shown(self.slowness())
+        );
+        Exhibit::new("Base exchange, who begins", Table::titled(&title, head, rows))
     }
 
     fn key_pairs(&self) -> Exhibit<Table> {
@@ -186,10 +220,13 @@ impl Writer<'_> {
             let scaled = self.created(algorithm, bits) * slow / 1e3;
             vec![format!("{algorithm:?}-{bits}"), format!("{mean} ± {deviation}"), ms(here), shown(scaled)]
         });
-        let title = "Creation of key pairs by OpenSSL's program: mean ± deviation";
+        let title = format!(
+            "Creation of key pairs by OpenSSL's program: mean ± deviation; scaled: times {}",
+            shown(slow)
+        );
         Exhibit::new(
             "Key pair creation",
-            Table::titled(title, ["pair", "paper, s", "ours here, ms", "ours scaled, s"], rows),
+            Table::titled(&title, ["pair", "paper, s", "ours here, ms", "ours scaled, s"], rows),
         )
     }
 
@@ -239,8 +276,11 @@ impl Writer<'_> {
             vec![words, paper, ms(self.mean(point, "mover")), ms(self.mean(point, "peer")), shown(scaled)]
         });
         let head = ["key", "paper's tablet, s", "who moves, ms", "the peer, ms", "scaled, s"];
-        let title = "Processor time until a new address is verified: mean ± deviation";
-        Exhibit::new("Duration of the mobility update", Table::titled(title, head, rows))
+        let title = format!(
+            "Processor time until a new address is verified: mean ± deviation; scaled: that of the end that moves times {}",
+            shown(self.slowness())
+        );
+        Exhibit::new("Duration of the mobility update", Table::titled(&title, head, rows))
     }
 
     fn responders(&self) -> impl Iterator<Item = (Point, u32)> {
@@ -297,10 +337,6 @@ impl Writer<'_> {
     }
 
     fn claims(&self) -> Vec<Claim> {
-        let judged = |place, claim, paper: String, unit: &str, expect: Expect, ours: Option<Measured>| {
-            let words = ours.filter(Measured::is_told).map_or_else(|| "–".to_owned(), |m| m.words(2));
-            Claim::new(place, claim, &paper, format!("{words} {unit}")).judged(expect, ours)
-        };
         let near = |paper: f64| Expect::within(paper, NEAR);
         let exchange = |n: usize| EXCHANGES.get(n).map_or(f64::NAN, |e| e.1);
         let two = exchange(2) / exchange(0);
@@ -310,7 +346,7 @@ impl Writer<'_> {
         let larger = pair(Algorithm::Rsa, 2_048) / pair(Algorithm::Rsa, 1_024);
         let dsa = pair(Algorithm::Dsa, 1_024) / pair(Algorithm::Rsa, 1_024);
         let update = UPDATE.0 / UPDATE.1;
-        let mut claims = vec![
+        vec![
             judged(
                 "Duration of the base exchange",
                 "between two phones it takes about twice what it takes with a server",
@@ -362,9 +398,7 @@ impl Writer<'_> {
                 Expect::below(update * NEAR),
                 self.by_round(|r| r.update(Key::Rsa2048) / r.with_server(PAPER.0)),
             ),
-        ];
-        claims.extend(self.heavy());
-        claims
+        ]
     }
 
     /// Seconds of a phone's exchange with a server, in this group.
@@ -408,8 +442,10 @@ impl Writer<'_> {
             "Identities of RSA-1024, which the paper had, are refused today: ours are RSA-2048, whose signatures are a larger part of everything. An UPDATE is hardly more than signatures.".to_owned(),
             "The paper's data of T1 to T4, of T2 by K and of the groups were drawings that are lost: what is compared is what its text states.".to_owned(),
             "T1 is the responder's work on I1 with its R1 signed ahead, T2 the initiator's on R1 with the puzzle, T3 the responder's on I2, T4 the initiator's on R2.".to_owned(),
-            "Not repeated here: throughput, power and memory of a device.".to_owned(),
         ]
+        .into_iter()
+        .chain(self.daemon_notes())
+        .collect()
     }
 }
 

@@ -179,6 +179,20 @@ fn a_refusal_waits_longer_than_silence() {
 }
 
 #[test]
+fn a_gateway_without_time_is_asked_again_soon_and_not_by_all_at_once() {
+    let due = |spread| {
+        let mut l = ladder();
+        l.network(at(0), Some(path(1)));
+        l.up(at(0), true);
+        l.failed(at(1), Failure::Busy(spread));
+        l.poll_timeout().map(|d| d.at - at(1))
+    };
+    assert_eq!(due(0), Some(Duration::from_millis(500)));
+    assert_eq!(due(128), Some(Duration::from_secs(1)));
+    assert!(due(255).is_some_and(|pause| pause < Duration::from_millis(1_500)));
+}
+
+#[test]
 fn one_way_traffic_is_noticed() {
     let mut l = established();
     l.outbound(at(100));

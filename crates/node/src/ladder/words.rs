@@ -73,6 +73,8 @@ pub enum Failure {
     Lost,
     /// Authentication, proposal or configuration: trying again at once cannot help.
     Refused,
+    /// The gateway has no time now. The number spreads those that it has told so: of 256 parts of a pause.
+    Busy(u8),
 }
 
 /// What the gateway said it would do with the SA during an announced sleep.

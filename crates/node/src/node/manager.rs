@@ -83,8 +83,8 @@ impl Node {
                     let connection = self.connections.name(connection).to_owned();
                     self.changed(Change::PeerFailed { connection, peer, kind: kind.into(), why: why.into() });
                 }
-                keying::Event::Refused { path, peer, why } => {
-                    if self.record_hit_refusal(now, path.remote, &peer, why) {
+                keying::Event::Refused { path, peer, named, why } => {
+                    if self.record_hit_refusal(now, path.remote, &peer, named, why) {
                         let (from, claimed) = (path.remote.ip(), Some(peer));
                         self.changed(Change::PeerRefused { from, claimed, why: why.into() });
                     }

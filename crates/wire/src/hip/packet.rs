@@ -3,7 +3,7 @@
 use super::header::{
     CHECKSUM_AT, HEADER_LEN, Header, LENGTH_AT, RECEIVER_AT, Version, checksum_is_right, put, set_checksum,
 };
-use super::kind::ParamType;
+use super::kind::{PacketType, ParamType};
 use super::limits::MAX_PACKET;
 use super::param::Param;
 use crate::codec::{Counts, Reader, Writer};
@@ -125,15 +125,15 @@ impl<'a> Packet<'a> {
     }
 
     /// What a MAC or a signature of this type covers: the header with a checksum of 0 and a length that ends before the parameter,
-    /// and all parameters of lower types (RFC 7401 sections 6.4.1 and 6.4.2). For HIP_SIGNATURE_2 the receiver's HIT and the
-    /// opaque and random bytes of PUZZLE are zero. `appended` is a whole parameter that counts as if it stood at the end
+    /// and all parameters of lower types (RFC 7401 sections 6.4.1 and 6.4.2). For HIP_SIGNATURE_2 of an R1 the receiver's HIT and
+    /// the opaque and random bytes of PUZZLE are zero. `appended` is a whole parameter that counts as if it stood at the end
     /// (HIP_MAC_2). `None` if the packet has no parameter of this type.
     #[must_use]
     pub fn covered_by(&self, kind: ParamType, appended: &[u8]) -> Option<Vec<u8>> {
         let end = self.find(kind)?.at;
         let mut covered = [self.bytes.get(..end)?, appended].concat();
         finish_header(&mut covered)?;
-        if kind == ParamType::HipSignature2 {
+        if kind == ParamType::HipSignature2 && self.header.kind == PacketType::R1 {
             clear_for_signature_2(&mut covered, &self.params);
         }
         Some(covered)

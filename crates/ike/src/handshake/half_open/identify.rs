@@ -67,7 +67,7 @@ impl HalfOpen {
         payloads: &[Payload],
     ) -> Result<Option<Caller>, Refusal> {
         let view = View(payloads);
-        let refuse = |error| Refusal { kind: NotifyType::AuthenticationFailed, error };
+        let refuse = |error: NegotiationError| Refusal { kind: error.told(), error };
         let malformed = |what| Refusal {
             kind: NotifyType::InvalidSyntax,
             error: NegotiationError::Malformed { exchange: "IKE_AUTH", what },
@@ -198,7 +198,10 @@ impl HalfOpen {
                         match shared.judge(now, (&conn, self.link.id), (&shown, &names), self.wait_until) {
                             Judgement::Admitted(judged) => certificates = Some(judged),
                             Judgement::Wait => {
-                                let waits = shared.callers.wait(self.link.id, &conn, &identity);
+                                let id = self.link.id;
+                                let waits = conn
+                                    .takes(&identity)
+                                    .and_then(|theirs| shared.callers.wait(id, &theirs, &identity, false));
                                 if waits.is_err() {
                                     shared.config.admission.revocation.stop_waiting(self.link.id);
                                 }

@@ -15,7 +15,7 @@ use dormouse_wire::ike::dormancy;
 use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 
 use super::{Pace, answer_key, child_spi, open, request_key, resumed_child, seal, skeyseed, spi_of_child};
-use crate::callers::Caller;
+use crate::callers::hosts;
 use crate::child::{dynamic, policy};
 use crate::config::{Connection, Resumption};
 use crate::config_payload::AssignedConfig;
@@ -171,9 +171,6 @@ fn addresses_of_then(
     granted: &Granted,
 ) -> Option<(AssignedConfig, Option<Payload>)> {
     let Granted { ticket, child, config, inner, .. } = granted;
-    if shared.callers.another_device_has(&link.conn, &ticket.peer, ticket.lineage, &ticket.addresses) {
-        return None;
-    }
     let (assigned, cp, refusal) =
         assign(shared, &link.conn, &ticket.peer, View(inner), &ticket.addresses, true);
     // The selectors of then must be what the configuration makes of them now.
@@ -181,13 +178,10 @@ fn addresses_of_then(
     let same = |was: &[_], now: &[_]| selectors::narrow(&selectors::to_wire(was), now) == was;
     let same =
         policy.is_some_and(|(ours, theirs)| same(&child.ts_local, &ours) && same(&child.ts_remote, &theirs));
-    let caller = Caller::of(&link.conn, &ticket.peer);
-    let held = shared.callers.held_by_another(&caller, &child.ts_remote);
-    if !same || refusal.is_some() || assigned.addresses() != ticket.addresses || held.is_some() {
-        shared.give_back(&assigned);
-        return None;
-    }
-    Some((assigned, cp))
+    let hosts = ticket.addresses.iter().copied().chain(hosts(&child.ts_remote));
+    let held = shared.callers.held_by_another(&link.conn, &ticket.peer, Some(ticket.lineage), hosts);
+    let as_then = same && refusal.is_none() && assigned.addresses() == ticket.addresses && held.is_none();
+    as_then.then_some((assigned, cp))
 }
 
 /// Installs the CHILD SA of the ticket; what tells the client its SPI.

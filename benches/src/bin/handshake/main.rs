@@ -1,11 +1,14 @@
-//! What the exchanges of IKEv2 cost each end: full handshakes, resumption, address updates, liveness checks and rekeying,
+//! What the exchanges of IKEv2 and HIP cost each end: full handshakes, resumption, address updates, liveness checks and rekeying,
 //! between two endpoints in one thread, in CPU time of the role that spent it. No sockets, no waiting: what is left is what a
 //! battery and a gateway's core pay. The public-key operations of the library, alone, are measured in between.
 //!
 //! Targets: a full handshake (RSA-2048, X25519) costs the gateway at most 1.25 times the public-key operations themselves; a resumption
-//! without a key exchange at least 10 times less than that handshake, and one with a key exchange little more than that exchange too.
+//! without a key exchange at least 10 times less than that handshake, and one with a key exchange little more than that exchange too; for
+//! HIP see [`hip`].
 //!
 //! `handshake [ROW]`: only the rows whose name contains ROW, for a profiler.
+
+mod hip;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,6 +182,7 @@ fn rows<'a>(wanted: &str) -> Result<Vec<(String, Work<'a>)>> {
             rows.push(exchange(name, move || step(&mut pair, &connection)));
         }
     }
+    rows.extend(hip::rows(wanted)?);
     Ok(rows)
 }
 
@@ -188,7 +192,12 @@ fn main() -> Result<()> {
     println!(
         "CPU time of an exchange, with X25519 (resumptions too, unless they say otherwise): medians of {REPETITIONS} interleaved repetitions. In a crowd:"
     );
-    println!("the gateway holds {CROWD} other sessions. Bytes are those of the UDP payloads, both ways.");
+    println!(
+        "the gateway holds {CROWD} other sessions. Bytes are those of the UDP payloads, both ways. HIP, with P-384 unless it says"
+    );
+    println!(
+        "otherwise: the client is the initiator, who solves the puzzle, or the end that moves; bytes are those of the IP payloads."
+    );
     let head = ["", "client us", "gateway us", "spread", "per second", "messages", "trips", "bytes"];
     let mut table = Table::new(head);
     for row in measured.rows() {
@@ -208,6 +217,7 @@ fn main() -> Result<()> {
     }
     print!("{}", table.text(""));
     conclude(&measured);
+    hip::conclude(&measured);
     Ok(())
 }
 

@@ -1,0 +1,69 @@
+//! The directory of peers as a host uses it: where they are, what is odd about them, and exchanges that begin because of it. Owns when that
+//! is; the directory itself is [`crate::peers`]. Must never begin an exchange with a peer that is not in it.
+
+use core::net::IpAddr;
+
+use dormouse_sansio::{Instant, Path};
+use dormouse_wire::hip::Hit;
+
+use super::Host;
+use crate::association::Stage;
+use crate::config::Peer;
+use crate::limits::LOST_AGAIN;
+use crate::quirks::Quirks;
+
+impl Host {
+    /// Where the peer with this tag is found; `None` forgets it. What there is with it stays.
+    pub fn set_peer(&mut self, tag: Hit, peer: Option<Peer>) {
+        if peer.is_none() {
+            self.lost.remove(&tag);
+        }
+        self.peers.set(tag, peer);
+        self.sort_again(Some(tag));
+    }
+
+    /// The ways to a peer of the directory, the best first; none if it is not known, or no address of ours is of a family of its.
+    #[must_use]
+    pub fn ways(&self, peer: Hit) -> Vec<Path> {
+        self.peers.ways(peer, self.config.udp_port)
+    }
+
+    /// Where the rendezvous servers of the peer with this tag are found: they send on what asks for it. `None` forgets them.
+    pub fn set_rendezvous_of(&mut self, tag: Hit, servers: Option<Peer>) {
+        self.peers.set_servers(tag, servers);
+        self.sort_again(Some(tag));
+    }
+
+    /// In which ways the peer with this tag departs from the RFCs, from the next packet on.
+    pub fn set_quirks(&mut self, tag: Hit, quirks: Quirks) {
+        self.peers.set_quirks(tag, quirks);
+    }
+
+    /// The first identity of ours begins an association with a peer of the directory, if there is none.
+    pub(super) fn want(&mut self, now: Instant, peer: Hit) -> bool {
+        let Some(ours) = self.tags().next() else { return false };
+        match self.stage(ours, peer) {
+            Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) => true,
+            Some(Stage::Up(_)) => false,
+            None | Some(Stage::Closing(_) | Stage::Closed(_) | Stage::Failed) => {
+                let ways = self.ways(peer);
+                !ways.is_empty() && self.connect(now, ours, peer, &ways).is_ok()
+            }
+        }
+    }
+
+    /// A peer of the directory may have an association that this host, which has started again, does not know: a new one takes its place.
+    pub(super) fn find_lost(&mut self, now: Instant, from: IpAddr) {
+        let Some(ours) = self.tags().next() else { return };
+        let lost = self.peers.at(from).filter(|peer| {
+            let tried = self.lost.get(peer).is_some_and(|at| now < *at + LOST_AGAIN);
+            !tried && self.stage(ours, *peer).is_none()
+        });
+        let Some(peer) = lost else { return };
+        self.lost.insert(peer, now);
+        let ways = self.ways(peer);
+        if let Err(error) = self.connect(now, ours, peer, &ways) {
+            tracing::debug!(%error, "ESP of an association that is lost");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Paper 003: "Mobile multi-layered IPsec" (Choi, Song, Cao and La Porta), as far as it stands: files over real TCP and a bad radio, without
+//! and with repair at the access router, in clear and through our own tunnel (Figure 14). Owns the comparison; how it is measured is
+//! [`campaign`]'s, what it is measured on [`run`]'s.
+
+mod campaign;
+mod report;
+mod run;
+
+use anyhow::{Context as _, Result, bail};
+use campaign::{Point, Runs};
+
+use crate::campaign::{Campaign, Ended};
+use crate::experiment::{Context, Experiment, Report, Source};
+use crate::results::Results;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "paper-003",
+    title: "Paper 003: TCP over a bad radio, with SNOOP and through IPsec (Figure 14; without MML-IPsec so far)",
+    source: Source::Campaign { root: true },
+    run: of,
+};
+
+fn of(context: &Context) -> Result<Report> {
+    let results = match &context.file {
+        Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
+        None => measured(context)?,
+    };
+    Ok(report::of(&results))
+}
+
+fn measured(context: &Context) -> Result<Results<Point>> {
+    let mut campaign = match &context.resume {
+        Some(path) => Campaign::resume(path)?,
+        None => Campaign::new(campaign::plan(context.short, context.seed), context.out.clone())?,
+    };
+    campaign.save()?;
+    let mut runs = Runs::new(&campaign.results, context)?;
+    let rounds = campaign.results.rounds;
+    let mut last = None;
+    let ended = campaign.run(&mut runs, &context.interrupted, &mut |progress| {
+        if last.replace(progress.round) != Some(progress.round) {
+            (context.progress)(&format!("round {} of {rounds}", progress.round));
+        }
+    })?;
+    match ended {
+        Ended::Finished => Ok(campaign.results),
+        Ended::Interrupted => bail!("interrupted"),
+    }
+}

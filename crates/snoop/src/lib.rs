@@ -1,0 +1,95 @@
+//! Repair of a radio hop at the access router, so that the two ends of a connection do not take what the radio loses for congestion.
+//!
+//! Owns copies of packets on their way to a device, until the device has them, and the timers that say when one is sent again. Pure:
+//! no clock, no sockets, no randomness. Must never change a packet, send one that it was not given, or make an acknowledgement.
+//!
+//! - [`tcp::Agent`] is SNOOP (Balakrishnan, Seshan, Amir and Katz, "Improving TCP/IP Performance over Wireless Networks", MobiCom 1995):
+//!   it reads TCP headers, so it works on plain packets and on those whose headers it may read.
+//! - [`arq`] needs no header: ESP's sequence numbers are in clear, and the device says which of them came.
+//!
+//! # Driving contract
+//! The agent stands between the router's queue and the radio: it sees a packet when the radio takes it, not when it begins to wait.
+//! So its round-trip times are those of the radio alone, what it repeats overtakes the queue, and what the queue drops it never had:
+//! congestion stays visible to the ends.
+//!
+//! - Whenever the radio is idle: [`Repair::poll_transmit`]; what that gives is sent first. If it gives nothing, send the next
+//!   packet of the queue, and show it to [`Repair::to_device`].
+//! - Show every packet from the device to [`Repair::from_device`], and send it on unless that says otherwise.
+//! - [`Repair::handle_timeout`] when [`Repair::poll_timeout`] is due.
+
+pub mod arq;
+pub mod fuzz;
+mod rtt;
+mod sequence;
+pub mod tcp;
+
+use dormouse_sansio::{Deadline, Instant};
+
+/// What becomes of a packet from the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It goes on to the fixed host.
+    Forward,
+    /// It does not: it says only that something is missing which is being repeated from here.
+    Suppress,
+}
+
+/// How a radio hop is repaired, at the access router.
+#[derive(Clone, Debug, Default)]
+pub enum Repair {
+    /// Not at all.
+    #[default]
+    None,
+    /// By TCP's headers.
+    Snoop(Box<tcp::Agent>),
+    /// By the numbers of ESP, with the device's help.
+    EspArq(Box<arq::Router>),
+}
+
+impl Repair {
+    /// The radio takes a packet for the device now.
+    pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
+        match self {
+            Self::None => {}
+            Self::Snoop(agent) => agent.to_device(now, packet),
+            Self::EspArq(router) => router.to_device(now, packet),
+        }
+    }
+
+    /// A packet of the device has arrived.
+    pub fn from_device(&mut self, now: Instant, packet: &[u8]) -> Verdict {
+        match self {
+            Self::None => Verdict::Forward,
+            Self::Snoop(agent) => agent.from_device(now, packet),
+            Self::EspArq(router) => router.from_device(now, packet),
+        }
+    }
+
+    /// Appends a packet to be sent to the device before any other; false if there is none.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::None => false,
+            Self::Snoop(agent) => agent.poll_transmit(now, out),
+            Self::EspArq(router) => router.poll_transmit(now, out),
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Deadline> {
+        match self {
+            Self::None => None,
+            Self::Snoop(agent) => agent.poll_timeout(),
+            Self::EspArq(router) => router.poll_timeout(),
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match self {
+            Self::None => {}
+            Self::Snoop(agent) => agent.handle_timeout(now),
+            Self::EspArq(router) => router.handle_timeout(now),
+        }
+    }
+}
