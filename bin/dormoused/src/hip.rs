@@ -5,7 +5,9 @@ use crate::daemon::Daemon;
 use crate::status;
 use dormouse_control as control;
 use dormouse_control::{Error, ErrorKind, HipPeer, HipRegistration, HipState, HipStatus, Reply};
-use dormouse_hip::{ConnectError, Description, Host as Hip, HostConfig, Phase, Refusal, Registration};
+use dormouse_hip::{
+    ConnectError, Description, Host as Hip, HostConfig, Phase, Quirks, Refusal, Registration,
+};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::clock::unix_now;
@@ -67,10 +69,7 @@ impl Directory {
             waiting: Vec::new(),
         };
         let mut hip = Hip::new(config, vec![identity], Box::new(node.spis()), Box::new(OsEntropy));
-        for known in directory.peers.iter() {
-            hip.set_peer(known.hit, Some(known.peer.clone()));
-            hip.set_rendezvous_of(known.hit, known.servers());
-        }
+        directory.peers.iter().for_each(|known| know(&mut hip, known));
         node.set_key_manager(&directory.connection, Box::new(hip));
         directory
     }
@@ -155,6 +154,13 @@ impl Directory {
             _ => None,
         }
     }
+}
+
+/// What the directory has of a peer, for the key manager.
+fn know(hip: &mut Hip, known: &Known) {
+    hip.set_peer(known.hit, Some(known.peer.clone()));
+    hip.set_rendezvous_of(known.hit, known.servers());
+    hip.set_quirks(known.hit, known.quirks);
 }
 
 /// How rendezvous stands with a peer, for people.
@@ -410,11 +416,9 @@ impl Daemon {
             for hit in gone {
                 hip.set_peer(hit, None);
                 hip.set_rendezvous_of(hit, None);
+                hip.set_quirks(hit, Quirks::NONE);
             }
-            for known in new.peers.iter() {
-                hip.set_peer(known.hit, Some(known.peer.clone()));
-                hip.set_rendezvous_of(known.hit, known.servers());
-            }
+            new.peers.iter().for_each(|known| know(hip, known));
             hip.set_accept(now, new.config.accept);
             hip.set_opportunistic(new.config.opportunistic);
         });
@@ -489,6 +493,7 @@ impl Daemon {
             ("hip.replayed_solutions", stats.replayed_solutions),
             ("hip.i2_computed", stats.i2_computed),
             ("hip.i2_refused", stats.i2_refused),
+            ("hip.i2_dropped", stats.i2_dropped),
             ("hip.established", stats.established),
             ("hip.verified", stats.verified),
             ("hip.bad_macs", stats.bad_macs),

@@ -2,7 +2,7 @@
 
 use super::hip::HipCarrier;
 use dormouse_hip::hit::HitSuite;
-use dormouse_hip::{Identity, Peer};
+use dormouse_hip::{Identity, Peer, Quirks};
 use dormouse_wire::hip::Hit;
 use ipnet::Ipv6Net;
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ pub struct Known {
     pub peer: Peer,
     /// Addresses of its rendezvous servers.
     pub rendezvous: Vec<IpAddr>,
+    /// In which ways it departs from the RFCs.
+    pub quirks: Quirks,
 }
 
 impl Known {
@@ -175,7 +177,7 @@ pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<(Known, 
         }
     }
     let peer = Peer { addresses, udp: carrier == HipCarrier::Udp };
-    Ok(Some((Known { hit, names, peer, rendezvous: Vec::new() }, servers)))
+    Ok(Some((Known { hit, names, peer, rendezvous: Vec::new(), quirks: Quirks::NONE }, servers)))
 }
 
 /// No host can be called at it; a tag is what is looked for, and not where.

@@ -199,6 +199,10 @@ pub struct HipPeer {
     /// How it, and its rendezvous servers, are reached, if not by the first of `carriers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<HipCarrier>,
+    /// Departures from the RFCs that it needs, all off unless named: `puzzle-hits-swapped`, `exchange-macs-swapped`, `r2-signature-2`, `esp-icv-32`,
+    /// `null-iv-16`, `secret-stripped`, `one-group`, `bare`, `known-parameters-only`, `update-ids-from-1`, `close-ack-ignored`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quirks: Vec<String>,
 }
 
 /// A connection of HIP, ready for use.
@@ -286,10 +290,13 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     let mut through = Vec::new();
     for (i, p) in h.peers.iter().enumerate() {
         let key = |k: &str| key(&format!("peers[{i}].{k}"));
+        let quirks: Result<hip::Quirks, hip::UnknownQuirk> =
+            p.quirks.iter().map(|q| q.parse::<hip::Quirk>()).collect();
         let known = Known {
             hit: tag(&p.hit).map_err(|e| ConfigError::new(key("hit"), e))?,
             names: p.name.iter().cloned().collect(),
             rendezvous: Vec::new(),
+            quirks: quirks.map_err(|e| ConfigError::new(key("quirks"), e.to_string()))?,
             peer: hip::Peer {
                 addresses: p.addresses.clone(),
                 udp: p.carrier.unwrap_or(*first) == HipCarrier::Udp,
@@ -449,8 +456,20 @@ mod tests {
         assert_eq!(via(OTHER), ["192.0.2.7", "192.0.2.9"]);
         assert_eq!(via("near"), ["192.0.2.7", "192.0.2.5"]);
         assert_eq!(it.config.rendezvous, BTreeSet::from([tag("2001:21::7").unwrap()]));
+        assert!(it.peers.iter().all(|known| known.quirks == hip::Quirks::NONE));
         let registrar = it.config.registrar.unwrap();
         assert_eq!((registrar.permits, registrar.longest.as_secs()), (hip::Accept::Any, 60));
+    }
+
+    /// The documented names are those that are known.
+    #[test]
+    fn quirks_are_of_the_peer_that_names_them() {
+        let names = hip::Quirk::ALL.map(hip::Quirk::name);
+        let peer = |lines: &str| format!("{BARE}[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\n{lines}\n");
+        let it = read(&peer(&format!("quirks = {names:?}")), "").unwrap().unwrap();
+        assert_eq!(it.peers.called(OTHER).unwrap().quirks, hip::Quirk::ALL.into_iter().collect());
+        let documented = include_str!("hip.rs");
+        assert!(names.iter().all(|name| documented.contains(&format!("`{name}`"))));
     }
 
     #[test]
@@ -468,6 +487,10 @@ mod tests {
             (
                 BARE.to_owned() + "[connection.a.hip.rendezvous_server]\nclients = [\"x\"]\n",
                 "connection.a.hip.rendezvous_server.clients: no peer is called",
+            ),
+            (
+                listed("quirks = [\"none\"]"),
+                "connection.a.hip.peers[0].quirks: unknown quirk \"none\"; known are puzzle-",
             ),
             (listed("rendezvous = [\"x\"]"), "connection.a.hip.peers[0].rendezvous: no peer is called"),
             (listed("rendezvous = [\"ff02::1\"]"), "connection.a.hip.peers[0].rendezvous: "),
