@@ -230,7 +230,13 @@ impl Dormouse {
         Pending { choice: Choice { keys, own: choices, mixed }, decision, prediction }
     }
 
-    /// A packet has come that wakes: what staying on costs is known.
+    /// A packet has come that wakes.
+    fn woken(&mut self) {
+        self.guard.woken();
+        self.settle_all();
+    }
+
+    /// What staying on costs is known.
     fn settle_all(&mut self) {
         for open in core::mem::take(&mut self.open) {
             self.settle(&open);
@@ -306,9 +312,8 @@ impl Scheduler for Dormouse {
 
     fn observe(&mut self, at: Instant, packet: &PacketInfo) {
         self.pending = None;
-        if packet.is_outgoing() || self.wake_on == WakeOn::All {
-            self.guard.woken();
-            self.settle_all();
+        if packet.is_outgoing() {
+            self.woken();
         }
         let first = *self.first_seen.get_or_insert(at);
         self.features.packet(at.saturating_since(first).as_secs_f64() + 1.0, packet);
@@ -336,7 +341,7 @@ impl Scheduler for Dormouse {
         }
         self.open.push(Open { choice, idle, stretch: idle });
         if self.wake_on == WakeOn::All {
-            self.settle_all();
+            self.woken();
         }
         self.features.idle(idle);
     }
