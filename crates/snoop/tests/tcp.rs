@@ -137,9 +137,10 @@ fn without_a_word_timers_repeat_and_in_the_end_forget() {
         times.push((at - Instant::ZERO, repeats(&mut agent, at).len()));
     }
     let at = |n| Duration::from_millis(n);
-    // By the local timer, twice, doubling; then all of them a second after the last packet, and each second.
+    // By the local timer, twice, doubling; then the others a second after the last packet, and once more: twice is the most for each.
     assert_eq!(times[..2], [(at(100), 1), (at(300), 1)]);
-    assert!(times.contains(&(at(1_002), 3)) && times.contains(&(at(2_002), 3)), "{times:?}");
+    let of_persist: Vec<_> = times[2..].iter().filter(|(_, n)| *n > 0).collect();
+    assert_eq!(of_persist, [&(at(1_002), 2), &(at(2_002), 2)], "{times:?}");
     assert_eq!(times.last(), Some(&(at(10_002), 0)));
     assert_eq!(agent.held(), (0, 0, 0));
 }

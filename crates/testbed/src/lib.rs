@@ -25,7 +25,7 @@ pub mod wireguard;
 pub use daemon::{Answer, Dormoused, Extra, binary};
 pub use host::{Host, Testbed};
 pub use pki::{Key, Pki};
-pub use process::{Process, cpu_time, resident_memory};
+pub use process::{Process, cpu_time, own_memory, resident_memory};
 pub use require::{Need, require};
 pub use roaming::{Access, Air, GATEWAY, GATEWAY_V6, Roaming, SERVER};
 pub use traffic::{Burst, EchoServer, LongLived, Prober, Transfer};

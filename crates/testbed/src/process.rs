@@ -148,8 +148,18 @@ pub fn cpu_time(pid: u32) -> Duration {
 /// Bytes of main memory that process `pid` has now, those of its program included; zero if it is gone.
 #[must_use]
 pub fn resident_memory(pid: u32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+/// The same without pages that are a file's, such as the program: what the process itself has written, in bytes.
+#[must_use]
+pub fn own_memory(pid: u32) -> u64 {
+    memory(pid, "RssAnon:")
+}
+
+fn memory(pid: u32, what: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(what));
     let kilobytes = line.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }

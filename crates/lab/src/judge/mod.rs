@@ -58,7 +58,7 @@ impl Claim {
     #[must_use]
     pub fn judged_all(self, figures: &[(Expect, Option<Measured>)]) -> Self {
         let expected = figures.iter().map(|(expect, _)| expect.words()).collect::<Vec<_>>().join("; ");
-        let finding = Finding::all(figures.iter().map(|(expect, ours)| expect.judge(*ours)));
+        let finding = Finding::each(figures.iter().map(|(expect, ours)| expect.judge(*ours)));
         Self { expected, ..self.found(finding) }
     }
 }
@@ -181,6 +181,16 @@ impl Finding {
             () if any(Self::Confirmed) || any(Self::Partly) => Self::Partly,
             () if any(Self::Contradicted) => Self::Contradicted,
             () => Self::Undecided,
+        }
+    }
+
+    /// The same of figures that must each be as expected: what was not measured of one is not confirmed for all.
+    #[must_use]
+    pub fn each(findings: impl IntoIterator<Item = Self>) -> Self {
+        let findings: Vec<Self> = findings.into_iter().collect();
+        match Self::all(findings.iter().copied()) {
+            Self::Confirmed if findings.contains(&Self::NotMeasurable) => Self::Partly,
+            found => found,
         }
     }
 }

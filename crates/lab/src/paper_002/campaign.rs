@@ -119,6 +119,7 @@ impl results::Point for Point {
         // CPU time of each second.
         ("idle_cpu", "1"),
         ("idle_memory", "B"),
+        ("own_memory", "B"),
     ];
 
     fn label(&self) -> String {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use dormouse_testbed::hip::Identity;
-use dormouse_testbed::{Dormoused, Host, Need, Testbed, resident_memory};
+use dormouse_testbed::{Dormoused, Host, Need, Testbed, own_memory, resident_memory};
 
 use super::campaign::{Link, millis};
 use super::pair::Key;
@@ -67,6 +67,8 @@ struct Daemons {
     server: Dormoused,
     /// How long the device's took until it answered.
     ready: Duration,
+    /// CPU time until then.
+    start_cpu: Duration,
 }
 
 impl Hosts {
@@ -131,12 +133,12 @@ impl Hosts {
         let server = start(&self.server, &of_server.facing(&of_device, DEVICE, ""))?;
         let before = cpu::wall();
         let device = start(&self.device, &of_device.facing(&of_server, SERVER, ""))?;
-        let ready = before.elapsed();
+        let (ready, start_cpu) = (before.elapsed(), device.cpu());
         // Its control socket answers before the tunnel's interface has its address.
         for (host, identity) in [(&self.device, &of_device), (&self.server, &of_server)] {
             host.eventually(&format!("ip -6 addr | grep -q {}", identity.hit), STUCK)?;
         }
-        Ok(self.daemons.insert(Daemons { key, device, server, ready }))
+        Ok(self.daemons.insert(Daemons { key, device, server, ready, start_cpu }))
     }
 
     /// Of device and server, made when they are wanted first.
@@ -219,7 +221,7 @@ impl Hosts {
         let memory = |daemon: &mut Dormoused| resident_memory(daemon.process().pid()) as f64;
         let figures = Figures::default()
             .with("ready", millis(daemons.ready))
-            .with("start_cpu", millis(daemons.device.cpu()))
+            .with("start_cpu", millis(daemons.start_cpu))
             .with("start_memory", memory(&mut daemons.device));
         let _serving = Server::start(Place::Host(server), to.ip(), None, None)?;
         let mut exchanges = [const { Vec::new() }; 3];
@@ -253,6 +255,7 @@ impl Hosts {
             .with_all("server_cpu", server_cpu)
             .with("exchange_memory", exchange_memory)
             .with("idle_cpu", idle.as_secs_f64() / IDLE.as_secs_f64())
-            .with("idle_memory", memory(&mut daemons.device)))
+            .with("idle_memory", memory(&mut daemons.device))
+            .with("own_memory", own_memory(daemons.device.process().pid()) as f64))
     }
 }

@@ -19,7 +19,7 @@ const RATE: u64 = 2_000_000;
 /// The round trip of the paper is 100 ms: nearly all of it on the wire.
 const WIRE_DELAY: Duration = Duration::from_millis(48);
 const RADIO_DELAY: Duration = Duration::from_millis(2);
-/// The paper's 50 packets.
+/// 50 packets: the paper says so of SNOOP's buffer, and nothing of the queue.
 const QUEUE: usize = 75_000;
 /// A transfer without a byte for so long has failed. Linux doubles its timer up to two minutes.
 const LIMIT: Duration = Duration::from_secs(300);

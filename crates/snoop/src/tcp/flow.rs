@@ -280,12 +280,11 @@ impl Flow {
         }
         if now >= self.persist {
             self.persist = now + limits.persist;
-            self.kept.iter_mut().for_each(|kept| kept.due |= !kept.arrived);
+            self.kept.iter_mut().for_each(|kept| kept.due |= !kept.arrived && kept.tries < limits.tries);
         }
         if self.timer.is_some_and(|timer| now >= timer) {
             self.doublings = self.doublings.saturating_add(1);
             let next = now + self.rto(limits);
-            // Where its tries are used up only the persist timer is left.
             let first = self.kept.front_mut().filter(|kept| kept.tries < limits.tries);
             self.timer = first.map(|first| {
                 first.due = !first.arrived;

@@ -24,6 +24,7 @@ mod flow;
 mod limits;
 
 use core::net::SocketAddr;
+use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_sansio::{Deadline, Instant};
@@ -59,6 +60,8 @@ pub struct Agent {
     agenda: BTreeSet<(Instant, Id)>,
     /// Connections with something to repeat.
     due: BTreeSet<Id>,
+    /// The connection that was served last: the others come first.
+    served: Option<Id>,
     bytes: usize,
     stats: Stats,
 }
@@ -116,7 +119,10 @@ impl Agent {
 
     /// Appends a packet to be sent to the device before any other; false if there is none.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        let Some(id) = self.due.first().copied() else { return false };
+        let after = self.served.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.due.range((after, Bound::Unbounded)).next().or_else(|| self.due.first());
+        let Some(id) = next.copied() else { return false };
+        self.served = Some(id);
         let Some(mut flow) = self.take(id) else { return false };
         let any = flow.repeat(now, out, &self.limits);
         self.stats.repeated += u64::from(any);

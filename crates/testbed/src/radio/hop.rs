@@ -50,6 +50,8 @@ pub struct Hop {
     bound: usize,
     /// Packets that did not fit the queue.
     refused: u64,
+    /// Until when all has happened.
+    stepped: Instant,
     repair: Repair,
     restore: Option<Box<arq::Device>>,
 }
@@ -69,6 +71,7 @@ impl Hop {
             queued: 0,
             bound: settings.radio.queue,
             refused: 0,
+            stepped: Instant::ZERO,
             repair: settings.repair,
             restore: settings.restore,
         }
@@ -87,7 +90,8 @@ impl Hop {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let links = self.wire.iter().chain(&self.radio).filter_map(Link::poll_timeout);
-        let turn = (!self.queue.is_empty()).then(|| self.radio[0].idle_at());
+        let idle = self.radio[0].idle_at();
+        let turn = (idle > self.stepped).then_some(idle);
         let turn = turn.map(|at| Deadline::strict(at, "the radio is free for the next packet"));
         let restore = self.restore.as_ref().and_then(|device| device.poll_timeout());
         links.chain(turn).chain(self.repair.poll_timeout()).chain(restore).min_by_key(|deadline| deadline.at)
@@ -101,6 +105,7 @@ impl Hop {
     }
 
     fn step(&mut self, now: Instant, arrive: &mut impl FnMut(End, &[u8])) {
+        self.stepped = now;
         while let Some(((), packet)) = self.wire[0].poll_deliver(now) {
             if packet.len() > self.bound.saturating_sub(self.queued) {
                 self.refused += 1;
