@@ -369,11 +369,11 @@ impl Daemon {
         });
     }
 
-    /// What is held for HIP with this configuration: what was, while only a new start can change the role.
+    /// What is held for HIP with this configuration: what was, while only a new start can change the role or begin to hold.
     pub(crate) fn blocking_of_hip(&self, new: Option<&ResolvedHip>) -> Option<(String, Blocking)> {
         let name = self.hip.as_ref()?.connection.clone();
         let new = new.filter(|new| new.name == name).and_then(|new| new.blocking.clone());
-        let blocking = new.or_else(|| self.block.of(&name))?;
+        let blocking = new.filter(|new| self.block.can_hold(new)).or_else(|| self.block.of(&name))?;
         Some((name, blocking))
     }
 
@@ -391,6 +391,9 @@ impl Daemon {
             return vec![format!("connection.{}", hip.connection)];
         };
         let mut restart = Vec::new();
+        if new.blocking.as_ref().is_some_and(|blocking| !self.block.can_hold(blocking)) {
+            restart.push(format!("connection.{}.block", new.name));
+        }
         let (was, is) = (&hip.config, &new.config);
         for (key, same) in [
             ("key", hip.ours == new.identity.hit()),

@@ -263,7 +263,7 @@ impl Daemon {
         let loaded = load::resolve(&self.args, files)?;
         let auditor = Auditor::new(&loaded.audit)?;
         load::warn(&findings(&loaded.connections, unix_now()));
-        let unheld = block::blocking(&loaded.connections, loaded.hip.as_ref());
+        let unheld = block::blocking(&loaded.connections, None);
         let unheld: BTreeSet<String> =
             unheld.into_iter().filter(|(_, b)| !self.block.can_hold(b)).map(|(name, _)| name).collect();
         let difference = Difference::of(&self.reload.written, &loaded.written, &self.roles, &unheld);

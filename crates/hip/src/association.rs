@@ -328,6 +328,7 @@ impl Association {
         let (local, remote) = (self.ours.0.into(), self.peer.0.into());
         let (config, quirks) = (around.config, around.peers.quirks(self.peer));
         let (encr, integ) = esp.algorithms_with(quirks);
+        let esn = !quirks.has(Quirk::EspIcv32);
         ChildSa::Install(Box::new(Install {
             owner: self.owner(),
             child: pair.child,
@@ -336,7 +337,7 @@ impl Association {
             keymat_out: keys.keymat_out,
             encr,
             integ,
-            esn: !quirks.has(Quirk::EspIcv32),
+            esn,
             mode: Mode::Beet(Beet { local, remote }),
             protection: Protection::Whole,
             pad_to: 0,
@@ -347,7 +348,8 @@ impl Association {
             replaces: pair.replaces,
             send_now: pair.send_now,
             replay_window: config.replay_window,
-            soft_packets: config.soft_packets,
+            // Its sequence numbers end, and it is rekeyed or ended before.
+            soft_packets: if esn { config.soft_packets } else { config.soft_packets.min(1 << 31) },
             soft_bytes: config.soft_bytes,
         }))
     }

@@ -6,8 +6,6 @@ use core::time::Duration;
 pub const MAX_ASSOCIATIONS: usize = 65_536;
 /// Solutions that one generation of puzzles remembers, so that none is accepted twice. When they are full, the generation ends.
 pub const MAX_USED_SOLUTIONS: usize = 65_536;
-/// Solutions of one initiator for one random number, which it has as long as a generation lasts: one for each association that it begins.
-pub const MAX_SOLUTIONS: usize = 16;
 /// Under load, a puzzle that is so many bits easier than those that are given out does not count any more.
 pub const MAX_K_BEHIND: u8 = 4;
 /// I2 packets with one solution that are worth a Diffie-Hellman computation.

@@ -46,15 +46,19 @@ impl Meter {
         later
     }
 
-    /// Counts a packet. False if too many have come in this second, from this address or in all.
+    /// Counts a packet. False if too many have come in this second, from this address or in all; what is too much from one address
+    /// takes nothing of the others' share.
     pub(crate) fn count(&mut self, now: Instant, from: IpAddr, from_one: u32, in_all: u32) -> bool {
         self.turn(now);
-        self.now = self.now.saturating_add(1);
         let bits = u128::from_be_bytes(octets(from)) & if from.is_ipv6() { NETWORK } else { u128::MAX };
         let mixed = (bits as u64 ^ (bits >> 64) as u64 ^ self.seed).wrapping_mul(self.seed);
         let Some(bucket) = self.by_address.get_mut((mixed >> 52) as usize % BUCKETS) else { return false };
         *bucket = bucket.saturating_add(1);
-        *bucket <= from_one && self.now <= in_all
+        if *bucket > from_one {
+            return false;
+        }
+        self.now = self.now.saturating_add(1);
+        self.now <= in_all
     }
 }
 

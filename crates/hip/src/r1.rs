@@ -21,7 +21,7 @@ use dormouse_wire::hip::{
 use crate::config::HostConfig;
 use crate::exchange::{Around, register};
 use crate::hit::{HitSuite, Identity};
-use crate::limits::{MAX_COMPUTATIONS, MAX_SOLUTIONS, MAX_USED_SOLUTIONS};
+use crate::limits::{MAX_COMPUTATIONS, MAX_USED_SOLUTIONS};
 use crate::protect;
 use crate::puzzle::Puzzle;
 use crate::quirks::{Quirk, Quirks};
@@ -158,17 +158,10 @@ impl Pool {
         if solution.k < least {
             return Err(BadSolution::Easy);
         }
-        // A puzzle has solutions without end, and its I stays the same for as long as its generation.
-        let key = (initiator, solution.i.clone(), solution.j.clone());
-        let others = generation.used.range((initiator, key.1.clone(), Vec::new())..);
-        let others = others.take_while(|((hit, i, _), _)| (hit, i) == (&key.0, &key.1));
-        if !generation.used.contains_key(&key) && others.take(MAX_SOLUTIONS).count() == MAX_SOLUTIONS {
-            return Err(BadSolution::Used);
+        match generation.used.get(&(initiator, solution.i.clone(), solution.j.clone())) {
+            Some(0) => Err(BadSolution::Used),
+            _ => Ok(generation),
         }
-        // Who has seen a solution can send it with anything else around it: it is not worth work without end, and the real I2 may be late.
-        let left = generation.used.entry(key).or_insert(MAX_COMPUTATIONS);
-        *left = left.checked_sub(1).ok_or(BadSolution::Used)?;
-        Ok(generation)
     }
 }
 
@@ -183,6 +176,14 @@ impl Generation {
     /// The key of a group that this generation sent out.
     pub(crate) fn key(&self, group: u8) -> Option<&DhKey> {
         self.keys.iter().find(|key| key.group().id() == group)
+    }
+
+    /// A solution is worth public-key work now. Who has seen it can send it with anything else around it: it is not worth work without
+    /// end, and the real I2 may be late.
+    pub(crate) fn spend(&mut self, initiator: Hit, solution: &Solution) {
+        let key = (initiator, solution.i.clone(), solution.j.clone());
+        let left = self.used.entry(key).or_insert(MAX_COMPUTATIONS);
+        *left = left.saturating_sub(1);
     }
 
     /// A solution that led to an association is not accepted again.

@@ -47,14 +47,13 @@ pub(crate) fn check_if_due(association: &mut Association, around: &mut Around<'_
     }
 }
 
-/// Asks the peer, unless something else waits for its answer.
+/// Asks the peer, unless something waits for its answer already; that is given up sooner if user data waits.
 pub(crate) fn check(association: &mut Association, data_waits: bool, around: &mut Around<'_>) {
     heard(association, around);
     let Stage::Up(session) = &mut association.stage else { return };
-    if session.outstanding.is_some() {
-        return;
+    if session.outstanding.is_none() {
+        update::send(association, None, around);
     }
-    update::send(association, None, around);
     if let (true, Stage::Up(session)) = (data_waits, &mut association.stage) {
         session.outstanding =
             session.outstanding.take().map(|o| Outstanding { retry: o.retry.at_most(SILENCE_TRIES), ..o });

@@ -125,6 +125,7 @@ pub(crate) fn i2(
         around.stats.i2_dropped += 1;
         return Err(Discard("more I2 packets than there is time for"));
     }
+    generation.spend(sender, &solution);
     around.stats.i2_computed += 1;
     let [DhValue { group, public }] = values.as_slice() else {
         return refuse(packet, path, around, NotifyType::InvalidSyntax);

@@ -87,14 +87,18 @@ pub(crate) fn receive(
     };
     // The peer is established: its I2 will not come again.
     session.r2 = None;
-    alive::heard(association, around);
-    let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     let acked = session.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id));
     // "If no match is found or if the ACK does not acknowledge a new UPDATE, then either the packet MUST be dropped if no SEQ parameter is
     // present" (RFC 7401 section 6.12.2)
     if seq.is_none() && !acked {
         return Err(Discard("an UPDATE that acknowledges nothing"));
     }
+    // Anyone can repeat an old one.
+    let is_new = seq.is_some_and(|id| is_ahead(session, id));
+    if acked || is_new {
+        alive::heard(association, around);
+    }
+    let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if acked {
         session.outstanding = None;
         session.announcing = false;
@@ -110,6 +114,12 @@ pub(crate) fn receive(
         Some(id) => sequenced(association, packet, (path, via), id, around),
         None => Ok(Fate::Lives),
     }
+}
+
+/// Whether an UPDATE with this id was not processed before. Ids are compared "with respect to a circular sequence number space" (RFC 7401
+/// section 6.12).
+fn is_ahead(session: &Session, id: u32) -> bool {
+    id.wrapping_sub(session.expected) <= u32::MAX / 2
 }
 
 /// The part of an UPDATE that wants an answer.
@@ -131,9 +141,7 @@ fn sequenced(
         around.outbox.push(to, Class::Timely, reply);
         return Ok(Fate::Lives);
     }
-    // Ids are compared "with respect to a circular sequence number space" (RFC 7401 section 6.12).
-    let ahead = id.wrapping_sub(session.expected);
-    if ahead > u32::MAX / 2 {
+    if !is_ahead(session, id) {
         return Err(Discard("an UPDATE that was processed before"));
     }
     let bare = around.peers.quirks(association.peer).has(Quirk::KnownParametersOnly);

@@ -213,8 +213,14 @@ fn one_puzzle_is_not_worth_work_without_end() {
         assert!(world.hand(1, path, &write(&j)).is_err());
     }
     let stats = world.nodes[1].host.stats();
-    assert_eq!((stats.i2_computed, stats.replayed_solutions), (16, 484));
-    assert_eq!(world.count(PacketType::Notify), 16);
+    let permitted = config().difficulty.i2_from_one_address;
+    assert_eq!((stats.i2_computed, stats.i2_dropped), (permitted.into(), u64::from(500 - permitted)));
+    assert_eq!(world.count(PacketType::Notify), permitted as usize);
+    // The owner of the tag has the same random number for as long as this generation lasts, and is not locked out.
+    world.run(SOON * 3);
+    let j = solutions(&puzzle).nth(501).unwrap();
+    assert!(world.hand(1, path, &write(&j)).is_err());
+    assert_eq!(world.nodes[1].host.stats().i2_computed, u64::from(permitted) + 1);
 }
 
 /// Who solves puzzles for many tags at one address causes so much work in a second, and is not answered beyond it.

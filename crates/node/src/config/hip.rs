@@ -50,8 +50,7 @@ pub struct Hip {
     /// Tell peers all addresses of this host, and try another when the one in use does not answer (RFC 8047); at both ends. Not in UDP.
     #[serde(default)]
     pub multihoming: bool,
-    /// Ask a peer whether it is there after so long without a message of HIP, with traffic or without. 0: only when a peer that is sent
-    /// packets sends none.
+    /// Ask a peer whether it is there after so long without an authentic packet of it. 0: only when a peer that is sent packets sends none.
     #[serde(default)]
     pub liveness: Seconds,
     /// Rendezvous servers (RFC 8004) at which this host registers, so that others reach it through them wherever it is: names or HITs of peers
