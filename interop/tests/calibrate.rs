@@ -64,7 +64,11 @@ fn a_device_is_measured_and_what_the_battery_cannot_resolve_is_refused() -> Resu
     let scene = Scene::new()?;
     let file = scene.world.device.dir().join("profile.toml");
     let bounded = ["--repetitions", "3", "--idle", "6", "--max-cycles", "3", "--only", "radio,ticket"];
-    let answer = scene.calibrate(&file, &bounded)?;
+    let mut answer = scene.calibrate(&file, &bounded)?;
+    // One cycle of the three that took a second longer, on a busy machine, hides the figure: it is refused, as it should be.
+    if why_refused(&answer, "radio.cycle_energy").is_some() {
+        answer = scene.calibrate(&file, &bounded)?;
+    }
     let said = &answer.text;
     assert_eq!(answer.code, 0, "{said}");
     // A wide berth: the machine may be busy, and only the order of things is to be right.
