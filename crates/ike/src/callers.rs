@@ -81,15 +81,16 @@ pub(crate) enum Begin {
 }
 
 impl Begin {
-    /// Its pace, and how many there may be at once.
-    fn paced(self, conn: &Connection) -> (Paced, u32) {
+    /// Its pace for an identity, and how many there may be at once.
+    fn paced(self, conn: &Connection, peer: &Identity) -> ((Caller, Paced), u32) {
         let shared = conn.answering.policy.unique == Unique::Never;
-        match self {
+        let (paced, burst) = match self {
             Self::Login => (Paced::Login, of_identity(BEGIN_BURST, conn)),
             Self::Resumption(lineage) => {
                 (Paced::Resumption(shared.then_some(lineage)), of_device(BEGIN_BURST))
             }
-        }
+        };
+        ((Caller::of(&conn.name, peer), paced), burst)
     }
 }
 
@@ -197,12 +198,9 @@ impl Callers {
         how: Begin,
         now: Instant,
     ) -> Result<(), Refusal> {
-        let (paced, burst) = how.paced(conn);
-        let begun = self.paces.get(&(Caller::of(&conn.name, peer), paced)).copied().unwrap_or_default();
-        match begun.allows(now, BEGIN_EVERY, burst) {
-            true => Ok(()),
-            false => Err(Refusal::TooOften(peer.clone())),
-        }
+        let (what, burst) = how.paced(conn, peer);
+        let allowed = self.paces.get(&what).copied().unwrap_or_default().allows(now, BEGIN_EVERY, burst);
+        allowed.then_some(()).ok_or_else(|| Refusal::TooOften(peer.clone()))
     }
 
     /// The same; if so, it begins.
@@ -216,11 +214,9 @@ impl Callers {
         how: Begin,
         now: Instant,
     ) -> Result<(), Refusal> {
-        let (paced, burst) = how.paced(conn);
-        match self.may(now, (Caller::of(&conn.name, peer), paced), BEGIN_EVERY, burst) {
-            true => Ok(()),
-            false => Err(Refusal::TooOften(peer.clone())),
-        }
+        let (what, burst) = how.paced(conn, peer);
+        let allowed = self.may(now, what, BEGIN_EVERY, burst);
+        allowed.then_some(()).ok_or_else(|| Refusal::TooOften(peer.clone()))
     }
 
     /// A handshake of an identity that has authenticated waits for us: it gives way to no stranger meanwhile, so there may be few. Those

@@ -345,7 +345,7 @@ fn a_flood_by_one_ticket_keeps_no_client_waiting() {
 }
 
 /// One client presents its own ticket, which counts no more, and proves that it is its own: each time it is refused by the store, and
-/// begins again. Before, whoever had authenticated kept the place until it expired, and gave way to no newcomer.
+/// begins again. An exchange that has authenticated and was refused gives way to newcomers.
 #[test]
 fn a_client_that_is_refused_again_and_again_keeps_no_other_waiting() {
     let mut world = World::new(6);

@@ -15,6 +15,10 @@ use dormouse_ike::{CloseReason, NegotiationError};
 use dormouse_keying::SaId;
 use dormouse_wire::ike::dormancy::Refused;
 
+/// Whether the resumption takes one round trip, and how many sessions of an identity there may be.
+const FORMS: [(bool, Unique); 4] =
+    [(true, Unique::Replace), (false, Unique::Replace), (true, Unique::Keep), (true, Unique::Never)];
+
 /// A device that lost its session, and a copy of its ticket.
 fn copied(unique: Unique, quick: bool, seed: u64) -> (Pair, ClientTicket) {
     let (mut client, mut gateway) = (client_psk(), gateway_psk());
@@ -59,12 +63,7 @@ fn the_owner_is_let_in_where_sessions_are_counted_and_the_thief_is_not_one_of_th
 /// The thief resumes with one ticket after the other, until that comes too often.
 #[test]
 fn a_thief_who_resumes_for_ever_does_not_keep_the_owner_out() {
-    for (n, quick, unique) in [
-        (30, true, Unique::Replace),
-        (31, false, Unique::Replace),
-        (32, true, Unique::Keep),
-        (33, true, Unique::Never),
-    ] {
+    for (n, (quick, unique)) in (30..).zip(FORMS) {
         let (mut pair, ticket) = copied(unique, quick, n);
         let mut stolen = ticket.clone();
         let mut times = 0;
@@ -103,12 +102,7 @@ fn a_thief_who_resumes_for_ever_does_not_keep_the_owner_out() {
 /// The store has said that the thief's ticket counts, and its answer is on the way when the owner logs in.
 #[test]
 fn the_owners_full_login_ends_a_resumption_that_the_store_is_asked_about() {
-    for (n, quick, unique) in [
-        (10, true, Unique::Replace),
-        (11, false, Unique::Replace),
-        (12, true, Unique::Keep),
-        (13, true, Unique::Never),
-    ] {
+    for (n, (quick, unique)) in (10..).zip(FORMS) {
         let (mut pair, ticket) = copied(unique, quick, n);
         pair.gateway.slow_store = true;
         steal(&mut pair, &ticket);

@@ -1,4 +1,4 @@
-//! A bad radio link between two network namespaces, for whatever a user runs in them. Owns the namespaces, which go with it; must never
+//! A bad radio link between two network namespaces, for programs that a user runs in them. Owns the namespaces, which go with it; must never
 //! touch the machine's own network.
 //!
 //! ```text

@@ -26,7 +26,7 @@
 //! soon a gateway that has lost the SA and says nothing is noticed: 4 s by default. It counts time with the radio on: a sleep stops it,
 //! and a question that was under way is asked anew after the wake. *probe*, *resume*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
 //! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it. Where the gateway says
-//! that it has no time, the pause is from half of that to one and a half, by lot: it has told others too.
+//! that it has no time, the pause is from half of that to one and a half, drawn at random, so that not all clients which it refused come back together.
 
 mod words;
 

@@ -307,7 +307,7 @@ const V6: [&str; 2] = ["[2001:db8::1]:0", "[2001:db8::2]:0"];
 const HITS: [&str; 2] = ["2001:20::a", "2001:20::b"];
 const LSIS: [&str; 2] = ["1.0.0.1", "1.0.0.2"];
 
-/// Whoever makes identities by the thousand is a stranger: one that is denied is on record nevertheless.
+/// Refused hosts with made-up identities count as strangers in the pace of records: a host that is denied by name stays on record.
 #[test]
 fn hosts_that_are_made_up_do_not_keep_those_off_the_record_that_are_refused_by_name() {
     let mut world =

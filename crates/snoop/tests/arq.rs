@@ -184,7 +184,7 @@ fn reports_of_others_old_ones_and_changed_ones_are_none() {
     assert_eq!(
         router.from_device(ms(100), &forged),
         Verdict::Forward,
-        "not ours: it may be for somebody behind us"
+        "not ours: it may be for a host behind us"
     );
     assert_eq!((router.held().1, router.stats().reports), (2, 0));
     assert_eq!(router.from_device(ms(100), &report), Verdict::Suppress);

@@ -112,7 +112,7 @@ proptest! {
             let (flows, packets, bytes) = agent.held();
             prop_assert!(flows <= 3 && packets <= 15 && bytes <= 900);
         }
-        // Whatever came: after the garbage time nothing is left.
+        // After the garbage time nothing is left of any input.
         agent.handle_timeout(now + limits.garbage);
         prop_assert_eq!(agent.held(), (0, 0, 0));
         prop_assert!(agent.poll_timeout().is_none());

@@ -44,7 +44,7 @@ fn whoever_is_not_admitted_is_refused_and_both_ends_say_it() -> Result<()> {
     pair.server.restart()?;
     says(&pair.device, &["up", "server"], 4, &["BLOCKED_BY_POLICY"])?;
     says(&pair.server, &["up", "device"], 4, &["denied", "dormouse allow"])?;
-    // An exchange that begins anew has not failed yet, whatever became of the one before it.
+    // An exchange that begins anew has not failed yet, also where the one before it has.
     pair.server.process().kill();
     says(&pair.device, &["up", "server", "--no-wait"], 0, &[])?;
     let status = pair.device.cli(&["hip", "status", "server"])?;

@@ -193,7 +193,7 @@ fn idle_time_costs_nothing() {
 }
 
 /// ESP under an unknown SPI, which anyone can send, begins an exchange with the peer that has its source address, and not again in the
-/// minute that follows, whatever becomes of it.
+/// minute that follows, also if that exchange fails.
 #[test]
 fn esp_that_no_association_has_begins_an_exchange_once_in_a_minute() {
     let mut world = World::new(7, Carrier::RawHip, vec![("p256", config()), ("p256", config())]);
@@ -204,7 +204,7 @@ fn esp_that_no_association_has_begins_an_exchange_once_in_a_minute() {
     let esp = world.path(0, 1).with_ports(Carrier::RawEsp, 0, 0);
     let elsewhere = |last: u8| Path { remote: (std::net::Ipv4Addr::new(192, 0, 2, last), 0).into(), ..esp };
     world.act(0, |host, now| host.unknown_spi(now, elsewhere(99)));
-    assert_eq!(world.count(PacketType::I1), 0, "nobody of the directory is there");
+    assert_eq!(world.count(PacketType::I1), 0, "no peer of the directory has this address");
     let mut begun = 0;
     for second in 0..180 {
         for path in [esp, elsewhere(77)] {

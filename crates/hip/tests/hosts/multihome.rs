@@ -167,7 +167,7 @@ fn a_peer_that_died_is_noticed_if_configured() {
 /// User data without an answer and the configured interval are two reasons for one question: the former asks sooner and gives up sooner,
 /// and any authentic packet of the peer puts it off.
 #[test]
-fn a_silent_peer_is_asked_once_by_whatever_makes_it_doubtful() {
+fn data_and_liveness_checks_ask_a_silent_peer_once() {
     for liveness in [None, Some(Duration::from_secs(60))] {
         let mut world = joined(6, Carrier::RawHip, HostConfig { liveness, ..config() });
         let id = world.nodes[0].host.describe().next().unwrap().id;

@@ -109,7 +109,7 @@ fn an_r2_has_the_type_of_signature_that_is_asked_for() {
     }
 }
 
-/// What the data plane is told: which MAC, which vector, how long the sequence number.
+/// The MAC, the vector and the length of the sequence number in the order to install ESP are those of the quirk.
 #[test]
 fn esp_is_installed_as_the_peer_has_it() {
     let whole = Some(Integ::HmacSha256Whole);
@@ -278,7 +278,11 @@ fn nothing_but_known_parameters_is_sent() {
         }
         world.place(0, "203.0.113.7");
         world.run(SOON);
-        assert_eq!(world.joined(0, 1), !known, "a change of address is told, or ends it");
+        assert_eq!(
+            world.joined(0, 1),
+            !known,
+            "a change of address is announced; with known-parameters-only it ends the association"
+        );
         let established = world.nodes[0].host.describe().filter(|d| d.phase == Phase::Established);
         assert_eq!(established.count(), usize::from(!known));
         if known {

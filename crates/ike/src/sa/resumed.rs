@@ -205,7 +205,7 @@ impl IkeSa {
         Ok(())
     }
 
-    /// It is known whether the session may go on: else what its client is told, and why not.
+    /// Ends the tentative state: the session goes on, or it is `refused` with this notification to the client, if any, and this reason.
     fn conclude(&mut self, shared: &mut Shared, now: Instant, refused: Option<(Option<Refused>, String)>) {
         let live = Stage::Live(Standing::Heard);
         let Stage::Tentative(tentative) = core::mem::replace(&mut self.stage, live) else { return };

@@ -44,7 +44,7 @@ pub struct Hip {
     #[serde(default)]
     pub opportunistic: bool,
     /// ESP suites, the best first: what is offered and what is taken. Only if they are named here: `aes128-sha1`, for old peers; `aes128ccm16` and
-    /// `aes128ccm8`, for devices whose hardware has no other; and `null-sha256`, which encrypts nothing: whoever is on the way reads along.
+    /// `aes128ccm8`, for devices whose hardware has no other; and `null-sha256`, which encrypts nothing: all routers on the way can read it.
     #[serde(default = "esp")]
     pub esp: Vec<HipEsp>,
     /// Tell peers all addresses of this host, and try another when the one in use does not answer (RFC 8047); at both ends. Not in UDP.

@@ -1,12 +1,12 @@
 //! Repair without any header of the user's: ESP numbers its packets in clear, so device and access router mend the radio between them by
-//! these numbers alone, whatever is inside.
+//! these numbers alone, without reading the packets.
 //!
 //! The device reports, authenticated, which numbers came ([`Device`]); the router repeats from its copies what did not ([`Router`]); the
 //! device puts the packets back in order before it opens them, and waits for a missing one for a short time only. So the connections
 //! inside see a later packet instead of a lost one, and the router learns nothing that it could not see before.
 //!
 //! Owns the report's format. The key says which device's reports these are; it protects nothing of the user's, and how both ends come by
-//! it is not decided here. Whoever has it can make the router repeat what the device has, or forget what it lacks, within [`Limits`].
+//! it is not decided here. A holder of the key can make the router repeat what the device has, or forget what it lacks, within [`Limits`].
 //!
 //! # A report
 //! All numbers are big-endian.

@@ -2,7 +2,7 @@
 //! of them.
 //!
 //! Owns the connections, found by both addresses and ports, of IPv4 and IPv6. Must never touch what is not whole TCP (fragments pass), and
-//! never hold more than [`Limits`] say. Whoever sends packets here can make it forget, or repeat, only what was meant for the device:
+//! never hold more than [`Limits`] say. A sender of forged packets can make it forget, or repeat, only what was meant for the device:
 //! nothing is verified, because nothing here can harm a connection that its ends would not take from the wire.
 //!
 //! | what passes | what follows |

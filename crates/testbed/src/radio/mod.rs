@@ -1,4 +1,4 @@
-//! A bad radio between two hosts, in real time, for whatever the kernel of either sends: a TUN interface in each, and [`Hop`] between them.
+//! A bad radio between two hosts, in real time, for all packets of either host's kernel: a TUN interface in each, and [`Hop`] between them.
 //! Owns both interfaces and the thread that carries packets; all of it ends with its owner.
 
 mod hop;
@@ -73,7 +73,7 @@ impl Radio {
 
 impl Drop for Radio {
     fn drop(&mut self) {
-        // Whoever wants to know how it ended stops it.
+        // A caller that needs the outcome calls `stop`.
         let _ = self.end();
     }
 }
