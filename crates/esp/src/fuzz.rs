@@ -2,10 +2,10 @@
 
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::{Encr, Integ, Secret};
-use dormouse_keying::Mode;
+use dormouse_keying::{HeaderGrant, HeaderOrder, HeaderSa, Mode, Nodes, ZoneEnd, ZoneMap};
 use dormouse_sansio::Seeded;
 
-use crate::{Inbound, Outbound, SaParams};
+use crate::{HeaderZones, Inbound, Look, Outbound, SaParams, ZoneParams};
 
 /// The SAs under test: each kind of cipher, both modes, with and without extended sequence numbers.
 fn suites() -> impl Iterator<Item = SaParams> {
@@ -51,5 +51,65 @@ pub fn open(data: &[u8]) {
         if let Ok(opened) = inbound.open(&mut slot) {
             assert!(opened.inner.end <= slot.len());
         }
+    }
+}
+
+/// Packets in zones at an end point and at a router: the first byte chooses the map; the rest comes as a packet, and then is sealed as one, whose
+/// header the router edits: pairs of the rest's last bytes say where and how. A packet that the router changed must open to what the
+/// router made of it; any other must be as it was.
+pub fn zones(data: &[u8]) {
+    use ZoneEnd::{At, IpHeader, TransportHeader};
+    let [which, rest @ ..] = data else { return };
+    let maps = [
+        vec![TransportHeader],
+        vec![At(40)],
+        vec![IpHeader, TransportHeader],
+        vec![TransportHeader, At(90), At(200)],
+    ];
+    let Some(map) = maps.into_iter().nth(usize::from(which % 4)).and_then(ZoneMap::new) else { return };
+    let encr = Encr::Aes128Gcm16;
+    let keymat = |zone| Secret::from([zone; 20]);
+    let further = (2..).take(map.zones() - 1).map(|zone| (encr, keymat(zone))).collect();
+    let params = SaParams {
+        zones: Some(ZoneParams { map: map.clone(), further }),
+        ..SaParams::new(1_000, encr, None, keymat(1))
+    };
+    let sa = |spi| HeaderSa { spi, keymat: keymat(1), sequence: 0 };
+    let nodes = Nodes::ALL;
+    let grant =
+        HeaderGrant { map, encr, esn: params.esn, to_device: sa(params.spi), from_device: sa(1_001), nodes };
+    let mut router = HeaderZones::new();
+    let (Ok(()), Ok(mut inbound), Ok(mut outbound)) = (
+        router.apply(&HeaderOrder::Grant(Box::new(grant))),
+        Inbound::new(&params),
+        Outbound::new(&params, &mut Seeded::new(0)),
+    ) else {
+        return;
+    };
+    let mut packet = [&params.spi.to_be_bytes()[..], rest].concat();
+    assert!(!matches!(router.look(&packet), Look::NoKey) || packet.len() < crate::ESP_HEADER_LEN);
+    let _unauthentic = inbound.open(&mut packet);
+
+    let head = outbound.head_len();
+    let mut slot = vec![0; outbound.sealed_len(rest.len())];
+    slot[head..head + rest.len()].copy_from_slice(rest);
+    let Ok(_) = outbound.seal(&mut slot, rest.len(), crate::IPV4_IN_IP) else { return };
+    let before = slot.clone();
+    let mut header = Vec::new();
+    let changed = router.change(&mut slot, |first| {
+        assert_eq!(first, &rest[..first.len()]);
+        for pair in rest.rchunks_exact(2).take(3) {
+            if let Some(byte) = first.get_mut(usize::from(pair[0])) {
+                *byte ^= pair[1];
+            }
+        }
+        header = first.to_vec();
+    });
+    assert_eq!(changed == Ok(true), slot != before, "{changed:?}");
+    let opens = inbound.open(&mut slot);
+    if let Ok(opened) = opens {
+        assert!(opened.inner.end <= slot.len());
+        let len = header.len().min(opened.inner.len());
+        assert!(changed != Ok(true) || slot[opened.inner].starts_with(&header[..len]));
     }
 }

@@ -10,3 +10,8 @@ use replay::replay;
 fn esp_open() {
     replay("esp_open", fuzz::open);
 }
+
+#[test]
+fn esp_zones() {
+    replay("esp_zones", fuzz::zones);
+}

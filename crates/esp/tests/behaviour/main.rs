@@ -13,5 +13,6 @@ mod policy;
 mod replay;
 mod round_trip;
 mod zones;
+mod zones_golden;
 mod zones_router;
 mod zones_spec;
