@@ -3,10 +3,11 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use dormouse_sansio::Instant;
-
-use dormouse_crypto::{Prf, PrfKey, Secret};
-use dormouse_wire::ip::udp;
+use dormouse_crypto::{Encr, Prf, PrfKey, Secret};
+use dormouse_esp::{IPV4_IN_IP, Outbound, SaParams, ZoneParams};
+use dormouse_keying::{HeaderGrant, HeaderOrder, HeaderSa, Nodes, ZoneMap};
+use dormouse_sansio::{Instant, Seeded};
+use dormouse_wire::ip::{Ipv4, Ipv4Header, protocol, udp};
 
 use crate::Verdict;
 use crate::arq::{self, Report};
@@ -19,7 +20,54 @@ use crate::tcp::{Agent, Limits, Stats};
 /// If one of these is not so.
 pub fn tcp(data: &[u8]) -> Stats {
     let limits = Limits { flows: 3, packets: 4, bytes: 400, ..Limits::default() };
-    let mut agent = Agent::new(limits);
+    drive(data, Agent::new(limits), limits, |packet, _| packet.to_vec())
+}
+
+/// The same records, each sealed in zones by the end that sends it, at an agent that has the keys of the first zones.
+///
+/// # Panics
+/// As [`tcp`].
+pub fn zones(data: &[u8]) -> Stats {
+    let limits = Limits { flows: 3, packets: 4, bytes: 800, ..Limits::default() };
+    let (mut agent, encr) = (Agent::new(limits), Encr::Aes128Gcm16);
+    let map = ZoneMap::default();
+    let sa = |spi| {
+        let zones = ZoneParams { map: map.clone(), further: vec![(encr, Secret::from([2; 20]))] };
+        SaParams { zones: Some(zones), ..SaParams::new(spi, encr, None, Secret::from([1; 20])) }
+    };
+    let header = |spi| HeaderSa { spi, keymat: Secret::from([1; 20]), sequence: 0 };
+    let (to_device, from_device) = (header(1_000), header(1_001));
+    let grant = HeaderGrant { map: map.clone(), encr, esn: true, to_device, from_device, nodes: Nodes::ALL };
+    assert_eq!(agent.zones().apply(&HeaderOrder::Grant(Box::new(grant))), Ok(()));
+    let [down, up] = [1_000, 1_001].map(|spi| Outbound::new(&sa(spi), &mut Seeded::new(0)));
+    let (Ok(mut down), Ok(mut up)) = (down, up) else { return Stats::default() };
+    drive(data, agent, limits, |packet, to_device| {
+        sealed(if to_device { &mut down } else { &mut up }, packet, to_device)
+    })
+}
+
+/// An outer packet with this one inside.
+fn sealed(out: &mut Outbound, packet: &[u8], to_device: bool) -> Vec<u8> {
+    let (fixed, device) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let (src, dst) = if to_device { (fixed, device) } else { (device, fixed) };
+    let len = out.sealed_len(packet.len());
+    let mut outer = Vec::new();
+    let header = Ipv4Header::new(src, dst, protocol::ESP).to_bytes(len);
+    outer.extend(header.unwrap_or_default());
+    outer.resize(outer.len() + out.head_len(), 0);
+    outer.extend_from_slice(packet);
+    outer.resize(Ipv4::MIN_HEADER + len, 0);
+    let done = outer.get_mut(Ipv4::MIN_HEADER..).map(|slot| out.seal(slot, packet.len(), IPV4_IN_IP));
+    assert_eq!(done, Some(Ok(len)));
+    outer
+}
+
+fn drive(
+    data: &[u8],
+    mut agent: Agent,
+    limits: Limits,
+    mut carried: impl FnMut(&[u8], bool) -> Vec<u8>,
+) -> Stats {
     let (mut now, mut rest) = (Instant::ZERO, data);
     let mut seen: Vec<Vec<u8>> = Vec::new();
     while let [what, time, len, tail @ ..] = rest {
@@ -28,11 +76,12 @@ pub fn tcp(data: &[u8]) -> Stats {
         now += Duration::from_millis(u64::from(*time).pow(2));
         match what % 4 {
             0 | 1 => {
-                agent.to_device(now, packet);
-                seen.push(packet.to_vec());
+                let packet = carried(packet, true);
+                agent.to_device(now, &packet);
+                seen.push(packet);
             }
             2 => {
-                let verdict = agent.from_device(now, packet);
+                let verdict = agent.from_device(now, &carried(packet, false));
                 assert!(
                     verdict == Verdict::Forward || !seen.is_empty(),
                     "nothing was sent that could be repeated"

@@ -4,7 +4,7 @@
 //! no clock, no sockets, no randomness. Must never change a packet, send one that it was not given, or make an acknowledgement.
 //!
 //! - [`tcp::Agent`] is SNOOP (Balakrishnan, Seshan, Amir and Katz, "Improving TCP/IP Performance over Wireless Networks", MobiCom 1995):
-//!   it reads TCP headers, so it works on plain packets and on those whose headers it may read.
+//!   it reads TCP headers: of plain packets, and of ESP packets in zones of whose first zone it was given the keys (multi-layered IPsec).
 //! - [`arq`] needs no header: ESP's sequence numbers are in clear, and the device says which of them came.
 //!
 //! # Driving contract
@@ -19,6 +19,7 @@
 
 pub mod arq;
 pub mod fuzz;
+mod outer;
 mod rtt;
 mod sequence;
 pub mod tcp;
@@ -35,7 +36,7 @@ pub enum Verdict {
 }
 
 /// How a radio hop is repaired, at the access router.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub enum Repair {
     /// Not at all.
     #[default]

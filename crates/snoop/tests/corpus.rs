@@ -16,6 +16,11 @@ fn snoop_tcp() {
 }
 
 #[test]
+fn snoop_zones() {
+    replay("snoop_zones", |data| _ = fuzz::zones(data));
+}
+
+#[test]
 fn snoop_arq() {
     replay("snoop_arq", |data| _ = fuzz::arq(data));
 }

@@ -28,17 +28,15 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use dormouse_crypto::{Prf, PrfKey, Secret, ct_eq};
-use dormouse_wire::esp::{Header, NatT, classify_natt};
-use dormouse_wire::ip::udp::Udp;
-use dormouse_wire::ip::{Packet, protocol};
+use dormouse_wire::esp::Header;
+
+use crate::outer;
 
 pub use device::Device;
 pub use router::{Router, Stats};
 
 /// The port of reports.
 pub const PORT: u16 = 4_510;
-/// The port of ESP in UDP (RFC 3948).
-const NAT_T: u16 = 4_500;
 const MAGIC: &[u8; 4] = b"ARQ1";
 const MAC: usize = 16;
 const BITMAP: usize = 32;
@@ -151,15 +149,5 @@ impl Report {
 
 /// SPI and sequence number of a whole ESP packet, bare or in UDP.
 fn numbered(packet: &[u8]) -> Option<Header> {
-    let view = Packet::parse(packet).ok().filter(|view| view.fragment().is_none())?;
-    let esp = match view.protocol() {
-        protocol::ESP => view.payload(),
-        protocol::UDP => {
-            let udp = Udp::parse(&view).ok().filter(|udp| udp.src_port == NAT_T || udp.dst_port == NAT_T)?;
-            let NatT::Esp(esp) = classify_natt(udp.payload) else { return None };
-            esp
-        }
-        _ => return None,
-    };
-    Header::parse(esp).ok()
+    outer::whole(packet).and_then(|view| outer::esp(&view)).and_then(|esp| Header::parse(esp).ok())
 }

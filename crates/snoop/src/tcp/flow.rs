@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use dormouse_sansio::Instant;
 use dormouse_wire::ip::tcp::{ACK, FIN, RST, SYN, Tcp};
 
+use super::Segment;
 use super::limits::Limits;
 use crate::Verdict;
 use crate::rtt::Rtt;
@@ -66,11 +67,13 @@ pub(super) struct Flow {
     delivered: Instant,
     /// Duplicates that our own needless repetitions will cause, and until when they count.
     echoes: (u32, Instant),
+    /// The packets are sealed: the device's ESP drops what comes twice, and its TCP answers nothing.
+    sealed: bool,
 }
 
 impl Flow {
-    /// Of a connection of which a packet passes that ends before sequence number `highest`.
-    pub(super) fn new(now: Instant, highest: u32, limits: &Limits) -> Self {
+    /// Of a connection of which a packet passes that ends before sequence number `highest`, in ESP if `sealed`.
+    pub(super) fn new(now: Instant, highest: u32, sealed: bool, limits: &Limits) -> Self {
         Self {
             kept: VecDeque::new(),
             bytes: 0,
@@ -85,6 +88,7 @@ impl Flow {
             told: now,
             delivered: Instant::ZERO,
             echoes: (0, now),
+            sealed,
         }
     }
 
@@ -117,9 +121,10 @@ impl Flow {
     }
 
     /// A segment that takes sequence numbers passes towards the device; it is kept if `keep`.
-    pub(super) fn pass(&mut self, now: Instant, tcp: &Tcp<'_>, packet: &[u8], keep: bool, limits: &Limits) {
+    pub(super) fn pass(&mut self, now: Instant, segment: &Segment<'_>, keep: bool, limits: &Limits) {
         self.hear(now, limits);
-        let (start, end) = (tcp.sequence, tcp.sequence.wrapping_add(tcp.sequence_len()));
+        let (start, packet) = (segment.tcp.sequence, segment.packet);
+        let end = start.wrapping_add(segment.len());
         if self.acked.is_some_and(|(acked, _)| !before(acked, end)) {
             return;
         }
@@ -160,16 +165,17 @@ impl Flow {
     }
 
     /// A segment of the device passes.
-    pub(super) fn answer(&mut self, now: Instant, tcp: &Tcp<'_>, limits: &Limits) -> Verdict {
+    pub(super) fn answer(&mut self, now: Instant, segment: &Segment<'_>, limits: &Limits) -> Verdict {
         self.hear(now, limits);
-        let verdict = self.judge(now, tcp, limits);
-        if verdict == Verdict::Forward && tcp.flags & ACK != 0 {
+        let verdict = self.judge(now, segment, limits);
+        if verdict == Verdict::Forward && segment.tcp.flags & ACK != 0 {
             self.told = now;
         }
         verdict
     }
 
-    fn judge(&mut self, now: Instant, tcp: &Tcp<'_>, limits: &Limits) -> Verdict {
+    fn judge(&mut self, now: Instant, segment: &Segment<'_>, limits: &Limits) -> Verdict {
+        let tcp = &segment.tcp;
         let ack = tcp.acknowledgement;
         let old = self.acked.is_some_and(|(acked, _)| before(ack, acked));
         if tcp.flags & ACK == 0 || old || before(self.highest, ack) {
@@ -183,7 +189,7 @@ impl Flow {
             self.advance(now, ack, limits);
         }
         // Bare, and about a gap: otherwise it says something that the fixed host must know.
-        let bare = tcp.payload.is_empty() && tcp.flags & (FIN | SYN | RST | ECE) == 0;
+        let bare = segment.data == 0 && tcp.flags & (FIN | SYN | RST | ECE) == 0;
         let duplicate = !new && bare && (selective || same_window);
         // Nothing is lost: what arrived was there already. To take it for a loss would repeat the next packet as needlessly.
         if duplicate && !selective && self.echoes.0 > 0 && now < self.echoes.1 {
@@ -227,7 +233,7 @@ impl Flow {
     fn note_delivery(&mut self, now: Instant, sent: Instant, tries: u32) {
         if tries == 0 || self.rtt.is_some_and(|rtt| now - sent >= rtt.quickest) {
             self.delivered = self.delivered.max(sent);
-        } else {
+        } else if !self.sealed {
             self.echoes = (self.echoes.0.saturating_add(1), now + self.rtt.map_or(ECHO, |rtt| rtt.timeout()));
         }
     }

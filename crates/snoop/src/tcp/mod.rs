@@ -19,24 +19,31 @@
 //! record moves with packets in order only. The fixed host then measures the repair as part of its round trip, and waits longer.
 //!
 //! Data from the device to the fixed host is not repaired: nothing on this side can know that it was sent.
+//!
+//! # ESP in zones
+//! Where [`Agent::zones`] has the keys of a packet's first zone, the headers are those in that zone, and what is kept and repeated is the packet
+//! as it came, byte for byte: the device's replay window must be larger than [`Limits::packets`], and drops what comes twice. A packet in ESP that no
+//! key opens passes untouched. If the zone ends before TCP's options, selective acknowledgements are not seen.
 
 mod flow;
 mod limits;
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_esp::{Header, HeaderZones, Look};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Packet;
-use dormouse_wire::ip::tcp::{RST, SYN, Tcp};
+use dormouse_wire::ip::tcp::{FIN, RST, SYN, Tcp};
 
-use crate::Verdict;
+use crate::{Verdict, outer};
 use flow::Flow;
 pub use limits::Limits;
 
-/// A connection: the fixed host's end and the device's.
-type Id = (SocketAddr, SocketAddr);
+/// A connection: the fixed host's end and the device's; if its packets are in ESP, the addresses of both ends of that (the addresses inside are
+/// any network's own, and a rekeying changes the SPIs).
+type Id = (Option<(IpAddr, IpAddr)>, SocketAddr, SocketAddr);
 
 /// What an agent has done so far, in packets unless said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,9 +59,10 @@ pub struct Stats {
 }
 
 /// An agent for all connections to the devices of one radio.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Agent {
     limits: Limits,
+    zones: HeaderZones,
     flows: BTreeMap<Id, Flow>,
     /// The deadline of every connection.
     agenda: BTreeSet<(Instant, Id)>,
@@ -79,6 +87,11 @@ impl Agent {
         &self.stats
     }
 
+    /// The first zones that it can read: their keys come from a key manager, and what that should know is told here.
+    pub const fn zones(&mut self) -> &mut HeaderZones {
+        &mut self.zones
+    }
+
     /// Connections, copies and their bytes that are held now.
     #[must_use]
     pub fn held(&self) -> (usize, usize, usize) {
@@ -87,31 +100,36 @@ impl Agent {
 
     /// The radio takes a packet for the device now.
     pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
-        let Some((id, view, tcp)) = segment(packet, |from, to| (from, to)) else { return };
-        if tcp.flags & (RST | SYN) != 0 {
+        let mut room = None;
+        let Some(segment) = Segment::read(packet, Way::ToDevice, &mut self.zones, &mut room) else { return };
+        let id = segment.id;
+        if segment.tcp.flags & (RST | SYN) != 0 {
             self.forget(id);
         }
-        if tcp.flags & RST != 0 || tcp.sequence_len() == 0 {
+        if segment.tcp.flags & RST != 0 || segment.len() == 0 {
             return;
         }
-        let bytes = view.as_bytes();
-        let room = self.make_room(id, bytes.len());
-        let new = Flow::new(now, tcp.sequence, &self.limits);
+        let keep = self.make_room(id, segment.packet.len());
+        let new = Flow::new(now, segment.tcp.sequence, id.0.is_some(), &self.limits);
         let mut flow = self.take(id).unwrap_or(new);
         let before = flow.held().0;
-        flow.pass(now, &tcp, bytes, room, &self.limits);
+        flow.pass(now, &segment, keep, &self.limits);
         self.stats.kept += u64::from(flow.held().0 > before);
         self.put(id, flow);
     }
 
     /// A packet of the device has arrived.
     pub fn from_device(&mut self, now: Instant, packet: &[u8]) -> Verdict {
-        let Some((id, _, tcp)) = segment(packet, |from, to| (to, from)) else { return Verdict::Forward };
-        if tcp.flags & (RST | SYN) != 0 {
+        let mut room = None;
+        let Some(segment) = Segment::read(packet, Way::FromDevice, &mut self.zones, &mut room) else {
+            return Verdict::Forward;
+        };
+        let id = segment.id;
+        if segment.tcp.flags & (RST | SYN) != 0 {
             self.forget(id);
         }
         let Some(mut flow) = self.take(id) else { return Verdict::Forward };
-        let verdict = flow.answer(now, &tcp, &self.limits);
+        let verdict = flow.answer(now, &segment, &self.limits);
         self.stats.suppressed += u64::from(verdict == Verdict::Suppress);
         self.put(id, flow);
         verdict
@@ -189,13 +207,56 @@ impl Agent {
     }
 }
 
-/// The segment in a whole packet, and its connection by its source and destination.
-fn segment(
-    packet: &[u8],
-    id: impl FnOnce(SocketAddr, SocketAddr) -> Id,
-) -> Option<(Id, Packet<'_>, Tcp<'_>)> {
-    let view = Packet::parse(packet).ok().filter(|view| view.fragment().is_none())?;
-    let tcp = Tcp::parse(&view).ok()?;
-    let (from, to) = (SocketAddr::new(view.src(), tcp.src_port), SocketAddr::new(view.dst(), tcp.dst_port));
-    Some((id(from, to), view, tcp))
+/// Where a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    ToDevice,
+    FromDevice,
+}
+
+/// A whole TCP segment, as far as its headers are to be read.
+struct Segment<'a> {
+    id: Id,
+    tcp: Tcp<'a>,
+    /// Bytes of its data, which may not be here to be read.
+    data: usize,
+    /// The packet as it came, without what follows it.
+    packet: &'a [u8],
+}
+
+impl<'a> Segment<'a> {
+    /// The segment in a whole packet, or in the first zone of an ESP packet; that is put into `room` opened.
+    fn read(
+        packet: &'a [u8],
+        way: Way,
+        zones: &mut HeaderZones,
+        room: &'a mut Option<Header>,
+    ) -> Option<Self> {
+        let view = outer::whole(packet)?;
+        let Some(esp) = outer::esp(&view) else { return Self::of(&view, None, way, view.as_bytes()) };
+        let Look::Header(header) = zones.look(esp) else { return None };
+        if header.is_to_device() != (way == Way::ToDevice) {
+            return None;
+        }
+        let inner = Packet::parse_header(room.insert(header).as_bytes()).ok();
+        let inner = inner.filter(|inner| inner.fragment().is_none())?;
+        Self::of(&inner, Some((view.src(), view.dst())), way, view.as_bytes())
+    }
+
+    fn of(view: &Packet<'a>, outer: Option<(IpAddr, IpAddr)>, way: Way, packet: &'a [u8]) -> Option<Self> {
+        let (tcp, data) = Tcp::parse_header(view).ok()?;
+        let from = SocketAddr::new(view.src(), tcp.src_port);
+        let to = SocketAddr::new(view.dst(), tcp.dst_port);
+        let id = match way {
+            Way::ToDevice => (outer, from, to),
+            Way::FromDevice => (outer.map(|(device, fixed)| (fixed, device)), to, from),
+        };
+        Some(Self { id, tcp, data, packet })
+    }
+
+    /// Sequence numbers that it takes: its data, one for SYN and one for FIN.
+    fn len(&self) -> u32 {
+        let flags = u32::from(self.tcp.flags & SYN != 0) + u32::from(self.tcp.flags & FIN != 0);
+        u32::try_from(self.data).unwrap_or(u32::MAX).saturating_add(flags)
+    }
 }

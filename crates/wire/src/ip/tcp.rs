@@ -62,15 +62,38 @@ impl<'a> Tcp<'a> {
     /// # Errors
     /// [`Error::Value`] for another protocol; [`Error::Truncated`] or [`Error::Length`] for a malformed header.
     pub fn parse(packet: &Packet<'a>) -> Result<Self> {
-        if packet.protocol() != protocol::TCP || !packet.has_upper_header() {
-            let got = packet.protocol().into();
-            return Err(Error::Value { what: "protocol of a TCP packet", got, expect: "6" });
-        }
+        Self::check_protocol(packet)?;
+        let header = header_len(packet.payload())?;
+        Self::of(packet.payload(), header)
+    }
+
+    /// As [`Self::parse`], of a packet that may be cut short behind the first 20 bytes of the header ([`Packet::parse_header`]): of options and
+    /// data, there is what is there. With the bytes of data that the whole packet has.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], for these 20 bytes.
+    pub fn parse_header(packet: &Packet<'a>) -> Result<(Self, usize)> {
+        Self::check_protocol(packet)?;
         let bytes = packet.payload();
-        let header = header_len(bytes)?;
+        let header = stated_header_len(bytes)?;
+        let (got, expect) = (packet.total_len(), packet.payload_offset() + header);
+        let data = got.checked_sub(expect).ok_or(Error::Length { what: "TCP packet", got, expect })?;
+        Ok((Self::of(bytes, header)?, data))
+    }
+
+    fn check_protocol(packet: &Packet<'_>) -> Result<()> {
+        if packet.protocol() == protocol::TCP && packet.has_upper_header() {
+            return Ok(());
+        }
+        let got = packet.protocol().into();
+        Err(Error::Value { what: "protocol of a TCP packet", got, expect: "6" })
+    }
+
+    fn of(bytes: &'a [u8], header: usize) -> Result<Self> {
         let &[s0, s1, d0, d1, q0, q1, q2, q3, a0, a1, a2, a3, _, flags, w0, w1, ..] = bytes else {
             return Err(Error::Truncated { what: "TCP header", need: MIN_HEADER, have: bytes.len() });
         };
+        let header = header.min(bytes.len());
         Ok(Self {
             src_port: u16::from_be_bytes([s0, s1]),
             dst_port: u16::from_be_bytes([d0, d1]),
@@ -136,14 +159,19 @@ pub fn timestamps_option(value: u32, echo: u32) -> [u8; 12] {
 
 /// Bytes of the header of a segment, from its data offset, checked against the bytes that are there.
 pub(super) fn header_len(segment: &[u8]) -> Result<usize> {
-    let have = segment.len();
-    let offset = segment.get(12).ok_or(Error::Truncated { what: "TCP header", need: MIN_HEADER, have })?;
-    let header = usize::from(offset >> 4) * 4;
-    if header < MIN_HEADER {
-        return Err(Error::Length { what: "TCP header", got: header, expect: MIN_HEADER });
-    }
+    let (header, have) = (stated_header_len(segment)?, segment.len());
     if header > have {
         return Err(Error::Truncated { what: "TCP header", need: header, have });
+    }
+    Ok(header)
+}
+
+/// The same, however many are there.
+fn stated_header_len(segment: &[u8]) -> Result<usize> {
+    let truncated = Error::Truncated { what: "TCP header", need: MIN_HEADER, have: segment.len() };
+    let header = usize::from(segment.get(12).ok_or(truncated)? >> 4) * 4;
+    if header < MIN_HEADER {
+        return Err(Error::Length { what: "TCP header", got: header, expect: MIN_HEADER });
     }
     Ok(header)
 }
