@@ -188,6 +188,25 @@ proptest! {
         }
     }
 
+    /// Packets that are nearly segments, and edits of their headers: see the fuzz target.
+    #[test]
+    fn any_packet_and_any_edit_keep_to_the_rules(
+        map: u8,
+        faults in prop::collection::vec((0_usize..60, any::<u8>()), 0..4),
+        edits in prop::collection::vec((0_u8..60, any::<u8>()), 3),
+        len in 0_usize..40,
+    ) {
+        let mut data = segment(len, |_| {});
+        for (at, with) in faults {
+            if let Some(byte) = data.get_mut(at) {
+                *byte ^= with;
+            }
+        }
+        data.insert(0, map);
+        data.extend(edits.iter().flat_map(|(at, with)| [*at, *with]));
+        dormouse_esp::fuzz::zones(&data);
+    }
+
     /// The sender, routers that are given numbers, that hand keys on, that crash and get them anew, and orders that come twice: every pair of
     /// key and nonce seals one plaintext.
     #[test]
