@@ -123,7 +123,7 @@ struct HeaderZone {
 impl HeaderZone {
     fn new(grant: &HeaderGrant, sa: &HeaderSa, before: Option<&Self>) -> Result<Self, CryptoError> {
         let node = grant.nodes.own();
-        // The same number again, whatever the keys: its nonces go on where they were.
+        // The same number again, also with other keys: its nonces go on where they were.
         let counter = before.filter(|before| before.node == node).map(|before| before.counter.clone());
         let mut window = ReplayWindow::new(DEFAULT_WINDOW);
         window.start_at(sa.sequence);

@@ -151,7 +151,7 @@ proptest! {
         prop_assert_eq!(inb.open(&mut mixed).is_ok(), is_one_of_them);
     }
 
-    /// Whatever the ends say and the body is, of a peer that seals as it likes.
+    /// With any ends and any body.
     #[test]
     fn a_hostile_peer_is_survived(ends: [u16; 2], body in prop::collection::vec(any::<u8>(), 0..300)) {
         let params = two();

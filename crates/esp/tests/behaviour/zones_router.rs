@@ -106,7 +106,7 @@ fn a_changed_window_arrives_with_a_right_checksum() {
     let inner = &inner[opened.inner];
     assert!(sound(inner));
     assert_eq!(inner[34..36], [0, 77]);
-    // Whoever looks at it behind this router reads the new header.
+    // A router behind this one reads the new header.
     assert_eq!(header(&mut router, &changed).as_deref(), Some(&inner[..HEADERS]));
     assert_eq!(router.stats().changed, 1);
 }
@@ -167,7 +167,7 @@ proptest! {
         prop_assert!(inb.open(&mut packet).is_err());
     }
 
-    /// Nor one with the second zone of another packet, whatever header it puts before it.
+    /// Nor one with the second zone of another packet, with any header before it.
     #[test]
     fn a_router_cannot_splice(swap_icv: bool, window: u16) {
         let (mut out, mut inb) = pair(&sas().0);
