@@ -15,7 +15,7 @@ use dormouse_sansio::{Deadline, Entropy as _, Instant, Seeded};
 use dormouse_snoop::{Repair, Verdict, arq};
 
 /// What lies between the two.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Settings {
     /// From the fixed host to the router and back, each way. The wire has any rate and loses nothing.
     pub wire_delay: Duration,
