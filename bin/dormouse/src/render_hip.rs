@@ -61,6 +61,12 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
         ]);
     }
     out.push_str(&columns(&table, style));
+    let sleeping = shown.iter().filter_map(|p| Some((p, p.stand_in.as_ref()?.asleep?)));
+    for (p, sleep) in sleeping.take(MOST) {
+        let (since, until) = (duration(sleep.since_seconds), duration(sleep.until_seconds));
+        let text = format!("{} since {since}, kept for {until}, {} packets wait", called(p), sleep.packets);
+        field(&mut out, style, "asleep", &text);
+    }
     if shown.len() > MOST {
         let _ = writeln!(out, "  and {} more (--json shows all)", shown.len() - MOST);
     }
@@ -98,6 +104,7 @@ pub(crate) fn hosts(it: &HipStatus) -> String {
 fn state(peer: &HipPeer, style: Style) -> String {
     match peer.state {
         _ if peer.denied => style.bad("denied"),
+        HipState::Up if peer.asleep => style.strong("asleep"),
         HipState::Up => style.good(peer.state.name()),
         HipState::Down if peer.last_error.is_some() => style.warning("failed"),
         other => other.name().to_owned(),

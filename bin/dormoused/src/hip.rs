@@ -6,7 +6,7 @@ use crate::status;
 use dormouse_control as control;
 use dormouse_control::{Error, ErrorKind, HipPeer, HipRegistration, HipState, HipStatus, Reply};
 use dormouse_hip::{
-    ConnectError, Description, Host as Hip, HostConfig, Phase, Quirks, Refusal, Registration,
+    Accept, ConnectError, Description, Hold, Host as Hip, HostConfig, Phase, Quirks, Refusal, Registration,
 };
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config_payload::AssignedConfig;
@@ -53,10 +53,17 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Gives `node` its key manager for this connection.
-    pub(crate) fn new(resolved: ResolvedHip, denials: &BTreeSet<Denial>, node: &mut Node) -> Self {
+    /// Gives `node` its key manager for this connection. `may_sleep`: peers are told that this host's radio may; `hold`: what is done for
+    /// those that sleep.
+    pub(crate) fn new(
+        resolved: ResolvedHip,
+        denials: &BTreeSet<Denial>,
+        (may_sleep, hold): (bool, Hold),
+        node: &mut Node,
+    ) -> Self {
         let ResolvedHip { name, auto, blocking: _, identity, mut config, carriers, peers } = resolved;
         config.first_generation = unix_now().0;
+        (config.may_sleep, config.hold) = (may_sleep, Some(hold));
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
         let directory = Self {
             connection: name,
@@ -352,6 +359,7 @@ impl Daemon {
         let (hip, peer) = (self.hip.as_ref()?, tag(&denial.to_string()).ok()?);
         let named = hip.known(peer).is_some();
         let ended = self.host.node_mut().with_manager(now, |hip: &mut Hip| hip.deny(now, peer));
+        self.host.node_mut().dismiss_beside(&peer.to_string());
         Some((ended.unwrap_or(0), named))
     }
 
@@ -415,6 +423,9 @@ impl Daemon {
         hip.failures.retain(|hit, _| !gone.contains(hit));
         hip.config.accept.clone_from(&new.config.accept);
         hip.peers.clone_from(&new.peers);
+        if matches!(new.config.accept, Accept::Listed(_)) {
+            gone.iter().for_each(|hit| self.host.node_mut().dismiss_beside(&hit.to_string()));
+        }
         self.host.node_mut().with_manager(now, |hip: &mut Hip| {
             for hit in gone {
                 hip.set_peer(hit, None);
@@ -460,6 +471,8 @@ impl Daemon {
                 esp: open.and_then(sending).zip(session).map(|(c, s)| status::child(s, c, now)),
                 quiet_seconds: session.map(|s| s.quiet.as_secs_f64()),
                 traffic: session.map(status::traffic).unwrap_or_default(),
+                asleep: session.is_some_and(|s| s.asleep),
+                stand_in: session.and_then(|s| s.stand_in.as_ref()).map(|it| status::stand_in(it, now)),
                 denied: manager.denies(hit),
                 last_error: match open {
                     Some(d) => d.refusal.map(|refusal| hip.refused(hit, refusal)),
@@ -478,7 +491,7 @@ impl Daemon {
                     HipCarrier::Udp => format!("UDP {}", hip.config.udp_port),
                 })
                 .collect(),
-            accepts_any: hip.config.accept == dormouse_hip::Accept::Any,
+            accepts_any: hip.config.accept == Accept::Any,
             rendezvous_server: hip.config.registrar.is_some(),
             block: self.block.status(&hip.connection),
             peers: all.map(peer).collect(),

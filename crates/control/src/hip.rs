@@ -1,6 +1,6 @@
 //! The Host Identity Protocol, as `status` reports it. Times are in seconds from now.
 
-use crate::{BlockStatus, Error, SaStatus, Traffic};
+use crate::{BlockStatus, Error, SaStatus, StandIn, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// This host and its peers.
@@ -98,6 +98,12 @@ pub struct HipPeer {
     /// What went through this association.
     #[serde(default)]
     pub traffic: Traffic,
+    /// Its radio sleeps, as it has announced.
+    #[serde(default)]
+    pub asleep: bool,
+    /// What is done for it while it sleeps; absent if nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stand_in: Option<StandIn>,
     /// An operator has denied it.
     #[serde(default)]
     pub denied: bool,

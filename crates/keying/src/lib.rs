@@ -6,6 +6,7 @@
 
 mod manager;
 mod name;
+mod sleep;
 mod spi;
 
 use core::net::IpAddr;
@@ -17,6 +18,7 @@ use dormouse_wire::ike::TsRange;
 
 pub use manager::{Discard, Event, Failure, KeyManager};
 pub use name::{ChildId, Owner, SaId};
+pub use sleep::SleepVerdict;
 pub use spi::SpiSource;
 
 /// A change of the ESP side, ordered by a key manager. Changes are applied in the order in which they come.

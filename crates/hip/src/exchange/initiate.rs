@@ -10,7 +10,7 @@ use dormouse_wire::hip::{
 
 use crate::association::{Agreed, Association, I1Sent, I2Sent, Offer, Pair, Retry, Session, Solving, Stage};
 use crate::config::EspSuite;
-use crate::exchange::{Around, Fate, Outcome, give_up, multihome, register};
+use crate::exchange::{Around, Fate, Outcome, give_up, multihome, register, sleep};
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::Keymat;
 use crate::limits::{MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
@@ -275,8 +275,8 @@ struct Chosen<'a> {
 }
 
 /// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, ENCRYPTED { HOST_ID }, [REG_REQUEST,] [ECHO_RESPONSE_SIGNED,]
-/// TRANSPORT_FORMAT_LIST, ESP_TRANSFORM, HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC 7402 section
-/// 5.2.1.2).
+/// TRANSPORT_FORMAT_LIST, ESP_TRANSFORM, [DORMANCY,] HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC
+/// 7402 section 5.2.1.2).
 fn write_i2(
     offer: &Offer,
     chosen: Chosen<'_>,
@@ -306,6 +306,7 @@ fn write_i2(
     }
     draft.add(&Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]));
     draft.add(&Param::Suites(ParamType::EspTransform, vec![offer.esp.id()]));
+    sleep::may(peer, around).iter().for_each(|param| draft.add(param));
     let signed = protect::finish(draft, mac, around.identity)?;
     let echoes: Vec<_> =
         offer.echoes.iter().map(|e| Param::Opaque(ParamType::EchoResponseUnsigned, e.clone())).collect();
@@ -339,7 +340,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let I2Sent { agreed, child, esp_keys, .. } = *sent;
     let pair = Pair { child, spi_out: info.new_spi, replaces: None, send_now: true };
     let install = association.install(around, agreed.esp, esp_keys, pair);
-    established(association, around);
+    established(association, packet, around);
     around.order(install);
     let mut session = Session::new(around, agreed, child, info.new_spi, None);
     session.registration = register::answered(packet, around.now);
@@ -348,11 +349,12 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     Ok(Fate::Lives)
 }
 
-/// Tells the node of a peer that has proved its identity.
-pub(crate) fn established(association: &Association, around: &mut Around<'_>) {
+/// Tells the node of a peer that has proved its identity, by this I2 or R2.
+pub(crate) fn established(association: &Association, packet: &Packet<'_>, around: &mut Around<'_>) {
     around.stats.established += 1;
-    let (owner, peer) = (association.owner(), association.peer.to_string());
-    around.events.push_back(Event::Established { owner, peer, path: association.path });
+    let (owner, peer, path) = (association.owner(), association.peer.to_string(), association.path);
+    let may_sleep = packet.find(ParamType::Dormancy).is_some();
+    around.events.push_back(Event::Established { owner, peer, path, may_sleep });
 }
 
 /// The suites that the configuration and a packet's only choice have in common.

@@ -10,6 +10,7 @@ pub(crate) mod notify;
 pub(crate) mod register;
 pub(crate) mod rekey;
 pub(crate) mod respond;
+pub(crate) mod sleep;
 pub(crate) mod update;
 
 use std::collections::VecDeque;

@@ -55,7 +55,7 @@ fn registration(world: &World, node: usize, with: usize) -> Option<Registration>
 
 fn ask(world: &mut World) -> bool {
     let client = world.nodes[CLIENT].tag;
-    world.act(ASKS, |host, now| host.want_tunnel(now, client.0.into()))
+    world.act(ASKS, |host, now| host.want_tunnel(now, client.0.into(), true))
 }
 
 fn param(world: &World, kind: PacketType, param: ParamType) -> Option<Param> {
@@ -240,7 +240,7 @@ fn a_server_that_is_gone_is_found_again() {
 #[test]
 fn addresses_that_no_server_vouches_for_are_not_answered() {
     let mut world = world(7, Carrier::RawHip, Some(registrar()));
-    world.act(ASKS, |host, now| host.want_tunnel(now, Hit::NULL.0.into()));
+    world.act(ASKS, |host, now| host.want_tunnel(now, Hit::NULL.0.into(), true));
     ask(&mut world);
     let (to_server, i1) = world.last(PacketType::I1);
     world.hand(SERVER, mirrored(to_server), &i1).unwrap();
