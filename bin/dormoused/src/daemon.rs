@@ -147,7 +147,8 @@ impl Daemon {
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
         let client = connections.iter().any(|c| c.role == Role::Client);
         let now = BootClock::now();
-        let device = (client || hip.is_some()).then(|| Device::new(now, &sleep, &settings.state_dir, &args.meter_root));
+        let device = (client || hip.is_some())
+            .then(|| Device::new(now, &sleep, &settings.state_dir, &args.meter_root));
         let held = connections.iter().map(|c| c.hold_packets);
         let hold = held.chain(hip.as_ref().map(|_| MOST_PACKETS)).max().unwrap_or(0);
         let mut roles: BTreeSet<Role> = connections.iter().map(|c| c.role).collect();

@@ -185,6 +185,7 @@ impl Node {
             manager.peer_awake(now, owner);
             self.drain_manager(now);
         }
+        self.beside.heard(owner);
         self.tell_of_traffic(now, owner, true);
         if life != Life::Fresh {
             self.rekey(now, owner, id);
@@ -357,6 +358,9 @@ impl Node {
             && client.sa == owner.ike()
         {
             client.copy_unconfirmed(now, packet);
+        }
+        if single {
+            self.beside.copy_unheard(now, owner, packet);
         }
     }
 

@@ -1,13 +1,15 @@
-//! The sessions of the key manager beside IKE over a sleep of this device's radio. Owns which of them were told of it, and which are on
-//! their way back; whether a peer still has one is the key manager's to find out. Must never send anything itself.
+//! The sessions of the key manager beside IKE over a sleep of this device's radio. Owns which of them were told of it, which are on
+//! their way back, and copies of what was sent to a peer that promised to hold its session and was not heard since; whether a peer still
+//! has one is the key manager's to find out. Must never send anything itself.
 
 use crate::event::{Change, Event};
+use crate::hold::HoldQueue;
 use crate::ladder::Rung;
 use crate::node::Node;
 use dormouse_ike::{SleepFlags, SleepVerdict, Sleeping};
 use dormouse_keying::Owner;
 use dormouse_sansio::Instant;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ pub(crate) struct Beside {
     pub(crate) sources: Option<Vec<IpAddr>>,
     /// Until every session is back.
     pub(crate) revival: Option<Revival>,
+    /// Sessions that were taken for held after the last sleep, and whose peers were not heard since: what was sent.
+    unheard: BTreeMap<Owner, HoldQueue>,
 }
 
 /// Sessions on their way back.
@@ -36,6 +40,18 @@ impl Beside {
     /// Whether the session that leads to this address is on its way back.
     pub(crate) fn revives(&self, address: IpAddr) -> bool {
         self.revival.as_ref().is_some_and(|revival| revival.waits.contains(&address))
+    }
+
+    /// A packet is about to be sealed for this session.
+    pub(crate) fn copy_unheard(&mut self, now: Instant, owner: Owner, packet: &[u8]) {
+        if let Some(copies) = self.unheard.get_mut(&owner) {
+            let _full = copies.push(now, packet);
+        }
+    }
+
+    /// The peer was heard: it has the session.
+    pub(crate) fn heard(&mut self, owner: Owner) {
+        self.unheard.remove(&owner);
     }
 }
 
@@ -110,11 +126,11 @@ impl Node {
             let peer = self.peer_of(owner);
             let Some((_, manager)) = &mut self.manager else { return };
             let flows = manager.woke(now, owner);
-            if slept && !flows {
-                waits.extend(peer);
-            } else if !slept {
+            match (slept, flows) {
+                (true, true) => drop(self.beside.unheard.insert(owner, HoldQueue::default())),
+                (true, false) => waits.extend(peer),
                 // It was told of a sleep that did not come.
-                manager.ask(now, owner);
+                (false, _) => manager.ask(now, owner),
             }
         }
         if slept && self.manager.is_some() {
@@ -126,6 +142,7 @@ impl Node {
 
     /// A session is back, by this rung.
     pub(crate) fn revived(&mut self, now: Instant, owner: Owner, by: Rung) {
+        self.beside.heard(owner);
         let Some(peer) = self.peer_of(owner) else { return };
         if let Some(revival) = &mut self.beside.revival
             && revival.waits.remove(&peer)
@@ -146,17 +163,24 @@ impl Node {
         self.push(Event::Flowing);
     }
 
-    /// A session has ended. The peer, if it was on its way back.
-    pub(crate) fn revival_lost(&mut self, owner: Owner) -> Option<IpAddr> {
+    /// A session has ended. The peer, if it was on its way back, or something was sent to it that may be lost.
+    pub(crate) fn revival_lost(&mut self, now: Instant, owner: Owner) -> Option<IpAddr> {
         self.peer_answered(owner, SleepVerdict::Unanswered);
-        self.peer_of(owner).filter(|peer| self.beside.revives(*peer))
+        let copies = self.beside.unheard.remove(&owner);
+        let packets: Vec<Vec<u8>> =
+            copies.into_iter().flat_map(|mut copies| copies.take_fresh(now)).collect();
+        let lost = !packets.is_empty();
+        if lost {
+            self.push(Event::Resend { packets });
+        }
+        self.peer_of(owner).filter(|peer| lost || self.beside.revives(*peer))
     }
 
-    /// The peer has lost the session: another one begins.
+    /// The peer has lost the session: another one begins, and gets what waits.
     pub(crate) fn revive_anew(&mut self, now: Instant, peer: IpAddr) {
-        let Some((_, manager)) = &mut self.manager else { return };
-        if !manager.want_tunnel(now, peer, true) {
+        if !self.want_tunnel(now, peer) {
             self.revival_failed_at(now, peer);
+            self.push(Event::Flowing);
         }
     }
 

@@ -55,6 +55,8 @@ struct Outputs {
     wake: Option<bool>,
     /// Packets that waited for the session may go now.
     flowing: bool,
+    /// For one of them another session was asked for: what asks for it is to be sent.
+    asked: bool,
 }
 
 impl Outputs {
@@ -293,7 +295,10 @@ impl Host {
                 }
                 continue;
             }
-            return self.poll_packets(now, out);
+            let output = self.poll_packets(now, out);
+            if output.is_some() || !std::mem::take(&mut self.outputs.asked) {
+                return output;
+            }
         }
     }
 
@@ -346,6 +351,7 @@ impl Host {
             }
             // Another's is: what this one waits for is still to come.
             Route::None if self.node.want_tunnel(now, flow.dst) => {
+                self.outputs.asked = true;
                 self.counters.held_dropped += self.held.push(now, &packet);
                 None
             }

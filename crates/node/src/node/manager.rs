@@ -89,7 +89,7 @@ impl Node {
                     }
                 }
                 keying::Event::Closed { owner, why } => {
-                    let lost = self.revival_lost(owner);
+                    let lost = self.revival_lost(now, owner);
                     self.session_ended(now, owner, why);
                     lost.into_iter().for_each(|peer| self.revive_anew(now, peer));
                 }
