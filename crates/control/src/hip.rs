@@ -10,6 +10,9 @@ pub struct HipStatus {
     pub connection: String,
     /// Our host identity tag.
     pub hit: String,
+    /// Our local-scope identifier, for programs that know IPv4 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lsi: Option<String>,
     /// What is listened to: `ip`, `udp 10500`.
     pub carriers: Vec<String>,
     /// Anyone who proves an identity may come, not only the peers that are configured.
@@ -81,6 +84,9 @@ pub struct HipPeer {
     /// Its rendezvous servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rendezvous: Vec<String>,
+    /// Its local-scope identifier, by which programs of this host reach it that know IPv4 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lsi: Option<String>,
     /// Whether one end is a rendezvous server of the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registration: Option<HipRegistration>,

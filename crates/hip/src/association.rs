@@ -98,6 +98,8 @@ pub(crate) struct I1Sent {
     pub(crate) retry: Retry,
     /// Ways to the peer, at least one; the first is the next to be tried.
     pub(crate) paths: Vec<Path>,
+    /// Why the peer's last R1 leads to nothing.
+    pub(crate) refusal: Option<Refusal>,
 }
 
 /// What an R1 offers and we chose from it.

@@ -303,7 +303,7 @@ impl Node {
     #[must_use]
     pub fn flows(&self) -> bool {
         let flows = |c: &Client| !c.is_wanted() || c.ladder.data_flows();
-        let revived = self.beside.revival.is_none();
+        let revived = self.beside.is_settled();
         !self.suspended && revived && self.wanted() && self.connections.clients().all(flows)
     }
 

@@ -403,11 +403,12 @@ impl Node {
             .flatten()
     }
 
-    /// Nothing that IKE could send would arrive: every session is a client's, and no client has a network and a radio.
+    /// Nothing that IKE could send would arrive: every session of its own is a client's, and no client has a network and a radio.
     fn quiet(&self) -> bool {
         let cut_off = |c: &Client| self.suspended || c.ladder.state() == State::Offline;
         let mut clients = self.connections.clients().peekable();
-        let mut sessions = self.sessions.iter().map(|(_, s)| s.connection);
+        let mut sessions =
+            self.sessions.iter().filter(|(owner, _)| owner.ike().is_some()).map(|(_, s)| s.connection);
         clients.peek().is_some()
             && sessions.all(|id| self.connections.client(id).is_some())
             && clients.all(cut_off)

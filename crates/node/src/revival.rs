@@ -42,6 +42,11 @@ impl Beside {
         self.revival.as_ref().is_some_and(|revival| revival.waits.contains(&address))
     }
 
+    /// Whether nothing is on its way back, and nothing was sent that may be lost: else the radio stays on.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.revival.is_none() && self.unheard.values().all(HoldQueue::is_empty)
+    }
+
     /// A packet is about to be sealed for this session.
     pub(crate) fn copy_unheard(&mut self, now: Instant, owner: Owner, packet: &[u8]) {
         if let Some(copies) = self.unheard.get_mut(&owner) {

@@ -47,6 +47,8 @@ enum Ours {
     Announced { said: Sleeping, since: Instant },
     /// The peer keeps the association until then.
     Held { until: Instant },
+    /// We woke, and rely on what the peer promised: it has not been asked.
+    Relied,
     /// We woke, and the peer has not answered.
     Reviving,
 }
@@ -133,7 +135,7 @@ pub(crate) fn acknowledged(
             });
             around.events.push_back(Event::SleepAnswered { owner, verdict });
         }
-        Ours::Reviving => around.events.push_back(Event::Revived { owner, moved }),
+        Ours::Relied | Ours::Reviving => around.events.push_back(Event::Revived { owner, moved }),
         before @ (Ours::Awake | Ours::Held { .. }) => it.ours = before,
     }
 }
@@ -141,11 +143,14 @@ pub(crate) fn acknowledged(
 /// The radio is on. Whether user data may go at once.
 pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bool {
     let now = around.now;
+    let has_address = has_address(association, around);
     let Stage::Up(session) = &mut association.stage else { return true };
     let before = core::mem::take(&mut session.dormancy.ours);
     // What the peer was asked before the sleep had no chance of an answer.
     session.outstanding.take_if(|o| matches!(before, Ours::Announced { .. }) || o.retry.at <= now);
-    if matches!(before, Ours::Held { until } if until > now) && session.outstanding.is_none() {
+    let held = matches!(before, Ours::Held { until } if until > now);
+    if held && has_address && session.outstanding.is_none() {
+        session.dormancy.ours = Ours::Relied;
         alive::heard(association, around);
         return true;
     }
@@ -154,10 +159,15 @@ pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bo
     false
 }
 
+/// Whether the address that we send from is there.
+fn has_address(association: &Association, around: &Around<'_>) -> bool {
+    let local = association.path.local.ip();
+    local.is_unspecified() || around.peers.ours().contains(&local)
+}
+
 /// Asks the peer whether it has the association still, if there is an address to ask from: a base exchange follows if it has not.
 pub(crate) fn revive(association: &mut Association, around: &mut Around<'_>) {
-    let local = association.path.local.ip();
-    if local.is_unspecified() || around.peers.ours().contains(&local) {
+    if has_address(association, around) {
         alive::check(association, true, around);
     } else if let Stage::Up(session) = &mut association.stage {
         session.check = None;

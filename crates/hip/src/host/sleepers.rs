@@ -1,4 +1,5 @@
-//! Sleep, of a host as a whole. Owns which associations are asked after a sleep of ours; what is said is [`crate::exchange::sleep`]'s.
+//! What a host does with one association, or with all, at the word of its node. Owns which associations are asked after a sleep of ours;
+//! what is said is [`crate::exchange::sleep`]'s.
 
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::Instant;
@@ -8,8 +9,8 @@ use crate::association::{Association, Stage};
 use crate::exchange::{Around, Fate, sleep};
 
 impl Host {
-    /// Does something about the sleep of either end of an association. `None` if there is none.
-    pub(super) fn at_sleep<T>(
+    /// Does something with an association that goes on. `None` if there is none.
+    pub(super) fn on<T>(
         &mut self,
         now: Instant,
         owner: Owner,
@@ -25,12 +26,20 @@ impl Host {
         result
     }
 
+    /// Does something with every association.
+    pub(super) fn all(&mut self, now: Instant, act: impl Fn(&mut Association, &mut Around<'_>)) {
+        let ids: Vec<SaId> = self.associations.keys().copied().collect();
+        for id in ids {
+            self.on(now, Owner::Hip(id), &act);
+        }
+    }
+
     /// Our addresses are known: the peers that could not be asked after a sleep of ours are.
     pub(super) fn revive(&mut self, now: Instant) {
         let waits = |a: &&Association| matches!(&a.stage, Stage::Up(s) if s.dormancy.revives());
         let waiting: Vec<SaId> = self.associations.values().filter(waits).map(|a| a.id).collect();
         for id in waiting {
-            self.at_sleep(now, Owner::Hip(id), sleep::revive);
+            self.on(now, Owner::Hip(id), sleep::revive);
         }
     }
 }

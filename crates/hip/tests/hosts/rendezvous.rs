@@ -285,3 +285,19 @@ fn a_server_sends_on_no_flood() {
     let permitted = u64::from(config().difficulty.to_one_address);
     assert_eq!(world.nodes[SERVER].host.stats().relayed, permitted);
 }
+
+/// The configuration can change while associations are there: who is a server from now on offers to register in a new exchange.
+#[test]
+fn servers_come_and_go() {
+    let mut world = of_clients(9, Carrier::RawHip, Some(registrar()), &[]);
+    let (server, at) = (world.nodes[SERVER].tag, world.whereabouts(SERVER));
+    world.act(CLIENT, |host, now| host.set_rendezvous(now, BTreeSet::new(), HOUR));
+    world.act(CLIENT, |host, _| host.set_peer(server, Some(at)));
+    world.connect(CLIENT, SERVER);
+    world.run(LATER);
+    assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::None));
+    world.act(CLIENT, |host, now| host.set_rendezvous(now, [server].into(), HOUR));
+    world.run(LATER);
+    assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::AtPeer), "{:?}", world.drops);
+    assert_eq!(registration(&world, SERVER, CLIENT), Some(Registration::OfPeer));
+}
