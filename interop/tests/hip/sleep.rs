@@ -66,7 +66,7 @@ fn a_device_sleeps_and_what_came_for_it_is_there_when_it_wakes() -> Result<()> {
     let (inbox, outbox) = (socket(device, &of_device, PORT)?, socket(&pair.world.gateway, &of_server, PORT)?);
     let to_device = SocketAddr::new(of_device.parse()?, PORT);
     device.sh(&format!("ping -c 1 -W 5 {of_server}")).with_context(|| pair.logs())?;
-    for (address, rung) in [("10.1.0.2", "held"), ("10.1.0.3", "move")] {
+    for (address, rung) in [("10.1.0.2", "held"), ("10.1.0.3", "mobike")] {
         pair.asleep()?;
         assert_eq!(of(&pair.device, "deadlines")?, Value::Array(vec![]), "nothing wakes it but a packet");
         for n in 0..3_u8 {
@@ -74,7 +74,7 @@ fn a_device_sleeps_and_what_came_for_it_is_there_when_it_wakes() -> Result<()> {
         }
         pair.until(&pair.server, "hip/peers/0/stand_in/asleep/packets", 3)?;
         assert!(pair.server.ok(&["hip", "status"])?.text.contains("3 packets wait"));
-        if rung == "move" {
+        if rung == "mobike" {
             device.ip("addr del 10.1.0.2/24 dev wlan0")?;
             device.ip(&format!("addr add {address}/24 dev wlan0"))?;
         }
