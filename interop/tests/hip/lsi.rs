@@ -25,7 +25,7 @@ fn programs_of_ipv4_reach_peers_and_are_reached() -> Result<()> {
     let (device, server) = (&pair.world.device, &pair.world.gateway);
     let of_server = lsi(&pair.device, "hip/peers/0/lsi")?;
     let (own, of_device) = (lsi(&pair.server, "hip/lsi")?, lsi(&pair.server, "hip/peers/0/lsi")?);
-    // The names file has both, and so has whoever looks at the peers.
+    // Both are in the lines for /etc/hosts, and the identifier is shown with the peers.
     let hosts = pair.device.ok(&["hip", "peers", "--hosts"])?.text;
     assert_eq!(hosts, format!("{} server\n{of_server} server\n", pair.hits[1]));
     assert!(pair.device.ok(&["hip", "peers"])?.text.contains(&of_server.to_string()));

@@ -167,7 +167,7 @@ fn an_association_that_was_lost_ends() {
     assert_eq!(log(&world, 0), ["established", "remove", "closed: the peer does not answer"]);
 }
 
-/// The answer is lost, and the radio goes off without it: the peer is told anew, whatever it believes.
+/// The answer is lost, and the radio goes off without it: the UPDATE after the sleep tells the peer that the device is awake.
 #[test]
 fn an_answer_that_is_lost_is_made_up_for() {
     let mut world = pair(holding());
@@ -182,7 +182,7 @@ fn an_answer_that_is_lost_is_made_up_for() {
     assert!(world.nodes[0].plane.verdicts.is_empty());
 }
 
-/// An old announcement, sent again by another, puts no one to sleep, and the last one no one to bed again.
+/// An announcement that is sent again, by the device or by another, changes nothing: neither during the sleep nor after it.
 #[test]
 fn announcements_count_once() {
     let mut world = pair(holding());

@@ -182,7 +182,7 @@ fn the_first_packet_for_a_peer_wakes_the_radio() {
     assert!(story.has(1, first));
 }
 
-/// Days of it, with loss: whatever is lost on the way, the two find each other, and no packet of a lossless time is lost.
+/// Hours of sleep, with loss in every second round: in the end the two reach each other, if need be by another association.
 #[test]
 fn nights_and_losses_pass() {
     for seed in 0..20 {
