@@ -17,6 +17,9 @@ pub(crate) fn called(peer: &HipPeer) -> String {
 /// This host and its associations.
 pub(crate) fn status(it: &HipStatus, style: Style) -> String {
     let mut out = format!("{}  {}\n", style.strong(&it.connection), it.hit);
+    if let Some(lsi) = &it.lsi {
+        field(&mut out, style, "for IPv4", &format!("{lsi}, on this host alone"));
+    }
     field(&mut out, style, "listens", &it.carriers.join(", "));
     field(
         &mut out,
@@ -61,6 +64,12 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
         ]);
     }
     out.push_str(&columns(&table, style));
+    let sleeping = shown.iter().filter_map(|p| Some((p, p.stand_in.as_ref()?.asleep?)));
+    for (p, sleep) in sleeping.take(MOST) {
+        let (since, until) = (duration(sleep.since_seconds), duration(sleep.until_seconds));
+        let text = format!("{} since {since}, kept for {until}, {} packets wait", called(p), sleep.packets);
+        field(&mut out, style, "asleep", &text);
+    }
     if shown.len() > MOST {
         let _ = writeln!(out, "  and {} more (--json shows all)", shown.len() - MOST);
     }
@@ -76,9 +85,10 @@ pub(crate) fn peers(it: &HipStatus, style: Style) -> String {
     if it.peers.is_empty() {
         return format!("no peer is configured: [[connection.{}.hip.peers]]\n", it.connection);
     }
-    let mut table = Table::words(["name", "HIT", "state", "addresses"]);
+    let mut table = Table::words(["name", "HIT", "LSI", "state", "addresses"]);
     for p in &it.peers {
-        table.row([p.names.join(" "), p.hit.clone(), state(p, style), whereabouts(p)]);
+        let lsi = p.lsi.clone().unwrap_or_default();
+        table.row([p.names.join(" "), p.hit.clone(), lsi, state(p, style), whereabouts(p)]);
     }
     columns(&table, style)
 }
@@ -92,12 +102,14 @@ fn whereabouts(peer: &HipPeer) -> String {
 /// Lines for `/etc/hosts`.
 pub(crate) fn hosts(it: &HipStatus) -> String {
     let named = it.peers.iter().filter(|p| !p.names.is_empty());
-    named.map(|p| format!("{} {}\n", p.hit, p.names.join(" "))).collect()
+    let lines = named.flat_map(|p| [Some(&p.hit), p.lsi.as_ref()].map(|address| (address, p)));
+    lines.filter_map(|(address, p)| Some(format!("{} {}\n", address?, p.names.join(" ")))).collect()
 }
 
 fn state(peer: &HipPeer, style: Style) -> String {
     match peer.state {
         _ if peer.denied => style.bad("denied"),
+        HipState::Up if peer.asleep => style.strong("asleep"),
         HipState::Up => style.good(peer.state.name()),
         HipState::Down if peer.last_error.is_some() => style.warning("failed"),
         other => other.name().to_owned(),

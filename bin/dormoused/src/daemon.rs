@@ -36,10 +36,12 @@ use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
 use dormouse_node::hold::MOST_PACKETS;
 use dormouse_node::host::{Driver, Host, News, Order, Output};
+use dormouse_node::sleeper::Mode;
 use dormouse_node::{Change, Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
+use std::time::Duration;
 
 pub(crate) const TUN: u64 = 0;
 const TIMER: u64 = 1;
@@ -63,7 +65,7 @@ const RAW: u64 = 1 << 16;
 /// the path really carries.
 const TUNNEL_MTU: u16 = 1400;
 
-/// What the gateway is asked to do for a sleeping device.
+/// What the gateway, or a peer, is asked to do for a sleeping device.
 const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 
 /// The daemon, set up.
@@ -86,7 +88,7 @@ pub(crate) struct Daemon {
     pub(crate) stopping: bool,
     /// Why it stops, if a new start must mend something.
     pub(crate) fatal: Option<anyhow::Error>,
-    /// The radio, its meter and the machine's own sleep; only a client has them.
+    /// The radio, its meter and the machine's own sleep; only a client and a host of HIP have them.
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
     /// A gateway's store of lineages.
@@ -145,20 +147,26 @@ impl Daemon {
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
         let client = connections.iter().any(|c| c.role == Role::Client);
         let now = BootClock::now();
-        let device = client.then(|| Device::new(now, &sleep, &settings.state_dir, &args.meter_root));
+        let device = (client || hip.is_some())
+            .then(|| Device::new(now, &sleep, &settings.state_dir, &args.meter_root));
         let held = connections.iter().map(|c| c.hold_packets);
         let hold = held.chain(hip.as_ref().map(|_| MOST_PACKETS)).max().unwrap_or(0);
         let mut roles: BTreeSet<Role> = connections.iter().map(|c| c.role).collect();
         roles.extend(hip.as_ref().map(|_| Role::Hip));
         let mut node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
+        let sleepers = dormouse_hip::Hold {
+            longest: Duration::from_secs(settings.sleeper_longest.0.into()),
+            services: if standin.is_some() { WISHES } else { SleepFlags::default() },
+        };
         if let Some((limits, longest)) = standin
-            && connections.iter().any(|c| c.role == Role::Gateway)
+            && (roles.contains(&Role::Gateway) || roles.contains(&Role::Hip))
         {
             node.stand_in_for_sleepers(limits, longest);
         }
-        let hip = hip.map(|hip| Directory::new(hip, &denials, &mut node));
+        let may_sleep = sleep.settings.mode != Mode::Performance;
+        let hip = hip.map(|hip| Directory::new(hip, &denials, (may_sleep, sleepers), &mut node));
         let mut host = Host::new(now, node, hold, pool);
-        if client {
+        if device.is_some() {
             host.let_sleep(now, sleep.settings.clone(), sleep.speed, WISHES);
         }
         if let Some(account) = account {

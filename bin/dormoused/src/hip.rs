@@ -6,24 +6,25 @@ use crate::status;
 use dormouse_control as control;
 use dormouse_control::{Error, ErrorKind, HipPeer, HipRegistration, HipState, HipStatus, Reply};
 use dormouse_hip::{
-    ConnectError, Description, Host as Hip, HostConfig, Phase, Quirks, Refusal, Registration,
+    Accept, ConnectError, Description, Hold, Host as Hip, HostConfig, Phase, Quirks, Refusal, Registration,
 };
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::clock::unix_now;
 use dormouse_io::control::ClientId;
 use dormouse_io::entropy::OsEntropy;
-use dormouse_keying::Owner;
+use dormouse_keying::{Failure, Owner};
 use dormouse_node::config::ResolvedHip;
 use dormouse_node::config::block::Blocking;
-use dormouse_node::config::directory::{Known, Peers, TAGS, tag};
+use dormouse_node::config::directory::{Known, Lsi, Peers, TAGS, tag};
 use dormouse_node::config::file::HipCarrier;
+use dormouse_node::host::Lsis;
 use dormouse_node::{Change, FailureKind, Node, Offer, SessionInfo};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// Routes that are looked up for the addresses of peers, at most: all go by one way out, or few.
@@ -47,16 +48,24 @@ pub(crate) struct Directory {
     /// What the key manager began with, and what a reload has changed of it.
     config: HostConfig,
     peers: Peers,
+    lsi: Option<Lsi>,
     /// Why a peer was not reached the last time: counts while nothing is under way with it.
     failures: BTreeMap<Hit, (FailureKind, String)>,
     waiting: Vec<Waiting>,
 }
 
 impl Directory {
-    /// Gives `node` its key manager for this connection.
-    pub(crate) fn new(resolved: ResolvedHip, denials: &BTreeSet<Denial>, node: &mut Node) -> Self {
-        let ResolvedHip { name, auto, blocking: _, identity, mut config, carriers, peers } = resolved;
+    /// Gives `node` its key manager for this connection. `may_sleep`: peers are told that this host's radio may; `hold`: what is done for
+    /// those that sleep.
+    pub(crate) fn new(
+        resolved: ResolvedHip,
+        denials: &BTreeSet<Denial>,
+        (may_sleep, hold): (bool, Hold),
+        node: &mut Node,
+    ) -> Self {
+        let ResolvedHip { name, auto, blocking: _, identity, mut config, carriers, peers, lsi } = resolved;
         config.first_generation = unix_now().0;
+        (config.may_sleep, config.hold) = (may_sleep, Some(hold));
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
         let directory = Self {
             connection: name,
@@ -65,6 +74,7 @@ impl Directory {
             carriers,
             config: config.clone(),
             peers,
+            lsi,
             failures: BTreeMap::new(),
             waiting: Vec::new(),
         };
@@ -99,6 +109,13 @@ impl Directory {
     /// A client of the control socket is gone.
     pub(crate) fn gone(&mut self, client: ClientId) {
         self.waiting.retain(|w| w.client != client);
+    }
+
+    /// By which IPv4 addresses programs reach the peers.
+    fn lsis(&self) -> Lsis {
+        let Some(lsi) = &self.lsi else { return Lsis::default() };
+        let peers = self.peers.iter().filter_map(|known| Some((known.lsi?, known.hit.0)));
+        Lsis::new((lsi.ours, self.ours.0), peers, lsi.services.clone())
     }
 
     fn known(&self, hit: Hit) -> Option<&Known> {
@@ -138,7 +155,11 @@ impl Directory {
     }
 
     fn refused(&self, hit: Hit, refusal: Refusal) -> Error {
-        self.error(hit, refusal.kind.into(), &format!("it refuses this host: {}", refusal.why))
+        let what = match refusal.kind {
+            Failure::Proposal => "the two have nothing in common",
+            _ => "it refuses this host",
+        };
+        self.error(hit, refusal.kind.into(), &format!("{what}: {}", refusal.why))
     }
 
     fn advice(&self, kind: FailureKind) -> Option<String> {
@@ -151,6 +172,9 @@ impl Directory {
                 "is it the HIT of the host that is there (dormouse hip status says it), and do IP protocols 139 and 50, or UDP {}, pass?",
                 self.config.udp_port
             )),
+            FailureKind::Proposal => {
+                Some(format!("connection.{}.hip.esp, here or at the peer", self.connection))
+            }
             _ => None,
         }
     }
@@ -161,6 +185,11 @@ fn know(hip: &mut Hip, known: &Known) {
     hip.set_peer(known.hit, Some(known.peer.clone()));
     hip.set_rendezvous_of(known.hit, known.servers());
     hip.set_quirks(known.hit, known.quirks);
+}
+
+/// What of the local-scope identifiers the machine was set up with.
+fn of_machine(lsi: &Option<Lsi>) -> Option<(Ipv4Net, Ipv4Addr)> {
+    lsi.as_ref().map(|lsi| (lsi.prefix, lsi.ours))
 }
 
 /// How rendezvous stands with a peer, for people.
@@ -184,11 +213,15 @@ impl Daemon {
     /// The role begins: the tunnel interface has our tag, and leads to all others.
     pub(crate) fn begin_hip(&mut self, now: Instant) {
         let Some(hip) = &self.hip else { return };
-        let assigned = AssignedConfig { v6: Some((hip.ours.0, 128)), ..AssignedConfig::default() };
+        let v4 = hip.lsi.as_ref().map(|lsi| lsi.ours);
+        let assigned = AssignedConfig { v6: Some((hip.ours.0, 128)), v4, ..AssignedConfig::default() };
+        let routes: Vec<IpNet> =
+            [TAGS.into()].into_iter().chain(hip.lsi.as_ref().map(|lsi| IpNet::V4(lsi.prefix))).collect();
+        self.host.set_lsis(hip.lsis());
         let (source, auto) = (Some(IpAddr::V6(hip.ours.0)), hip.auto);
         // First nothing leaves outside, then something goes in.
         self.block.connected(&hip.connection, &assigned);
-        self.machine.configure(&hip.connection, assigned, &[IpNet::V6(TAGS)], (source, &[]));
+        self.machine.configure(&hip.connection, assigned, &routes, (source, &[]));
         self.look_at_sources(now);
         if auto {
             self.call_all(now);
@@ -352,6 +385,7 @@ impl Daemon {
         let (hip, peer) = (self.hip.as_ref()?, tag(&denial.to_string()).ok()?);
         let named = hip.known(peer).is_some();
         let ended = self.host.node_mut().with_manager(now, |hip: &mut Hip| hip.deny(now, peer));
+        self.host.node_mut().dismiss_beside(&peer.to_string());
         Some((ended.unwrap_or(0), named))
     }
 
@@ -400,10 +434,7 @@ impl Daemon {
             ("carriers", hip.carriers == new.carriers),
             ("udp_port", was.udp_port == is.udp_port),
             ("esp", was.esp_suites == is.esp_suites),
-            ("multihoming", was.multihoming == is.multihoming),
-            ("liveness", was.liveness == is.liveness),
-            ("rendezvous", was.rendezvous == is.rendezvous),
-            ("registration", was.registration == is.registration),
+            ("lsi", of_machine(&hip.lsi) == of_machine(&new.lsi)),
             ("rendezvous_server", was.registrar == is.registrar),
         ] {
             if !same {
@@ -413,8 +444,19 @@ impl Daemon {
         let gone: Vec<Hit> =
             hip.peers.iter().map(|p| p.hit).filter(|h| new.peers.get(*h).is_none()).collect();
         hip.failures.retain(|hit, _| !gone.contains(hit));
-        hip.config.accept.clone_from(&new.config.accept);
+        if of_machine(&hip.lsi) == of_machine(&new.lsi) {
+            hip.lsi.clone_from(&new.lsi);
+        }
+        let config = &mut hip.config;
+        config.accept.clone_from(&new.config.accept);
+        config.rendezvous.clone_from(&new.config.rendezvous);
+        (config.multihoming, config.liveness) = (new.config.multihoming, new.config.liveness);
+        config.registration = new.config.registration;
         hip.peers.clone_from(&new.peers);
+        self.host.set_lsis(hip.lsis());
+        if matches!(new.config.accept, Accept::Listed(_)) {
+            gone.iter().for_each(|hit| self.host.node_mut().dismiss_beside(&hit.to_string()));
+        }
         self.host.node_mut().with_manager(now, |hip: &mut Hip| {
             for hit in gone {
                 hip.set_peer(hit, None);
@@ -424,6 +466,9 @@ impl Daemon {
             new.peers.iter().for_each(|known| know(hip, known));
             hip.set_accept(now, new.config.accept);
             hip.set_opportunistic(new.config.opportunistic);
+            hip.set_rendezvous(now, new.config.rendezvous, new.config.registration);
+            hip.set_multihoming(now, new.config.multihoming);
+            hip.set_liveness(now, new.config.liveness);
         });
         self.look_at_sources(now);
         restart
@@ -450,6 +495,7 @@ impl Daemon {
                 rendezvous: known
                     .map(|k| k.rendezvous.iter().map(ToString::to_string).collect())
                     .unwrap_or_default(),
+                lsi: hip.lsi.as_ref().and(known).and_then(|k| k.lsi).map(|lsi| lsi.to_string()),
                 registration: open.and_then(|d| registration(d.registration)),
                 state: open.map_or(HipState::Down, |d| match d.phase {
                     Phase::Connecting => HipState::Connecting,
@@ -460,6 +506,8 @@ impl Daemon {
                 esp: open.and_then(sending).zip(session).map(|(c, s)| status::child(s, c, now)),
                 quiet_seconds: session.map(|s| s.quiet.as_secs_f64()),
                 traffic: session.map(status::traffic).unwrap_or_default(),
+                asleep: session.is_some_and(|s| s.asleep),
+                stand_in: session.and_then(|s| s.stand_in.as_ref()).map(|it| status::stand_in(it, now)),
                 denied: manager.denies(hit),
                 last_error: match open {
                     Some(d) => d.refusal.map(|refusal| hip.refused(hit, refusal)),
@@ -470,6 +518,7 @@ impl Daemon {
         Some(HipStatus {
             connection: hip.connection.clone(),
             hit: hip.ours.to_string(),
+            lsi: hip.lsi.as_ref().map(|lsi| lsi.ours.to_string()),
             carriers: hip
                 .carriers
                 .iter()
@@ -478,7 +527,7 @@ impl Daemon {
                     HipCarrier::Udp => format!("UDP {}", hip.config.udp_port),
                 })
                 .collect(),
-            accepts_any: hip.config.accept == dormouse_hip::Accept::Any,
+            accepts_any: hip.config.accept == Accept::Any,
             rendezvous_server: hip.config.registrar.is_some(),
             block: self.block.status(&hip.connection),
             peers: all.map(peer).collect(),

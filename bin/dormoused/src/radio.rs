@@ -250,7 +250,8 @@ impl Daemon {
     /// `dormouse mode`.
     pub(crate) fn set_mode(&mut self, now: Instant, mode: control::SleepMode) -> Result<(), control::Error> {
         let none = || {
-            let message = "there is no client connection, so there is no radio to put to sleep";
+            let message =
+                "there is no connection as a client or host of HIP, so there is no radio to put to sleep";
             control::Error::new(control::ErrorKind::Request, message)
         };
         let device = self.device.as_ref().ok_or_else(none)?;

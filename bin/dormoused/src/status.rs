@@ -131,7 +131,7 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
     })
 }
 
-fn stand_in(it: &StandInInfo, now: Instant) -> control::StandIn {
+pub(crate) fn stand_in(it: &StandInInfo, now: Instant) -> control::StandIn {
     let counters = &it.counters;
     control::StandIn {
         asleep: it.asleep.map(|a| control::DeviceSleep {

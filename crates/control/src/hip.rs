@@ -1,6 +1,6 @@
 //! The Host Identity Protocol, as `status` reports it. Times are in seconds from now.
 
-use crate::{BlockStatus, Error, SaStatus, Traffic};
+use crate::{BlockStatus, Error, SaStatus, StandIn, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// This host and its peers.
@@ -10,6 +10,9 @@ pub struct HipStatus {
     pub connection: String,
     /// Our host identity tag.
     pub hit: String,
+    /// Our local-scope identifier, for programs that know IPv4 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lsi: Option<String>,
     /// What is listened to: `ip`, `udp 10500`.
     pub carriers: Vec<String>,
     /// Anyone who proves an identity may come, not only the peers that are configured.
@@ -81,6 +84,9 @@ pub struct HipPeer {
     /// Its rendezvous servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rendezvous: Vec<String>,
+    /// Its local-scope identifier, by which programs of this host reach it that know IPv4 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lsi: Option<String>,
     /// Whether one end is a rendezvous server of the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registration: Option<HipRegistration>,
@@ -98,6 +104,12 @@ pub struct HipPeer {
     /// What went through this association.
     #[serde(default)]
     pub traffic: Traffic,
+    /// Its radio sleeps, as it has announced.
+    #[serde(default)]
+    pub asleep: bool,
+    /// What is done for it while it sleeps; absent if nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stand_in: Option<StandIn>,
     /// An operator has denied it.
     #[serde(default)]
     pub denied: bool,

@@ -24,6 +24,7 @@ use crate::config::{EspSuite, Timing};
 use crate::exchange::Around;
 use crate::exchange::alive::Check;
 use crate::exchange::multihome::Multihome;
+use crate::exchange::sleep::Dormancy;
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
 use crate::puzzle::Solver;
@@ -97,6 +98,8 @@ pub(crate) struct I1Sent {
     pub(crate) retry: Retry,
     /// Ways to the peer, at least one; the first is the next to be tried.
     pub(crate) paths: Vec<Path>,
+    /// Why the peer's last R1 leads to nothing.
+    pub(crate) refusal: Option<Refusal>,
 }
 
 /// What an R1 offers and we chose from it.
@@ -201,6 +204,7 @@ pub(crate) struct Session {
     /// The peer is our client until then: what comes for it is sent on.
     pub(crate) client_until: Option<Instant>,
     pub(crate) multihome: Multihome,
+    pub(crate) dormancy: Dormancy,
 }
 
 /// How our registration at a rendezvous server stands.
@@ -295,6 +299,7 @@ impl Session {
             registration: Registering::No,
             client_until: None,
             multihome: Multihome::default(),
+            dormancy: Dormancy::default(),
         }
     }
 
@@ -391,7 +396,9 @@ impl Association {
                     _ => None,
                 };
                 let update = Deadline::earlier(update, session.check.map(Check::deadline));
-                Deadline::earlier(Deadline::earlier(update, renewal), Deadline::earlier(r2, retiring))
+                let to_peer = Deadline::earlier(update, renewal);
+                let to_peer = session.dormancy.peer_sleeps_until().or(to_peer);
+                Deadline::earlier(to_peer, Deadline::earlier(r2, retiring))
             }
         }
     }

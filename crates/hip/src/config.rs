@@ -8,6 +8,7 @@ use core::time::Duration;
 use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_crypto::suites::{Encr, Integ};
 use dormouse_wire::hip::Hit;
+use dormouse_wire::ike::dormancy::SleepFlags;
 
 use crate::limits::MAX_ASSOCIATIONS;
 use crate::quirks::{Quirk, Quirks};
@@ -127,6 +128,15 @@ pub struct Registrar {
     pub max_clients: usize,
 }
 
+/// What is done for a peer that announces its sleep (`docs/wire/dormancy.md`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hold {
+    /// Its association is kept for so long at most.
+    pub longest: Duration,
+    /// What else is done for it, if it wants that.
+    pub services: SleepFlags,
+}
+
 /// How hard our puzzles are, and the hardest that we solve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Difficulty {
@@ -213,6 +223,10 @@ pub struct HostConfig {
     pub rendezvous: BTreeSet<Hit>,
     /// For how long a registration is asked for; it is renewed when three quarters are over.
     pub registration: Duration,
+    /// Our radio may sleep: peers learn it with the association, so that they are ready to do something for us.
+    pub may_sleep: bool,
+    /// What is done for peers that sleep; `None`: an announced sleep is not understood.
+    pub hold: Option<Hold>,
     /// The UDP port of HIP, ours and the peers' (RFC 9028 section 4.1).
     pub udp_port: u16,
 }
@@ -260,6 +274,8 @@ impl Default for HostConfig {
             registrar: None,
             rendezvous: BTreeSet::new(),
             registration: Duration::from_secs(86_400),
+            may_sleep: false,
+            hold: None,
             udp_port: 10_500,
         }
     }

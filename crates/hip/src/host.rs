@@ -15,12 +15,13 @@ use core::time::Duration;
 use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId, SpiSource};
 use dormouse_sansio::{Carrier, Class, Deadline, Entropy, Instant, Path, Transmit};
 use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
+use dormouse_wire::ike::dormancy::Sleeping;
 
 use crate::association::{Association, Pair, Session, Stage};
 use crate::config::{Accept, HostConfig};
 use crate::exchange::{
     Around, Fate, Outcome, alive, close, give_up, handle_timeout, initiate, locate, multihome, notify,
-    register, rekey, respond, update,
+    register, rekey, respond, sleep, update,
 };
 use crate::hit::{HitSuite, Identity};
 use crate::limits::FIRST_RETRY;
@@ -32,8 +33,10 @@ use crate::stats::Stats;
 
 mod description;
 mod directory;
+mod reload;
 mod rendezvous;
-mod strangers;
+mod sleepers;
+pub(crate) mod strangers;
 
 pub use description::{ConnectError, Description, Phase, Registration};
 
@@ -445,7 +448,7 @@ impl Host {
             let esp = agreed.esp;
             let session = Session { client_until, ..Session::new(around, agreed, child, spi_out, Some(r2)) };
             let mut association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
-            initiate::established(&association, around);
+            initiate::established(&association, packet, around);
             let install = association.install(around, esp, esp_keys, pair);
             around.order(install);
             multihome::announce(&mut association, around);
@@ -501,9 +504,10 @@ impl KeyManager for Host {
         self.change(now, id, |association, around| Ok(rekey::begin(association, around))).unwrap_or_default();
     }
 
-    fn want_tunnel(&mut self, now: Instant, destination: IpAddr) -> bool {
+    fn want_tunnel(&mut self, now: Instant, destination: IpAddr, send: bool) -> bool {
         match destination {
-            IpAddr::V6(address) => self.want(now, Hit(address)),
+            IpAddr::V6(address) if send => self.want(now, Hit(address)),
+            IpAddr::V6(address) => self.peers.has(Hit(address)),
             IpAddr::V4(_) => false,
         }
     }
@@ -549,6 +553,7 @@ impl KeyManager for Host {
         let others = self.associations.keys().copied().filter(|id| moved.iter().all(|(m, _)| m != id));
         let others: Vec<SaId> = others.filter(|_| changed).collect();
         moved.into_iter().for_each(|(id, path)| self.moved(now, id, path));
+        self.revive(now);
         for id in others {
             self.change(now, id, |association, around| {
                 multihome::announce(association, around);
@@ -556,6 +561,22 @@ impl KeyManager for Host {
             })
             .unwrap_or_default();
         }
+    }
+
+    fn announce_sleep(&mut self, now: Instant, owner: Owner, sleeping: &Sleeping) -> bool {
+        self.on(now, owner, |a, around| sleep::announce(a, sleeping, around)).unwrap_or(false)
+    }
+
+    fn woke(&mut self, now: Instant, owner: Owner) -> bool {
+        self.on(now, owner, sleep::woke).unwrap_or(true)
+    }
+
+    fn ask(&mut self, now: Instant, owner: Owner) {
+        self.on(now, owner, |a, around| alive::check(a, false, around));
+    }
+
+    fn peer_awake(&mut self, now: Instant, owner: Owner) {
+        self.on(now, owner, sleep::heard);
     }
 }
 

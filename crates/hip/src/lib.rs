@@ -31,7 +31,7 @@ mod stats;
 pub mod fuzz;
 
 pub use association::Refusal;
-pub use config::{Accept, EspSuite, HostConfig, Peer, Registrar};
+pub use config::{Accept, EspSuite, Hold, HostConfig, Peer, Registrar};
 pub use hit::{HostIdentity, Identity};
 pub use host::{ConnectError, Description, Host, Phase, Registration};
 pub use quirks::{Quirk, Quirks, UnknownQuirk};

@@ -46,3 +46,5 @@ pub const MAX_R1_A_SECOND: u32 = 100_000;
 pub const SILENCE: Duration = Duration::from_secs(4);
 /// Tries of that question: a peer that answers none of them has lost the association.
 pub const SILENCE_TRIES: u32 = 3;
+/// A peer may wake so much later than it said, and a tenth of its sleep.
+pub const SLEEP_GRACE: Duration = Duration::from_secs(30);

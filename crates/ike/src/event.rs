@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
-use dormouse_keying::{ChildSa, SaId};
+use dormouse_keying::{ChildSa, SaId, SleepVerdict};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::AuthMethod;
 use dormouse_wire::ike::dormancy::{LoadReport, Mark, Refused, SleepFlags};
@@ -187,24 +187,6 @@ pub enum Event {
         /// The SA.
         sa: SaId,
     },
-}
-
-/// What a gateway does with the SA of a device that has announced a sleep.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SleepVerdict {
-    /// It keeps the SA.
-    Held {
-        /// Until then, by this end's clock; a device that comes back later needs its ticket.
-        until: Instant,
-        /// What it does meanwhile.
-        flags: SleepFlags,
-    },
-    /// It lets the SA go: come back by ticket.
-    Released,
-    /// It did not answer in time, and may believe the device awake.
-    Unanswered,
-    /// It does not know the extension. Upkeep that would have fallen due during the sleep has been done nevertheless.
-    Unsupported,
 }
 
 /// See [`Event::Established`].

@@ -71,10 +71,11 @@ mod transport;
 mod window;
 
 pub use describe::{ChildDescription, Description};
+pub use dormouse_keying::SleepVerdict;
 pub use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags, Sleeping, SlotForecast};
 pub use endpoint::Endpoint;
 pub use endpoint_config::EndpointConfig;
 pub use error::{Discard, NegotiationError};
-pub use event::{CloseReason, Established, Event, SleepVerdict};
+pub use event::{CloseReason, Established, Event};
 pub use pace::Pace;
 pub use stats::{Kind, Stats};

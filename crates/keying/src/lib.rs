@@ -6,6 +6,7 @@
 
 mod manager;
 mod name;
+mod sleep;
 mod spi;
 mod zone;
 
@@ -18,6 +19,7 @@ use dormouse_wire::ike::TsRange;
 
 pub use manager::{Discard, Event, Failure, KeyManager};
 pub use name::{ChildId, Owner, SaId};
+pub use sleep::SleepVerdict;
 pub use spi::SpiSource;
 pub use zone::{
     GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Nodes, ZoneEnd, ZoneKeys, ZoneMap, Zones,

@@ -2,10 +2,12 @@
 
 use core::any::Any;
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dormouse_sansio::{Deadline, Instant, Path, Transmit};
+use dormouse_wire::ike::dormancy::{Mark, SleepFlags, Sleeping};
 
-use crate::{ChildId, ChildSa, Owner};
+use crate::{ChildId, ChildSa, Owner, SleepVerdict};
 
 /// Negotiates keys by messages of its own: the five verbs of `dormouse_sansio`, and one command.
 ///
@@ -32,8 +34,9 @@ pub trait KeyManager: Any + Send + core::fmt::Debug {
     /// A CHILD SA of this manager has reached a soft limit of its lifetime: it is to be replaced.
     fn rekey_child(&mut self, now: Instant, child: ChildId);
 
-    /// A packet is for this inner address, to which no tunnel leads. Whether one is on its way now: the packet is held for it.
-    fn want_tunnel(&mut self, _now: Instant, _destination: IpAddr) -> bool {
+    /// A packet is for this inner address, to which no tunnel leads. Whether one is on its way now: the packet is held for it. `send` is
+    /// false while the radio is off: then, whether one can be asked for once it is on.
+    fn want_tunnel(&mut self, _now: Instant, _destination: IpAddr, _send: bool) -> bool {
         false
     }
 
@@ -50,6 +53,24 @@ pub trait KeyManager: Any + Send + core::fmt::Debug {
 
     /// These are the outer addresses of the node from now on, the preferred one of each family first.
     fn set_addresses(&mut self, _now: Instant, _addresses: &[IpAddr]) {}
+
+    /// This node's radio is to go off: the peer of this SA learns it. True if [`Event::SleepAnswered`] follows, unless the SA ends or the
+    /// radio goes off before.
+    fn announce_sleep(&mut self, _now: Instant, _owner: Owner, _sleeping: &Sleeping) -> bool {
+        false
+    }
+
+    /// The radio is on again, or stays on although a sleep was announced. Whether user data may go at once; if not, [`Event::Revived`]
+    /// follows when the peer has answered, or the SA ends.
+    fn woke(&mut self, _now: Instant, _owner: Owner) -> bool {
+        true
+    }
+
+    /// The peer of this SA is to learn that this node listens, although nothing else is sent to it.
+    fn ask(&mut self, _now: Instant, _owner: Owner) {}
+
+    /// Authentic ESP of a peer that had announced its sleep, sent since it woke.
+    fn peer_awake(&mut self, _now: Instant, _owner: Owner) {}
 }
 
 /// What a key manager tells the node.
@@ -63,6 +84,8 @@ pub enum Event {
         peer: String,
         /// Where the manager's messages go.
         path: Path,
+        /// The peer has said that its radio may sleep.
+        may_sleep: bool,
     },
     /// A change of the ESP side.
     Child(ChildSa),
@@ -83,6 +106,40 @@ pub enum Event {
         kind: Failure,
         /// Why, for people.
         why: &'static str,
+    },
+    /// What became of [`KeyManager::announce_sleep`].
+    SleepAnswered {
+        /// The SA.
+        owner: Owner,
+        /// What the peer does.
+        verdict: SleepVerdict,
+    },
+    /// After a sleep of this node, the peer has answered: it has the SA, and user data may go.
+    Revived {
+        /// The SA.
+        owner: Owner,
+        /// It was told a new address.
+        moved: bool,
+    },
+    /// The peer has announced that its radio goes off.
+    PeerSleeps {
+        /// The SA.
+        owner: Owner,
+        /// The SA is kept until then, whether or not anything is heard of it.
+        until: Instant,
+        /// What it was granted.
+        flags: SleepFlags,
+        /// How long it may sleep at most; `None`: it does not know.
+        expect: Option<Duration>,
+        /// How far its ESP had come.
+        marks: Vec<Mark>,
+    },
+    /// The peer sleeps no longer.
+    PeerAwake {
+        /// The SA.
+        owner: Owner,
+        /// It was heard, and is reached; if not, its time is over.
+        there: bool,
     },
     /// A peer that called us proved who it is and was refused.
     Refused {

@@ -181,6 +181,11 @@ impl Node {
             manager.observed_path(now, owner, path);
             self.drain_manager(now);
         }
+        if let (true, Owner::Hip(_), Some((_, manager))) = (woke, owner, &mut self.manager) {
+            manager.peer_awake(now, owner);
+            self.drain_manager(now);
+        }
+        self.beside.heard(owner);
         self.tell_of_traffic(now, owner, true);
         if life != Life::Fresh {
             self.rekey(now, owner, id);
@@ -235,7 +240,9 @@ impl Node {
         let client = session.and_then(|s| self.connections.client(s.connection));
         match client.filter(|c| c.sa == owner.ike()) {
             Some(client) if self.suspended || client.ladder.state() == Ladder::Offline => Route::Hold,
-            None if self.suspended && matches!(owner, Owner::Hip(_)) => Route::Hold,
+            None if matches!(owner, Owner::Hip(_)) && (self.suspended || self.beside.revives(flow.dst)) => {
+                Route::Hold
+            }
             _ => Route::Send(id),
         }
     }
@@ -279,10 +286,10 @@ impl Node {
         client || matches!(owner, Owner::Hip(_))
     }
 
-    /// Some client connection is wanted.
+    /// Some client connection is wanted, or the key manager beside IKE has a session.
     #[must_use]
     pub fn wanted(&self) -> bool {
-        self.connections.clients().any(Client::is_wanted)
+        self.connections.clients().any(Client::is_wanted) || self.sessions.any_beside()
     }
 
     /// Inner addresses that gateways have assigned.
@@ -292,11 +299,12 @@ impl Node {
         configured.flat_map(|(assigned, ..)| assigned.addresses()).collect()
     }
 
-    /// Packets of every wanted client connection may be sent.
+    /// Packets of every wanted client connection, and of every session beside them, may be sent.
     #[must_use]
     pub fn flows(&self) -> bool {
-        let flows = |c: &Client| !c.is_wanted() || (c.ladder.data_flows() && !self.suspended);
-        self.wanted() && self.connections.clients().all(flows)
+        let flows = |c: &Client| !c.is_wanted() || c.ladder.data_flows();
+        let revived = self.beside.is_settled();
+        !self.suspended && revived && self.wanted() && self.connections.clients().all(flows)
     }
 
     /// When the first of the client sessions ends that are held, if it is not renewed.
@@ -306,14 +314,17 @@ impl Node {
         held.flat_map(|d| d.children.into_iter().map(|c| c.expires_at).chain([d.expires_at])).flatten().min()
     }
 
-    /// Client connections that are wanted.
+    /// Connections that are [wanted](Self::wanted).
     #[must_use]
     pub fn wanted_connections(&self) -> Vec<String> {
-        self.connections.clients().filter(|c| c.is_wanted()).map(|c| c.config.name.clone()).collect()
+        let clients = self.connections.clients().filter(|c| c.is_wanted()).map(|c| c.config.name.clone());
+        let beside = self.manager.as_ref().filter(|_| self.sessions.any_beside());
+        clients.chain(beside.map(|(id, _)| self.connections.name(*id).to_owned())).collect()
     }
 
-    /// Asks the gateway of every client connection whether it is there: the answer shows it that we listen.
+    /// Asks the gateway of every client connection, and every peer beside them, whether it is there: the answer shows it that we listen.
     pub fn ask(&mut self, now: Instant) {
+        self.ask_beside(now);
         for client in self.connections.clients_mut() {
             client.ladder.doubt(now, false);
         }
@@ -347,6 +358,9 @@ impl Node {
             && client.sa == owner.ike()
         {
             client.copy_unconfirmed(now, packet);
+        }
+        if single {
+            self.beside.copy_unheard(now, owner, packet);
         }
     }
 

@@ -343,6 +343,21 @@ impl Node {
         }
     }
 
+    /// The device of a session announced its sleep: it is stood in for, as it was granted.
+    pub(crate) fn stand_in_begins(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        until: Instant,
+        flags: SleepFlags,
+        expect: Option<Duration>,
+    ) {
+        if let Some((devices, session)) = self.devices.as_mut().zip(self.sessions.get(owner)) {
+            devices.sleeps(now, session, until, flags, expect);
+        }
+        self.pin_leases();
+    }
+
     /// Whether a tunnel is one of this device's own.
     pub(crate) fn belongs_to(&self, child: ChildId, device: DeviceId) -> bool {
         let session = self.sad.get(child).and_then(|tunnel| self.sessions.get(tunnel.owner));

@@ -23,6 +23,7 @@ mod reconfigure;
 mod removal;
 mod reports;
 mod resend;
+mod revival;
 mod sessions;
 mod sleep;
 pub mod sleeper;

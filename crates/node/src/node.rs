@@ -20,6 +20,7 @@ use crate::connections::{ConnectionId, Connections};
 use crate::devices::Devices;
 use crate::event::{Change, Event, Order, Store};
 use crate::ladder::{Action, Failure, State};
+use crate::revival::Beside;
 use crate::sessions::Sessions;
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
@@ -101,6 +102,7 @@ pub struct Node {
     pub(crate) manager: Option<(ConnectionId, Box<dyn KeyManager>)>,
     /// A packet is held for a tunnel that the other key manager is about to order.
     awaited: bool,
+    pub(crate) beside: Beside,
     pub(crate) connections: Connections,
     pub(crate) sessions: Sessions,
     pub(crate) devices: Option<Devices>,
@@ -163,6 +165,7 @@ impl Node {
             events: VecDeque::new(),
             counters: Counters::default(),
             awaited: false,
+            beside: Beside::default(),
             path_mtu: 1500,
             suspended: false,
             isolating,
@@ -288,6 +291,7 @@ impl Node {
         for id in unready {
             self.announcement_lost(id);
         }
+        self.announcement_lost_beside();
         self.suspended = true;
         let held: Vec<SaId> = self.connections.clients().filter_map(|c| c.sa).collect();
         for client in self.connections.clients_mut() {
@@ -296,7 +300,8 @@ impl Node {
             let inbound = |id: &ChildId| Some((*id, self.sad.get(*id)?.inbound.sequence()));
             client.heard_up_to = children.iter().filter_map(inbound).collect();
         }
-        held.into_iter().for_each(|sa| self.sad.end_draining_of(Owner::Ike(sa)));
+        let held = held.into_iter().map(Owner::Ike).chain(self.sessions.beside());
+        held.for_each(|owner| self.sad.end_draining_of(owner));
         self.climb(now);
     }
 
@@ -308,7 +313,7 @@ impl Node {
 
     /// The radio is back.
     pub fn resume(&mut self, now: Instant) {
-        self.suspended = false;
+        let slept = std::mem::take(&mut self.suspended);
         for client in self.connections.clients_mut() {
             if let Some(sa) = client.sa {
                 self.ike.woke(now, sa);
@@ -318,10 +323,7 @@ impl Node {
         }
         self.climb(now);
         self.announce_flow();
-        // With a client that is wanted, they go when its session is back.
-        if self.manager.is_some() && !self.wanted() {
-            self.push(Event::Flowing);
-        }
+        self.revive_beside(now, slept);
     }
 
     /// Climbs one rung of a session that is up, to measure it ([`crate::ladder::Ladder::exercise`]): a success is announced like a wake.
@@ -401,11 +403,12 @@ impl Node {
             .flatten()
     }
 
-    /// Nothing that IKE could send would arrive: every session is a client's, and no client has a network and a radio.
+    /// Nothing that IKE could send would arrive: every session of its own is a client's, and no client has a network and a radio.
     fn quiet(&self) -> bool {
         let cut_off = |c: &Client| self.suspended || c.ladder.state() == State::Offline;
         let mut clients = self.connections.clients().peekable();
-        let mut sessions = self.sessions.iter().map(|(_, s)| s.connection);
+        let mut sessions =
+            self.sessions.iter().filter(|(owner, _)| owner.ike().is_some()).map(|(_, s)| s.connection);
         clients.peek().is_some()
             && sessions.all(|id| self.connections.client(id).is_some())
             && clients.all(cut_off)

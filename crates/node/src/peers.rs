@@ -36,7 +36,12 @@ impl Node {
 
     /// The addresses from which this machine can send now, the preferred one of each family first: for the key manager beside IKE, whose
     /// sessions go on from there.
+    /// While the radio sleeps, the last of them are for when it wakes.
     pub fn set_sources(&mut self, now: Instant, addresses: &[IpAddr]) {
+        if self.suspended {
+            self.beside.sources = Some(addresses.to_vec());
+            return;
+        }
         if let Some((_, manager)) = &mut self.manager {
             manager.set_addresses(now, addresses);
         }

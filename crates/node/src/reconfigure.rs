@@ -99,12 +99,14 @@ impl Node {
         let with_session: BTreeSet<_> =
             self.sessions.iter().map(|(_, s)| (s.connection, s.who.clone())).collect();
         let (ike, connections) = (&self.ike, &self.connections);
+        // Whom the key manager beside IKE takes is not known here.
+        let beside = self.manager.as_ref().map(|(id, _)| *id);
         let Some(devices) = &mut self.devices else { return };
         let mut around = crate::devices::Around { sessions: &mut self.sessions, events: &mut self.events };
         let stranger = |c: ConnectionId, who: &crate::sessions::Who, _: Option<&Credential>| {
             let known = Identity::from_ike(who.identity.0, &who.identity.1)
                 .is_ok_and(|identity| ike.knows(connections.name(c), &identity));
-            !known && !with_session.contains(&(c, who.clone()))
+            !known && Some(c) != beside && !with_session.contains(&(c, who.clone()))
         };
         devices.dismiss(stranger, &mut around);
         self.pin_leases();

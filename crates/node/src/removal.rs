@@ -73,6 +73,14 @@ impl Node {
         Met { sessions, known: sessions + devices > 0 }
     }
 
+    /// What waits for the device of this peer of the key manager beside IKE is dropped: the peer is denied, or not known any more.
+    pub fn dismiss_beside(&mut self, peer: &str) {
+        let Some((id, _)) = self.manager.as_ref() else { return };
+        let id = *id;
+        let meant = |c, who: &Who, _: Option<&Credential>| c == id && who.identity.1 == peer.as_bytes();
+        self.with_devices(|d, around| _ = d.dismiss(meant, around));
+    }
+
     /// Gateway: see [`dormouse_ike::Endpoint::forget_tickets`].
     pub fn forget_tickets(&mut self, now: Instant) {
         self.ike.forget_tickets(now);

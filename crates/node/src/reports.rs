@@ -65,15 +65,11 @@ impl Node {
             Ike::SleepAnswered { sa, verdict } => self.sleep_answered(sa, verdict),
             Ike::LoadReport { sa, report } => self.load_report(sa, *report),
             Ike::PeerSleeps { sa, until, held: _, flags, expect, marks } => {
-                self.peer_sleeps(sa, marks);
-                if let Some((devices, session)) = self.devices.as_mut().zip(self.sessions.get(Owner::Ike(sa)))
-                {
-                    devices.sleeps(now, session, until, flags, expect);
-                }
-                self.pin_leases();
+                self.peer_sleeps(Owner::Ike(sa), marks);
+                self.stand_in_begins(now, Owner::Ike(sa), until, flags, expect);
             }
             Ike::PeerAwake { sa } => {
-                self.peer_awake(sa);
+                self.peer_awake(Owner::Ike(sa));
                 self.with_devices(|d, around| d.session_awake(now, Owner::Ike(sa), around));
             }
             Ike::PeerAddresses { sa, addresses } => self.peer_addresses(sa, addresses),

@@ -152,6 +152,16 @@ impl Sessions {
         self.0.keys().filter_map(|owner| owner.ike()).collect()
     }
 
+    /// The SAs of the key manager beside IKE.
+    pub(crate) fn beside(&self) -> Vec<Owner> {
+        self.0.keys().copied().filter(|owner| owner.ike().is_none()).collect()
+    }
+
+    /// Whether the key manager beside IKE has one: in their order, those of IKE come before.
+    pub(crate) fn any_beside(&self) -> bool {
+        self.0.last_key_value().is_some_and(|(owner, _)| owner.ike().is_none())
+    }
+
     /// Some session leads to this prefix.
     pub(crate) fn lead_to(&self, route: &IpNet) -> bool {
         self.0.values().any(|s| s.routes.contains(route))

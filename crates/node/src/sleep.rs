@@ -30,12 +30,16 @@ impl Node {
         flags: SleepFlags,
     ) -> bool {
         let Some(id) = self.connections.id(connection) else { return false };
+        if self.manager.as_ref().is_some_and(|(beside, _)| *beside == id) {
+            self.announce_beside(now, expect, flags);
+            return true;
+        }
         let Some(client) = self.connections.client_mut(id) else { return false };
         client.preparing = true;
         client.ladder.granted(None);
         let sa = client.sa.filter(|_| client.ladder.data_flows());
         let announced = sa.is_some_and(|sa| {
-            let marks = self.marks(sa);
+            let marks = self.marks(Owner::Ike(sa));
             self.ike.announce_sleep(now, sa, Sleeping { flags, expect, marks }, probably, ANNOUNCE)
         });
         if !announced {
@@ -46,12 +50,12 @@ impl Node {
     }
 
     /// How far the ESP that an SA sends has come.
-    fn marks(&self, sa: SaId) -> Vec<Mark> {
+    pub(crate) fn marks(&self, owner: Owner) -> Vec<Mark> {
         let mark = |id: &ChildId| {
             let outbound = &self.sad.get(*id)?.outbound;
             Some(Mark { spi: outbound.spi(), sequence: outbound.sequence() })
         };
-        self.sad.of(Owner::Ike(sa)).iter().filter_map(mark).collect()
+        self.sad.of(owner).iter().filter_map(mark).collect()
     }
 
     /// The preparation for a sleep is over, if one was under way.
@@ -91,16 +95,16 @@ impl Node {
 
     // ---- the gateway ----------------------------------------------------------------------------------------------
 
-    pub(crate) fn peer_sleeps(&mut self, sa: SaId, marks: Vec<Mark>) {
-        if let Some(session) = self.sessions.get_mut(Owner::Ike(sa)) {
-            tracing::debug!(%sa, peer = session.peer, "sleeps");
+    pub(crate) fn peer_sleeps(&mut self, owner: Owner, marks: Vec<Mark>) {
+        if let Some(session) = self.sessions.get_mut(owner) {
+            tracing::debug!(%owner, peer = session.peer, "sleeps");
             session.asleep = Some(marks);
         }
     }
 
-    pub(crate) fn peer_awake(&mut self, sa: SaId) {
-        if let Some(session) = self.sessions.get_mut(Owner::Ike(sa)) {
-            tracing::debug!(%sa, peer = session.peer, "is awake");
+    pub(crate) fn peer_awake(&mut self, owner: Owner) {
+        if let Some(session) = self.sessions.get_mut(owner) {
+            tracing::debug!(%owner, peer = session.peer, "is awake");
             session.asleep = None;
         }
     }

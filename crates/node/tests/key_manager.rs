@@ -78,7 +78,7 @@ impl StaticKeys {
         let host = |address| vec![TsRange::addresses(address, address)];
         if self.installed.is_none() {
             let (owner, peer, path) = (OWNER, "the other end".to_owned(), self.path);
-            self.events.push_back(Told::Established { owner, peer, path });
+            self.events.push_back(Told::Established { owner, peer, path, may_sleep: false });
         }
         let install = Install {
             owner: OWNER,

@@ -33,8 +33,11 @@ pub(crate) fn heard(association: &mut Association, around: &Around<'_>) {
     }
 }
 
-/// The peer is sent ESP, and sends none.
+/// The peer is sent ESP, and sends none: of one that sleeps, nothing else is expected.
 pub(crate) fn unanswered(session: &mut Session, now: Instant) {
+    if session.dormancy.peer_sleeps() {
+        return;
+    }
     let at = session.check.map_or(Instant::FAR_FUTURE, |check| check.at).min(now + SILENCE);
     session.check = Some(Check { at, data_waits: true });
 }

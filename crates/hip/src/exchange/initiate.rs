@@ -2,15 +2,17 @@
 //! say before any work is done for it.
 
 use dormouse_crypto::hip::{DhKey, HipCipher};
-use dormouse_keying::{Discard, Event};
+use dormouse_keying::{Discard, Event, Failure};
 use dormouse_sansio::{Class, Path};
 use dormouse_wire::hip::{
     DhValue, Draft, EspInfo, Hit, Packet, PacketType, Param, ParamType, R1Counter, Solution, Version, limits,
 };
 
-use crate::association::{Agreed, Association, I1Sent, I2Sent, Offer, Pair, Retry, Session, Solving, Stage};
+use crate::association::{
+    Agreed, Association, I1Sent, I2Sent, Offer, Pair, Refusal, Retry, Session, Solving, Stage,
+};
 use crate::config::EspSuite;
-use crate::exchange::{Around, Fate, Outcome, give_up, multihome, register};
+use crate::exchange::{Around, Fate, Outcome, give_up, multihome, register, sleep};
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::Keymat;
 use crate::limits::{MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
@@ -27,7 +29,7 @@ pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Optio
         around.outbox.push(*path, Class::Urgent, &packet);
     }
     let retry = Retry::new(packet, Class::Urgent, around.now, &around.config.timing);
-    Some(Stage::I1Sent(I1Sent { retry, paths: paths.to_vec() }))
+    Some(Stage::I1Sent(I1Sent { retry, paths: paths.to_vec(), refusal: None }))
 }
 
 /// Begins an exchange anew, by another path and then by the other ways that are known: what was computed was for the old address.
@@ -76,7 +78,12 @@ pub(crate) fn r1(
     let looks_left = looks(&mut association.stage, packet)
         .checked_sub(1)
         .ok_or(Discard("an R1 that is not waited for"))?;
-    let offer = Offer { looks_left, ..read_r1(packet, around)? };
+    let offer = read_r1(packet, around).inspect_err(|discard| {
+        if let (true, Stage::I1Sent(sent)) = (NOTHING_IN_COMMON.contains(discard), &mut association.stage) {
+            sent.refusal = Some(Refusal { kind: Failure::Proposal, why: discard.0 });
+        }
+    })?;
+    let offer = Offer { looks_left, ..offer };
     let suite = offer.responder.suite();
     let puzzle = Puzzle {
         hash: suite.hash(),
@@ -103,6 +110,12 @@ pub(crate) fn r1(
     Ok(Fate::Lives)
 }
 
+/// Why an R1 of the peer itself leads to nothing.
+const NOTHING_IN_COMMON: [Discard; 3] = [NO_CIPHER, NO_IDENTITY, NO_ESP];
+const NO_CIPHER: Discard = Discard("the peer offers no HIP cipher that we have");
+const NO_IDENTITY: Discard = Discard("the peer does not know identities like ours");
+const NO_ESP: Discard = Discard("the peer offers no ESP suite that we have");
+
 /// What an R1 must have (RFC 7401 section 6.8), the cheap checks first.
 fn read_r1(packet: &Packet<'_>, around: &mut Around<'_>) -> Result<Offer, Discard> {
     let Some(Param::HostId(host_id)) = packet.read(ParamType::HostId) else {
@@ -113,11 +126,16 @@ fn read_r1(packet: &Packet<'_>, around: &mut Around<'_>) -> Result<Offer, Discar
     if responder.hit() != packet.header.sender {
         return Err(Discard("an R1 whose tag is not that of its identity"));
     }
-    let offer = choose(packet, responder, around)?;
-    if !protect::signature_is_right(packet, ParamType::HipSignature2, &offer.responder, around.stats) {
+    let offer = choose(packet, responder.clone(), around);
+    if let Err(discard) = offer
+        && !NOTHING_IN_COMMON.contains(&discard)
+    {
+        return Err(discard);
+    }
+    if !protect::signature_is_right(packet, ParamType::HipSignature2, &responder, around.stats) {
         return Err(Discard("an R1 with a wrong signature"));
     }
-    Ok(offer)
+    offer
 }
 
 fn numbers(packet: &Packet<'_>, kind: ParamType) -> Vec<u16> {
@@ -153,20 +171,20 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
     let cipher = numbers(packet, ParamType::HipCipher)
         .into_iter()
         .find_map(|id| config.ciphers.iter().copied().find(|c| c.id() == id))
-        .ok_or(Discard("an R1 without a cipher that we have"))?;
+        .ok_or(NO_CIPHER)?;
     let suites = match packet.read(ParamType::HitSuiteList) {
         Some(Param::HitSuiteList(suites)) => suites,
         _ => Vec::new(),
     };
     if !suites.contains(&(around.identity.public().suite().id() << 4)) {
-        return Err(Discard("the responder does not know identities like ours"));
+        return Err(NO_IDENTITY);
     }
     let formats = numbers(packet, ParamType::TransportFormatList);
     let esp = numbers(packet, ParamType::EspTransform)
         .into_iter()
         .find_map(|id| config.esp_suites.iter().copied().find(|s| s.id() == id))
         .filter(|_| formats.contains(&ParamType::EspTransform.code()))
-        .ok_or(Discard("an R1 without an ESP suite that we have"))?;
+        .ok_or(NO_ESP)?;
     let counter = match packet.read(ParamType::R1Counter) {
         Some(Param::R1Counter(_, counter)) => Some(counter),
         _ => None,
@@ -275,8 +293,8 @@ struct Chosen<'a> {
 }
 
 /// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, ENCRYPTED { HOST_ID }, [REG_REQUEST,] [ECHO_RESPONSE_SIGNED,]
-/// TRANSPORT_FORMAT_LIST, ESP_TRANSFORM, HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC 7402 section
-/// 5.2.1.2).
+/// TRANSPORT_FORMAT_LIST, ESP_TRANSFORM, [DORMANCY,] HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC
+/// 7402 section 5.2.1.2).
 fn write_i2(
     offer: &Offer,
     chosen: Chosen<'_>,
@@ -306,6 +324,7 @@ fn write_i2(
     }
     draft.add(&Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]));
     draft.add(&Param::Suites(ParamType::EspTransform, vec![offer.esp.id()]));
+    sleep::may(peer, around).iter().for_each(|param| draft.add(param));
     let signed = protect::finish(draft, mac, around.identity)?;
     let echoes: Vec<_> =
         offer.echoes.iter().map(|e| Param::Opaque(ParamType::EchoResponseUnsigned, e.clone())).collect();
@@ -339,7 +358,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let I2Sent { agreed, child, esp_keys, .. } = *sent;
     let pair = Pair { child, spi_out: info.new_spi, replaces: None, send_now: true };
     let install = association.install(around, agreed.esp, esp_keys, pair);
-    established(association, around);
+    established(association, packet, around);
     around.order(install);
     let mut session = Session::new(around, agreed, child, info.new_spi, None);
     session.registration = register::answered(packet, around.now);
@@ -348,11 +367,12 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     Ok(Fate::Lives)
 }
 
-/// Tells the node of a peer that has proved its identity.
-pub(crate) fn established(association: &Association, around: &mut Around<'_>) {
+/// Tells the node of a peer that has proved its identity, by this I2 or R2.
+pub(crate) fn established(association: &Association, packet: &Packet<'_>, around: &mut Around<'_>) {
     around.stats.established += 1;
-    let (owner, peer) = (association.owner(), association.peer.to_string());
-    around.events.push_back(Event::Established { owner, peer, path: association.path });
+    let (owner, peer, path) = (association.owner(), association.peer.to_string(), association.path);
+    let may_sleep = packet.find(ParamType::Dormancy).is_some();
+    around.events.push_back(Event::Established { owner, peer, path, may_sleep });
 }
 
 /// The suites that the configuration and a packet's only choice have in common.

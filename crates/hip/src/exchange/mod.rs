@@ -10,6 +10,7 @@ pub(crate) mod notify;
 pub(crate) mod register;
 pub(crate) mod rekey;
 pub(crate) mod respond;
+pub(crate) mod sleep;
 pub(crate) mod update;
 
 use std::collections::VecDeque;
@@ -84,7 +85,10 @@ pub(crate) fn give_up(association: &Association, around: &mut Around<'_>, why: &
             around.spis.release(sent.child);
             failed(association, around, sent.notified.map_or(Failure::Timeout, |n| n.kind), why);
         }
-        Stage::I1Sent(_) => failed(association, around, Failure::Timeout, why),
+        Stage::I1Sent(sent) => {
+            let (kind, why) = sent.refusal.map_or((Failure::Timeout, why), |r| (r.kind, r.why));
+            failed(association, around, kind, why);
+        }
         Stage::Solving(_) => failed(association, around, Failure::Other, why),
         // It was told when ESP ended.
         Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => {}

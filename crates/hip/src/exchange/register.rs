@@ -156,6 +156,13 @@ pub(crate) fn answer_came(session: &mut Session, packet: &Packet<'_>, acknowledg
     }
 }
 
+/// The peer is no rendezvous server of ours any more.
+pub(crate) fn forget(association: &mut Association) {
+    if let Stage::Up(session) = &mut association.stage {
+        session.registration = Registering::No;
+    }
+}
+
 /// Our registration is renewed, if its time has come.
 pub(crate) fn renew(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };

@@ -13,7 +13,7 @@ use dormouse_wire::hip::{DhValue, Draft, EspInfo, Packet, PacketType, Param, Par
 
 use crate::association::{Association, Outstanding, Registering, Retry, Session, Stage};
 use crate::exchange::multihome::Failover;
-use crate::exchange::{Around, Fate, Outcome, alive, close, locate, multihome, register, rekey};
+use crate::exchange::{Around, Fate, Outcome, alive, close, locate, multihome, register, rekey, sleep};
 use crate::limits::MAX_ECHO;
 use crate::protect;
 use crate::quirks::Quirk;
@@ -25,6 +25,9 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     session.r2.take_if(|r2| r2.until <= now);
     if let Some((old, _)) = session.retiring.take_if(|(_, at)| *at <= now) {
         around.remove(owner, old);
+    }
+    if sleep::goes_on(association, around) {
+        return Fate::Lives;
     }
     register::renew(association, around);
     alive::check_if_due(association, around);
@@ -47,6 +50,8 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     if matches!(session.multihome.failover, Failover::None) && session.candidate.take().is_some() {
         // The peer is not where it said: where it was before still counts, and gets what else there was to say.
         session.outstanding = None;
+        sleep::end_of_peers(association, around);
+        let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
         if session.wants_rekey() || session.announcing || session.registration == Registering::Asked {
             send(association, None, around);
         }
@@ -101,7 +106,7 @@ pub(crate) fn receive(
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if acked {
         session.outstanding = None;
-        session.announcing = false;
+        let moved = core::mem::take(&mut session.announcing);
         session.multihome.failover = Failover::None;
         if let Some(rekey) = &mut session.rekey {
             rekey.acked = true;
@@ -109,11 +114,14 @@ pub(crate) fn receive(
         register::answer_came(session, packet, true, around.now);
         locate::verified(association, packet, around);
         rekey::advance(association, around);
+        sleep::acknowledged(association, packet, moved, around);
     }
-    match seq {
+    let outcome = match seq {
         Some(id) => sequenced(association, packet, (path, via), id, around),
         None => Ok(Fate::Lives),
-    }
+    };
+    sleep::end_of_peers(association, around);
+    outcome
 }
 
 /// Whether an UPDATE with this id was not processed before. Ids are compared "with respect to a circular sequence number space" (RFC 7401
@@ -166,7 +174,8 @@ fn sequenced(
     if let (Stage::Up(session), Some(until)) = (&mut association.stage, client) {
         session.client_until = until;
     }
-    answer(association, &Answer { id, echo, registered, via }, around);
+    let held = sleep::asked(association, packet, around);
+    answer(association, &Answer { id, echo, registered, held, via }, around);
     rekey::advance(association, around);
     Ok(Fate::Lives)
 }
@@ -179,6 +188,8 @@ pub(crate) struct Answer<'a> {
     echo: Option<&'a [u8]>,
     /// REG_RESPONSE and REG_FAILED.
     registered: Vec<Param>,
+    /// DORMANCY_HELD.
+    held: Option<Param>,
     /// The rendezvous server through which it came.
     via: Option<IpAddr>,
 }
@@ -190,6 +201,7 @@ impl Answer<'_> {
         if let Some(echo) = self.echo {
             draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.to_vec()));
         }
+        self.held.iter().for_each(|param| draft.add(param));
     }
 
     /// "A host receiving an UPDATE packet MUST be prepared to process the FROM and RVS_HMAC parameters and MUST include a VIA_RVS parameter
@@ -262,6 +274,10 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, a
     if let Some(answer) = answer {
         answer.add_to(&mut draft);
     }
+    // With the answer to a sleep of the peer's, ours is announced by the next one.
+    if answer.is_none_or(|a| a.held.is_none()) {
+        session.dormancy.said().iter().for_each(|param| draft.add(param));
+    }
     let mut packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     if let Some(answer) = answer {
         packet = packet.and_then(|p| answer.with_server(p));
@@ -269,7 +285,10 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, a
     let Some(packet) = packet else { return };
     let urgent = session.announcing || session.candidate.is_some() || answer.is_some();
     let class = if urgent { Class::Urgent } else { Class::Upkeep };
-    around.outbox.push(to, class, &packet);
+    // What a peer that sleeps has not asked for waits until it is awake.
+    if answer.is_some() || !session.dormancy.peer_sleeps() {
+        around.outbox.push(to, class, &packet);
+    }
     if let Some(answer) = answer {
         session.reply = Some((answer.id, packet.clone()));
     }

@@ -96,7 +96,11 @@ impl Host {
                 },
                 _ => Registration::None,
             };
-            let refusal = if let Stage::I2Sent(sent) = &a.stage { sent.notified } else { None };
+            let refusal = match &a.stage {
+                Stage::I1Sent(sent) => sent.refusal,
+                Stage::I2Sent(sent) => sent.notified,
+                _ => None,
+            };
             let (id, ours, peer, path) = (a.id, a.ours, a.peer, a.path);
             Description { id, ours, peer, path, phase, child, refusal, registration }
         })

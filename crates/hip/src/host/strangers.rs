@@ -8,18 +8,24 @@ use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
 
 use super::Host;
-use crate::config::Accept;
+use crate::config::{Accept, HostConfig};
 use crate::limits::BUSY_FOR;
+use crate::peers::Peers;
 
 /// Those that are ending come before this one.
 const NOT_ENDING: (Instant, SaId) = (Instant::from_nanos(1), SaId::new(0));
 
+/// Whether the configuration names this peer.
+pub(crate) fn is_configured(config: &HostConfig, peers: &Peers, peer: Hit) -> bool {
+    matches!(&config.accept, Accept::Listed(_)) && config.accept.permits(peer)
+        || peers.has(peer)
+        || config.rendezvous.contains(&peer)
+}
+
 impl Host {
     /// Whether the configuration names this peer.
     pub(super) fn is_configured(&self, peer: Hit) -> bool {
-        matches!(&self.config.accept, Accept::Listed(_)) && self.config.accept.permits(peer)
-            || self.peers.has(peer)
-            || self.config.rendezvous.contains(&peer)
+        is_configured(&self.config, &self.peers, peer)
     }
 
     /// The configuration of a peer, or of all, has changed.

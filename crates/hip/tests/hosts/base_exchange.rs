@@ -6,7 +6,7 @@ use crate::world::{World, config};
 use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_hip::config::Difficulty;
 use dormouse_hip::{ConnectError, EspSuite, HostConfig};
-use dormouse_keying::KeyManager;
+use dormouse_keying::{Failure, KeyManager};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Packet, PacketType, Param, ParamType};
 
@@ -74,7 +74,11 @@ fn suites_without_encryption_must_be_asked_for() {
         world.connect(0, 1);
         world.run(SOON);
         assert!(!world.joined(0, 1));
-        assert!(world.drops.contains(&"an R1 without an ESP suite that we have"));
+        assert!(world.drops.contains(&"the peer offers no ESP suite that we have"));
+        let refusal = world.nodes[0].host.describe().next().and_then(|d| d.refusal).map(|r| r.kind);
+        assert_eq!(refusal, Some(Failure::Proposal), "known at once, and told at the end");
+        world.run(SOON * 60);
+        assert_eq!(world.nodes[0].plane.closed[0].1, "the peer offers no ESP suite that we have");
     }
     let all = HostConfig { esp_suites: EspSuite::ALL.to_vec(), ..config() };
     let mut world = World::new(2, Carrier::RawHip, vec![("p256", all.clone()), ("p256", all)]);

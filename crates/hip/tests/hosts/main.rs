@@ -8,6 +8,7 @@ mod hostile;
 mod multihome;
 mod quirks;
 mod rendezvous;
+mod sleep;
 mod strangers;
 mod updates;
 mod vectors;

@@ -192,3 +192,33 @@ fn data_and_liveness_checks_ask_a_silent_peer_once() {
         assert_eq!(world.count(PacketType::Update), 2 + 3, "{liveness:?}: three tries");
     }
 }
+
+/// Both can be turned on and off while the association is there.
+#[test]
+fn what_is_configured_can_change() {
+    let mut world = joined(77, Carrier::RawHip, config());
+    let announced = |world: &World| {
+        let read = |bytes: &[u8]| Packet::parse(bytes).unwrap().read(ParamType::LocatorSet);
+        match world.seen.iter().rev().find_map(|(_, bytes)| read(bytes)) {
+            Some(Param::LocatorSet(locators)) => locators.len(),
+            _ => 0,
+        }
+    };
+    assert_eq!(announced(&world), 0);
+    for (on, locators) in [(true, 2), (false, 1)] {
+        world.act(0, |host, now| host.set_multihoming(now, on));
+        world.run(SOON);
+        assert_eq!(announced(&world), locators, "multihoming {on}");
+    }
+    let sent = world.count(PacketType::Update);
+    world.run(LATER);
+    assert_eq!(world.count(PacketType::Update), sent);
+    world.act(0, |host, now| host.set_liveness(now, Some(SOON * 10)));
+    world.run(LATER);
+    let asked = world.count(PacketType::Update);
+    assert!(asked > sent + 10, "{asked}");
+    world.act(0, |host, now| host.set_liveness(now, None));
+    world.run(LATER);
+    assert_eq!(world.count(PacketType::Update), asked);
+    assert!(world.joined(0, 1));
+}

@@ -55,7 +55,7 @@ fn registration(world: &World, node: usize, with: usize) -> Option<Registration>
 
 fn ask(world: &mut World) -> bool {
     let client = world.nodes[CLIENT].tag;
-    world.act(ASKS, |host, now| host.want_tunnel(now, client.0.into()))
+    world.act(ASKS, |host, now| host.want_tunnel(now, client.0.into(), true))
 }
 
 fn param(world: &World, kind: PacketType, param: ParamType) -> Option<Param> {
@@ -240,7 +240,7 @@ fn a_server_that_is_gone_is_found_again() {
 #[test]
 fn addresses_that_no_server_vouches_for_are_not_answered() {
     let mut world = world(7, Carrier::RawHip, Some(registrar()));
-    world.act(ASKS, |host, now| host.want_tunnel(now, Hit::NULL.0.into()));
+    world.act(ASKS, |host, now| host.want_tunnel(now, Hit::NULL.0.into(), true));
     ask(&mut world);
     let (to_server, i1) = world.last(PacketType::I1);
     world.hand(SERVER, mirrored(to_server), &i1).unwrap();
@@ -284,4 +284,20 @@ fn a_server_sends_on_no_flood() {
     }
     let permitted = u64::from(config().difficulty.to_one_address);
     assert_eq!(world.nodes[SERVER].host.stats().relayed, permitted);
+}
+
+/// The configuration can change while associations are there: who is a server from now on offers to register in a new exchange.
+#[test]
+fn servers_come_and_go() {
+    let mut world = of_clients(9, Carrier::RawHip, Some(registrar()), &[]);
+    let (server, at) = (world.nodes[SERVER].tag, world.whereabouts(SERVER));
+    world.act(CLIENT, |host, now| host.set_rendezvous(now, BTreeSet::new(), HOUR));
+    world.act(CLIENT, |host, _| host.set_peer(server, Some(at)));
+    world.connect(CLIENT, SERVER);
+    world.run(LATER);
+    assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::None));
+    world.act(CLIENT, |host, now| host.set_rendezvous(now, [server].into(), HOUR));
+    world.run(LATER);
+    assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::AtPeer), "{:?}", world.drops);
+    assert_eq!(registration(&world, SERVER, CLIENT), Some(Registration::OfPeer));
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{Accept, Host, HostConfig, Identity, Peer, Phase};
-use dormouse_keying::{ChildId, ChildSa, Discard, Event, Install, KeyManager, SaId};
+use dormouse_keying::{ChildId, ChildSa, Discard, Event, Install, KeyManager, SaId, SleepVerdict};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
 use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType};
+use dormouse_wire::ike::dormancy::{Mark, SleepFlags};
 
 /// A key that a test owns: a fresh one, or one of those that vectors were made with.
 pub(crate) fn key(kind: &str) -> SigningKey {
@@ -37,6 +38,12 @@ pub(crate) struct Plane {
     pub(crate) path: BTreeMap<SaId, Path>,
     pub(crate) closed: Vec<(SaId, &'static str)>,
     pub(crate) established: usize,
+    /// A peer has said that its radio may sleep.
+    pub(crate) may_sleep: bool,
+    /// What peers did with our sleeps.
+    pub(crate) verdicts: Vec<SleepVerdict>,
+    /// The sleep of a peer: until when, what it was granted, how long it may be, and its marks.
+    pub(crate) sleeper: Option<(Instant, SleepFlags, Option<Duration>, Vec<Mark>)>,
     /// Every order, in its order.
     pub(crate) log: Vec<String>,
 }
@@ -71,6 +78,8 @@ pub(crate) struct World {
     pub(crate) doubled: u64,
     /// Every datagram that was sent, for replays and for tshark.
     pub(crate) seen: Vec<(Path, Vec<u8>)>,
+    /// A host whose radio is off: it hears nothing, and its timers do not run.
+    pub(crate) radio_off: Option<usize>,
     /// Addresses that nothing reaches, and from which nothing gets away.
     pub(crate) dead: BTreeSet<IpAddr>,
     /// The reasons of all drops.
@@ -110,6 +119,7 @@ impl World {
             lost: 0,
             doubled: 0,
             seen: Vec::new(),
+            radio_off: None,
             dead: BTreeSet::new(),
             drops: Vec::new(),
         }
@@ -173,7 +183,8 @@ impl World {
     /// The next thing happens; false if nothing is under way and nothing is due before `end`.
     pub(crate) fn step(&mut self, end: Instant) -> bool {
         let flight = self.flights.peek().map(|f| f.at.0.0);
-        let due = self.nodes.iter().filter_map(|n| n.host.poll_timeout()).map(|d| d.at).min();
+        let awake = self.nodes.iter().enumerate().filter(|(i, _)| Some(*i) != self.radio_off);
+        let due = awake.filter_map(|(_, n)| n.host.poll_timeout()).map(|d| d.at).min();
         let Some(next) = [flight, due].into_iter().flatten().min().filter(|at| *at <= end) else {
             self.now = self.now.max(end);
             return false;
@@ -185,12 +196,14 @@ impl World {
                 && !self.dead.contains(&path.remote.ip())
                 && let Some(node) =
                     self.nodes.iter().position(|n| n.address == path.local || n.others.contains(&path.local))
+                && Some(node) != self.radio_off
                 && let Err(discard) = self.hand(node, path, &bytes)
             {
                 self.drops.push(discard.0);
             }
         } else {
-            for node in 0..self.nodes.len() {
+            let off = self.radio_off;
+            for node in (0..self.nodes.len()).filter(|n| Some(*n) != off) {
                 let now = self.now;
                 self.act(node, |host, _| host.handle_timeout(now));
             }
@@ -266,8 +279,9 @@ fn swapped(theirs: dormouse_keying::Mode, ours: dormouse_keying::Mode) -> dormou
 impl Plane {
     fn apply(&mut self, event: Event) {
         match event {
-            Event::Established { .. } => {
+            Event::Established { may_sleep, .. } => {
                 self.established += 1;
+                self.may_sleep |= may_sleep;
                 self.log.push("established".into());
             }
             Event::Child(ChildSa::Install(install)) => {
@@ -289,6 +303,18 @@ impl Plane {
                 assert!(self.installed.remove(&child).is_some(), "what is removed is there");
             }
             Event::Refused { .. } => self.log.push("refused".into()),
+            Event::SleepAnswered { verdict, .. } => self.verdicts.push(verdict),
+            Event::Revived { moved, .. } => {
+                self.log.push(if moved { "revived, moved".into() } else { "revived".into() });
+            }
+            Event::PeerSleeps { until, flags, expect, marks, .. } => {
+                self.log.push("the peer sleeps".into());
+                self.sleeper = Some((until, flags, expect, marks));
+            }
+            Event::PeerAwake { there, .. } => {
+                self.log.push(if there { "the peer is awake".into() } else { "the peer overslept".into() });
+                self.sleeper = None;
+            }
             Event::Closed { owner, why } | Event::Failed { owner, why, .. } => {
                 let dormouse_keying::Owner::Hip(id) = owner else { panic!("an owner of IKE") };
                 self.log.push(format!("closed: {why}"));

@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 
+use dormouse_keying::SleepVerdict;
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
 use dormouse_wire::ike::{NotifyType, Payload};
@@ -13,7 +14,7 @@ use super::rekey::RekeyIke;
 use super::ticket::TicketRequest;
 use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
-use crate::event::{Event, SleepVerdict};
+use crate::event::Event;
 use crate::payloads::{View, notify};
 use crate::sa::{Answer, Fate, IkeSa};
 use crate::shared::Shared;

@@ -8,12 +8,13 @@
 
 use core::time::Duration;
 
+use dormouse_keying::SleepVerdict;
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ike::NotifyType;
 use dormouse_wire::ike::dormancy::{LoadReport, Sleeping};
 
 use super::IkeSa;
-use crate::event::{Event, SleepVerdict};
+use crate::event::Event;
 use crate::exchange::sleep::AnnounceSleep;
 use crate::payloads::View;
 use crate::shared::Shared;

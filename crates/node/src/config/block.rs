@@ -34,10 +34,12 @@ impl Blocking {
             Role::Client => {}
             Role::Gateway => return None,
             Role::Hip => {
+                let lsi = c.hip.as_ref().and_then(|h| h.lsi);
+                let carried: Vec<IpNet> = [TAGS.into()].into_iter().chain(lsi.map(IpNet::V4)).collect();
                 return Some(Self {
                     block: c.block.unwrap_or(Block::Connected),
-                    carried: vec![TAGS.into()],
-                    exact: vec![TAGS.into()],
+                    exact: carried.clone(),
+                    carried,
                     own: Vec::new(),
                     local_network: false,
                     inward: true,

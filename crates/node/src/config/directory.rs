@@ -1,17 +1,21 @@
 //! The directory of the Host Identity Protocol: whom this host knows, and by which names. Must never look up a name.
 
 use super::hip::HipCarrier;
+use crate::host::Service;
 use dormouse_hip::hit::HitSuite;
 use dormouse_hip::{Identity, Peer, Quirks};
 use dormouse_wire::hip::Hit;
-use ipnet::Ipv6Net;
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use ipnet::{Ipv4Net, Ipv6Net};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Every tag is in this prefix (RFC 7343 section 2).
 pub const TAGS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0), 28);
 /// Longest name of a peer, in bytes: that of a host name (RFC 1035 section 2.3.4).
 const NAME_MOST: usize = 253;
+
+/// The longest prefix of local-scope identifiers.
+const LSI_LONGEST: u8 = 24;
 
 /// A peer of the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +28,8 @@ pub struct Known {
     pub peer: Peer,
     /// Addresses of its rendezvous servers.
     pub rendezvous: Vec<IpAddr>,
+    /// Its local-scope identifier, if there are to be any.
+    pub lsi: Option<Ipv4Addr>,
     /// In which ways it departs from the RFCs.
     pub quirks: Quirks,
 }
@@ -41,6 +47,17 @@ impl Known {
         let servers = Peer { addresses: self.rendezvous.clone(), udp: self.peer.udp };
         Some(servers).filter(|servers| !servers.addresses.is_empty())
     }
+}
+
+/// The local-scope identifiers of a host. Those of its peers are in [`Known::lsi`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lsi {
+    /// Out of which they are.
+    pub prefix: Ipv4Net,
+    /// Its own.
+    pub ours: Ipv4Addr,
+    /// Protocols and ports of programs that know IPv4 only.
+    pub services: BTreeSet<Service>,
 }
 
 /// The peers, in the order in which they are written. No two share a tag or a name.
@@ -112,6 +129,45 @@ impl Peers {
         Ok(())
     }
 
+    /// Gives this host and every peer that has none an address of this prefix: the last bits of the tag, or the next that is free.
+    ///
+    /// # Errors
+    /// If one that is configured is not of this prefix or stands there twice, or if there are not enough.
+    pub(super) fn give_lsis(&mut self, prefix: Ipv4Net, services: BTreeSet<Service>) -> Result<Lsi, String> {
+        let (first, last) =
+            (u32::from(prefix.network()) + 1, u32::from(prefix.broadcast()).saturating_sub(1));
+        let most = last.saturating_sub(first).saturating_add(1);
+        // Half of them stay free, so that one is found soon.
+        if prefix.prefix_len() > LSI_LONGEST || (self.list.len() + 1) as u64 * 2 > u64::from(most) {
+            return Err(format!("{prefix} is too small for {} peers", self.list.len()));
+        }
+        let mut taken = BTreeSet::new();
+        for lsi in self.list.iter().filter_map(|known| known.lsi) {
+            if !(first..=last).contains(&u32::from(lsi)) {
+                return Err(format!("{lsi} is no address of a host in {prefix}"));
+            }
+            if !taken.insert(lsi) {
+                return Err(format!("{lsi} is the identifier of two peers"));
+            }
+        }
+        let mut free = |hit: Hit| {
+            let [.., a, b, c, d] = hit.0.octets();
+            let mut at = u32::from_be_bytes([a, b, c, d]) & u32::from(prefix.hostmask());
+            loop {
+                let lsi = Ipv4Addr::from(first + at.saturating_sub(1) % most);
+                if taken.insert(lsi) {
+                    return lsi;
+                }
+                at = at.max(1) % most + 1;
+            }
+        };
+        let ours = free(self.own);
+        for known in &mut self.list {
+            known.lsi = Some(known.lsi.unwrap_or_else(|| free(known.hit)));
+        }
+        Ok(Lsi { prefix, ours, services })
+    }
+
     /// All of them.
     pub fn iter(&self) -> std::slice::Iter<'_, Known> {
         self.list.iter()
@@ -168,8 +224,12 @@ pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<(Known, 
     let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
     let Some(first) = words.next() else { return Ok(None) };
     let hit = tag(first)?;
-    let (mut names, mut addresses, mut servers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut names, mut addresses, mut servers, mut lsi) = (Vec::new(), Vec::new(), Vec::new(), None);
     for word in words {
+        if let Some(text) = word.strip_prefix('=') {
+            lsi = Some(text.parse().map_err(|_| format!("\"{text}\" is no IPv4 address"))?);
+            continue;
+        }
         match (word.strip_prefix('@'), word.parse()) {
             (Some(server), _) => servers.push(server.to_owned()),
             (None, Ok(address)) => addresses.push(address),
@@ -177,7 +237,7 @@ pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<(Known, 
         }
     }
     let peer = Peer { addresses, udp: carrier == HipCarrier::Udp };
-    Ok(Some((Known { hit, names, peer, rendezvous: Vec::new(), quirks: Quirks::NONE }, servers)))
+    Ok(Some((Known { hit, names, peer, rendezvous: Vec::new(), lsi, quirks: Quirks::NONE }, servers)))
 }
 
 /// No host can be called at it; a tag is what is looked for, and not where.

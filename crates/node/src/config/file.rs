@@ -69,7 +69,7 @@ pub struct Daemon {
     /// Gateway: sessions of sleeping devices that are kept at once. A device that comes back to a kept session needs no exchange;
     /// beyond the limit the longest sleeper is left to its ticket. 0 keeps none.
     pub sleeper_limit: usize,
-    /// Gateway: no session is kept longer than this for a sleeping device.
+    /// Gateway, or host of HIP: no session is kept longer than this for a sleeping device.
     pub sleeper_longest: Seconds,
     /// Gateway: while it has more sessions than this, awake and asleep, it keeps none for a device that goes to sleep: that one comes
     /// back by its ticket. Absent: the number of sessions does not matter.

@@ -2,17 +2,20 @@
 //! [`super::directory`] has the peers. Must never look up a name.
 
 use super::block::Blocking;
-use super::directory::{Known, Peers, mapping, tag};
+use super::directory::{Known, Lsi, Peers, mapping, tag};
 use super::file::{Connection, Role, Seconds};
 use super::resolve::{ConfigError, ReadFile};
+use crate::host::Service;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{self as hip, EspSuite};
 use dormouse_sansio::Carrier;
 use dormouse_wire::hip::DomainId;
+use dormouse_wire::ip::protocol;
+use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -63,8 +66,18 @@ pub struct Hip {
     /// Be a rendezvous server, `[connection.NAME.hip.rendezvous_server]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous_server: Option<HipRendezvousServer>,
-    /// A file with more peers, read again on reload; one on each line, as `HIT NAME... ADDRESS... @RENDEZVOUS...`, where the last are the
-    /// addresses or names of its rendezvous servers; what follows a `#` does not count.
+    /// Local-scope identifiers, for programs that know IPv4 only: every peer gets an address of this prefix, by which this host alone reaches
+    /// it, and so does this host; `dormouse hip peers` says which. `"1.0.0.0/8"` is customary: what else is there on the Internet, as
+    /// 1.1.1.1, this host does not reach then. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub lsi: Option<Ipv4Net>,
+    /// With `lsi`: protocols and ports, as `tcp/22`, of programs here that know IPv4 only: what peers send there is IPv4. All others get IPv6.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lsi_services: Vec<String>,
+    /// A file with more peers, read again on reload; one on each line, as `HIT NAME... ADDRESS... @RENDEZVOUS... =LSI`, where the addresses or
+    /// names of its rendezvous servers have an `@`, and its local-scope identifier, if it is not to be any, a `=`; what follows a `#`
+    /// does not count.
     pub hosts: Option<PathBuf>,
     /// Peers, `[[connection.NAME.hip.peers]]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -188,6 +201,9 @@ pub struct HipPeer {
     /// What it is called here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Its local-scope identifier, if `lsi` is not to choose one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lsi: Option<Ipv4Addr>,
     /// Its addresses, the best first. It is looked for at three at most at the same time.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
@@ -221,6 +237,25 @@ pub struct ResolvedHip {
     pub carriers: Vec<HipCarrier>,
     /// Whom it knows.
     pub peers: Peers,
+    /// Local-scope identifiers, if there are to be any.
+    pub lsi: Option<Lsi>,
+}
+
+/// Protocols and ports as they are written.
+fn services(written: &[String]) -> Result<BTreeSet<Service>, String> {
+    let one = |text: &String| {
+        let kind = |name: &str| match name {
+            "tcp" => Some(protocol::TCP),
+            "udp" => Some(protocol::UDP),
+            _ => None,
+        };
+        let (name, port) = text.split_once('/')?;
+        Some((kind(name)?, port.parse().ok().filter(|port| *port > 0)?))
+    };
+    let read = |text: &String| {
+        one(text).ok_or_else(|| format!("\"{text}\" is none; write \"tcp/22\" or \"udp/53\""))
+    };
+    written.iter().map(read).collect()
 }
 
 /// Resolves the connection of HIP, if there is one.
@@ -295,6 +330,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
             hit: tag(&p.hit).map_err(|e| ConfigError::new(key("hit"), e))?,
             names: p.name.iter().cloned().collect(),
             rendezvous: Vec::new(),
+            lsi: p.lsi,
             quirks: quirks.map_err(|e| ConfigError::new(key("quirks"), e.to_string()))?,
             peer: hip::Peer {
                 addresses: p.addresses.clone(),
@@ -321,6 +357,15 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     }
     for (hit, servers, key) in through {
         peers.reach_through(hit, &servers).map_err(|e| ConfigError::new(key, e))?;
+    }
+    let services = services(&h.lsi_services).map_err(|e| wrong("lsi_services", &e))?;
+    let lsi = match h.lsi {
+        Some(prefix) => Some(peers.give_lsis(prefix, services).map_err(|e| wrong("lsi", &e))?),
+        None if !services.is_empty() => return Err(wrong("lsi_services", &"needs hip.lsi")),
+        None => None,
+    };
+    if let Some(known) = peers.iter().find(|known| known.lsi.is_some() && lsi.is_none()) {
+        return Err(wrong("lsi", &format!("{} has one; name their prefix here", known.hit)));
     }
     let named = |key: &str, text: &String| match (peers.called(text), tag(text)) {
         (Some(known), _) => Ok(known.hit),
@@ -374,6 +419,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         config,
         carriers: h.carriers.clone(),
         peers,
+        lsi,
     })
 }
 
@@ -460,6 +506,25 @@ mod tests {
         assert_eq!((registrar.permits, registrar.longest.as_secs()), (hip::Accept::Any, 60));
     }
 
+    /// A configured one is kept, the others are made of the tags; none is given twice.
+    #[test]
+    fn every_peer_has_an_address_of_its_own() {
+        let text = format!(
+            "{BARE}hosts = \"h\"\nlsi = \"1.0.0.0/8\"\nlsi_services = [\"tcp/22\"]\n[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\n"
+        );
+        let hosts = "2001:21::7 far =1.0.0.1\n2001:21::aa00:1:203 near\n2001:21::bb00:1:203 nearer\n";
+        let it = read(&text, hosts).unwrap().unwrap();
+        let of = |text: &str| it.peers.called(text).unwrap().lsi.unwrap().to_string();
+        assert_eq!(
+            [of("far"), of("near"), of("nearer"), of(OTHER)],
+            ["1.0.0.1", "1.1.2.3", "1.1.2.4", "1.14.0.15"]
+        );
+        let lsi = it.lsi.unwrap();
+        assert!(lsi.prefix.contains(&lsi.ours) && it.peers.iter().all(|p| p.lsi != Some(lsi.ours)));
+        assert_eq!(lsi.services, BTreeSet::from([(6, 22)]));
+        assert!(it.blocking.unwrap().carried.contains(&lsi.prefix.into()));
+    }
+
     /// The documented names are those that are known.
     #[test]
     fn quirks_are_of_the_peer_that_names_them() {
@@ -500,6 +565,17 @@ mod tests {
             (
                 BARE.to_owned() + "rendezvous = [\"n\"]\n" + &listed("name = \"n\"").replace(BARE, ""),
                 "connection.a.hip.rendezvous: no address of",
+            ),
+            (BARE.to_owned() + "lsi_services = [\"tcp/22\"]\n", "connection.a.hip.lsi_services: needs"),
+            (
+                BARE.to_owned() + "lsi = \"1.0.0.0/8\"\nlsi_services = [\"22\"]\n",
+                "connection.a.hip.lsi_services: \"22\"",
+            ),
+            (listed("lsi = \"1.0.0.1\""), "connection.a.hip.lsi: 2001:22:a:"),
+            (BARE.to_owned() + "lsi = \"1.0.0.0/30\"\n", "connection.a.hip.lsi: "),
+            (
+                BARE.to_owned() + "lsi = \"1.0.0.0/8\"\n" + &listed("lsi = \"2.0.0.1\"").replace(BARE, ""),
+                "connection.a.hip.lsi: 2.0.0.1",
             ),
             (BARE.to_owned() + "udp_port = 0\n", "connection.a.hip.udp_port: "),
             (BARE.to_owned() + "[connection.a.local]\nid = \"a\"\n", "connection.a.local: means nothing"),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
-/// Client: when the radio sleeps. Without this section it never does, until `dormouse mode energy` or `dormouse mode
+/// Client, or host of HIP: when the radio sleeps. Without this section it never does, until `dormouse mode energy` or `dormouse mode
 /// balanced` asks for it.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Gateway: what is done for a device whose radio is off, if it said so (both ends must be Dormouse).
+/// Gateway, or host of HIP: what is done for a device whose radio is off, if it said so (both ends must be Dormouse).
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StandIn {

@@ -15,12 +15,14 @@
 
 mod device;
 mod drive;
+mod lsi;
 mod output;
 mod path;
 pub mod transit;
 
 pub use crate::event::{Order, Radio, Store};
 pub use drive::{Driver, forward, settle};
+pub use lsi::{Lsis, Service};
 pub use output::{Datagram, News, Origin, Output};
 pub use path::{NotSent, PathCounters};
 
@@ -38,6 +40,7 @@ use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::packet::{Geometry, Plan};
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
 use dormouse_wire::ip;
+use lsi::Translator;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -55,6 +58,8 @@ struct Outputs {
     wake: Option<bool>,
     /// Packets that waited for the session may go now.
     flowing: bool,
+    /// For one of them another session was asked for: what asks for it is to be sent.
+    asked: bool,
 }
 
 impl Outputs {
@@ -87,9 +92,10 @@ pub struct Host {
     device: Option<Device>,
     pool: Option<SharedPool>,
     transit: Transit,
+    lsis: Translator,
     /// Packets that wait for their session.
     held: HoldQueue,
-    /// Packets that waited for their session, while they are sealed one by one.
+    /// Packets that waited for their session or had to be translated, while they are sealed one by one.
     released: VecDeque<Vec<u8>>,
     /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
     awaiting_route: VecDeque<Vec<u8>>,
@@ -118,6 +124,7 @@ impl Host {
             device: None,
             pool,
             transit: Transit::default(),
+            lsis: Translator::default(),
             held: HoldQueue::new(hold_packets),
             released: VecDeque::new(),
             awaiting_route: VecDeque::new(),
@@ -153,6 +160,11 @@ impl Host {
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len() + self.released.len()
+    }
+
+    /// By which IPv4 addresses programs reach the peers of HIP.
+    pub fn set_lsis(&mut self, lsis: Lsis) {
+        self.lsis.set(lsis);
     }
 
     // ---- commands -------------------------------------------------------------------------------------------------
@@ -293,7 +305,10 @@ impl Host {
                 }
                 continue;
             }
-            return self.poll_packets(now, out);
+            let output = self.poll_packets(now, out);
+            if output.is_some() || !std::mem::take(&mut self.outputs.asked) {
+                return output;
+            }
         }
     }
 
@@ -346,6 +361,7 @@ impl Host {
             }
             // Another's is: what this one waits for is still to come.
             Route::None if self.node.want_tunnel(now, flow.dst) => {
+                self.outputs.asked = true;
                 self.counters.held_dropped += self.held.push(now, &packet);
                 None
             }

@@ -2,7 +2,7 @@
 //! order of the steps (route, MSS, MTU, ECN, padding, sealing) and their counters; every packet that is sealed goes through
 //! [`Host::plan_on`] and [`Host::seal`], whether it comes from the inner side, has waited, or was kept for a device.
 
-use super::Host;
+use super::{Host, lsi};
 use crate::data::Train;
 use crate::hold::{HoldQueue, MOST_PACKETS};
 use crate::node::{Inbound, Route};
@@ -55,6 +55,10 @@ impl Host {
     /// packet to be sealed, [`Host::seal`] is called next, before or after other plans.
     pub fn plan<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &mut P) -> Plan {
         let Some(flow) = ip::flow(packet.bytes()) else { return Plan::Drop };
+        if self.lsis.is_for(flow.dst) {
+            self.translate(now, packet);
+            return Plan::Drop;
+        }
         match self.node.route(&flow) {
             Route::Send(child) => {
                 if self.device.is_some() && self.node.is_clients(child) {
@@ -79,6 +83,24 @@ impl Host {
                     self.counters.no_policy += 1;
                 }
                 Plan::Drop
+            }
+        }
+    }
+
+    /// A packet for a peer by its local-scope identifier. Each piece of a super-packet becomes a packet of its own, because its checksum
+    /// is another, and takes the way of those that have waited.
+    fn translate<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &P) {
+        let mut piece = Vec::new();
+        for index in 0..packet.packets() {
+            let translated = packet.piece(index, &mut piece).then(|| self.lsis.outbound(now, &piece));
+            match translated.flatten() {
+                Some(translated) => {
+                    if let Some(flow) = ip::flow(&translated).filter(|_| self.device.is_some()) {
+                        self.observe(now, Direction::Outgoing, &flow, translated.len());
+                    }
+                    self.released.push_back(translated);
+                }
+                None => self.counters.no_policy += 1,
             }
         }
     }
@@ -289,8 +311,10 @@ impl Host {
                 Verdict::Deliver(range)
             }
             Some(header) => {
-                let (header, len) = header.into_parts();
                 let payload = range.start + rebuilt.skip..range.end;
+                let parts = header.into_parts();
+                let (header, len) =
+                    lsi::put_v4(&mut self.lsis, now, &rebuilt.flow, parts, datagram, &payload);
                 if self.must_wait(id) {
                     let header = header.get(..len).unwrap_or_default();
                     let packet = [header, datagram.get(payload).unwrap_or_default()].concat();

@@ -4,6 +4,7 @@
 use super::Node;
 use crate::audit::How;
 use crate::event::{Change, Event};
+use crate::ladder::Rung;
 use crate::sessions::{Session, Who};
 use dormouse_keying::{self as keying, KeyManager};
 use dormouse_sansio::{Deadline, Instant};
@@ -40,8 +41,10 @@ impl Node {
     /// A packet is for an inner address to which no tunnel leads: whether the other key manager makes one now. Then the packet is to be
     /// held until [`Event::Flowing`].
     pub fn want_tunnel(&mut self, now: Instant, destination: std::net::IpAddr) -> bool {
-        let coming = self.manager.as_mut().is_some_and(|(_, manager)| manager.want_tunnel(now, destination));
-        self.awaited |= coming;
+        let send = !self.suspended;
+        let coming =
+            self.manager.as_mut().is_some_and(|(_, manager)| manager.want_tunnel(now, destination, send));
+        self.awaited |= coming && send;
         self.drain_manager(now);
         coming
     }
@@ -57,16 +60,20 @@ impl Node {
             self.manager.as_mut().and_then(|(id, manager)| Some((*id, manager.poll_event()?)))
         {
             match event {
-                keying::Event::Established { owner, peer, path } => {
+                keying::Event::Established { owner, peer, path, may_sleep } => {
                     let identity = (0, peer.clone().into_bytes());
                     let who = Who { identity, addresses: Vec::new() };
-                    self.sessions.insert(owner, Session::new(now, connection, peer.clone(), who, path));
+                    let session = Session::new(now, connection, peer.clone(), who, path);
+                    self.sessions.insert(owner, Session { dormancy: may_sleep, ..session });
                     let connection = self.connections.name(connection).to_owned();
                     self.changed(Change::PeerUp { connection, peer, resumed: false });
                     self.record_begin(owner, How::Full);
                 }
                 keying::Event::Child(change) => {
-                    let installed = matches!(change, keying::ChildSa::Install(_));
+                    let installed = match &change {
+                        keying::ChildSa::Install(install) => Some(install.owner),
+                        _ => None,
+                    };
                     if let keying::ChildSa::Remap { owner, path } = &change
                         && let Some(session) = self.sessions.get_mut(*owner)
                     {
@@ -74,12 +81,39 @@ impl Node {
                         self.record_move(now, *owner, was);
                     }
                     self.change_tunnels(now, change);
-                    if installed && std::mem::take(&mut self.awaited) {
+                    if installed.is_some() && std::mem::take(&mut self.awaited) {
                         self.push(Event::Flowing);
                     }
+                    if let Some(owner) = installed {
+                        self.revived(now, owner, Rung::Full);
+                    }
                 }
-                keying::Event::Closed { owner, why } => self.session_ended(now, owner, why),
+                keying::Event::Closed { owner, why } => {
+                    let lost = self.revival_lost(now, owner);
+                    self.session_ended(now, owner, why);
+                    lost.into_iter().for_each(|peer| self.revive_anew(now, peer));
+                }
+                keying::Event::SleepAnswered { owner, verdict } => self.peer_answered(owner, verdict),
+                keying::Event::Revived { owner, moved } => {
+                    self.revived(now, owner, if moved { Rung::Move } else { Rung::Held });
+                }
+                keying::Event::PeerSleeps { owner, until, flags, expect, marks } => {
+                    self.peer_sleeps(owner, marks);
+                    if let Some(session) = self.sessions.get_mut(owner) {
+                        session.dormancy = true;
+                    }
+                    // It did not say before that it may.
+                    self.with_devices(|d, around| d.session_installed(now, owner, around));
+                    self.stand_in_begins(now, owner, until, flags, expect);
+                }
+                keying::Event::PeerAwake { owner, there } => {
+                    self.peer_awake(owner);
+                    if there {
+                        self.with_devices(|d, around| d.session_awake(now, owner, around));
+                    }
+                }
                 keying::Event::Failed { peer, kind, why, .. } => {
+                    self.revival_failed(now, &peer);
                     let connection = self.connections.name(connection).to_owned();
                     self.changed(Change::PeerFailed { connection, peer, kind: kind.into(), why: why.into() });
                 }

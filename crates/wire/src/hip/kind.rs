@@ -17,7 +17,8 @@ code_points! {
 }
 
 code_points! {
-    /// Parameter types. Those of RFC 5201 and RFC 7401 with equal numbers have the newer name. An odd type is critical.
+    /// Parameter types. Those of RFC 5201 and RFC 7401 with equal numbers have the newer name. An odd type is critical. The
+    /// DORMANCY types are private (RFC 7401 section 5.2.1; `docs/wire/dormancy.md`).
     pub enum ParamType: u16 {
         EspInfo = 65, "ESP_INFO";
         R1CounterV1 = 128, "R1_COUNTER (HIPv1)";
@@ -52,6 +53,9 @@ code_points! {
         PeerPermission = 4680, "PEER_PERMISSION";
         CandidatePriority = 4700, "CANDIDATE_PRIORITY";
         Nominate = 4710, "NOMINATE";
+        Dormancy = 45610, "DORMANCY";
+        DormancySleeping = 45612, "DORMANCY_SLEEPING";
+        DormancyHeld = 45614, "DORMANCY_HELD";
         HipMac = 61505, "HIP_MAC";
         HipMac2 = 61569, "HIP_MAC_2";
         HipSignature2 = 61633, "HIP_SIGNATURE_2";

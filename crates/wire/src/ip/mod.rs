@@ -8,6 +8,7 @@ mod flow;
 pub mod icmp;
 pub mod nd;
 pub mod tcp;
+pub mod translate;
 pub mod udp;
 mod v4;
 mod v6;

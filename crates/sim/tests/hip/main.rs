@@ -3,6 +3,8 @@
 //! everything is found again. A rendezvous server brings two devices together, and together again when both move at once; without it
 //! they go on.
 
+mod sleep;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ const KEYS: [&str; 3] = [
      B8XWnz0Wu4zmcPxnJJ0NGyHiCGihRANCAAQWGBYhYiOwSx589CVFoRvpBx5riB55\n\
      HSuraQJWo0bYUa9keBRSTBl8pRhTRJ3wa9sDkXV33mSYeHZvdwfHNwJo\n\
      -----END PRIVATE KEY-----",
-    include_str!("../../hip/tests/keys/p384.pem"),
+    include_str!("../../../hip/tests/keys/p384.pem"),
 ];
 
 const SERVER: [&str; 2] = ["192.0.2.1", "2001:db8::1"];

@@ -1,0 +1,240 @@
+//! The sleep of either end's radio (`docs/wire/dormancy.md`), which is said in UPDATE packets by private parameters that others ignore.
+//! Owns what is known of both sleeps; when to sleep is the node's. Must never send to a peer that sleeps what it has not asked for.
+//!
+//! # Ours
+//! [`announce`] says it; the acknowledgement says whether the peer holds the association for us. When the radio is on again ([`woke`]),
+//! the first packet of ESP tells a peer that still holds it that we are there. Any other is asked by an UPDATE, and user data
+//! waits until it has answered; one that does not answer has lost the association.
+//!
+//! # The peer's
+//! It begins with [`asked`], and ends with a new UPDATE of the peer, with ESP that it sent afterwards ([`heard`]), or when its time is
+//! over ([`goes_on`]). The node learns that the peer is there once it is known where it is: what was kept goes there.
+
+use core::time::Duration;
+
+use dormouse_keying::{Event, SleepVerdict};
+use dormouse_sansio::{Deadline, Instant};
+use dormouse_wire::hip::{Hit, Packet, Param, ParamType};
+use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
+
+use crate::association::{Association, Session, Stage};
+use crate::exchange::{Around, alive, update};
+use crate::host::strangers;
+use crate::limits::SLEEP_GRACE;
+use crate::quirks::Quirk;
+
+/// The version of this extension.
+const VERSION: u8 = 1;
+/// The most slack of the end of a sleep.
+const SLACK_MAX: Duration = Duration::from_secs(60);
+
+/// What an association knows of sleep.
+#[derive(Debug, Default)]
+pub(crate) struct Dormancy {
+    ours: Ours,
+    theirs: Option<Theirs>,
+    /// The peer has acknowledged an announcement as if it said nothing.
+    unknown: bool,
+}
+
+/// How far our sleep is.
+#[derive(Debug, Default)]
+enum Ours {
+    /// We are awake.
+    #[default]
+    Awake,
+    /// We are about to sleep, have said so first at this time, and have no answer.
+    Announced { said: Sleeping, since: Instant },
+    /// The peer keeps the association until then.
+    Held { until: Instant },
+    /// We woke, and rely on what the peer promised: it has not been asked.
+    Relied,
+    /// We woke, and the peer has not answered.
+    Reviving,
+}
+
+/// The peer sleeps.
+#[derive(Debug)]
+struct Theirs {
+    until: Instant,
+    slack: Duration,
+    /// It was heard, and is being asked where it is.
+    heard: bool,
+}
+
+impl Dormancy {
+    /// Whether the peer hears nothing.
+    pub(crate) fn peer_sleeps(&self) -> bool {
+        self.theirs.as_ref().is_some_and(|t| !t.heard)
+    }
+
+    /// When the sleep of a peer that hears nothing is over.
+    pub(crate) fn peer_sleeps_until(&self) -> Option<Deadline> {
+        let theirs = self.theirs.as_ref().filter(|t| !t.heard)?;
+        Some(Deadline { at: theirs.until, slack: theirs.slack, why: "HIP: a peer's sleep is over" })
+    }
+
+    /// What an UPDATE of ours says of our sleep.
+    pub(crate) fn said(&self) -> Option<Param> {
+        let Ours::Announced { said, .. } = &self.ours else { return None };
+        Some(Param::Opaque(ParamType::DormancySleeping, said.emit()))
+    }
+
+    /// Whether the peer has still to answer after our sleep.
+    pub(crate) fn revives(&self) -> bool {
+        matches!(self.ours, Ours::Reviving)
+    }
+}
+
+/// What our I2 or R2 says, if our radio may sleep.
+pub(crate) fn may(peer: Hit, around: &Around<'_>) -> Option<Param> {
+    let says = around.config.may_sleep && is_told(peer, around);
+    says.then(|| Param::Opaque(ParamType::Dormancy, vec![VERSION]))
+}
+
+/// Whether a peer can be sent parameters that it may not know.
+fn is_told(peer: Hit, around: &Around<'_>) -> bool {
+    !around.peers.quirks(peer).has(Quirk::KnownParametersOnly)
+}
+
+// ---- our sleep ----------------------------------------------------------------------------------------------------------------
+
+/// We are about to sleep. True if an answer follows.
+pub(crate) fn announce(association: &mut Association, said: &Sleeping, around: &mut Around<'_>) -> bool {
+    let told = is_told(association.peer, around);
+    let Stage::Up(session) = &mut association.stage else { return false };
+    let it = &mut session.dormancy;
+    if !told || it.unknown || it.peer_sleeps() {
+        return false;
+    }
+    it.ours = Ours::Announced { said: said.clone(), since: around.now };
+    update::send(association, None, around);
+    true
+}
+
+/// The peer has acknowledged our UPDATE, with which it was told a new address or not.
+pub(crate) fn acknowledged(
+    association: &mut Association,
+    packet: &Packet<'_>,
+    moved: bool,
+    around: &mut Around<'_>,
+) {
+    let owner = association.owner();
+    let Stage::Up(session) = &mut association.stage else { return };
+    let it = &mut session.dormancy;
+    match core::mem::take(&mut it.ours) {
+        Ours::Announced { said, since } => {
+            let grant = packet.find(ParamType::DormancyHeld);
+            let grant = grant.and_then(|held| HoldGrant::parse(held.contents).ok());
+            it.unknown = grant.is_none();
+            let verdict = grant.map_or(SleepVerdict::Unsupported, |grant| {
+                // The peer counts from later.
+                let until = since + grant.hold;
+                it.ours = Ours::Held { until };
+                SleepVerdict::Held { until, flags: grant.flags.and(said.flags) }
+            });
+            around.events.push_back(Event::SleepAnswered { owner, verdict });
+        }
+        Ours::Relied | Ours::Reviving => around.events.push_back(Event::Revived { owner, moved }),
+        before @ (Ours::Awake | Ours::Held { .. }) => it.ours = before,
+    }
+}
+
+/// The radio is on. Whether user data may go at once.
+pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bool {
+    let now = around.now;
+    let has_address = has_address(association, around);
+    let Stage::Up(session) = &mut association.stage else { return true };
+    let before = core::mem::take(&mut session.dormancy.ours);
+    // What the peer was asked before the sleep had no chance of an answer.
+    session.outstanding.take_if(|o| matches!(before, Ours::Announced { .. }) || o.retry.at <= now);
+    let held = matches!(before, Ours::Held { until } if until > now);
+    if held && has_address && session.outstanding.is_none() {
+        session.dormancy.ours = Ours::Relied;
+        alive::heard(association, around);
+        return true;
+    }
+    session.dormancy.ours = Ours::Reviving;
+    revive(association, around);
+    false
+}
+
+/// Whether the address that we send from is there.
+fn has_address(association: &Association, around: &Around<'_>) -> bool {
+    let local = association.path.local.ip();
+    local.is_unspecified() || around.peers.ours().contains(&local)
+}
+
+/// Asks the peer whether it has the association still, if there is an address to ask from: a base exchange follows if it has not.
+pub(crate) fn revive(association: &mut Association, around: &mut Around<'_>) {
+    if has_address(association, around) {
+        alive::check(association, true, around);
+    } else if let Stage::Up(session) = &mut association.stage {
+        session.check = None;
+    }
+}
+
+// ---- the peer's ---------------------------------------------------------------------------------------------------------------
+
+/// A new UPDATE of the peer: it is awake, unless this one announces its sleep. Our answer to that.
+pub(crate) fn asked(
+    association: &mut Association,
+    packet: &Packet<'_>,
+    around: &mut Around<'_>,
+) -> Option<Param> {
+    let (now, owner, peer) = (around.now, association.owner(), association.peer);
+    let Stage::Up(session) = &mut association.stage else { return None };
+    let said = packet.find(ParamType::DormancySleeping);
+    let said = said.and_then(|said| Sleeping::parse(said.contents).ok());
+    let Some((Sleeping { flags, expect, marks }, hold)) = said.zip(around.config.hold) else {
+        wake(session);
+        return None;
+    };
+    // One that the configuration does not name holds its place no longer than if it were silent.
+    let named = strangers::is_configured(around.config, around.peers, peer);
+    let longest = if named { hold.longest } else { hold.longest.min(around.config.unused) };
+    let wanted = expect.map_or(longest, |e| e.saturating_add(e / 10).saturating_add(SLEEP_GRACE));
+    let stay = wanted.min(longest);
+    let (until, slack, flags) = (now + stay, (stay / 16).min(SLACK_MAX), flags.and(hold.services));
+    session.dormancy.theirs = Some(Theirs { until, slack, heard: false });
+    (session.check, session.used) = (None, now);
+    around.events.push_back(Event::PeerSleeps { owner, until, flags, expect, marks });
+    Some(Param::Opaque(ParamType::DormancyHeld, HoldGrant { flags, hold: stay }.emit()))
+}
+
+/// ESP of the peer shows that it is awake.
+pub(crate) fn heard(association: &mut Association, around: &mut Around<'_>) {
+    if let Stage::Up(session) = &mut association.stage {
+        wake(session);
+    }
+    end_of_peers(association, around);
+}
+
+fn wake(session: &mut Session) {
+    session.dormancy.theirs.iter_mut().for_each(|theirs| theirs.heard = true);
+}
+
+/// The peer has slept, and was heard: once it is known where it is, it gets what has waited.
+pub(crate) fn end_of_peers(association: &mut Association, around: &mut Around<'_>) {
+    let owner = association.owner();
+    let Stage::Up(session) = &mut association.stage else { return };
+    if session.candidate.is_some() || session.dormancy.theirs.take_if(|t| t.heard).is_none() {
+        return;
+    }
+    around.events.push_back(Event::PeerAwake { owner, there: true });
+    let waits = session.outstanding.take().is_some();
+    alive::heard(association, around);
+    if waits {
+        update::send(association, None, around);
+    }
+}
+
+/// Whether the peer sleeps: then nothing is due but the end of that.
+pub(crate) fn goes_on(association: &mut Association, around: &mut Around<'_>) -> bool {
+    let owner = association.owner();
+    let Stage::Up(session) = &mut association.stage else { return false };
+    if session.dormancy.theirs.take_if(|t| !t.heard && t.until <= around.now).is_some() {
+        around.events.push_back(Event::PeerAwake { owner, there: false });
+    }
+    session.dormancy.peer_sleeps()
+}

@@ -1,0 +1,248 @@
+//! The sleep of a radio: it is announced and held; the peer sends nothing meanwhile; afterwards the association goes on without an
+//! exchange, with an UPDATE, or is known to be lost.
+
+use std::time::Duration;
+
+use dormouse_hip::{Accept, Hold, HostConfig, Quirk};
+use dormouse_keying::{KeyManager, Owner, SleepVerdict};
+use dormouse_sansio::{Carrier, Instant};
+use dormouse_wire::hip::{Packet, PacketType, ParamType};
+use dormouse_wire::ike::dormancy::{Mark, SleepFlags, Sleeping};
+
+use crate::world::{World, config};
+
+const SOON: Duration = Duration::from_secs(1);
+const LATER: Duration = Duration::from_secs(120);
+const HOUR: Duration = Duration::from_secs(3_600);
+const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
+const BUFFERING: SleepFlags = SleepFlags { stand_in: false, buffering: true };
+const HOLD: Hold = Hold { longest: Duration::from_secs(4 * 3_600), services: BUFFERING };
+
+/// A device, which may sleep, and a server.
+fn pair(server: HostConfig) -> World {
+    let device = HostConfig { may_sleep: true, ..config() };
+    let mut world = World::new(1, Carrier::RawHip, vec![("p256", device), ("p384", server)]);
+    for node in [0, 1] {
+        let here = world.nodes[node].address.ip().to_string();
+        world.place(node, &here);
+    }
+    let device = world.whereabouts(0);
+    let tag = world.nodes[0].tag;
+    world.act(1, |host, _| host.set_peer(tag, Some(device)));
+    world.connect(0, 1);
+    world.run(SOON);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
+    world
+}
+
+fn holding() -> HostConfig {
+    HostConfig { hold: Some(HOLD), ..config() }
+}
+
+fn owner(world: &World, node: usize) -> Owner {
+    Owner::Hip(world.nodes[node].host.describe().next().unwrap().id)
+}
+
+/// The device announces a sleep of an hour at most; whether an answer is to come.
+fn announce(world: &mut World) -> bool {
+    let of = owner(world, 0);
+    let marks = vec![Mark { spi: 7, sequence: 3 }];
+    let said = Sleeping { flags: BOTH, expect: Some(HOUR), marks };
+    world.act(0, |host, now| host.announce_sleep(now, of, &said))
+}
+
+/// Announces it, and sleeps.
+fn sleep(world: &mut World) {
+    assert!(announce(world));
+    world.run(SOON);
+    world.radio_off = Some(0);
+}
+
+/// The radio is on; whether user data may go at once.
+fn wake(world: &mut World) -> bool {
+    world.radio_off = None;
+    let of = owner(world, 0);
+    world.act(0, |host, now| host.woke(now, of))
+}
+
+fn log(world: &World, node: usize) -> Vec<&str> {
+    world.nodes[node].plane.log.iter().map(String::as_str).filter(|l| !l.starts_with("install")).collect()
+}
+
+#[test]
+fn a_sleep_is_announced_and_held() {
+    let mut world = pair(holding());
+    assert_eq!([0, 1].map(|n| world.nodes[n].plane.may_sleep), [false, true], "the device has said so");
+    let before = world.now;
+    sleep(&mut world);
+    let granted = world.nodes[0].plane.verdicts.as_slice();
+    let [SleepVerdict::Held { until, flags }] = granted else { panic!("{granted:?}") };
+    // A tenth and half a minute more than it said.
+    assert_eq!((*until, *flags), (before + HOUR + HOUR / 10 + Duration::from_secs(30), BUFFERING));
+    let (kept, flags, expect, marks) = world.nodes[1].plane.sleeper.clone().unwrap();
+    assert!(kept >= *until && kept <= *until + SOON, "the server counts from its answer");
+    assert_eq!((flags, expect, marks), (BUFFERING, Some(HOUR), vec![Mark { spi: 7, sequence: 3 }]));
+    assert_eq!(world.count(PacketType::Update), 2);
+    assert_eq!(world.nodes[1].host.poll_timeout().map(|d| d.at), Some(kept), "no other timer");
+}
+
+/// What the server has to say waits: a change of its address, a rekeying, ESP that is not answered.
+#[test]
+fn who_sleeps_is_left_in_peace() {
+    let mut world = pair(HostConfig { liveness: Some(Duration::from_secs(20)), ..holding() });
+    sleep(&mut world);
+    let sent = world.seen.len();
+    let of = owner(&world, 1);
+    let child = world.nodes[1].host.describe().next().unwrap().child.unwrap();
+    world.act(1, |host, now| host.traffic(now, of, false));
+    world.act(1, |host, now| host.rekey_child(now, child));
+    world.act(1, |host, now| host.ask(now, of));
+    world.run(HOUR);
+    assert_eq!(world.seen.len(), sent);
+    // Its first ESP shows that it is awake: then the rekeying takes place.
+    assert!(wake(&mut world), "it is held: no exchange is needed");
+    world.act(1, |host, now| host.peer_awake(now, of));
+    world.run(LATER);
+    assert_eq!(log(&world, 1)[1..3], ["the peer sleeps", "the peer is awake"]);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
+    assert_ne!(world.nodes[1].host.describe().next().unwrap().child, Some(child));
+}
+
+/// Without ESP, an UPDATE shows it, from a new address too; the node learns it when that is verified.
+#[test]
+fn who_wakes_elsewhere_is_asked_there_first() {
+    let mut world = pair(holding());
+    sleep(&mut world);
+    world.run(HOUR / 2);
+    world.radio_off = None;
+    world.place(0, "192.0.2.77");
+    let of = owner(&world, 0);
+    assert!(!world.act(0, |host, now| host.woke(now, of)), "the peer does not know the address");
+    world.run(SOON);
+    assert_eq!(log(&world, 0), ["established", "remap", "revived, moved"]);
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps", "remap", "the peer is awake"]);
+    let established: Vec<usize> = world.nodes.iter().map(|n| n.plane.established).collect();
+    assert_eq!(established, [1, 1]);
+    assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "no timer is left");
+}
+
+/// Without a network after the sleep, the peer is asked when there is one.
+#[test]
+fn who_wakes_without_a_network_asks_later() {
+    let mut world = pair(holding());
+    sleep(&mut world);
+    world.run(2 * HOUR);
+    world.radio_off = None;
+    world.act(0, |host, now| host.set_addresses(now, &[]));
+    let (of, sent) = (owner(&world, 0), world.seen.len());
+    assert!(!world.act(0, |host, now| host.woke(now, of)));
+    world.run(HOUR);
+    assert_eq!(world.seen.len(), sent);
+    world.place(0, "192.0.2.1");
+    world.run(SOON);
+    assert!(log(&world, 0).ends_with(&["revived"]), "{:?}", log(&world, 0));
+}
+
+#[test]
+fn who_oversleeps_is_not_waited_for_any_longer() {
+    let mut world = pair(holding());
+    sleep(&mut world);
+    world.run(2 * HOUR);
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps", "the peer overslept"]);
+    // The association is there nevertheless; it is asked, because that was not promised.
+    assert!(!wake(&mut world));
+    world.run(SOON);
+    assert_eq!(log(&world, 0), ["established", "revived"]);
+}
+
+/// The server has lost the association: the device knows it after 7 s.
+#[test]
+fn an_association_that_was_lost_ends() {
+    let mut world = pair(holding());
+    sleep(&mut world);
+    world.nodes.pop();
+    world.run(2 * HOUR);
+    assert!(!wake(&mut world));
+    world.run(Duration::from_secs(8));
+    assert_eq!(log(&world, 0), ["established", "remove", "closed: the peer does not answer"]);
+}
+
+/// The answer is lost, and the radio goes off without it: the UPDATE after the sleep tells the peer that the device is awake.
+#[test]
+fn an_answer_that_is_lost_is_made_up_for() {
+    let mut world = pair(holding());
+    world.radio_off = Some(0);
+    assert!(announce(&mut world));
+    world.run(LATER);
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps"]);
+    assert!(!wake(&mut world));
+    world.run(SOON);
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps", "the peer is awake"]);
+    assert_eq!(log(&world, 0), ["established", "revived"]);
+    assert!(world.nodes[0].plane.verdicts.is_empty());
+}
+
+/// An announcement that is sent again, by the device or by another, changes nothing: neither during the sleep nor after it.
+#[test]
+fn announcements_count_once() {
+    let mut world = pair(holding());
+    sleep(&mut world);
+    let (path, announcement) = {
+        let of = |bytes: &[u8]| Packet::parse(bytes).unwrap().find(ParamType::DormancySleeping).is_some();
+        world.seen.iter().find(|(_, bytes)| of(bytes)).cloned().unwrap()
+    };
+    let back = dormouse_sansio::Path { local: path.remote, remote: path.local, ..path };
+    world.run(SOON);
+    world.hand(1, back, &announcement).unwrap();
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps"], "that it comes again does not wake it");
+    let of = owner(&world, 1);
+    assert!(wake(&mut world));
+    world.act(1, |host, now| host.peer_awake(now, of));
+    world.hand(1, back, &announcement).unwrap();
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps", "the peer is awake"]);
+}
+
+/// Peers that do not know the extension, and those that must not be sent what they do not know.
+#[test]
+fn other_peers_are_not_told() {
+    let mut world = pair(config());
+    assert!(announce(&mut world));
+    world.run(SOON);
+    assert_eq!(world.nodes[0].plane.verdicts, [SleepVerdict::Unsupported]);
+    assert!(!announce(&mut world), "it was told once");
+    assert_eq!(world.count(PacketType::Update), 2);
+
+    let device = HostConfig { may_sleep: true, ..config() };
+    let mut world = World::new(2, Carrier::RawHip, vec![("p256", device), ("p384", holding())]);
+    let tags = [0, 1].map(|n| world.nodes[n].tag);
+    for node in [0, 1] {
+        let quirks = [Quirk::KnownParametersOnly].into_iter().collect();
+        world.act(node, |host, _| host.set_quirks(tags[1 - node], quirks));
+    }
+    world.connect(0, 1);
+    world.run(SOON);
+    assert!(!announce(&mut world) && !world.nodes[1].plane.may_sleep);
+}
+
+/// One that no configuration names holds its place no longer than if it were silent.
+#[test]
+fn a_stranger_is_held_as_long_as_a_silent_one() {
+    let unused = Duration::from_secs(600);
+    let mut world = World::new(
+        3,
+        Carrier::RawHip,
+        vec![
+            ("p256", config()),
+            ("p384", HostConfig { accept: Accept::Any, unused, hold: Some(HOLD), ..HostConfig::default() }),
+        ],
+    );
+    world.connect(0, 1);
+    world.run(SOON);
+    let before = world.now;
+    sleep(&mut world);
+    let [SleepVerdict::Held { until, .. }] = world.nodes[0].plane.verdicts[..] else { panic!("not held") };
+    assert_eq!(until, before + unused);
+    world.run(unused + LATER);
+    assert!(log(&world, 1).ends_with(&["closed: it was not used"]), "{:?}", log(&world, 1));
+    assert!(world.now > Instant::ZERO + unused);
+}

@@ -1,0 +1,53 @@
+//! Programs that know IPv4 only, at either end: they reach peers by local-scope identifiers, which mean something on their own host alone.
+
+use super::{ECHO_PORT, NEEDS, Pair, of};
+use anyhow::{Context, Result, ensure};
+use dormouse_interop::ends::PATIENCE;
+use dormouse_interop::witness::Witness;
+use dormouse_testbed::{Dormoused, EchoServer, GATEWAY, LongLived, require};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// A port whose program knows IPv4 only.
+const OLD_PORT: u16 = 7778;
+
+/// An identifier in the status of a daemon.
+fn lsi(daemon: &Dormoused, pointer: &str) -> Result<Ipv4Addr> {
+    Ok(of(daemon, pointer)?.as_str().context("no LSI")?.parse()?)
+}
+
+#[test]
+fn programs_of_ipv4_reach_peers_and_are_reached() -> Result<()> {
+    if !require("HIP for IPv4", &NEEDS) {
+        return Ok(());
+    }
+    let more = format!("lsi = \"1.0.0.0/8\"\nlsi_services = [\"tcp/{OLD_PORT}\"]");
+    let pair = Pair::new(["ecdsa-p256"; 2], &more, &[GATEWAY])?;
+    let (device, server) = (&pair.world.device, &pair.world.gateway);
+    let of_server = lsi(&pair.device, "hip/peers/0/lsi")?;
+    let (own, of_device) = (lsi(&pair.server, "hip/lsi")?, lsi(&pair.server, "hip/peers/0/lsi")?);
+    // Both are in the lines for /etc/hosts, and the identifier is shown with the peers.
+    let hosts = pair.device.ok(&["hip", "peers", "--hosts"])?.text;
+    assert_eq!(hosts, format!("{} server\n{of_server} server\n", pair.hits[1]));
+    assert!(pair.device.ok(&["hip", "peers"])?.text.contains(&of_server.to_string()));
+
+    let witness = Witness::new(&pair.world.core, "to-g")?;
+    let said = device.sh(&format!("ping -c 2 -i 0.2 -W 5 {of_server}")).with_context(|| pair.logs())?;
+    ensure!(said.contains("2 received"), "{said}");
+    // A program that knows both, at the HIT; and one that knows IPv4 only, which sees its peer by the identifier that this host gave it.
+    let hit: IpAddr = pair.hits[1].parse()?;
+    let _new = EchoServer::start(server, SocketAddr::new(hit, ECHO_PORT))?;
+    let _old = EchoServer::start(server, SocketAddr::new(own.into(), OLD_PORT))?;
+    for port in [ECHO_PORT, OLD_PORT] {
+        let tcp = LongLived::connect(device, SocketAddr::new(of_server.into(), port))
+            .with_context(|| format!("{port}\n{}", pair.logs()))?;
+        tcp.lives(PATIENCE).with_context(|| pair.logs())?;
+        let connected = server.sh(&format!("ss -Htn state established sport = :{port}"))?;
+        let (v4, v6) = (of_device.to_string(), &pair.hits[0]);
+        let peer = if port == OLD_PORT { &v4 } else { v6 };
+        ensure!(connected.contains(peer.as_str()), "{peer}: {connected}");
+        ensure!(tcp.finish()? > 0, "nothing was echoed");
+    }
+    let header = [lsi(&pair.device, "hip/lsi")?.octets(), of_server.octets()].concat();
+    ensure!(!witness.saw(&header), "the identifiers have left their host");
+    Ok(())
+}
