@@ -1,8 +1,11 @@
-//! Keys of identities in version 1 of HIP (RFC 5201 section 5.2.8): RSA from 1,024 bits on and DSA of 1,024, both with SHA-1. Who has a
-//! great computer forges them. Owns what such a key may be and its operations; must never be reachable from IKE or from version 2, whose
+//! Keys of identities in version 1 of HIP (RFC 5201 section 5.2.8): RSA from 1,024 bits on and DSA of 1,024, both with SHA-1: an attacker
+//! with much computing power can forge them. Owns what such a key may be and its operations; must never be reachable from IKE or from version 2, whose
 //! keys are another type.
 
-#![expect(clippy::disallowed_types, reason = "blinding needs randomness that no one else knows, and takes no other source")]
+#![expect(
+    clippy::disallowed_types,
+    reason = "blinding needs randomness that no one else knows, and takes no other source"
+)]
 
 use core::convert::Infallible;
 use core::fmt;
@@ -216,8 +219,7 @@ impl SigningKey {
         let digest = hash(HashAlg::Sha1, &[message]);
         match &self.key {
             Private::Rsa(key) => {
-                let padding =
-                    rsa::Pkcs1v15Sign { hash_len: Some(digest.len()), prefix: Box::new(SHA1_INFO) };
+                let padding = rsa::Pkcs1v15Sign { hash_len: Some(digest.len()), prefix: Box::new(SHA1_INFO) };
                 let mut blinding = Blinding { source: SystemRandom::new(), failed: false };
                 let signature = key.sign_with_rng(&mut blinding, padding, &digest).ok()?;
                 (!blinding.failed).then_some(signature)
@@ -331,7 +333,8 @@ mod tests {
 
     #[test]
     fn numbers_that_make_no_key_are_refused() {
-        let numbers = |content| SigningKey::from_file_content(content).unwrap().public_key().numbers().clone();
+        let numbers =
+            |content| SigningKey::from_file_content(content).unwrap().public_key().numbers().clone();
         let Numbers::Rsa { exponent, modulus } = numbers(RSA) else { panic!("RSA") };
         let rsa = |exponent: &[u8], modulus: &[u8]| {
             PublicKey::new(Numbers::Rsa { exponent: exponent.to_vec(), modulus: modulus.to_vec() }).is_ok()

@@ -10,5 +10,6 @@ mod quirks;
 mod rendezvous;
 mod strangers;
 mod updates;
+mod v1;
 mod vectors;
 mod world;
