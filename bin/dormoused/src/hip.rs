@@ -16,12 +16,12 @@ use dormouse_io::entropy::OsEntropy;
 use dormouse_keying::Owner;
 use dormouse_node::config::ResolvedHip;
 use dormouse_node::config::block::Blocking;
-use dormouse_node::config::directory::{Known, Peers, TAGS, tag};
+use dormouse_node::config::directory::{Known, Peers, tag, tags};
 use dormouse_node::config::file::HipCarrier;
 use dormouse_node::{Change, FailureKind, Node, Offer, SessionInfo};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -42,6 +42,8 @@ struct Waiting {
 pub(crate) struct Directory {
     connection: String,
     ours: Hit,
+    /// Where all tags are.
+    tags: Ipv6Net,
     auto: bool,
     carriers: Vec<HipCarrier>,
     /// What the key manager began with, and what a reload has changed of it.
@@ -55,12 +57,14 @@ pub(crate) struct Directory {
 impl Directory {
     /// Gives `node` its key manager for this connection.
     pub(crate) fn new(resolved: ResolvedHip, denials: &BTreeSet<Denial>, node: &mut Node) -> Self {
-        let ResolvedHip { name, auto, blocking: _, identity, mut config, carriers, peers } = resolved;
+        let ResolvedHip { name, auto, blocking: _, identity, version, mut config, carriers, peers } =
+            resolved;
         config.first_generation = unix_now().0;
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
         let directory = Self {
             connection: name,
             ours: identity.hit(),
+            tags: tags(version),
             auto,
             carriers,
             config: config.clone(),
@@ -188,7 +192,7 @@ impl Daemon {
         let (source, auto) = (Some(IpAddr::V6(hip.ours.0)), hip.auto);
         // First nothing leaves outside, then something goes in.
         self.block.connected(&hip.connection, &assigned);
-        self.machine.configure(&hip.connection, assigned, &[IpNet::V6(TAGS)], (source, &[]));
+        self.machine.configure(&hip.connection, assigned, &[IpNet::V6(hip.tags)], (source, &[]));
         self.look_at_sources(now);
         if auto {
             self.call_all(now);
@@ -232,7 +236,7 @@ impl Daemon {
     /// Begins an association, if there is none; anew, if the peer refuses the one that is under way.
     fn call(&mut self, now: Instant, peer: Hit) -> Result<(), Error> {
         let begun = self.host.node_mut().with_manager(now, |hip: &mut Hip| {
-            let ours = hip.tags().next().ok_or(ConnectError::Failed)?;
+            let ours = hip.tag_towards(peer).ok_or(ConnectError::OtherVersion(peer))?;
             let ways = hip.ways(peer);
             let begun = hip.connect(now, ours, peer, &ways);
             let refused = |hip: &Hip| hip.describe().find(|d| d.peer == peer && d.refusal.is_some());
@@ -266,7 +270,9 @@ impl Daemon {
                 let denied = Error::new(ErrorKind::Authentication, format!("{} is denied", hip.called(peer)));
                 return Err(denied.with_change(format!("dormouse allow {peer}")));
             }
-            Err(e @ (ConnectError::NotATag(_) | ConnectError::NotOurs(_))) => {
+            Err(
+                e @ (ConnectError::NotATag(_) | ConnectError::OtherVersion(_) | ConnectError::NotOurs(_)),
+            ) => {
                 return error(ErrorKind::UnknownConnection, e.to_string());
             }
             Err(e) => return error(ErrorKind::Other, e.to_string()),

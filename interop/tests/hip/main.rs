@@ -8,6 +8,7 @@ mod clear;
 mod demo;
 mod policy;
 mod rendezvous;
+mod v1;
 
 use anyhow::{Context, Result, ensure};
 use dormouse_interop::ends::{PATIENCE, rewrite};

@@ -192,7 +192,7 @@ fn groups_are_those_of_modp() {
 fn suites_without_encryption_must_be_named() {
     let open =
         HostConfig { ciphers: vec![HipCipher::Null], esp_suites: vec![EspSuite::NullSha256], ..config() };
-    let mut world = joined(4, Carrier::RawHip, KINDS[0], &open);
+    let world = joined(4, Carrier::RawHip, KINDS[0], &open);
     let (_, r1) = world.last(PacketType::R1);
     let r1 = Packet::parse(&r1).unwrap();
     assert_eq!(r1.read(ParamType::HipTransform), Some(Param::Numbers(ParamType::HipTransform, vec![1, 5])));

@@ -1,7 +1,7 @@
 //! What must not leave outside of a client connection's tunnel, by its configuration alone: no file that the configuration names is read
 //! for it, so that it is known at boot. Owns the defaults; [`super::file`] has the keys.
 
-use super::directory::TAGS;
+use super::directory::tags;
 use super::file::{Block, Connection, Role, Selector};
 use super::resolve::ConfigError;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -34,10 +34,11 @@ impl Blocking {
             Role::Client => {}
             Role::Gateway => return None,
             Role::Hip => {
+                let tags: IpNet = tags(c.hip.as_ref().map_or(2, |hip| hip.version)).into();
                 return Some(Self {
                     block: c.block.unwrap_or(Block::Connected),
-                    carried: vec![TAGS.into()],
-                    exact: vec![TAGS.into()],
+                    carried: vec![tags],
+                    exact: vec![tags],
                     own: Vec::new(),
                     local_network: false,
                     inward: true,
