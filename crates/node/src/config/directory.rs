@@ -165,8 +165,9 @@ impl Peers {
 /// # Errors
 /// What is wrong with it.
 pub fn tag(text: &str) -> Result<Hit, String> {
-    let address: Ipv6Addr =
-        text.parse().map_err(|_| format!("\"{text}\" is no HIT; one begins with 2001:2"))?;
+    let address: Ipv6Addr = text
+        .parse()
+        .map_err(|_| format!("\"{text}\" is no HIT; one begins with 2001:2, or 2001:1 in version 1"))?;
     match HitSuite::of(Hit(address)) {
         Some(_) => Ok(Hit(address)),
         None => Err(format!(
