@@ -107,6 +107,8 @@ fn each_kind_of_record_is_made_and_none_holds_a_secret() -> Result<()> {
     assert!(text(&login, "from").starts_with("10.1.0.2:"), "{login}");
     assert!(login["at_unix"].as_f64().is_some_and(|at| at > 1.7e9), "{login}");
 
+    let answer = it.gateway.cli(&["suspend"])?;
+    assert!(answer.code == 2 && answer.text.contains("a gateway alone"), "{}: {}", answer.code, answer.text);
     it.world.device.sh(&format!("ping -c 3 -i 0.2 -W 2 {SERVER}"))?;
     it.world.attach(Access::B)?;
     it.world.detach(Access::A)?;

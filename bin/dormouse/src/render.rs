@@ -426,7 +426,7 @@ mod tests {
             state: ConnectionState::Up,
             peer: Some("gw.example.org".into()),
             gateway: Some("203.0.113.5".into()),
-            path: Some("192.0.2.7:4500 -> 203.0.113.5:4500 (NatT)".into()),
+            path: Some("192.0.2.7:4500 -> 203.0.113.5:4500 (UDP)".into()),
             addresses: vec!["10.9.0.2".into()],
             routes: vec!["0.0.0.0/0".into()],
             dns: vec!["10.9.0.1".into()],
@@ -520,7 +520,7 @@ dormoused 0.1.0, process 42, up 2 h; dormouse0 (mtu 1400)
 
 office  up
   gateway    gw.example.org (203.0.113.5)
-  path       192.0.2.7:4500 -> 203.0.113.5:4500 (NatT)
+  path       192.0.2.7:4500 -> 203.0.113.5:4500 (UDP)
   NAT        before us, keepalive every 2 min
   inside     10.9.0.2
   routes     0.0.0.0/0

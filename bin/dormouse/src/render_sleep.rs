@@ -90,10 +90,13 @@ fn wake(it: &WakeStatus) -> String {
 
 fn energy(it: &EnergyStatus) -> String {
     let uncertainty = it.uncertainty_joules.map_or_else(String::new, |u| format!(" ± {}", joules(u)));
+    let saved = match it.saved_joules {
+        saved if saved < 0.0 => format!("so far {} more than always on", joules(-saved)),
+        saved => format!("saved {} against always on", joules(saved)),
+    };
     format!(
-        "used {}{uncertainty}, saved {} against always on ({} by power save) [{}]; off {} of {}, {} cycles",
+        "used {}{uncertainty}, {saved} ({} by power save) [{}]; off {} of {}, {} cycles",
         joules(it.used_joules),
-        joules(it.saved_joules),
         joules(it.always_on_joules - it.power_save_joules),
         it.source,
         duration(it.asleep_seconds),

@@ -8,6 +8,7 @@ use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Requ
 use dormouse_ike::limits::STORE_PATIENCE;
 use dormouse_io::clock::{unix_now, unix_now_precise};
 use dormouse_io::control::{ClientId, ControlEvent, ControlServer};
+use dormouse_node::config::file::Role;
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::sleeper::{Cause, Reason};
 use dormouse_node::{Change, ClientInfo, FailureKind, Offer};
@@ -268,6 +269,10 @@ impl Daemon {
                 }
             }
             Verb::HipDown { peer } => self.hip_down(now, &peer),
+            Verb::Suspend if self.connections.iter().all(|c| c.role == Role::Gateway) => Err(Error::new(
+                ErrorKind::Request,
+                "this machine is a gateway alone: it has no session to leave asleep, and goes on forwarding",
+            )),
             Verb::Suspend => {
                 if self.host.suspend(now, Reason::User) {
                     // Answered when the gateway knows, or has had its time: the radio may go off then.
@@ -339,7 +344,6 @@ impl Daemon {
 
     /// The client connection that is meant.
     fn named(&self, name: Option<String>) -> Result<String, Error> {
-        use dormouse_node::config::file::Role;
         let clients: Vec<&str> =
             self.connections.iter().filter(|c| c.role == Role::Client).map(|c| c.name.as_str()).collect();
         let known = || if clients.is_empty() { "none".to_owned() } else { clients.join(", ") };

@@ -85,6 +85,15 @@ fn validity_is_checked_at_the_time_that_is_handed_in() {
     assert_eq!(at(now), Err(CertError::NotYetValid { subject: subject.clone(), not_before, now }));
     let now = not_after + Duration::from_secs(1);
     assert_eq!(at(now), Err(CertError::Expired { subject, not_after, now }));
+    let named = CertError::Expired {
+        subject: "CN=old".to_owned(),
+        not_after: UnixTime(1_772_323_200),
+        now: UnixTime(1_795_412_400),
+    };
+    assert_eq!(
+        named.to_string(),
+        "the certificate of \"CN=old\" expired at 2026-03-01T00:00:00Z, and it is 2026-11-23T05:40:00Z here"
+    );
 }
 
 #[test]

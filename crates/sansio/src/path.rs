@@ -63,7 +63,12 @@ impl fmt::Debug for Path {
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        let carrier = match self.carrier {
+            Carrier::Ike | Carrier::NatT | Carrier::HipUdp => "UDP",
+            Carrier::RawEsp => "ESP",
+            Carrier::RawHip => "HIP",
+        };
+        write!(f, "{} -> {} ({carrier})", self.local, self.remote)
     }
 }
 

@@ -10,7 +10,7 @@ use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
 use super::usage::{describe_purposes, describe_usage, may_certify, may_sign};
-use super::{Certificate, CertificateError, Identity, Usage};
+use super::{Certificate, CertificateError, Identity, Usage, utc};
 use crate::sign::{PublicKey, PublicKeyError};
 
 /// Intermediate certificates that are looked at; a peer that sends more is refused.
@@ -40,7 +40,7 @@ static CHAIN_SIGNATURES: &[&dyn SignatureVerificationAlgorithm] = &[
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertError {
     /// Past the end of its validity.
-    #[error("the certificate of \"{subject}\" expired at {not_after} and it is {now}", not_after = not_after.0, now = now.0)]
+    #[error("the certificate of \"{subject}\" expired at {}, and it is {} here", utc(*not_after), utc(*now))]
     Expired {
         /// Whose certificate.
         subject: String,
@@ -50,7 +50,7 @@ pub enum CertError {
         now: UnixTime,
     },
     /// Before the start of its validity.
-    #[error("the certificate of \"{subject}\" is valid from {not_before} on and it is {now}", not_before = not_before.0, now = now.0)]
+    #[error("the certificate of \"{subject}\" is valid from {} on, and it is {} here", utc(*not_before), utc(*now))]
     NotYetValid {
         /// Whose certificate.
         subject: String,

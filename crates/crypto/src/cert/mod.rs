@@ -36,6 +36,13 @@ const MAX_NAMES: usize = 256;
 /// URLs of CRLs, and of OCSP responders, that are looked at.
 const MAX_URLS: usize = 4;
 
+/// A time for an error message: `2026-11-23T05:40:00Z`, or seconds beyond the year 9999.
+fn utc(time: UnixTime) -> String {
+    let since_1970 = core::time::Duration::from_secs(time.0);
+    der::DateTime::from_unix_duration(since_1970)
+        .map_or_else(|_| format!("{} s after 1970", time.0), |time| time.to_string())
+}
+
 /// A file or payload that holds no usable certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {

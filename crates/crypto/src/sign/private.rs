@@ -49,6 +49,11 @@ pub enum PrivateKeyError {
         /// What it was taken for.
         label: &'static str,
     },
+    /// An elliptic-curve key that is of no supported curve, or cannot be read.
+    #[error(
+        "the elliptic-curve key is not of P-256 or P-384, the curves that are supported, or it is malformed"
+    )]
+    Curve,
     /// A key in a token.
     #[error("{0}")]
     Elsewhere(&'static str),
@@ -314,7 +319,7 @@ fn ecdsa(der: &[u8]) -> Result<SigningKey, PrivateKeyError> {
             return Ok(SigningKey { key: Key::Ecdsa { der: asn1, fixed }, public });
         }
     }
-    Err(PrivateKeyError::Malformed { label: "elliptic-curve key (P-256 and P-384 are supported)" })
+    Err(PrivateKeyError::Curve)
 }
 
 /// ECDSA-Sig-Value (RFC 3279, section 2.2.3) of r | s.

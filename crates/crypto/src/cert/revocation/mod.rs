@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use dormouse_sansio::UnixTime;
 
-use super::{Certificate, Issued};
+use super::{Certificate, Issued, utc};
 
 /// Clocks of authorities may be ahead of ours by this much.
 const SKEW: Duration = Duration::from_secs(300);
@@ -57,7 +57,7 @@ pub enum RevocationError {
     #[error("\"{0}\" may not sign it")]
     MayNotSign(String),
     /// From the future.
-    #[error("it is of {this_update}, and it is {now}", this_update = this_update.0, now = now.0)]
+    #[error("it is of {}, and it is {} here", utc(*this_update), utc(*now))]
     NotYetValid {
         /// When it was made.
         this_update: UnixTime,
@@ -65,7 +65,7 @@ pub enum RevocationError {
         now: UnixTime,
     },
     /// It is out of date on arrival.
-    #[error("it was good until {next_update}, and it is {now}", next_update = next_update.0, now = now.0)]
+    #[error("it was good until {}, and it is {} here", utc(*next_update), utc(*now))]
     Expired {
         /// When a newer one was to be there.
         next_update: UnixTime,
