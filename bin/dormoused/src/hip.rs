@@ -16,13 +16,13 @@ use dormouse_io::entropy::OsEntropy;
 use dormouse_keying::{Failure, Owner};
 use dormouse_node::config::ResolvedHip;
 use dormouse_node::config::block::Blocking;
-use dormouse_node::config::directory::{Known, Lsi, Peers, TAGS, tag};
+use dormouse_node::config::directory::{Known, Lsi, Peers, tag, tags};
 use dormouse_node::config::file::HipCarrier;
 use dormouse_node::host::Lsis;
 use dormouse_node::{Change, FailureKind, Node, Offer, SessionInfo};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -43,6 +43,8 @@ struct Waiting {
 pub(crate) struct Directory {
     connection: String,
     ours: Hit,
+    /// Where all tags are.
+    tags: Ipv6Net,
     auto: bool,
     carriers: Vec<HipCarrier>,
     /// What the key manager began with, and what a reload has changed of it.
@@ -63,13 +65,15 @@ impl Directory {
         (may_sleep, hold): (bool, Hold),
         node: &mut Node,
     ) -> Self {
-        let ResolvedHip { name, auto, blocking: _, identity, mut config, carriers, peers, lsi } = resolved;
+        let ResolvedHip { name, auto, blocking: _, identity, version, mut config, carriers, peers, lsi } =
+            resolved;
         config.first_generation = unix_now().0;
         (config.may_sleep, config.hold) = (may_sleep, Some(hold));
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
         let directory = Self {
             connection: name,
             ours: identity.hit(),
+            tags: tags(version),
             auto,
             carriers,
             config: config.clone(),
@@ -215,8 +219,10 @@ impl Daemon {
         let Some(hip) = &self.hip else { return };
         let v4 = hip.lsi.as_ref().map(|lsi| lsi.ours);
         let assigned = AssignedConfig { v6: Some((hip.ours.0, 128)), v4, ..AssignedConfig::default() };
-        let routes: Vec<IpNet> =
-            [TAGS.into()].into_iter().chain(hip.lsi.as_ref().map(|lsi| IpNet::V4(lsi.prefix))).collect();
+        let routes: Vec<IpNet> = [IpNet::V6(hip.tags)]
+            .into_iter()
+            .chain(hip.lsi.as_ref().map(|lsi| IpNet::V4(lsi.prefix)))
+            .collect();
         self.host.set_lsis(hip.lsis());
         let (source, auto) = (Some(IpAddr::V6(hip.ours.0)), hip.auto);
         // First nothing leaves outside, then something goes in.
@@ -265,7 +271,7 @@ impl Daemon {
     /// Begins an association, if there is none; anew, if the peer refuses the one that is under way.
     fn call(&mut self, now: Instant, peer: Hit) -> Result<(), Error> {
         let begun = self.host.node_mut().with_manager(now, |hip: &mut Hip| {
-            let ours = hip.tags().next().ok_or(ConnectError::Failed)?;
+            let ours = hip.tag_towards(peer).ok_or(ConnectError::OtherVersion(peer))?;
             let ways = hip.ways(peer);
             let begun = hip.connect(now, ours, peer, &ways);
             let refused = |hip: &Hip| hip.describe().find(|d| d.peer == peer && d.refusal.is_some());
@@ -299,7 +305,9 @@ impl Daemon {
                 let denied = Error::new(ErrorKind::Authentication, format!("{} is denied", hip.called(peer)));
                 return Err(denied.with_change(format!("dormouse allow {peer}")));
             }
-            Err(e @ (ConnectError::NotATag(_) | ConnectError::NotOurs(_))) => {
+            Err(
+                e @ (ConnectError::NotATag(_) | ConnectError::OtherVersion(_) | ConnectError::NotOurs(_)),
+            ) => {
                 return error(ErrorKind::UnknownConnection, e.to_string());
             }
             Err(e) => return error(ErrorKind::Other, e.to_string()),

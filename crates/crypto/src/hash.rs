@@ -5,7 +5,7 @@ use aws_lc_rs::digest;
 /// A hash function.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum HashAlg {
-    /// SHA-1: NAT detection and certificate requests, which only need to name things. Never in a signature.
+    /// SHA-1: NAT detection and certificate requests, which only need to name things; and HIP version 1 ([`crate::hip::v1`]). In no other signature.
     Sha1,
     /// SHA-256.
     Sha256,

@@ -2,6 +2,8 @@
 //! of its ENCRYPTED parameter (section 5.2.8). Owns their lengths; must never be reachable from a proposal of IKE, which must not have
 //! all of them (RFC 8247).
 
+pub mod v1;
+
 use aws_lc_rs::agreement::{self, ECDH_P521, PrivateKey, UnparsedPublicKey};
 use aws_lc_rs::cipher::{
     AES_128, AES_256, DecryptionContext, EncryptionContext, PaddedBlockDecryptingKey,

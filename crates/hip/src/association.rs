@@ -320,8 +320,12 @@ impl Association {
     }
 
     /// How ESP travels where packets go: by protocol 50, or in the same UDP.
-    pub(crate) fn esp_path(path: Path) -> Path {
+    pub(crate) fn esp_path(&self, path: Path, around: &Around<'_>) -> Path {
+        let port = around.config.udp_port;
         match path.carrier {
+            Carrier::RawHip if around.peers.quirks(self.peer).has(Quirk::EspInUdp) => {
+                path.with_ports(Carrier::HipUdp, port, port)
+            }
             Carrier::RawHip => path.with_ports(Carrier::RawEsp, 0, 0),
             _ => path,
         }
@@ -333,7 +337,7 @@ impl Association {
         let (local, remote) = (self.ours.0.into(), self.peer.0.into());
         let (config, quirks) = (around.config, around.peers.quirks(self.peer));
         let (encr, integ) = esp.algorithms_with(quirks);
-        let esn = !quirks.has(Quirk::EspIcv32);
+        let esn = !quirks.has(Quirk::EspIcv32) && !quirks.has(Quirk::EspSequence32);
         ChildSa::Install(Box::new(Install {
             owner: self.owner(),
             child: pair.child,
@@ -349,7 +353,7 @@ impl Association {
             ts_local: vec![TsRange::addresses(local, local)],
             ts_remote: vec![TsRange::addresses(remote, remote)],
             original: None,
-            path: Self::esp_path(self.path),
+            path: self.esp_path(self.path, around),
             replaces: pair.replaces,
             send_now: pair.send_now,
             replay_window: config.replay_window,

@@ -33,10 +33,12 @@ pub enum EspSuite {
     Aes128Ccm8,
     /// HMAC-SHA-256 without encryption: what is sent can be read. Never offered unless configured.
     NullSha256,
+    /// HMAC-SHA1 without encryption: version 1 alone, in place of [`Self::NullSha256`].
+    NullSha1,
 }
 
 impl EspSuite {
-    /// Every suite.
+    /// Every suite of version 2.
     pub const ALL: [Self; 7] = [
         Self::Aes128Gcm16,
         Self::Aes128CbcSha256,
@@ -52,6 +54,7 @@ impl EspSuite {
     pub const fn id(self) -> u16 {
         match self {
             Self::Aes128CbcSha1 => 1,
+            Self::NullSha1 => 5,
             Self::NullSha256 => 7,
             Self::Aes128Ccm8 => 10,
             Self::Aes128Ccm16 => 11,
@@ -84,6 +87,7 @@ impl EspSuite {
             Self::Aes128Ccm16 => (Encr::Aes128Ccm16, None),
             Self::Aes128Ccm8 => (Encr::Aes128Ccm8, None),
             Self::NullSha256 => (Encr::Null, Some(Integ::HmacSha256_128)),
+            Self::NullSha1 => (Encr::Null, Some(Integ::HmacSha1_96)),
         }
     }
 }

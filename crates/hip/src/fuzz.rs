@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use core::net::{Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
+use dormouse_crypto::hip::v1;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_keying::{ChildId, KeyManager};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
@@ -46,13 +47,20 @@ fn path(from: usize) -> Path {
     Path { local: address(from), remote: address(1 - from), carrier: Carrier::RawHip }
 }
 
-fn identity(n: usize) -> Option<Identity> {
+/// Keys of version 1 that protect nothing.
+const OLD_KEYS: [&[u8]; 2] =
+    [include_bytes!("../tests/keys/rsa1024.pem"), include_bytes!("../tests/keys/dsa1024.pem")];
+
+fn identity(n: usize, old: bool) -> Option<Identity> {
+    if old {
+        return Identity::v1(v1::SigningKey::from_file_content(OLD_KEYS[n]).ok()?, DomainId::default()).ok();
+    }
     Identity::new(SigningKey::from_der(KEYS[n]).ok()?, DomainId::default()).ok()
 }
 
 /// The second is a rendezvous server, at which the first registers.
-fn host(n: usize) -> Option<Host> {
-    let (identity, server) = (identity(n)?, identity(1)?.hit());
+fn host(n: usize, old: bool) -> Option<Host> {
+    let (identity, server) = (identity(n, old)?, identity(1, old)?.hit());
     let registrar = Registrar { permits: Accept::Any, longest: Duration::from_secs(300), max_clients: 1 };
     let config = HostConfig {
         accept: Accept::Any,
@@ -87,13 +95,14 @@ fn carry(hosts: &mut [Host; 2], now: Instant, budget: usize) -> Option<(usize, V
 
 /// The first byte says after how many datagrams of a base exchange, of a rekeying and of an end the second comes in place of one: by the
 /// highest bit as it is, else as a change to the real one: pairs of a place and a value. By its tens both take the other for one with all
-/// quirks. The checksum is put right, because chance does not find it. Nothing may panic, and nothing may loop.
+/// quirks; from 60 on both speak version 1. The checksum is put right, because chance does not find it. Nothing may panic, and nothing may loop.
 ///
 /// # Panics
 /// If a property does not hold.
 pub fn host_input(data: &[u8]) {
     let [first, rest @ ..] = data else { return };
-    let (Some(a), Some(b)) = (host(0), host(1)) else { return };
+    let old = first & 0x7f >= 60;
+    let (Some(a), Some(b)) = (host(0, old), host(1, old)) else { return };
     let (ours, peer) = (a.tags().next().expect("an identity"), b.tags().next().expect("an identity"));
     let mut hosts = [a, b];
     let mut now = Instant::ZERO;
@@ -143,7 +152,7 @@ pub fn host_input(data: &[u8]) {
 /// If a property does not hold.
 pub fn rendezvous_input(data: &[u8]) {
     let [first, rest @ ..] = data else { return };
-    let (Some(client), Some(server)) = (host(0), host(1)) else { return };
+    let (Some(client), Some(server)) = (host(0, false), host(1, false)) else { return };
     let (tag, at) = (client.tags().next().expect("an identity"), server.tags().next().expect("an identity"));
     let mut hosts = [client, server];
     let mut now = Instant::ZERO;

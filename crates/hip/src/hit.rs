@@ -1,19 +1,31 @@
 //! Identities: public keys, their encoding in HOST_ID (RFC 7401 section 5.2.9), and the tags made from them (RFC 7343). Owns which
 //! signature goes with which key; must never decide whom to trust.
+//!
+//! Tags of version 1 (RFC 5201) have a prefix of their own (RFC 4843), so that a tag says which version its host speaks: an association
+//! has the version of its two tags, and no peer can lead one into the other.
 
 use core::fmt;
 use core::net::Ipv6Addr;
 
+use dormouse_crypto::hip::v1;
 use dormouse_crypto::sign::{KeyKind, PublicKey, Scheme, SigningKey};
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{HashAlg, hash};
-use dormouse_wire::hip::{DomainId, Hit, HostId, Signature};
+use dormouse_wire::hip::{DomainId, Hit, HostId, Signature, Version};
 
 /// The context of HIP in an ORCHID (RFC 7401 section 3.2).
 const CONTEXT: [u8; 16] =
     [0xf0, 0xef, 0xf0, 0x2f, 0xbf, 0xf4, 0x3d, 0x0f, 0xe7, 0x93, 0x0c, 0x3c, 0x6e, 0x61, 0x74, 0xea];
 /// 2001:20::/28 (RFC 7343 section 2), the lowest four bits being those of the suite.
 const PREFIX: u32 = 0x2001_0020;
+/// 2001:10::/28 (RFC 4843 section 2), behind which 100 bits of a hash follow.
+const PREFIX_V1: u32 = 0x0200_1001;
+/// What precedes a key in a HOST_ID of version 1, but for the algorithm: flags and protocol of a KEY record (RFC 2535 section 3.1) that is a
+/// host's and for all protocols.
+const KEY_RECORD: [u8; 3] = [0x02, 0x02, 0xff];
+const DSA: u16 = 3;
+/// T of a DSA key: its prime has 64 + 8 * T bytes (RFC 2536 section 2).
+const DSA_T: u8 = 8;
 const RSA: u16 = 5;
 const ECDSA: u16 = 7;
 const CURVE_P256: u16 = 1;
@@ -27,16 +39,19 @@ pub enum HitSuite {
     RsaSha256,
     /// ECDSA, SHA-384.
     EcdsaSha384,
+    /// RSA or DSA, SHA-1: the only one of version 1.
+    Sha1,
 }
 
 impl HitSuite {
-    /// Every suite.
+    /// Every suite of version 2.
     pub const ALL: [Self; 2] = [Self::EcdsaSha384, Self::RsaSha256];
 
-    /// Its number: four bits of a tag.
+    /// Its number: four bits of a tag; 0 in version 1, which has none.
     #[must_use]
     pub const fn id(self) -> u8 {
         match self {
+            Self::Sha1 => 0,
             Self::RsaSha256 => 1,
             Self::EcdsaSha384 => 2,
         }
@@ -46,7 +61,23 @@ impl HitSuite {
     #[must_use]
     pub fn of(hit: Hit) -> Option<Self> {
         let head = u32::from_be_bytes(*hit.octets().first_chunk()?);
-        Self::ALL.into_iter().find(|suite| head == PREFIX | u32::from(suite.id()))
+        let v1 = (head >> 4 == PREFIX_V1).then_some(Self::Sha1);
+        v1.or_else(|| Self::ALL.into_iter().find(|suite| head == PREFIX | u32::from(suite.id())))
+    }
+
+    /// The version of the protocol that has such tags.
+    #[must_use]
+    pub const fn version(self) -> Version {
+        if matches!(self, Self::Sha1) { Version::V1 } else { Version::V2 }
+    }
+
+    /// Length of the numbers I and J of a puzzle, in bytes.
+    #[must_use]
+    pub fn puzzle_len(self) -> usize {
+        match self {
+            Self::Sha1 => 8,
+            _ => self.hash().output_len(),
+        }
     }
 
     /// RHASH.
@@ -55,6 +86,7 @@ impl HitSuite {
         match self {
             Self::RsaSha256 => HashAlg::Sha256,
             Self::EcdsaSha384 => HashAlg::Sha384,
+            Self::Sha1 => HashAlg::Sha1,
         }
     }
 
@@ -64,20 +96,32 @@ impl HitSuite {
         match self {
             Self::RsaSha256 => Prf::HmacSha256,
             Self::EcdsaSha384 => Prf::HmacSha384,
+            Self::Sha1 => Prf::HmacSha1,
         }
     }
 
-    /// The tag of an encoded key: "Encode_96( )" takes the middle 96 bits of the hash (RFC 7343 section 2).
+    /// The tag of an encoded key: "Encode_96( )" takes the middle 96 bits of the hash (RFC 7343 section 2), "Encode_n" of version 1
+    /// the middle 100 (RFC 4843 section 2).
     #[must_use]
     pub fn tag(self, key: &[u8]) -> Hit {
         let hash = hash(self.hash(), &[&CONTEXT, key]);
-        let middle = hash.len().saturating_sub(12) / 2;
-        let mut octets = [0; 16];
-        let (head, tail) = octets.split_at_mut(4);
-        head.copy_from_slice(&(PREFIX | u32::from(self.id())).to_be_bytes());
-        tail.iter_mut().zip(hash.iter().skip(middle)).for_each(|(to, from)| *to = *from);
-        Hit(Ipv6Addr::from(octets))
+        let bits = if self == Self::Sha1 { 100 } else { 96 };
+        // The lowest bits of a number that begins where those 128 do that end with the middle.
+        let end = (hash.len() * 8 + bits) / 2;
+        let number = hash.iter().take(end.div_ceil(8)).fold(0u128, |n, byte| n << 8 | u128::from(*byte));
+        let middle = number >> (end.div_ceil(8) * 8 - end) & ((1 << bits) - 1);
+        let head = match self {
+            Self::Sha1 => u128::from(PREFIX_V1),
+            _ => u128::from(PREFIX) | u128::from(self.id()),
+        };
+        Hit(Ipv6Addr::from_bits(head << bits | middle))
     }
+}
+
+/// Whether hosts with these tags speak the same version of the protocol.
+pub(crate) fn speak_alike(one: Hit, other: Hit) -> bool {
+    let version = |tag| HitSuite::of(tag).map(HitSuite::version);
+    version(one).is_some() && version(one) == version(other)
 }
 
 /// An identity that cannot be used.
@@ -89,9 +133,15 @@ pub struct BadIdentity(pub &'static str);
 #[derive(Clone, PartialEq, Eq)]
 pub struct HostIdentity {
     host_id: HostId,
-    key: PublicKey,
+    key: Key,
     suite: HitSuite,
     hit: Hit,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Key {
+    V1(v1::PublicKey),
+    V2(PublicKey),
 }
 
 impl HostIdentity {
@@ -99,15 +149,38 @@ impl HostIdentity {
     ///
     /// # Errors
     /// If its algorithm or curve is not supported, or its key is malformed or too short.
-    pub fn from_host_id(host_id: HostId) -> Result<Self, BadIdentity> {
+    pub fn from_host_id(host_id: HostId, version: Version) -> Result<Self, BadIdentity> {
+        let malformed = BadIdentity("the key is malformed, or too short");
+        if version == Version::V1 {
+            let [_, _, _, algorithm, encoded @ ..] = host_id.key.as_slice() else { return Err(malformed) };
+            let key = match u16::from(*algorithm) {
+                RSA => rsa_numbers(encoded)
+                    .map(|(e, n)| v1::Numbers::Rsa { exponent: e.into(), modulus: n.into() }),
+                DSA => dsa_numbers(encoded),
+                _ => return Err(BadIdentity("the algorithm is neither RSA nor DSA")),
+            };
+            let key = v1::PublicKey::new(key.ok_or(malformed)?).map_err(|e| BadIdentity(e.0))?;
+            let (suite, hit) = (HitSuite::Sha1, HitSuite::Sha1.tag(encoded));
+            return Ok(Self { key: Key::V1(key), suite, hit, host_id });
+        }
         let (suite, key) = match host_id.algorithm {
             RSA => (HitSuite::RsaSha256, rsa_from(&host_id.key)),
             ECDSA => (HitSuite::EcdsaSha384, ecdsa_from(&host_id.key)),
             _ => return Err(BadIdentity("the algorithm is neither RSA nor ECDSA")),
         };
-        let key = key.ok_or(BadIdentity("the key is malformed, or RSA below 2,048 bits"))?;
+        let key = Key::V2(key.ok_or(malformed)?);
         let hit = suite.tag(&host_id.key);
         Ok(Self { host_id, key, suite, hit })
+    }
+
+    /// In version 1, of a public key, with the name of its owner.
+    fn v1(key: &v1::PublicKey, domain: DomainId) -> Result<Self, BadIdentity> {
+        let (algorithm, encoded) = match key.numbers() {
+            v1::Numbers::Rsa { exponent, modulus } => (RSA, encode_rsa(exponent, modulus)),
+            v1::Numbers::Dsa { q, p, g, y } => (DSA, [&[DSA_T], &q[..], p, g, y].concat()),
+        };
+        let key = [&KEY_RECORD[..], &[algorithm.to_be_bytes()[1]], &encoded].concat();
+        Self::from_host_id(HostId { algorithm: 0, key, domain }, Version::V1)
     }
 
     /// Of a public key, with the name of its owner.
@@ -122,7 +195,7 @@ impl HostIdentity {
             KeyKind::Ed25519 => (0, None),
         };
         let key = encoded.ok_or(BadIdentity("the key is neither RSA nor ECDSA"))?;
-        Self::from_host_id(HostId { algorithm, key, domain })
+        Self::from_host_id(HostId { algorithm, key, domain }, Version::V2)
     }
 
     /// Its tag.
@@ -143,21 +216,44 @@ impl HostIdentity {
         &self.host_id
     }
 
+    /// The number of its signatures' algorithm.
+    fn algorithm(&self) -> u16 {
+        match &self.key {
+            Key::V1(key) if matches!(key.numbers(), v1::Numbers::Dsa { .. }) => DSA,
+            Key::V1(_) => RSA,
+            Key::V2(_) => self.host_id.algorithm,
+        }
+    }
+
     /// Whether a signature is this identity's.
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &Signature) -> bool {
-        let scheme = scheme(self.key.kind());
-        signature.algorithm == self.host_id.algorithm
-            && match self.suite {
-                HitSuite::RsaSha256 => self.key.verify(scheme, message, &signature.signature).is_ok(),
-                HitSuite::EcdsaSha384 => self.key.verify_fixed(scheme, message, &signature.signature).is_ok(),
+        let Signature { algorithm, signature } = signature;
+        *algorithm == self.algorithm()
+            && match &self.key {
+                // "T | R | S" (RFC 2536 section 3)
+                Key::V1(key) if *algorithm == DSA => match signature.split_first() {
+                    Some((&DSA_T, rest)) => key.verify(message, rest),
+                    _ => false,
+                },
+                Key::V1(key) => key.verify(message, signature),
+                Key::V2(key) => {
+                    let scheme = scheme(key.kind());
+                    match key.kind() {
+                        KeyKind::Rsa { .. } => key.verify(scheme, message, signature).is_ok(),
+                        _ => key.verify_fixed(scheme, message, signature).is_ok(),
+                    }
+                }
             }
     }
 }
 
 impl fmt::Debug for HostIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HostIdentity({}, {})", self.hit, self.key.kind())
+        match &self.key {
+            Key::V1(key) => write!(f, "HostIdentity({}, {key})", self.hit),
+            Key::V2(key) => write!(f, "HostIdentity({}, {})", self.hit, key.kind()),
+        }
     }
 }
 
@@ -172,7 +268,7 @@ const fn scheme(kind: KeyKind) -> Scheme {
 }
 
 /// RFC 3110 section 2: the length of the exponent in one byte, or in two behind a zero; the exponent; the modulus.
-fn rsa_from(encoded: &[u8]) -> Option<PublicKey> {
+fn rsa_numbers(encoded: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&len, rest) = encoded.split_first()?;
     let (len, rest) = match len {
         0 => {
@@ -181,8 +277,21 @@ fn rsa_from(encoded: &[u8]) -> Option<PublicKey> {
         }
         len => (usize::from(len), rest),
     };
-    let (exponent, modulus) = rest.split_at_checked(len)?;
+    rest.split_at_checked(len)
+}
+
+fn rsa_from(encoded: &[u8]) -> Option<PublicKey> {
+    let (exponent, modulus) = rsa_numbers(encoded)?;
     PublicKey::from_rsa(exponent, modulus).ok()
+}
+
+/// RFC 2536 section 2: T, Q, P, G, Y.
+fn dsa_numbers(encoded: &[u8]) -> Option<v1::Numbers> {
+    let (&[DSA_T], rest) = encoded.split_first_chunk()? else { return None };
+    let (q, rest) = rest.split_at_checked(20)?;
+    let mut of_prime = rest.chunks(128).map(<[u8]>::to_vec);
+    let (p, g, y) = (of_prime.next()?, of_prime.next()?, of_prime.next()?);
+    of_prime.next().is_none().then(|| v1::Numbers::Dsa { q: q.to_vec(), p, g, y })
 }
 
 fn encode_rsa(exponent: &[u8], modulus: &[u8]) -> Vec<u8> {
@@ -209,8 +318,14 @@ fn encode_point(curve: u16, point: &[u8]) -> Vec<u8> {
 /// An identity of ours.
 #[derive(Debug)]
 pub struct Identity {
-    key: SigningKey,
+    key: Private,
     public: HostIdentity,
+}
+
+#[derive(Debug)]
+enum Private {
+    V1(v1::SigningKey),
+    V2(SigningKey),
 }
 
 impl Identity {
@@ -220,7 +335,16 @@ impl Identity {
     /// For a key that is neither RSA nor ECDSA.
     pub fn new(key: SigningKey, domain: DomainId) -> Result<Self, BadIdentity> {
         let public = HostIdentity::new(key.public_key(), domain)?;
-        Ok(Self { key, public })
+        Ok(Self { key: Private::V2(key), public })
+    }
+
+    /// In version 1 of the protocol, for peers that know no other.
+    ///
+    /// # Errors
+    /// If the key's numbers cannot be written as version 1 has them.
+    pub fn v1(key: v1::SigningKey, domain: DomainId) -> Result<Self, BadIdentity> {
+        let public = HostIdentity::v1(key.public_key(), domain)?;
+        Ok(Self { key: Private::V1(key), public })
     }
 
     /// The public half.
@@ -238,11 +362,21 @@ impl Identity {
     /// A signature; `None` if the library, or the token that holds the key, fails.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> Option<Signature> {
-        let scheme = scheme(self.public.key.kind());
-        let signature = match self.public.suite {
-            HitSuite::RsaSha256 => self.key.sign(scheme, message),
-            HitSuite::EcdsaSha384 => self.key.sign_fixed(scheme, message),
+        let algorithm = self.public.algorithm();
+        let signature = match &self.key {
+            Private::V1(key) => {
+                let t: &[u8] = if algorithm == DSA { &[DSA_T] } else { &[] };
+                [t, &key.sign(message)?].concat()
+            }
+            Private::V2(key) => {
+                let kind = key.public_key().kind();
+                let signature = match kind {
+                    KeyKind::Rsa { .. } => key.sign(scheme(kind), message),
+                    _ => key.sign_fixed(scheme(kind), message),
+                };
+                signature.ok()?
+            }
         };
-        Some(Signature { algorithm: self.public.host_id.algorithm, signature: signature.ok()? })
+        Some(Signature { algorithm, signature })
     }
 }

@@ -14,7 +14,7 @@ use core::time::Duration;
 
 use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId, SpiSource};
 use dormouse_sansio::{Carrier, Class, Deadline, Entropy, Instant, Path, Transmit};
-use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
+use dormouse_wire::hip::{Hit, Packet, PacketType};
 use dormouse_wire::ike::dormancy::Sleeping;
 
 use crate::association::{Association, Pair, Session, Stage};
@@ -23,7 +23,7 @@ use crate::exchange::{
     Around, Fate, Outcome, alive, close, give_up, handle_timeout, initiate, locate, multihome, notify,
     register, rekey, respond, sleep, update,
 };
-use crate::hit::{HitSuite, Identity};
+use crate::hit::{HitSuite, Identity, speak_alike};
 use crate::limits::FIRST_RETRY;
 use crate::load::{Load, Meter};
 use crate::outbox::{MARKER, Outbox};
@@ -113,6 +113,12 @@ impl Host {
         self.locals.iter().map(|l| l.identity.hit())
     }
 
+    /// Our first tag of the version of the protocol that this peer speaks.
+    #[must_use]
+    pub fn tag_towards(&self, peer: Hit) -> Option<Hit> {
+        self.tags().find(|ours| speak_alike(*ours, peer))
+    }
+
     /// What was counted.
     #[must_use]
     pub const fn stats(&self) -> Stats {
@@ -134,6 +140,9 @@ impl Host {
         let local = self.local(ours).ok_or(ConnectError::NotOurs(ours))?;
         if HitSuite::of(peer).is_none() || self.local(peer).is_some() {
             return Err(ConnectError::NotATag(peer));
+        }
+        if !speak_alike(ours, peer) {
+            return Err(ConnectError::OtherVersion(peer));
         }
         if self.config.denied.contains(&peer) {
             return Err(ConnectError::Denied(peer));
@@ -332,9 +341,6 @@ impl Host {
         };
         let packet = Packet::parse(bytes).map_err(|_| Discard("not a HIP packet"))?;
         let (sender, receiver) = (packet.header.sender, packet.header.receiver);
-        if packet.header.version != Version::V2 {
-            return Err(Discard("HIP version 1"));
-        }
         if path.carrier == Carrier::RawHip && !packet.checksum_is_right(path.remote.ip(), path.local.ip()) {
             return Err(Discard("a wrong checksum"));
         }
@@ -343,14 +349,13 @@ impl Host {
         }
         // "The Responder MUST check that the Responder's HIT in the received I1 packet is either one of its own HITs or NULL." (RFC 7401
         // section 6.7)
-        let opportunistic = receiver == Hit::NULL
-            && packet.header.kind == PacketType::I1
-            && self.config.opportunistic
-            && !self.locals.is_empty();
-        let Some(local) = (if opportunistic { Some(0) } else { self.local(receiver) }) else {
+        let opportunistic =
+            receiver == Hit::NULL && packet.header.kind == PacketType::I1 && self.config.opportunistic;
+        let ours = if opportunistic { self.tag_towards(sender) } else { Some(receiver) };
+        let Some(local) = ours.and_then(|ours| self.local(ours)) else {
             return self.relay(now, path, &packet);
         };
-        if !initiate::tags_are_usable(sender, receiver) || self.local(sender).is_some() {
+        if !initiate::tags_are_usable(&packet.header) || self.local(sender).is_some() {
             return Err(Discard("from a host without a usable tag"));
         }
         let (path, via) = self.origin(path, &packet)?;

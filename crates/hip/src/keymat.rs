@@ -1,23 +1,37 @@
-//! Key material (RFC 7401 section 6.5, RFC 7402 section 7). Owns the order in which keys are drawn; must never keep Kij.
+//! Key material (RFC 7401 section 6.5, RFC 7402 section 7; of version 1: RFC 5201 section 6.5). Owns the order in which keys are drawn; must
+//! never keep Kij but in version 1, where each piece is made of it.
 
 use dormouse_crypto::hip::HipCipher;
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::suites::Prf;
-use dormouse_crypto::{PrfKey, Secret, prf_plus};
+use dormouse_crypto::{HashAlg, PrfKey, Secret, hash, prf_plus};
 use dormouse_wire::hip::Hit;
 
 use crate::config::EspSuite;
 use crate::hit::HitSuite;
 use crate::quirks::{Quirk, Quirks};
 
-/// An endless string of keys, as far as 255 hashes go: HKDF (RFC 5869) with salt I | J and both tags as info, the smaller first.
-/// "salt = #I | #J" (RFC 7401 section 6.5)
+/// An endless string of keys, as far as 255 hashes go.
 #[derive(Debug)]
 pub(crate) struct Keymat {
     prf: Prf,
-    /// HKDF-Extract(salt, Kij).
-    extracted: Secret,
-    info: [u8; 32],
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// HKDF (RFC 5869) with salt I | J and both tags as info, the smaller first.
+    /// "salt = #I | #J" (RFC 7401 section 6.5)
+    Hkdf {
+        /// HKDF-Extract(salt, Kij).
+        extracted: Secret,
+        info: [u8; 32],
+    },
+    /// Version 1: each hash is made of Kij and the one before, the first of the tags, the smaller first, I and J.
+    /// K1 = SHA-1(Kij | tags | I | J | 1), K2 = SHA-1(Kij | K1 | 2).
+    /// "I and J values are from the puzzle and its solution that were exchanged in R1 and I2 messages when this HIP association was set up."
+    /// (RFC 5201 section 6.5)
+    Chain { kij: Secret, first: Vec<u8> },
 }
 
 /// The four keys that protect HIP packets, by direction.
@@ -62,19 +76,36 @@ impl Keymat {
         let kij = kij.as_bytes();
         let zeros = kij.iter().take_while(|byte| **byte == 0).count();
         let skip = if quirks.has(Quirk::SecretStripped) { zeros } else { 0 };
-        let extracted = PrfKey::new(suite.prf(), &salt).compute(&[kij.get(skip..).unwrap_or_default()]);
+        let kij = kij.get(skip..).unwrap_or_default();
         let (low, high) = (hits[0].min(hits[1]), hits[0].max(hits[1]));
         let mut info = [0; 32];
         info[..16].copy_from_slice(&low.octets());
         info[16..].copy_from_slice(&high.octets());
-        Self { prf: suite.prf(), extracted, info }
+        let prf = suite.prf();
+        let source = match suite {
+            HitSuite::Sha1 => Source::Chain { kij: Secret::from(kij), first: [&info, i, j].concat() },
+            _ => Source::Hkdf { extracted: PrfKey::new(prf, &salt).compute(&[kij]), info },
+        };
+        Self { prf, source }
     }
 
     /// Pieces of these lengths, one behind the other from byte `from`. `None` beyond the end.
     fn draw<const N: usize>(&self, from: usize, lengths: [usize; N]) -> Option<[Secret; N]> {
         let mut all = Secret::zeroed(from + lengths.iter().sum::<usize>());
-        // HKDF-Expand is prf+ of IKEv2: T(n) = HMAC(PRK, T(n-1) | info | n).
-        prf_plus(self.prf, self.extracted.as_bytes(), &[&self.info], all.as_mut_bytes()).ok()?;
+        match &self.source {
+            // HKDF-Expand is prf+ of IKEv2: T(n) = HMAC(PRK, T(n-1) | info | n).
+            Source::Hkdf { extracted, info } => {
+                prf_plus(self.prf, extracted.as_bytes(), &[info], all.as_mut_bytes()).ok()?;
+            }
+            Source::Chain { kij, first } => {
+                let mut last = Secret::from(first.as_slice());
+                for (n, piece) in all.as_mut_bytes().chunks_mut(self.prf.output_len()).enumerate() {
+                    let n = u8::try_from(n + 1).ok()?;
+                    last = hash(HashAlg::Sha1, &[kij.as_bytes(), last.as_bytes(), &[n]]).into();
+                    piece.copy_from_slice(last.as_bytes().get(..piece.len())?);
+                }
+            }
+        }
         let mut at = from;
         Some(lengths.map(|len| {
             let piece = Secret::from(all.as_bytes().get(at..at + len).unwrap_or_default());
@@ -125,6 +156,20 @@ mod tests {
         let hit = |last: u16| Hit(core::net::Ipv6Addr::new(0x2001, 0x21, 0, 0, 0, 0, 0, last));
         let hits = [hit(2), hit(1)];
         Keymat::new(HitSuite::RsaSha256, &Secret::from(kij), (&[1; 32], &[2; 32]), hits, quirks)
+    }
+
+    /// Computed with Python's hashlib.
+    #[test]
+    fn the_string_of_version_1_is_a_chain_of_hashes() {
+        let hit = |last: u16| Hit(core::net::Ipv6Addr::new(0x2001, 0x10, 0, 0, 0, 0, 0, last));
+        let kij = Secret::from([0x0b; 192]);
+        let keymat = Keymat::new(HitSuite::Sha1, &kij, (&[1; 8], &[2; 8]), [hit(2), hit(1)], Quirks::NONE);
+        let [start, far] = keymat.draw(0, [16, 64]).unwrap();
+        assert_eq!(hex::encode(start.as_bytes()), "8eab10b95d7a07b50c458b65505d9cfe");
+        assert_eq!(hex::encode(&far.as_bytes()[48..]), "143fee66aeeb682e9edec3f7d493f057");
+        assert!(keymat.draw(0, [255 * 20]).is_some() && keymat.draw(1, [255 * 20]).is_none());
+        assert!(keymat.suffices(255 * 20 - 72, EspSuite::Aes128CbcSha1));
+        assert!(!keymat.suffices(255 * 20 - 71, EspSuite::Aes128CbcSha1));
     }
 
     /// HKDF computed with Python's hmac.

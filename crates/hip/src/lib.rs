@@ -1,5 +1,5 @@
 //! The Host Identity Protocol, version 2 (RFC 7401), with ESP in BEET mode (RFC 7402), mobility (RFC 8046), registration and rendezvous
-//! (RFC 8003, RFC 8004): the second key manager of a node.
+//! (RFC 8003, RFC 8004): the second key manager of a node. Where an identity for it is configured, version 1 too (RFC 5201, 5202, 5206).
 //!
 //! Owns associations between Host Identities: the base exchange, its puzzle and its stateless responder, rekeying, addresses and
 //! their verification, registration with a rendezvous server and what such a server relays, and the end. Must never read a clock, draw randomness of its own, open a socket or touch a packet of user data;
@@ -9,7 +9,7 @@
 //! - [`hit`]: identities, their encoding and their tags (RFC 7343).
 //! - [`puzzle`]: making sure that a stranger works before we do.
 //! - [`Quirk`]: how one peer departs from the RFCs.
-//! - `load`: what others may ask of us; `r1`: answers computed ahead; `keymat`: keys; `association`: what is kept of a peer; `exchange`: one module an exchange.
+//! - `load`: what others may ask of us; `r1`: answers computed ahead; `keymat`: keys; `association`: what is kept of a peer; `version`: what version 1 has otherwise; `exchange`: one module an exchange.
 
 mod association;
 pub mod config;
@@ -26,6 +26,7 @@ pub mod puzzle;
 mod quirks;
 mod r1;
 mod stats;
+mod version;
 
 #[doc(hidden)]
 pub mod fuzz;

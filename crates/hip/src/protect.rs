@@ -3,21 +3,22 @@
 use core::net::Ipv6Addr;
 
 use dormouse_crypto::{PrfKey, ct_eq};
-use dormouse_wire::hip::{Draft, Header, Hit, HostId, Packet, PacketType, Param, ParamType, Version};
+use dormouse_wire::hip::{Draft, Header, Hit, Packet, PacketType, Param, ParamType, Version};
 
-use crate::hit::{HostIdentity, Identity};
+use crate::hit::{HitSuite, HostIdentity, Identity};
 use crate::quirks::{Quirk, Quirks};
 use crate::stats::Stats;
 
-/// The beginning of a packet of ours.
+/// The beginning of a packet of ours, in the version of our tag.
 pub(crate) fn draft(kind: PacketType, sender: Hit, receiver: Hit) -> Draft {
-    Draft::new(&Header { kind, version: Version::V2, controls: 0, sender, receiver })
+    let version = HitSuite::of(sender).map_or(Version::V2, HitSuite::version);
+    Draft::new(&Header { kind, version, controls: 0, sender, receiver })
 }
 
-/// A HOST_ID parameter as it stands in a packet.
-fn host_id_bytes(host_id: &HostId) -> Vec<u8> {
-    let mut bare = Draft::bare(Version::V2);
-    bare.add(&Param::HostId(host_id.clone()));
+/// The HOST_ID parameter of an identity, as it stands in a packet.
+pub(crate) fn host_id(of: &HostIdentity) -> Vec<u8> {
+    let mut bare = Draft::bare(of.suite().version());
+    bare.add(&Param::HostId(of.host_id().clone()));
     bare.params().unwrap_or_default()
 }
 
@@ -27,8 +28,8 @@ pub(crate) fn mac_is_right(packet: &Packet<'_>, key: &PrfKey) -> bool {
 }
 
 /// Whether HIP_MAC_2 is right, which covers the responder's HOST_ID as well.
-pub(crate) fn mac_2_is_right(packet: &Packet<'_>, key: &PrfKey, responder: &HostId) -> bool {
-    check_mac(packet, ParamType::HipMac2, key, &host_id_bytes(responder))
+pub(crate) fn mac_2_is_right(packet: &Packet<'_>, key: &PrfKey, responder: &HostIdentity) -> bool {
+    check_mac(packet, ParamType::HipMac2, key, &host_id(responder))
 }
 
 /// Whether RVS_HMAC is right, which a rendezvous server adds behind the address that it names.
@@ -105,7 +106,7 @@ pub(crate) fn finish_r2(
     identity: &Identity,
     quirks: Quirks,
 ) -> Option<Vec<u8>> {
-    let mac = key.compute(&[&draft.covered(&host_id_bytes(identity.public().host_id()))]);
+    let mac = key.compute(&[&draft.covered(&host_id(identity.public()))]);
     draft.add(&Param::Opaque(ParamType::HipMac2, mac.as_bytes().to_vec()));
     finish_signed(draft, signature_of_r2(quirks), identity)
 }

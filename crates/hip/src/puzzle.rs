@@ -75,7 +75,7 @@ impl Solver {
         if puzzle.k > hardest {
             return None;
         }
-        let mut j = vec![0; puzzle.hash.output_len()];
+        let mut j = vec![0; puzzle.i.len()];
         entropy.fill(&mut j);
         let left = 1u64.checked_shl(puzzle.k.into()).map_or(u64::MAX, |n| n.saturating_mul(PUZZLE_PATIENCE));
         Some(Self { puzzle, j, left })

@@ -32,11 +32,15 @@ pub enum Quirk {
     UpdateIdsFromOne,
     /// CLOSE_ACK is ignored: after our CLOSE it is not waited for.
     CloseAckIgnored,
+    /// The sequence number of ESP has 32 bits, without a high half in the ICV.
+    EspSequence32,
+    /// ESP goes in UDP, to HIP's port, where HIP itself has its own protocol.
+    EspInUdp,
 }
 
 impl Quirk {
     /// Every one.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::PuzzleHitsSwapped,
         Self::ExchangeMacsSwapped,
         Self::R2Signature2,
@@ -48,6 +52,8 @@ impl Quirk {
         Self::KnownParametersOnly,
         Self::UpdateIdsFromOne,
         Self::CloseAckIgnored,
+        Self::EspSequence32,
+        Self::EspInUdp,
     ];
 
     /// Its name in the configuration.
@@ -65,6 +71,8 @@ impl Quirk {
             Self::KnownParametersOnly => "known-parameters-only",
             Self::UpdateIdsFromOne => "update-ids-from-1",
             Self::CloseAckIgnored => "close-ack-ignored",
+            Self::EspSequence32 => "esp-sequence-32",
+            Self::EspInUdp => "esp-in-udp",
         }
     }
 

@@ -14,8 +14,7 @@ use dormouse_crypto::hip::{DhGroup, DhKey};
 use dormouse_crypto::{PrfKey, Secret, ct_eq};
 use dormouse_sansio::{Entropy, Instant, Path};
 use dormouse_wire::hip::{
-    DhValue, Hit, Packet, PacketType, Param, ParamType, Puzzle as PuzzleParam, R1Counter, Solution,
-    limits::MAX_SUITES,
+    DhValue, Hit, Packet, PacketType, Param, ParamType, Puzzle as PuzzleParam, R1Counter, Solution, Version,
 };
 
 use crate::config::HostConfig;
@@ -25,6 +24,7 @@ use crate::limits::{MAX_COMPUTATIONS, MAX_USED_SOLUTIONS};
 use crate::protect;
 use crate::puzzle::Puzzle;
 use crate::quirks::{Quirk, Quirks};
+use crate::version;
 
 /// The random number of a PUZZLE begins here, from the start of the parameter.
 const PUZZLE_I: usize = 8;
@@ -50,6 +50,7 @@ struct Template {
 pub(crate) struct Generation {
     number: u64,
     born: Instant,
+    suite: HitSuite,
     secret: PrfKey,
     templates: Vec<Template>,
     keys: Vec<DhKey>,
@@ -89,6 +90,7 @@ impl Pool {
             self.generations.push_front(Generation {
                 number: self.next_number,
                 born: now,
+                suite,
                 secret: PrfKey::new(suite.prf(), secret.as_bytes()),
                 templates: Vec::new(),
                 keys: Vec::new(),
@@ -151,7 +153,7 @@ impl Pool {
         let generation = self.generations.iter_mut().find(is_its).ok_or(BadSolution::Wrong)?;
         let puzzle = Puzzle { hash, k: solution.k, i: solution.i.clone(), initiator, responder };
         let puzzle = puzzle.with(around.peers.quirks(initiator));
-        let ours = solution.j.len() == hash.output_len();
+        let ours = solution.j.len() == suite.puzzle_len();
         if !ours || !puzzle.is_solved_by(&solution.j) {
             return Err(BadSolution::Wrong);
         }
@@ -170,7 +172,8 @@ impl Generation {
     /// an easier puzzle than it was given.
     fn random_number(&self, k: u8, initiator: Hit, responder: Hit, path: Path) -> Secret {
         let (theirs, ours) = (octets(path.remote.ip()), octets(path.local.ip()));
-        self.secret.compute(&[&[k], &initiator.octets(), &responder.octets(), &theirs, &ours])
+        let whole = self.secret.compute(&[&[k], &initiator.octets(), &responder.octets(), &theirs, &ours]);
+        whole.as_bytes().get(..self.suite.puzzle_len()).unwrap_or_default().into()
     }
 
     /// The key of a group that this generation sent out.
@@ -191,8 +194,6 @@ impl Generation {
         self.used.insert((initiator, solution.i.clone(), solution.j.clone()), 0);
     }
 
-    /// "The sender of an ESP transform parameter MUST make sure that there are no more than six (6) Suite IDs in one ESP transform parameter."
-    /// (RFC 7402 section 5.1.2)
     fn template(
         &mut self,
         identity: &Identity,
@@ -200,39 +201,54 @@ impl Generation {
         (group, k, quirks): (DhGroup, u8, Quirks),
         entropy: &mut dyn Entropy,
     ) -> Option<Template> {
-        if self.key(group.id()).is_none() {
-            self.keys.push(DhKey::generate(group, entropy)?);
+        let version = self.suite.version();
+        let mut values = Vec::new();
+        for group in offered(version, group, config) {
+            if self.key(group.id()).is_none() {
+                self.keys.push(DhKey::generate(group, entropy)?);
+            }
+            let public = self.key(group.id())?.public_value().to_vec();
+            values.push(DhValue { group: group.id(), public });
         }
-        let public = self.key(group.id())?.public_value().to_vec();
         let seconds = config.timing.generation.as_secs().max(1);
         let lifetime = LIFETIME_OF_A_SECOND.saturating_add(seconds.ilog2() as u8);
-        let i = vec![0; identity.public().suite().hash().output_len()];
+        let i = vec![0; self.suite.puzzle_len()];
         let counter = R1Counter { reserved: 0, generation: self.number };
         let mut draft = protect::draft(PacketType::R1, identity.hit(), Hit::NULL);
         let registrar = config.registrar.as_ref().filter(|_| !quirks.has(Quirk::KnownParametersOnly));
         let registrar = registrar.map(register::info);
-        let counter = (!quirks.has(Quirk::Bare)).then_some(Param::R1Counter(ParamType::R1Counter, counter));
+        let counter =
+            (!quirks.has(Quirk::Bare)).then_some(Param::R1Counter(version::counter(version), counter));
         let all = if quirks.has(Quirk::OneGroup) { &[group] } else { config.groups.as_slice() };
-        let before = [
-            Param::Puzzle(PuzzleParam { k, lifetime, opaque: [0; 2], i }),
-            Param::DhGroupList(all.iter().map(|g| g.id()).collect()),
-            Param::DiffieHellman(vec![DhValue { group: group.id(), public }]),
-            Param::Numbers(ParamType::HipCipher, config.ciphers.iter().map(|c| c.id()).collect()),
-            Param::HostId(identity.public().host_id().clone()),
-            Param::HitSuiteList(HitSuite::ALL.iter().map(|s| s.id() << 4).collect()),
+        let v2 = version == Version::V2;
+        let ciphers = version::ciphers(version, config);
+        let ciphers = ciphers.into_iter().filter_map(|c| version::cipher_id(version, c)).collect();
+        let esp = version::esp_suites(version, config).iter().map(|s| s.id()).collect();
+        let params = [
+            counter,
+            Some(Param::Puzzle(PuzzleParam { k, lifetime, opaque: [0; 2], i })),
+            v2.then(|| Param::DhGroupList(all.iter().map(|g| g.id()).collect())),
+            Some(Param::DiffieHellman(values)),
+            Some(Param::Numbers(version::ciphers_kind(version), ciphers)),
+            Some(Param::HostId(identity.public().host_id().clone())),
+            v2.then(|| Param::HitSuiteList(HitSuite::ALL.iter().map(|s| s.id() << 4).collect())),
+            registrar,
+            v2.then(|| Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()])),
+            Some(Param::Suites(ParamType::EspTransform, esp)),
         ];
-        let after = [
-            Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]),
-            Param::Suites(
-                ParamType::EspTransform,
-                config.esp_suites.iter().take(MAX_SUITES).map(|s| s.id()).collect(),
-            ),
-        ];
-        counter.iter().chain(&before).chain(&registrar).chain(&after).for_each(|param| draft.add(param));
+        params.iter().flatten().for_each(|param| draft.add(param));
         let packet = protect::finish_signed(draft, ParamType::HipSignature2, identity)?;
         let i_at = Packet::parse(&packet).ok()?.find(ParamType::Puzzle)?.at + PUZZLE_I;
         Some(Template { group, k, quirks, packet, i_at })
     }
+}
+
+/// The groups of which an R1 has public values: the best one and, in version 1, another for who has not that.
+/// "The sender can include at most two different Diffie-Hellman public values in the DIFFIE_HELLMAN parameter." (RFC 5201 section 5.2.6)
+fn offered(version: Version, best: DhGroup, config: &HostConfig) -> Vec<DhGroup> {
+    let others =
+        version::groups(version, config).into_iter().filter(|g| version == Version::V1 && *g != best);
+    [best].into_iter().chain(others).take(2).collect()
 }
 
 /// An address as 16 bytes.

@@ -10,6 +10,7 @@ mod lsi;
 mod policy;
 mod rendezvous;
 mod sleep;
+mod v1;
 
 use anyhow::{Context, Result, ensure};
 use dormouse_interop::ends::{PATIENCE, rewrite};

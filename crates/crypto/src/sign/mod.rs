@@ -14,6 +14,7 @@ pub use algorithm_identifier::{algorithm_identifier, from_algorithm_identifier};
 pub use generate::NewKey;
 pub use private::{PrivateKeyError, Signer, SigningKey};
 pub use public::{KeyKind, PublicKey, PublicKeyError};
+pub(crate) use public::{RsaPublicKey, modulus_bits};
 
 use core::fmt;
 

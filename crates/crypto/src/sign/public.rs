@@ -79,12 +79,12 @@ pub struct PublicKey {
 
 /// RFC 8017, appendix A.1.1.
 #[derive(Sequence)]
-struct RsaPublicKey<'a> {
-    modulus: UintRef<'a>,
-    exponent: UintRef<'a>,
+pub(crate) struct RsaPublicKey<'a> {
+    pub(crate) modulus: UintRef<'a>,
+    pub(crate) exponent: UintRef<'a>,
 }
 
-pub(super) fn modulus_bits(modulus: &UintRef<'_>) -> usize {
+pub(crate) fn modulus_bits(modulus: &UintRef<'_>) -> usize {
     let bytes = modulus.as_bytes();
     bytes.first().map_or(0, |top| bytes.len() * 8 - top.leading_zeros() as usize)
 }

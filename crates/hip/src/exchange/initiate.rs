@@ -1,17 +1,17 @@
 //! The base exchange as its initiator (RFC 7401 sections 6.6, 6.8 and 6.10): I1, the puzzle of the R1, I2, R2. Owns what an R1 must
 //! say before any work is done for it.
 
-use dormouse_crypto::hip::{DhKey, HipCipher};
+use dormouse_crypto::hip::{DhGroup, DhKey, HipCipher};
 use dormouse_keying::{Discard, Event, Failure};
 use dormouse_sansio::{Class, Path};
 use dormouse_wire::hip::{
-    DhValue, Draft, EspInfo, Hit, Packet, PacketType, Param, ParamType, R1Counter, Solution, Version, limits,
+    DhValue, EspInfo, Header, Hit, Packet, PacketType, Param, ParamType, R1Counter, Solution, Version, limits,
 };
 
 use crate::association::{
     Agreed, Association, I1Sent, I2Sent, Offer, Pair, Refusal, Retry, Session, Solving, Stage,
 };
-use crate::config::EspSuite;
+use crate::config::{EspSuite, HostConfig};
 use crate::exchange::{Around, Fate, Outcome, give_up, multihome, register, sleep};
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::Keymat;
@@ -19,11 +19,14 @@ use crate::limits::{MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
 use crate::protect;
 use crate::puzzle::{Puzzle, Search, Solver};
 use crate::quirks::Quirk;
+use crate::version;
 
 /// Sends an I1 on each of these paths, as far as that is permitted at once; after that on one after the other.
 pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Option<Stage> {
     let mut draft = protect::draft(PacketType::I1, around.identity.hit(), peer);
-    draft.add(&Param::DhGroupList(around.config.groups.iter().map(|g| g.id()).collect()));
+    if around.identity.public().suite().version() == Version::V2 {
+        draft.add(&Param::DhGroupList(around.config.groups.iter().map(|g| g.id()).collect()));
+    }
     let packet = draft.finish().ok()?;
     for path in paths.iter().take(crate::limits::MAX_PARALLEL_I1) {
         around.outbox.push(*path, Class::Urgent, &packet);
@@ -58,7 +61,7 @@ fn looks(stage: &mut Stage, packet: &Packet<'_>) -> u32 {
         _ => return 0,
     };
     let generation = |counter: Option<R1Counter>| counter.map_or(0, |c| c.generation);
-    match packet.read(ParamType::R1Counter) {
+    match packet.read(version::counter(packet.header.version)) {
         Some(Param::R1Counter(_, counter)) if counter.generation > generation(before) => {
             let looks = *left;
             *left = left.saturating_sub(1);
@@ -121,8 +124,8 @@ fn read_r1(packet: &Packet<'_>, around: &mut Around<'_>) -> Result<Offer, Discar
     let Some(Param::HostId(host_id)) = packet.read(ParamType::HostId) else {
         return Err(Discard("an R1 without HOST_ID"));
     };
-    let responder =
-        HostIdentity::from_host_id(host_id).map_err(|_| Discard("an R1 with an unusable identity"))?;
+    let responder = HostIdentity::from_host_id(host_id, packet.header.version)
+        .map_err(|_| Discard("an R1 with an unusable identity"))?;
     if responder.hit() != packet.header.sender {
         return Err(Discard("an R1 whose tag is not that of its identity"));
     }
@@ -153,39 +156,30 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
     let Some(Param::Puzzle(puzzle)) = packet.read(ParamType::Puzzle) else {
         return Err(Discard("an R1 without PUZZLE"));
     };
-    if puzzle.i.len() != responder.suite().hash().output_len() {
+    if puzzle.i.len() != responder.suite().puzzle_len() {
         return Err(Discard("a puzzle of another length"));
     }
-    let (Some(Param::DhGroupList(theirs)), Some(Param::DiffieHellman(values))) =
-        (packet.read(ParamType::DhGroupList), packet.read(ParamType::DiffieHellman))
-    else {
-        return Err(Discard("an R1 without a Diffie-Hellman value"));
-    };
-    let [DhValue { group, public }] = values.as_slice() else {
-        return Err(Discard("an R1 with more than one Diffie-Hellman value"));
-    };
-    // "The Responder MUST NOT select any other DH Group ID that is contained in both lists, because then a downgrade attack cannot be
-    // detected." (RFC 7401 section 5.2.6)
-    let best = theirs.iter().find_map(|id| config.groups.iter().copied().find(|g| g.id() == *id));
-    let group = best.filter(|g| g.id() == *group).ok_or(Discard("an R1 with another group than the best"))?;
-    let cipher = numbers(packet, ParamType::HipCipher)
+    let version = packet.header.version;
+    let (group, public) = choose_group(packet, config)?;
+    let ciphers = version::ciphers(version, config);
+    let cipher = numbers(packet, version::ciphers_kind(version))
         .into_iter()
-        .find_map(|id| config.ciphers.iter().copied().find(|c| c.id() == id))
+        .find_map(|id| ciphers.iter().copied().find(|c| version::cipher_id(version, *c) == Some(id)))
         .ok_or(NO_CIPHER)?;
     let suites = match packet.read(ParamType::HitSuiteList) {
         Some(Param::HitSuiteList(suites)) => suites,
         _ => Vec::new(),
     };
-    if !suites.contains(&(around.identity.public().suite().id() << 4)) {
+    if version == Version::V2 && !suites.contains(&(around.identity.public().suite().id() << 4)) {
         return Err(NO_IDENTITY);
     }
-    let formats = numbers(packet, ParamType::TransportFormatList);
+    let known = version::esp_suites(version, config);
     let esp = numbers(packet, ParamType::EspTransform)
         .into_iter()
-        .find_map(|id| config.esp_suites.iter().copied().find(|s| s.id() == id))
-        .filter(|_| formats.contains(&ParamType::EspTransform.code()))
+        .find_map(|id| known.iter().copied().find(|s| s.id() == id))
+        .filter(|_| has_esp(packet))
         .ok_or(NO_ESP)?;
-    let counter = match packet.read(ParamType::R1Counter) {
+    let counter = match packet.read(version::counter(version)) {
         Some(Param::R1Counter(_, counter)) => Some(counter),
         _ => None,
     };
@@ -201,7 +195,7 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
         counter,
         solution: Solution { k: puzzle.k, reserved: 0, opaque: puzzle.opaque, i: puzzle.i, j: Vec::new() },
         group,
-        public: public.clone(),
+        public,
         cipher,
         esp,
         echo_signed: echoes(ParamType::EchoRequestSigned).next().map(|p| p.contents.to_vec()),
@@ -211,6 +205,38 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
             .collect(),
         looks_left: 0,
     })
+}
+
+/// The group of an R1, and its public value in it.
+fn choose_group(packet: &Packet<'_>, config: &HostConfig) -> Result<(DhGroup, Vec<u8>), Discard> {
+    let Some(Param::DiffieHellman(mut values)) = packet.read(ParamType::DiffieHellman) else {
+        return Err(Discard("an R1 without a Diffie-Hellman value"));
+    };
+    if packet.header.version == Version::V1 {
+        // "It is RECOMMENDED that the Initiator, receiving more than one public value, selects the stronger one, if it supports it." (RFC
+        // 5201 section 5.2.6) Which is stronger, the order in which they are configured says.
+        let groups = version::groups(Version::V1, config);
+        let of = |g: &DhGroup| values.iter().take(2).position(|v| v.group == g.id()).map(|at| (*g, at));
+        let (group, at) = groups.iter().find_map(of).ok_or(Discard("an R1 without a group that we have"))?;
+        return Ok((group, values.swap_remove(at).public));
+    }
+    let Some(Param::DhGroupList(theirs)) = packet.read(ParamType::DhGroupList) else {
+        return Err(Discard("an R1 without a Diffie-Hellman value"));
+    };
+    let (Some(DhValue { group, public }), true) = (values.pop(), values.is_empty()) else {
+        return Err(Discard("an R1 with more than one Diffie-Hellman value"));
+    };
+    // "The Responder MUST NOT select any other DH Group ID that is contained in both lists, because then a downgrade attack cannot be
+    // detected." (RFC 7401 section 5.2.6)
+    let best = theirs.iter().find_map(|id| config.groups.iter().copied().find(|g| g.id() == *id));
+    let best = best.filter(|g| g.id() == group).ok_or(Discard("an R1 with another group than the best"))?;
+    Ok((best, public))
+}
+
+/// Whether ESP is among the formats of a packet; version 1 has no other.
+fn has_esp(packet: &Packet<'_>) -> bool {
+    packet.header.version == Version::V1
+        || numbers(packet, ParamType::TransportFormatList).contains(&ParamType::EspTransform.code())
 }
 
 /// The next slice of the search; with a solution, the I2.
@@ -249,13 +275,11 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
     let keymat = Keymat::new(suite, &kij, (&i, &j), [ours, peer], quirks);
     let (keys, index) = keymat.hip_keys(offer.cipher, ours, peer)?;
     let esp_keys = keymat.esp_keys(index, offer.esp, ours, peer)?;
-    let host_id = Param::HostId(around.identity.public().host_id().clone());
+    let identity = around.identity.public();
     let host_id = if quirks.has(Quirk::Bare) {
-        host_id
+        Param::HostId(identity.host_id().clone())
     } else {
-        let mut bare = Draft::bare(Version::V2);
-        bare.add(&host_id);
-        let plain = bare.params().ok()?;
+        let plain = protect::host_id(identity);
         Param::Encrypted(keys.cipher.encrypt(keys.encrypt_out.as_bytes(), &plain, around.entropy)?)
     };
     let child = around.spis.reserve(around.entropy);
@@ -303,18 +327,20 @@ fn write_i2(
     peer: Hit,
     around: &Around<'_>,
 ) -> Option<Vec<u8>> {
+    let version = offer.responder.suite().version();
     let mut draft = protect::draft(PacketType::I2, ours, peer);
     let info = EspInfo { keymat_index: chosen.index, old_spi: 0, new_spi: chosen.spi };
     draft.add(&Param::EspInfo(info));
     // "[...] if present in the R1, it MUST be echoed (including the Reserved field verbatim) by the Initiator in the I2 packet" (RFC 7401
     // section 5.2.3)
     if let Some(R1Counter { reserved, generation }) = offer.counter {
-        draft.add(&Param::R1Counter(ParamType::R1Counter, R1Counter { reserved, generation }));
+        draft.add(&Param::R1Counter(version::counter(version), R1Counter { reserved, generation }));
     }
     draft.add(&Param::Solution(offer.solution.clone()));
     let value = DhValue { group: offer.group.id(), public: chosen.public.to_vec() };
     draft.add(&Param::DiffieHellman(vec![value]));
-    draft.add(&Param::Numbers(ParamType::HipCipher, vec![offer.cipher.id()]));
+    let cipher = version::cipher_id(version, offer.cipher)?;
+    draft.add(&Param::Numbers(version::ciphers_kind(version), vec![cipher]));
     draft.add(&chosen.host_id);
     if offer.register {
         draft.add(&register::request(around.config));
@@ -322,7 +348,9 @@ fn write_i2(
     if let Some(echo) = &offer.echo_signed {
         draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.clone()));
     }
-    draft.add(&Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]));
+    if version == Version::V2 {
+        draft.add(&Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]));
+    }
     draft.add(&Param::Suites(ParamType::EspTransform, vec![offer.esp.id()]));
     sleep::may(peer, around).iter().for_each(|param| draft.add(param));
     let signed = protect::finish(draft, mac, around.identity)?;
@@ -338,7 +366,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let Stage::I2Sent(sent) = &association.stage else { return Err(Discard("an R2 that is not waited for")) };
     let agreed = &sent.agreed;
     let quirks = around.peers.quirks(association.peer);
-    if !protect::mac_2_is_right(packet, agreed.keys.of_exchange(quirks).1, agreed.identity.host_id()) {
+    if !protect::mac_2_is_right(packet, agreed.keys.of_exchange(quirks).1, &agreed.identity) {
         around.stats.bad_macs += 1;
         return Err(Discard("an R2 with a wrong MAC"));
     }
@@ -381,23 +409,19 @@ pub(crate) fn only_choice(packet: &Packet<'_>, around: &Around<'_>) -> Option<(H
         [n] => Some(n),
         _ => None,
     };
-    let cipher = single(ParamType::HipCipher)?;
-    let esp = single(ParamType::EspTransform)?;
-    let formats = numbers(packet, ParamType::TransportFormatList);
-    let config = around.config;
+    let (version, config) = (packet.header.version, around.config);
+    let cipher = single(version::ciphers_kind(version));
+    let esp = single(ParamType::EspTransform).filter(|_| has_esp(packet))?;
+    let ciphers = version::ciphers(version, config);
     Some((
-        config.ciphers.iter().copied().find(|c| c.id() == cipher)?,
-        config
-            .esp_suites
-            .iter()
-            .copied()
-            .find(|s| s.id() == esp && formats.contains(&ParamType::EspTransform.code()))?,
+        ciphers.into_iter().find(|c| cipher.is_some() && version::cipher_id(version, *c) == cipher)?,
+        version::esp_suites(version, config).into_iter().find(|s| s.id() == esp)?,
     ))
 }
 
-/// Whether both ends of a packet have tags that we can use.
-pub(crate) fn tags_are_usable(sender: Hit, receiver: Hit) -> bool {
-    HitSuite::of(sender).is_some()
-        && sender != receiver
-        && (receiver == Hit::NULL || HitSuite::of(receiver).is_some())
+/// Whether both ends of a packet have tags that we can use, of its version.
+pub(crate) fn tags_are_usable(header: &Header) -> bool {
+    let Header { sender, receiver, version, .. } = *header;
+    let fits = |tag| HitSuite::of(tag).is_some_and(|suite| suite.version() == version);
+    fits(sender) && sender != receiver && (receiver == Hit::NULL || fits(receiver))
 }

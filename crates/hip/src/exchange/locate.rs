@@ -22,7 +22,7 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
         return Fate::Lives;
     }
     association.path = path;
-    let (owner, esp) = (association.owner(), Association::esp_path(path));
+    let (owner, esp) = (association.owner(), association.esp_path(path, around));
     if matches!(association.stage, Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) {
         initiate::again(association, around);
         return Fate::Lives;
@@ -134,11 +134,14 @@ pub(crate) fn take(association: &mut Association, path: Path, around: &mut Aroun
 /// ESP of the peer comes by this path: it is asked there, as if it had said so, because what it said may have been lost, and a NAT says
 /// nothing. Not while another UPDATE of ours waits: so there is one question in the time that it takes to give one up.
 pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Around<'_>) {
+    let known = association.path;
+    let in_udp =
+        known.carrier == Carrier::RawHip && around.peers.quirks(association.peer).has(Quirk::EspInUdp);
     let path = match esp.carrier {
-        Carrier::RawEsp => esp.with_ports(Carrier::RawHip, 0, 0),
+        Carrier::HipUdp if in_udp => esp.with_ports(Carrier::RawHip, 0, 0),
+        Carrier::RawEsp if !in_udp => esp.with_ports(Carrier::RawHip, 0, 0),
         _ => esp,
     };
-    let known = association.path;
     let Stage::Up(session) = &mut association.stage else { return };
     if path == known
         || path.carrier != known.carrier
@@ -161,5 +164,6 @@ pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, aroun
         return;
     }
     association.path = candidate.path;
-    around.order(ChildSa::Remap { owner, path: Association::esp_path(candidate.path) });
+    let path = association.esp_path(candidate.path, around);
+    around.order(ChildSa::Remap { owner, path });
 }

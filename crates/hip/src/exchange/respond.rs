@@ -21,6 +21,7 @@ use crate::load::Load;
 use crate::protect;
 use crate::quirks::Quirk;
 use crate::r1::{BadSolution, Pool};
+use crate::version;
 
 /// The groups that one kind of peer can have offered.
 const ONE_OF: [DhGroup; 2] = [DhGroup::Ecp256, DhGroup::Ecp384];
@@ -36,14 +37,20 @@ pub(crate) fn i1(
     around: &mut Around<'_>,
 ) -> Result<(), Discard> {
     around.stats.i1 += 1;
-    let Some(Param::DhGroupList(theirs)) = packet.read(ParamType::DhGroupList) else {
-        return Err(Discard("an I1 without DH_GROUP_LIST"));
+    let version = packet.header.version;
+    let theirs = match packet.read(ParamType::DhGroupList) {
+        Some(Param::DhGroupList(theirs)) if version == Version::V2 => Some(theirs),
+        _ if version == Version::V1 => None,
+        _ => return Err(Discard("an I1 without DH_GROUP_LIST")),
     };
     // "[...] the Responder MUST select the first DH Group ID in its DH_GROUP_LIST in the R1 packet that is compatible with one of the
     // Suite IDs in the Initiator's DH_GROUP_LIST in the I1 packet." (RFC 7401 section 5.2.6)
     let one = around.peers.quirks(packet.header.sender).has(Quirk::OneGroup);
-    let fits = |g: &DhGroup| theirs.contains(&g.id()) && (!one || ONE_OF.contains(g));
-    let group = around.config.groups.iter().copied().find(fits);
+    // In version 1 the responder offers, and the initiator takes what it has.
+    let fits = |g: &DhGroup| {
+        theirs.as_ref().is_none_or(|theirs| theirs.contains(&g.id()) && (!one || ONE_OF.contains(g)))
+    };
+    let group = version::groups(version, around.config).into_iter().find(fits);
     let group = group.ok_or(Discard("an I1 without a group that we have"))?;
     let k = load
         .i1(around.now, path.remote.ip(), &around.config.difficulty)
@@ -89,12 +96,15 @@ pub(crate) fn i2(
 ) -> Result<Accepted, Discard> {
     let sender = packet.header.sender;
     let quirks = around.peers.quirks(sender);
-    let counter = match packet.read(ParamType::R1Counter) {
+    let version = packet.header.version;
+    let counter = match packet.read(version::counter(version)) {
         Some(Param::R1Counter(_, counter)) => Some(counter.generation),
         _ => None,
     };
+    // "[...] if present in the R1, it MAY be echoed" (RFC 5201 section 5.2.3)
+    let may_lack = version == Version::V1 || quirks.has(Quirk::Bare);
     let solution = match packet.read(ParamType::Solution) {
-        Some(Param::Solution(solution)) if counter.is_some() || quirks.has(Quirk::Bare) => solution,
+        Some(Param::Solution(solution)) if counter.is_some() || may_lack => solution,
         _ => {
             around.stats.bad_solutions += 1;
             return Err(Discard("an I2 without SOLUTION and R1_COUNTER"));
@@ -205,12 +215,16 @@ fn authenticate(
             let opened = cipher.decrypt(keys.encrypt_in.as_bytes(), &sealed);
             let opened = opened.map_err(|_| NotifyType::EncryptionFailed)?;
             let params = parse_params(&opened, 0).map_err(|_| NotifyType::InvalidSyntax)?;
-            params.iter().find(|p| p.kind == ParamType::HostId).and_then(|p| p.read(Version::V2).ok())
+            params
+                .iter()
+                .find(|p| p.kind == ParamType::HostId)
+                .and_then(|p| p.read(packet.header.version).ok())
         }
         _ => packet.read(ParamType::HostId),
     };
     let Some(Param::HostId(host_id)) = host_id else { return Err(NotifyType::InvalidSyntax) };
-    let identity = HostIdentity::from_host_id(host_id).map_err(|_| NotifyType::UnsupportedHitSuite)?;
+    let identity = HostIdentity::from_host_id(host_id, packet.header.version)
+        .map_err(|_| NotifyType::UnsupportedHitSuite)?;
     // "The implementation SHOULD also verify that the Initiator's HIT in the I2 packet corresponds to the Host Identity sent in the I2
     // packet." (RFC 7401 section 6.9)
     if identity.hit() != peer {

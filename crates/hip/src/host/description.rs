@@ -16,6 +16,9 @@ pub enum ConnectError {
     /// The peer's tag is none, is ours, or is of a suite that is not supported.
     #[error("{0} is not the tag of a peer: 2001:21::/32 (RSA) and 2001:22::/32 (ECDSA) are supported")]
     NotATag(Hit),
+    /// None of our identities speaks the peer's version of the protocol.
+    #[error("no identity of this host has the version of HIP that {0} has")]
+    OtherVersion(Hit),
     /// There is one already.
     #[error("there is an association with {0}")]
     Exists(Hit),

@@ -39,9 +39,9 @@ impl Host {
         self.peers.set_quirks(tag, quirks);
     }
 
-    /// The first identity of ours begins an association with a peer of the directory, if there is none.
+    /// The first identity of ours that has the peer's version begins an association with a peer of the directory, if there is none.
     pub(super) fn want(&mut self, now: Instant, peer: Hit) -> bool {
-        let Some(ours) = self.tags().next() else { return false };
+        let Some(ours) = self.tag_towards(peer) else { return false };
         match self.stage(ours, peer) {
             Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) => true,
             Some(Stage::Up(_)) => false,
@@ -54,12 +54,12 @@ impl Host {
 
     /// A peer of the directory may have an association that this host, which has started again, does not know: a new one takes its place.
     pub(super) fn find_lost(&mut self, now: Instant, from: IpAddr) {
-        let Some(ours) = self.tags().next() else { return };
-        let lost = self.peers.at(from).filter(|peer| {
+        let lost = self.peers.at(from).and_then(|peer| Some((self.tag_towards(peer)?, peer)));
+        let lost = lost.filter(|(ours, peer)| {
             let tried = self.lost.get(peer).is_some_and(|at| now < *at + LOST_AGAIN);
-            !tried && self.stage(ours, *peer).is_none()
+            !tried && self.stage(*ours, *peer).is_none()
         });
-        let Some(peer) = lost else { return };
+        let Some((ours, peer)) = lost else { return };
         self.lost.insert(peer, now);
         let ways = self.ways(peer);
         if let Err(error) = self.connect(now, ours, peer, &ways) {

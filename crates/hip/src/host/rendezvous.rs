@@ -10,6 +10,7 @@ use dormouse_wire::hip::{Hit, Packet, PacketType, Param, ParamType};
 use super::Host;
 use crate::association::Stage;
 use crate::exchange::locate;
+use crate::hit::speak_alike;
 use crate::limits::{FIRST_RETRY, LAST_RETRY, MAX_R1_A_SECOND};
 use crate::protect;
 
@@ -115,13 +116,14 @@ impl Host {
         Ok((origin, Some(path.remote.ip())))
     }
 
-    /// Each identity of ours with each rendezvous server at which it is to be registered.
+    /// Each identity of ours with each rendezvous server of its version at which it is to be registered.
     fn pairs(&self) -> impl Iterator<Item = (Hit, Hit)> {
         let servers = &self.config.rendezvous;
         self.locals
             .iter()
             .map(|l| l.identity.hit())
             .flat_map(move |ours| servers.iter().map(move |s| (ours, *s)))
+            .filter(|(ours, server)| speak_alike(*ours, *server))
     }
 
     /// The rendezvous server that is to be tried next, and when: one with which there is no association, and to which there is a way.

@@ -11,5 +11,6 @@ mod rendezvous;
 mod sleep;
 mod strangers;
 mod updates;
+mod v1;
 mod vectors;
 mod world;

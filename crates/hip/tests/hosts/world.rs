@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use dormouse_crypto::hip::v1;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{Accept, Host, HostConfig, Identity, Peer, Phase};
 use dormouse_keying::{ChildId, ChildSa, Discard, Event, Install, KeyManager, SaId, SleepVerdict};
@@ -28,6 +29,21 @@ pub(crate) fn key(kind: &str) -> SigningKey {
 }
 
 pub(crate) fn identity(kind: &str) -> Identity {
+    if kind == "v1 fresh" {
+        let der = v1::rsa_1024_for_measurement().expect("a key");
+        let key = v1::SigningKey::from_file_content(der.as_bytes()).expect("a key");
+        return Identity::v1(key, DomainId::default()).expect("an identity");
+    }
+    let old = match kind {
+        "v1 rsa" => Some(include_str!("../keys/rsa1024.pem")),
+        "v1 dsa" => Some(include_str!("../keys/dsa1024.pem")),
+        "v1 rsa 2048" => Some(include_str!("../keys/rsa.pem")),
+        _ => None,
+    };
+    if let Some(pem) = old {
+        let key = v1::SigningKey::from_file_content(pem.as_bytes()).expect("a key");
+        return Identity::v1(key, DomainId::default()).expect("an identity");
+    }
     Identity::new(key(kind), DomainId::default()).expect("an identity")
 }
 

@@ -171,8 +171,10 @@ pub(super) fn plan(most: u32, seed: u64) -> campaign::Plan<Point> {
     let short = most <= SHORT;
     let (hardest, longest) = if short { SHORT_OF } else { (MOST_K, 2_048) };
     let exchange = |key, (group, k)| Point::BaseExchange { key, group, k };
-    let mut points: Vec<Point> =
-        Key::ALL.into_iter().flat_map(|key| [PAPER, OURS].map(|with| exchange(key, with))).collect();
+    let mut points: Vec<Point> = Key::ALL
+        .into_iter()
+        .flat_map(|key| key.settings().iter().map(move |with| exchange(key, *with)))
+        .collect();
     let groups = [1, 2, PAPER.0, 11, 4, 7, 8, 9];
     points.extend(groups.map(|group| exchange(Key::Rsa2048, (group, PAPER.1))));
     points.extend((0..=hardest).step_by(2).map(|k| exchange(Key::Rsa2048, (PAPER.0, k))));
@@ -183,10 +185,7 @@ pub(super) fn plan(most: u32, seed: u64) -> campaign::Plan<Point> {
     points.extend(pairs.map(|(algorithm, bits)| Point::KeyPair { algorithm, bits }));
     let sizes = [100, 1_000, MOST].into_iter().filter(|n| *n < most).chain([most]);
     points.extend(sizes.map(|associations| Point::Responder { key: Key::P256, associations }));
-    let mut skipped = vec![
-        Skipped::new("key pair, DSA-512", "OpenSSL makes none any more"),
-        Skipped::new("base exchange, RSA-1024", "identities below 2,048 bits are refused"),
-    ];
+    let mut skipped = vec![Skipped::new("key pair, DSA-512", "OpenSSL makes none any more")];
     match hosts::missing() {
         None => {
             let transfers = |link| [false, true].map(|hip| Point::Transfer { hip, link });
@@ -324,7 +323,10 @@ impl Subject for Bench {
     fn prepare(&mut self, point: &Point) -> Result<()> {
         self.pair = match *point {
             Point::BaseExchange { key, group, k } => Some(self.pair(key, group, k)?),
-            Point::Update { key } => Some(self.pair(key, OURS.0, OURS.1)?),
+            Point::Update { key } => {
+                let (group, k) = *key.settings().last().context("no setting")?;
+                Some(self.pair(key, group, k)?)
+            }
             Point::KeyPair { .. } => None,
             Point::Responder { key, .. } => {
                 self.keys(key)?;
@@ -403,6 +405,7 @@ mod tests {
             Point::BaseExchange { key: Key::P256, group: 7, k: 1 },
             Point::BaseExchange { key: Key::P384, group: 1, k: 0 },
             Point::Update { key: Key::P256 },
+            Point::Update { key: Key::Rsa1024V1 },
             Point::KeyPair { algorithm: Algorithm::Rsa, bits: 512 },
             Point::Responder { key: Key::P256, associations: 5 },
         ];

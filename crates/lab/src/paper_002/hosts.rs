@@ -147,6 +147,7 @@ impl Hosts {
             return Ok(both.clone());
         }
         let kind = match key {
+            Key::Rsa1024V1 => anyhow::bail!("no program makes such keys"),
             Key::Rsa2048 => "rsa",
             Key::P256 => "ecdsa-p256",
             Key::P384 => "ecdsa-p384",

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use dormouse_crypto::hip::DhGroup;
+use dormouse_crypto::hip::{DhGroup, v1};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::config::Difficulty;
 use dormouse_hip::{Accept, Host, HostConfig, Identity, Phase};
@@ -16,6 +16,7 @@ use dormouse_wire::hip::{DomainId, Hit};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize};
 use serde::{Deserialize, Serialize};
 
+use super::campaign::{OURS, PAPER};
 use crate::campaign::cpu;
 
 /// The initiator and the responder.
@@ -29,6 +30,8 @@ const MOST_PACKETS: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Key {
+    /// RSA of 1,024 bits in version 1 of HIP, as the paper had it.
+    Rsa1024V1,
     /// RSA of 2,048 bits.
     Rsa2048,
     /// ECDSA with P-256.
@@ -38,10 +41,19 @@ pub enum Key {
 }
 
 impl Key {
-    pub(super) const ALL: [Self; 3] = [Self::Rsa2048, Self::P256, Self::P384];
+    pub(super) const ALL: [Self; 4] = [Self::Rsa1024V1, Self::Rsa2048, Self::P256, Self::P384];
+
+    /// Groups and difficulties with which it is measured; the last is today's, if it knows that.
+    pub(super) const fn settings(self) -> &'static [(u8, u8)] {
+        match self {
+            Self::Rsa1024V1 => &[PAPER],
+            _ => &[PAPER, OURS],
+        }
+    }
 
     pub(super) const fn words(self) -> &'static str {
         match self {
+            Self::Rsa1024V1 => "RSA-1024 of HIPv1",
             Self::Rsa2048 => "RSA-2048",
             Self::P256 => "ECDSA P-256",
             Self::P384 => "ECDSA P-384",
@@ -54,6 +66,7 @@ impl Key {
     /// If the library makes none.
     pub fn generate(self) -> Result<Vec<u8>> {
         let pair = match self {
+            Self::Rsa1024V1 => return Ok(v1::rsa_1024_for_measurement()?.as_bytes().to_vec()),
             Self::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
             Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
             Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
@@ -86,8 +99,11 @@ struct End {
 
 impl End {
     fn new(setup: Setup<'_>, address: IpAddr, seed: u64) -> Result<Self> {
-        let key = SigningKey::from_der(setup.key)?;
-        let identity = Identity::new(key, DomainId::default())?;
+        // What is too short for version 2 is of version 1.
+        let identity = match SigningKey::from_der(setup.key) {
+            Ok(key) => Identity::new(key, DomainId::default())?,
+            Err(_) => Identity::v1(v1::SigningKey::from_file_content(setup.key)?, DomainId::default())?,
+        };
         let config = HostConfig {
             groups: vec![setup.group],
             difficulty: Difficulty {

@@ -1,7 +1,7 @@
 //! What must not leave outside of a client connection's tunnel, by its configuration alone: no file that the configuration names is read
 //! for it, so that it is known at boot. Owns the defaults; [`super::file`] has the keys.
 
-use super::directory::TAGS;
+use super::directory::tags;
 use super::file::{Block, Connection, Role, Selector};
 use super::resolve::ConfigError;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -34,8 +34,10 @@ impl Blocking {
             Role::Client => {}
             Role::Gateway => return None,
             Role::Hip => {
-                let lsi = c.hip.as_ref().and_then(|h| h.lsi);
-                let carried: Vec<IpNet> = [TAGS.into()].into_iter().chain(lsi.map(IpNet::V4)).collect();
+                let hip = c.hip.as_ref();
+                let tags: IpNet = tags(hip.map_or(2, |hip| hip.version)).into();
+                let lsi = hip.and_then(|h| h.lsi);
+                let carried: Vec<IpNet> = [tags].into_iter().chain(lsi.map(IpNet::V4)).collect();
                 return Some(Self {
                     block: c.block.unwrap_or(Block::Connected),
                     exact: carried.clone(),

@@ -11,6 +11,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Every tag is in this prefix (RFC 7343 section 2).
 pub const TAGS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0), 28);
+/// Every tag of version 1 (RFC 4843 section 2).
+const TAGS_V1: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0x10, 0, 0, 0, 0, 0, 0), 28);
+
+/// Where the tags of this version of HIP are.
+#[must_use]
+pub const fn tags(version: u8) -> Ipv6Net {
+    if version == 1 { TAGS_V1 } else { TAGS }
+}
 /// Longest name of a peer, in bytes: that of a host name (RFC 1035 section 2.3.4).
 const NAME_MOST: usize = 253;
 
@@ -81,6 +89,10 @@ impl Peers {
     pub(super) fn add(&mut self, known: Known) -> Result<(), (&'static str, String)> {
         if known.hit == self.own {
             return Err(("hit", format!("{} is this host's own", known.hit)));
+        }
+        let version = |hit| HitSuite::of(hit).map(HitSuite::version);
+        if version(known.hit) != version(self.own) {
+            return Err(("hit", format!("{} has another version of HIP than this host", known.hit)));
         }
         if self.by_tag.contains_key(&known.hit) {
             return Err(("hit", format!("{} stands there twice", known.hit)));
@@ -209,12 +221,13 @@ impl Peers {
 /// # Errors
 /// What is wrong with it.
 pub fn tag(text: &str) -> Result<Hit, String> {
-    let address: Ipv6Addr =
-        text.parse().map_err(|_| format!("\"{text}\" is no HIT; one begins with 2001:2"))?;
+    let address: Ipv6Addr = text
+        .parse()
+        .map_err(|_| format!("\"{text}\" is no HIT; one begins with 2001:2, or 2001:1 in version 1"))?;
     match HitSuite::of(Hit(address)) {
         Some(_) => Ok(Hit(address)),
         None => Err(format!(
-            "\"{text}\" is no HIT of a kind that is supported: 2001:21::/32 (RSA) or 2001:22::/32 (ECDSA)"
+            "\"{text}\" is no HIT of a kind that is supported: 2001:21::/32 (RSA) or 2001:22::/32 (ECDSA), or, of version 1, 2001:10::/28"
         )),
     }
 }
@@ -242,7 +255,7 @@ pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<(Known, 
 
 /// No host can be called at it; a tag is what is looked for, and not where.
 fn unusable(address: IpAddr) -> bool {
-    let orchid = matches!(address, IpAddr::V6(a) if TAGS.contains(&a));
+    let orchid = matches!(address, IpAddr::V6(a) if TAGS.contains(&a) || TAGS_V1.contains(&a));
     address.is_unspecified() || address.is_multicast() || orchid
 }
 

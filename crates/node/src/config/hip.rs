@@ -6,6 +6,7 @@ use super::directory::{Known, Lsi, Peers, mapping, tag};
 use super::file::{Connection, Role, Seconds};
 use super::resolve::{ConfigError, ReadFile};
 use crate::host::Service;
+use dormouse_crypto::hip::v1;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{self as hip, EspSuite};
 use dormouse_sansio::Carrier;
@@ -29,9 +30,13 @@ const REGISTRATION_LEAST: u32 = 10;
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hip {
-    /// Private key of this host's identity, from `dormouse hip keygen` (PEM or DER; ECDSA P-256 or P-384, or RSA of at least 2,048 bits);
-    /// readable by its owner only.
+    /// Private key of this host's identity, from `dormouse hip keygen` (PEM or DER; ECDSA P-256 or P-384, or RSA of at least 2,048 bits; of
+    /// version 1 RSA from 1,024 bits on, or DSA of 1,024 bits); readable by its owner only.
     pub key: PathBuf,
+    /// Version of the protocol, of this host and all its peers. 1 (RFC 5201) is for peers that know no other: all its hashes are SHA-1, and an attacker
+    /// with much computing power can forge its identities.
+    #[serde(default = "two")]
+    pub version: u8,
     /// How HIP and ESP travel: `ip`: as IP protocols 139 and 50; `udp`: in UDP, which passes NATs. Only what is named here is listened to;
     /// the first one leads to peers that do not say another.
     #[serde(default = "ip_alone")]
@@ -82,6 +87,10 @@ pub struct Hip {
     /// Peers, `[[connection.NAME.hip.peers]]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<HipPeer>,
+}
+
+const fn two() -> u8 {
+    2
 }
 
 fn ip_alone() -> Vec<HipCarrier> {
@@ -215,7 +224,8 @@ pub struct HipPeer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<HipCarrier>,
     /// Departures from the RFCs that it needs, all off unless named: `puzzle-hits-swapped`, `exchange-macs-swapped`, `r2-signature-2`, `esp-icv-32`,
-    /// `null-iv-16`, `secret-stripped`, `one-group`, `bare`, `known-parameters-only`, `update-ids-from-1`, `close-ack-ignored`.
+    /// `null-iv-16`, `secret-stripped`, `one-group`, `bare`, `known-parameters-only`, `update-ids-from-1`, `close-ack-ignored`,
+    /// `esp-sequence-32`, `esp-in-udp`, for which `udp` must be one of `carriers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quirks: Vec<String>,
 }
@@ -231,6 +241,8 @@ pub struct ResolvedHip {
     pub blocking: Option<Blocking>,
     /// Who we are.
     pub identity: hip::Identity,
+    /// The version of HIP.
+    pub version: u8,
     /// For the key manager.
     pub config: hip::HostConfig,
     /// What is listened to.
@@ -306,7 +318,12 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     let wrong = |k: &str, problem: &dyn std::fmt::Display| ConfigError::new(key(k), problem);
     let pem = read(&h.key, true).map_err(|e| wrong("key", &e))?;
     let file = h.key.display();
-    let identity = identity(&pem).map_err(|e| wrong("key", &format!("{file}: {e}")))?;
+    let identity = match h.version {
+        1 => identity_v1(&pem),
+        2 => identity(&pem),
+        _ => return Err(wrong("version", &"1 and 2 are supported")),
+    };
+    let identity = identity.map_err(|e| wrong("key", &format!("{file}: {e}")))?;
     let Some(first) = h.carriers.first() else {
         return Err(wrong("carriers", &"at least one is needed: \"ip\" or \"udp\""));
     };
@@ -337,6 +354,9 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
                 udp: p.carrier.unwrap_or(*first) == HipCarrier::Udp,
             },
         };
+        if known.quirks.has(hip::Quirk::EspInUdp) && !h.carriers.contains(&HipCarrier::Udp) {
+            return Err(ConfigError::new(key("quirks"), "esp-in-udp needs \"udp\" in hip.carriers"));
+        }
         if p.carrier.is_some_and(|carrier| !h.carriers.contains(&carrier)) {
             return Err(ConfigError::new(key("carrier"), "is not one of hip.carriers"));
         }
@@ -416,6 +436,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         auto,
         blocking,
         identity,
+        version: h.version,
         config,
         carriers: h.carriers.clone(),
         peers,
@@ -433,9 +454,18 @@ pub fn identity(content: &[u8]) -> Result<hip::Identity, String> {
     identity.map_err(|e| format!("{e}; dormouse hip keygen makes one"))
 }
 
+/// The same in version 1.
+///
+/// # Errors
+/// What the file holds instead.
+pub fn identity_v1(content: &[u8]) -> Result<hip::Identity, String> {
+    let key = v1::SigningKey::from_file_content(content).map_err(|e| e.to_string())?;
+    hip::Identity::v1(key, DomainId::default()).map_err(|e| e.to_string())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::directory::TAGS;
+    use super::super::directory::{TAGS, tags};
     use super::super::parse;
     use super::*;
 
@@ -525,11 +555,38 @@ mod tests {
         assert!(it.blocking.unwrap().carried.contains(&lsi.prefix.into()));
     }
 
+    /// The tag and what is held for it are of the version that is named, and so must be the peers.
+    #[test]
+    fn version_1_is_asked_for() {
+        const OLD: &[u8] = include_bytes!("../../../hip/tests/keys/rsa1024.pem");
+        let with = |text: &str| {
+            let file = parse(text).map_err(|e| e.to_string())?;
+            let mut key = |_: &std::path::Path, _: bool| Ok(OLD.to_vec());
+            resolve_hip(&file, &mut key).map_err(|e| e.to_string()).map(Option::unwrap)
+        };
+        let error = with(BARE).unwrap_err();
+        assert!(error.contains("RSA-1024 is refused"), "{error}");
+        let one = BARE.to_owned() + "version = 1\n";
+        let peer = |hit: &str| format!("{one}[[connection.a.hip.peers]]\nhit = \"{hit}\"\n");
+        let it = with(&peer("2001:1a:b::c")).unwrap();
+        let held = it.blocking.unwrap().carried;
+        assert_eq!(held, [tags(1).into()]);
+        assert!(tags(1).contains(&it.identity.hit().0) && !TAGS.contains(&it.identity.hit().0));
+        let error = with(&peer(OTHER)).unwrap_err();
+        assert!(error.contains("has another version of HIP than this host"), "{error}");
+        let error = with(&(BARE.to_owned() + "version = 3\n")).unwrap_err();
+        assert!(error.starts_with("connection.a.hip.version: "), "{error}");
+    }
+
     /// The documented names are those that are known.
     #[test]
     fn quirks_are_of_the_peer_that_names_them() {
         let names = hip::Quirk::ALL.map(hip::Quirk::name);
-        let peer = |lines: &str| format!("{BARE}[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\n{lines}\n");
+        let peer = |lines: &str| {
+            format!(
+                "{BARE}carriers = [\"ip\", \"udp\"]\n[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\n{lines}\n"
+            )
+        };
         let it = read(&peer(&format!("quirks = {names:?}")), "").unwrap().unwrap();
         assert_eq!(it.peers.called(OTHER).unwrap().quirks, hip::Quirk::ALL.into_iter().collect());
         let documented = include_str!("hip.rs");
@@ -555,6 +612,11 @@ mod tests {
             (
                 listed("quirks = [\"none\"]"),
                 "connection.a.hip.peers[0].quirks: unknown quirk \"none\"; known are puzzle-",
+            ),
+            (listed("quirks = [\"esp-in-udp\"]"), "connection.a.hip.peers[0].quirks: esp-in-udp needs"),
+            (
+                listed("").replace(OTHER, "2001:10::1"),
+                "connection.a.hip.peers[0].hit: 2001:10::1 has another",
             ),
             (listed("rendezvous = [\"x\"]"), "connection.a.hip.peers[0].rendezvous: no peer is called"),
             (listed("rendezvous = [\"ff02::1\"]"), "connection.a.hip.peers[0].rendezvous: "),

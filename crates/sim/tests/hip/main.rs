@@ -8,6 +8,7 @@ mod sleep;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use dormouse_crypto::hip::v1;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{Accept, Host as Hip, HostConfig, Identity, Peer, Registrar};
 use dormouse_ike::EndpointConfig;
@@ -19,7 +20,7 @@ use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
 use dormouse_wire::hip::{DomainId, Hit};
 
 /// Keys that protect nothing but these stories.
-const KEYS: [&str; 3] = [
+const KEYS: [&str; 5] = [
     "-----BEGIN PRIVATE KEY-----\n\
      MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgDqOhbP517DeqUcB8\n\
      tZDJsrBHQNPS4qzkOn/9AXEatGqhRANCAASYv/shRrG00k/IQmcRniauw97wrFXO\n\
@@ -31,7 +32,11 @@ const KEYS: [&str; 3] = [
      HSuraQJWo0bYUa9keBRSTBl8pRhTRJ3wa9sDkXV33mSYeHZvdwfHNwJo\n\
      -----END PRIVATE KEY-----",
     include_str!("../../../hip/tests/keys/p384.pem"),
+    include_str!("../../../hip/tests/keys/rsa1024.pem"),
+    include_str!("../../../hip/tests/keys/dsa1024.pem"),
 ];
+/// From this one on they are of version 1.
+const OLD: usize = 3;
 
 const SERVER: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 const SECOND: Duration = Duration::from_secs(1);
@@ -41,6 +46,10 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn identity(n: usize) -> Identity {
+    if n >= OLD {
+        let key = v1::SigningKey::from_file_content(KEYS[n].as_bytes()).expect("a key");
+        return Identity::v1(key, DomainId::default()).expect("an identity");
+    }
     let key = SigningKey::from_pem(KEYS[n].as_bytes()).expect("a key");
     Identity::new(key, DomainId::default()).expect("an identity")
 }
@@ -50,11 +59,12 @@ fn tag(n: usize) -> Hit {
 }
 
 /// A core whose second key manager is HIP; the device knows where the server is.
-fn core(n: usize, udp: bool, now: Instant, rng: &mut Seeded) -> Host {
+/// `first`: the key of the device, behind which that of the server is.
+fn core(n: usize, first: usize, udp: bool, now: Instant, rng: &mut Seeded) -> Host {
     let peer = Peer { addresses: SERVER.map(ip).to_vec(), udp };
-    core_with(n, HostConfig::default(), now, rng, |hip| {
+    core_with(first + n, HostConfig::default(), now, rng, |hip| {
         if n == 0 {
-            hip.set_peer(tag(1), Some(peer));
+            hip.set_peer(tag(first + 1), Some(peer));
         }
     })
 }
@@ -80,21 +90,28 @@ struct Story {
     machines: [MachineId; 2],
     networks: Vec<NetworkId>,
     udp: bool,
+    /// The device's key.
+    first: usize,
     number: u64,
 }
 
 impl Story {
     /// The server in a network of its own; the device in the first of two others, of which the second is behind a NAT in UDP.
     fn new(seed: u64, udp: bool, loss: f64) -> Self {
+        Self::with(0, seed, udp, loss)
+    }
+
+    /// With the keys from this one on.
+    fn with(first: usize, seed: u64, udp: bool, loss: f64) -> Self {
         let mut net = Topology::new(seed);
         let link = LinkConfig { delay: Duration::from_millis(15), loss, ..LinkConfig::default() };
         let nat = udp.then(|| NatConfig::new(ip("198.51.100.1")));
         let networks: Vec<_> = [None, None, nat].map(|nat| net.add_network(link, nat)).into();
         let machines = [0, 1].map(|n| {
-            let host = core(n, udp, Instant::ZERO, net.rng());
+            let host = core(n, first, udp, Instant::ZERO, net.rng());
             net.add_machine(Machine::new(host))
         });
-        let mut story = Self { net, machines, networks, udp, number: 0 };
+        let mut story = Self { net, machines, networks, udp, first, number: 0 };
         story.place(1, 0, &SERVER);
         story.place(0, 1, &["203.0.113.7", "2001:db8:7::7"]);
         story
@@ -108,7 +125,7 @@ impl Story {
     /// The process ends without a word and starts again, knowing nothing.
     fn crash(&mut self, n: usize) {
         let now = self.net.now;
-        let fresh = core(n, self.udp, now, self.net.rng());
+        let fresh = core(n, self.first, self.udp, now, self.net.rng());
         let machine = self.net.machine_mut(self.machines[n]);
         machine.crash();
         machine.restart(now, fresh);
@@ -127,7 +144,7 @@ impl Story {
     fn send(&mut self, from: usize) -> u64 {
         self.number += 1;
         let (now, number) = (self.net.now, self.number);
-        let (ours, peer) = (tag(from).0.into(), tag(1 - from).0.into());
+        let [ours, peer] = [from, 1 - from].map(|n| tag(self.first + n).0.into());
         self.net.machine_mut(self.machines[from]).send(now, ours, peer, number);
         number
     }
@@ -174,8 +191,8 @@ fn a_tag_that_is_not_known_is_not_waited_for() {
 /// The association outlives changes of network: another address, IPv6 alone, and a NAT.
 #[test]
 fn packets_go_on_when_the_device_moves() {
-    for udp in [false, true] {
-        let mut story = Story::new(3, udp, 0.0);
+    for (udp, first) in [(false, 0), (true, 0), (false, OLD), (true, OLD)] {
+        let mut story = Story::with(first, 3, udp, 0.0);
         story.send(0);
         story.run(SECOND);
         story.place(0, 1, &["203.0.113.8", "2001:db8:7::7"]);
@@ -195,7 +212,8 @@ fn packets_go_on_when_the_device_moves() {
 #[test]
 fn moves_survive_loss() {
     for seed in 0..20 {
-        let mut story = Story::new(seed, seed % 2 == 0, 0.2);
+        let first = if seed % 4 < 2 { 0 } else { OLD };
+        let mut story = Story::with(first, seed, seed % 2 == 0, 0.2);
         story.send(0);
         story.run(SECOND * 40);
         for last in 8..12 {
