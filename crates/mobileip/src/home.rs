@@ -219,6 +219,11 @@ impl HomeAgent {
         &self.stats
     }
 
+    /// Its mobile hosts.
+    pub fn members(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.nodes.keys().copied()
+    }
+
     /// The care-of addresses of a mobile host.
     pub fn bindings(&self, home: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
         self.nodes.get(&home).into_iter().flat_map(|n| &n.bindings).map(|b| b.tunnel.to())

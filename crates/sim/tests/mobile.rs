@@ -311,6 +311,7 @@ fn a_notice_cannot_be_replayed_to_send_packets_astray() {
     assert_eq!(w.handoffs().last().unwrap().lost, [0, 0]);
 }
 
+/// Without a tunnel back, its packets have a source address that the network where it is does not let out.
 #[test]
 fn a_host_with_an_address_of_its_own_needs_no_foreign_agent() {
     for reverse in [true, false] {
@@ -322,7 +323,8 @@ fn a_host_with_an_address_of_its_own_needs_no_foreign_agent() {
             w.talk(SECOND, 10 * MS);
             w.run(SECOND);
         }
-        assert!(w.handoffs().iter().all(|h| h.lost == [0, 0]), "{:?}", w.handoffs());
+        let lost = [0, if reverse { 0 } else { 100 }];
+        assert!(w.handoffs()[1..].iter().all(|h| h.lost == lost), "{:?}", w.handoffs());
     }
 }
 
