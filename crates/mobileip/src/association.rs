@@ -22,6 +22,7 @@ pub struct Association {
 }
 
 /// How a home agent knows that a request is new.
+/// "All mobile nodes and home agents MUST implement timestamp-based replay protection." (RFC 5944 section 5.7)
 /// "A mobile node and its home agent MUST agree on which method of replay protection will be used." (RFC 5944 section 5.7)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replay {

@@ -493,6 +493,7 @@ impl MobileHost {
         let (home, home_agent) = (self.config.home, self.config.home_agent);
         let mut message = Vec::new();
         Message::Request(Request { flags, lifetime, home, agent: home_agent, care_of, id }).emit(&mut message);
+        // "An authorization-enabling extension MUST be included in all Registration Requests." (RFC 5944 section 3.3)
         self.config.association.sign(kind::MOBILE_HOME, &mut message);
         if agent == home_agent {
             return message;
@@ -550,6 +551,7 @@ impl MobileHost {
     }
 
     /// Solicits, if it is time to.
+    /// "Every mobile node MUST implement Agent Solicitation." (RFC 5944 section 2.4)
     fn look(&mut self, now: Instant) {
         let Some(link) = &mut self.link else { return };
         let silent = link.agents.is_empty() && link.co_located.is_none();

@@ -36,6 +36,7 @@ pub enum Refusal {
 }
 
 /// The end of a tunnel at which packets enter it.
+/// "Home agents and foreign agents MUST support tunneling datagrams using IP in IP encapsulation" (RFC 5944 section 4.1)
 #[derive(Clone, Debug)]
 pub struct Tunnel {
     from: Ipv4Addr,

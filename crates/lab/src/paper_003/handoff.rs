@@ -133,7 +133,9 @@ struct Mobike {
     echo: EchoServer,
     prober: Prober,
     world: Roaming,
+    /// In which network it is, and whether it has its session.
     at: Access,
+    up: bool,
 }
 
 impl Subject for Stage {
@@ -227,26 +229,29 @@ impl Mobike {
         let server = SocketAddr::new(SERVER.parse()?, 7);
         let echo = EchoServer::start(&world.server, server)?;
         let prober = Prober::new(&world.device, server)?;
-        Ok(Self { device, _gateway: gateway, echo, prober, world, at: Access::B })
+        Ok(Self { device, _gateway: gateway, echo, prober, world, at: Access::B, up: false })
     }
 
     fn measure(&mut self, phase: Phase) -> Result<Figures> {
         let to = if self.at == Access::A { Access::B } else { Access::A };
         if phase == Phase::Initialization {
             // No ticket is left: the paper's client begins with nothing.
-            let _ = self.device.ok(&["down", "t3"]);
+            if self.up {
+                self.device.ok(&["down", "t3"])?;
+            }
             self.world.detach(self.at)?;
             self.world.attach(to)?;
             let begin = Instant::now();
             self.device.ok(&["up", "t3"])?;
             let burst = self.prober.burst(&self.echo, begin, PROBES, 20, LIMIT)?;
-            self.at = to;
+            (self.at, self.up) = (to, true);
             let pause = burst.first_echo.context("nothing came back")?.as_secs_f64() * 1e3;
             return Ok(Figures::default().with("pause", pause));
         }
-        if self.device.ok(&["up", "t3"]).is_err() {
+        if !self.up {
             self.world.attach(self.at)?;
             self.device.ok(&["up", "t3"])?;
+            self.up = true;
         }
         self.world.detach(self.at)?;
         self.world.attach(to)?;
