@@ -97,7 +97,10 @@ fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
     }
     let bed = Testbed::new()?;
     let (good, bad) = (bed.dir().join("walk"), bed.dir().join("astray"));
-    std::fs::write(&good, "ping 1\nstream\nmove fa1\nstream # it goes on\nmove fa2\nping\nstream end\nshow\nend\n")?;
+    std::fs::write(
+        &good,
+        "ping 1\nstream\nmove fa1\nstream # it goes on\nmove fa2\nping\nstream end\nshow\nend\n",
+    )?;
     std::fs::write(&bad, "move fa1\nmove fa7\n")?;
     let run = |file: &std::path::Path| {
         Command::new(binary("dormouse"))

@@ -43,7 +43,9 @@ enum Name {
 pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
     let Name::MobileIp = args.name;
     if !demo::may_run() {
-        eprintln!("error: a topology makes network namespaces and needs root: sudo dormouse lab topology mobile-ip");
+        eprintln!(
+            "error: a topology makes network namespaces and needs root: sudo dormouse lab topology mobile-ip"
+        );
         return Ok(dormouse_control::ExitCode::Permission.into());
     }
     let input: Box<dyn Read + Send> = match &args.script {

@@ -63,10 +63,7 @@ mod tests {
         let (key, data) = (Secret::from(&b"Jefe"[..]), b"what do ya want for nothing?");
         for (alg, expected) in [
             (Authenticator::HmacMd5, "750c783e6ab0b503eaa86e310a5db738"),
-            (
-                Authenticator::HmacSha256,
-                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
-            ),
+            (Authenticator::HmacSha256, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"),
         ] {
             let mac = alg.compute(&key, data);
             assert_eq!(hex::encode(&mac), expected);

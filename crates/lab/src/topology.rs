@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+pub use dormouse_testbed::mobile::driver::run as node;
 use dormouse_testbed::mobile::{CORRESPONDENT, MobileIp, Place, Program};
 use dormouse_testbed::{EchoServer, LongLived};
-pub use dormouse_testbed::mobile::driver::run as node;
 use serde_json::{Value, json};
 
 use crate::bench::link::missing;
@@ -133,7 +133,8 @@ impl Walk {
     fn show(&mut self) -> Result<String> {
         let mut text = String::new();
         for (name, program) in PROGRAMS {
-            let state = if self.world.runs(program) { self.world.state(program)? } else { json!("not running") };
+            let state =
+                if self.world.runs(program) { self.world.state(program)? } else { json!("not running") };
             text += &format!("{name:<7} {state}\n");
         }
         if let Some(stream) = &self.stream {

@@ -189,7 +189,8 @@ impl ForeignAgent {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advertiser.handle_timeout(now, &mut *self.random, &mut self.outbox);
-        let over: Vec<_> = self.pending.iter().filter(|(_, p)| now >= p.since + PENDING).map(|(k, _)| *k).collect();
+        let over: Vec<_> =
+            self.pending.iter().filter(|(_, p)| now >= p.since + PENDING).map(|(k, _)| *k).collect();
         for key in over {
             // "in this case, the foreign agent SHOULD reject the Request with Code 78 (registration timeout)." (RFC 5944 section 3.7.1)
             if let Some(pending) = self.pending.remove(&key) {
@@ -317,7 +318,8 @@ impl ForeignAgent {
             return Some(Code::ForeignMobileAuthentication);
         }
         // "Requests with non-zero bits in reserved fields MUST be rejected with Code 70 (poorly formed Request)." (RFC 5944 section 3.7.2.1)
-        let home_is_host = !(asked.home.is_unspecified() || asked.home.is_broadcast() || asked.home.is_multicast());
+        let home_is_host =
+            !(asked.home.is_unspecified() || asked.home.is_broadcast() || asked.home.is_multicast());
         if has(request::RESERVED) || !packet.has(kind::MOBILE_HOME) || !home_is_host {
             return Some(Code::ForeignRequest);
         }
@@ -402,7 +404,11 @@ impl ForeignAgent {
         let Ok(Message::Moved(moved)) = Packet::parse(notice).map(|p| p.message) else { return None };
         let own = self.config.address;
         let fits = moved.home == asked.home && moved.care_of == own && moved.previous != own;
-        if !fits || moved.previous.is_multicast() || moved.previous.is_broadcast() || moved.previous.is_unspecified() {
+        if !fits
+            || moved.previous.is_multicast()
+            || moved.previous.is_broadcast()
+            || moved.previous.is_unspecified()
+        {
             return None;
         }
         let (from, to) = (SocketAddr::new(own.into(), PORT), SocketAddr::new(moved.previous.into(), PORT));
@@ -482,7 +488,9 @@ impl ForeignAgent {
         let (home, from, ttl) = (inner.dst(), ip.src(), inner.ttl());
         let awaited = |p: &Pending| p.previous == Some(from);
         let link = match self.visitors.get_mut(&home).map(|v| &mut v.state) {
-            Some(Stay::Here { link, home_agent, previous, .. }) if *home_agent == from || *previous == Some(from) => {
+            Some(Stay::Here { link, home_agent, previous, .. })
+                if *home_agent == from || *previous == Some(from) =>
+            {
                 *link
             }
             Some(Stay::MovedOn(tunnel)) if tunnel.to() != from => {

@@ -87,7 +87,9 @@ impl World {
         let (now, mut packet) = (self.now, Vec::new());
         for _ in 0..64 {
             let mut quiet = true;
-            let sound = |p: &[u8]| assert!(Ipv4::parse(p).is_ok_and(|ip| ip.checksum_ok() && ip.total_len() == p.len()));
+            let sound = |p: &[u8]| {
+                assert!(Ipv4::parse(p).is_ok_and(|ip| ip.checksum_ok() && ip.total_len() == p.len()))
+            };
             while let Some(side) = self.home.poll_transmit(&mut packet) {
                 (quiet, _) = (false, sound(&packet));
                 if side == Side::Routed {
@@ -124,7 +126,11 @@ impl World {
         let (pending, visitors) = self.foreign.held();
         assert!(pending <= MAX_PENDING && visitors <= MAX_VISITORS);
         // Nobody but the host has its key: whatever comes, it is where it is.
-        assert!(self.home.bindings(HOME).all(|care_of| care_of == FOREIGN), "{:?}", self.home.bindings(HOME).collect::<Vec<_>>());
+        assert!(
+            self.home.bindings(HOME).all(|care_of| care_of == FOREIGN),
+            "{:?}",
+            self.home.bindings(HOME).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -153,7 +159,8 @@ pub fn parts(data: &[u8]) -> (u32, u32) {
                 continue;
             }
         }
-        let side = if what & 4 == 0 { Side::Routed } else { Side::Link(if what & 64 == 0 { HOST } else { AGENT }) };
+        let side =
+            if what & 4 == 0 { Side::Routed } else { Side::Link(if what & 64 == 0 { HOST } else { AGENT }) };
         let now = world.now;
         let handled = match what % 3 {
             0 => world.home.handle_packet(now, side, &packet),

@@ -106,7 +106,10 @@ struct Binding {
 /// What the next request must carry to be new.
 #[derive(Debug)]
 enum Fresh {
-    Timestamp { tolerance: Duration, last: u64 },
+    Timestamp {
+        tolerance: Duration,
+        last: u64,
+    },
     /// The number that was given out and not used yet.
     Nonce(u32),
 }
@@ -323,8 +326,7 @@ impl HomeAgent {
         let Some(node) = self.nodes.get_mut(&asked.home) else { return (Code::HomeUnspecified, 0, asked.id) };
         // "If the Registration Request duplicates an accepted current Registration Request, the new Lifetime MUST NOT extend beyond the
         // Lifetime originally granted." (RFC 5944 section 3.8.2.2)
-        if let Some(same) =
-            node.bindings.iter().find(|b| (b.id, b.tunnel.to()) == (asked.id, asked.care_of))
+        if let Some(same) = node.bindings.iter().find(|b| (b.id, b.tunnel.to()) == (asked.id, asked.care_of))
         {
             return (Code::Accepted, same.remaining(now), node.fresh.mark(asked.id));
         }
@@ -414,7 +416,11 @@ impl HomeAgent {
         if inner.dst() == self.config.address {
             // A tunnel in a tunnel to ourselves would be unpacked without end.
             let nested = inner.protocol() == protocol::IPV4;
-            return if nested { Err(Discard::NotForUs) } else { self.handle_packet(now, Side::Routed, &packet) };
+            return if nested {
+                Err(Discard::NotForUs)
+            } else {
+                self.handle_packet(now, Side::Routed, &packet)
+            };
         }
         if self.nodes.contains_key(&inner.dst()) {
             return self.intercept(now, &inner, true);
@@ -461,7 +467,8 @@ impl HomeConfig {
             _ => {}
         }
         let there = asked.care_of;
-        let nowhere = there.is_unspecified() || there.is_broadcast() || there.is_multicast() || there.is_loopback();
+        let nowhere =
+            there.is_unspecified() || there.is_broadcast() || there.is_multicast() || there.is_loopback();
         if nowhere || self.network.contains(&there) {
             return Err(Code::HomeProhibited);
         }

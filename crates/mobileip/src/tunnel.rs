@@ -119,12 +119,8 @@ impl Tunnel {
         self.id = self.id.wrapping_add(1);
         // The bit against fragmentation is set in every outer header. Where it is set inside, "it MUST be set in the outer IP header" (RFC
         // 2003 section 3.1), and "the encapsulator SHOULD normally do Path MTU Discovery" (RFC 2003 section 5.1).
-        let header = Ipv4Header {
-            tos,
-            id: self.id,
-            ttl: TTL,
-            ..Ipv4Header::new(self.from, self.to, protocol::IPV4)
-        };
+        let header =
+            Ipv4Header { tos, id: self.id, ttl: TTL, ..Ipv4Header::new(self.from, self.to, protocol::IPV4) };
         // An inner packet of a tunnel's width is far from the longest.
         let mut packet = header.to_bytes(inner.len()).map(|h| h.to_vec()).unwrap_or_default();
         let at = packet.len();
@@ -175,10 +171,7 @@ pub fn decapsulate(outer: &Ipv4<'_>) -> Result<Vec<u8>, Discard> {
     if inner.ttl() == 0 {
         return Err(Discard::NotTunnelled(Refusal::Expired));
     }
-    let ecn = Ecn::decapsulate(
-        Ecn::from_traffic_class(inner.tos()),
-        Ecn::from_traffic_class(outer.tos()),
-    );
+    let ecn = Ecn::decapsulate(Ecn::from_traffic_class(inner.tos()), Ecn::from_traffic_class(outer.tos()));
     let mut packet = inner.as_bytes().to_vec();
     set_ecn(&mut packet, ecn.ok_or(Discard::NotTunnelled(Refusal::Expired))?);
     Ok(packet)
@@ -188,10 +181,14 @@ pub fn decapsulate(outer: &Ipv4<'_>) -> Result<Vec<u8>, Discard> {
 pub(crate) fn relayed(own: Ipv4Addr, error: &ErrorV4<'_>, relay: Relay) -> Option<Vec<u8>> {
     let outer = Ipv4::parse_header(error.quoted).ok()?;
     let inner = outer.payload();
-    refused(own, inner, match relay {
-        Relay::TooBig(mtu) => (UNREACHABLE, TOO_BIG, mtu),
-        Relay::Unreachable => (UNREACHABLE, HOST, 0),
-    })
+    refused(
+        own,
+        inner,
+        match relay {
+            Relay::TooBig(mtu) => (UNREACHABLE, TOO_BIG, mtu),
+            Relay::Unreachable => (UNREACHABLE, HOST, 0),
+        },
+    )
 }
 
 /// The ICMP error for the sender of a packet that does not enter a tunnel, from `own`.

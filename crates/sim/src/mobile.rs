@@ -119,9 +119,8 @@ impl Mobile {
         });
         let ways = ways.collect();
         let address = host.home;
-        let agents = foreign.iter().map(|config| {
-            Some(ForeignAgent::new(now, config.clone(), Box::new(rng.fork())))
-        });
+        let agents =
+            foreign.iter().map(|config| Some(ForeignAgent::new(now, config.clone(), Box::new(rng.fork()))));
         let agents = agents.collect();
         Self {
             now,
@@ -294,7 +293,10 @@ impl Mobile {
                     let own = Ipv4::parse(packet).is_ok_and(|ip| ip.dst() == self.configs[n].address);
                     if side == Side::Routed && !own {
                         // A router for those with an address of their own there.
-                        let _ = self.ways.get_mut(&place).map(|w| w.radio[0].enqueue(self.now, HOST, packet.to_vec()));
+                        let _ = self
+                            .ways
+                            .get_mut(&place)
+                            .map(|w| w.radio[0].enqueue(self.now, HOST, packet.to_vec()));
                         return;
                     }
                     let handled = agent.handle_packet(self.now, side, packet);

@@ -90,11 +90,7 @@ fn at(world: &Mobile) -> Vec<Ipv4Addr> {
 
 #[test]
 fn packets_reach_a_host_at_home_away_and_home_again() {
-    for (replay, reverse) in [
-        (Replay::default(), true),
-        (Replay::default(), false),
-        (Replay::Nonces, true),
-    ] {
+    for (replay, reverse) in [(Replay::default(), true), (Replay::default(), false), (Replay::Nonces, true)] {
         let mut w = world(1, Setting { replay, reverse, ..Setting::default() });
         for place in [Place::Home, Place::Foreign(0), Place::Foreign(1), Place::Foreign(0), Place::Home] {
             w.go(Some(place));
@@ -210,7 +206,8 @@ fn lost_registrations_are_sent_again() {
 }
 
 fn is_message(packet: &[u8]) -> bool {
-    Ipv4::parse(packet).is_ok_and(|ip| ip.protocol() == 17 && ip.payload().get(2..4) == Some(&PORT.to_be_bytes()))
+    Ipv4::parse(packet)
+        .is_ok_and(|ip| ip.protocol() == 17 && ip.payload().get(2..4) == Some(&PORT.to_be_bytes()))
 }
 
 #[test]

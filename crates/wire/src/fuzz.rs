@@ -70,11 +70,14 @@ pub fn mobileip(data: &[u8]) {
         for extension in &packet.extensions {
             assert!(extension.end() <= data.len() && packet.authorized().len() <= data.len());
             assert!(extension.authentication().is_none() || extension.covered() <= data.len());
-            mobileip::extension(extension.kind, extension.data, &mut emitted).expect("what was read can be written");
+            mobileip::extension(extension.kind, extension.data, &mut emitted)
+                .expect("what was read can be written");
         }
         let again = mobileip::Packet::parse(&emitted).expect("what was written can be read");
         assert_eq!(again.message, packet.message, "emission changed the meaning");
-        let plain = |p: &mobileip::Packet<'_>| p.extensions.iter().map(|e| (e.kind, e.data.to_vec())).collect::<Vec<_>>();
+        let plain = |p: &mobileip::Packet<'_>| {
+            p.extensions.iter().map(|e| (e.kind, e.data.to_vec())).collect::<Vec<_>>()
+        };
         assert_eq!(plain(&again), plain(&packet), "emission changed the extensions");
     }
     let Ok(outer) = ip::Ipv4::parse(data) else { return };

@@ -166,7 +166,9 @@ impl Subject for Stage {
 
     fn measure(&mut self, point: &Point, round: u32) -> Result<Figures> {
         match (point.line, &mut self.mobile_ip, &mut self.mobike) {
-            (Line::MobileIp, Some((world, echo, prober)), _) => mobile_ip(world, echo, prober, point.phase, round),
+            (Line::MobileIp, Some((world, echo, prober)), _) => {
+                mobile_ip(world, echo, prober, point.phase, round)
+            }
             (Line::Mobike, _, Some(mobike)) => mobike.measure(point.phase),
             _ => bail!("nothing was prepared"),
         }
@@ -180,7 +182,13 @@ impl Subject for Stage {
 }
 
 /// The device enters a foreign network, from nowhere or from the other one.
-fn mobile_ip(world: &MobileIp, echo: &EchoServer, prober: &mut Prober, phase: Phase, round: u32) -> Result<Figures> {
+fn mobile_ip(
+    world: &MobileIp,
+    echo: &EchoServer,
+    prober: &mut Prober,
+    phase: Phase,
+    round: u32,
+) -> Result<Figures> {
     let (from, to) = if round.is_multiple_of(2) { (0, 1) } else { (1, 0) };
     match phase {
         Phase::Initialization => {
@@ -201,10 +209,7 @@ fn mobile_ip(world: &MobileIp, echo: &EchoServer, prober: &mut Prober, phase: Ph
     ensure!(last["care_of"] == Place::Foreign(to).care_of().to_string(), "registered elsewhere: {last}");
     let exchange = last["nanoseconds"].as_f64().context("no time")? / 1e6;
     let pause = burst.first_echo.context("nothing came back")?.as_secs_f64() * 1e3;
-    Ok(Figures::default()
-        .with("pause", pause)
-        .with("exchange", exchange)
-        .with("lost", burst.lost as f64))
+    Ok(Figures::default().with("pause", pause).with("exchange", exchange).with("lost", burst.lost as f64))
 }
 
 impl Mobike {
@@ -299,17 +304,50 @@ fn report(results: &Results<Point>) -> Report {
         .found(found)
     };
     let claims = vec![
-        claim("pure Mobile IP, initialization: request to reply", "26 ms", init, "exchange", Expect::below(26.0)),
+        claim(
+            "pure Mobile IP, initialization: request to reply",
+            "26 ms",
+            init,
+            "exchange",
+            Expect::below(26.0),
+        ),
         claim("pure Mobile IP, handoff: request to reply", "25 ms", handoff, "exchange", Expect::below(25.0)),
         almost,
-        claim("protected, initialization: until packets flow (paper: Mobile IP with IPsec)", "197 ms", mobike_init, "pause", Expect::below(197.0)),
-        claim("protected, handoff: until packets flow (paper: Mobile IP with IPsec)", "54 ms", mobike, "pause", Expect::below(54.0)),
-        claim("the same beside the paper's fastest with its own keys at the access router (PKD)", "52.7 ms", mobike, "pause", Expect::below(52.7)),
-        claim("the same beside the paper's key migration (DKM)", "100 ms", mobike, "pause", Expect::below(100.0)),
+        claim(
+            "protected, initialization: until packets flow (paper: Mobile IP with IPsec)",
+            "197 ms",
+            mobike_init,
+            "pause",
+            Expect::below(197.0),
+        ),
+        claim(
+            "protected, handoff: until packets flow (paper: Mobile IP with IPsec)",
+            "54 ms",
+            mobike,
+            "pause",
+            Expect::below(54.0),
+        ),
+        claim(
+            "the same beside the paper's fastest with its own keys at the access router (PKD)",
+            "52.7 ms",
+            mobike,
+            "pause",
+            Expect::below(52.7),
+        ),
+        claim(
+            "the same beside the paper's key migration (DKM)",
+            "100 ms",
+            mobike,
+            "pause",
+            Expect::below(100.0),
+        ),
     ];
-    let mut table = Table::new(["", "request to reply, ms", "until packets flow, ms", "packets lost", "paper, ms"]);
+    let mut table =
+        Table::new(["", "request to reply, ms", "until packets flow, ms", "packets lost", "paper, ms"]);
     table.title = "Initialization and handoff, medians over rounds".to_owned();
-    for (point, paper) in POINTS.into_iter().zip(["26", "25", "197 (Mobile IP with IPsec)", "54 (Mobile IP with IPsec)"]) {
+    for (point, paper) in
+        POINTS.into_iter().zip(["26", "25", "197 (Mobile IP with IPsec)", "54 (Mobile IP with IPsec)"])
+    {
         table.row([
             results::Point::label(&point),
             said(&point, "exchange"),

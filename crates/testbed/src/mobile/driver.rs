@@ -100,7 +100,8 @@ enum Part {
 /// # Errors
 /// If it cannot begin, or a descriptor fails.
 pub fn run(file: &Path) -> Result<()> {
-    let node: Node = serde_json::from_slice(&std::fs::read(file).with_context(|| file.display().to_string())?)?;
+    let node: Node =
+        serde_json::from_slice(&std::fs::read(file).with_context(|| file.display().to_string())?)?;
     Driver::new(node)?.run()
 }
 
@@ -137,7 +138,8 @@ fn part(node: &Node) -> Result<Part> {
     Ok(match &node.role {
         Role::Home { address, network, mobiles, foreign } => {
             let members = associations(mobiles)?.into_iter();
-            let members = members.map(|(a, association)| (a, Member { association, replay: Replay::default() }));
+            let members =
+                members.map(|(a, association)| (a, Member { association, replay: Replay::default() }));
             let config = HomeConfig {
                 address: *address,
                 network: network.parse().context("the home network")?,
@@ -182,13 +184,15 @@ impl Driver {
         let part = part(&node)?;
         // What leaves by the interface of an agent is encapsulated: the kernel tells senders what fits.
         let mtu = if matches!(part, Part::Foreign(_)) { MTU } else { MTU - TUNNEL_HEADER };
-        let options = TunOptions { name: Some(node.tun.clone()), mtu, offload: false, ..TunOptions::default() };
+        let options =
+            TunOptions { name: Some(node.tun.clone()), mtu, offload: false, ..TunOptions::default() };
         let tun = Tun::open(&options)?;
         let open = |name: &String| LinkSocket::open(name).map(|socket| (name.clone(), socket));
         let links = node.links.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let moves = matches!(part, Part::Mobile(_));
         let monitor = moves.then(|| anyhow::Ok((Monitor::new()?, Netlink::new()?))).transpose()?;
-        let control = UnixListener::bind(&node.control).with_context(|| node.control.display().to_string())?;
+        let control =
+            UnixListener::bind(&node.control).with_context(|| node.control.display().to_string())?;
         control.set_nonblocking(true)?;
         if let Some(account) = privileges::find_user(&node.user)? {
             privileges::drop_to(&account)?;
@@ -241,7 +245,9 @@ impl Driver {
     fn from_tun(&mut self, buffer: &mut [u8]) -> Result<()> {
         for _ in 0..BUDGET {
             match self.tun.read(buffer) {
-                Ok(n) => self.part.handle(BootClock::now(), Side::Routed, buffer.get(..n).unwrap_or_default()),
+                Ok(n) => {
+                    self.part.handle(BootClock::now(), Side::Routed, buffer.get(..n).unwrap_or_default())
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) => return Err(e).context("reading from the TUN interface"),
             }
@@ -280,7 +286,9 @@ impl Driver {
 
     /// Sees which link a mobile host is on.
     fn look(&mut self) -> Result<()> {
-        let (Some((_, netlink)), Part::Mobile(host)) = (&mut self.monitor, &mut self.part) else { return Ok(()) };
+        let (Some((_, netlink)), Part::Mobile(host)) = (&mut self.monitor, &mut self.part) else {
+            return Ok(());
+        };
         let there = netlink.links()?;
         let works = |index| there.iter().any(|l| l.index == index && l.up && l.carrier);
         let works: Vec<bool> = self.links.iter().map(|(_, socket)| works(socket.index())).collect();

@@ -111,7 +111,9 @@ impl MobileIp {
         let foreign = [bed.host("fa1")?, bed.host("fa2")?];
         bed.link((&correspondent, "eth0", &["10.98.0.2/24"]), (&home, "lan", &["10.98.0.1/24"]))?;
         let wires = [["10.60.1.1/30", "10.60.1.2/30"], ["10.60.2.1/30", "10.60.2.2/30"]];
-        for ((agent, [near, far]), place) in foreign.iter().zip(wires).zip([Place::Foreign(0), Place::Foreign(1)]) {
+        for ((agent, [near, far]), place) in
+            foreign.iter().zip(wires).zip([Place::Foreign(0), Place::Foreign(1)])
+        {
             bed.link((&home, place.interface(), &[near]), (agent, "eth0", &[far]))?;
             bed.link((agent, "radio", &[]), (&device, place.interface(), &[]))?;
             agent.sysctl("net.ipv4.ip_forward", "1")?;
@@ -123,7 +125,9 @@ impl MobileIp {
         home.ip("route add 10.52.0.0/24 via 10.60.2.2")?;
         correspondent.ip("route add default via 10.98.0.1")?;
         let links = Place::ALL.map(|p| (&device, p.interface()));
-        for (host, name) in [(&home, "radio"), (&foreign[0], "radio"), (&foreign[1], "radio")].into_iter().chain(links) {
+        for (host, name) in
+            [(&home, "radio"), (&foreign[0], "radio"), (&foreign[1], "radio")].into_iter().chain(links)
+        {
             // These links are the programs' alone.
             host.sysctl(&format!("net.ipv4.conf.{name}.forwarding"), "0")?;
             host.sysctl(&format!("net.ipv4.conf.{name}.rp_filter"), "1")?;
@@ -170,15 +174,23 @@ impl MobileIp {
         let at_device = FOREIGN.map(|f| pair(DEVICE, f));
         let [h0, h1] = at_home.clone().map(|(home, _)| home);
         let [d0, d1] = at_device.clone().map(|(device, _)| device);
-        self.write(Program::Home, "radio", Role::Home {
-            address: HOME_AGENT,
-            network: NETWORK.into(),
-            mobiles: vec![home_of_device],
-            foreign: vec![h0, h1],
-        })?;
+        self.write(
+            Program::Home,
+            "radio",
+            Role::Home {
+                address: HOME_AGENT,
+                network: NETWORK.into(),
+                mobiles: vec![home_of_device],
+                foreign: vec![h0, h1],
+            },
+        )?;
         for (n, ((_, home), (_, device))) in at_home.into_iter().zip(at_device).enumerate() {
             let (mobiles, home_agents) = (vec![device], vec![home]);
-            self.write(Program::Foreign(n), "radio", Role::Foreign { address: FOREIGN[n], mobiles, home_agents })?;
+            self.write(
+                Program::Foreign(n),
+                "radio",
+                Role::Foreign { address: FOREIGN[n], mobiles, home_agents },
+            )?;
         }
         let (home_agent, foreign) = (device_of_home, vec![d0, d1]);
         self.write(Program::Device, "", Role::Mobile { home: DEVICE, home_agent, foreign })
@@ -187,11 +199,13 @@ impl MobileIp {
     fn write(&self, program: Program, link: &str, role: Role) -> Result<()> {
         use std::io::Write as _;
         use std::os::unix::fs::OpenOptionsExt as _;
-        let links = if link.is_empty() { Place::ALL.map(|p| p.interface().into()).into() } else { vec![link.into()] };
+        let links =
+            if link.is_empty() { Place::ALL.map(|p| p.interface().into()).into() } else { vec![link.into()] };
         let (control, user) = (self.control(program), "nobody".into());
         let node = Node { role, tun: "mip0".into(), links, control, user, lifetime: 300, interval: 1_000 };
         let path = self.host(program).dir().join("mobile-ip.json");
-        let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         Ok(file.write_all(&serde_json::to_vec_pretty(&node)?)?)
     }
 

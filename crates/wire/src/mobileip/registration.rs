@@ -233,7 +233,11 @@ fn address(r: &mut Reader<'_>) -> Result<Ipv4Addr> {
 fn moved(r: &mut Reader<'_>) -> Result<Moved> {
     let got = r.u8()?;
     if got != MOVED {
-        return Err(Error::Value { what: "sub-type of an experimental message", got: got.into(), expect: "1" });
+        return Err(Error::Value {
+            what: "sub-type of an experimental message",
+            got: got.into(),
+            expect: "1",
+        });
     }
     Ok(Moved {
         previous: address(r)?,
@@ -268,8 +272,7 @@ pub fn authenticator(
     compute: impl FnOnce(&[u8]) -> Vec<u8>,
 ) -> Result<()> {
     let got = length + SPI_LEN;
-    let stated =
-        u8::try_from(got).map_err(|_| Error::TooLong { what: "authenticator", got, limit: 255 })?;
+    let stated = u8::try_from(got).map_err(|_| Error::TooLong { what: "authenticator", got, limit: 255 })?;
     message.extend([kind, stated]);
     message.extend(spi.to_be_bytes());
     let authenticator = compute(message);

@@ -1,6 +1,9 @@
 //! The mobile host: it finds out where it is, registers there, and keeps its home address all the while. Owns the choice of the agent and
 //! every timer of a registration; must never take a registration for granted that its home agent has not signed.
 
+mod message;
+mod types;
+
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,11 +12,10 @@ use dormouse_sansio::{Deadline, Entropy, Instant};
 use dormouse_wire::ip::udp::Udp;
 use dormouse_wire::ip::{Ipv4, Packet as Ip, protocol};
 use dormouse_wire::mobileip::{
-    ALL_AGENTS, Advertisement, Code, INFINITY, Message, Moved, PORT, Packet, Reply, Request, agent,
-    extension, kind, request, solicitation,
+    ALL_AGENTS, Advertisement, Code, INFINITY, Message, PORT, Packet, Reply, agent, kind, solicitation,
 };
 
-use crate::association::{Association, Replay};
+use crate::association::Replay;
 use crate::clock::WallClock;
 use crate::limits::{
     FIRST_SOLICITATION, FIRST_TIMEOUT, LAST_SOLICITATION, LAST_TIMEOUT, MAX_AGENTS, REFUSED, SOLICITATIONS,
@@ -21,107 +23,10 @@ use crate::limits::{
 use crate::outbox::Outbox;
 use crate::tunnel::{self, Tunnel, decapsulate};
 use crate::{Discard, LinkAddress, Side};
+pub use types::{CoLocated, Current, MobileConfig, MobileEvent, MobileStats};
 
 /// "The mobile node MUST set the TTL field of the IP header to 255." (RFC 3024 section 4.1.1)
 const TTL: u8 = 255;
-
-/// What a mobile host is.
-#[derive(Clone, Debug)]
-pub struct MobileConfig {
-    /// Its address, wherever it is.
-    pub home: Ipv4Addr,
-    /// Its home agent.
-    pub home_agent: Ipv4Addr,
-    /// What it shares with the home agent.
-    pub association: Association,
-    /// How the home agent knows that its requests are new.
-    pub replay: Replay,
-    /// Foreign agents with which it shares an association.
-    pub foreign: BTreeMap<Ipv4Addr, Association>,
-    /// For how many seconds it registers, at most.
-    pub lifetime: u16,
-    /// Whether its packets go back through a tunnel, so that they pass networks that look at source addresses (RFC 3024).
-    pub reverse: bool,
-    /// For how many seconds the foreign agent before shall send packets after it; 0: not at all. It needs an association with both.
-    pub sent_after: u16,
-    /// What the way to the home agent takes, in bytes, where the host is the end of its tunnel itself.
-    pub width: u16,
-}
-
-/// An address of its own in the network where it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CoLocated {
-    /// The address.
-    pub address: Ipv4Addr,
-    /// The router of that network.
-    pub router: LinkAddress,
-}
-
-/// A registration that counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Current {
-    /// By which agent.
-    pub agent: Ipv4Addr,
-    /// The end of the tunnel; its home address at home.
-    pub care_of: Ipv4Addr,
-    /// Until when; `None`: without end.
-    pub until: Option<Instant>,
-    link: LinkAddress,
-    renew: Option<Instant>,
-    id: u64,
-}
-
-/// What has happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MobileEvent {
-    /// A request was sent for the first time.
-    Asked {
-        /// By this agent.
-        agent: Ipv4Addr,
-        /// For this care-of address.
-        care_of: Ipv4Addr,
-    },
-    /// The host is registered.
-    Registered {
-        /// By this agent.
-        agent: Ipv4Addr,
-        /// At this address; its home address at home.
-        care_of: Ipv4Addr,
-        /// For so many seconds.
-        lifetime: u16,
-        /// Since the first request of the series.
-        took: Duration,
-    },
-    /// An agent refused.
-    Refused {
-        /// The agent that was asked.
-        agent: Ipv4Addr,
-        /// Why.
-        code: Code,
-    },
-    /// The agent is out of reach, or the registration is over.
-    Lost {
-        /// The agent.
-        agent: Ipv4Addr,
-    },
-}
-
-/// What a mobile host has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct MobileStats {
-    /// Requests sent, repetitions included.
-    pub asked: u64,
-    /// Registrations that were accepted, renewals included.
-    pub registered: u64,
-    /// Refusals.
-    pub refused: u64,
-    /// Messages that were not authentic.
-    pub forged: u64,
-    /// Packets that it could not send, being registered nowhere.
-    pub unsent: u64,
-    /// Packets handed to its programs.
-    pub received: u64,
-}
 
 /// An agent that was heard on this link.
 #[derive(Clone, Copy, Debug)]
@@ -205,7 +110,8 @@ impl MobileHost {
         self.detach();
         let (home_agent, width) = (self.config.home_agent, self.config.width);
         let co_located = co_located.map(|own| (own, Tunnel::new(own.address, home_agent, width)));
-        let search = co_located.is_none().then_some(Search { next: now, sent: 0, interval: FIRST_SOLICITATION });
+        let search =
+            co_located.is_none().then_some(Search { next: now, sent: 0, interval: FIRST_SOLICITATION });
         self.link = Some(Link { co_located, search, ..Link::default() });
         if let Some((own, _)) = self.link.as_ref().and_then(|l| l.co_located.as_ref()) {
             let (address, router) = (own.address, own.router);
@@ -218,8 +124,7 @@ impl MobileHost {
     pub fn detach(&mut self) {
         self.outbox.forget_link();
         if let Some(current) = self.link.take().and_then(|link| link.current) {
-            let by_foreign = current.agent == current.care_of;
-            self.previous = by_foreign.then_some((current.agent, current.id));
+            self.previous = self.by_foreign(&current);
         }
     }
 
@@ -272,7 +177,7 @@ impl MobileHost {
         let over = |c: &Current| gone(c.agent) || c.until.is_some_and(|until| now >= until);
         if let Some(lost) = link.current.filter(over) {
             link.current = None;
-            self.previous = (lost.agent == lost.care_of).then_some((lost.agent, lost.id));
+            self.previous = self.by_foreign(&lost);
             self.events.push_back(MobileEvent::Lost { agent: lost.agent });
         }
         let Some(link) = &mut self.link else { return };
@@ -325,6 +230,11 @@ impl MobileHost {
     #[must_use]
     pub fn current(&self) -> Option<&Current> {
         self.link.as_ref()?.current.as_ref()
+    }
+
+    /// The foreign agent that a registration is by, and the registration's name there.
+    fn by_foreign(&self, current: &Current) -> Option<(Ipv4Addr, u64)> {
+        (current.agent != self.config.home_agent).then_some((current.agent, current.id))
     }
 
     /// When a request may be sent at the earliest, without a word from the link layer.
@@ -482,57 +392,6 @@ impl MobileHost {
         self.stats.asked += 1;
     }
 
-    /// "This ordering is REQUIRED" (RFC 5944 section 3.6.1.3): what the home agent checks, then what is for the foreign agent alone.
-    fn request(&self, agent: Ipv4Addr, care_of: Ipv4Addr, lifetime: u16, id: u64) -> Vec<u8> {
-        let co_located = self.link.as_ref().is_some_and(|l| l.co_located.is_some());
-        // "The mobile node SHOULD set the 'D' bit if it is registering with a co-located care-of address. Otherwise, the 'D' bit MUST NOT be
-        // set." (RFC 5944 section 3.6.1.2)
-        let away = lifetime > 0;
-        let flags = u8::from(away && co_located) * request::DECAPSULATES
-            | u8::from(away && self.config.reverse) * request::REVERSE;
-        let (home, home_agent) = (self.config.home, self.config.home_agent);
-        let mut message = Vec::new();
-        Message::Request(Request { flags, lifetime, home, agent: home_agent, care_of, id }).emit(&mut message);
-        // "An authorization-enabling extension MUST be included in all Registration Requests." (RFC 5944 section 3.3)
-        self.config.association.sign(kind::MOBILE_HOME, &mut message);
-        if agent == home_agent {
-            return message;
-        }
-        if let Some(notice) = self.notice(care_of).filter(|_| away) {
-            // Far below what an extension takes.
-            let _ = extension(kind::EXPERIMENT, &notice, &mut message);
-        }
-        // "item (e) MUST be included when the mobile node and the foreign agent share a Mobility Security Association." (RFC 5944 section
-        // 3.6.1.3)
-        if let Some(association) = self.config.foreign.get(&agent) {
-            association.sign(kind::MOBILE_FOREIGN, &mut message);
-        }
-        message
-    }
-
-    /// For the foreign agent before, if there is one that would believe it: what follows the type of an experimental message.
-    fn notice(&self, care_of: Ipv4Addr) -> Option<Vec<u8>> {
-        let (previous, id) = self.previous.filter(|(agent, _)| *agent != care_of)?;
-        let association = self.config.foreign.get(&previous).filter(|_| self.config.sent_after > 0)?;
-        let (home, lifetime) = (self.config.home, self.config.sent_after);
-        let mut message = Vec::new();
-        Message::Moved(Moved { previous, home, care_of, lifetime, id }).emit(&mut message);
-        association.sign(kind::MOBILE_FOREIGN, &mut message);
-        Some(message.split_off(1))
-    }
-
-    /// "The Identification field in a new Registration Request MUST NOT be the same as in an immediately preceding Request" (RFC 5944
-    /// section 5.7)
-    fn next_id(&mut self, now: Instant) -> u64 {
-        self.last_id = match self.config.replay {
-            // "the 64-bit Identification used in a Registration Request from the mobile node MUST be greater than that used in any previous
-            // Registration Request" (RFC 5944 section 5.7.1)
-            Replay::Timestamps(_) => self.clock.ntp(now).wrapping_add(self.skew).max(self.last_id + 1),
-            Replay::Nonces => u64::from(self.nonce) << 32 | self.random.next_u64() >> 32,
-        };
-        self.last_id
-    }
-
     /// No reply has come.
     fn repeat(&mut self, now: Instant) {
         let Some(attempt) = self.link.as_mut().and_then(|l| l.attempt.take()) else { return };
@@ -595,7 +454,11 @@ impl MobileHost {
             self.config.association.verify(kind::MOBILE_HOME, &packet)?;
             self.nonce = (reply.id >> 32) as u32;
         }
-        if reply.code.is_accepted() { self.accepted(now, reply) } else { self.refused(now, reply) }
+        if reply.code.is_accepted() {
+            self.accepted(now, reply)
+        } else {
+            self.refused(now, reply)
+        }
         Ok(())
     }
 
@@ -611,7 +474,8 @@ impl MobileHost {
         let lifetime = lifetime.min(reply.lifetime);
         // "This procedure is equivalent to the mobile node starting a timer for the granted Lifetime at the time it sent the Registration
         // Request" (RFC 5944 section 3.6.2.2)
-        let ends = (care_of != self.config.home && lifetime != INFINITY).then(|| Duration::from_secs(lifetime.into()));
+        let ends = (care_of != self.config.home && lifetime != INFINITY)
+            .then(|| Duration::from_secs(lifetime.into()));
         let (until, renew) = (ends.map(|d| sent + d), ends.map(|d| sent + d * 3 / 4));
         link.current = Some(Current { agent, care_of, until, link: via, renew, id });
         self.previous = None;
