@@ -34,6 +34,8 @@ pub(crate) struct Advertiser {
     care_of: Vec<Ipv4Addr>,
     sequence: u16,
     next: Instant,
+    /// When the last one went to all.
+    last: Option<Instant>,
     pace: Pace,
 }
 
@@ -46,7 +48,7 @@ impl Advertiser {
         care_of: Vec<Ipv4Addr>,
     ) -> Self {
         // "After booting, an agent MUST use the number 0 for its first advertisement." (RFC 5944 section 2.3.2)
-        Self { config, own, flags, care_of, sequence: 0, next: now, pace: Pace::default() }
+        Self { config, own, flags, care_of, sequence: 0, next: now, last: None, pace: Pace::default() }
     }
 
     /// A solicitation on the link.
@@ -68,11 +70,18 @@ impl Advertiser {
         Ok(())
     }
 
+    /// The link layer says that somebody has entered the link: the next advertisement comes at once, but at most ten in an interval.
+    pub(crate) fn hurry(&mut self, now: Instant) {
+        let earliest = self.last.map_or(now, |at| at + self.config.interval / 10);
+        self.next = self.next.min(now.max(earliest));
+    }
+
     pub(crate) fn handle_timeout(&mut self, now: Instant, random: &mut dyn Entropy, out: &mut Outbox) {
         if now < self.next {
             return;
         }
         self.send(Side::Link(LinkAddress::BROADCAST), ALL_SYSTEMS, out);
+        self.last = Some(now);
         // "The actual transmission time for each advertisement SHOULD be slightly randomized" (RFC 5944 section 2.1)
         let tenth = self.config.interval / 10;
         let jitter = random.below(u64::try_from(2 * tenth.as_nanos()).unwrap_or(0) + 1);

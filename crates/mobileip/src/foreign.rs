@@ -186,6 +186,12 @@ impl ForeignAgent {
         result
     }
 
+    /// The link layer says that somebody has entered the link.
+    pub fn handle_arrival(&mut self, now: Instant) {
+        self.advertiser.hurry(now);
+        self.handle_timeout(now);
+    }
+
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advertiser.handle_timeout(now, &mut *self.random, &mut self.outbox);

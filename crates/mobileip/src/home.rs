@@ -184,6 +184,12 @@ impl HomeAgent {
         result
     }
 
+    /// The link layer says that somebody has entered the link.
+    pub fn handle_arrival(&mut self, now: Instant) {
+        self.advertiser.hurry(now);
+        self.handle_timeout(now);
+    }
+
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advertiser.handle_timeout(now, &mut *self.random, &mut self.outbox);

@@ -109,9 +109,10 @@ struct Driver {
     part: Part,
     tun: Tun,
     links: Vec<(String, LinkSocket)>,
-    /// Of a mobile host: the link that it is on.
+    /// The link that works; a mobile host is on it.
     on: Option<usize>,
-    monitor: Option<(Monitor, Netlink)>,
+    monitor: Monitor,
+    netlink: Netlink,
     poller: Poller,
     timer: Timer,
     signals: Signals,
@@ -189,8 +190,7 @@ impl Driver {
         let tun = Tun::open(&options)?;
         let open = |name: &String| LinkSocket::open(name).map(|socket| (name.clone(), socket));
         let links = node.links.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        let moves = matches!(part, Part::Mobile(_));
-        let monitor = moves.then(|| anyhow::Ok((Monitor::new()?, Netlink::new()?))).transpose()?;
+        let (monitor, netlink) = (Monitor::new()?, Netlink::new()?);
         let control =
             UnixListener::bind(&node.control).with_context(|| node.control.display().to_string())?;
         control.set_nonblocking(true)?;
@@ -203,14 +203,12 @@ impl Driver {
         poller.add(&timer, TIMER, Interest::READ)?;
         poller.add(&signals, SIGNALS, Interest::READ)?;
         poller.add(&control, CONTROL, Interest::READ)?;
-        if let Some((monitor, _)) = &monitor {
-            poller.add(monitor, MONITOR, Interest::READ)?;
-        }
+        poller.add(&monitor, MONITOR, Interest::READ)?;
         for (n, (_, socket)) in links.iter().enumerate() {
             poller.add(socket, LINKS + n as u64, Interest::READ)?;
         }
         let registrations = Vec::new();
-        Ok(Self { part, tun, links, on: None, monitor, poller, timer, signals, control, registrations })
+        Ok(Self { part, tun, links, on: None, monitor, netlink, poller, timer, signals, control, registrations })
     }
 
     fn run(mut self) -> Result<()> {
@@ -261,7 +259,7 @@ impl Driver {
             let Some((name, socket)) = self.links.get(n) else { return Ok(()) };
             match socket.receive(buffer) {
                 // A host that has moved away hears nothing from where it was.
-                Ok(_) if self.monitor.is_some() && self.on != Some(n) => {}
+                Ok(_) if self.on != Some(n) => {}
                 Ok((length, from)) => {
                     let packet = buffer.get(..length).unwrap_or_default();
                     self.part.handle(BootClock::now(), Side::Link(LinkAddress(from)), packet);
@@ -278,18 +276,13 @@ impl Driver {
 
     /// The kernel says that something about its interfaces has changed.
     fn changed(&mut self) -> Result<()> {
-        if let Some((monitor, _)) = &mut self.monitor {
-            while monitor.next()?.is_some() {}
-        }
+        while self.monitor.next()?.is_some() {}
         self.look()
     }
 
-    /// Sees which link a mobile host is on.
+    /// Sees which link works.
     fn look(&mut self) -> Result<()> {
-        let (Some((_, netlink)), Part::Mobile(host)) = (&mut self.monitor, &mut self.part) else {
-            return Ok(());
-        };
-        let there = netlink.links()?;
+        let there = self.netlink.links()?;
         let works = |index| there.iter().any(|l| l.index == index && l.up && l.carrier);
         let works: Vec<bool> = self.links.iter().map(|(_, socket)| works(socket.index())).collect();
         let is = |n: usize| works.get(n).copied().unwrap_or(false);
@@ -301,15 +294,15 @@ impl Driver {
             return Ok(());
         }
         self.on = on;
-        match on.and_then(|n| self.links.get(n)) {
-            Some((name, _)) => {
-                say(&format!("on {name}"));
-                host.attach(BootClock::now(), None);
-            }
-            None => {
-                say("on no link");
-                host.detach();
-            }
+        let name = on.and_then(|n| self.links.get(n)).map(|(name, _)| name.as_str());
+        say(&format!("link: {}", name.unwrap_or("none")));
+        let now = BootClock::now();
+        match (&mut self.part, on) {
+            (Part::Mobile(host), Some(_)) => host.attach(now, None),
+            (Part::Mobile(host), None) => host.detach(),
+            (Part::Home(agent), Some(_)) => agent.handle_arrival(now),
+            (Part::Foreign(agent), Some(_)) => agent.handle_arrival(now),
+            (_, None) => {}
         }
         Ok(())
     }
