@@ -56,7 +56,9 @@ impl MobileHost {
         self.last_id = match self.config.replay {
             // "the 64-bit Identification used in a Registration Request from the mobile node MUST be greater than that used in any previous
             // Registration Request" (RFC 5944 section 5.7.1)
-            Replay::Timestamps(_) => self.clock.ntp(now).wrapping_add(self.skew).max(self.last_id.saturating_add(1)),
+            Replay::Timestamps(_) => {
+                self.clock.ntp(now).wrapping_add(self.skew).max(self.last_id.saturating_add(1))
+            }
             Replay::Nonces => u64::from(self.nonce) << 32 | self.random.next_u64() >> 32,
         };
         self.last_id

@@ -208,7 +208,19 @@ impl Driver {
             poller.add(socket, LINKS + n as u64, Interest::READ)?;
         }
         let registrations = Vec::new();
-        Ok(Self { part, tun, links, on: None, monitor, netlink, poller, timer, signals, control, registrations })
+        Ok(Self {
+            part,
+            tun,
+            links,
+            on: None,
+            monitor,
+            netlink,
+            poller,
+            timer,
+            signals,
+            control,
+            registrations,
+        })
     }
 
     fn run(mut self) -> Result<()> {
