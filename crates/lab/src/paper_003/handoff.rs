@@ -64,7 +64,7 @@ const POINTS: [Point; 4] = [
 impl results::Point for Point {
     const EXPERIMENT: &'static str = EXPERIMENT.name;
     const QUANTITIES: &'static [(&'static str, &'static str)] = &[
-        // From the new link's being up until the first packet has come back from the correspondent.
+        // From the commands that put the new link up, their own time included, until the first packet has come back.
         ("pause", "ms"),
         // As the paper has it: from the first registration request until the reply.
         ("exchange", "ms"),
@@ -201,8 +201,9 @@ fn mobile_ip(
             world.arrives(Place::Foreign(from))?;
         }
     }
+    let begin = Instant::now();
     world.go(Some(Place::Foreign(to)))?;
-    let burst = prober.burst(echo, Instant::now(), PROBES, 20, LIMIT)?;
+    let burst = prober.burst(echo, begin, PROBES, 20, LIMIT)?;
     world.arrives(Place::Foreign(to))?;
     let state = world.state(Program::Device)?;
     let last = state["registrations"].as_array().and_then(|list| list.last()).context("no registration")?;
@@ -245,8 +246,8 @@ impl Mobike {
                 self.device.ok(&["down", "t3"])?;
             }
             self.world.detach(self.at)?;
-            self.world.attach(to)?;
             let begin = Instant::now();
+            self.world.attach(to)?;
             self.device.ok(&["up", "t3"])?;
             let burst = self.prober.burst(&self.echo, begin, PROBES, 20, LIMIT)?;
             (self.at, self.up) = (to, true);
@@ -259,8 +260,9 @@ impl Mobike {
             self.up = true;
         }
         self.world.detach(self.at)?;
+        let begin = Instant::now();
         self.world.attach(to)?;
-        let burst = self.prober.burst(&self.echo, Instant::now(), PROBES, 20, LIMIT)?;
+        let burst = self.prober.burst(&self.echo, begin, PROBES, 20, LIMIT)?;
         self.at = to;
         let pause = burst.first_echo.context("nothing came back")?.as_secs_f64() * 1e3;
         Ok(Figures::default().with("pause", pause).with("lost", burst.lost as f64))
