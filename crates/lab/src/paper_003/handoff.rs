@@ -380,6 +380,8 @@ fn notes() -> Vec<String> {
          that ours are below them says little; what counts is their relation to each other.",
         "The paper times from the registration request to the end of what must be set up. \"Until packets flow\" also holds what its time leaves out: \
          that the device notices its new network and finds the agent there, or its daemon the route.",
+        "Linux tells of a link that comes up at most once a second (its link watch), and sends nothing over it before: until packets flow by Mobile IP \
+         is mostly that wait, up to a second. The daemons' interfaces come up after a longer time without a change, and do not wait.",
         "The columns MIP with MML-IPsec (PKD 52.7 ms, DKM 100 ms) have no line of their own here yet. Both claims beside them compare what is deployed \
          today with them.",
         "The daemons' second network is behind a NAT: every other handoff changes to UDP encapsulation and back.",
