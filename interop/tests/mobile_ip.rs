@@ -1,8 +1,6 @@
 //! Mobile IP by the shipped program, in five namespaces: ping and a TCP stream survive handoffs, a crash of an agent, and the way home; nothing
 //! is left behind.
 
-#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
-
 use anyhow::{Context as _, Result};
 use dormouse_testbed::mobile::{CORRESPONDENT, FOREIGN, MobileIp, Place, Program};
 use dormouse_testbed::{EchoServer, LongLived, Need, Testbed, Transfer, binary, require};
