@@ -16,8 +16,13 @@ impl MobileHost {
         // "The mobile node SHOULD set the 'D' bit if it is registering with a co-located care-of address. Otherwise, the 'D' bit MUST NOT be
         // set." (RFC 5944 section 3.6.1.2)
         let away = lifetime > 0;
-        let flags = u8::from(away && co_located) * request::DECAPSULATES
-            | u8::from(away && self.config.reverse) * request::REVERSE;
+        let mut flags = 0;
+        if away && co_located {
+            flags |= request::DECAPSULATES;
+        }
+        if away && self.config.reverse {
+            flags |= request::REVERSE;
+        }
         let (home, home_agent) = (self.config.home, self.config.home_agent);
         let mut message = Vec::new();
         Message::Request(Request { flags, lifetime, home, agent: home_agent, care_of, id })

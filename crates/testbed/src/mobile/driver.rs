@@ -233,7 +233,7 @@ impl Driver {
             self.poller.wait(&mut ready, None)?;
             for one in &ready {
                 match one.token {
-                    TUN => self.from_tun(&mut buffer)?,
+                    TUN => self.read_tun(&mut buffer)?,
                     TIMER => _ = self.timer.clear(),
                     SIGNALS => {
                         while let Some(signal) = self.signals.next()? {
@@ -244,7 +244,7 @@ impl Driver {
                     }
                     CONTROL => self.tell(),
                     MONITOR => self.changed()?,
-                    token => self.from_link((token - LINKS) as usize, &mut buffer)?,
+                    token => self.read_link((token - LINKS) as usize, &mut buffer)?,
                 }
             }
             self.part.handle_timeout(BootClock::now());
@@ -252,7 +252,7 @@ impl Driver {
         }
     }
 
-    fn from_tun(&mut self, buffer: &mut [u8]) -> Result<()> {
+    fn read_tun(&mut self, buffer: &mut [u8]) -> Result<()> {
         for _ in 0..BUDGET {
             match self.tun.read(buffer) {
                 Ok(n) => {
@@ -266,7 +266,7 @@ impl Driver {
         Ok(())
     }
 
-    fn from_link(&mut self, n: usize, buffer: &mut [u8]) -> Result<()> {
+    fn read_link(&mut self, n: usize, buffer: &mut [u8]) -> Result<()> {
         for _ in 0..BUDGET {
             let Some((name, socket)) = self.links.get(n) else { return Ok(()) };
             match socket.receive(buffer) {
