@@ -262,8 +262,7 @@ impl Mobile {
     fn deliver(&mut self) {
         let (now, places) = (self.now, self.ways.keys().copied().collect::<Vec<_>>());
         for place in places {
-            loop {
-                let Some(way) = self.ways.get_mut(&place) else { break };
+            while let Some(way) = self.ways.get_mut(&place) {
                 if let Some(((), packet)) = way.wire[0].poll_deliver(now) {
                     self.hand(place, Side::Routed, &packet);
                 } else if let Some(((), packet)) = way.wire[1].poll_deliver(now) {
