@@ -1,6 +1,8 @@
 //! A network to walk around in by hand: Mobile IP in five namespaces, obeying one command a line. Owns the topology and what flows through
 //! it; both go with it.
 
+#![expect(clippy::disallowed_methods, reason = "times real hosts by the real clock")]
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

@@ -2,6 +2,8 @@
 //! our own daemons with an address of their own and MOBIKE. Owns the plan, the measurement and the comparison; the columns with
 //! MML-IPsec are not there yet. It is an experiment of its own because `paper-003` keeps every processor busy for hours.
 
+#![expect(clippy::disallowed_methods, reason = "times real hosts by the real clock")]
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
