@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crate::lab_link::{self, LinkArgs};
+use crate::lab_topology::{self, TopologyArgs};
 use crate::measure;
 use anyhow::{Context as _, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -25,6 +26,13 @@ enum LabCommand {
     /// Run one
     Run(RunArgs),
     Link(Box<LinkArgs>),
+    Topology(TopologyArgs),
+    /// A home agent, foreign agent or mobile host, for `topology`
+    #[command(hide = true)]
+    MobileIpNode {
+        /// What it is
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -74,6 +82,11 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
             serde_json::to_string_pretty(&serde_json::json!({ "version": 1, "experiments": all }))? + "\n"
         }
         LabCommand::Link(args) => return lab_link::run(args, json),
+        LabCommand::Topology(args) => return lab_topology::run(args, json),
+        LabCommand::MobileIpNode { file } => {
+            dormouse_lab::topology::node(file)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         LabCommand::Run(args) => match experiment(args, json)? {
             Some(text) => text,
             None => return Ok(dormouse_control::ExitCode::Permission.into()),
@@ -86,7 +99,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// What an experiment says; nothing if it may not run here.
 fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     let experiment = find(&args.name).context("no such experiment")?;
-    ensure!(!args.short || args.name == "paper-003", "{} has no short form", args.name);
+    ensure!(!args.short || args.name.starts_with("paper-003"), "{} has no short form", args.name);
     let root = matches!(experiment.source, Source::Campaign { root: true });
     if root && args.results.is_none() && !demo::may_run() {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);

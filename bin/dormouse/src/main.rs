@@ -12,6 +12,7 @@ mod exit;
 mod hip;
 mod lab;
 mod lab_link;
+mod lab_topology;
 mod measure;
 mod meter;
 mod reference;

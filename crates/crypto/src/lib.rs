@@ -10,6 +10,7 @@
 //! - [`DhPrivate`] agrees on secrets;
 //! - [`sign`] and [`cert`] authenticate peers;
 //! - [`hip`] has what the Host Identity Protocol uses besides;
+//! - [`mobileip`] authenticates the registrations of Mobile IP;
 //! - [`measure`] has what only a benchmark may use, out of reach of everything else;
 //! - [`Secret`] holds what must not leak: zeroized, redacted, compared in constant time.
 //!
@@ -25,6 +26,7 @@ pub mod fuzz;
 mod hash;
 pub mod hip;
 pub mod measure;
+pub mod mobileip;
 pub mod packet_key;
 mod pem;
 pub mod prf;

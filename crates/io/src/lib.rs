@@ -68,6 +68,7 @@ mod gro;
 mod gso;
 mod helper;
 pub mod journal;
+pub mod link;
 pub mod logind;
 pub mod meter;
 pub mod neighbours;

@@ -17,6 +17,7 @@ pub mod paper_002;
 pub mod paper_003;
 pub mod paper_004;
 pub mod results;
+pub mod topology;
 
 pub use experiment::{Context, Exhibit, Experiment, Report, Source};
 
@@ -27,6 +28,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     paper_001::EXPERIMENT,
     paper_002::EXPERIMENT,
     paper_003::EXPERIMENT,
+    paper_003::handoff::EXPERIMENT,
     paper_004::EXPERIMENT,
 ];
 

@@ -13,6 +13,7 @@ pub mod fuzz;
 mod invariants;
 mod ledger;
 mod machine;
+pub mod mobile;
 mod script;
 mod settings;
 mod settled;

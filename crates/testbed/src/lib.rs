@@ -13,6 +13,7 @@ mod daemon;
 pub mod forward;
 pub mod hip;
 mod host;
+pub mod mobile;
 mod pki;
 mod process;
 pub mod radio;

@@ -3,7 +3,7 @@
 
 use crate::hip::{Draft, HEADER_LEN, Packet, parse_params};
 use crate::ike::{self, Message, Sealing};
-use crate::{dhcp, dns, esp, ip, netbios};
+use crate::{dhcp, dns, esp, ip, mobileip, netbios};
 
 /// Any bytes as an IKE message, and as a chain of decrypted payloads: what is accepted must survive emission.
 ///
@@ -57,6 +57,38 @@ pub fn hip(data: &[u8]) {
     assert_eq!(again.header, packet.header);
     let read_again: Vec<_> = again.params().iter().map(|raw| raw.read(version)).collect();
     assert_eq!(read_again, read.into_iter().map(Ok).collect::<Vec<_>>(), "emission changed the meaning");
+}
+
+/// Any bytes as a Mobile IP message, and as a packet with an agent advertisement: what is accepted survives emission.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn mobileip(data: &[u8]) {
+    if let Ok(packet) = mobileip::Packet::parse(data) {
+        let mut emitted = Vec::new();
+        packet.message.emit(&mut emitted);
+        for extension in &packet.extensions {
+            assert!(extension.end() <= data.len() && packet.authorized().len() <= data.len());
+            assert!(extension.authentication().is_none() || extension.covered() <= data.len());
+            mobileip::extension(extension.kind, extension.data, &mut emitted)
+                .expect("what was read can be written");
+        }
+        let again = mobileip::Packet::parse(&emitted).expect("what was written can be read");
+        assert_eq!(again.message, packet.message, "emission changed the meaning");
+        let plain = |p: &mobileip::Packet<'_>| {
+            p.extensions.iter().map(|e| (e.kind, e.data.to_vec())).collect::<Vec<_>>()
+        };
+        assert_eq!(plain(&again), plain(&packet), "emission changed the extensions");
+    }
+    let Ok(outer) = ip::Ipv4::parse(data) else { return };
+    let _ = mobileip::is_solicitation(&outer);
+    let _ = ip::icmp::parse_error(&outer).map(|e| assert!(e.quoted.len() >= 20));
+    if let Ok(advertisement) = mobileip::Advertisement::parse(&outer) {
+        let mut emitted = Vec::new();
+        advertisement.emit(outer.src(), outer.dst(), &mut emitted).expect("what was read can be written");
+        let again = ip::Ipv4::parse(&emitted).and_then(|p| mobileip::Advertisement::parse(&p));
+        assert_eq!(again, Ok(advertisement), "emission changed the meaning");
+    }
 }
 
 /// Any bytes as the data of the dormancy extension's notifications: what is accepted survives emission.

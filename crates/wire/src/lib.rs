@@ -1,4 +1,4 @@
-//! Wire formats: IKEv2 messages, HIP packets, ESP and NAT-traversal framing, views of IP, TCP, UDP and ICMP packets, and the small protocols
+//! Wire formats: IKEv2 messages, HIP packets, Mobile IP, ESP and NAT-traversal framing, views of IP, TCP, UDP and ICMP packets, and the small protocols
 //! that a gateway answers for a sleeping device (DNS, DHCP, NetBIOS).
 //!
 //! Owns: parsing bytes into values and emitting values as bytes. Must never: do cryptography, perform I/O, keep state
@@ -22,6 +22,7 @@ pub mod fuzz;
 pub mod hip;
 pub mod ike;
 pub mod ip;
+pub mod mobileip;
 pub mod netbios;
 
 pub use error::Error;

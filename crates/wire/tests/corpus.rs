@@ -17,6 +17,11 @@ fn wire_ike() {
 }
 
 #[test]
+fn wire_mobileip() {
+    replay("wire_mobileip", fuzz::mobileip);
+}
+
+#[test]
 fn wire_hip() {
     replay("wire_hip", fuzz::hip);
 }

@@ -39,6 +39,23 @@ pub fn too_big(original: &[u8], source: IpAddr, mtu: u32, out: &mut Vec<u8>) -> 
 }
 
 fn fragmentation_needed(original: &Ipv4<'_>, source: Ipv4Addr, mtu: u32, out: &mut Vec<u8>) -> bool {
+    let [m0, m1] = u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes();
+    v4_error(original, source, [UNREACHABLE_V4, FRAGMENTATION_NEEDED, 0, 0, 0, 0, m0, m1], out)
+}
+
+/// Appends an ICMPv4 "fragmentation needed" about a packet that may be cut short after its header, as one that another error quotes.
+/// Otherwise as [`too_big`].
+pub fn error_too_big(original: &[u8], source: Ipv4Addr, mtu: u16, out: &mut Vec<u8>) -> bool {
+    Ipv4::parse_header(original).is_ok_and(|p| fragmentation_needed(&p, source, mtu.into(), out))
+}
+
+/// Appends an ICMPv4 error of this type and code from `source` to the sender of `original`, quoting it: not "fragmentation needed", which
+/// has an MTU. Returns whether there is one to send, as [`too_big`] does.
+pub fn error(original: &[u8], source: Ipv4Addr, kind: u8, code: u8, out: &mut Vec<u8>) -> bool {
+    Ipv4::parse_header(original).is_ok_and(|p| v4_error(&p, source, [kind, code, 0, 0, 0, 0, 0, 0], out))
+}
+
+fn v4_error(original: &Ipv4<'_>, source: Ipv4Addr, head: [u8; HEADER_LEN], out: &mut Vec<u8>) -> bool {
     let src = original.src();
     let unanswerable = src.is_unspecified() || src.is_multicast() || src.is_broadcast() || src.is_loopback();
     let later_fragment = original.fragment().is_some_and(|f| f.offset != 0);
@@ -47,8 +64,6 @@ fn fragmentation_needed(original: &Ipv4<'_>, source: Ipv4Addr, mtu: u32, out: &m
     }
     let quoted = original.as_bytes();
     let quoted = quoted.get(..MAX_V4_ERROR - Ipv4::MIN_HEADER - HEADER_LEN).unwrap_or(quoted);
-    let [m0, m1] = u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes();
-    let head = [UNREACHABLE_V4, FRAGMENTATION_NEEDED, 0, 0, 0, 0, m0, m1];
     let sum = checksum::Sum::default().add_bytes(&head).add_bytes(quoted).finish();
     let ip = Ipv4Header {
         // With DF set the error could itself be lost on a path that is too narrow.
@@ -59,6 +74,29 @@ fn fragmentation_needed(original: &Ipv4<'_>, source: Ipv4Addr, mtu: u32, out: &m
     out.extend_from_slice(&ip);
     push_with_checksum(head, sum, quoted, out);
     true
+}
+
+/// A received ICMPv4 error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ErrorV4<'a> {
+    /// Its type: 3, destination unreachable; 11, time exceeded; and so on.
+    pub kind: u8,
+    /// Its code.
+    pub code: u8,
+    /// What the next hop takes, in bytes, if it is "fragmentation needed" and says so.
+    pub mtu: u16,
+    /// The packet that it is about, from its header on, as far as it is quoted.
+    pub quoted: &'a [u8],
+}
+
+/// Reads an ICMPv4 error, given as a whole IP packet. `None` for anything else, and where the checksum is wrong.
+#[must_use]
+pub fn parse_error<'a>(packet: &Ipv4<'a>) -> Option<ErrorV4<'a>> {
+    let message = packet.payload();
+    let (&[kind, code, _, _, _, _, m0, m1], quoted) = message.split_first_chunk::<HEADER_LEN>()?;
+    let whole = packet.fragment().is_none() && is_v4_error(packet);
+    let sound = whole && checksum::checksum(message) == 0 && Ipv4::parse_header(quoted).is_ok();
+    sound.then(|| ErrorV4 { kind, code, mtu: u16::from_be_bytes([m0, m1]), quoted })
 }
 
 fn packet_too_big(original: &Ipv6<'_>, source: Ipv6Addr, mtu: u32, out: &mut Vec<u8>) -> bool {

@@ -1,0 +1,102 @@
+//! `dormouse lab topology`: a network to walk around in by hand. Owns the prompt; what is said is obeyed by `dormouse_lab::topology`.
+
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Read, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use dormouse_lab::demo;
+use dormouse_lab::topology::{HELP, Walk};
+
+use crate::measure;
+
+/// How often a signal is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Build a network in namespaces, and walk a device around in it
+///
+/// mobile-ip: a home agent, two foreign agents and a mobile host, each a program in a namespace of its own, and a correspondent in a fifth. Each line
+/// that is read is a command; `help` lists them. Everything goes when it ends, also by Ctrl-C.
+#[derive(Debug, Args)]
+pub(crate) struct TopologyArgs {
+    /// Which network
+    name: Name,
+    /// Read the commands from this file; the first one that fails ends it. Without a file they come from standard input
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    /// Mobile IP (RFC 5944)
+    MobileIp,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// Without root, if the network cannot be built, or for a command of a script that fails.
+pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
+    let Name::MobileIp = args.name;
+    if !demo::may_run() {
+        eprintln!(
+            "error: a topology makes network namespaces and needs root: sudo dormouse lab topology mobile-ip"
+        );
+        return Ok(dormouse_control::ExitCode::Permission.into());
+    }
+    let input: Box<dyn Read + Send> = match &args.script {
+        Some(path) => Box::new(std::fs::File::open(path).with_context(|| path.display().to_string())?),
+        None => Box::new(std::io::stdin()),
+    };
+    let strict = args.script.is_some();
+    let prompts = !strict && std::io::stdin().is_terminal();
+    let interrupted = measure::interrupted()?;
+    let mut walk = Walk::start()?;
+    if prompts {
+        eprint!("The device is at home. Commands:\n\n{HELP}\n{}\n", walk.hosts());
+    }
+    let lines = lines(input);
+    loop {
+        if prompts {
+            eprint!("> ");
+            std::io::stderr().flush()?;
+        }
+        let line = loop {
+            match lines.recv_timeout(LOOK) {
+                Ok(line) => break Some(line?),
+                Err(RecvTimeoutError::Disconnected) => break None,
+                Err(RecvTimeoutError::Timeout) if interrupted.load(Ordering::Relaxed) => break None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
+        let Some(line) = line else { break };
+        match walk.obey(&line) {
+            Ok(Some(text)) if json => eprint!("{text}"),
+            Ok(Some(text)) => measure::say(&text)?,
+            Ok(None) => break,
+            Err(error) if strict => return Err(error.context(line)),
+            Err(error) => eprintln!("error: {error:#}"),
+        }
+    }
+    if json {
+        measure::say(&(serde_json::to_string_pretty(&walk.json()?)? + "\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lines, read by a thread of their own: a signal must not wait for the next one.
+fn lines(input: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Result<String>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        for line in BufReader::new(input).lines() {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

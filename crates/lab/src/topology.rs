@@ -1,0 +1,186 @@
+//! A network to walk around in by hand: Mobile IP in five namespaces, obeying one command a line. Owns the topology and what flows through
+//! it; both go with it.
+
+#![expect(clippy::disallowed_methods, reason = "times real hosts by the real clock")]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+pub use dormouse_testbed::mobile::driver::run as node;
+use dormouse_testbed::mobile::{CORRESPONDENT, MobileIp, Place, Program};
+use dormouse_testbed::{EchoServer, LongLived};
+use serde_json::{Value, json};
+
+use crate::bench::link::missing;
+
+/// What can be said to it.
+pub const HELP: &str = "\
+move home|fa1|fa2|nowhere   take the device there
+ping [N]                    N pings from the device to the correspondent, 3 unless told
+stream                      a TCP stream between the two, which goes on while the device moves; says how far it is
+stream end                  ends it, and says whether a byte was lost
+show                        where the device is, and what each program has done
+log PROGRAM                 what a program has said: home, fa1, fa2, device
+crash PROGRAM               kill it
+start PROGRAM               start it again
+hosts                       how to enter the hosts from another terminal
+end                         take everything away
+";
+
+/// Where the stream's server is.
+fn server() -> SocketAddr {
+    SocketAddr::new(CORRESPONDENT.into(), 7)
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Walk {
+    stream: Option<LongLived>,
+    _echo: EchoServer,
+    world: MobileIp,
+}
+
+impl Walk {
+    /// Builds it, with the device at home.
+    ///
+    /// # Errors
+    /// Without root or what network namespaces need.
+    pub fn start() -> Result<Self> {
+        if let Some(what) = missing() {
+            bail!("network namespaces need {what}");
+        }
+        let world = MobileIp::start()?;
+        let echo = EchoServer::start(&world.correspondent, server())?;
+        let walk = Self { stream: None, _echo: echo, world };
+        walk.world.go(Some(Place::Home))?;
+        walk.world.arrives(Place::Home)?;
+        Ok(walk)
+    }
+
+    /// The topology.
+    #[must_use]
+    pub const fn world(&self) -> &MobileIp {
+        &self.world
+    }
+
+    /// Obeys one line, and says what came of it; `None`: it is the end.
+    ///
+    /// # Errors
+    /// What went wrong; all is still there then.
+    pub fn obey(&mut self, line: &str) -> Result<Option<String>> {
+        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        Ok(Some(match words.as_slice() {
+            [] => String::new(),
+            ["end" | "quit" | "exit"] => return Ok(None),
+            ["help"] => HELP.to_owned(),
+            ["move", "nowhere"] => {
+                self.world.go(None)?;
+                "in no network\n".to_owned()
+            }
+            ["move", to] => self.go(place(to)?)?,
+            ["ping"] => self.ping(3)?,
+            ["ping", count] => self.ping(count.parse().context("how many?")?)?,
+            ["stream"] => self.stream()?,
+            ["stream", "end"] => match self.stream.take() {
+                Some(stream) => format!("{} numbers came back in order, none lost\n", stream.finish()?),
+                None => bail!("there is no stream"),
+            },
+            ["show"] => self.show()?,
+            ["hosts"] => self.hosts(),
+            ["log", name] => self.world.log(program(name)?),
+            ["crash", name] => {
+                self.world.crash(program(name)?);
+                format!("{name} is gone\n")
+            }
+            ["start", name] => {
+                let program = program(name)?;
+                if self.world.runs(program) {
+                    bail!("{name} runs");
+                }
+                self.world.launch(program)?;
+                format!("{name} runs again\n")
+            }
+            _ => bail!("no such command: {line:?}; help lists them"),
+        }))
+    }
+
+    fn go(&self, place: Place) -> Result<String> {
+        let begin = Instant::now();
+        self.world.go(Some(place))?;
+        self.world.arrives(place)?;
+        let (took, state) = (begin.elapsed(), self.world.state(Program::Device)?);
+        let registration = state["registrations"].as_array().and_then(|list| list.last());
+        let exchange = registration.and_then(|r| r["nanoseconds"].as_f64()).unwrap_or_default() / 1e6;
+        Ok(format!(
+            "registered at {} after {:.0} ms, of which request and reply took {exchange:.2} ms\n",
+            place.interface(),
+            took.as_secs_f64() * 1e3
+        ))
+    }
+
+    fn ping(&self, count: u32) -> Result<String> {
+        self.world.device.sh(&format!("ping -c {} -i 0.2 -W 2 {CORRESPONDENT}", count.clamp(1, 1_000)))
+    }
+
+    fn stream(&mut self) -> Result<String> {
+        if let Some(stream) = &self.stream {
+            stream.lives(Duration::from_secs(30))?;
+            return Ok(format!("{} numbers came back so far\n", stream.echoed()));
+        }
+        self.stream = Some(LongLived::connect(&self.world.device, server())?);
+        Ok("a number goes to the correspondent and back ten times a second\n".to_owned())
+    }
+
+    fn show(&mut self) -> Result<String> {
+        let mut text = String::new();
+        for (name, program) in PROGRAMS {
+            let state =
+                if self.world.runs(program) { self.world.state(program)? } else { json!("not running") };
+            text += &format!("{name:<7} {state}\n");
+        }
+        if let Some(stream) = &self.stream {
+            text += &format!("stream  {} numbers came back\n", stream.echoed());
+        }
+        Ok(text)
+    }
+
+    /// How to enter the hosts.
+    #[must_use]
+    pub fn hosts(&self) -> String {
+        let world = &self.world;
+        let all = [&world.device, &world.correspondent, &world.home, &world.foreign[0], &world.foreign[1]];
+        all.map(|host| format!("sudo ip netns exec {} bash    # {}\n", host.netns(), host.name())).concat()
+    }
+
+    /// What all programs say of themselves, as JSON.
+    ///
+    /// # Errors
+    /// If one that runs does not answer.
+    pub fn json(&mut self) -> Result<Value> {
+        let mut all = serde_json::Map::new();
+        for (name, program) in PROGRAMS {
+            if self.world.runs(program) {
+                all.insert(name.to_owned(), self.world.state(program)?);
+            }
+        }
+        Ok(json!({ "version": 1, "programs": all }))
+    }
+}
+
+const PROGRAMS: [(&str, Program); 4] = [
+    ("device", Program::Device),
+    ("home", Program::Home),
+    ("fa1", Program::Foreign(0)),
+    ("fa2", Program::Foreign(1)),
+];
+
+fn program(name: &str) -> Result<Program> {
+    let found = PROGRAMS.iter().find(|(n, _)| *n == name).map(|(_, p)| *p);
+    found.with_context(|| format!("no program {name:?}: home, fa1, fa2 or device"))
+}
+
+fn place(name: &str) -> Result<Place> {
+    let found = Place::ALL.into_iter().find(|p| p.interface() == name);
+    found.with_context(|| format!("no place {name:?}: home, fa1, fa2 or nowhere"))
+}

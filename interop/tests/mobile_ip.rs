@@ -1,0 +1,138 @@
+//! Mobile IP by the shipped program, in five namespaces: ping and a TCP stream survive handoffs, a crash of an agent, and the way home; nothing
+//! is left behind.
+
+use anyhow::{Context as _, Result};
+use dormouse_testbed::mobile::{CORRESPONDENT, FOREIGN, MobileIp, Place, Program};
+use dormouse_testbed::{EchoServer, LongLived, Need, Testbed, Transfer, binary, require};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn ping(world: &MobileIp) -> Result<()> {
+    world.device.sh(&format!("ping -c 2 -i 0.2 -W 2 {CORRESPONDENT}")).map(drop)
+}
+
+#[test]
+fn ping_and_tcp_survive_three_handoffs_and_the_way_home() -> Result<()> {
+    if !require("Mobile IP: a walk", &NEEDS) {
+        return Ok(());
+    }
+    let world = MobileIp::start()?;
+    world.go(Some(Place::Home))?;
+    world.arrives(Place::Home)?;
+    ping(&world)?;
+    let server = SocketAddr::new(CORRESPONDENT.into(), 7);
+    let _echo = EchoServer::start(&world.correspondent, server)?;
+    let stream = LongLived::connect(&world.device, server)?;
+    let bulk = SocketAddr::new(CORRESPONDENT.into(), 8);
+    let transfer = Transfer::start(&world.correspondent, bulk, &world.device)?;
+    for place in [Place::Foreign(0), Place::Foreign(1), Place::Foreign(0), Place::Home] {
+        world.go(Some(place))?;
+        world.arrives(place)?;
+        ping(&world)?;
+        stream.lives(PATIENCE)?;
+        transfer.goes_on(PATIENCE)?;
+    }
+    assert!(stream.finish()? > 0);
+    let (sent, received) = transfer.finish()?;
+    assert_eq!(sent, received);
+    let home = world.state(Program::Home)?;
+    assert!(home["tunnelled"].as_u64() > Some(100) && home["returned"].as_u64() > Some(100), "{home}");
+    assert_eq!(home["bindings"][0]["care_of"].as_array().map(Vec::len), Some(0), "{home}");
+    for program in [Program::Home, Program::Foreign(0), Program::Foreign(1), Program::Device] {
+        assert_eq!(world.state(program)?["forged"], 0, "{program:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_foreign_agent_that_was_killed_is_found_again() -> Result<()> {
+    if !require("Mobile IP: a crash", &NEEDS) {
+        return Ok(());
+    }
+    let mut world = MobileIp::start()?;
+    world.go(Some(Place::Foreign(0)))?;
+    world.arrives(Place::Foreign(0))?;
+    ping(&world)?;
+    world.crash(Program::Foreign(0));
+    world.launch(Program::Foreign(0))?;
+    // Its advertisements begin anew: the device registers again.
+    world.device.eventually(&format!("ping -c 1 -W 1 {CORRESPONDENT}"), PATIENCE)?;
+    let home = world.state(Program::Home)?;
+    assert_eq!(home["bindings"][0]["care_of"][0], FOREIGN[0].to_string());
+    Ok(())
+}
+
+/// The programs have no rights: neither capabilities nor root.
+#[test]
+fn the_programs_give_their_rights_up() -> Result<()> {
+    if !require("Mobile IP: rights", &NEEDS) {
+        return Ok(());
+    }
+    let world = MobileIp::start()?;
+    for program in [Program::Home, Program::Foreign(0), Program::Device] {
+        let pids = Command::new("ip").args(["netns", "pids", world.host(program).netns()]).output()?;
+        let pid = String::from_utf8(pids.stdout)?.split_whitespace().next().context("no process")?.to_owned();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default();
+            line.split_whitespace().next().unwrap_or_default().to_owned()
+        };
+        assert_ne!(field("Uid:"), "0", "{program:?}");
+        assert_eq!(field("CapEff:").trim_start_matches('0'), "", "{program:?}");
+        assert_eq!(field("CapPrm:").trim_start_matches('0'), "", "{program:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
+    if !require("dormouse lab topology", &NEEDS) {
+        return Ok(());
+    }
+    let bed = Testbed::new()?;
+    let (good, bad) = (bed.dir().join("walk"), bed.dir().join("astray"));
+    std::fs::write(
+        &good,
+        "ping 1\nstream\nmove fa1\nstream # it goes on\nmove fa2\nping\nstream end\nshow\nend\n",
+    )?;
+    std::fs::write(&bad, "move fa1\nmove fa7\n")?;
+    let run = |file: &std::path::Path| {
+        Command::new(binary("dormouse"))
+            .args(["lab", "topology", "mobile-ip", "--script"])
+            .arg(file)
+            .spawn_and_wait()
+    };
+    let (code, text, pid) = run(&good)?;
+    assert!(code == 0 && text.contains("registered at fa2") && text.contains("none lost"), "{code}: {text}");
+    none_left(pid)?;
+    let (code, text, pid) = run(&bad)?;
+    assert!(code != 0 && text.contains("fa7"), "{code}: {text}");
+    none_left(pid)
+}
+
+fn none_left(pid: u32) -> Result<()> {
+    let names = Command::new("ip").args(["netns", "list"]).output()?;
+    let names = String::from_utf8(names.stdout)?;
+    assert!(!names.contains(&format!("dm{pid}-")), "{names}");
+    Ok(())
+}
+
+trait SpawnAndWait {
+    fn spawn_and_wait(&mut self) -> Result<(i32, String, u32)>;
+}
+
+impl SpawnAndWait for Command {
+    /// Exit code, what it said, and the process id that its namespaces are named by.
+    fn spawn_and_wait(&mut self) -> Result<(i32, String, u32)> {
+        use std::process::Stdio;
+        let child = self.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let pid = child.id();
+        let out = child.wait_with_output()?;
+        let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+        Ok((out.status.code().unwrap_or(-1), text, pid))
+    }
+}
