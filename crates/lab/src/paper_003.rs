@@ -6,11 +6,11 @@ mod campaign;
 mod report;
 mod run;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use campaign::{Point, Runs};
 
-use crate::campaign::{Campaign, Ended};
-use crate::experiment::{Context, Experiment, Report, Source};
+use crate::campaign::Campaign;
+use crate::experiment::{Context, Experiment, Report, Source, Takes};
 use crate::results::Results;
 
 /// The experiment.
@@ -18,6 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-003",
     title: "Paper 003: TCP over a bad radio, with SNOOP and through IPsec (Figure 14; without MML-IPsec so far)",
     source: Source::Campaign { root: true },
+    takes: [Takes::measured(600), Takes::estimated(36_000)],
     run: of,
 };
 
@@ -30,21 +31,10 @@ fn of(context: &Context) -> Result<Report> {
 }
 
 fn measured(context: &Context) -> Result<Results<Point>> {
-    let mut campaign = match &context.resume {
+    let campaign = match &context.resume {
         Some(path) => Campaign::resume(path)?,
         None => Campaign::new(campaign::plan(context.short, context.seed), context.out.clone())?,
     };
-    campaign.save()?;
     let mut runs = Runs::new(&campaign.results, context)?;
-    let rounds = campaign.results.rounds;
-    let mut last = None;
-    let ended = campaign.run(&mut runs, &context.interrupted, &mut |progress| {
-        if last.replace(progress.round) != Some(progress.round) {
-            (context.progress)(&format!("round {} of {rounds}", progress.round));
-        }
-    })?;
-    match ended {
-        Ended::Finished => Ok(campaign.results),
-        Ended::Interrupted => bail!("interrupted"),
-    }
+    campaign.finish(&mut runs, context)
 }
