@@ -79,7 +79,7 @@ struct ReproduceArgs {
     /// The quick plan: some half an hour in all
     #[arg(long, required_unless_present = "full")]
     quick: bool,
-    /// The full plan: more than a day
+    /// The full plan: a day
     #[arg(long, conflicts_with = "quick")]
     full: bool,
     /// Recordings for paper-000; without any, synthetic traffic is made and named as such

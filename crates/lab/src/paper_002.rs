@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-002",
     title: "Paper 002: the Host Identity Protocol on small devices (base exchange, key pairs, puzzle, groups, UPDATE, throughput, daemon)",
     source: Source::Campaign { root: false },
-    takes: [Takes::estimated(180), Takes::measured(600)],
+    takes: [Takes::estimated(240), Takes::measured(490)],
     run,
 };
 

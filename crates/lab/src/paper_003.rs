@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-003",
     title: "Paper 003: TCP over a bad radio, with SNOOP and through IPsec (Figure 14; without MML-IPsec so far)",
     source: Source::Campaign { root: true },
-    takes: [Takes::measured(600), Takes::estimated(36_000)],
+    takes: [Takes::measured(455), Takes::estimated(18_000)],
     run: of,
 };
 
