@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use dormouse_report::{Document, Part, Table, duration};
@@ -174,7 +173,7 @@ impl Reproduction {
             Some(Outcome::Interrupted(seconds)) => *seconds,
             _ => 0,
         };
-        let began = Instant::now();
+        let began = campaign::cpu::wall();
         let raw = self.dir.join(experiment.name).with_extension("json");
         let resumes = raw.exists() && matches!(experiment.source, Source::Campaign { .. });
         let (out, resume) = if resumes { (None, Some(raw.clone())) } else { (Some(raw.clone()), None) };

@@ -346,13 +346,13 @@ impl<P: Point> Campaign<P> {
         context: &experiment::Context,
     ) -> Result<Results<P>> {
         self.save()?;
-        let (rounds, began) = (self.results.rounds, Instant::now());
+        let (rounds, began) = (self.results.rounds, cpu::wall());
         let mut said: Option<(u32, Instant)> = None;
         let ended = self.run(subject, &context.interrupted, &mut |at| {
             if said.is_some_and(|(round, when)| round == at.round && when.elapsed() < SAYS_AGAIN) {
                 return;
             }
-            said = Some((at.round, Instant::now()));
+            said = Some((at.round, cpu::wall()));
             (context.progress)(&at.words(rounds, began.elapsed()));
         })?;
         match ended {
