@@ -332,8 +332,8 @@ impl Daemon {
                         neighbours.answers();
                     }
                 }
-                token if token >= RAW => self.receive_raw(now, (token - RAW) as usize)?,
-                token => self.receive(now, (token - UDP) as usize)?,
+                token if token >= RAW => self.receive_raw(now, (token - RAW) as usize, event.closed)?,
+                token => self.receive(now, (token - UDP) as usize, event.closed)?,
             }
         }
         if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {

@@ -86,7 +86,8 @@ impl Daemon {
         (&mut self.wires, Plane { host: &mut self.host, now })
     }
 
-    pub(crate) fn receive(&mut self, now: Instant, index: usize) -> Result<()> {
+    /// What came to a socket; if it has `errors`, they are read too.
+    pub(crate) fn receive(&mut self, now: Instant, index: usize, errors: bool) -> Result<()> {
         let (wires, mut plane) = self.split(now);
         let Some(socket) = wires.carriers.udp.get(index) else { return Ok(()) };
         let mut bytes = 0;
@@ -97,18 +98,19 @@ impl Daemon {
                 break;
             }
         }
-        while let Ok(Some(error)) = socket.next_error() {
+        while errors && let Ok(Some(error)) = socket.next_error() {
             tracing::debug!(?error, "ICMP");
             plane.host.node_mut().path_error(now, error.destination, too_big(error.kind));
         }
         Ok(())
     }
 
-    pub(crate) fn receive_raw(&mut self, now: Instant, index: usize) -> Result<()> {
+    /// As [`Self::receive`], of a raw socket.
+    pub(crate) fn receive_raw(&mut self, now: Instant, index: usize, errors: bool) -> Result<()> {
         let (wires, mut plane) = self.split(now);
         let Some(socket) = wires.carriers.raw.get(index) else { return Ok(()) };
         wires.rx.receive_raw(socket, &mut wires.tun, &mut plane)?;
-        while let Ok(Some(error)) = socket.next_error() {
+        while errors && let Ok(Some(error)) = socket.next_error() {
             plane.host.node_mut().path_error(now, error.destination, too_big(error.kind));
         }
         Ok(())

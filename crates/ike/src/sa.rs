@@ -107,6 +107,9 @@ impl IkeSa {
             followups: FollowUps::default(),
             core,
         };
+        if sa.dormancy.is_open() {
+            sa.mobility.between_our_own(&sa.core.link.conn);
+        }
         sa.schedule_authentication(shared, now);
         sa
     }

@@ -49,6 +49,8 @@ use crate::udp::{MAX_BATCH, MAX_SEGMENTS, Sent, Udp};
 
 /// Datagrams (or trains of them) taken in one receive call.
 const RECEIVE: usize = 8;
+/// Packets taken in one receive call of a raw socket, where there are no trains.
+const RECEIVE_RAW: usize = 32;
 /// Bytes of each receive buffer: the largest datagram, or the longest train.
 const RECEIVE_LEN: usize = 65_536;
 /// Where a packet lies in the read buffer: behind the virtio-net header, aligned.
@@ -370,10 +372,10 @@ impl Default for RxBatch {
 }
 
 impl RxBatch {
-    /// Empty buffers: 512 KiB of address space, of which an idle path touches one page.
+    /// Empty buffers: 2 MiB of address space, of which an idle path touches one page.
     #[must_use]
     pub fn new() -> Self {
-        Self { buf: vec![0; RECEIVE * RECEIVE_LEN].into_boxed_slice(), joiner: Joiner::default() }
+        Self { buf: vec![0; RECEIVE_RAW * RECEIVE_LEN].into_boxed_slice(), joiner: Joiner::default() }
     }
 
     /// Packets that the TUN did not take.
@@ -420,23 +422,21 @@ impl RxBatch {
         tun: &mut Tun,
         opener: &mut impl Opener,
     ) -> io::Result<Progress> {
-        let (mut read, mut bytes) = (0, 0);
-        while read < RECEIVE {
-            let start = read * RECEIVE_LEN;
-            match socket.recv(&mut self.buf[start..start + RECEIVE_LEN]) {
-                Ok(Some((from, range))) => {
-                    let len = range.len();
-                    bytes += len;
-                    self.take(tun, opener, &from, start + range.start..start + range.end, len);
-                }
-                Ok(None) => {}
-                Err(e) if crate::udp::is_transient(&e) => break,
-                Err(e) => return Err(e),
-            }
-            read += 1;
+        let taken = match socket.recv(&mut self.buf, RECEIVE_LEN) {
+            Ok(taken) => taken,
+            Err(e) if crate::udp::is_transient(&e) => return Ok(Progress::default()),
+            Err(e) => return Err(e),
+        };
+        let mut bytes = 0;
+        for (i, &(path, len)) in taken.iter().enumerate() {
+            let at = i * RECEIVE_LEN;
+            let contents = self.buf.get(at..at + len).and_then(|packet| socket.contents(packet));
+            let (Some(path), Some((start, ecn))) = (path, contents) else { continue };
+            self.take(tun, opener, &Received { path, ecn }, at + start..at + len, len - start);
+            bytes += len - start;
         }
         self.joiner.flush(tun, &self.buf);
-        Ok(Progress { read, bytes, more: read == RECEIVE })
+        Ok(Progress { read: taken.len(), bytes, more: taken.len() == RECEIVE_RAW })
     }
 
     /// Opens the datagrams that lie at `range`, `stride` bytes apart.

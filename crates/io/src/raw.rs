@@ -1,24 +1,23 @@
 //! Sockets of IP protocols 50 (ESP) and 139 (HIP), for paths without a NAT. Owns the sockets; must never look inside a packet.
 //!
-//! There is no segmentation offload for raw sockets: packets of a batch go out one by one. NAT traversal's UDP is the faster
-//! carrier here, and the negotiation may prefer it. The ECN bits of received packets are seen on IPv4 only, where the header is
+//! There is no segmentation offload for raw sockets: packets of a batch share a system call, but each passes the kernel on its own.
+//! NAT traversal's UDP is the faster carrier, and our own ends prefer it. The ECN bits of received packets are seen on IPv4 only, where the header is
 //! delivered too; those of sent packets stay 0.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use dormouse_sansio::packet::Received;
 use dormouse_sansio::{Carrier, Path};
 use nix::libc;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg,
+    setsockopt, sockopt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::udp::{PathError, Sent, outcome, read_error};
+use crate::udp::{PathError, Sent, outcome, read_error, socket_addr};
 
 const BUFFER: usize = 4 << 20;
 
@@ -80,74 +79,81 @@ impl Raw {
 
     /// Sends one packet, or several of `segment` bytes each but the last. See [`crate::udp::Udp::send`].
     pub fn send(&mut self, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent {
+        let segment = segment.unwrap_or(contents.len()).max(1);
         let mut done = 0;
-        for packet in contents.chunks(segment.unwrap_or(usize::MAX).max(1)) {
-            if let Err(e) = self.send_one(path, packet) {
-                return outcome(e.into(), done);
+        while done < contents.len() {
+            match self.send_some(path, &contents[done..], segment) {
+                Ok(packets) => done = contents.len().min(done + packets * segment),
+                Err(e) => return outcome(e.into(), done),
             }
-            done += packet.len();
         }
         Sent::All
     }
 
-    fn send_one(&self, path: &Path, packet: &[u8]) -> nix::Result<()> {
-        let to = SockaddrStorage::from(SocketAddr::new(path.remote.ip(), 0));
+    /// Sends one packet at least, and returns how many: an error of a later one is that of the next call.
+    fn send_some(&self, path: &Path, contents: &[u8], segment: usize) -> nix::Result<usize> {
         // An unspecified source lets the kernel choose.
         let (v4, v6);
-        let source = match path.local.ip() {
+        let (source, space) = match path.local.ip() {
             IpAddr::V4(source) => {
                 v4 = libc::in_pktinfo {
                     ipi_ifindex: 0,
                     ipi_spec_dst: libc::in_addr { s_addr: u32::from(source).to_be() },
                     ipi_addr: libc::in_addr { s_addr: 0 },
                 };
-                ControlMessage::Ipv4PacketInfo(&v4)
+                (ControlMessage::Ipv4PacketInfo(&v4), nix::cmsg_space!(libc::in_pktinfo))
             }
             IpAddr::V6(source) => {
                 let ipi6_addr = libc::in6_addr { s6_addr: source.octets() };
                 v6 = libc::in6_pktinfo { ipi6_ifindex: 0, ipi6_addr };
-                ControlMessage::Ipv6PacketInfo(&v6)
+                (ControlMessage::Ipv6PacketInfo(&v6), nix::cmsg_space!(libc::in6_pktinfo))
             }
         };
-        let iov = [io::IoSlice::new(packet)];
-        sendmsg(self.socket.as_raw_fd(), &iov, &[source], MsgFlags::empty(), Some(&to)).map(drop)
+        let packets: Vec<_> = contents.chunks(segment).map(|packet| [io::IoSlice::new(packet)]).collect();
+        let to = vec![Some(SockaddrStorage::from(SocketAddr::new(path.remote.ip(), 0))); packets.len()];
+        let mut headers = MultiHeaders::preallocate(packets.len(), Some(space));
+        let fd = self.socket.as_raw_fd();
+        Ok(sendmmsg(fd, &mut headers, &packets, to, [source], MsgFlags::empty())?.count())
     }
 
-    /// Receives one packet; `None` if it is empty. The range is what follows the IP header in `buf`: IPv4 delivers its header as well.
-    pub(crate) fn recv(&self, buf: &mut [u8]) -> io::Result<Option<(Received, Range<usize>)>> {
-        let mut space = nix::cmsg_space!(libc::in6_pktinfo, libc::in_pktinfo);
-        let mut iov = [io::IoSliceMut::new(buf)];
-        let message = recvmsg::<SockaddrStorage>(
-            self.socket.as_raw_fd(),
-            &mut iov,
-            Some(&mut space),
-            MsgFlags::empty(),
-        )?;
-        let n = message.bytes;
-        let address = message.address;
-        let local = message.cmsgs()?.find_map(|c| match c {
-            ControlMessageOwned::Ipv4PacketInfo(p) => {
-                Some(IpAddr::from(Ipv4Addr::from(u32::from_be(p.ipi_addr.s_addr))))
-            }
-            ControlMessageOwned::Ipv6PacketInfo(p) => Some(IpAddr::from(Ipv6Addr::from(p.ipi6_addr.s6_addr))),
-            _ => None,
-        });
-        let remote = address.as_ref().and_then(|a| {
-            let v4 = a.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
-            v4.or_else(|| a.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
-        });
-        let (Some(local), Some(remote)) = (local, remote) else { return Ok(None) };
-        let (start, ecn) = match (self.v4, buf.get(..n)) {
-            (true, Some([first, tos, ..])) => (usize::from(first & 15) * 4, tos & 3),
-            (false, Some(_)) => (0, 0),
-            _ => return Ok(None),
+    /// Receives packets, one into every `each` bytes of `buf` at most. For each: the path that it took, if the kernel says, and its
+    /// length.
+    pub(crate) fn recv(&self, buf: &mut [u8], each: usize) -> io::Result<Vec<(Option<Path>, usize)>> {
+        let space = nix::cmsg_space!(libc::in6_pktinfo, libc::in_pktinfo);
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(buf.len() / each, Some(space));
+        let mut bufs: Vec<_> = buf.chunks_exact_mut(each).map(|chunk| [io::IoSliceMut::new(chunk)]).collect();
+        let fd = self.socket.as_raw_fd();
+        let messages = recvmmsg(fd, &mut headers, &mut bufs, MsgFlags::empty(), None)?;
+        let path = |local, remote| {
+            let [local, remote] = [local, remote].map(|ip| SocketAddr::new(ip, 0));
+            Path { local, remote, carrier: self.carrier }
         };
-        let path = Path {
-            local: SocketAddr::new(local, 0),
-            remote: SocketAddr::new(remote, 0),
-            carrier: self.carrier,
+        let taken = messages.map(|message| {
+            let local = message.cmsgs().ok().and_then(|mut all| {
+                all.find_map(|c| match c {
+                    ControlMessageOwned::Ipv4PacketInfo(p) => {
+                        Some(IpAddr::from(Ipv4Addr::from(u32::from_be(p.ipi_addr.s_addr))))
+                    }
+                    ControlMessageOwned::Ipv6PacketInfo(p) => {
+                        Some(IpAddr::from(Ipv6Addr::from(p.ipi6_addr.s6_addr)))
+                    }
+                    _ => None,
+                })
+            });
+            let remote = message.address.as_ref().and_then(socket_addr).map(|a| a.ip());
+            (local.zip(remote).map(|(local, remote)| path(local, remote)), message.bytes)
+        });
+        Ok(taken.collect())
+    }
+
+    /// Of a packet as it was received: where its contents begin, behind the IP header if there is one, and the ECN bits of that.
+    pub(crate) fn contents(&self, packet: &[u8]) -> Option<(usize, u8)> {
+        let (start, ecn) = match (self.v4, packet) {
+            (true, [first, tos, ..]) => (usize::from(first & 15) * 4, tos & 3),
+            (true, _) => return None,
+            (false, _) => (0, 0),
         };
-        Ok((start < n).then_some((Received { path, ecn }, start..n)))
+        (start < packet.len()).then_some((start, ecn))
     }
 
     /// Takes the next ICMP error off the socket's queue.

@@ -319,7 +319,7 @@ pub(crate) fn read_error(fd: RawFd) -> io::Result<Option<PathError>> {
     Ok(Some(PathError { destination: destination.unwrap_or(unspecified), kind }))
 }
 
-fn socket_addr(storage: &SockaddrStorage) -> Option<SocketAddr> {
+pub(crate) fn socket_addr(storage: &SockaddrStorage) -> Option<SocketAddr> {
     if let Some(v4) = storage.as_sockaddr_in() {
         return Some(SocketAddrV4::new(v4.ip(), v4.port()).into());
     }
