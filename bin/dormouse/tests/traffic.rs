@@ -223,7 +223,7 @@ fn what_cannot_be_done_is_said_with_its_name() {
         ("lab run paper-000 --results talk.csv", 1, "talk.csv"),
         ("lab verify talk.csv", 1, "talk.csv"),
         ("lab verify .", 1, "no raw data"),
-        ("lab reproduce", 2, "--all"),
+        ("lab reproduce", 2, "<EXPERIMENT>"),
         ("lab reproduce --all", 2, "--quick"),
         ("lab reproduce paper-007 --quick", 2, "paper-000"),
         ("lab reproduce paper-000 --quick --out talk.csv", 1, "talk.csv"),
