@@ -76,9 +76,7 @@ pub(crate) fn run(args: &AdviseArgs, json: bool) -> anyhow::Result<ExitCode> {
 fn results(args: &AdviseArgs) -> anyhow::Result<Results> {
     match &args.file {
         Some(path) => measure::read(path),
-        None => {
-            measure::now(&Request { quick: true, seed: 1, ..Request::default() }, &measure::Keep::default())
-        }
+        None => measure::now(&Request { quick: true, seed: 1, ..Request::default() }),
     }
 }
 

@@ -7,10 +7,14 @@ use std::sync::Arc;
 use crate::lab_link::{self, LinkArgs};
 use crate::lab_topology::{self, TopologyArgs};
 use crate::measure;
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
-use dormouse_lab::{Context, EXPERIMENTS, Source, demo, find};
+use dormouse_lab::reproduce::{self, Outcome, Reproduction};
+use dormouse_lab::results::write_whole;
+use dormouse_lab::{Context, EXPERIMENTS, Experiment, Source, Takes, demo, find, verify};
+use dormouse_report::duration;
+use serde_json::json;
 
 /// Repeat the experiments of papers
 #[derive(Debug, Args)]
@@ -25,6 +29,8 @@ enum LabCommand {
     List,
     /// Run one
     Run(RunArgs),
+    Reproduce(ReproduceArgs),
+    Verify(VerifyArgs),
     Link(Box<LinkArgs>),
     Topology(TopologyArgs),
     /// A home agent, foreign agent or mobile host, for `topology`
@@ -46,7 +52,7 @@ struct RunArgs {
     /// Also write the report as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Report on the raw results in this file instead of measuring; of dormouse bench for paper-001 and paper-004
+    /// Report on the raw results in this file instead of making them; of dormouse bench for paper-001 and paper-004
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume"])]
     results: Option<PathBuf>,
     #[command(flatten)]
@@ -55,12 +61,51 @@ struct RunArgs {
     /// associations at one responder, up to 10,000 (with up to 100 everything is measured once, for a look)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clients: Option<u32>,
-    /// Of paper-003, which takes hours: few error rates, small files, Reno alone
+    /// The quick plan, minutes instead of hours: `lab list` says how long each takes
     #[arg(long)]
     short: bool,
     /// Seed of the synthetic traffic, and of a radio's errors
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// Run experiments into one directory: tables, figures, raw data, and one page that links them with each claim's verdict
+///
+/// Goes on where it was interrupted. What cannot run here (without root) is said, and the rest goes on; the exit code is then 7, and 1 if
+/// an experiment failed.
+#[derive(Debug, Args)]
+struct ReproduceArgs {
+    /// Which; or --all
+    #[arg(value_name = "EXPERIMENT", value_parser = names(), required_unless_present = "all")]
+    names: Vec<String>,
+    /// Every experiment
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// Where it is put
+    #[arg(long, value_name = "DIR", default_value = "reproduction")]
+    out: PathBuf,
+    /// The quick plan: some half an hour in all
+    #[arg(long, required_unless_present = "full")]
+    quick: bool,
+    /// The full plan: a day
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
+    /// Recordings for paper-000; without any, synthetic traffic is made and named as such
+    #[arg(long = "recording", value_name = "FILE")]
+    recordings: Vec<String>,
+    /// Seed of all that is drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Make a report again from its raw data and compare it, byte by byte, with what was printed
+///
+/// Beside X.json stand X.report.json, X.txt and X.html, as `lab run --out` and `lab reproduce` write them. The exit code is 1 where they differ.
+#[derive(Debug, Args)]
+struct VerifyArgs {
+    /// Raw data, or a directory of them as `lab reproduce` makes it
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 }
 
 fn names() -> PossibleValuesParser {
@@ -73,13 +118,14 @@ fn names() -> PossibleValuesParser {
 /// For an unknown experiment, one that fails, or output that cannot be written.
 pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
     let text = match &args.command {
-        LabCommand::List if !json => {
-            EXPERIMENTS.iter().map(|e| format!("{:<14} {}\n", e.name, e.title)).collect()
-        }
+        LabCommand::List if !json => EXPERIMENTS.iter().map(listed).collect(),
         LabCommand::List => {
-            let all: Vec<_> =
-                EXPERIMENTS.iter().map(|e| serde_json::json!({ "name": e.name, "title": e.title })).collect();
-            serde_json::to_string_pretty(&serde_json::json!({ "version": 1, "experiments": all }))? + "\n"
+            let of = |e: &Experiment| {
+                let takes = e.takes.map(|t| json!({ "seconds": t.seconds, "measured": t.measured }));
+                json!({ "name": e.name, "title": e.title, "quick": takes[0], "full": takes[1] })
+            };
+            let all: Vec<_> = EXPERIMENTS.iter().map(of).collect();
+            serde_json::to_string_pretty(&json!({ "version": 1, "experiments": all }))? + "\n"
         }
         LabCommand::Link(args) => return lab_link::run(args, json),
         LabCommand::Topology(args) => return lab_topology::run(args, json),
@@ -87,6 +133,8 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
             dormouse_lab::topology::node(file)?;
             return Ok(ExitCode::SUCCESS);
         }
+        LabCommand::Reproduce(args) => return reproduce(args, json),
+        LabCommand::Verify(args) => return verify(args, json),
         LabCommand::Run(args) => match experiment(args, json)? {
             Some(text) => text,
             None => return Ok(dormouse_control::ExitCode::Permission.into()),
@@ -99,7 +147,6 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// What an experiment says; nothing if it may not run here.
 fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     let experiment = find(&args.name).context("no such experiment")?;
-    ensure!(!args.short || args.name.starts_with("paper-003"), "{} has no short form", args.name);
     let root = matches!(experiment.source, Source::Campaign { root: true });
     if root && args.results.is_none() && !demo::may_run() {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
@@ -107,29 +154,110 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     }
     let interrupted = match experiment.source {
         Source::Campaign { .. } => measure::interrupted()?,
-        Source::Traffic | Source::Bench(_) => Arc::default(),
+        Source::Traffic => Arc::default(),
     };
     let context = Context {
         recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
         clients: args.clients,
         short: args.short,
         seed: args.seed,
-        results: measure::results_for(experiment, args.results.as_deref(), &args.keep)?,
         file: args.results.clone(),
         out: args.keep.out.clone(),
         resume: args.keep.resume.clone(),
         interrupted,
-        progress: |what| eprintln!("{what}"),
+        ..context()
     };
     let report = (experiment.run)(&context)?;
+    if let Some(raw) = args.keep.file() {
+        reproduce::keep(raw, &report)?;
+    }
     if let Some(path) = &args.html {
         let page = report.document().html().map_err(anyhow::Error::msg)?;
-        std::fs::write(path, page).with_context(|| path.display().to_string())?;
+        write_whole(path, page.as_bytes()).with_context(|| path.display().to_string())?;
     }
     Ok(Some(if json {
         serde_json::to_string_pretty(&report.json())? + "\n"
     } else {
         report.document().text()
     }))
+}
+
+/// What is the same for all experiments.
+fn context() -> Context {
+    Context {
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        progress: |what| eprintln!("{what}"),
+        ..Context::default()
+    }
+}
+
+/// An experiment with its title, and how long its plans take.
+fn listed(experiment: &Experiment) -> String {
+    let takes = |n: usize| {
+        let Takes { seconds, measured } = experiment.takes[n];
+        format!("{}{}", if measured { "" } else { "estimated " }, duration(f64::from(seconds)))
+    };
+    format!(
+        "{:<14} {}\n{:<14} quick {}, full {}\n",
+        experiment.name,
+        experiment.title,
+        "",
+        takes(0),
+        takes(1)
+    )
+}
+
+fn reproduce(args: &ReproduceArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let context = Context {
+        recordings: dormouse_trace::input::expand(&args.recordings).map_err(anyhow::Error::msg)?,
+        short: args.quick,
+        seed: args.seed,
+        interrupted: measure::interrupted()?,
+        ..context()
+    };
+    let wanted = |e: &&Experiment| args.all || args.names.iter().any(|name| name == e.name);
+    let experiments: Vec<Experiment> = EXPERIMENTS.iter().filter(wanted).copied().collect();
+    let outcomes = Reproduction::new(&args.out, context)?.run(&experiments)?;
+    let text = if json {
+        let all: serde_json::Map<_, _> =
+            outcomes.iter().map(|(name, o)| ((*name).to_owned(), json!(o))).collect();
+        serde_json::to_string_pretty(&json!({ "version": 1, "directory": args.out, "experiments": all }))?
+            + "\n"
+    } else {
+        let lines = outcomes.iter().map(|(name, outcome)| format!("{name:<14} {}\n", outcome.words()));
+        lines.collect::<String>() + &format!("{}\n", args.out.join(reproduce::PAGE).display())
+    };
+    measure::say(&text)?;
+    let any = |of: fn(&Outcome) -> bool| outcomes.iter().any(|(_, outcome)| of(outcome));
+    Ok(if any(|o| matches!(o, Outcome::Failed(_) | Outcome::Interrupted(_))) {
+        dormouse_control::ExitCode::Failure.into()
+    } else if any(|o| matches!(o, Outcome::CannotRun(_))) {
+        dormouse_control::ExitCode::Permission.into()
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn verify(args: &VerifyArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let files = if args.file.is_dir() { reproduce::raw_files(&args.file)? } else { vec![args.file.clone()] };
+    let (mut text, mut all, mut same) = (String::new(), Vec::new(), true);
+    for raw in files {
+        let verified = verify::verify(&raw)?;
+        let shown = raw.display();
+        same &= verified.differences.is_empty();
+        let compared: Vec<String> = verified.compared.iter().map(|p| p.display().to_string()).collect();
+        if compared.is_empty() {
+            text += &verified.report.document().text();
+            text += &format!("{shown}: nothing stands beside it that it could be held against\n");
+        } else if verified.differences.is_empty() {
+            text += &format!("{shown}: the same bytes follow as in {}\n", compared.join(", "));
+        }
+        verified.differences.iter().for_each(|line| text += &format!("{line}\n"));
+        all.push(json!({ "file": raw, "compared": compared, "differences": verified.differences }));
+    }
+    if json {
+        text = serde_json::to_string_pretty(&json!({ "version": 1, "files": all }))? + "\n";
+    }
+    measure::say(&text)?;
+    Ok(if same { ExitCode::SUCCESS } else { dormouse_control::ExitCode::Failure.into() })
 }

@@ -12,7 +12,6 @@ use dormouse_energy::profile::Profile;
 use dormouse_lab::bench::{Bench, Request};
 use dormouse_lab::campaign::{Ended, Progress};
 use dormouse_lab::results::Results;
-use dormouse_lab::{Experiment, Source};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Where raw data stay.
@@ -38,35 +37,13 @@ pub(crate) fn read(path: &Path) -> Result<Results> {
     Results::read(path).with_context(|| path.display().to_string())
 }
 
-/// What an experiment needs: of the file, or measured now; nothing if it needs nothing.
-///
-/// # Errors
-/// For a file that cannot be read or is not wanted, and as [`now`].
-pub(crate) fn results_for(
-    experiment: &Experiment,
-    file: Option<&Path>,
-    keep: &Keep,
-) -> Result<Option<Results>> {
-    match (experiment.source, file.or(keep.file())) {
-        (Source::Bench(_), _) if file.is_some() => file.map(read).transpose(),
-        (Source::Bench(needs), _) => now(&needs(), keep).map(Some),
-        (Source::Traffic, Some(path)) => {
-            bail!("{} measures nothing: {} is not wanted", experiment.name, path.display())
-        }
-        (Source::Traffic, None) | (Source::Campaign { .. }, _) => Ok(None),
-    }
-}
-
-/// Carries a campaign out, with the expected time before it and progress meanwhile.
+/// Measures what `request` wants, with the expected time before it and progress meanwhile; keeps nothing.
 ///
 /// # Errors
 /// As the campaign, and when it is interrupted.
-pub(crate) fn now(request: &Request, keep: &Keep) -> Result<Results> {
+pub(crate) fn now(request: &Request) -> Result<Results> {
     let interrupted = interrupted()?;
-    let mut bench = match &keep.resume {
-        Some(path) => Bench::resume(path, None)?,
-        None => Bench::new(request, keep.out.clone(), None)?,
-    };
+    let mut bench = Bench::new(request, None, None)?;
     let results = &bench.campaign.results;
     eprintln!(
         "measuring first: {} points, {} rounds, about {} seconds",

@@ -219,7 +219,14 @@ fn what_cannot_be_done_is_said_with_its_name() {
         ("trace record nowhere7 out.pcap", 1, "nowhere7"),
         ("lab run paper-007", 2, "paper-000"),
         ("lab run paper-000-live --clients 0", 2, "0"),
-        ("lab run paper-000 --out raw.json", 1, "measures nothing"),
+        ("lab run paper-000 --resume raw.json", 1, "measures nothing"),
+        ("lab run paper-000 --results talk.csv", 1, "talk.csv"),
+        ("lab verify talk.csv", 1, "talk.csv"),
+        ("lab verify .", 1, "no raw data"),
+        ("lab reproduce", 2, "<EXPERIMENT>"),
+        ("lab reproduce --all", 2, "--quick"),
+        ("lab reproduce paper-007 --quick", 2, "paper-000"),
+        ("lab reproduce paper-000 --quick --out talk.csv", 1, "talk.csv"),
         ("lab link --rate 2x", 2, "bits in a second"),
         ("lab link --bit-errors 1/0", 2, "1/64k"),
         ("lab link --bursts 0.1,2,1", 2, "0 to 1"),
@@ -272,7 +279,18 @@ fn the_lab_lists_and_runs_its_experiments() {
     for name in ["paper-000", "paper-000-live", "paper-002"] {
         assert!(names.contains(&name.into()), "{names:?}");
     }
-    let report = scene.json("lab run paper-000 --clients 20 --json --html lab.html");
+    let report = scene.json("lab run paper-000 --clients 20 --json --html lab.html --out raw.json");
+    let verified = scene.json("lab verify raw.json --json");
+    let file = &verified["files"][0];
+    assert_eq!(
+        (file["compared"].as_array().unwrap().len(), &file["differences"]),
+        (3, &serde_json::json!([]))
+    );
+    let tampered =
+        std::fs::read_to_string(scene.0.join("raw.txt")).unwrap().replacen("confirmed", "refuted", 1);
+    std::fs::write(scene.0.join("raw.txt"), tampered).unwrap();
+    let (code, out, _) = scene.run("lab verify .");
+    assert!(code == 1 && out.contains("raw.txt: line") && out.contains("refuted"), "{out}");
     assert_eq!(report["synthetic"], true);
     let figures = report["figures"].as_array().unwrap();
     for place in ["Fig. 2", "Fig. 4", "Fig. 5", "Fig. 7", "Fig. 8", "Fig. 9", "Fig. 11", "Fig. 12"] {

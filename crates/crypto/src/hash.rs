@@ -1,5 +1,7 @@
 //! Hash functions, and the numbers by which IKEv2 names them (RFC 7427, section 4). Must never be used as a MAC.
 
+use std::io;
+
 use aws_lc_rs::digest;
 
 /// A hash function.
@@ -52,6 +54,21 @@ pub fn hash(alg: HashAlg, parts: &[&[u8]]) -> Vec<u8> {
         context.update(part);
     }
     context.finish().as_ref().to_vec()
+}
+
+/// The hash of all that a reader has, in constant memory.
+///
+/// # Errors
+/// The reader's.
+pub fn hash_reader(alg: HashAlg, reader: &mut impl io::Read) -> io::Result<Vec<u8>> {
+    let mut context = digest::Context::new(alg.backend());
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return Ok(context.finish().as_ref().to_vec()),
+            n => context.update(buffer.get(..n).unwrap_or_default()),
+        }
+    }
 }
 
 #[cfg(test)]

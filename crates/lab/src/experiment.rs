@@ -8,9 +8,8 @@ use dormouse_report::{Block, Chart, Document, Part, Table};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::bench::Request;
 use crate::judge::{Claim, Finding};
-use crate::results::Results;
+use crate::results::provenance::Provenance;
 
 /// What an experiment may use.
 #[derive(Clone, Debug)]
@@ -22,15 +21,13 @@ pub struct Context {
     /// Synthetic clients, where traffic is made; the most clients at once, where they are real. `None`: as many as the experiment
     /// is made for.
     pub clients: Option<u32>,
-    /// A form that takes minutes, of experiments that take hours.
+    /// The quick plan, which takes minutes.
     pub short: bool,
     /// The seed of synthetic traffic and of the crowds.
     pub seed: u64,
-    /// Measurements to report on, for experiments that need [the benchmark](Source::Bench).
-    pub results: Option<Results>,
-    /// Raw data to report on instead of measuring, for experiments that measure by themselves.
+    /// Raw data to report on instead of making them.
     pub file: Option<PathBuf>,
-    /// Where they keep theirs.
+    /// Where raw data stay.
     pub out: Option<PathBuf>,
     /// The file of an interrupted campaign that goes on.
     pub resume: Option<PathBuf>,
@@ -49,7 +46,6 @@ impl Default for Context {
             clients: None,
             short: false,
             seed: 1,
-            results: None,
             file: None,
             out: None,
             resume: None,
@@ -68,8 +64,44 @@ pub struct Experiment {
     pub title: &'static str,
     /// Where its figures come from.
     pub source: Source,
+    /// How long its quick and its full plan take.
+    pub takes: [Takes; 2],
     /// Runs it.
     pub run: fn(&Context) -> anyhow::Result<Report>,
+}
+
+impl Experiment {
+    /// What is missing here without which it cannot run at all.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        match self.source {
+            Source::Campaign { root: true } => crate::bench::missing(),
+            Source::Campaign { root: false } | Source::Traffic => None,
+        }
+    }
+}
+
+/// How long a plan takes on an idle virtual machine with two cores of 3 GHz.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Takes {
+    /// So long.
+    pub seconds: u32,
+    /// Whether it was measured; else it follows from the number of measurements and how long each lasts.
+    pub measured: bool,
+}
+
+impl Takes {
+    /// Measured.
+    #[must_use]
+    pub const fn measured(seconds: u32) -> Self {
+        Self { seconds, measured: true }
+    }
+
+    /// Estimated.
+    #[must_use]
+    pub const fn estimated(seconds: u32) -> Self {
+        Self { seconds, measured: false }
+    }
 }
 
 /// Where an experiment's figures come from.
@@ -77,9 +109,7 @@ pub struct Experiment {
 pub enum Source {
     /// Recordings or synthetic traffic: nothing is measured.
     Traffic,
-    /// Measurements of the benchmark, which are taken for it if there are none.
-    Bench(fn() -> Request),
-    /// A campaign of its own, which makes network namespaces, and so needs root, if `root`.
+    /// A campaign, which makes network namespaces, and so needs root, if `root`.
     Campaign {
         /// See above.
         root: bool,
@@ -104,6 +134,8 @@ impl<T> Exhibit<T> {
     }
 }
 
+/// What the name of a report's file ends with, beside that of its raw data.
+pub(crate) const REPORT: &str = "report.json";
 /// Version of the JSON.
 const VERSION: u32 = 1;
 
@@ -127,6 +159,8 @@ pub struct Report {
     pub figures: Vec<Exhibit<Chart>>,
     /// What a reader must know.
     pub notes: Vec<String>,
+    /// Where all of it comes from.
+    pub provenance: Provenance,
 }
 
 impl Report {
@@ -155,6 +189,7 @@ impl Report {
             Block::Chart(Chart { title: format!("{place}: {}", shown.title), ..shown.clone() })
         }));
         document.section("", "Notes", [Part::List(self.notes.clone())]);
+        document.section("", "Provenance", [Part::Table(self.provenance.table())]);
         document
     }
 
@@ -164,5 +199,21 @@ impl Report {
         let mut value = json!(self);
         value["version"] = VERSION.into();
         value
+    }
+
+    /// The same as the text of a file.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{:#}\n", self.json())
+    }
+
+    /// All that is printed of it, by the ends of file names: the report itself, as text and as a page.
+    ///
+    /// # Errors
+    /// When a chart cannot be drawn, which would be a defect.
+    pub fn files(&self) -> anyhow::Result<[(&'static str, String); 3]> {
+        let document = self.document();
+        let page = document.html().map_err(anyhow::Error::msg)?;
+        Ok([(REPORT, self.text()), ("txt", document.text()), ("html", page)])
     }
 }

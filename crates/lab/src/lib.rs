@@ -16,10 +16,12 @@ pub mod paper_001;
 pub mod paper_002;
 pub mod paper_003;
 pub mod paper_004;
+pub mod reproduce;
 pub mod results;
 pub mod topology;
+pub mod verify;
 
-pub use experiment::{Context, Exhibit, Experiment, Report, Source};
+pub use experiment::{Context, Exhibit, Experiment, Report, Source, Takes};
 
 /// All experiments.
 pub const EXPERIMENTS: &[Experiment] = &[

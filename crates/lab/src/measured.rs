@@ -3,39 +3,39 @@
 use anyhow::{Context as _, Result};
 use dormouse_report::digits;
 
+use crate::bench::{Bench, Request};
 use crate::experiment::Context;
 use crate::judge::stats::{Bootstrap, Mean};
 use crate::results::esp::Metric;
 use crate::results::format::EnergySource;
 use crate::results::{Results, Sample};
 
-/// The measurements that the experiment was given.
-pub(crate) fn results<'a>(context: &'a Context, experiment: &str) -> Result<&'a Results> {
-    context.results.as_ref().with_context(|| format!("{experiment} needs measurements"))
+/// The measurements that an experiment needs: of the file that it was given, or made now.
+pub(crate) fn results(context: &Context, request: &Request) -> Result<Results> {
+    if let Some(path) = &context.file {
+        return Results::read(path).with_context(|| path.display().to_string());
+    }
+    let bench = match &context.resume {
+        Some(path) => Bench::resume(path, None)?,
+        None => Bench::new(request, context.out.clone(), None)?,
+    };
+    bench.finish(context)
 }
 
 /// On what the figures were obtained.
 pub(crate) fn obtained_on(results: &Results) -> Vec<String> {
-    let mut out = results.machine.words();
-    out.push(format!(
-        "plan {:?}, seed {}, {} points, command: {}",
-        results.plan,
-        results.seed,
-        results.samples.len(),
-        results.command.join(" ")
-    ));
+    let mut how = vec![format!("plan {:?}, {} points", results.plan, results.samples.len())];
     if let Some(far) = &results.far {
-        out.push(format!("over the link to {} ({} cores), {}", far.cpu, far.cores, far.kernel));
+        how.push(format!("over the link to {} ({} cores), {}", far.cpu, far.cores, far.kernel));
     }
-    out.push(match results.energy.source {
+    how.push(match results.energy.source {
         EnergySource::None => "no energy figures: no meter and no profile".to_owned(),
         EnergySource::Measured => format!("energy measured by {}", results.energy.name),
         EnergySource::Estimated => {
             format!("energy estimated from CPU time and the profile {}", results.energy.name)
         }
     });
-    out.extend(results.skipped.iter().map(|s| format!("not measurable here: {}: {}", s.subject, s.reason)));
-    out
+    results.obtained(how)
 }
 
 /// Mean and standard deviation over rounds, as the papers give them: `2.08 ± 0.01`.

@@ -2,20 +2,23 @@
 //! headline claims. Its 3,098 recordings are not public: ours is other traffic, named in the report.
 
 mod claims;
+mod raw;
 mod shares;
 mod tables;
 mod traffic;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_report::{Chart, Mark};
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{LOADS, Questions};
 
-use crate::experiment::{Context, Exhibit, Experiment, Report, Source};
+use crate::experiment::{Context, Exhibit, Experiment, Report, Source, Takes};
 use crate::judge::stats::Bootstrap;
-use shares::{Results, Shares};
+use crate::results::Results;
+use raw::Point;
+use shares::{Results as Followed, Shares};
 use traffic::Traffic;
 
 /// The experiment.
@@ -23,6 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-000",
     title: "Paper 000: what a sleeping radio saves under a VPN (Figures 2, 4, 5, 7, 8, 9, 11, 12)",
     source: Source::Traffic,
+    takes: [Takes::measured(15), Takes::measured(90)],
     run,
 };
 
@@ -31,13 +35,35 @@ const LOAD: u32 = 20;
 /// The protocol that the paper recommends.
 const PROTOCOL: Resumption = Resumption::MobikeThenTicket;
 
+/// Whose figures the paper has.
+const PROFILE: &str = "laptop-000";
+
 fn run(context: &Context) -> anyhow::Result<Report> {
-    let model =
-        Profile::shipped("laptop-000").context("the laptop of paper 000 ships with the program")?.model()?;
-    let traffic = Traffic::new(context, model)?;
-    let shares = Shares(Bootstrap::new(context.seed));
+    let raw = match &context.file {
+        Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
+        None => made(context)?,
+    };
+    report(&raw)
+}
+
+/// Follows the traffic.
+fn made(context: &Context) -> anyhow::Result<Results<Point>> {
+    ensure!(
+        context.resume.is_none(),
+        "{} measures nothing that could be resumed: it takes a minute or two",
+        EXPERIMENT.name
+    );
+    let profile = Profile::shipped(PROFILE).context("the laptop of paper 000 ships with the program")?;
+    let raw = raw::of(&Traffic::new(context, profile.model()?)?, profile, context)?;
+    context.out.as_ref().map_or(Ok(()), |path| raw.write(path))?;
+    Ok(raw)
+}
+
+fn report(raw: &Results<Point>) -> anyhow::Result<Report> {
+    let traffic = raw::traffic(raw)?;
+    let shares = Shares(Bootstrap::new(raw.seed));
     let first_ages = tables::FirstAges::new(&traffic, shares);
-    let splits = tables::Splits::new(&traffic, shares, context.seed);
+    let splits = tables::Splits::new(&traffic, shares, raw.seed);
     let mut notes = [
         "The paper's recordings are not public: ours is the traffic named above.",
         "The paper's figures are not in its text as data: what is given here as the paper's are the numbers that its text states.",
@@ -60,28 +86,13 @@ fn run(context: &Context) -> anyhow::Result<Report> {
         name: EXPERIMENT.name,
         title: EXPERIMENT.title,
         synthetic: traffic.synthetic,
-        traffic: obtained_on(&traffic),
+        traffic: traffic.words.clone(),
         claims: claims::all(&traffic, shares, &first_ages, &splits),
         tables,
         figures: figures(&traffic),
         notes,
+        provenance: raw.into(),
     })
-}
-
-fn obtained_on(traffic: &Traffic) -> Vec<String> {
-    let mut lines = traffic.words.clone();
-    let (sessions, packets) =
-        charts::sessions(&traffic.all).fold((0u64, 0u64), |(n, packets), s| (n + 1, packets + s.packets));
-    lines.push(format!(
-        "{} clients in {sessions} sessions with {packets} packets ({})",
-        traffic.all.clients.len(),
-        traffic.all.rule
-    ));
-    lines.push(
-        "The paper: one day of 3,098 connections to the wireless network of Indiana University, as NetFlow"
-            .to_owned(),
-    );
-    lines
 }
 
 fn figures(traffic: &Traffic) -> Vec<Exhibit<Chart>> {
@@ -122,7 +133,7 @@ fn share(values: &[f64], holds: impl Fn(f64) -> bool) -> f64 {
 }
 
 /// How many sessions gain at all, by protocol and load: the headline claim, with its paper value.
-fn gaining(results: &Results, questions: &Questions) -> Chart {
+fn gaining(results: &Followed, questions: &Questions) -> Chart {
     let mut chart =
         Chart::new("gaining", "Sessions that gain at all", "clients at the gateway", "sessions, %");
     chart.caption = "By protocol and load, clairvoyant; the paper states 78 % at load 20.".to_owned();

@@ -5,12 +5,12 @@ mod campaign;
 mod report;
 mod stage;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use campaign::{Bursts, MOST, Point};
 use dormouse_energy::profile::Profile;
 
-use crate::campaign::{Campaign, Ended};
-use crate::experiment::{Context, Experiment, Report, Source};
+use crate::campaign::Campaign;
+use crate::experiment::{Context, Experiment, Report, Source, Takes};
 use crate::results::Results;
 
 /// The experiment.
@@ -18,6 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-000-live",
     title: "Paper 000, live: clients that come back at once to one gateway (Figures 4 and 10)",
     source: Source::Campaign { root: true },
+    takes: [Takes::measured(15), Takes::measured(300)],
     run,
 };
 
@@ -25,13 +26,16 @@ pub const EXPERIMENT: Experiment = Experiment {
 const PROFILE: &str = "laptop-000";
 
 fn run(context: &Context) -> anyhow::Result<Report> {
-    let model =
-        Profile::shipped(PROFILE).context("the laptop of paper 000 ships with the program")?.model()?;
+    let model = profile()?.model()?;
     let results = match &context.file {
         Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
         None => measured(context)?,
     };
     Ok(report::of(&results, &model))
+}
+
+fn profile() -> anyhow::Result<Profile> {
+    Profile::shipped(PROFILE).context("the laptop of paper 000 ships with the program")
 }
 
 fn measured(context: &Context) -> anyhow::Result<Results<Point>> {
@@ -40,29 +44,19 @@ fn measured(context: &Context) -> anyhow::Result<Results<Point>> {
         "{} makes network namespaces and needs root",
         EXPERIMENT.name
     );
-    let most = context.clients.map_or(MOST, |n| n as usize);
+    let most =
+        context.clients.map_or(if context.short { campaign::PAPER_MOST } else { MOST }, |n| n as usize);
     ensure!((1..=MOST).contains(&most), "{most} clients: {} has 1 to {MOST} at once", EXPERIMENT.name);
-    let mut campaign = match &context.resume {
+    let campaign = match &context.resume {
         Some(path) => Campaign::resume(path)?,
-        None => Campaign::new(campaign::plan(most, context.seed), context.out.clone())?,
-    };
-    campaign.save()?;
-    let largest = campaign.results.samples.iter().map(|s| s.clients).max().unwrap_or(1);
-    let (rounds, seconds) =
-        (campaign.results.rounds, campaign::expected(&campaign.results.samples).as_secs());
-    (context.progress)(&format!(
-        "up to {largest} clients at once, {rounds} rounds; about {seconds} seconds on an idle machine"
-    ));
-    let mut bursts = Bursts::new(largest, context.interrupted.clone())?;
-    let mut last = None;
-    let ended = campaign.run(&mut bursts, &context.interrupted, &mut |progress| {
-        if last.replace(progress.round) != Some(progress.round) {
-            let warm_up = if progress.round == 0 { " (warm-up)" } else { "" };
-            (context.progress)(&format!("round {} of {rounds}{warm_up}", progress.round));
+        None => {
+            let mut campaign = Campaign::new(campaign::plan(most, context.seed), context.out.clone())?;
+            let profile = profile()?;
+            campaign.results.profiles.insert(profile.name.clone(), profile);
+            campaign
         }
-    })?;
-    match ended {
-        Ended::Finished => Ok(campaign.results),
-        Ended::Interrupted => bail!("interrupted"),
-    }
+    };
+    let largest = campaign.results.samples.iter().map(|s| s.clients).max().unwrap_or(1);
+    let mut bursts = Bursts::new(largest, context.interrupted.clone())?;
+    campaign.finish(&mut bursts, context)
 }

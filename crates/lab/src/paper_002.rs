@@ -8,11 +8,11 @@ mod hosts;
 pub mod pair;
 mod report;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use campaign::{Bench, Point};
 
-use crate::campaign::{Campaign, Ended};
-use crate::experiment::{Context, Experiment, Report, Source};
+use crate::campaign::Campaign;
+use crate::experiment::{Context, Experiment, Report, Source, Takes};
 use crate::results::Results;
 
 /// The experiment.
@@ -20,6 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-002",
     title: "Paper 002: the Host Identity Protocol on small devices (base exchange, key pairs, puzzle, groups, UPDATE, throughput, daemon)",
     source: Source::Campaign { root: false },
+    takes: [Takes::estimated(240), Takes::measured(490)],
     run,
 };
 
@@ -32,33 +33,20 @@ fn run(context: &Context) -> Result<Report> {
 }
 
 fn measured(context: &Context) -> Result<Results<Point>> {
-    let mut campaign = match &context.resume {
+    let campaign = match &context.resume {
         Some(path) => Campaign::resume(path)?,
         None => {
-            let most = context.clients.unwrap_or(campaign::MOST);
+            let most =
+                context.clients.unwrap_or(if context.short { campaign::SHORT_MOST } else { campaign::MOST });
             ensure!(
                 most <= campaign::MOST,
                 "{most} associations: {} has 1 to {}",
                 EXPERIMENT.name,
                 campaign::MOST
             );
-            Campaign::new(campaign::plan(most, context.seed), context.out.clone())?
+            Campaign::new(campaign::plan(most, context.short, context.seed), context.out.clone())?
         }
     };
-    campaign.save()?;
-    let rounds = campaign.results.rounds;
     let mut bench = Bench::new(campaign.results.seed);
-    let mut last = None;
-    let ended = campaign.run(&mut bench, &context.interrupted, &mut |progress| {
-        if last.replace(progress.round) != Some(progress.round) {
-            (context.progress)(&format!(
-                "round {} of {rounds}, {} measurements in all",
-                progress.round, progress.total
-            ));
-        }
-    })?;
-    match ended {
-        Ended::Finished => Ok(campaign.results),
-        Ended::Interrupted => bail!("interrupted"),
-    }
+    campaign.finish(&mut bench, context)
 }

@@ -7,11 +7,11 @@ pub mod handoff;
 mod report;
 mod run;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use campaign::{Point, Runs};
 
-use crate::campaign::{Campaign, Ended};
-use crate::experiment::{Context, Experiment, Report, Source};
+use crate::campaign::Campaign;
+use crate::experiment::{Context, Experiment, Report, Source, Takes};
 use crate::results::Results;
 
 /// The experiment.
@@ -19,6 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-003",
     title: "Paper 003: TCP over a bad radio, with SNOOP and through IPsec (Figure 14; without MML-IPsec so far)",
     source: Source::Campaign { root: true },
+    takes: [Takes::measured(455), Takes::estimated(18_000)],
     run: of,
 };
 
@@ -31,21 +32,10 @@ fn of(context: &Context) -> Result<Report> {
 }
 
 fn measured(context: &Context) -> Result<Results<Point>> {
-    let mut campaign = match &context.resume {
+    let campaign = match &context.resume {
         Some(path) => Campaign::resume(path)?,
         None => Campaign::new(campaign::plan(context.short, context.seed), context.out.clone())?,
     };
-    campaign.save()?;
     let mut runs = Runs::new(&campaign.results, context)?;
-    let rounds = campaign.results.rounds;
-    let mut last = None;
-    let ended = campaign.run(&mut runs, &context.interrupted, &mut |progress| {
-        if last.replace(progress.round) != Some(progress.round) {
-            (context.progress)(&format!("round {} of {rounds}", progress.round));
-        }
-    })?;
-    match ended {
-        Ended::Finished => Ok(campaign.results),
-        Ended::Interrupted => bail!("interrupted"),
-    }
+    campaign.finish(&mut runs, context)
 }

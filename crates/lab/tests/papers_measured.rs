@@ -4,11 +4,12 @@
 mod common;
 
 use common::{campaign, sample};
+use dormouse_energy::profile::Profile;
 use dormouse_lab::judge::{Claim, Finding};
 use dormouse_lab::results::esp::{Encapsulation, Engine, Point, Unit, What};
-use dormouse_lab::results::format::Machine;
+use dormouse_lab::results::format::{Discarded, Input, Machine, Skipped};
 use dormouse_lab::results::{Figures, Results, Sample};
-use dormouse_lab::{Context, Report, Source, find, paper_001, paper_004};
+use dormouse_lab::{Report, paper_001, paper_004};
 
 /// A stream as paper 001 had it: UDP at a rate, with or without protection.
 fn stream(suite: &str, pdu: u32, offered: Option<f64>, received: f64, joules: f64) -> Sample {
@@ -202,18 +203,55 @@ fn paper_004_has_every_rule_table_and_figure() {
 }
 
 #[test]
-fn experiments_say_what_they_need_and_fail_without_it() {
-    let context = |results| Context { results, ..Context::default() };
-    for name in ["paper-001", "paper-004"] {
-        let experiment = find(name).expect("it is listed");
-        let Source::Bench(needs) = experiment.source else { panic!("{name} needs measurements") };
-        let needs = needs();
-        let machine = Machine { cores: needs.cores.iter().copied().max().unwrap_or(1), ..Machine::default() };
-        let plan = needs.plan(&machine, false).expect("a plan");
-        assert!(plan.points.len() > 40 && plan.rounds >= 5, "{name}: {}", plan.points.len());
-        let report = (experiment.run)(&context(Some(streams(true)))).expect("it runs");
-        assert!(report.traffic.iter().any(|l| l.contains("An invented processor")));
-        let error = (experiment.run)(&context(None)).expect_err("nothing measured").to_string();
-        assert!(error.contains(name), "{error}");
+fn each_plan_asks_for_enough_and_the_full_one_for_streams_as_long_as_the_papers() {
+    for (name, needs) in
+        [("paper-001", paper_001::needs as fn(bool, u64) -> _), ("paper-004", paper_004::needs)]
+    {
+        for short in [true, false] {
+            let needs: dormouse_lab::bench::Request = needs(short, 7);
+            let cores = needs.cores.iter().copied().max().unwrap_or(1);
+            let plan = needs.plan(&Machine { cores, ..Machine::default() }, false).expect("a plan");
+            assert!(plan.points.len() > 40 && plan.rounds >= 5, "{name}: {}", plan.points.len());
+            assert_eq!((needs.seed, plan.seed), (7, 7));
+        }
     }
+    assert!(paper_001::needs(false, 1).stream_seconds >= 180.0);
+}
+
+/// A report on a file is of that file, says all that the file says about its origin, and is refused without one.
+#[test]
+fn reports_have_the_provenance_of_their_file() {
+    let mut results = streams(true);
+    results.machine.congestion_control = Some("westwood".to_owned());
+    results.machine.governor = Some("ondemand".to_owned());
+    results.versions.insert("commit".to_owned(), "0123abc".to_owned());
+    results.skipped.push(Skipped::new("a suite", "a reason"));
+    let (subject, reason) = ("a point".to_owned(), "a broken link".to_owned());
+    results.discarded.push(Discarded { round: 2, subject, reason });
+    let profile = Profile::shipped("pda-001").expect("it ships");
+    results.profiles.insert(profile.name.clone(), profile);
+    let sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".to_owned();
+    results.inputs.push(Input { file: "day.pcap".to_owned(), bytes: 0, sha256: sha256.clone() });
+    let report = paper_001::report(&results);
+    assert!(report.traffic.iter().any(|l| l.contains("An invented processor")));
+    let text = report.document().text();
+    for word in [
+        "westwood",
+        "ondemand",
+        "0123abc",
+        "a suite: a reason",
+        "round 2 of a point: a broken link",
+        "pda-001 ",
+        &sha256,
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let json = report.json();
+    assert_eq!(json["provenance"]["machine"]["congestion_control"], "westwood");
+    assert_eq!(json["provenance"]["inputs"][0]["sha256"], sha256.as_str());
+    assert!(json["provenance"]["profiles"]["pda-001"]["figures"].is_object());
+    let empty = std::env::temp_dir().join(format!("dormouse-input-{}", std::process::id()));
+    std::fs::write(&empty, "").expect("a file");
+    assert_eq!(Input::of(&empty).expect("it is there").sha256, sha256);
+    std::fs::remove_file(&empty).expect("removed");
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_energy::profile::Profile;
 use dormouse_lab::results::esp::{Direction, Encapsulation, Engine, Point, Unit, What};
-use dormouse_lab::results::format::{Discarded, EnergySource, Machine, Skipped};
+use dormouse_lab::results::format::{Discarded, EnergySource, Input, Machine, Skipped};
 use dormouse_lab::results::{Figures, Point as _, Results, Sample};
 use serde_json::Value;
 
@@ -22,12 +23,16 @@ fn the_example_is_a_result_file() {
 fn everything() -> Results {
     let machine = Machine {
         governor: Some("ondemand".to_owned()),
+        congestion_control: Some("cubic".to_owned()),
         hypervisor: Some("kvm".to_owned()),
         ..Machine::default()
     };
     let mut results = Results::new(machine.clone());
     results.far = Some(machine);
     results.finished = Some(1);
+    let (file, sha256) = ("day.pcap".to_owned(), "e3b0".to_owned());
+    results.inputs.push(Input { file, bytes: 1, sha256 });
+    results.profiles.insert("laptop-000".to_owned(), Profile::shipped("laptop-000").expect("it ships"));
     (results.conditions.load_before, results.conditions.load_after) = (Some([0.0; 3]), Some([0.0; 3]));
     results.conditions.steal = Some(0.0);
     results.energy.idle_watts = Some(1.0);
@@ -54,7 +59,10 @@ fn names(value: &Value, into: &mut BTreeSet<String>) {
         Value::Object(map) => {
             for (name, value) in map {
                 into.insert(name.clone());
-                names(value, into);
+                // A profile is described where profiles are.
+                if name != "profiles" {
+                    names(value, into);
+                }
             }
         }
         Value::Array(values) => values.iter().for_each(|value| names(value, into)),

@@ -283,7 +283,7 @@ fn trimmed(value: f64) -> String {
 }
 
 /// A CSV field.
-fn field(text: &str) -> String {
+pub(crate) fn field(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

@@ -68,6 +68,11 @@ fn part(part: &Part) -> Markup {
         Part::List(lines) => html! { ul { @for line in lines { li { (line) } } } },
         Part::Table(table) => self::table(table),
         Part::Code(code) => html! { pre { (code) } },
+        Part::Files(about, files) => html! {
+            p { (about) ": " @for (n, (name, place)) in files.iter().enumerate() {
+                @if n > 0 { ", " } a href=(place) { (name) }
+            } }
+        },
     }
 }
 

@@ -60,6 +60,8 @@ pub enum Part {
     Table(Table),
     /// Lines as they are: a configuration, for example.
     Code(String),
+    /// Files beside the page: what they are about, and each one's name and place relative to the page.
+    Files(String, Vec<(String, String)>),
 }
 
 /// A table.
@@ -106,6 +108,14 @@ impl Table {
     /// Adds a row.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// As CSV, with its heads.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let line =
+            |cells: &Vec<String>| cells.iter().map(|c| chart::field(c)).collect::<Vec<_>>().join(",") + "\n";
+        std::iter::once(&self.head).chain(&self.rows).map(line).collect()
     }
 
     /// As text, each line behind `indent`, its columns as wide as they must be.

@@ -36,6 +36,10 @@ fn part(out: &mut String, part: &Part) {
         Part::Text(text) => _ = writeln!(out, "  {text}"),
         Part::List(lines) => lines.iter().for_each(|line| _ = writeln!(out, "  - {line}")),
         Part::Table(table) => out.push_str(&self::table(table, "  ")),
+        Part::Files(about, files) => {
+            let places: Vec<&str> = files.iter().map(|(_, place)| place.as_str()).collect();
+            let _ = writeln!(out, "  {about}: {}", places.join(", "));
+        }
         Part::Code(code) => code.lines().for_each(|line| {
             _ = if line.is_empty() { writeln!(out) } else { writeln!(out, "    {line}") };
         }),

@@ -16,9 +16,10 @@ use super::plan::{Plan, Request, Times};
 use super::runner::{Group, Runner};
 use super::worker::{Proof, Worker, without_aes};
 use crate::campaign::{self, Ended, Progress, machine, same_machine};
-use crate::results::Sample;
+use crate::experiment::Context;
 use crate::results::esp::{CPU_SYSTEM, CPU_THREAD, Engine, Point, What};
 use crate::results::format::Skipped;
+use crate::results::{Results, Sample};
 
 /// A campaign of ours, with what carries it out.
 #[derive(Debug)]
@@ -70,6 +71,7 @@ impl Bench {
         )?;
         let results = &mut campaign.results;
         results.energy = joules.describe();
+        results.profiles = joules.profile().map(|p| (p.name.clone(), p.clone())).into_iter().collect();
         if let Some(Ok(proof)) = mask {
             results.versions.insert("aes-mask".into(), proof);
         }
@@ -124,12 +126,25 @@ impl Bench {
         interrupted: &AtomicBool,
         progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Ended> {
+        let mut runner = self.runner()?;
+        self.campaign.run(&mut runner, interrupted, progress)
+    }
+
+    /// The same for an experiment, which wants the results.
+    ///
+    /// # Errors
+    /// As [`campaign::Campaign::finish`].
+    pub fn finish(mut self, context: &Context) -> Result<Results> {
+        let mut runner = self.runner()?;
+        self.campaign.finish(&mut runner, context)
+    }
+
+    fn runner(&mut self) -> Result<Runner> {
         let (mut joules, _) = Joules::find(self.times.profile.as_deref())?;
         joules.rest();
         self.campaign.results.energy = joules.describe();
         let pair = self.far.take().map(Pair::new).transpose()?;
-        let mut runner = Runner::new(self.times.clone(), self.campaign.results.seed, joules, pair);
-        self.campaign.run(&mut runner, interrupted, progress)
+        Ok(Runner::new(self.times.clone(), self.campaign.results.seed, joules, pair))
     }
 
     /// What a reader should know about how quiet the machine was; empty if it was.

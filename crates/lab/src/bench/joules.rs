@@ -39,8 +39,8 @@ pub(crate) enum Joules {
     Estimated {
         /// Of one busy processor above an idle one.
         watts: f64,
-        /// Who says so.
-        name: String,
+        /// The device that it is so of.
+        profile: Box<Profile>,
     },
 }
 
@@ -60,7 +60,7 @@ impl Joules {
             if !(watts.is_finite() && watts > 0.0) {
                 bail!("device profile {name}: {CORE_POWER} is {watts} W, expected more than 0");
             }
-            return Ok((Self::Estimated { watts, name: profile.name }, None));
+            return Ok((Self::Estimated { watts, profile: Box::new(profile) }, None));
         }
         match open(Path::new("/"), &Choice::Best, BootClock::now()) {
             Ok(opened) => Ok((Self::metered(opened.meter), None)),
@@ -81,10 +81,15 @@ impl Joules {
                 name: meter.source().to_string(),
                 idle_watts: Some(*idle_watts),
             },
-            Self::Estimated { name, .. } => {
-                Energy { source: EnergySource::Estimated, name: name.clone(), idle_watts: None }
+            Self::Estimated { profile, .. } => {
+                Energy { source: EnergySource::Estimated, name: profile.name.clone(), idle_watts: None }
             }
         }
+    }
+
+    /// The device profile that it rests on.
+    pub(crate) fn profile(&self) -> Option<&Profile> {
+        if let Self::Estimated { profile, .. } = self { Some(profile) } else { None }
     }
 
     /// Meters the machine at rest for a few seconds, where there is a meter.
@@ -170,7 +175,8 @@ mod tests {
 
     #[test]
     fn an_estimate_is_cpu_time_times_power_and_says_so() {
-        let mut joules = Joules::Estimated { watts: 4.0, name: "atom".into() };
+        let profile = Box::new(Profile::shipped("raspberry-pi-4").unwrap());
+        let mut joules = Joules::Estimated { watts: 4.0, profile };
         let round = Figures::default()
             .with(ELAPSED, 2.0)
             .with(THROUGHPUT, 1e6)

@@ -15,7 +15,12 @@ const VETH: &str = "eth0";
 
 /// What the link needs of the machine, in words; `None` if all of it is there.
 pub(crate) fn missing() -> Option<String> {
-    [Need::Root, Need::Program("ip"), Need::File("/dev/net/tun")].iter().find_map(|n| n.missing())
+    let needs = [Need::Root, Need::Program("ip"), Need::File("/dev/net/tun")];
+    needs.iter().find_map(|n| n.missing()).or_else(|| {
+        // A container's root may lack the right.
+        let made = Testbed::new().and_then(|mut testbed| testbed.host("probe").map(drop));
+        made.err().map(|error| format!("network namespaces ({error:#})"))
+    })
 }
 
 /// The two hosts: the first sends, the second receives.

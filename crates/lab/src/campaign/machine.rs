@@ -55,6 +55,7 @@ pub(crate) fn describe(root: &Path) -> Machine {
             .split_whitespace()
             .map(str::to_owned)
             .collect(),
+        congestion_control: Some(line("proc/sys/net/ipv4/tcp_congestion_control")).filter(|c| !c.is_empty()),
         hypervisor: hypervisor.or_else(|| virtual_machine.then(|| "unknown".to_owned())),
     }
 }
@@ -94,6 +95,7 @@ mod tests {
         put("proc/cpuinfo", "processor\t: 0\nmodel name\t: Atom N270\nflags\t\t: fpu ssse3 aes hypervisor\n");
         put("proc/sys/kernel/ostype", "Linux\n");
         put("proc/sys/kernel/osrelease", "6.1.0\n");
+        put("proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
         put("proc/meminfo", "MemTotal:        1024 kB\n");
         put("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "ondemand\n");
         put(
@@ -110,6 +112,7 @@ mod tests {
         assert_eq!(machine.flags, ["ssse3", "aes"]);
         assert!(has_aes(&machine));
         assert_eq!(machine.kernel, "Linux 6.1.0");
+        assert_eq!(machine.congestion_control.as_deref(), Some("cubic"));
         assert_eq!(machine.memory, 1 << 20);
         assert_eq!(machine.governor.as_deref(), Some("ondemand"));
         assert_eq!(machine.governors, ["ondemand", "powersave", "performance"]);

@@ -14,13 +14,19 @@ pub(crate) mod machine;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Error, Result, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
+use dormouse_report::duration;
 use dormouse_sansio::{Entropy as _, Seeded};
 
+use crate::experiment;
 use crate::judge::stats;
 use crate::results::format::{Conditions, Discarded, Machine, Skipped, shortened};
 use crate::results::{Figures, Point, Results, Sample};
+
+/// After so long without a word on progress there is another one.
+const SAYS_AGAIN: Duration = Duration::from_secs(15);
 
 /// A point that fails so often is given up.
 pub const ATTEMPTS: usize = 3;
@@ -76,6 +82,17 @@ pub trait Subject {
     }
 }
 
+/// The results of a plan by this program's own command, on this machine, before anything was measured.
+pub(crate) fn begun<P: Point>(plan: Plan<P>) -> Results<P> {
+    let mut results = Results::new(machine::describe(Path::new("/")));
+    results.versions = versions();
+    results.command = std::env::args().collect();
+    results.samples = plan.points.into_iter().map(Sample::from).collect();
+    (results.plan, results.rounds, results.seed) = (plan.name, plan.rounds, plan.seed);
+    (results.settings, results.skipped) = (plan.settings, plan.skipped);
+    results
+}
+
 /// What shall be measured.
 #[derive(Clone, Debug)]
 pub struct Plan<P> {
@@ -104,6 +121,21 @@ pub struct Progress<'a> {
     pub total: u64,
     /// What comes next.
     pub next: &'a str,
+}
+
+impl Progress<'_> {
+    /// In words, for a campaign of so many rounds that has taken so long.
+    fn words(&self, rounds: u32, taken: Duration) -> String {
+        let round = match self.round {
+            0 => "warm-up".to_owned(),
+            round => format!("round {round} of {rounds}"),
+        };
+        let done = self.done as f64;
+        // The first few say little about the others.
+        let left = (self.done >= 5).then(|| taken.as_secs_f64() / done * (self.total as f64 - done));
+        let left = left.map_or_else(String::new, |left| format!(", about {} left", duration(left)));
+        format!("{round}, {} of {} measurements{left}", self.done, self.total)
+    }
 }
 
 /// How a campaign ended.
@@ -135,13 +167,8 @@ impl<P: Point> Campaign<P> {
     /// If nothing is to be measured, or `out` cannot be written.
     pub fn new(plan: Plan<P>, out: Option<PathBuf>) -> Result<Self> {
         ensure!(!plan.points.is_empty(), "nothing is left to measure: {}", reasons(&plan.skipped));
-        let mut results = Results::new(machine::describe(Path::new("/")));
-        results.versions = versions();
-        results.command = std::env::args().collect();
+        let mut results = begun(plan);
         results.started = cpu::unix();
-        results.samples = plan.points.into_iter().map(Sample::from).collect();
-        (results.plan, results.rounds, results.seed) = (plan.name, plan.rounds, plan.seed);
-        (results.settings, results.skipped) = (plan.settings, plan.skipped);
         Ok(Self { results, out })
     }
 
@@ -308,6 +335,32 @@ impl<P: Point> Campaign<P> {
         self.save()
     }
 
+    /// Carries it out and gives what came out; says meanwhile, once a round and no more than every few seconds, how far it is and
+    /// how long the rest will take.
+    ///
+    /// # Errors
+    /// As [`Campaign::run`], and when it is interrupted: what was measured is in its file.
+    pub fn finish<S: Subject<Point = P>>(
+        mut self,
+        subject: &mut S,
+        context: &experiment::Context,
+    ) -> Result<Results<P>> {
+        self.save()?;
+        let (rounds, began) = (self.results.rounds, cpu::wall());
+        let mut said: Option<(u32, Instant)> = None;
+        let ended = self.run(subject, &context.interrupted, &mut |at| {
+            if said.is_some_and(|(round, when)| round == at.round && when.elapsed() < SAYS_AGAIN) {
+                return;
+            }
+            said = Some((at.round, cpu::wall()));
+            (context.progress)(&at.words(rounds, began.elapsed()));
+        })?;
+        match ended {
+            Ended::Finished => Ok(self.results),
+            Ended::Interrupted => bail!("interrupted"),
+        }
+    }
+
     /// Writes the file, if there is one: before the work, so that a place that cannot be written is known.
     ///
     /// # Errors
@@ -374,12 +427,18 @@ fn shuffle(indices: &mut [usize], random: &mut Seeded) {
     }
 }
 
-fn versions() -> BTreeMap<String, String> {
+pub(crate) fn versions() -> BTreeMap<String, String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    // As `git describe --always --dirty` has it.
+    let (commit, modified) = match option_env!("DORMOUSE_COMMIT") {
+        Some(tree) => tree.strip_suffix("-dirty").map_or((tree, "no"), |commit| (commit, "yes")),
+        None => ("unknown", "unknown"),
+    };
     let own = [
         ("dormouse", env!("CARGO_PKG_VERSION")),
         // Of the tree that it was built from, as `make build` sets it.
-        ("commit", option_env!("DORMOUSE_COMMIT").unwrap_or("unknown")),
+        ("commit", commit),
+        ("modified", modified),
         ("kernel", kernel.trim()),
         ("build", build()),
     ];

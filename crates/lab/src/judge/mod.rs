@@ -26,6 +26,9 @@ pub struct Claim {
     /// What was expected of the figures that decide; empty where several comparisons do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
+    /// The figures that decide, each with its range; empty where several comparisons do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Decides>,
     /// What the measurements say about why; empty if nothing.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
@@ -39,7 +42,8 @@ impl Claim {
     #[must_use]
     pub fn new(place: &str, claim: &str, paper: &str, ours: String) -> Self {
         let (place, claim, paper) = (place.to_owned(), claim.to_owned(), paper.to_owned());
-        Self { place, claim, paper, ours, expected: String::new(), why: String::new(), finding: None }
+        let (expected, why) = (String::new(), String::new());
+        Self { place, claim, paper, ours, expected, figures: Vec::new(), why, finding: None }
     }
 
     /// With this finding.
@@ -59,13 +63,24 @@ impl Claim {
     pub fn judged_all(self, figures: &[(Expect, Option<Measured>)]) -> Self {
         let expected = figures.iter().map(|(expect, _)| expect.words()).collect::<Vec<_>>().join("; ");
         let finding = Finding::each(figures.iter().map(|(expect, ours)| expect.judge(*ours)));
-        Self { expected, ..self.found(finding) }
+        let figures = figures.iter().map(|(expect, ours)| Decides { expect: *expect, ours: *ours }).collect();
+        Self { expected, figures, ..self.found(finding) }
     }
 }
 
+/// A figure that decides about a claim.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Decides {
+    /// Where it must lie.
+    pub expect: Expect,
+    /// Where it lies; absent if it was not measured.
+    pub ours: Option<Measured>,
+}
+
 /// The range, without its ends, in which a figure must lie for a claim to hold.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Expect {
+    /// JSON has no infinity: null is none.
     low: f64,
     high: f64,
 }

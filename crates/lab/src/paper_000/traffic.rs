@@ -15,13 +15,16 @@ use dormouse_trace::clients::{Client, Directory, Rule};
 use dormouse_trace::flow::Spread;
 use dormouse_trace::generate::{Population, Recipe};
 use dormouse_trace::input::Input;
+use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, Questions};
 
-use super::{LOAD, PROTOCOL};
+use super::raw::settings;
 use crate::experiment::Context;
 
 /// Synthetic clients, unless told otherwise: about as many as the paper's day has sessions.
 const CLIENTS: u32 = 3_000;
+/// In the short form.
+const FEW: u32 = 400;
 /// Seeds of the population. Clients of one seed share the hours of the day, those of different seeds nothing.
 pub(super) const SEEDS: u32 = 20;
 /// Added to the seed: populations on which no constant of Dormouse's scheduler was chosen (docs/policy.md names those).
@@ -51,19 +54,26 @@ pub(super) fn policies() -> Vec<Policy> {
 
 impl Traffic {
     pub(super) fn new(context: &Context, model: Model) -> anyhow::Result<Self> {
-        let settings = |wake_on| Settings {
-            session: Some(SESSION),
-            wake_on,
-            ..Settings::new(model.sleep_cost(PROTOCOL, LOAD))
-        };
+        let settings = |wake_on| settings(model, wake_on);
         let fold = |wake_on| match context.recordings.is_empty() {
             true => made(context, settings(wake_on), model),
             false => recorded(context, settings(wake_on), model),
         };
-        let (all, questions, words) = fold(WakeOn::All)?;
+        let (all, questions, mut words) = fold(WakeOn::All)?;
         let (outgoing, _, _) = fold(WakeOn::Outgoing)?;
         let (all, idle) = parted(all);
         let synthetic = context.recordings.is_empty() || all.files.iter().any(|f| f.synthetic.is_some());
+        let (sessions, packets) =
+            charts::sessions(&all).fold((0u64, 0u64), |(n, packets), s| (n + 1, packets + s.packets));
+        words.push(format!(
+            "{} clients in {sessions} sessions with {packets} packets ({})",
+            all.clients.len(),
+            all.rule
+        ));
+        words.push(
+            "The paper: one day of 3,098 connections to the wireless network of Indiana University, as NetFlow"
+                .to_owned(),
+        );
         Ok(Self { all, outgoing: parted(outgoing).0, idle, questions, synthetic, words })
     }
 }
@@ -104,7 +114,7 @@ fn parted(both: Analysis<(Figures, Periods)>) -> (Analysis<Figures>, Vec<Session
 
 /// [`SEEDS`] populations, each on one thread from its packets to its accounts.
 fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<Folded> {
-    let each = context.clients.unwrap_or(CLIENTS).div_ceil(SEEDS);
+    let each = context.clients.unwrap_or(if context.short { FEW } else { CLIENTS }).div_ceil(SEEDS);
     let recipe = |n: u32| Recipe {
         clients: each,
         days: 1,

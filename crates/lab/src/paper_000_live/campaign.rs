@@ -17,6 +17,8 @@ use crate::results::{self, Figures};
 const ROUNDS: u32 = 5;
 /// The largest crowd.
 pub(super) const MOST: usize = 1_000;
+/// The paper's largest.
+pub(super) const PAPER_MOST: usize = 20;
 /// Sizes of the crowd: those of the paper, up to 20, and beyond.
 const SIZES: [usize; 11] = [1, 2, 5, 10, 15, 20, 50, 100, 200, 500, MOST];
 /// The ways back, in the order in which they are done.
@@ -77,21 +79,13 @@ pub(super) fn plan(most: usize, seed: u64) -> campaign::Plan<Point> {
     let sizes = SIZES.into_iter().filter(|n| *n < most).chain([most]);
     let points = sizes.flat_map(|clients| WAYS.map(|way| Point { way, clients })).collect();
     campaign::Plan {
-        name: "full".to_owned(),
+        name: if most < MOST { "quick" } else { "full" }.to_owned(),
         points,
         rounds: ROUNDS,
         seed,
         settings: serde_json::Value::Null,
         skipped: Vec::new(),
     }
-}
-
-/// About how long all of it takes, from what a core of 3 GHz needs for one of each: mostly the full exchanges, in which both ends
-/// sign with RSA.
-pub(super) fn expected(points: &[results::Sample<Point>]) -> Duration {
-    let full = points.iter().filter(|p| p.way == Task::Full);
-    let clients: usize = full.map(|p| p.clients * bursts(1)).sum();
-    Duration::from_millis(u64::from(ROUNDS + 1) * (clients * 4 + points.len() * 60 + 6_000) as u64)
 }
 
 /// Bursts of one round: the paper's 25 in all rounds together. One warms up.

@@ -6,15 +6,13 @@ use dormouse_report::{Chart, Mark, Table, digits};
 use dormouse_testbed::crowd::Task;
 use dormouse_trace::report::charts;
 
-use super::campaign::{Point, WAYS, name};
+use super::campaign::{PAPER_MOST, Point, WAYS, name};
 use super::{EXPERIMENT, PROFILE};
 use crate::experiment::{Exhibit, Report};
 use crate::judge::stats::{Bootstrap, Estimate, Mean, Measured, median, quantile};
 use crate::judge::{Claim, Expect, Finding};
 use crate::results::{Results, Sample};
 
-/// The most clients of the paper: beyond, its figures say nothing.
-const PAPER_MOST: usize = 20;
 /// Seconds by which a break-even time has grown: less, a part in a thousand of it, is none.
 const GROWTH: f64 = 0.02;
 /// The exchange, as the break-even model wants it.
@@ -110,6 +108,7 @@ pub(super) fn of(results: &Results<Point>, model: &Model) -> Report {
             Exhibit::new("Fig. 10", writer.latency_chart()),
         ],
         notes: writer.notes(),
+        provenance: results.into(),
     }
 }
 

@@ -161,14 +161,17 @@ fn group(id: u8) -> Option<DhGroup> {
     DhGroup::by_id(id).or_else(|| DhGroup::for_measurement(id))
 }
 
-/// With so few associations at most it is the short form: everything once, nothing that takes long, and no conclusion.
-const SHORT: u32 = 100;
+/// With so few associations at most it is a look at the short form: everything once, and no conclusion.
+const LOOK: u32 = 100;
+/// Associations of the short form, which has nothing that takes long.
+pub(super) const SHORT_MOST: u32 = 1_000;
 /// The hardest puzzle of that, and its longest key pair in bits.
 const SHORT_OF: (u8, u32) = (12, 1_024);
 
 /// Up to `most` associations at the responder.
-pub(super) fn plan(most: u32, seed: u64) -> campaign::Plan<Point> {
-    let short = most <= SHORT;
+pub(super) fn plan(most: u32, short: bool, seed: u64) -> campaign::Plan<Point> {
+    let look = most <= LOOK;
+    let short = short || look;
     let (hardest, longest) = if short { SHORT_OF } else { (MOST_K, 2_048) };
     let exchange = |key, (group, k)| Point::BaseExchange { key, group, k };
     let mut points: Vec<Point> = Key::ALL
@@ -199,7 +202,7 @@ pub(super) fn plan(most: u32, seed: u64) -> campaign::Plan<Point> {
     campaign::Plan {
         name: if short { "quick" } else { "full" }.to_owned(),
         points,
-        rounds: if short { 1 } else { ROUNDS },
+        rounds: if look { 1 } else { ROUNDS },
         seed,
         settings: serde_json::Value::Null,
         skipped,
@@ -399,7 +402,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_point_is_measured_and_what_is_missing_is_not_judged() {
-        let mut plan = plan(5, 7);
+        let mut plan = plan(5, false, 7);
         plan.rounds = 2;
         plan.points = vec![
             Point::BaseExchange { key: Key::P256, group: 7, k: 1 },

@@ -118,6 +118,7 @@ pub(super) fn of(results: &Results<Point>) -> Result<Report> {
             Exhibit::new("Key pair creation", writer.key_pair_distribution()),
         ],
         notes: writer.notes(),
+        provenance: results.into(),
     })
 }
 

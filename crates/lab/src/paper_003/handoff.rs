@@ -13,8 +13,8 @@ use dormouse_testbed::mobile::{CORRESPONDENT, MobileIp, Place, Program};
 use dormouse_testbed::{Access, Dormoused, EchoServer, GATEWAY, Prober, Roaming, SERVER};
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::{self, Campaign, Ended, Subject};
-use crate::experiment::{Context, Exhibit, Experiment, Report, Source};
+use crate::campaign::{self, Campaign, Subject};
+use crate::experiment::{Context, Exhibit, Experiment, Report, Source, Takes};
 use crate::judge::stats::Bootstrap;
 use crate::judge::{Claim, Expect};
 use crate::results::{self, Figures, Results};
@@ -24,6 +24,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-003-handoff",
     title: "Paper 003: pauses at the beginning and in a handoff, by Mobile IP and by MOBIKE (Table 3; without MML-IPsec so far)",
     source: Source::Campaign { root: true },
+    takes: [Takes::estimated(60), Takes::estimated(180)],
     run: of,
 };
 
@@ -104,22 +105,11 @@ fn measured(context: &Context) -> Result<Results<Point>> {
         settings: serde_json::Value::Null,
         skipped: Vec::new(),
     };
-    let mut campaign = match &context.resume {
+    let campaign = match &context.resume {
         Some(path) => Campaign::resume(path)?,
         None => Campaign::new(plan(), context.out.clone())?,
     };
-    campaign.save()?;
-    let rounds = campaign.results.rounds;
-    let mut last = None;
-    let ended = campaign.run(&mut Stage::default(), &context.interrupted, &mut |progress| {
-        if last.replace(progress.round) != Some(progress.round) {
-            (context.progress)(&format!("round {} of {rounds}", progress.round));
-        }
-    })?;
-    match ended {
-        Ended::Finished => Ok(campaign.results),
-        Ended::Interrupted => bail!("interrupted"),
-    }
+    campaign.finish(&mut Stage::default(), context)
 }
 
 /// Both worlds, each kept from one measurement to the next.
@@ -373,6 +363,7 @@ fn report(results: &Results<Point>) -> Report {
         tables: vec![Exhibit::new("Table 3", table)],
         figures: Vec::new(),
         notes: notes(),
+        provenance: results.into(),
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) fn of(results: &Results<Point>) -> Report {
         tables: stacks().flat_map(|s| [writer.rates(s), writer.repairs(s)]).collect(),
         figures: stacks().map(|s| Exhibit::new("Fig. 14", writer.figure(s))).collect(),
         notes: notes(),
+        provenance: results.into(),
     }
 }
 
@@ -88,9 +89,8 @@ impl Writer<'_> {
         let judge = |expect: Expect, c: &Option<Comparison>| {
             c.as_ref().map_or(Finding::NotMeasurable, |c| expect.judge_ratio(c))
         };
-        let one = |claim: &str, paper: &str, expect: Expect, c: Option<Comparison>| Claim {
-            expected: expect.words(),
-            ..Claim::new(PLACE, claim, paper, factor(c)).found(judge(expect, &c))
+        let one = |claim: &str, paper: &str, expect: Expect, c: Option<Comparison>| {
+            Claim::new(PLACE, claim, paper, factor(c)).judged(expect, c.map(|c| c.ratio.into()))
         };
         let over = |kbit| self.ratio((Line::Snoop, kbit), (Line::Tcp, kbit));
         let left = |kbit| self.ratio((Line::Ipsec, kbit), (Line::Ipsec, 0));

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::format::{FORMAT, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Point, Results, Sample, VERSION};
+use super::format::{
+    FORMAT, MAX_NUMBERS, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Point, Results, Sample, VERSION,
+};
+use super::provenance::Provenance;
 
 /// Bytes of a file, at most.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -152,9 +155,30 @@ impl<P: Point> Results<P> {
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
         self.check().map_err(WriteError::Invalid)?;
         let failed = |source| WriteError::Io { path: path.to_owned(), source };
-        let mut text = serde_json::to_vec_pretty(self).map_err(|e| failed(e.into()))?;
-        text.push(b'\n');
+        let text = self.text().map_err(|e| failed(e.into()))?;
+        if text.len() as u64 > MAX_BYTES {
+            let bytes = text.len() as u64;
+            return Err(WriteError::Invalid(ReadError::TooLarge { bytes }));
+        }
         write_whole(path, &text).map_err(failed)
+    }
+
+    /// The text of a file: a sample on each line, for they have many numbers.
+    fn text(&self) -> serde_json::Result<Vec<u8>> {
+        let mut head = serde_json::to_value(Provenance::from(self))?;
+        head["format"] = self.format.clone().into();
+        head["version"] = self.version.into();
+        head["experiment"] = self.experiment.clone().into();
+        head["units"] = serde_json::to_value(&self.units)?;
+        let mut text = serde_json::to_vec_pretty(&head)?;
+        text.truncate(text.len() - "\n}".len());
+        text.extend(b",\n  \"samples\": [");
+        for (n, sample) in self.samples.iter().enumerate() {
+            text.extend(if n == 0 { &b"\n    "[..] } else { b",\n    " });
+            serde_json::to_writer(&mut text, sample)?;
+        }
+        text.extend(b"\n  ]\n}\n");
+        Ok(text)
     }
 
     /// Whether every rule of the format holds that types do not express.
@@ -199,7 +223,11 @@ fn walk(place: &str, within: (&str, &str), value: &Value) -> Result<(), ReadErro
             between(place, number.as_f64().unwrap_or(f64::NAN), (*low, *high))
         }
         Value::Array(values) => {
-            let most = if within.1 == "samples" { MAX_SAMPLES } else { MAX_ROUNDS };
+            let most = match within {
+                (_, "samples") => MAX_SAMPLES,
+                ("figures", _) => MAX_NUMBERS,
+                _ => MAX_ROUNDS,
+            };
             if values.len() > most {
                 let problem = format!("{} values, expected at most {most}", values.len());
                 return Err(ReadError::at(place, problem));

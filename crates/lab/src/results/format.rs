@@ -9,7 +9,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::{fs, io};
 
+use dormouse_crypto::{HashAlg, hash_reader};
+use dormouse_energy::profile::Profile;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +25,10 @@ pub const FORMAT: &str = "dormouse-results";
 pub const VERSION: u32 = 2;
 /// Samples in a file, at most.
 pub const MAX_SAMPLES: usize = 100_000;
-/// Rounds of a sample, and numbers under one name in a round, at most.
+/// Rounds of a sample, at most.
 pub const MAX_ROUNDS: usize = 10_000;
+/// Numbers under one name in a round, at most.
+pub const MAX_NUMBERS: usize = 1_000_000;
 /// Bytes of a text in a file, at most.
 pub const MAX_TEXT: usize = 4_096;
 
@@ -91,6 +97,12 @@ pub struct Results<P = esp::Point> {
     /// Where joules come from.
     #[serde(default)]
     pub energy: Energy,
+    /// The device profiles that figures rest on, whole, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub profiles: BTreeMap<String, Profile>,
+    /// The recordings that were evaluated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Input>,
     /// The unit of each figure, by its name: `s`, `B/s`, `J`, `count`; `1` for a part of one.
     pub units: BTreeMap<String, String>,
     /// The points.
@@ -101,6 +113,31 @@ pub struct Results<P = esp::Point> {
     /// Rounds of a point that failed and are not in its sample.
     #[serde(default)]
     pub discarded: Vec<Discarded>,
+}
+
+/// A file that was evaluated.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Input {
+    /// Its name, as it was given.
+    pub file: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256, in hexadecimal digits.
+    pub sha256: String,
+}
+
+impl Input {
+    /// Of a file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let mut file = fs::File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let hash = hash_reader(HashAlg::Sha256, &mut file)?;
+        let sha256 = hash.iter().map(|b| format!("{b:02x}")).collect();
+        Ok(Self { file: path.display().to_string(), bytes, sha256 })
+    }
 }
 
 /// The machine.
@@ -128,6 +165,9 @@ pub struct Machine {
     /// Governors that it could have.
     #[serde(default)]
     pub governors: Vec<String>,
+    /// TCP's congestion control, unless the experiment chooses its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
     /// The hypervisor, if this is a virtual machine (`unknown` if it does not say which).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<String>,
@@ -359,6 +399,8 @@ impl<P: Point> Results<P> {
             rounds: 0,
             conditions: Conditions::default(),
             energy: Energy::default(),
+            profiles: BTreeMap::new(),
+            inputs: Vec::new(),
             units: units.collect(),
             samples: Vec::new(),
             skipped: Vec::new(),
@@ -366,15 +408,11 @@ impl<P: Point> Results<P> {
         }
     }
 
-    /// On what the figures were obtained, for a report: the machine, then `how`, then all that went wrong or is missing.
+    /// On what the figures were obtained, for a report: the machine, then `how`, then how quiet the machine was.
     #[must_use]
     pub fn obtained(&self, how: impl IntoIterator<Item = String>) -> Vec<String> {
         let mut words = self.machine.words();
         words.extend(how);
-        let failed = self.discarded.iter().filter(|d| d.round > 0);
-        words.extend(failed.map(|d| format!("discarded: round {} of {}: {}", d.round, d.subject, d.reason)));
-        words
-            .extend(self.skipped.iter().map(|s| format!("not measurable here: {}: {}", s.subject, s.reason)));
         words.extend(self.conditions.noise(self.machine.cores));
         words
     }

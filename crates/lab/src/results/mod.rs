@@ -3,6 +3,7 @@
 pub mod esp;
 pub mod file;
 pub mod format;
+pub mod provenance;
 
 pub use file::{ReadError, WriteError, write_whole};
 pub use format::{Figures, Point, Results, Round, Sample};

@@ -78,6 +78,13 @@ const SAVED: &str = "saved, % of the idle energy";
 
 /// Two clients that differ most: that which gains most from sleeping, and that which gains least.
 fn timelines(results: &Results, questions: &Questions) -> Vec<Chart> {
+    let chosen = extremes(results).into_iter().enumerate();
+    chosen.map(|(n, (client, why))| timeline(n, client, why, questions)).collect()
+}
+
+/// The clients of the timelines, each with what sets it apart.
+#[must_use]
+pub fn extremes(results: &Results) -> Vec<(&ClientResult<Figures>, &'static str)> {
     let gain = |c: &&ClientResult<Figures>| {
         let report = c.report();
         report.policy("clairvoyant").map_or(0.0, |t| t.saved_fraction(report.idle_cost))
@@ -90,10 +97,10 @@ fn timelines(results: &Results, questions: &Questions) -> Vec<Chart> {
         results.clients.iter().filter(|c| c.report().idle_periods >= 20 && c.report().idle_seconds >= enough);
     let best = lively.clone().max_by(|a, b| gain(a).total_cmp(&gain(b)));
     let worst = lively.min_by(|a, b| gain(a).total_cmp(&gain(b)));
-    let mut chosen: Vec<(&ClientResult<Figures>, &str)> = Vec::new();
+    let mut chosen: Vec<(&ClientResult<Figures>, &'static str)> = Vec::new();
     chosen.extend(best.or_else(|| results.clients.first()).map(|c| (c, "gains most")));
     chosen.extend(worst.filter(|w| Some(&w.client) != best.map(|b| &b.client)).map(|c| (c, "gains least")));
-    chosen.into_iter().enumerate().map(|(n, (client, why))| timeline(n, client, why, questions)).collect()
+    chosen
 }
 
 fn timeline(n: usize, client: &ClientResult<Figures>, why: &str, questions: &Questions) -> Chart {

@@ -222,6 +222,13 @@ impl Figures {
             results: Ledgers::default(),
         }
     }
+
+    /// Of a client whose traffic was followed before: what came out then.
+    #[must_use]
+    pub fn of(questions: &Questions, timeline: Timeline, results: Ledgers<Vec<ClientReport>>) -> Self {
+        let (settings, ledgers) = (questions.settings, Ledgers::default());
+        Self { settings, last: 0, timeline, histogram: Vec::new(), ledgers, results }
+    }
 }
 
 impl Watch for Figures {

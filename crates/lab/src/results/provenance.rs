@@ -1,0 +1,129 @@
+//! Where results come from: program, command, seed, machine, device profiles, inputs, conditions and what was discarded. Owns the words of
+//! it; the facts are those of the raw file, all that it says but the samples.
+
+use std::collections::BTreeMap;
+
+use dormouse_energy::profile::Profile;
+use dormouse_report::Table;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::format::{Conditions, Discarded, Energy, Input, Machine, Point, Results, Skipped};
+
+/// All that a raw file says but the samples and their units. Its fields are those of [`Results`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[expect(missing_docs, reason = "documented at Results")]
+pub struct Provenance {
+    pub versions: BTreeMap<String, String>,
+    pub command: Vec<String>,
+    pub plan: String,
+    pub rounds: u32,
+    pub seed: u64,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub settings: Value,
+    pub started: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished: Option<u64>,
+    pub machine: Machine,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far: Option<Machine>,
+    pub conditions: Conditions,
+    pub energy: Energy,
+    pub profiles: BTreeMap<String, Profile>,
+    pub inputs: Vec<Input>,
+    pub skipped: Vec<Skipped>,
+    pub discarded: Vec<Discarded>,
+}
+
+impl<P: Point> From<&Results<P>> for Provenance {
+    fn from(results: &Results<P>) -> Self {
+        let r = results;
+        Self {
+            versions: r.versions.clone(),
+            command: r.command.clone(),
+            plan: r.plan.clone(),
+            rounds: r.rounds,
+            seed: r.seed,
+            settings: r.settings.clone(),
+            started: r.started,
+            finished: r.finished,
+            machine: r.machine.clone(),
+            far: r.far.clone(),
+            conditions: r.conditions.clone(),
+            energy: r.energy.clone(),
+            profiles: r.profiles.clone(),
+            inputs: r.inputs.clone(),
+            skipped: r.skipped.clone(),
+            discarded: r.discarded.clone(),
+        }
+    }
+}
+
+impl Provenance {
+    /// As a table of words: what, and its value.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let mut table = Table::words(["what", "value"]);
+        let mut row = |what: &str, value: String| table.row([what.to_owned(), value]);
+        for (what, version) in &self.versions {
+            row(what, version.clone());
+        }
+        row("command", self.command.join(" "));
+        row("plan", format!("{}, {} rounds, seed {}", self.plan, self.rounds, self.seed));
+        if !self.settings.is_null() {
+            row("settings", self.settings.to_string());
+        }
+        if self.started > 0 {
+            let lasted = self.finished.map(|end| format!(", {} s", end.saturating_sub(self.started)));
+            row("begun", format!("{} s after 1970{}", self.started, lasted.unwrap_or_default()));
+        }
+        machine(&mut row, "", &self.machine);
+        if let Some(far) = &self.far {
+            machine(&mut row, "far ", far);
+        }
+        let Conditions { load_before, load_after, steal, .. } = self.conditions;
+        for (when, load) in [("load before", load_before), ("load after", load_after)] {
+            if let Some([one, five, fifteen]) = load {
+                row(when, format!("{one} {five} {fifteen}"));
+            }
+        }
+        if let Some(steal) = steal {
+            row("taken by a hypervisor", dormouse_report::percent(steal));
+        }
+        for (name, profile) in &self.profiles {
+            for (figure, f) in &profile.figures {
+                let kind = word(&f.kind);
+                row(&format!("{name} {figure}"), format!("{} {} ({kind}: {})", f.value, f.unit, f.source));
+            }
+        }
+        for input in &self.inputs {
+            row("input", format!("{} ({} bytes) sha256 {}", input.file, input.bytes, input.sha256));
+        }
+        for d in &self.discarded {
+            row("discarded", format!("round {} of {}: {}", d.round, d.subject, d.reason));
+        }
+        for s in &self.skipped {
+            row("not measurable here", format!("{}: {}", s.subject, s.reason));
+        }
+        table
+    }
+}
+
+fn machine(row: &mut impl FnMut(&str, String), which: &str, machine: &Machine) {
+    let Machine {
+        cpu, cores, architecture, memory, kernel, governor, congestion_control, hypervisor, ..
+    } = machine;
+    let or = |value: &Option<String>, none: &str| value.clone().unwrap_or_else(|| none.to_owned());
+    row(
+        &format!("{which}machine"),
+        format!("{cpu}, {architecture}, {cores} cores, {memory} bytes of memory"),
+    );
+    row(&format!("{which}hypervisor"), or(hypervisor, "none"));
+    row(&format!("{which}system"), kernel.clone());
+    row(&format!("{which}governor"), or(governor, "none: the kernel offers no frequencies"));
+    row(&format!("{which}congestion control"), or(congestion_control, "unknown"));
+}
+
+fn word(kind: &impl Serialize) -> String {
+    serde_json::to_value(kind).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+}
