@@ -18,7 +18,7 @@ fn address(text: &str) -> IpAddr {
 }
 
 fn map() -> Map {
-    Map(vec![End { kind: 2, at: 0 }, End { kind: 3, at: 100 }])
+    Map { required: false, ends: vec![End { kind: 2, at: 0 }, End { kind: 3, at: 100 }] }
 }
 
 /// The content of a whole KEY_DISTRIBUTE request, as it stands inside of SK.
@@ -95,10 +95,11 @@ fn the_vendor_id_ends_with_the_map_that_is_wanted() {
     let head = "ed4e51df97ebe22a281c40e66fcef0e4 01";
     let plain = Payload::VendorId(bytes(head));
     assert_eq!(vendor_id(None), plain);
-    let with_map = Payload::VendorId(bytes(&format!("{head} 00 02 02 00 0000 03 00 0064")));
-    assert_eq!(vendor_id(Some(&map())), with_map);
+    let wanted = Map { required: true, ..map() };
+    let with_map = Payload::VendorId(bytes(&format!("{head} 01 02 02 00 0000 03 00 0064")));
+    assert_eq!(vendor_id(Some(&wanted)), with_map);
     assert_eq!(opened(&[plain]), Some(Opened { version: 1, rest: Vec::new() }));
-    assert_eq!(opened(&[with_map]), Some(Opened { version: 1, rest: map().emit() }));
+    assert_eq!(opened(&[with_map]), Some(Opened { version: 1, rest: wanted.emit() }));
     let raw = |hex: &str| opened(&[Payload::VendorId(bytes(hex))]);
     assert_eq!(raw("ed4e51df97ebe22a281c40e66fcef0e4 09").map(|o| o.version), Some(1), "the lower counts");
     assert_eq!(raw("ed4e51df97ebe22a281c40e66fcef0e4 00"), None);

@@ -67,17 +67,22 @@ pub struct End {
     pub at: u16,
 }
 
-/// ZONE_MAP: `zero (1) | number of ends (1)`, then `kind (1) | zero (1) | at (2)` for each zone but the last.
+/// ZONE_MAP: `flags (1) | number of ends (1)`, then `kind (1) | zero (1) | at (2)` for each zone but the last.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Map(pub Vec<End>);
+pub struct Map {
+    /// In an offer: the SA is to be refused rather than made without zones (bit 0 of the flags).
+    pub required: bool,
+    /// Where the zones end but the last.
+    pub ends: Vec<End>,
+}
 
 impl Map {
     /// The body of the payload. At most [`ENDS_MAX`] ends are written.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
-        let count = self.0.len().min(ENDS_MAX);
-        let mut body = vec![0, u8::try_from(count).unwrap_or(0)];
-        for end in self.0.iter().take(count) {
+        let count = self.ends.len().min(ENDS_MAX);
+        let mut body = vec![u8::from(self.required), u8::try_from(count).unwrap_or(0)];
+        for end in self.ends.iter().take(count) {
             body.extend_from_slice(&[end.kind, 0]);
             body.extend_from_slice(&end.at.to_be_bytes());
         }
@@ -90,7 +95,7 @@ impl Map {
     /// If it is cut short, or has more ends than [`ENDS_MAX`].
     pub fn parse(body: &[u8]) -> Result<Self> {
         let mut r = Reader::new("ZONE_MAP", body);
-        r.take(1)?;
+        let flags = r.u8()?;
         let count = usize::from(r.u8()?);
         if count > ENDS_MAX {
             return Err(Error::TooMany { what: "ends of zones", limit: ENDS_MAX });
@@ -101,7 +106,7 @@ impl Map {
             r.take(1)?;
             ends.push(End { kind, at: r.u16()? });
         }
-        Ok(Self(ends))
+        Ok(Self { required: flags & 1 != 0, ends })
     }
 
     /// As a payload.
