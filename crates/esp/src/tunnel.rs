@@ -120,8 +120,8 @@ impl Tunnel {
     /// # Errors
     /// All of [`InstallError`] but [`InstallError::SpiInUse`].
     pub fn new(install: &Install, link_mtu: u16, entropy: &mut dyn Entropy) -> Result<Self, InstallError> {
-        if let Protection::Zoned(map) = &install.protection {
-            return Err(InstallError::Zoned { zones: map.ends.len() + 1 });
+        if let Protection::Zoned(zones) = &install.protection {
+            return Err(InstallError::Zoned { zones: zones.map.zones() });
         }
         if let Mode::Beet(inner) = install.mode {
             let only =

@@ -1,12 +1,13 @@
 //! What a key manager (IKE, HIP) and the data plane (ESP, the node) say to each other.
 //!
-//! Owns the names of SAs, the changes that a key manager orders ([`ChildSa`]), and the two interfaces between the sides:
+//! Owns the names of SAs, the changes that a key manager orders ([`ChildSa`], and [`HeaderOrder`] at an access router), and the two interfaces between the sides:
 //! [`SpiSource`], by which a key manager gets the SPIs that the data plane alone gives out, and [`KeyManager`], by which the
 //! node drives a manager that it does not know. Must never keep state or decide anything.
 
 mod manager;
 mod name;
 mod spi;
+mod zone;
 
 use core::net::IpAddr;
 
@@ -18,6 +19,9 @@ use dormouse_wire::ike::TsRange;
 pub use manager::{Discard, Event, Failure, KeyManager};
 pub use name::{ChildId, Owner, SaId};
 pub use spi::SpiSource;
+pub use zone::{
+    GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Nodes, ZoneEnd, ZoneKeys, ZoneMap, Zones,
+};
 
 /// A change of the ESP side, ordered by a key manager. Changes are applied in the order in which they come.
 #[derive(Debug)]
@@ -112,21 +116,14 @@ pub struct Beet {
 }
 
 /// Which keys protect which part of what is carried.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub enum Protection {
     /// One pair of keys protects all of it, from end to end.
     #[default]
     Whole,
     /// Each zone has keys of its own, so that a router in transit that holds the keys of one zone reads and changes no other
-    /// (multi-layered IPsec).
-    Zoned(ZoneMap),
-}
-
-/// The zones of what is carried: consecutive, without gaps or overlap.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ZoneMap {
-    /// Where each zone but the last ends, in bytes from the start of the payload, ascending. The last ends with the payload.
-    pub ends: Vec<u16>,
+    /// (multi-layered IPsec). In tunnel mode alone.
+    Zoned(Box<Zones>),
 }
 
 /// The two addresses between which the peer sends in transport mode, as the peer knows them: a NAT on the way makes them others
