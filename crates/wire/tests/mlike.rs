@@ -76,8 +76,8 @@ fn notifications_are_these_bytes() {
         let (request, golden) = (Request { why, spi: 0x01020304 }, [code, 0, 0, 0, 1, 2, 3, 4]);
         assert_eq!((request.emit(), Request::parse(&golden)), (golden.to_vec(), Ok(request)));
     }
-    use Reason::{Full, NoNumbers, NotNear, NotPermitted, Other, Unknown};
-    let reasons = [Unknown, NotPermitted, NotNear, NoNumbers, Full, Other(6)];
+    use Reason::{Full, NoNumbers, NotNear, NotPermitted, Other, Unknown, Unreadable};
+    let reasons = [Unknown, NotPermitted, NotNear, NoNumbers, Full, Unreadable, Other(7)];
     for (why, code) in reasons.into_iter().zip(1..) {
         let (refused, golden) = (Refused { why, spi: 9 }, [code, 0, 0, 0, 0, 0, 0, 9]);
         assert_eq!((refused.emit(), Refused::parse(&golden)), (golden.to_vec(), Ok(refused)));

@@ -319,6 +319,8 @@ pub enum Reason {
     NoNumbers,
     /// The router has no room for it.
     Full,
+    /// The message cannot be read.
+    Unreadable,
     /// A reason of a later version.
     Other(u8),
 }
@@ -331,6 +333,7 @@ impl Reason {
             Self::NotNear => 3,
             Self::NoNumbers => 4,
             Self::Full => 5,
+            Self::Unreadable => 6,
             Self::Other(code) => code,
         }
     }
@@ -344,6 +347,7 @@ impl core::fmt::Display for Reason {
             Self::NotNear => "the device is not near",
             Self::NoNumbers => "no numbers for nonces are left",
             Self::Full => "no room",
+            Self::Unreadable => "the message cannot be read",
             Self::Other(code) => return write!(f, "reason {code}"),
         })
     }
@@ -377,6 +381,7 @@ impl Refused {
             3 => Reason::NotNear,
             4 => Reason::NoNumbers,
             5 => Reason::Full,
+            6 => Reason::Unreadable,
             code => Reason::Other(code),
         };
         Ok(Self { why, spi })
