@@ -402,6 +402,8 @@ impl Daemon {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
+            // What reads headers here takes these.
+            Order::Header(order) => tracing::debug!(?order, "keys of headers"),
             Order::Sign { sa, order } => self.signers.sign(sa, order),
             Order::Fetch { id, url, body } => self.fetcher.fetch(Wanted { id, url, body }),
         }

@@ -7,6 +7,7 @@ use crate::store;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
+use dormouse_keying::{GrantId, HeaderGrant};
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::host::{Host, Store};
 use dormouse_node::pool::{Addresses, Change as LeaseChange, Holder, SharedPool};
@@ -92,6 +93,8 @@ pub struct Machine {
     pub skew: i64,
     /// Its inner addresses, once configured: IPv4 first.
     pub inner: Vec<IpAddr>,
+    /// Access router: what it was given to read headers with.
+    pub headers: BTreeMap<GrantId, HeaderGrant>,
     /// Numbered packets that came out of the tunnel.
     pub received: Vec<u64>,
     /// What the node announced.
@@ -138,6 +141,7 @@ impl Machine {
             is_router: false,
             skew: 0,
             inner: Vec::new(),
+            headers: BTreeMap::new(),
             received: Vec::new(),
             changes: Vec::new(),
             wakeups: BTreeMap::new(),

@@ -9,6 +9,7 @@ use dormouse_sansio::Instant;
 use dormouse_wire::ike::mlike::{Migrate, Request, Why};
 
 use super::Endpoint;
+use crate::config::RouterPolicy;
 use crate::event::Event;
 use crate::exchange::keys::Keys;
 use crate::handshake::Slot;
@@ -27,6 +28,11 @@ impl Endpoint {
     }
 
     // ---- router ----
+
+    /// Router: whose keys are taken from now on. Those that it has it keeps until their gateway takes them back, or their lifetime ends.
+    pub fn set_router(&mut self, policy: Option<RouterPolicy>) {
+        self.shared.config.router = policy;
+    }
 
     /// Router: what the data plane says about the keys that it was given: the gateway is asked for others.
     pub fn header_news(&mut self, now: Instant, news: HeaderNews) -> bool {

@@ -43,6 +43,19 @@ pub enum Holding {
     Forgotten,
 }
 
+impl core::fmt::Display for Holding {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Wanted => "wanted",
+            Self::Giving => "giving",
+            Self::Held => "held",
+            Self::Refused => "refused",
+            Self::Revoking => "revoking",
+            Self::Forgotten => "forgotten",
+        })
+    }
+}
+
 /// A router and the keys of one SA.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
