@@ -15,6 +15,7 @@ use crate::outbound::{Aad, Shape};
 use crate::params::{Counters, Life, Limits, SaParams};
 use crate::replay::{Replay, ReplayWindow};
 use crate::sequence::reconstruct;
+use crate::zones::Composite;
 use crate::{ESP_HEADER_LEN, IPV4_IN_IP, IPV6_IN_IP, NO_NEXT_HEADER};
 
 /// Why a packet was dropped. Only [`Discard::Padding`] and what follows it come from the holder of the key.
@@ -52,6 +53,14 @@ pub enum Discard {
         spi: u32,
         /// Its reconstructed sequence number.
         seq: u64,
+    },
+    /// The ends of its zones do not lie in it, or not in order.
+    #[error("the ends of its {zones} zones do not divide its {len} bytes")]
+    Zones {
+        /// How many zones the SA has.
+        zones: usize,
+        /// Bytes that they have together.
+        len: usize,
     },
     /// The hard lifetime is reached.
     #[error("the SA's lifetime of {} packets or {} bytes is used up", limits.hard.packets, limits.hard.bytes)]
@@ -108,6 +117,8 @@ impl Opened {
 /// The receiving half of an SA.
 pub struct Inbound {
     key: PacketKey,
+    /// In a composite SA, what the zones behind the first have.
+    zones: Option<Box<Composite>>,
     shape: Shape,
     window: ReplayWindow,
     spi: u32,
@@ -124,16 +135,23 @@ impl Inbound {
     /// If the cipher and integrity algorithm do not go together or the keying material has the wrong length.
     pub fn new(params: &SaParams) -> Result<Self, CryptoError> {
         let key = PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?;
-        Ok(Self::with_key(params, key))
+        let mut this = Self::with_key(params, key);
+        if let Some(zones) = &params.zones {
+            let zones = Composite::new(zones)?;
+            this.shape = zones.shape(this.shape);
+            this.zones = Some(Box::new(zones));
+        }
+        Ok(this)
     }
 
     /// As [`Self::new`], with a key that was made elsewhere: for what is measured and never negotiated
-    /// (`dormouse_crypto::measure`). Cipher, integrity algorithm and keying material of `params` are not looked at.
+    /// (`dormouse_crypto::measure`). Cipher, integrity algorithm, keying material and zones of `params` are not looked at.
     #[must_use]
     pub fn with_key(params: &SaParams, key: PacketKey) -> Self {
         Self {
             shape: Shape::of(&key),
             key,
+            zones: None,
             window: ReplayWindow::new(params.replay_window),
             spi: params.spi,
             esn: params.esn,
@@ -205,10 +223,14 @@ impl Inbound {
             u64::from(low)
         };
         self.window.check(seq)?;
-        let aad = Aad::new(spi, seq, self.esn, self.shape.separate_mac);
-        self.key
-            .open(aad.front(), iv, body, aad.tail(), icv)
-            .map_err(|_| Discard::Unauthentic { spi, seq })?;
+        if let Some(zones) = &self.zones {
+            zones.open(&self.key, (spi, seq), iv, body, icv)?;
+        } else {
+            let aad = Aad::new(spi, seq, self.esn, self.shape.separate_mac);
+            self.key
+                .open(aad.front(), iv, body, aad.tail(), icv)
+                .map_err(|_| Discard::Unauthentic { spi, seq })?;
+        }
         self.window.accept(seq)?;
 
         let (payload_len, next_header) = strip_trailer(body)?;

@@ -11,6 +11,8 @@
 //!   selectors. [`Spis`] are the inbound SPIs that it gives out.
 //! - [`PathMtu`] and [`Overhead`]: what fits through.
 //! - [`ecn`]: congestion marks between inner and outer header.
+//! - [`Protection::Zoned`](dormouse_keying::Protection): packets in zones with keys of their own; [`HeaderZones`] is the half of a router in
+//!   between that was given the keys of the first.
 //! - [`transport`]: the IP header that is not carried, made anew.
 //!
 //! Algorithms: AES-GCM (RFC 4106), ChaCha20-Poly1305 (RFC 7634), AES-CBC (RFC 3602) and AES-CTR (RFC 3686) with HMAC-SHA1-96
@@ -31,6 +33,7 @@ mod sequence;
 mod spis;
 pub mod transport;
 mod tunnel;
+mod zones;
 
 #[doc(hidden)]
 pub mod fuzz;
@@ -48,6 +51,7 @@ pub use selector::Selectors;
 pub use sequence::{SequenceExhausted, reconstruct};
 pub use spis::Spis;
 pub use tunnel::{InstallError, Outer, Rebuilt, State, Stripped, Tunnel};
+pub use zones::{ChangeError, GrantError, Header, HeaderZones, Look, RouterStats, ZoneParams};
 
 /// SPI and sequence number.
 pub const ESP_HEADER_LEN: usize = 8;

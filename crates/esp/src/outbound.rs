@@ -17,6 +17,7 @@ use crate::ESP_HEADER_LEN;
 use crate::iv::IvSource;
 use crate::params::{Counters, Life, Limits, SaParams, Tfc};
 use crate::sequence::{Counter, SequenceExhausted};
+use crate::zones::{self, Composite};
 
 /// Why nothing was sealed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -73,6 +74,8 @@ struct Lengths {
 /// ```
 pub struct Outbound {
     key: PacketKey,
+    /// In a composite SA, what the zones behind the first have.
+    zones: Option<Box<Composite>>,
     shape: Shape,
     iv: IvSource,
     spi: u32,
@@ -92,11 +95,19 @@ impl Outbound {
     /// If the cipher and integrity algorithm do not go together or the keying material has the wrong length.
     pub fn new(params: &SaParams, entropy: &mut dyn Entropy) -> Result<Self, CryptoError> {
         let key = PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?;
-        Ok(Self::with_key(params, key, entropy))
+        let mut this = Self::with_key(params, key, entropy);
+        if let Some(zones) = &params.zones {
+            let zones = Composite::new(zones)?;
+            this.shape = zones.shape(this.shape);
+            this.counter = this.counter.at_most(zones::LAST);
+            this.limits.soft.packets = this.limits.soft.packets.min(this.counter.left() / 8 * 7);
+            this.zones = Some(Box::new(zones));
+        }
+        Ok(this)
     }
 
     /// As [`Self::new`], with a key that was made elsewhere: for what is measured and never negotiated
-    /// (`dormouse_crypto::measure`). Cipher, integrity algorithm and keying material of `params` are not looked at.
+    /// (`dormouse_crypto::measure`). Cipher, integrity algorithm, keying material and zones of `params` are not looked at.
     #[must_use]
     pub fn with_key(params: &SaParams, key: PacketKey, entropy: &mut dyn Entropy) -> Self {
         let counter = Counter::new(params.esn);
@@ -107,6 +118,7 @@ impl Outbound {
             shape: Shape::of(&key),
             iv: IvSource::new(&key, entropy),
             key,
+            zones: None,
             spi: params.spi,
             counter,
             esn: params.esn,
@@ -146,7 +158,7 @@ impl Outbound {
         self.inner_mtu = inner_mtu;
     }
 
-    /// Bytes before the inner packet: ESP header and IV.
+    /// Bytes before the inner packet: ESP header, IV, and in a composite SA the ends of the zones.
     #[must_use]
     pub const fn head_len(&self) -> usize {
         self.shape.head
@@ -248,10 +260,14 @@ impl Outbound {
         let Some(icv) = rest.get_mut(..self.shape.icv) else { return Err(too_small) };
 
         write_trailer(body, lengths, next_header);
-        self.iv.write(seq, iv)?;
         let aad = Aad::new(self.spi, seq, self.esn, self.shape.separate_mac);
         *header = aad.header();
-        self.key.seal(aad.front(), iv, body, aad.tail(), icv)?;
+        if let Some(zones) = &self.zones {
+            zones.seal(&self.key, (self.spi, seq), iv, body, lengths.inner, icv)?;
+        } else {
+            self.iv.write(seq, iv)?;
+            self.key.seal(aad.front(), iv, body, aad.tail(), icv)?;
+        }
 
         self.counters.packets += 1;
         self.counters.bytes += lengths.inner as u64;
@@ -272,6 +288,11 @@ impl Outbound {
         let (front, icv) = slot.split_at_mut(head + whole);
         let (front, body) = front.split_at_mut(head);
         let _sealed = self.key.seal(aad.front(), &front[ESP_HEADER_LEN..], body, aad.tail(), icv);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn start_at(&mut self, sent: u64) {
+        self.counter.start_at(sent);
     }
 
     #[cfg(test)]
@@ -321,9 +342,9 @@ fn write_trailer(body: &mut [u8], lengths: &Lengths, next_header: u8) {
 /// 4303 section 2.3)
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
-    /// ESP header and IV.
+    /// ESP header and IV; in a composite SA, the ends of the zones too.
     pub(crate) head: usize,
-    /// The ICV.
+    /// The ICV, of all zones.
     pub(crate) icv: usize,
     /// What the ciphertext is a multiple of; a power of two.
     pub(crate) step: usize,

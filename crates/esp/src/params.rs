@@ -4,6 +4,7 @@ use dormouse_crypto::{Encr, Integ, Secret};
 use dormouse_keying::Mode;
 
 use crate::replay::DEFAULT_WINDOW;
+use crate::zones::ZoneParams;
 
 /// Traffic-flow-confidentiality padding (RFC 4303 section 2.7): zeros between the inner packet and ESP's own padding, which
 /// the receiver drops because the inner IP header says how long the packet is. Tunnel mode only, and only if the peer did
@@ -121,6 +122,8 @@ pub struct SaParams {
     pub tfc: Tfc,
     /// Lifetime by volume.
     pub limits: Limits,
+    /// The zones behind the first, if the packet is protected in zones: cipher and keying material above are the first one's then.
+    pub zones: Option<ZoneParams>,
 }
 
 impl SaParams {
@@ -137,6 +140,7 @@ impl SaParams {
             replay_window: DEFAULT_WINDOW,
             tfc: Tfc::Off,
             limits: Limits::default(),
+            zones: None,
         }
     }
 }

@@ -16,7 +16,7 @@ use dormouse_crypto::{Encr, Integ, PacketKey};
 use dormouse_keying::{Beet, Mode};
 use dormouse_sansio::{Instant, Path};
 
-use crate::ESP_HEADER_LEN;
+use crate::{ESP_HEADER_LEN, zones};
 
 /// The least outer path MTU that is believed over IPv4, in bytes.
 pub const FLOOR_V4: u16 = 576;
@@ -32,7 +32,7 @@ const RECENT: u64 = 65_536;
 pub struct Overhead {
     /// Outer IP header and UDP header, in bytes.
     outer: usize,
-    /// ESP header, IV and ICV, in bytes.
+    /// ESP header, IV and ICV, in bytes; the ends and the ICVs of all zones.
     esp: usize,
     /// What payload, padding and trailer are a multiple of, in bytes.
     align: usize,
@@ -62,6 +62,12 @@ impl Overhead {
             align: key.block_len().max(4),
             stripped: stripped(mode),
         }
+    }
+
+    /// The overhead of the same SA with packets in so many zones, if these are more than one.
+    #[must_use]
+    pub fn zoned(self, zones: usize) -> Self {
+        Self { esp: self.esp + zones::overhead(zones), ..self }
     }
 
     /// The overhead of the same SA on another path.

@@ -122,8 +122,7 @@ impl ReplayWindow {
         (((seq >> 6) & mask) as usize, 1 << (seq & 63))
     }
 
-    /// Pretends that `top` was the newest number so far: for known answers that start in the middle of an SA's life.
-    #[cfg(test)]
+    /// Pretends that `top` was the newest number so far: in the middle of an SA's life.
     pub(crate) fn start_at(&mut self, top: u64) {
         self.top = top;
     }

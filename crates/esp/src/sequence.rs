@@ -19,7 +19,7 @@ pub struct SequenceExhausted {
 pub(crate) struct Counter {
     /// The number that was sent last; 0 before the first.
     sent: u64,
-    /// `u64::MAX` with extended sequence numbers, `u32::MAX` without.
+    /// `u64::MAX` with extended sequence numbers, `u32::MAX` without; less in a composite SA.
     last: u64,
 }
 
@@ -28,6 +28,12 @@ impl Counter {
     #[must_use]
     pub(crate) const fn new(esn: bool) -> Self {
         Self { sent: 0, last: if esn { u64::MAX } else { u32::MAX as u64 } }
+    }
+
+    /// The same counter, with no number above `last`.
+    #[must_use]
+    pub(crate) fn at_most(self, last: u64) -> Self {
+        Self { last: self.last.min(last), ..self }
     }
 
     /// The number that was sent last; 0 before the first.

@@ -4,7 +4,7 @@
 use core::net::IpAddr;
 
 use dormouse_crypto::{Encr, Error as CryptoError, Integ, Secret};
-use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection};
+use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, Zones};
 use dormouse_sansio::{Entropy, Instant, Path};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, Flow};
@@ -17,6 +17,7 @@ use crate::params::{Limits, SaParams, Tfc, Volume};
 use crate::pmtu::{Overhead, PathMtu};
 use crate::selector::Selectors;
 use crate::transport::{self, Header};
+use crate::zones::{self, ZoneParams};
 use crate::{IPV4_IN_IP, IPV6_IN_IP, ecn};
 
 /// Why a tunnel was not installed.
@@ -25,11 +26,20 @@ pub enum InstallError {
     /// Its SPI is that of another tunnel, which stays.
     #[error("SPI {:#010x} is in use", .0.spi())]
     SpiInUse(ChildId),
-    /// Its zones would have keys of their own.
-    #[error("zoned protection ({zones} zones) is not implemented, only that of whole packets")]
-    Zoned {
+    /// Its zones cannot be protected as ordered.
+    #[error(
+        "{zones} zones with {keys} keys behind the first in {mode:?} mode: there must be a key for each, an AEAD with an ICV of 16 bytes in all \
+         (here {fit} of them), and tunnel mode"
+    )]
+    Zones {
         /// How many zones.
         zones: usize,
+        /// Keys for zones behind the first.
+        keys: usize,
+        /// Zones with a cipher that suits.
+        fit: usize,
+        /// The mode.
+        mode: Mode,
     },
     /// In BEET mode, the selectors or the inner addresses are not one address of one family on each side.
     #[error("BEET mode between {} and {}: the selectors must be these addresses, of one family", .0.local, .0.remote)]
@@ -120,9 +130,7 @@ impl Tunnel {
     /// # Errors
     /// All of [`InstallError`] but [`InstallError::SpiInUse`].
     pub fn new(install: &Install, link_mtu: u16, entropy: &mut dyn Entropy) -> Result<Self, InstallError> {
-        if let Protection::Zoned(zones) = &install.protection {
-            return Err(InstallError::Zoned { zones: zones.map.zones() });
-        }
+        let (zones_in, zones_out) = check_zones(install)?.map(ZoneParams::pair).unzip();
         if let Mode::Beet(inner) = install.mode {
             let only =
                 |list: &[TsRange], address| list.iter().all(|ts| ts.start == address && ts.end == address);
@@ -132,7 +140,7 @@ impl Tunnel {
             }
         }
         let soft = Volume { packets: install.soft_packets, bytes: install.soft_bytes };
-        let params = |spi, keymat: &Secret| SaParams {
+        let params = |spi, keymat: &Secret, zones| SaParams {
             spi,
             encr: install.encr,
             integ: install.integ,
@@ -142,16 +150,18 @@ impl Tunnel {
             replay_window: install.replay_window,
             tfc: if install.pad_to > 0 { Tfc::Multiple(install.pad_to) } else { Tfc::Off },
             limits: Limits { soft, hard: Volume::UNLIMITED },
+            zones,
         };
+        let zones = zones_in.as_ref().map_or(1, |zones| zones.map.zones());
         let mut tunnel = Self {
             owner: install.owner,
-            inbound: Inbound::new(&params(install.child.spi(), &install.keymat_in))?,
-            outbound: Outbound::new(&params(install.spi_out, &install.keymat_out), entropy)?,
+            inbound: Inbound::new(&params(install.child.spi(), &install.keymat_in, zones_in))?,
+            outbound: Outbound::new(&params(install.spi_out, &install.keymat_out, zones_out), entropy)?,
             selectors: Selectors::new(install.ts_local.clone(), install.ts_remote.clone()),
             original: install.original,
             suite: (install.encr, install.integ),
             path: install.path,
-            overhead: Overhead::new(install.encr, install.integ, install.mode, &install.path),
+            overhead: Overhead::new(install.encr, install.integ, install.mode, &install.path).zoned(zones),
             pmtu: PathMtu::new(&install.path, link_mtu),
             state: State::Standby { replaces: install.replaces },
         };
@@ -285,4 +295,15 @@ impl Tunnel {
         }
         Ok(Rebuilt { header: Some(header), skip, flow })
     }
+}
+
+/// The zones of an order, if it has any, and they can be protected.
+fn check_zones(install: &Install) -> Result<Option<&Zones>, InstallError> {
+    let Protection::Zoned(inner) = &install.protection else { return Ok(None) };
+    let Zones { map, further } = &**inner;
+    let ciphers = further.iter().map(|keys| keys.encr).chain([install.encr]);
+    let fit = ciphers.filter(|encr| zones::suits(*encr)).count();
+    let (zones, keys, mode) = (map.zones(), further.len(), install.mode);
+    let right = fit == zones && keys + 1 == zones && install.integ.is_none() && mode == Mode::Tunnel;
+    if right { Ok(Some(inner)) } else { Err(InstallError::Zones { zones, keys, fit, mode }) }
 }

@@ -38,6 +38,8 @@ pub struct ZoneMap {
 impl ZoneMap {
     /// The most zones.
     pub const MOST: usize = 8;
+    /// The most bytes of a first zone; one that would end behind them ends there.
+    pub const FIRST_MOST: usize = 128;
 
     /// A map whose zones but the last end so. `None` unless there are 2 to [`Self::MOST`] zones, and each end lies behind the one before: first
     /// those of headers, in their order, then those in bytes, ascending.
@@ -85,9 +87,9 @@ pub struct Zones {
 /// A pair of SAs of one zone, which its end points alone hold.
 #[derive(Clone, Debug)]
 pub struct ZoneKeys {
-    /// The cipher, an AEAD with a salt of 4 bytes and an IV of 8.
+    /// The cipher, an AEAD with an ICV of 16 bytes.
     pub encr: Encr,
-    /// Keying material of what we receive: key, then salt.
+    /// Keying material of what we receive, in the order of RFC 7296 section 2.17: key, then salt.
     pub keymat_in: Secret,
     /// Keying material of what we send.
     pub keymat_out: Secret,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::common::params;
 use dormouse_crypto::Encr;
 use dormouse_esp::{Discard, InstallError, Outer, Overhead, Sad};
-use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, SaId, ZoneMap, Zones};
+use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, SaId};
 use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, flow};
@@ -204,10 +204,6 @@ fn what_the_data_plane_cannot_do_is_refused_and_its_spi_given_back() {
         assert_eq!((sad.spis().in_use(), sad.iter().count()), (0, 0));
         error
     };
-    let zoned = Protection::Zoned(Box::new(Zones { map: ZoneMap::default(), further: Vec::new() }));
-    let error = refused(Install { protection: zoned, ..order(300, 1, inner, OUTER_V4) });
-    assert_eq!(error, InstallError::Zoned { zones: 2 });
-    assert!(error.to_string().contains("2 zones"));
     let wide = vec![TsRange::addresses(ip("1.0.0.0"), ip("1.0.0.255"))];
     let error = refused(Install { ts_remote: wide, ..order(300, 1, inner, OUTER_V4) });
     assert_eq!(error, InstallError::Beet(inner));

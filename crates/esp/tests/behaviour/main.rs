@@ -12,3 +12,6 @@ mod padding;
 mod policy;
 mod replay;
 mod round_trip;
+mod zones;
+mod zones_router;
+mod zones_spec;

@@ -96,6 +96,18 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// As [`Self::parse`], but the packet may be cut short behind its IP headers.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], for the headers alone.
+    pub fn parse_header(bytes: &'a [u8]) -> Result<Self> {
+        match bytes.first().map(|b| b >> 4) {
+            Some(4) => Ipv4::parse_header(bytes).map(Self::V4),
+            Some(6) => Ipv6::parse_header(bytes).map(Self::V6),
+            _ => Self::parse(bytes),
+        }
+    }
+
     /// Source address.
     #[must_use]
     pub fn src(&self) -> IpAddr {
@@ -184,6 +196,18 @@ impl<'a> Packet<'a> {
             Self::V4(p) => p.payload(),
             Self::V6(p) => p.payload(),
         }
+    }
+
+    /// Where a TCP header (with its options) or UDP header ends within the packet; where it would begin, if there is none or not all of one.
+    #[must_use]
+    pub fn transport_end(&self) -> usize {
+        let header = match self.protocol() {
+            _ if !self.has_upper_header() => 0,
+            protocol::TCP => tcp::header_len(self.payload()).unwrap_or(0),
+            protocol::UDP if self.payload().len() >= udp::HEADER_LEN => udp::HEADER_LEN,
+            _ => 0,
+        };
+        self.payload_offset() + header
     }
 
     /// Whether the upper-layer header is in this packet: it is whole, or the first fragment.

@@ -21,7 +21,9 @@ pub const PSH: u8 = 0x08;
 /// The ACK bit.
 pub const ACK: u8 = 0x10;
 
-/// Where the checksum lies in the header.
+/// Where the window, and then the checksum, lie in the header.
+const WINDOW_AT: usize = 14;
+/// See above.
 const CHECKSUM_AT: usize = 16;
 /// Option kinds.
 const END: u8 = 0;
@@ -133,7 +135,7 @@ pub fn timestamps_option(value: u32, echo: u32) -> [u8; 12] {
 }
 
 /// Bytes of the header of a segment, from its data offset, checked against the bytes that are there.
-fn header_len(segment: &[u8]) -> Result<usize> {
+pub(super) fn header_len(segment: &[u8]) -> Result<usize> {
     let have = segment.len();
     let offset = segment.get(12).ok_or(Error::Truncated { what: "TCP header", need: MIN_HEADER, have })?;
     let header = usize::from(offset >> 4) * 4;
@@ -176,6 +178,23 @@ pub fn clamp_mss(packet: &mut [u8], mss_v4: u16, mss_v6: u16) -> bool {
     let limit = if matches!(view, Packet::V4(_)) { mss_v4 } else { mss_v6 };
     let segment = view.payload_offset()..view.as_bytes().len();
     packet.get_mut(segment).is_some_and(|segment| clamp_segment(segment, limit))
+}
+
+/// Sets the window that a segment announces, not scaled, and updates the checksum. The packet may be cut short behind its headers. Returns
+/// whether it has a TCP header.
+pub fn set_window(packet: &mut [u8], window: u16) -> bool {
+    let Ok(view) = Packet::parse_header(packet) else { return false };
+    if view.protocol() != protocol::TCP || !view.has_upper_header() {
+        return false;
+    }
+    let at = view.payload_offset();
+    let Some([w0, w1, c0, c1]) = packet.get_mut(at + WINDOW_AT..).and_then(|b| b.first_chunk_mut()) else {
+        return false;
+    };
+    let new = window.to_be_bytes();
+    let checksum = checksum::update(u16::from_be_bytes([*c0, *c1]), &[*w0, *w1], &new);
+    ([*w0, *w1], [*c0, *c1]) = (new, checksum.to_be_bytes());
+    true
 }
 
 /// Whether a look at three bytes shows that it is no SYN: nearly every packet of bulk traffic.
