@@ -293,6 +293,26 @@ pub enum Resumption {
     Libreswan,
 }
 
+/// When ESP is carried in UDP, which every peer must accept at any time (RFC 7296 section 2.23).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EspInUdp {
+    /// Where a NAT is on the way.
+    Nat,
+    /// There, and wherever the peer speaks the dormancy extension, as ours do: kernels take and give UDP by the train, and packets
+    /// of protocol 50 one by one.
+    #[default]
+    Auto,
+    /// Always: we pretend that there is a NAT.
+    Always,
+}
+
+impl EspInUdp {
+    /// Whether NAT detection is made to find a NAT.
+    pub(crate) fn is_forced(self) -> bool {
+        self == Self::Always
+    }
+}
+
 /// IKE fragmentation (RFC 7383).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fragmentation {

@@ -27,7 +27,7 @@ pub fn digest(spis: Spis, address: SocketAddr) -> Vec<u8> {
     hash(HashAlg::Sha1, &[&spis.i.to_be_bytes(), &spis.r.to_be_bytes(), ip, &address.port().to_be_bytes()])
 }
 
-/// A digest that matches no address: what `force_udp_encap` sends as its source, so that the peer finds a NAT.
+/// A digest that matches no address: sent as the source where ESP is always to be in UDP, so that the peer finds a NAT.
 #[must_use]
 pub fn forced(spis: Spis) -> Vec<u8> {
     hash(HashAlg::Sha1, &[&spis.i.to_be_bytes(), &spis.r.to_be_bytes(), b"no address"])

@@ -123,6 +123,9 @@ impl IkeSa {
             mlike,
             core,
         };
+        if sa.dormancy.is_open() {
+            sa.mobility.between_our_own(&sa.core.link.conn);
+        }
         sa.schedule_authentication(shared, now);
         sa
     }

@@ -18,7 +18,7 @@ const GATEWAY_NATT: &str = "198.51.100.1:4500";
 
 #[test]
 fn the_client_moves_and_esp_does_not_wait() {
-    let mut pair = Pair::psk(1);
+    let mut pair = Pair::psk_natively(1);
     let (a, b) = pair.up();
     pair.unreachable.push(common::addr(common::CLIENT).ip());
     let new = natt_path(ELSEWHERE, GATEWAY_NATT);
@@ -38,7 +38,7 @@ fn the_client_moves_and_esp_does_not_wait() {
 
 #[test]
 fn into_and_out_of_a_network_with_a_nat() {
-    let mut pair = Pair::psk(2);
+    let mut pair = Pair::psk_natively(2);
     let (a, b) = pair.up();
     pair.nat = Some(Nat::new("203.0.113.5", HOUR));
     pair.client.endpoint.set_path(pair.now, a, natt_path("10.0.0.5:4500", GATEWAY_NATT));
@@ -57,7 +57,7 @@ fn into_and_out_of_a_network_with_a_nat() {
 
 #[test]
 fn from_ipv4_to_ipv6_and_back() {
-    let mut pair = Pair::psk(3);
+    let mut pair = Pair::psk_natively(3);
     let (a, b) = pair.up();
     pair.client.endpoint.set_path(pair.now, a, natt_path("[2001:db8::7]:4500", "[2001:db8:1::1]:4500"));
     pair.settle();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Nat, Pair, client_psk, gateway_psk};
 use dormouse_ike::Event;
-use dormouse_ike::config::Keepalive;
+use dormouse_ike::config::{EspInUdp, Keepalive};
 use dormouse_sansio::{Carrier, Path};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -30,7 +30,7 @@ fn behind_a_nat_everything_moves_to_port_4500() {
 
 #[test]
 fn without_a_nat_esp_is_native_even_when_mobike_moves_ike_to_4500() {
-    let mut pair = Pair::psk(2);
+    let mut pair = Pair::psk_natively(2);
     let (a, _) = pair.up();
     assert_eq!(pair.client.endpoint.path(a).expect("it is there").carrier, Carrier::NatT);
     for side in [&pair.client, &pair.gateway] {
@@ -45,13 +45,40 @@ fn without_a_nat_esp_is_native_even_when_mobike_moves_ike_to_4500() {
 }
 
 #[test]
+fn between_our_own_ends_esp_is_in_udp_without_a_nat() {
+    for (mobike, dormancy, carrier) in [
+        (true, true, Carrier::NatT),
+        // Port 500 carries no ESP, and an end without the extension may be anybody's.
+        (false, true, Carrier::RawEsp),
+        (true, false, Carrier::RawEsp),
+    ] {
+        let (mut client, mut gateway) = (client_psk(), gateway_psk());
+        client.mobility.mobike = mobike;
+        gateway.dormancy = dormancy;
+        let mut pair = Pair::new(client, gateway, 6);
+        let (a, _) = pair.up();
+        for _ in 0..2 {
+            for side in [&pair.client, &pair.gateway] {
+                let path = side.children.values().next().expect("one").path;
+                assert_eq!(path.carrier, carrier, "{mobike} {dormancy}");
+            }
+            pair.client.endpoint.rekey_ike(pair.now, a);
+            pair.settle();
+        }
+        let kept_open = pair.client.endpoint.stats().keepalives;
+        pair.run_for(HOUR);
+        assert_eq!(pair.client.endpoint.stats().keepalives, kept_open, "there is no NAT to keep open");
+    }
+}
+
+#[test]
 fn encapsulation_can_be_forced_by_either_end() {
     for by_client in [true, false] {
         let (mut client, mut gateway) = (client_psk(), gateway_psk());
         if by_client {
-            client.force_udp_encap = true
+            client.esp_in_udp = EspInUdp::Always
         } else {
-            gateway.force_udp_encap = true
+            gateway.esp_in_udp = EspInUdp::Always
         }
         let mut pair = Pair::new(client, gateway, 4);
         pair.up();

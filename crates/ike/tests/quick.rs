@@ -9,7 +9,7 @@ use common::resumed::{confirmed, resume, slept, slept_with, spent};
 use common::{Datagram, Nat, Pair, addr, client_psk, gateway_config, gateway_psk};
 use dormouse_crypto::Secret;
 use dormouse_ike::EndpointConfig;
-use dormouse_ike::config::{Connection, HalfOpen, Resumption};
+use dormouse_ike::config::{Connection, EspInUdp, HalfOpen, Resumption};
 use dormouse_ike::ticket::{ClientTicket, Form};
 use dormouse_ike::{CloseReason, Kind, NegotiationError};
 use dormouse_sansio::Carrier;
@@ -261,7 +261,8 @@ impl View {
 fn cookies_nats_and_moves_work_with_it() {
     let half_open = HalfOpen { cookie_threshold: 0, ..HalfOpen::default() };
     let config = EndpointConfig { half_open, ..gateway_config(gateway_psk(), 11) };
-    let (mut pair, ticket, _) = slept_with(client_psk(), config, 11);
+    let client = Connection { esp_in_udp: EspInUdp::Nat, ..client_psk() };
+    let (mut pair, ticket, _) = slept_with(client, config, 11);
     pair.nat = Some(Nat::new("203.0.113.5", Duration::from_secs(300)));
     let sa = resume(&mut pair, &ticket);
     pair.run_for(Duration::from_secs(1));

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::{GATEWAY, Nat, Pair, addr, client_psk, gateway_psk, natt_path};
-use dormouse_ike::config::{ChildMode, Connection, SelectorSpec};
+use dormouse_ike::config::{ChildMode, Connection, EspInUdp, SelectorSpec};
 use dormouse_ike::proposal::{self, KeyExchange};
 use dormouse_ike::selectors::{show, show_wire, to_wire};
 use dormouse_ike::{Event, NegotiationError};
@@ -73,6 +73,7 @@ fn each_end_has_the_addresses_that_it_sees_and_knows_those_of_the_other() {
         for mobike in [true, false] {
             let mut ends = hosts();
             ends.0.mobility.mobike = mobike;
+            (ends.0.esp_in_udp, ends.1.esp_in_udp) = (EspInUdp::Nat, EspInUdp::Nat);
             let mut pair = with_nats(ends, nat_a, nat_b, 1);
             pair.up();
             let (client, gateway) = (only(&pair.client.children), only(&pair.gateway.children));
@@ -93,7 +94,7 @@ fn each_end_has_the_addresses_that_it_sees_and_knows_those_of_the_other() {
 #[test]
 fn encapsulation_that_is_forced_makes_no_nat() {
     let mut ends = hosts();
-    ends.0.force_udp_encap = true;
+    ends.0.esp_in_udp = EspInUdp::Always;
     let mut pair = with_nats(ends, false, false, 2);
     pair.up();
     assert_eq!(seen(&pair), [IP1, IP2, IP1, IP2]);

@@ -174,7 +174,7 @@ impl Settings {
     /// Keys of `ike` that depend on what was drawn before.
     fn draw_ike(&mut self, rng: &mut Seeded) {
         // No address is translated between IPv6 hosts, unless an end pretends it.
-        let forced = |lines: &Lines| lines.iter().any(|(_, line)| line == "force_udp = true");
+        let forced = |lines: &Lines| lines.iter().any(|(_, line)| line == "esp_in_udp = \"always\"");
         let no_nat = self.outer == Family::V6 && !forced(&self.device) && !forced(&self.gateway);
         for end in [&mut self.device, &mut self.gateway] {
             let (ms, tries) = pick(rng, &[(500, 6), (500, 6), (200, 10), (1_000, 4)]);
@@ -254,12 +254,12 @@ fn whims(rng: &mut Seeded) -> Lines {
         ("ike", "mobike", often(4)),
         ("ike", "dormancy", often(3)),
         ("ike", "fragmentation", often(3)),
-        ("ike", "force_udp", !often(4)),
         ("child", "esn", often(3)),
     ];
     let mut lines: Lines = switches.map(|(section, key, on)| (section, format!("{key} = {on}"))).to_vec();
     lines.extend([
         ("ike", format!("fragment_size = {}", pick(rng, &[576, 1_280]))),
+        ("ike", format!("esp_in_udp = {:?}", pick(rng, &["auto", "auto", "nat", "always"]))),
         ("ike", format!("rekey = {}", pick(rng, &[30, 100, 14_400]))),
         ("child", format!("rekey = {}", pick(rng, &[10, 60, 3_600]))),
         ("child", format!("pad_to = {}", pick(rng, &[0, 0, 256]))),

@@ -104,6 +104,8 @@ fn report(
     verdict("TCP through the tunnel / wireguard-go", ours(Kind::WireguardGo), Target::AtLeast(7.0));
     verdict("TCP through the tunnel / strongSwan, libipsec", ours(Kind::StrongSwan), Target::AtLeast(12.0));
     verdict("TCP through the tunnel / our plaintext forwarding", ours(Kind::Plaintext), Target::AtLeast(0.6));
+    let raw = ratio(&of(Kind::Dormouse, "rate"), &of(Kind::Raw, "rate"));
+    verdict("TCP as shipped / with ESP as protocol 50", raw, Target::AtLeast(1.0));
     let hip = ratio(&of(Kind::Hip, "rate"), &of(Kind::Dormouse, "rate"));
     verdict("TCP through HIP's BEET mode / our IKEv2 tunnel", hip, Target::AtLeast(1.0));
 }

@@ -1,5 +1,5 @@
-//! What is compared: each subject with its two hosts. Owns how every one of them is configured, as fast as it goes with
-//! AES-128-GCM (wireguard-go: its own cipher), ESP in UDP, and an outer MTU of 1500.
+//! What is compared: each subject with its two hosts. Owns how every one of them is configured: ours as it ships, and with the one
+//! setting that its name says; strongSwan as fast as it goes, with AES-128-GCM and ESP in UDP. The outer MTU is 1500.
 
 use std::fs;
 use std::net::IpAddr;
@@ -13,6 +13,7 @@ use dormouse_testbed::{Dormoused, Host, Process, Testbed, binary};
 
 /// The outer addresses, the same for every subject.
 const OUTER: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+const OUTER_V6: [&str; 2] = ["fd77::1", "fd77::2"];
 /// The two ends of the tunnel.
 const INNER: [&str; 2] = ["10.88.1.1", "10.88.2.1"];
 const SECRET: &str = "benchmark-pre-shared-key-0123456789";
@@ -24,8 +25,18 @@ pub(crate) enum Kind {
     Veth,
     /// Our data path without cryptography (`crates/io/examples/forward.rs`).
     Plaintext,
-    /// Our daemons with IKEv2.
+    /// Our daemons with IKEv2, all settings at their defaults.
     Dormouse,
+    /// The same with ESP as IP protocol 50.
+    Raw,
+    /// The same with AES-256-GCM.
+    Aes256,
+    /// The same with ChaCha20-Poly1305.
+    ChaCha,
+    /// The same with AES-128-CBC and HMAC-SHA-256.
+    Cbc,
+    /// The same with IPv6 outside.
+    OverV6,
     /// Our daemons with HIP.
     Hip,
     /// Debian's wireguard-go.
@@ -35,8 +46,19 @@ pub(crate) enum Kind {
 }
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 6] =
-    [Kind::Veth, Kind::Plaintext, Kind::Dormouse, Kind::Hip, Kind::WireguardGo, Kind::StrongSwan];
+pub(crate) const KINDS: [Kind; 11] = [
+    Kind::Veth,
+    Kind::Plaintext,
+    Kind::Dormouse,
+    Kind::Raw,
+    Kind::Aes256,
+    Kind::ChaCha,
+    Kind::Cbc,
+    Kind::OverV6,
+    Kind::Hip,
+    Kind::WireguardGo,
+    Kind::StrongSwan,
+];
 
 impl Kind {
     /// The name in the table and on the command line.
@@ -45,6 +67,11 @@ impl Kind {
             Self::Veth => "veth",
             Self::Plaintext => "plaintext-forwarding",
             Self::Dormouse => "dormouse",
+            Self::Raw => "dormouse-raw-esp",
+            Self::Aes256 => "dormouse-aes256gcm",
+            Self::ChaCha => "dormouse-chacha20poly1305",
+            Self::Cbc => "dormouse-aes128cbc-sha256",
+            Self::OverV6 => "dormouse-over-ipv6",
             Self::Hip => "dormouse-hip",
             Self::WireguardGo => "wireguard-go",
             Self::StrongSwan => "strongswan-libipsec",
@@ -57,6 +84,11 @@ impl Kind {
             Self::Veth => "v",
             Self::Plaintext => "p",
             Self::Dormouse => "d",
+            Self::Raw => "r",
+            Self::Aes256 => "g",
+            Self::ChaCha => "c",
+            Self::Cbc => "b",
+            Self::OverV6 => "6",
             Self::Hip => "h",
             Self::WireguardGo => "w",
             Self::StrongSwan => "s",
@@ -94,8 +126,9 @@ impl Subject {
     pub(crate) fn start(bed: &mut Testbed, kind: Kind, congestion: &str) -> Result<Self> {
         let left = bed.host(&format!("{}a", kind.tag()))?;
         let right = bed.host(&format!("{}b", kind.tag()))?;
-        let net = |address: &str| format!("{address}/24");
-        bed.link((&left, "eth0", &[&net(OUTER[0])]), (&right, "eth0", &[&net(OUTER[1])]))?;
+        let nets = |i: usize| [format!("{}/24", OUTER[i]), format!("{}/64", OUTER_V6[i])];
+        let [a, b] = [nets(0), nets(1)];
+        bed.link((&left, "eth0", &[&a[0], &a[1]]), (&right, "eth0", &[&b[0], &b[1]]))?;
         let ends = [&left, &right];
         for end in ends {
             end.sh(&format!("echo {congestion} > /proc/sys/net/ipv4/tcp_congestion_control"))?;
@@ -107,7 +140,14 @@ impl Subject {
                 Daemons::None
             }
             Kind::Plaintext => Daemons::Processes(forwarding(ends)?),
-            Kind::Dormouse => Daemons::Dormouse(dormouse(ends)?),
+            Kind::Dormouse => Daemons::Dormouse(dormouse(ends, OUTER, "")?),
+            Kind::Raw => Daemons::Dormouse(dormouse(ends, OUTER, "ike.esp_in_udp = \"nat\"")?),
+            Kind::Aes256 => Daemons::Dormouse(dormouse(ends, OUTER, "child.proposals = [\"aes256gcm16\"]")?),
+            Kind::ChaCha => {
+                Daemons::Dormouse(dormouse(ends, OUTER, "child.proposals = [\"chacha20poly1305\"]")?)
+            }
+            Kind::Cbc => Daemons::Dormouse(dormouse(ends, OUTER, "child.proposals = [\"aes128-sha256\"]")?),
+            Kind::OverV6 => Daemons::Dormouse(dormouse(ends, OUTER_V6, "")?),
             Kind::Hip => {
                 let (daemons, hit) = hip(ends)?;
                 target = hit;
@@ -163,7 +203,8 @@ fn forwarding(ends: [&Host; 2]) -> Result<Vec<Process>> {
     Ok(all)
 }
 
-fn dormouse(ends: [&Host; 2]) -> Result<Vec<Dormoused>> {
+/// With `setting`, a line of the connection, at both ends.
+fn dormouse(ends: [&Host; 2], outer: [&str; 2], setting: &str) -> Result<Vec<Dormoused>> {
     let mut all = Vec::new();
     // The gateway first: the client calls it.
     ends[1].ip(&format!("addr add {}/32 dev lo", INNER[1]))?;
@@ -171,20 +212,18 @@ fn dormouse(ends: [&Host; 2]) -> Result<Vec<Dormoused>> {
     for i in [1, 0] {
         let (role, child) = match i {
             0 => (
-                format!("role = \"client\"\ngateway = \"{}\"\nauto = true", OUTER[1]),
-                format!("remote = [\"{server}/32\"]"),
+                format!("role = \"client\"\ngateway = \"{}\"\nauto = true", outer[1]),
+                format!("child.remote = [\"{server}/32\"]"),
             ),
             _ => (
                 "role = \"gateway\"\npool.addresses = [\"10.88.1.0/24\"]".to_owned(),
-                format!("local = [\"{server}/32\"]\nremote = [\"dynamic\"]"),
+                format!("child.local = [\"{server}/32\"]\nchild.remote = [\"dynamic\"]"),
             ),
         };
         let toml = format!(
-            "[connection.bench]\n{role}\n\
+            "[connection.bench]\n{role}\n{child}\n{setting}\n\
              [connection.bench.local]\nid = \"end{i}.bench\"\nsecret = \"{SECRET}\"\n\
-             [connection.bench.remote]\nid = \"end{}.bench\"\n\
-             [connection.bench.ike]\nforce_udp = true\n\
-             [connection.bench.child]\nproposals = [\"aes128gcm16\"]\n{child}\n",
+             [connection.bench.remote]\nid = \"end{}.bench\"\n",
             1 - i,
         );
         all.push(Dormoused::start(ends[i], "dns = \"off\"", &toml)?);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use dormouse_crypto::cert::Identity;
 
 use super::{
-    AddressRequest, ChildConfig, Fragmentation, IdentityPattern, IkeProposal, Keepalive, Lifetime, Liveness,
-    LocalAuth, OfferedConfig, PeerPolicy, PeerRule, Ports, Ppk, RemoteAuth, Resumption, Retransmission, Role,
-    default_ike_proposals,
+    AddressRequest, ChildConfig, EspInUdp, Fragmentation, IdentityPattern, IkeProposal, Keepalive, Lifetime,
+    Liveness, LocalAuth, OfferedConfig, PeerPolicy, PeerRule, Ports, Ppk, RemoteAuth, Resumption,
+    Retransmission, Role, default_ike_proposals,
 };
 
 /// A peer, how both prove themselves, and what is protected between them.
@@ -46,8 +46,8 @@ pub struct Connection {
     pub mobility: MobilityConfig,
     /// IKE fragmentation.
     pub fragmentation: Fragmentation,
-    /// Pretend that there is a NAT, so that ESP is always carried in UDP.
-    pub force_udp_encap: bool,
+    /// When ESP is carried in UDP.
+    pub esp_in_udp: EspInUdp,
     /// Timers.
     pub timing: TimingConfig,
     /// Initiator: zero bits of the hardest puzzle that is solved for a responder under load (RFC 8019); 0: none is.
@@ -85,7 +85,7 @@ impl Connection {
             initial_contact: true,
             mobility: MobilityConfig::default(),
             fragmentation: Fragmentation::default(),
-            force_udp_encap: false,
+            esp_in_udp: EspInUdp::default(),
             timing: TimingConfig::default(),
             hardest_puzzle: 18,
             resumption: ResumptionConfig::default(),

@@ -67,7 +67,8 @@ impl NatCheck {
 impl Run for NatCheck {
     fn build(&mut self, sa: &mut IkeSa, _: &mut Shared, _: Instant) -> Option<Request> {
         let link = &sa.core.link;
-        let payloads = payloads::nat_detection(link.spis, &link.path, link.conn.force_udp_encap).to_vec();
+        let payloads =
+            payloads::nat_detection(link.spis, &link.path, link.conn.esp_in_udp.is_forced()).to_vec();
         Some(Request { payloads, kind: Kind::Liveness, class: self.class })
     }
 

@@ -47,7 +47,7 @@ impl IkeSa {
         // "if the request includes them, the responder MUST also include them in the response" (RFC 4555 section 3.8)
         let link = &self.core.link;
         if nat_detection {
-            payloads.extend(payloads::nat_detection(link.spis, &path, link.conn.force_udp_encap));
+            payloads.extend(payloads::nat_detection(link.spis, &path, link.conn.esp_in_udp.is_forced()));
         }
         // "the recipient of an INFORMATIONAL request MUST copy the notification as-is to the response" (RFC 4555 section 3.7)
         payloads.extend(cookie.map(|c| Payload::Notify(c.clone())));

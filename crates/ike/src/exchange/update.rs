@@ -38,7 +38,7 @@ impl Run for Update {
             // "MUST also include a NO_NATS_ALLOWED notification" (RFC 4555 section 3.9)
             payloads.push(no_nats_allowed(&link.path));
         } else {
-            payloads.extend(payloads::nat_detection(link.spis, &link.path, link.conn.force_udp_encap));
+            payloads.extend(payloads::nat_detection(link.spis, &link.path, link.conn.esp_in_udp.is_forced()));
         }
         Some(Request { payloads, kind: Kind::Mobike, class: Class::Urgent })
     }

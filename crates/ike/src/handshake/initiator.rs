@@ -181,7 +181,11 @@ impl Opening {
         }
         // "Both the IKE initiator and responder MUST include in their IKE_SA_INIT packets Notify payloads of type [...]" (RFC
         // 7296 section 2.23)
-        list.extend(payloads::nat_detection(self.link.spis, &self.link.path, self.link.conn.force_udp_encap));
+        list.extend(payloads::nat_detection(
+            self.link.spis,
+            &self.link.path,
+            self.link.conn.esp_in_udp.is_forced(),
+        ));
         if self.link.conn.fragmentation.enabled {
             list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
         }
@@ -471,7 +475,7 @@ impl Opening {
         // (RFC 4555 section 3.3)
         let seen_as = view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
         let before = link.path;
-        if nat.any() || link.conn.force_udp_encap || (link.conn.mobility.mobike && nat.supported) {
+        if nat.any() || link.conn.esp_in_udp.is_forced() || (link.conn.mobility.mobike && nat.supported) {
             link.path = link.natt_path(shared);
         }
         let peer_hashes =

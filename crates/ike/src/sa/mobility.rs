@@ -14,7 +14,7 @@ use dormouse_wire::ike::NotifyType;
 
 use super::IkeSa;
 use super::core::Core;
-use crate::config::Connection;
+use crate::config::{Connection, EspInUdp};
 use crate::event::Event;
 use crate::exchange::Exchange;
 use crate::exchange::addresses::Addresses;
@@ -51,6 +51,8 @@ pub(crate) struct Mobility {
     /// The digest in which the peer last said where it sees us.
     seen_as: Option<Vec<u8>>,
     keepalive: Keepalive,
+    /// ESP is carried in UDP where no NAT asks for it, too.
+    udp_anyway: bool,
     esp: Esp,
     /// Our additional addresses, as announced to the peer (RFC 4555 section 3.6).
     told: Vec<IpAddr>,
@@ -74,6 +76,7 @@ impl Mobility {
             nat,
             seen_as,
             keepalive: Keepalive::new(conn.timing.keepalive),
+            udp_anyway: conn.esp_in_udp.is_forced(),
             esp: Esp::WithIke,
             told,
             newest_update: None,
@@ -89,6 +92,7 @@ impl Mobility {
             nat,
             seen_as: _,
             keepalive,
+            udp_anyway: _,
             esp,
             told,
             newest_update: _,
@@ -99,6 +103,11 @@ impl Mobility {
         self.keepalive = keepalive.clone();
         self.told = std::mem::take(told);
         self.unexpected_nats = *unexpected_nats;
+    }
+
+    /// The peer speaks the dormancy extension: it is one of ours.
+    pub(super) fn between_our_own(&mut self, conn: &Connection) {
+        self.udp_anyway |= conn.esp_in_udp == EspInUdp::Auto;
     }
 
     /// Whether both ends speak MOBIKE.
@@ -145,11 +154,11 @@ impl Mobility {
         }
     }
 
-    /// Whether ESP is carried in UDP: when there is a NAT, or when told so.
+    /// Whether ESP is carried in UDP: where there is a NAT, between our own ends, or always, by the configuration.
     /// "UDP encapsulation MUST NOT be done on port 500." (RFC 7296 section 2.23)
     /// "[...] if a NAT is detected, both devices MUST use UDP encapsulation for ESP" (RFC 7296 section 2.23)
     fn encapsulated(&self, link: &Link) -> bool {
-        link.path.carrier == Carrier::NatT && (self.nat.any() || link.conn.force_udp_encap)
+        link.path.carrier == Carrier::NatT && (self.nat.any() || self.udp_anyway)
     }
 
     // ---- NAT keepalives ----

@@ -14,7 +14,9 @@ use std::time::Duration;
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::EndpointConfig;
-use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
+use dormouse_ike::config::{
+    Connection, EspInUdp, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec,
+};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::lineage::{Memory, Outcome};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
@@ -360,6 +362,13 @@ impl Pair {
             seed,
             traced: std::env::var_os("DORMOUSE_SEED").is_some(),
         }
+    }
+
+    /// As [`Self::psk`], with ESP in UDP only where a NAT asks for it.
+    pub fn psk_natively(seed: u64) -> Self {
+        let (mut client, mut gateway) = (client_psk(), gateway_psk());
+        (client.esp_in_udp, gateway.esp_in_udp) = (EspInUdp::Nat, EspInUdp::Nat);
+        Self::new(client, gateway, seed)
     }
 
     /// The default pair.

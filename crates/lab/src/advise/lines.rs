@@ -29,7 +29,6 @@ impl Lines {
         let toml = format!(
             "[connection.NAME.ike]\n\
              proposals = [{}]\n\
-             force_udp = false  # only where a NAT or a firewall asks for it; it is found out\n\
              \n\
              [connection.NAME.child]\n\
              proposals = [{}]\n\

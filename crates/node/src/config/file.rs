@@ -280,8 +280,10 @@ pub struct Ike {
     pub fragmentation: bool,
     /// Largest IKE datagram when splitting, IP and UDP headers included, in bytes.
     pub fragment_size: u16,
-    /// Carry ESP in UDP even without a NAT.
-    pub force_udp: bool,
+    /// When ESP is carried in UDP. `nat`: where a NAT asks for it. `auto`: there, and wherever both ends are Dormouse, `mobike` and
+    /// `dormancy` on: it costs 8 bytes a packet, and the kernel takes many datagrams at once, but packets of protocol 50 one by one.
+    /// `always`: also with other peers.
+    pub esp_in_udp: EspInUdp,
     /// Refuse paths with a NAT (RFC 4555 section 3.9): a changed address is taken for an attack. Only where no NAT can be, as between
     /// sites.
     pub no_nats_allowed: bool,
@@ -317,7 +319,7 @@ impl Default for Ike {
             dormancy: true,
             fragmentation: true,
             fragment_size: 1280,
-            force_udp: false,
+            esp_in_udp: EspInUdp::Auto,
             no_nats_allowed: false,
             return_routability: false,
             initial_contact: true,
@@ -335,6 +337,19 @@ impl Default for Ike {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Seconds(pub u32);
+
+/// When ESP is carried in UDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EspInUdp {
+    /// Where a NAT asks for it, and between our own ends.
+    #[default]
+    Auto,
+    /// Where a NAT asks for it.
+    Nat,
+    /// With every peer.
+    Always,
+}
 
 /// NAT keepalives: `"auto"`, `"off"`, or seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]

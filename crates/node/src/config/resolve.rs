@@ -209,7 +209,11 @@ fn ike_part(
         ));
     }
     conn.fragmentation = ike::Fragmentation { enabled: i.fragmentation, size: i.fragment_size.into() };
-    conn.force_udp_encap = i.force_udp;
+    conn.esp_in_udp = match i.esp_in_udp {
+        file::EspInUdp::Auto => ike::EspInUdp::Auto,
+        file::EspInUdp::Nat => ike::EspInUdp::Nat,
+        file::EspInUdp::Always => ike::EspInUdp::Always,
+    };
     conn.mobility.no_nats_allowed = i.no_nats_allowed;
     conn.mobility.return_routability = i.return_routability;
     conn.initial_contact = i.initial_contact;

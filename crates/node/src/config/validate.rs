@@ -1,7 +1,9 @@
 //! What a configuration cannot mean, though each value has the right type: numbers that nothing works with, and keys that contradict
 //! each other. Owns these bounds; must never read a file or another module's state.
 
-use super::file::{Audit, Child, Connection, Daemon, Mode, Request, ResumptionMode, Role, Selector};
+use super::file::{
+    Audit, Child, Connection, Daemon, EspInUdp, Mode, Request, ResumptionMode, Role, Selector,
+};
 use super::resolve::ConfigError;
 
 /// Smallest MTU of the tunnel interface, in bytes: every IPv4 host takes datagrams of this size (RFC 1122 section 3.3.2).
@@ -105,8 +107,8 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
             format!("\"{name}\" is the name of `child`; choose another"),
         );
     }
-    if c.ike.no_nats_allowed && c.ike.force_udp {
-        let problem = "contradicts ike.force_udp, which pretends that there is a NAT";
+    if c.ike.no_nats_allowed && c.ike.esp_in_udp == EspInUdp::Always {
+        let problem = "contradicts ike.esp_in_udp = \"always\", which pretends that there is a NAT";
         return wrong("ike.no_nats_allowed", problem.into());
     }
     if c.ike.retransmit_ms < RETRANSMIT_LEAST {
@@ -239,7 +241,10 @@ mod tests {
             (more("children.net", ""), "connection.a.children.net"),
             (more("ike", "retransmit_ms = 0"), "connection.a.ike.retransmit_ms"),
             (more("ike", "retransmit_tries = 0"), "connection.a.ike.retransmit_tries"),
-            (more("ike", "no_nats_allowed = true\nforce_udp = true"), "connection.a.ike.no_nats_allowed"),
+            (
+                more("ike", "no_nats_allowed = true\nesp_in_udp = \"always\""),
+                "connection.a.ike.no_nats_allowed",
+            ),
         ] {
             assert_eq!(check(&text).expect_err(key).key, key, "{text}");
         }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use child::Child;
 use dormouse_ike::EndpointConfig;
-use dormouse_ike::config::{Connection, Keepalive, Retransmission};
+use dormouse_ike::config::{Connection, EspInUdp, Keepalive, Retransmission};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{Endpoint, LoadReport, SleepFlags, Sleeping};
 use dormouse_io::clock::{BootClock, unix_now};
@@ -170,7 +170,7 @@ impl Crowd {
         let client = |number| -> Result<Client> {
             let mut connection = pki.client(number)?;
             // All of it goes through one socket, and nothing is sent but what is asked for.
-            connection.force_udp_encap = true;
+            connection.esp_in_udp = EspInUdp::Always;
             connection.timing.keepalive = Keepalive::Off;
             connection.timing.retransmission = settings.retransmission;
             let connection = Arc::new(connection);

@@ -96,7 +96,7 @@ fn answer(
     if nat.supported {
         // "Both the IKE initiator and responder MUST include in their IKE_SA_INIT packets Notify payloads of type [...]"
         // (RFC 7296 section 2.23)
-        list.extend(payloads::nat_detection(link.spis, &link.path, link.conn.force_udp_encap));
+        list.extend(payloads::nat_detection(link.spis, &link.path, link.conn.esp_in_udp.is_forced()));
     }
     if link.fragmentation {
         list.push(notify(NotifyType::Ikev2FragmentationSupported, []));

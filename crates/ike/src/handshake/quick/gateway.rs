@@ -127,7 +127,7 @@ fn begin(
     let mut clear = vec![Payload::Nonce(nr.clone())];
     clear.extend(key_exchange.as_ref().map(|both| both.ours.clone()));
     if nat.supported {
-        clear.extend(payloads::nat_detection(spis, &path, conn.force_udp_encap));
+        clear.extend(payloads::nat_detection(spis, &path, conn.esp_in_udp.is_forced()));
     }
     if link.fragmentation {
         clear.push(notify(NotifyType::Ikev2FragmentationSupported, []));
