@@ -175,7 +175,7 @@ pub struct ChildConfig {
     pub ts_remote: Vec<SelectorSpec>,
     /// Tunnel or transport.
     pub mode: ChildMode,
-    /// Whether its packets have zones of their own keys, in tunnel mode alone; `None`: one key protects all (`docs/wire/mml-ipsec.md`).
+    /// Whether its packets have zones of their own keys, in tunnel mode alone; `None`: one key protects all (`docs/wire/mlike.md`).
     pub zones: Option<ZonePolicy>,
     /// Extended sequence numbers.
     pub esn: EsnPolicy,

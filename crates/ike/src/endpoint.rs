@@ -552,12 +552,6 @@ impl Endpoint {
 
     // ---- inside ----
 
-    /// Deadlines that belong to no SA.
-    fn common_deadlines(&self) -> impl Iterator<Item = Deadline> {
-        let Shared { config, distribution, keyring, .. } = &self.shared;
-        [config.admission.revocation.deadline(), distribution.deadline(), keyring.deadline()].into_iter().flatten()
-    }
-
     pub(crate) fn touch(&mut self, id: SaId) {
         self.touched.insert(id);
     }

@@ -34,7 +34,7 @@ pub struct EndpointConfig {
     pub load: LoadHistory,
     /// What decides, beside the connections, who is admitted.
     pub admission: Admission,
-    /// As an access router: whose keys it takes (`docs/wire/mml-ipsec.md`); `None`: none.
+    /// As an access router: whose keys it takes (`docs/wire/mlike.md`); `None`: none.
     pub router: Option<RouterPolicy>,
     /// Where inner addresses come from; `None`: none are leased.
     pub pool: Option<Box<dyn AddressPool + Send>>,

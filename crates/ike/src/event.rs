@@ -182,7 +182,7 @@ pub enum Event {
         /// ([`crate::Endpoint::peer_awake`]), another one was only late.
         marks: Vec<Mark>,
     },
-    /// Router: the first zone of an SA can be read from now on, or no longer (`docs/wire/mml-ipsec.md`).
+    /// Router: the first zone of an SA can be read from now on, or no longer (`docs/wire/mlike.md`).
     Header(HeaderOrder),
     /// There are keys for this router, or something to ask this gateway, and no IKE SA with it: a connection without children to it is to be
     /// made. Told again as often as there is something.

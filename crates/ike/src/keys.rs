@@ -177,8 +177,7 @@ pub struct ChildKeymat {
 /// "the encryption key (if any) MUST be taken from the first bits and the integrity key (if any) MUST be taken from the
 /// remaining bits" (RFC 7296 section 2.17)
 ///
-/// "If multiple IPsec protocols are negotiated, keying material is taken in the order in which the protocol headers will appear in the
-/// encapsulated packet." (RFC 7296, section 2.17): `zones` are taken in their order in the packet. Each is a piece of its own of what a PRF
+/// `zones` are taken in their order in the packet, as that section has it of several protocols. Each is a piece of its own of what a PRF
 /// under SK_d puts out, so that one of them says nothing about another, nor about SK_d. 1: no zones.
 ///
 /// # Errors

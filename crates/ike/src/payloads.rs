@@ -5,9 +5,7 @@ use core::net::IpAddr;
 use dormouse_sansio::Path;
 use dormouse_wire::ike::dormancy::{self, Refused};
 use dormouse_wire::ike::mlike;
-use dormouse_wire::ike::{
-    Config, Id, Notify, NotifyType, Payload, PayloadType, Proposal, TrafficSelector,
-};
+use dormouse_wire::ike::{Config, Id, Notify, NotifyType, Payload, PayloadType, Proposal, TrafficSelector};
 
 use crate::keys::Spis;
 use crate::natd;

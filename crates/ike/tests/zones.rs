@@ -1,4 +1,4 @@
-//! CHILD SAs with zones, and the keys of their first zone at access routers (docs/wire/mml-ipsec.md): device, gateway and routers, all real
+//! CHILD SAs with zones, and the keys of their first zone at access routers (docs/wire/mlike.md): device, gateway and routers, all real
 //! endpoints.
 
 mod common;
@@ -77,7 +77,8 @@ fn a_rekeying_keeps_the_zones_and_changes_every_key() {
 
 #[test]
 fn without_agreement_there_is_no_child_where_zones_are_required_and_a_whole_one_where_not() {
-    let other = ZonePolicy { map: ZoneMap::new(vec![ZoneEnd::At(40)]).expect("a map"), ..ZonePolicy::default() };
+    let other =
+        ZonePolicy { map: ZoneMap::new(vec![ZoneEnd::At(40)]).expect("a map"), ..ZonePolicy::default() };
     let others = Some(ZonePolicy { required: false, ..other.clone() });
     for (device, gateway, whole) in [
         (zoned(), None, false),
@@ -92,14 +93,20 @@ fn without_agreement_there_is_no_child_where_zones_are_required_and_a_whole_one_
         let mut pair = pair(device, gateway);
         pair.connect();
         pair.run_for(seconds(10));
-        let protections: Vec<_> =
-            pair.client.children.values().chain(pair.gateway.children.values()).map(|c| &c.protection).collect();
+        let protections: Vec<_> = pair
+            .client
+            .children
+            .values()
+            .chain(pair.gateway.children.values())
+            .map(|c| &c.protection)
+            .collect();
         if whole {
             assert!(matches!(protections[..], [Protection::Whole, Protection::Whole]), "{case}");
         } else {
             assert!(protections.is_empty(), "{case}");
             let error = pair.client.failure().expect("refused");
-            let told = matches!(error, NegotiationError::Zones(_) | NegotiationError::ProposalsRefused { .. });
+            let told =
+                matches!(error, NegotiationError::Zones(_) | NegotiationError::ProposalsRefused { .. });
             assert!(told, "{case}: {error}");
         }
     }
@@ -144,7 +151,8 @@ fn a_further_child_has_zones_of_its_own() {
     }
     let mut pair = Pair::new(client.clone(), gateway.clone(), 3);
     pair.up();
-    let zoned_ones = |pair: &Pair| pair.client.children.values().filter(|c| zones_of(c, false).is_some()).count();
+    let zoned_ones =
+        |pair: &Pair| pair.client.children.values().filter(|c| zones_of(c, false).is_some()).count();
     assert_eq!((pair.client.children.len(), zoned_ones(&pair)), (2, 1));
     pair.assert_agree();
     // A gateway that knows no zones: the first child stands, and the second is not made without them.
@@ -218,7 +226,8 @@ fn keys_that_too_many_routers_have_had_are_made_anew() {
     assert_ne!(first, second);
     assert_eq!(field.readers(), [R2, R3]);
     // R1 may have kept what it had.
-    let kept: Vec<_> = field.given.iter().filter(|(router, _)| *router == R1).map(|(_, g)| g.clone()).collect();
+    let kept: Vec<_> =
+        field.given.iter().filter(|(router, _)| *router == R1).map(|(_, g)| g.clone()).collect();
     assert!(!kept.is_empty());
     let child = field.current();
     for grant in kept {
@@ -250,7 +259,11 @@ fn new_keys_by_lifetime_reach_the_routers_before_the_old_ones_go() {
         for child in field.sides[GATEWAY].children.values() {
             let id = Field::grant_of(child);
             let fresh = id == now;
-            assert!(fresh || field.headers[R1].contains_key(&id) || !field.sides[DEVICE].children.values().any(|c| c.spi_out == id.from_device));
+            assert!(
+                fresh
+                    || field.headers[R1].contains_key(&id)
+                    || !field.sides[DEVICE].children.values().any(|c| c.spi_out == id.from_device)
+            );
         }
     }
     assert!(seen.len() >= 2);
@@ -452,7 +465,11 @@ fn a_client_is_no_router() {
     pair.settle();
     let described = pair.gateway.endpoint.describe(session).expect("a session");
     assert!(described.children[0].routers.iter().all(|h| h.holding == Holding::Wanted));
-    assert!(pair.gateway.take(|e| matches!(e, Event::LinkWanted { peer } if *peer == name(R1)).then_some(())).is_some());
+    assert!(
+        pair.gateway
+            .take(|e| matches!(e, Event::LinkWanted { peer } if *peer == name(R1)).then_some(()))
+            .is_some()
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The formats of multi-layered IPsec's key management (docs/wire/mml-ipsec.md), byte by byte.
+//! The formats of multi-layered IPsec's key management (docs/wire/mlike.md), byte by byte.
 
 use core::net::IpAddr;
 
@@ -63,7 +63,10 @@ fn a_distribution_is_these_bytes() {
     };
     assert_eq!((Distribute::parse(&n.data), Map::parse(zones)), (Ok(told), Ok(map())));
     let down = Secret::parse(down).expect("a secret");
-    assert_eq!((down.from_device, down.spi, down.sequence, down.keymat), (false, 0x0a0b_0c0d, 7, &keymat[..]));
+    assert_eq!(
+        (down.from_device, down.spi, down.sequence, down.keymat),
+        (false, 0x0a0b_0c0d, 7, &keymat[..])
+    );
     assert!(!format!("{down:?}").contains("35"), "the key is not shown");
 }
 
@@ -116,15 +119,8 @@ fn what_is_cut_short_or_out_of_range_is_refused() {
         }
     }
     let gateway = address("192.0.2.1");
-    let told = Distribute {
-        here: false,
-        esn: false,
-        cipher: 20,
-        key_bits: 128,
-        seconds: 1,
-        nodes: (1, 2),
-        gateway,
-    };
+    let told =
+        Distribute { here: false, esn: false, cipher: 20, key_bits: 128, seconds: 1, nodes: (1, 2), gateway };
     each_cut(&told.emit(), Distribute::parse);
     each_cut(&map().emit(), Map::parse);
     each_cut(&Request { why: Why::None, spi: 1 }.emit(), Request::parse);
@@ -136,5 +132,7 @@ fn what_is_cut_short_or_out_of_range_is_refused() {
     assert!(Map::parse(&[0, 8]).is_err() && Map::parse(&[[0, 8].as_slice(), &[1; 32]].concat()).is_err());
     assert!(Request::parse(&[0; 8]).is_err() && Request::parse(&[5, 0, 0, 0, 0, 0, 0, 1]).is_err());
     assert!(parse_names(&[0; 12]).is_err() && parse_names(&vec![0; 8 * (NAMES_MAX + 1)]).is_err());
-    assert!(parse_neighbours(&[1, 0, 0, 9, 1]).is_err() && parse_neighbours(&[1, 0, 0, 0].repeat(17)).is_err());
+    assert!(
+        parse_neighbours(&[1, 0, 0, 9, 1]).is_err() && parse_neighbours(&[1, 0, 0, 0].repeat(17)).is_err()
+    );
 }

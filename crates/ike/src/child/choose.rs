@@ -218,7 +218,9 @@ fn zones_for(
         let required = candidate.wanted.required
             || offer.zones.as_ref().is_some_and(|zones| zones.as_ref().is_ok_and(|zones| zones.required));
         return match required {
-            true => Err(NegotiationError::Zones("they need tunnel mode and AES-GCM, AES-CCM or ChaCha20-Poly1305")),
+            true => Err(NegotiationError::Zones(
+                "they need tunnel mode and AES-GCM with a whole ICV, or ChaCha20-Poly1305",
+            )),
             false => Ok(None),
         };
     }

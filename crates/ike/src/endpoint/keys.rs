@@ -1,11 +1,11 @@
-//! Keys of first zones across the SAs of an endpoint (`docs/wire/mml-ipsec.md`): a device's session says which routers are to have them, and
+//! Keys of first zones across the SAs of an endpoint (`docs/wire/mlike.md`): a device's session says which routers are to have them, and
 //! they travel on the IKE SAs with these routers. Owns the way from one to the other; who may have what is decided by [`crate::mlike`].
 
 use core::net::IpAddr;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{HeaderNews, SaId};
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ike::mlike::{Migrate, Request, Why};
 
 use super::Endpoint;
@@ -14,6 +14,7 @@ use crate::event::Event;
 use crate::exchange::keys::Keys;
 use crate::handshake::Slot;
 use crate::mlike::links::Link;
+use crate::shared::Shared;
 
 impl Endpoint {
     // ---- gateway ----
@@ -62,8 +63,7 @@ impl Endpoint {
         let policy = self.shared.config.router.as_ref();
         let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
         let link = self.shared.links.to(previous);
-        let asked =
-            neighbour && self.ask(now, link, Some(previous), Keys::Migrate(Migrate { gateway, spi }));
+        let asked = neighbour && self.ask(now, link, Some(previous), Keys::Migrate(Migrate { gateway, spi }));
         self.settle(now);
         asked
     }
@@ -76,8 +76,22 @@ impl Endpoint {
 
     // ---- inside ----
 
+    /// Deadlines that belong to no SA.
+    pub(super) fn common_deadlines(&self) -> impl Iterator<Item = Deadline> {
+        let Shared { config, distribution, keyring, .. } = &self.shared;
+        [config.admission.revocation.deadline(), distribution.deadline(), keyring.deadline()]
+            .into_iter()
+            .flatten()
+    }
+
     /// What there is to ask goes on this link; without one, the driver is told whom to connect to, if that is known.
-    pub(super) fn ask(&mut self, now: Instant, link: Option<SaId>, peer: Option<&Identity>, keys: Keys) -> bool {
+    pub(super) fn ask(
+        &mut self,
+        now: Instant,
+        link: Option<SaId>,
+        peer: Option<&Identity>,
+        keys: Keys,
+    ) -> bool {
         if let Some(Slot::Established(ike)) = link.and_then(|sa| self.slots.get_mut(&sa)) {
             ike.enqueue(keys, now);
             ike.pump(&mut self.shared, now);

@@ -1,4 +1,4 @@
-//! Keys of first zones between a gateway and a router, or between two routers (`docs/wire/mml-ipsec.md`): INFORMATIONAL exchanges on an IKE SA
+//! Keys of first zones between a gateway and a router, or between two routers (`docs/wire/mlike.md`): INFORMATIONAL exchanges on an IKE SA
 //! without CHILD SAs, between ends that have both sent the vendor id. Owns these exchanges at both ends; who may have what is decided by
 //! [`crate::mlike`].
 
@@ -125,7 +125,12 @@ impl IkeSa {
     }
 
     /// The answer to a request that has to do with keys; `None` if it is another request.
-    pub(super) fn answer_keys(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) -> Option<Answer> {
+    pub(super) fn answer_keys(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        view: View<'_>,
+    ) -> Option<Answer> {
         if !self.carries_keys() {
             return None;
         }

@@ -268,6 +268,11 @@ impl HalfOpen {
                 return self.refuse(shared, path, claimed, notify(kind, []), error);
             }
         };
+        // "[...] MUST process a modified IKE_AUTH request, and MUST reply with a modified IKE_AUTH response" (RFC 6023 section 3)
+        // "[...] MUST NOT reply with a modified IKE_AUTH response if the initiator did not send a modified IKE_AUTH request" (RFC 6023
+        // section 3)
+        // "[...] it SHOULD reply with an INVALID_SYNTAX Notify payload if the client sends an IKE_AUTH request that is modified as described
+        // in Section 5" (RFC 6023 section 3): where the connection has CHILD SAs.
         if is_childless(view) != caller.conn.is_childless() {
             let what = "a CHILD SA where there is none, or none where there is one";
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };

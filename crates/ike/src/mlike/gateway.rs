@@ -137,7 +137,8 @@ impl Visit {
 
     /// The addresses say where it is, if they do.
     fn locate(&mut self, policy: &ZonePolicy) {
-        let serving = policy.routers.iter().find(|rule| rule.serves.iter().any(|net| net.contains(&self.from)));
+        let serving =
+            policy.routers.iter().find(|rule| rule.serves.iter().any(|net| net.contains(&self.from)));
         let by_address = self.router.as_ref().and_then(|router| policy.rule(router));
         match serving {
             Some(rule) => self.move_to(&rule.id),
@@ -148,7 +149,9 @@ impl Visit {
 
     /// The routers that are to have the keys: all are permitted ones.
     fn near(&self, policy: &ZonePolicy) -> Vec<Identity> {
-        let Some(here) = self.router.as_ref().and_then(|router| policy.rule(router)) else { return Vec::new() };
+        let Some(here) = self.router.as_ref().and_then(|router| policy.rule(router)) else {
+            return Vec::new();
+        };
         let mut near = vec![here.id.clone()];
         if policy.proactive {
             let named = here.neighbours.iter().chain(&self.told);
@@ -233,9 +236,8 @@ impl Distribution {
     pub(crate) fn remove(&mut self, child: ChildId) {
         let Some(composite) = self.composites.remove(&child) else { return };
         let id = composite.grant.id();
-        let forget = |holder: &Holder| {
-            holder.had && !matches!(holder.holding, Holding::Forgotten | Holding::Refused)
-        };
+        let forget =
+            |holder: &Holder| holder.had && !matches!(holder.holding, Holding::Forgotten | Holding::Refused);
         let holders = composite.holders.into_iter().filter(forget);
         self.gone.extend(holders.map(|holder| Gone { router: holder.router, id, told: false }));
         self.gone_changed = true;
@@ -324,11 +326,11 @@ impl Distribution {
             }
             for holder in composite.holders.iter_mut().filter(|holder| !near.contains(&holder.router)) {
                 match (holder.holding, links.to(&holder.router)) {
-                    (Holding::Held | Holding::Giving, Some(sa)) => {
+                    (Holding::Wanted, _) if !holder.had => holder.holding = Holding::Refused,
+                    (Holding::Held | Holding::Giving | Holding::Wanted, Some(sa)) => {
                         holder.holding = Holding::Revoking;
                         orders.exchanges.push((sa, Keys::Revoke { router: holder.router.clone() }));
                     }
-                    (Holding::Wanted, _) if !holder.had => holder.holding = Holding::Refused,
                     _ => {}
                 }
             }
@@ -395,8 +397,7 @@ impl Distribution {
     /// The keys that a router is to forget.
     pub(crate) fn to_revoke(&self, router: &Identity) -> Vec<GrantId> {
         let revoking = self.composites.values().filter_map(|composite| {
-            let revoked =
-                |h: &Holder| h.holding == Holding::Revoking && h.router.is_same_as(router);
+            let revoked = |h: &Holder| h.holding == Holding::Revoking && h.router.is_same_as(router);
             composite.holders.iter().any(revoked).then(|| composite.grant.id())
         });
         let gone = self.gone.iter().filter(|gone| gone.router.is_same_as(router)).map(|gone| gone.id);

@@ -1,4 +1,4 @@
-//! The key management of multi-layered IPsec (`docs/wire/mml-ipsec.md`): what both ends agree on for a CHILD SA with zones, and who besides
+//! The key management of multi-layered IPsec (`docs/wire/mlike.md`): what both ends agree on for a CHILD SA with zones, and who besides
 //! them holds the keys of its first zone. Owns these facts; must never send: exchanges do ([`crate::exchange::keys`]), on IKE SAs without
 //! CHILD SAs between a gateway and a router, or between two routers.
 //!
@@ -65,10 +65,13 @@ fn map_from_wire(map: &wire::Map) -> Option<ZoneMap> {
     ZoneMap::new(map.ends.iter().map(end).collect::<Option<_>>()?)
 }
 
-/// Whether zones can be sealed with this: each needs an AEAD with a salt of 4 bytes and an IV of 8.
+/// Whether zones can be sealed with this: each needs an AEAD with a salt of 4 bytes, an IV of 8 and an ICV of 16.
 pub(crate) fn can_seal(suite: &EspSuite) -> bool {
-    let encr = suite.encr;
-    suite.integ.is_none() && encr.is_aead() && encr.salt_len() == 4 && encr.iv_len() == 8
+    suite.integ.is_none() && suits(suite.encr)
+}
+
+fn suits(encr: Encr) -> bool {
+    encr.is_aead() && encr.salt_len() == 4 && encr.iv_len() == 8 && encr.icv_len() == 16
 }
 
 /// What a router is given, and how long it may use it.
@@ -114,8 +117,7 @@ impl Given {
         let map = view.private(PayloadType::ZoneMap).next().ok_or("no ZONE_MAP")?;
         let map = wire::Map::parse(map).ok().as_ref().and_then(map_from_wire).ok_or("no map of zones")?;
         let encr = Encr::by_id(told.cipher, (told.key_bits > 0).then_some(told.key_bits));
-        let encr = encr.filter(|encr| encr.is_aead() && encr.salt_len() == 4 && encr.iv_len() == 8);
-        let encr = encr.ok_or("not a cipher of zones")?;
+        let encr = encr.filter(|encr| suits(*encr)).ok_or("not a cipher of zones")?;
         let nodes = Nodes::new(told.nodes.0, told.nodes.1).ok_or("no numbers for nonces")?;
         let mut secrets = [None, None];
         for body in view.private(PayloadType::Secret) {
@@ -131,7 +133,9 @@ impl Given {
                 return Err("two SECRETs of one direction");
             }
         }
-        let [Some(to_device), Some(from_device)] = secrets else { return Err("not a SECRET of each direction") };
+        let [Some(to_device), Some(from_device)] = secrets else {
+            return Err("not a SECRET of each direction");
+        };
         let grant = HeaderGrant { map, encr, esn: told.esn, to_device, from_device, nodes };
         let lifetime = Duration::from_secs(told.seconds.into());
         Ok(Self { grant, gateway: told.gateway, here: told.here, lifetime })

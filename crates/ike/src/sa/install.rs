@@ -16,7 +16,8 @@ use crate::event::Event;
 use crate::keys::{self, Nonces};
 use crate::shared::Shared;
 use dormouse_keying::{
-    ChildId, ChildSa, HeaderGrant, HeaderSa, Install, Mode, Nodes, Owner, Protection, ZoneKeys, ZoneMap, Zones,
+    ChildId, ChildSa, HeaderGrant, HeaderSa, Install, Mode, Nodes, Owner, Protection, ZoneKeys, ZoneMap,
+    Zones,
 };
 
 /// The key material of an exchange, and whether we began it.

@@ -3,6 +3,7 @@
 
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, ProtocolId, unsupported_critical};
+use zeroize::Zeroize;
 
 use super::IkeSa;
 use super::stage::{Leaving, Stage, Standing};
@@ -70,6 +71,10 @@ impl IkeSa {
         } else {
             self.handle_request(shared, now, path, header, datagram)?
         };
+        if self.carries_keys() {
+            // It was decrypted where it lies.
+            datagram.zeroize();
+        }
         if let Fate::Ends(reason) = fate {
             self.over(reason);
         }

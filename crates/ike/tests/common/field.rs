@@ -45,7 +45,10 @@ pub fn link(of: usize, to: usize) -> Connection {
 pub fn zones(serves: bool, proactive: bool) -> ZonePolicy {
     let rule = |router: usize| RouterRule {
         id: name(router),
-        serves: serves.then(|| format!("192.0.{router}.0/24").parse().expect("a prefix")).into_iter().collect(),
+        serves: serves
+            .then(|| format!("192.0.{router}.0/24").parse().expect("a prefix"))
+            .into_iter()
+            .collect(),
         neighbours: [router - 1, router + 1].into_iter().filter(|n| ROUTERS.contains(n)).map(name).collect(),
     };
     ZonePolicy { routers: ROUTERS.map(rule).to_vec(), proactive, ..ZonePolicy::default() }
@@ -57,6 +60,11 @@ pub fn device_conn(policy: Option<ZonePolicy>) -> Connection {
     conn
 }
 
+/// From, to, how, and what.
+type Flying = (SocketAddr, SocketAddr, Carrier, Vec<u8>);
+/// Whether a datagram from one machine to another gets through.
+type Filter = Box<dyn FnMut(usize, usize) -> bool>;
+
 /// Machines and what is on its way between them.
 pub struct Field {
     pub now: Instant,
@@ -65,11 +73,10 @@ pub struct Field {
     pub headers: Vec<BTreeMap<GrantId, HeaderGrant>>,
     /// Every grant that was ever given, with the router.
     pub given: Vec<(usize, HeaderGrant)>,
-    pub wire: BTreeMap<(Instant, u64), (SocketAddr, SocketAddr, Carrier, Vec<u8>)>,
+    pub wire: BTreeMap<(Instant, u64), Flying>,
     /// Percent lost.
     pub lost: u64,
-    /// Whether a datagram from one machine to another gets through.
-    pub filter: Option<Box<dyn FnMut(usize, usize) -> bool>>,
+    pub filter: Option<Filter>,
     pub conn: Arc<Connection>,
     pub at: SocketAddr,
     gateway: Connection,

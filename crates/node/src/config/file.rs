@@ -173,7 +173,7 @@ pub struct Connection {
     /// Who the peer must be and how it proves it.
     #[serde(default)]
     pub remote: RemoteAuth,
-    /// The connection carries no traffic, but keys of headers for access routers (`docs/wire/mml-ipsec.md`).
+    /// The connection carries no traffic, but keys of headers for access routers (`docs/wire/mlike.md`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Keys>,
     /// HIP: this host's identity and its peers.
@@ -411,7 +411,7 @@ pub struct Child {
     /// and `remote` name, their own two addresses. Where these do not name them, or the peer wants no transport mode, tunnel mode is
     /// used. Of several clients behind one NAT, a gateway reaches the one that came last.
     pub mode: Mode,
-    /// `whole`, `zoned` or `prefer`: whether an access router may be given keys of its own for the headers (`docs/wire/mml-ipsec.md`).
+    /// `whole`, `zoned` or `prefer`: whether an access router may be given keys of its own for the headers (`docs/wire/mlike.md`).
     pub protection: Protection,
     /// The zones, where `protection` is not `whole`.
     pub zones: Zones,

@@ -1,4 +1,4 @@
-//! Zones of CHILD SAs, and connections that carry the keys of their headers (`docs/wire/mml-ipsec.md`): what may be written, what it cannot
+//! Zones of CHILD SAs, and connections that carry the keys of their headers (`docs/wire/mlike.md`): what may be written, what it cannot
 //! mean, and what it is to IKE. Owns these keys; who holds which keys is decided by [`dormouse_ike`].
 
 use super::file::{Child, Connection, File, Mode, Prefix, Role};
@@ -21,7 +21,7 @@ pub enum Protection {
     Zoned,
 }
 
-/// The zones of a CHILD SA whose `protection` is not `whole`, in tunnel mode and with a cipher that authenticates (AES-GCM, AES-CCM,
+/// The zones of a CHILD SA whose `protection` is not `whole`, in tunnel mode and with a cipher that authenticates (AES-GCM with a whole ICV,
 /// ChaCha20-Poly1305).
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -135,7 +135,7 @@ pub(super) fn policy(
         return Err(ConfigError::new(key("protection"), "zones are for tunnel mode alone"));
     }
     if !proposals.iter().any(|proposal| proposal.integ.is_empty()) {
-        let problem = "no cipher can seal zones; they need AES-GCM, AES-CCM or ChaCha20-Poly1305";
+        let problem = "no cipher can seal zones; they need AES-GCM with a whole ICV, or ChaCha20-Poly1305";
         return Err(ConfigError::new(key("proposals"), problem));
     }
     let zones = &ch.zones;
@@ -214,7 +214,10 @@ mod tests {
         assert_eq!(router(&resolved), None, "a gateway is no router");
         let forty = zones(&one("protection = \"prefer\"\nzones.ends = [\"40\"]")).expect("zones");
         assert!(!forty.required && forty.map.ends() == [ZoneEnd::At(40)]);
-        let router_file = GATEWAY.replace("peer = \"router\"\nserves = [\"192.0.2.0/24\"]\nneighbours = [\"r2\"]", "peer = \"gateway\"");
+        let router_file = GATEWAY.replace(
+            "peer = \"router\"\nserves = [\"192.0.2.0/24\"]\nneighbours = [\"r2\"]",
+            "peer = \"gateway\"",
+        );
         let policy = router(&load(&router_file).expect("sound")).expect("a router");
         assert!(policy.gateways.len() == 1 && policy.neighbours.is_empty());
     }

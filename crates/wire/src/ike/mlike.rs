@@ -1,4 +1,4 @@
-//! Formats of the key management of multi-layered IPsec (`docs/wire/mml-ipsec.md`): the vendor id that opens it, its two payloads and the
+//! Formats of the key management of multi-layered IPsec (`docs/wire/mlike.md`): the vendor id that opens it, its two payloads and the
 //! data of its notifications. Owns bytes and bounds; must never decide who may have which key.
 //!
 //! The payloads are of private types, which mean this between ends that have both sent the vendor id, and nothing before: the parser of
@@ -160,7 +160,11 @@ impl<'a> Secret<'a> {
         let from_device = match r.u8()? {
             direction @ (0 | 1) => direction == 1,
             got => {
-                return Err(Error::Value { what: "direction of a secret", got: got.into(), expect: "0 or 1" });
+                return Err(Error::Value {
+                    what: "direction of a secret",
+                    got: got.into(),
+                    expect: "0 or 1",
+                });
             }
         };
         let zone = r.u8()?;

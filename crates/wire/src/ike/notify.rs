@@ -182,7 +182,7 @@ code_points! {
         /// A resumed session is deleted at once.
         DormancyRefused = 53256, "DORMANCY_REFUSED";
 
-        // The same after the vendor id of `super::mlike`: docs/wire/mml-ipsec.md.
+        // The same after the vendor id of `super::mlike`: docs/wire/mlike.md.
         /// Keys of the first zone, for a router.
         KeyDistribute = 53265, "KEY_DISTRIBUTE";
         /// The router uses them.

@@ -35,7 +35,7 @@ code_points! {
         /// RFC 8019.
         PuzzleSolution = 54, "PS";
 
-        // Private use (128 to 255), after the vendor id of `super::mlike` only: docs/wire/mml-ipsec.md.
+        // Private use (128 to 255), after the vendor id of `super::mlike` only: docs/wire/mlike.md.
         /// The zones of a packet.
         ZoneMap = 213, "ZONE_MAP";
         /// Keying material of one zone.
