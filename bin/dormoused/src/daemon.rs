@@ -402,8 +402,7 @@ impl Daemon {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
-            // What reads headers here takes these.
-            Order::Header(order) => tracing::debug!(?order, "keys of headers"),
+            Order::Header(order) => tracing::debug!(?order, "nothing reads headers on this machine"),
             Order::Sign { sa, order } => self.signers.sign(sa, order),
             Order::Fetch { id, url, body } => self.fetcher.fetch(Wanted { id, url, body }),
         }

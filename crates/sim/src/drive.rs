@@ -4,7 +4,6 @@
 //! things that it does; must never handle a packet by a call that the daemon does not make.
 
 use crate::machine::{Machine, is_esp, number};
-use dormouse_keying::HeaderOrder;
 use dormouse_node::Train;
 use dormouse_node::host::{self, Datagram, Driver, Host, News, NotSent, Order, Origin, Output, Store};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
@@ -311,10 +310,9 @@ impl Process<'_> {
             Order::ForgetName { connection } => drop(machine.names.0.remove(&connection)),
             Order::FindWays { .. } => self.find_ways(now),
             Order::Radio(order) => self.order_radio(now, order),
-            Order::Header(HeaderOrder::Grant(grant)) => drop(machine.headers.insert(grant.id(), *grant)),
-            Order::Header(HeaderOrder::Revoke(id)) => drop(machine.headers.remove(&id)),
-            // No meter measures what does not exist, no certificate of these worlds says where to ask, and no key is in a token.
-            Order::ReadMeter | Order::Fetch { .. } | Order::Sign { .. } => {}
+            // No meter measures what does not exist, no certificate of these worlds says where to ask, no key is in a token, and a
+            // router without an agent reads no headers.
+            Order::Header(_) | Order::ReadMeter | Order::Fetch { .. } | Order::Sign { .. } => {}
         }
     }
 

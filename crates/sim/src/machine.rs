@@ -7,7 +7,6 @@ use crate::store;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
-use dormouse_keying::{GrantId, HeaderGrant};
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::host::{Host, Store};
 use dormouse_node::pool::{Addresses, Change as LeaseChange, Holder, SharedPool};
@@ -93,8 +92,6 @@ pub struct Machine {
     pub skew: i64,
     /// Its inner addresses, once configured: IPv4 first.
     pub inner: Vec<IpAddr>,
-    /// Access router: what it was given to read headers with.
-    pub headers: BTreeMap<GrantId, HeaderGrant>,
     /// Numbered packets that came out of the tunnel.
     pub received: Vec<u64>,
     /// What the node announced.
@@ -141,7 +138,6 @@ impl Machine {
             is_router: false,
             skew: 0,
             inner: Vec::new(),
-            headers: BTreeMap::new(),
             received: Vec::new(),
             changes: Vec::new(),
             wakeups: BTreeMap::new(),

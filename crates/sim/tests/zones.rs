@@ -2,12 +2,12 @@
 //! any more once the device has moved on (docs/wire/mlike.md).
 
 use dormouse_esp::{HeaderZones, Look};
-use dormouse_keying::{GrantId, HeaderGrant, HeaderOrder};
+use dormouse_keying::HeaderOrder;
 use dormouse_netem::LinkConfig;
-use dormouse_node::host::transit::Agent;
+use dormouse_node::host::transit::{Agent, Wish};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Seeded};
 use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,8 +22,6 @@ const HEADERS: usize = 28;
 /// What one router sees.
 #[derive(Default)]
 struct Sight {
-    /// What its key manager has for it.
-    keys: BTreeMap<GrantId, HeaderGrant>,
     /// Headers that it read, and packets of ESP that it saw.
     read: usize,
     seen: usize,
@@ -36,8 +34,11 @@ struct Reader {
     sight: Arc<Mutex<Sight>>,
     hoard: Arc<Mutex<HeaderZones>>,
     zones: HeaderZones,
-    applied: BTreeMap<GrantId, u32>,
+    /// It is the compromised one.
+    hoards: bool,
     ready: VecDeque<(Path, Vec<u8>)>,
+    wishes: VecDeque<Wish>,
+    asked: BTreeSet<u32>,
 }
 
 impl core::fmt::Debug for Reader {
@@ -46,27 +47,10 @@ impl core::fmt::Debug for Reader {
     }
 }
 
-impl Reader {
-    /// Brings what it reads with up to date.
-    fn obey(&mut self, keys: &BTreeMap<GrantId, HeaderGrant>) {
-        let gone: Vec<GrantId> = self.applied.keys().filter(|id| !keys.contains_key(id)).copied().collect();
-        for id in gone {
-            self.applied.remove(&id);
-            self.zones.apply(&HeaderOrder::Revoke(id)).expect("obeyed");
-        }
-        for (id, grant) in keys {
-            if self.applied.insert(*id, grant.nodes.own()) != Some(grant.nodes.own()) {
-                self.zones.apply(&HeaderOrder::Grant(Box::new(grant.clone()))).expect("usable keys");
-            }
-        }
-    }
-}
-
 impl Agent for Reader {
     fn handle_datagram(&mut self, _: Instant, path: Path, datagram: Vec<u8>) {
         let sight = self.sight.clone();
         let mut sight = sight.lock().expect("no test has panicked");
-        self.obey(&sight.keys);
         let esp = match path.carrier {
             Carrier::RawEsp => true,
             Carrier::NatT => datagram.len() > 8 && datagram[..4] != [0; 4],
@@ -74,10 +58,20 @@ impl Agent for Reader {
         };
         if esp {
             sight.seen += 1;
-            if let Look::Header(header) = self.zones.look(&datagram) {
-                assert_eq!(header.as_bytes().len(), HEADERS, "headers, and nothing else");
-                sight.read += 1;
+            match self.zones.look(&datagram) {
+                Look::Header(header) => {
+                    assert_eq!(header.as_bytes().len(), HEADERS, "headers, and nothing else");
+                    sight.read += 1;
+                }
+                Look::NoKey => {
+                    let spi = u32::from_be_bytes(*datagram.first_chunk().expect("an SPI"));
+                    if self.asked.insert(spi) {
+                        self.wishes.push_back(Wish::Missing { gateway: GATEWAY, spi });
+                    }
+                }
+                Look::Closed => {}
             }
+            self.wishes.extend(core::iter::from_fn(|| self.zones.poll_news()).map(Wish::Other));
             let mut hoard = self.hoard.lock().expect("no test has panicked");
             sight.hoarded += usize::from(matches!(hoard.look(&datagram), Look::Header(_)));
         }
@@ -92,6 +86,17 @@ impl Agent for Reader {
 
     fn poll_timeout(&self) -> Option<Deadline> {
         None
+    }
+
+    fn obey(&mut self, order: &HeaderOrder) {
+        self.zones.apply(order).expect("usable keys");
+        if self.hoards && matches!(order, HeaderOrder::Grant(_)) {
+            self.hoard.lock().expect("no test has panicked").apply(order).expect("usable keys");
+        }
+    }
+
+    fn poll_wish(&mut self) -> Option<Wish> {
+        self.wishes.pop_front()
     }
 }
 
@@ -148,9 +153,11 @@ impl Scene {
         let networks = [net.add_network(link, None), net.add_network(link, None)];
         let centre = net.add_network(LinkConfig::default(), None);
         let hoard: Arc<Mutex<HeaderZones>> = Arc::default();
-        let mut add = |net: &mut Topology, file: &str, connection: &str| {
+        let add = |net: &mut Topology, file: &str, connection: &str| {
             let mut machine = Machine::new(net.host_of(file));
-            machine.gateways.insert(connection.to_owned(), vec![GATEWAY]);
+            if !connection.is_empty() {
+                machine.gateways.insert(connection.to_owned(), vec![GATEWAY]);
+            }
             net.add_machine(machine)
         };
         let gateway = add(&mut net, &gateway_file(zones), "");
@@ -179,8 +186,10 @@ impl Scene {
             sight: self.sights[at].clone(),
             hoard: self.hoard.clone(),
             zones: HeaderZones::new(),
-            applied: BTreeMap::new(),
+            hoards: at == 0,
             ready: VecDeque::new(),
+            wishes: VecDeque::new(),
+            asked: BTreeSet::new(),
         };
         self.net.with(self.routers[at], |_, host| host.set_agent(Box::new(reader)));
     }
@@ -191,7 +200,6 @@ impl Scene {
         let host = self.net.host_of(&router_file(at + 1));
         let machine = self.net.machine_mut(router);
         machine.crash();
-        machine.headers.clear();
         machine.restart(now, host);
         self.boot(at);
         self.net.with(router, |now, host| assert!(host.up(now, "gw")));
@@ -203,23 +211,9 @@ impl Scene {
         self.net.place(self.device, Some((self.networks[at], vec![address])));
     }
 
-    /// In small steps, so that what key managers say reaches the readers.
     fn run(&mut self, time: Duration) {
         let end = self.net.now + time;
-        while self.net.now < end {
-            let next = (self.net.now + Duration::from_millis(5)).min(end);
-            self.net.run_until(next, |_, _| false);
-            for (at, router) in self.routers.into_iter().enumerate() {
-                let keys = self.net.machine(router).headers.clone();
-                if at == 0 {
-                    let mut hoard = self.hoard.lock().expect("no test has panicked");
-                    for grant in keys.values() {
-                        hoard.apply(&HeaderOrder::Grant(Box::new(grant.clone()))).expect("usable keys");
-                    }
-                }
-                self.sights[at].lock().expect("no test has panicked").keys = keys;
-            }
-        }
+        self.net.run_until(end, |_, _| false);
     }
 
     fn talk(&mut self, rounds: usize) {

@@ -105,8 +105,8 @@ impl Endpoint {
     }
 
     pub(super) fn note_link(&mut self, id: SaId, link: Option<Link>) {
-        if let Some(peer) = self.shared.links.note(id, link) {
-            self.shared.distribution.link_changed(&peer);
+        if let Some((peer, up)) = self.shared.links.note(id, link) {
+            self.shared.distribution.link_changed(&peer, up);
         }
     }
 

@@ -272,15 +272,15 @@ impl Distribution {
         permitted
     }
 
-    /// An IKE SA with this router has come or gone: what was on its way there is on its way no more, and what was wanted there may go.
-    pub(crate) fn link_changed(&mut self, router: &Identity) {
+    /// An IKE SA with this router has come (`up`) or gone: what was on its way there is on its way no more. A router that comes anew may have
+    /// lost what it had, and may take now what it did not take: it is given everything once more.
+    pub(crate) fn link_changed(&mut self, router: &Identity, up: bool) {
         self.tell_again(router);
         for (child, composite) in &mut self.composites {
             if let Some(holder) = composite.holder(router) {
                 holder.holding = match holder.holding {
                     Holding::Giving => Holding::Wanted,
-                    // It is asked again what it does not take: it may have been restarted.
-                    Holding::Refused => Holding::Wanted,
+                    Holding::Held | Holding::Refused if up => Holding::Wanted,
                     Holding::Revoking => Holding::Held,
                     other => other,
                 };

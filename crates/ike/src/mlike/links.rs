@@ -21,18 +21,17 @@ pub(crate) struct Link {
 pub(crate) struct Links(BTreeMap<SaId, Link>);
 
 impl Links {
-    /// What is to be known of an SA from now on. The peer to which a link has come or gone.
-    pub(crate) fn note(&mut self, sa: SaId, link: Option<Link>) -> Option<Identity> {
+    /// What is to be known of an SA from now on. The peer to which a link has come (true) or gone.
+    pub(crate) fn note(&mut self, sa: SaId, link: Option<Link>) -> Option<(Identity, bool)> {
         if self.0.get(&sa) == link.as_ref() {
             return None;
         }
-        let peer = |link: Link| link.peer;
         match link {
             Some(link) => {
                 let moved = self.0.insert(sa, link.clone()).is_some_and(|old| old.peer == link.peer);
-                (!moved).then_some(link.peer)
+                (!moved).then_some((link.peer, true))
             }
-            None => self.0.remove(&sa).map(peer),
+            None => self.0.remove(&sa).map(|link| (link.peer, false)),
         }
     }
 
