@@ -13,8 +13,8 @@ mod devices;
 pub mod event;
 #[doc(hidden)]
 pub mod fuzz;
-pub mod headers;
-mod hold;
+mod headers;
+pub mod hold;
 pub mod host;
 pub mod ladder;
 mod node;
