@@ -265,7 +265,7 @@ fn the_router_before_and_the_one_after_read_headers_and_a_hoarder_soon_reads_non
         }
         let end = scene.net.now;
         scene.run(Duration::from_secs(1));
-        assert_eq!(scene.lost(Instant::ZERO, moved - PACE), 0);
+        assert_eq!(scene.lost(Instant::ZERO, moved), 0);
         assert_eq!(
             scene.lost(moved + Duration::from_secs(2), end),
             0,
