@@ -54,7 +54,7 @@ impl Agent for Reader {
         let esp = match path.carrier {
             Carrier::RawEsp => true,
             Carrier::NatT => datagram.len() > 8 && datagram[..4] != [0; 4],
-            Carrier::Ike => false,
+            Carrier::Ike | Carrier::RawHip | Carrier::HipUdp => false,
         };
         if esp {
             sight.seen += 1;
