@@ -43,6 +43,9 @@ pub(crate) fn page() -> String {
         let default = connection.and_then(|c| c.pointer(&format!("/properties/{key}/default")));
         section(&mut out, root, &format!("connection.NAME.{key}"), definition(root, name), default);
     }
+    let zones = connection.and_then(|c| c.pointer("/properties/child/default/zones"));
+    section(&mut out, root, "connection.NAME.child.zones", definition(root, "Zones"), zones);
+    section(&mut out, root, "connection.NAME.keys", definition(root, "Keys"), None);
     section(&mut out, root, "connection.NAME.hip", definition(root, "Hip"), None);
     let server = definition(root, "HipRendezvousServer");
     section(&mut out, root, "connection.NAME.hip.rendezvous_server", server, None);

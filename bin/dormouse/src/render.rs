@@ -336,9 +336,15 @@ fn sa(sa: &SaStatus) -> String {
     if !sa.mode.is_empty() {
         let _ = write!(out, ", {}", sa.mode);
     }
+    if sa.zones > 0 {
+        let _ = write!(out, ", {} zones", sa.zones);
+    }
     let _ = write!(out, ", {} old", duration(sa.age_seconds));
     if let Some(s) = sa.rekey_in_seconds {
         let _ = write!(out, ", new keys in {}", duration(s));
+    }
+    if !sa.routers.is_empty() {
+        let _ = write!(out, "; header keys: {}", sa.routers.join(", "));
     }
     out
 }

@@ -410,6 +410,7 @@ impl Daemon {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
+            Order::Header(order) => tracing::debug!(?order, "nothing reads headers on this machine"),
             Order::Sign { sa, order } => self.signers.sign(sa, order),
             Order::Fetch { id, url, body } => self.fetcher.fetch(Wanted { id, url, body }),
         }

@@ -153,7 +153,7 @@ fn ike(s: &SessionInfo, now: Instant) -> SaStatus {
         suite: s.ike.as_ref().map(|d| d.suite.clone()).unwrap_or_default(),
         age_seconds: s.age.as_secs_f64(),
         rekey_in_seconds: s.ike.as_ref().and_then(|d| d.rekey_at).map(|at| (at - now).as_secs_f64()),
-        mode: String::new(),
+        ..SaStatus::default()
     }
 }
 
@@ -173,6 +173,8 @@ pub(crate) fn child(s: &SessionInfo, c: &ChildInfo, now: Instant) -> SaStatus {
         age_seconds: s.age.as_secs_f64(),
         rekey_in_seconds: c.rekey_at.map(|at| (at - now).as_secs_f64()),
         mode: c.mode.into(),
+        zones: if c.zones > 1 { c.zones } else { 0 },
+        routers: c.routers.iter().map(|h| format!("{}: {}", h.router, h.holding)).collect(),
     }
 }
 

@@ -185,6 +185,19 @@ pub struct SaStatus {
     /// CHILD SA: `tunnel`, `transport` or `beet`; empty for an IKE SA.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
+    /// CHILD SA: how many zones of their own keys its packets have; 0: one key protects all.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub zones: usize,
+    /// Gateway: access routers that hold the keys of its first zone, or are to: `identity: wanted`, `giving`, `held`, `refused`, `revoking`
+    /// or `forgotten`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routers: Vec<String>,
+}
+
+/// Whether there are no zones.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this shape")]
+const fn is_none(zones: &usize) -> bool {
+    *zones == 0
 }
 
 /// The resumption ticket (RFC 5723) of a client connection.

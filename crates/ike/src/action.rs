@@ -1,6 +1,10 @@
 //! What one SA asks for another. Owns the names of these changes; the endpoint carries them out, because the set of SAs is its own.
 
+use core::net::IpAddr;
+
+use dormouse_crypto::cert::Identity;
 use dormouse_wire::ike::dormancy::Refused;
+use dormouse_wire::ike::mlike::Request;
 
 use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
@@ -57,6 +61,20 @@ pub(crate) enum Action {
     },
     /// The client's authentication is due anew: open a second SA beside this one, which then replaces it.
     Reauthenticate(SaId),
+    /// Router: the gateway is asked for keys, or told something about them.
+    Ask {
+        /// Who.
+        gateway: Identity,
+        /// What.
+        asked: Request,
+    },
+    /// The same, of a gateway whose address alone is known.
+    AskAt {
+        /// Where it is.
+        gateway: IpAddr,
+        /// What.
+        asked: Request,
+    },
     /// A reauthenticated SA is up: delete the one that it replaces.
     Close(SaId),
     /// Its device sleeps, and another one needs its place.

@@ -19,7 +19,7 @@ use crate::config_payload::AssignedConfig;
 use crate::proposal::EspSuite;
 use crate::{selectors, timer};
 use dormouse_keying::ChildId;
-use dormouse_keying::Original;
+use dormouse_keying::{Original, ZoneMap};
 
 /// Deletions that are remembered until their CHILD SA comes.
 const EARLY_DELETES_MAX: usize = 16;
@@ -64,6 +64,7 @@ pub(crate) struct Child {
     pub(crate) ts_remote: Vec<TsRange>,
     pub(crate) suite: EspSuite,
     pub(crate) mode: ChildMode,
+    pub(crate) zones: Option<ZoneMap>,
     pub(crate) busy: Busy,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expire_at: Option<Instant>,
@@ -212,6 +213,7 @@ pub(crate) struct Agreed {
     pub(crate) spi_out: u32,
     pub(crate) suite: EspSuite,
     pub(crate) mode: ChildMode,
+    pub(crate) zones: Option<ZoneMap>,
     pub(crate) tfc_padding: bool,
     pub(crate) ts_local: Vec<TsRange>,
     pub(crate) ts_remote: Vec<TsRange>,

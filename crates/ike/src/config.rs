@@ -10,6 +10,7 @@ mod identity;
 mod peers;
 mod revocation;
 mod timing;
+mod zones;
 
 use core::fmt;
 use core::net::IpAddr;
@@ -32,6 +33,7 @@ pub use identity::IdentityPattern;
 pub use peers::{PeerPolicy, PeerRule, Unique};
 pub use revocation::{RevocationMode, RevocationPolicy};
 pub use timing::{Lifetime, Retransmission, SoftLifetime};
+pub use zones::{RouterPolicy, RouterRule, ZonePolicy};
 
 /// Which side of the exchange a connection may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -173,6 +175,8 @@ pub struct ChildConfig {
     pub ts_remote: Vec<SelectorSpec>,
     /// Tunnel or transport.
     pub mode: ChildMode,
+    /// Whether its packets have zones of their own keys, in tunnel mode alone; `None`: one key protects all (`docs/wire/mlike.md`).
+    pub zones: Option<ZonePolicy>,
     /// Extended sequence numbers.
     pub esn: EsnPolicy,
     /// Replay window in packets; ESP rounds it up to what it supports (at least 1,024).
@@ -202,6 +206,7 @@ impl Default for ChildConfig {
             ts_local: vec![SelectorSpec::Dynamic],
             ts_remote: everywhere,
             mode: ChildMode::Tunnel,
+            zones: None,
             esn: EsnPolicy::Prefer,
             replay_window: 2_048,
             lifetime: Lifetime {

@@ -8,8 +8,9 @@ use dormouse_sansio::{Deadline, Instant};
 use crate::child::Child;
 use crate::endpoint::Endpoint;
 use crate::handshake::Slot;
+use crate::mlike::gateway::Holder;
 use crate::natd;
-use dormouse_keying::{ChildId, SaId};
+use dormouse_keying::{ChildId, SaId, ZoneMap};
 
 /// An established IKE SA.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,7 +32,7 @@ pub struct Description {
 }
 
 /// A CHILD SA.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChildDescription {
     /// Which.
     pub id: ChildId,
@@ -39,6 +40,10 @@ pub struct ChildDescription {
     pub rekey_at: Option<Instant>,
     /// It ends then, if that failed.
     pub expires_at: Option<Instant>,
+    /// How many zones its packets have; 1: it is protected whole.
+    pub zones: usize,
+    /// Gateway: routers that have, had or are to have the keys of the first zone.
+    pub routers: Vec<Holder>,
 }
 
 impl Endpoint {
@@ -46,7 +51,13 @@ impl Endpoint {
     #[must_use]
     pub fn describe(&self, sa: SaId) -> Option<Description> {
         let Slot::Established(ike) = self.slots.get(&sa)? else { return None };
-        let child = |c: &Child| ChildDescription { id: c.id, rekey_at: c.rekey_at, expires_at: c.expire_at };
+        let child = |c: &Child| ChildDescription {
+            id: c.id,
+            rekey_at: c.rekey_at,
+            expires_at: c.expire_at,
+            zones: c.zones.as_ref().map_or(1, ZoneMap::zones),
+            routers: self.shared.distribution.holders(c.id).to_vec(),
+        };
         Some(Description {
             suite: ike.core.channel.suite.to_string(),
             rekey_at: ike.rekeying.rekey_at(),

@@ -1,6 +1,7 @@
 //! All IKE SAs of one node behind one interface: demultiplexing by SPI, commands, timers and events. Owns the set of SAs
 //! (`settle` has the changes that one SA asks for another); must never look inside a protected message.
 
+mod keys;
 mod newcomer;
 mod renewal;
 mod responder;
@@ -448,6 +449,7 @@ impl Endpoint {
             }
         }
         self.revocation_due(now);
+        self.renew_keys(now);
         self.settle(now);
     }
 
@@ -462,7 +464,7 @@ impl Endpoint {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let of_sas = self.order.first().and_then(|(_, id)| self.deadlines.get(id).copied());
-        Deadline::earlier(of_sas, self.shared.config.admission.revocation.deadline())
+        self.common_deadlines().fold(of_sas, |first, next| Deadline::earlier(first, Some(next)))
     }
 
     /// Every timer that runs, of every SA; [`Endpoint::poll_timeout`] is the first of them.
@@ -475,7 +477,7 @@ impl Endpoint {
                 _ => timers.push(*first),
             }
         }
-        timers.extend(self.shared.config.admission.revocation.deadline());
+        timers.extend(self.common_deadlines());
         timers
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dormouse_keying::SpiSource;
 
 use crate::admission::Admission;
-use crate::config::{Connection, HalfOpen, HoldPolicy, Ports};
+use crate::config::{Connection, HalfOpen, HoldPolicy, Ports, RouterPolicy};
 use crate::config_payload::AddressPool;
 use crate::credential::Refusal;
 use crate::load::LoadHistory;
@@ -34,6 +34,8 @@ pub struct EndpointConfig {
     pub load: LoadHistory,
     /// What decides, beside the connections, who is admitted.
     pub admission: Admission,
+    /// As an access router: whose keys it takes (`docs/wire/mlike.md`); `None`: none.
+    pub router: Option<RouterPolicy>,
     /// Where inner addresses come from; `None`: none are leased.
     pub pool: Option<Box<dyn AddressPool + Send>>,
     /// Where inbound SPIs of ESP come from: the data plane that CHILD SAs are installed in.
@@ -53,6 +55,7 @@ impl Default for EndpointConfig {
             hold: HoldPolicy::default(),
             load: LoadHistory::default(),
             admission: Admission::default(),
+            router: None,
             pool: None,
             spis: Box::new(BTreeSet::new()),
         }
@@ -71,6 +74,11 @@ impl fmt::Debug for EndpointConfig {
 }
 
 impl EndpointConfig {
+    /// Whether a peer may call for an IKE SA without CHILD SAs (RFC 6023).
+    pub(crate) fn has_childless(&self) -> bool {
+        self.connections.iter().any(|c| c.role.answers() && c.is_childless())
+    }
+
     /// The connection of this name that may answer.
     pub(crate) fn named(&self, name: &str) -> Result<&Arc<Connection>, Refusal> {
         let answering = self.connections.iter().find(|c| c.name == name && c.role.answers());

@@ -106,6 +106,12 @@ pub enum NegotiationError {
     /// The two ends have no post-quantum pre-shared key (PPK) in common, and one of them requires it.
     #[error("no common post-quantum pre-shared key: {0}")]
     Ppk(&'static str),
+    /// The connection has no CHILD SAs, and the peer wants one.
+    #[error("the peer makes no IKE SA without CHILD SAs (RFC 6023)")]
+    Childless,
+    /// The two ends do not agree on the zones of the CHILD SA, and one of them requires them.
+    #[error("no common zones: {0}")]
+    Zones(&'static str),
     /// Another identity is reached at this inner address.
     #[error("{0} is the inner address of another peer")]
     AddressHeld(core::net::IpAddr),

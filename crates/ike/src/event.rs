@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
-use dormouse_keying::{ChildSa, SaId, SleepVerdict};
+use dormouse_keying::{ChildSa, HeaderOrder, SaId, SleepVerdict};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::AuthMethod;
 use dormouse_wire::ike::dormancy::{LoadReport, Mark, Refused, SleepFlags};
@@ -181,6 +181,14 @@ pub enum Event {
         /// How far its ESP had come: an ESP packet beyond these is news from an awake device
         /// ([`crate::Endpoint::peer_awake`]), another one was only late.
         marks: Vec<Mark>,
+    },
+    /// Router: the first zone of an SA can be read from now on, or no longer (`docs/wire/mlike.md`).
+    Header(HeaderOrder),
+    /// There are keys for this router, or something to ask this gateway, and no IKE SA with it: a connection without children to it is to be
+    /// made. Told again as often as there is something.
+    LinkWanted {
+        /// Who.
+        peer: Identity,
     },
     /// Gateway: the device has woken up.
     PeerAwake {

@@ -158,7 +158,8 @@ impl core::fmt::Debug for IkeKeys {
     }
 }
 
-/// Keying material of a CHILD_SA, each half in the order that ESP takes it (encryption key, salt, integrity key).
+/// Keying material of a CHILD_SA, each half in the order that ESP takes it (encryption key, salt, integrity key); with zones, that of the
+/// first zone, then that of the second, and so on.
 pub struct ChildKeymat {
     /// Protects what the exchange's initiator sends.
     pub from_initiator: Secret,
@@ -176,6 +177,9 @@ pub struct ChildKeymat {
 /// "the encryption key (if any) MUST be taken from the first bits and the integrity key (if any) MUST be taken from the
 /// remaining bits" (RFC 7296 section 2.17)
 ///
+/// `zones` are taken in their order in the packet, as that section has it of several protocols. Each is a piece of its own of what a PRF
+/// under SK_d puts out, so that one of them says nothing about another, nor about SK_d. 1: no zones.
+///
 /// # Errors
 /// If an algorithm refuses its key, which no negotiated suite causes.
 pub fn child_keymat(
@@ -184,8 +188,9 @@ pub fn child_keymat(
     suite: &EspSuite,
     nonces: Nonces<'_>,
     shared: &[Secret],
+    zones: usize,
 ) -> Result<ChildKeymat, Error> {
-    let half = keymat_len(suite.encr, suite.integ);
+    let half = zones * keymat_len(suite.encr, suite.integ);
     let mut stream = Secret::zeroed(2 * half);
     prf_plus(prf, sk_d.as_bytes(), &seed(nonces, shared), stream.as_mut_bytes())?;
     let (i, r) = stream.as_bytes().split_at(half);

@@ -13,6 +13,8 @@
 //!   intermediate state is a `HalfOpen`.
 //! - `sa` is an established SA: a queue of tasks, a window of requests under way, and timers. `exchange` holds what runs
 //!   on it, one file each: MOBIKE, rekeying, liveness and deletion are exchanges, never states.
+//! - `mlike` is multi-layered IPsec: the zones that both ends agree on, and which routers hold the keys of the first; these travel by the
+//!   exchanges of `exchange::keys`, on IKE SAs without CHILD SAs.
 //! - `keys`, `protect`, `fragment`, [`proposal`], [`selectors`], `auth`, `natd`, `transport`, `cookie`, [`ticket`] and
 //!   [`config_payload`] are functions without state of their own, each usable and tested alone.
 //!
@@ -49,6 +51,7 @@ pub mod keys;
 pub mod limits;
 mod link;
 pub mod load;
+mod mlike;
 mod names;
 pub mod natd;
 mod outbox;
@@ -77,5 +80,6 @@ pub use endpoint::Endpoint;
 pub use endpoint_config::EndpointConfig;
 pub use error::{Discard, NegotiationError};
 pub use event::{CloseReason, Established, Event};
+pub use mlike::gateway::{Holder, Holding};
 pub use pace::Pace;
 pub use stats::{Kind, Stats};

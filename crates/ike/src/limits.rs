@@ -109,6 +109,19 @@ pub const LINES_EVERY: Duration = Duration::from_secs(2);
 /// As many as this at once.
 pub const LINES_BURST: u32 = 8;
 
+/// Numbers in nonces that one router gets: it can hand the keys on to as many routers one after the other as this can be halved.
+pub const NODES_OF_ROUTER: u32 = 16;
+/// A router's keys are good for no longer, whatever the lifetime of their SA.
+pub const KEY_LIFETIME_MOST: Duration = Duration::from_secs(86_400);
+/// New keys for a CHILD SA are made no sooner after the last ones, however often its device moves.
+pub const KEY_RENEWAL_EVERY: Duration = Duration::from_secs(10);
+/// One router may ask for keys so often, in the long run: each answer uses up numbers, and may move where a device is taken to be.
+pub const KEY_REQUEST_EVERY: Duration = Duration::from_millis(100);
+/// As many as this at once, as after a restart of the router.
+pub const KEY_REQUEST_BURST: u32 = 1_024;
+/// Keys of SAs that are gone which routers are still to be told to forget; beyond, the oldest are left to their lifetime.
+pub const KEYS_TO_REVOKE_MAX: usize = 4_096;
+
 /// Longest ticket that is opened or kept, in bytes. Ours stay below 1 kB; libreswan's are 856 bytes.
 pub const TICKET_MAX: usize = 4_096;
 /// Ticket keys that are kept after their successor took over. With daily rotation tickets live up to a week.

@@ -4,7 +4,8 @@ use core::net::IpAddr;
 
 use dormouse_sansio::Path;
 use dormouse_wire::ike::dormancy::{self, Refused};
-use dormouse_wire::ike::{Config, Id, Notify, NotifyType, Payload, Proposal, TrafficSelector};
+use dormouse_wire::ike::mlike;
+use dormouse_wire::ike::{Config, Id, Notify, NotifyType, Payload, PayloadType, Proposal, TrafficSelector};
 
 use crate::keys::Spis;
 use crate::natd;
@@ -40,6 +41,19 @@ impl<'a> View<'a> {
     /// "Unfamiliar Vendor IDs MUST be ignored." (RFC 7296 section 3.12)
     pub(crate) fn dormancy(self) -> u8 {
         dormancy::version_of(self.0).unwrap_or(0)
+    }
+
+    /// Whether the message has the vendor id of multi-layered IPsec.
+    pub(crate) fn mlike(self) -> bool {
+        mlike::opened(self.0).is_some()
+    }
+
+    /// The bodies of payloads of this private type: of use only where both ends have sent its vendor id.
+    pub(crate) fn private(self, wanted: PayloadType) -> impl Iterator<Item = &'a [u8]> {
+        self.0.iter().filter_map(move |payload| match payload {
+            Payload::Unknown { kind, body, .. } if *kind == wanted => Some(body.as_slice()),
+            _ => None,
+        })
     }
 
     /// What DORMANCY_LINEAGE names.

@@ -70,6 +70,8 @@ pub(crate) struct IkeSa {
     pub(crate) dormancy: Dormancy,
     pub(crate) rekeying: Rekeying,
     pub(crate) followups: FollowUps,
+    /// Both ends know zones and their keys.
+    pub(crate) mlike: bool,
 }
 
 /// What a new established SA is made from.
@@ -83,6 +85,8 @@ pub(crate) struct Birth {
     pub(crate) mobility: Mobility,
     /// The version of the dormancy extension that both ends speak, or 0.
     pub(crate) dormancy: u8,
+    /// Both ends have sent the vendor id of multi-layered IPsec.
+    pub(crate) mlike: bool,
     /// At a gateway: where it stands in its lineage.
     pub(crate) descent: Option<Descent>,
     /// The next ids of our requests and of the peer's.
@@ -91,8 +95,19 @@ pub(crate) struct Birth {
 
 impl IkeSa {
     pub(crate) fn new(shared: &mut Shared, now: Instant, birth: Birth) -> Self {
-        let Birth { session, link, channel, peer, client, assigned, mobility, dormancy, descent, next_ids } =
-            birth;
+        let Birth {
+            session,
+            link,
+            channel,
+            peer,
+            client,
+            assigned,
+            mobility,
+            dormancy,
+            mlike,
+            descent,
+            next_ids,
+        } = birth;
         let rekeying = Rekeying::new(&mut shared.entropy, now, &link.conn.timing.lifetime, client);
         let window = shared.config.window;
         let core = Core::new(now, link, channel, session, peer, client, assigned, descent, next_ids, window);
@@ -105,6 +120,7 @@ impl IkeSa {
             dormancy: Dormancy::new(dormancy),
             rekeying,
             followups: FollowUps::default(),
+            mlike,
             core,
         };
         if sa.dormancy.is_open() {
@@ -260,6 +276,7 @@ impl IkeSa {
             {
                 shared.callers.disclaim(&caller, hosts(&child.ts_remote));
             }
+            shared.distribution.remove(id);
             shared.event(Event::Child(ChildSa::Remove { owner: Owner::Ike(self.core.id()), child: id }));
         }
     }
@@ -299,8 +316,18 @@ impl IkeSa {
     /// Takes over what belongs to the session from the SA that this one replaces. Each part says what that is; its fields are named
     /// one by one, so that a new one is not forgotten.
     pub(crate) fn inherit(&mut self, old: &mut Self, now: Instant) {
-        let Self { core, stage: _, tasks, children, mobility, upkeep, dormancy, rekeying: _, followups: _ } =
-            old;
+        let Self {
+            core,
+            stage: _,
+            tasks,
+            children,
+            mobility,
+            upkeep,
+            dormancy,
+            rekeying: _,
+            followups: _,
+            mlike: _,
+        } = old;
         let standing = if self.core.link.initiator { Standing::Heard } else { Standing::Unheard };
         self.stage = Stage::Live(standing);
         self.core.inherit(core);

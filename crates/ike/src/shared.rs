@@ -20,6 +20,9 @@ use crate::event::Event;
 use crate::half_opens::{HalfOpens, Refusals};
 use crate::limits;
 use crate::load::LoadHistory;
+use crate::mlike::gateway::Distribution;
+use crate::mlike::links::Links;
+use crate::mlike::router::Keyring;
 use crate::outbox::Outbox;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
@@ -46,6 +49,11 @@ pub(crate) struct Shared {
     pub(crate) load: LoadHistory,
     /// Client: the lineage of each connection's last session that is over, to be named at the next full login.
     pub(crate) lineages: BTreeMap<String, Name>,
+    /// Gateway: who has the keys of which first zone.
+    pub(crate) distribution: Distribution,
+    /// Router: the keys that it was given.
+    pub(crate) keyring: Keyring,
+    pub(crate) links: Links,
     /// Gateway: the store of lineages is known to be out of reach.
     pub(crate) store_away: bool,
     /// The addresses at which this machine can be reached, as the driver last said.
@@ -59,6 +67,9 @@ impl Shared {
         Self {
             load,
             lineages: BTreeMap::new(),
+            distribution: Distribution::default(),
+            keyring: Keyring::default(),
+            links: Links::default(),
             store_away: false,
             callers: Callers::default(),
             sleepers: Sleepers::default(),

@@ -31,6 +31,8 @@ pub enum Kind {
     Mobike,
     /// INFORMATIONAL that announces a sleep (`docs/wire/dormancy.md`).
     Sleep,
+    /// INFORMATIONAL with keys for a router, or a request for them (`docs/wire/mlike.md`).
+    Keys,
     /// Any other INFORMATIONAL.
     Informational,
 }

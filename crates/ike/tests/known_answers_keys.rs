@@ -119,7 +119,7 @@ fn keying_material_of_children_with_and_without_a_key_exchange() {
         esn: false,
     };
     for (shared, stream) in [(vec![], CHILD_SHA1), (vec![secret(GIR_NEW)], CHILD_DH_SHA1)] {
-        let keys = child_keymat(Prf::HmacSha1, &sk_d, &suite, nonces, &shared).unwrap();
+        let keys = child_keymat(Prf::HmacSha1, &sk_d, &suite, nonces, &shared, 1).unwrap();
         let stream = bytes(stream);
         assert_eq!(keys.from_initiator.as_bytes(), &stream[..52]);
         assert_eq!(keys.from_responder.as_bytes(), &stream[52..104]);

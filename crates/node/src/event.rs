@@ -9,7 +9,7 @@ use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::ticket::lineage::Operation;
 use dormouse_ike::{LoadReport, SleepVerdict};
-use dormouse_keying::SaId;
+use dormouse_keying::{HeaderOrder, SaId};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -117,6 +117,9 @@ pub enum Order {
         /// The network may be another one.
         fresh: bool,
     },
+    /// Access router without an [`Agent`](crate::host::transit::Agent): what the headers of a device's packets could be read with, from now on
+    /// or no longer.
+    Header(HeaderOrder),
     /// Have this signed beside the loop ([`SignOrder::sign`]), and hand the result to [`crate::Node::signed`].
     Sign {
         /// What it is for.

@@ -13,6 +13,7 @@ mod devices;
 pub mod event;
 #[doc(hidden)]
 pub mod fuzz;
+mod headers;
 pub mod hold;
 pub mod host;
 pub mod ladder;

@@ -140,6 +140,7 @@ impl Node {
     ) -> Self {
         let sad = Sad::new();
         endpoint.spis = Box::new(sad.spis());
+        endpoint.router = crate::config::router(&connections);
         let isolating = connections.iter().any(Resolved::isolates);
         let mut known = Connections::default();
         for connection in connections {

@@ -47,6 +47,7 @@ impl Node {
                 Some(_) => {}
             }
         }
+        self.ike.set_router(crate::config::router(connections));
         self.ike.reconfigure(now, answering, &calling);
         self.note_links();
         self.drain_ike(now);

@@ -72,6 +72,9 @@ impl Node {
                 self.peer_awake(Owner::Ike(sa));
                 self.with_devices(|d, around| d.session_awake(now, Owner::Ike(sa), around));
             }
+            Ike::Header(order) => self.order(Order::Header(order)),
+            // Routers call their gateway, and each other, by connections of their own, which the ladder keeps up.
+            Ike::LinkWanted { peer } => tracing::debug!(%peer, "no session to exchange keys on"),
             Ike::PeerAddresses { sa, addresses } => self.peer_addresses(sa, addresses),
         }
     }
@@ -105,8 +108,13 @@ impl Node {
         // The gateway sends a new one with the same answer, or the next wake is a full exchange.
         client.spend_ticket();
         client.ladder.established(now, e.path, e.resumed);
+        let childless = client.config.keys.is_some();
         if let Some(old) = replaced {
             self.ike.supersede(now, old);
+        }
+        if childless {
+            // No tunnel completes it.
+            self.announce_success(now);
         }
     }
 

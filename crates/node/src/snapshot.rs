@@ -76,6 +76,10 @@ pub struct ChildInfo {
     pub mode: &'static str,
     /// Algorithms, as configured.
     pub suite: String,
+    /// Into how many zones its packets are cut; 1: they are protected whole.
+    pub zones: usize,
+    /// Gateway: access routers that may have seen the keys of its first zone, or are to have them.
+    pub routers: Vec<dormouse_ike::Holder>,
     /// New keys are made then.
     pub rekey_at: Option<Instant>,
     /// What we received.
@@ -117,10 +121,7 @@ impl Node {
 
     fn session_info(&self, now: Instant, owner: Owner, s: &Session) -> SessionInfo {
         let ike = owner.ike().and_then(|sa| self.ike.describe(sa));
-        let rekey_at = |id: ChildId| {
-            let children = ike.iter().flat_map(|d| &d.children);
-            children.filter(|c| c.id == id).find_map(|c| c.rekey_at)
-        };
+        let described = |id: ChildId| ike.iter().flat_map(|d| &d.children).find(|c| c.id == id);
         let child = |id: &ChildId| {
             let tunnel = self.sad.get(*id)?;
             let (encr, integ) = tunnel.suite;
@@ -133,7 +134,9 @@ impl Node {
                     Mode::Beet(_) => "beet",
                 },
                 suite: integ.map_or_else(|| encr.name().into(), |i| format!("{}-{}", encr.name(), i.name())),
-                rekey_at: rekey_at(*id),
+                zones: described(*id).map_or(1, |c| c.zones),
+                routers: described(*id).map_or_else(Vec::new, |c| c.routers.clone()),
+                rekey_at: described(*id).and_then(|c| c.rekey_at),
                 received: tunnel.inbound.counters(),
                 sent: tunnel.outbound.counters(),
                 path_mtu: tunnel.pmtu.get(now),

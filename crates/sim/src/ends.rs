@@ -61,6 +61,18 @@ impl Topology {
         self.add_machine(machine)
     }
 
+    /// A core with the connections of this file, and a pool if one of them gives addresses.
+    ///
+    /// # Panics
+    /// If the file is not valid.
+    pub fn host_of(&mut self, toml: &str) -> Host {
+        let (now, unix) = (self.now, EPOCH + (self.now - Instant::ZERO));
+        let connections = machine::connections(toml);
+        let prefixes: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
+        let pool = (!prefixes.is_empty()).then(|| SharedPool::new(Pool::new(prefixes)));
+        machine::host(now, connections, EndpointConfig::default(), pool, self.rng(), unix)
+    }
+
     /// Adds a machine that is nothing but the router of a network, in which datagrams pass `agent`.
     pub fn add_router(&mut self, network: NetworkId, agent: Box<dyn Agent>) -> MachineId {
         let now = self.now;

@@ -140,7 +140,7 @@ impl Topology {
 
     /// What passes the network goes through this machine's core, which is a router in transit of this one network. It stands inside the
     /// NAT, if there is one.
-    pub(crate) fn set_router(&mut self, network: NetworkId, router: MachineId) {
+    pub fn set_router(&mut self, network: NetworkId, router: MachineId) {
         if let Some(network) = self.networks.get_mut(network.0) {
             network.router = Some(router);
             self.machine_mut(router).is_router = true;

@@ -51,7 +51,7 @@ fn world(seed: u64, setting: Setting) -> Mobile {
     let advertise = Advertise::default();
     let home = HomeConfig {
         address: HOME_AGENT,
-        network: "10.50.0.0/24".parse().unwrap(),
+        network: "10.50.0.0/24".parse().expect("a network"),
         members: BTreeMap::from([(HOME, member)]),
         foreign: BTreeMap::from([(FOREIGN[0], shared(2, sha)), (FOREIGN[1], shared(3, md5))]),
         advertise,

@@ -91,6 +91,43 @@ pub fn mobileip(data: &[u8]) {
     }
 }
 
+/// Any bytes as the payloads and notifications of multi-layered IPsec's key management: what is accepted survives emission.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn mlike(data: &[u8]) {
+    use ike::mlike::{self, Distribute, Map, Migrate, Refused, Request, Secret};
+    if let Ok(map) = Map::parse(data) {
+        assert_eq!(Map::parse(&map.emit()), Ok(map), "emission changed the meaning");
+    }
+    if let Ok(secret) = Secret::parse(data) {
+        let ike::Payload::Unknown { body, .. } = secret.payload() else { return };
+        assert!(Secret::parse(&body) == Ok(secret), "emission changed the meaning");
+    }
+    if let Ok(told) = Distribute::parse(data) {
+        assert_eq!(Distribute::parse(&told.emit()), Ok(told), "emission changed the meaning");
+    }
+    if let Ok(asked) = Request::parse(data) {
+        assert_eq!(Request::parse(&asked.emit()), Ok(asked), "emission changed the meaning");
+    }
+    if let Ok(refused) = Refused::parse(data) {
+        assert_eq!(Refused::parse(&refused.emit()), Ok(refused), "emission changed the meaning");
+    }
+    if let Ok(asked) = Migrate::parse(data) {
+        assert_eq!(Migrate::parse(&asked.emit()), Ok(asked), "emission changed the meaning");
+    }
+    if let Ok(names) = mlike::parse_names(data) {
+        assert_eq!(mlike::parse_names(&mlike::emit_names(&names)), Ok(names), "emission changed the meaning");
+    }
+    if let Ok(ids) = mlike::parse_neighbours(data) {
+        let emitted = mlike::emit_neighbours(&ids);
+        assert_eq!(mlike::parse_neighbours(&emitted), Ok(ids), "emission changed the meaning");
+    }
+    if let Some(opened) = mlike::opened(&[ike::Payload::VendorId(data.to_vec())]) {
+        assert!((1..=mlike::VERSION).contains(&opened.version));
+    }
+}
+
 /// Any bytes as the data of the dormancy extension's notifications: what is accepted survives emission.
 ///
 /// # Panics

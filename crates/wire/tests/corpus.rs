@@ -27,6 +27,11 @@ fn wire_hip() {
 }
 
 #[test]
+fn wire_mlike() {
+    replay("wire_mlike", fuzz::mlike);
+}
+
+#[test]
 fn wire_ip() {
     replay("wire_ip", fuzz::ip);
 }

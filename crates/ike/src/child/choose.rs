@@ -1,11 +1,13 @@
 //! What a responder chooses from the peer's offer of a CHILD SA. Owns the match of an offer with the children of the connection;
 //! must never install.
 
+use dormouse_keying::ZoneMap;
 use dormouse_wire::ike::{NotifyType, Payload, Proposal, TrafficSelector, TsRange};
 
 use super::{Agreed, Child, Dynamic, between, policy};
 use crate::config::{ChildConfig, ChildMode, Connection};
 use crate::error::NegotiationError;
+use crate::mlike::{self, Offered};
 use crate::payloads::{View, notify};
 use crate::proposal::{self, KeyExchange, Mismatch};
 use crate::selectors;
@@ -34,6 +36,7 @@ impl Refused {
 /// What a CHILD SA carries while it is rekeyed.
 pub(crate) struct Scope {
     config: usize,
+    zones: Option<ZoneMap>,
     ts_local: Vec<TsRange>,
     ts_remote: Vec<TsRange>,
     ends: Option<Ends>,
@@ -43,6 +46,7 @@ impl Child {
     pub(crate) fn scope(&self) -> Scope {
         Scope {
             config: self.config,
+            zones: self.zones.clone(),
             ts_local: self.ts_local.clone(),
             ts_remote: self.ts_remote.clone(),
             ends: self.ends(),
@@ -55,9 +59,19 @@ impl Child {
     }
 }
 
+/// An offer of a CHILD SA as it came.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) view: View<'a>,
+    /// The body of its ZONE_MAP, between ends that both know zones.
+    pub(crate) zones: Option<&'a [u8]>,
+}
+
 /// The offer, with what it is matched against.
 struct Offer<'a> {
     view: View<'a>,
+    /// The zones that it asks for; `Err`: they cannot be read, and whether they are required.
+    zones: Option<Result<Offered, bool>>,
     proposals: &'a [Proposal],
     ts_i: &'a [TrafficSelector],
     ts_r: &'a [TrafficSelector],
@@ -69,8 +83,15 @@ struct Candidate<'a> {
     child: &'a ChildConfig,
     carried: Carried,
     transport: bool,
+    wanted: Wanted<'a>,
     /// How well it fits: whether all that was offered is carried, and whether all that the child stands for is.
     fit: u8,
+}
+
+/// The zones that a child is to have.
+struct Wanted<'a> {
+    map: Option<&'a ZoneMap>,
+    required: bool,
 }
 
 impl Offer<'_> {
@@ -85,6 +106,24 @@ impl Offer<'_> {
                     (selectors::narrow(self.ts_r, local), selectors::narrow(self.ts_i, remote));
                 (Carried { local, remote, original: None }, false)
             }
+        }
+    }
+
+    /// The zones that both ends want for this child: `None`, without.
+    fn zones(&self, wanted: &Wanted<'_>) -> Result<Option<ZoneMap>, NegotiationError> {
+        let required = match &self.zones {
+            Some(Ok(offered)) => offered.required,
+            Some(Err(required)) => *required,
+            None => false,
+        };
+        let offered = self.zones.as_ref().and_then(|zones| zones.as_ref().ok()).map(|offered| &offered.map);
+        match wanted {
+            Wanted { map: Some(map), .. } if offered == Some(*map) => Ok(offered.cloned()),
+            Wanted { required: true, .. } => {
+                Err(NegotiationError::Zones("the peer does not know them, or wants others"))
+            }
+            _ if required => Err(NegotiationError::Zones("the peer requires some that we do not want")),
+            _ => Ok(None),
         }
     }
 
@@ -107,11 +146,12 @@ pub(crate) fn choose(
     shared: &mut Shared,
     conn: &Connection,
     replaces: Option<&Scope>,
-    view: View<'_>,
+    asked: Asked<'_>,
     dynamic: &Dynamic,
     ends: Ends,
     exchange: KeyExchange,
 ) -> Result<Chosen, Refused> {
+    let Asked { view, zones } = asked;
     let malformed = |what| {
         let error = NegotiationError::Malformed { exchange: "CHILD SA", what };
         Refused::new(NotifyType::InvalidSyntax, error)
@@ -119,7 +159,7 @@ pub(crate) fn choose(
     let proposals = view.sa().ok_or_else(|| malformed("no SA payload"))?;
     let ts_i = view.ts_i().ok_or_else(|| malformed("no TSi payload"))?;
     let ts_r = view.ts_r().ok_or_else(|| malformed("no TSr payload"))?;
-    let offer = Offer { view, proposals, ts_i, ts_r };
+    let offer = Offer { view, zones: zones.map(Offered::read), proposals, ts_i, ts_r };
     let mut candidates = Vec::new();
     let mut refused = malformed("the connection has no child");
     for (config, child) in conn.children.iter().enumerate() {
@@ -139,15 +179,24 @@ pub(crate) fn choose(
             refused = Refused::new(NotifyType::TsUnacceptable, error);
             continue;
         }
+        let wanted = match (replaces, &child.zones) {
+            // A rekeying changes neither to zones nor from them.
+            (Some(scope), _) => Wanted { map: scope.zones.as_ref(), required: scope.zones.is_some() },
+            (None, Some(policy)) => Wanted { map: Some(&policy.map), required: policy.required },
+            (None, None) => Wanted { map: None, required: false },
+        };
         let fit = offer.fit(&carried, &local, &remote);
-        candidates.push(Candidate { config, child, carried, transport, fit });
+        candidates.push(Candidate { config, child, carried, transport, wanted, fit });
     }
     candidates.sort_by_key(|candidate| core::cmp::Reverse(candidate.fit));
     let ke_group = view.ke().map(|(group, _)| group);
     for candidate in candidates {
         let (wanted, esn) = (&candidate.child.proposals, candidate.child.esn);
         match proposal::select_esp(proposals, wanted, esn, exchange, ke_group) {
-            Ok(selected) => return agree(shared, &offer, candidate, &selected, ke_group),
+            Ok(selected) => match zones_for(&offer, &candidate, &selected.suite) {
+                Ok(zones) => return agree(shared, &offer, candidate, &selected, ke_group, zones),
+                Err(error) => refused = Refused::new(NotifyType::NoProposalChosen, error),
+            },
             Err(mismatch) => {
                 let error = NegotiationError::NoProposalChosen { what: "ESP", mismatch: Box::new(mismatch) };
                 refused = Refused::new(NotifyType::NoProposalChosen, error);
@@ -157,6 +206,27 @@ pub(crate) fn choose(
     Err(refused)
 }
 
+/// The zones of a candidate with these algorithms, in tunnel mode alone.
+fn zones_for(
+    offer: &Offer<'_>,
+    candidate: &Candidate<'_>,
+    suite: &proposal::EspSuite,
+) -> Result<Option<ZoneMap>, NegotiationError> {
+    let zones = offer.zones(&candidate.wanted)?;
+    let possible = mlike::can_seal(suite) && !candidate.transport;
+    if zones.is_some() && !possible {
+        let required = candidate.wanted.required
+            || offer.zones.as_ref().is_some_and(|zones| zones.as_ref().is_ok_and(|zones| zones.required));
+        return match required {
+            true => Err(NegotiationError::Zones(
+                "they need tunnel mode and AES-GCM with a whole ICV, or ChaCha20-Poly1305",
+            )),
+            false => Ok(None),
+        };
+    }
+    Ok(zones)
+}
+
 /// The answer, with these algorithms.
 fn agree(
     shared: &mut Shared,
@@ -164,6 +234,7 @@ fn agree(
     candidate: Candidate<'_>,
     selected: &proposal::EspChoice,
     ke_group: Option<u16>,
+    zones: Option<ZoneMap>,
 ) -> Result<Chosen, Refused> {
     if let Some(group) = selected.suite.group.filter(|g| Some(g.id()) != ke_group) {
         let offered = Mismatch::refused_by_peer(offer.proposals).join(", ");
@@ -179,7 +250,9 @@ fn agree(
     if transport {
         rest.push(notify(NotifyType::UseTransportMode, []));
     }
+    rest.extend(zones.as_ref().map(|map| Offered { map: map.clone(), required: false }.wire().payload()));
     let agreed = Agreed {
+        zones,
         config,
         spi_in,
         spi_out: selected.spi,

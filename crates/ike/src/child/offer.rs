@@ -1,12 +1,14 @@
 //! What we offer for a CHILD SA, and whether the answer fits. Owns the initiator's half of the negotiation; must never install.
 
-use dormouse_wire::ike::{NotifyType, Payload, Proposal, TrafficSelector, TsRange};
+use dormouse_keying::ZoneMap;
+use dormouse_wire::ike::{NotifyType, Payload, PayloadType, Proposal, TrafficSelector, TsRange};
 
 use super::{Agreed, Child, Dynamic, between, policy};
 use crate::config::{ChildMode, Connection};
 use crate::error::NegotiationError;
+use crate::mlike::{self, Offered};
 use crate::payloads::{View, notify};
-use crate::proposal::{self, KeyExchange, Mismatch};
+use crate::proposal::{self, EspSuite, KeyExchange, Mismatch};
 use crate::selectors;
 use crate::shared::Shared;
 use crate::transport::{Carried, Ends};
@@ -21,6 +23,8 @@ pub(crate) struct ChildOffer {
     pub(crate) ts_remote: Vec<TsRange>,
     /// The ends of transport mode, if it is asked for.
     pub(crate) transport: Option<Ends>,
+    /// The zones that its packets are to have.
+    pub(crate) zones: Option<Offered>,
 }
 
 impl ChildOffer {
@@ -52,7 +56,9 @@ impl ChildOffer {
         }
         let spi_in = shared.new_esp_spi();
         let proposals = proposal::esp_offer(&child.proposals, spi_in, child.esn, exchange);
-        Some(Self { config, spi_in, proposals, ts_local, ts_remote, transport })
+        let zones = child.zones.as_ref().filter(|_| transport.is_none());
+        let zones = zones.map(|zones| Offered { map: zones.map.clone(), required: zones.required });
+        Some(Self { config, spi_in, proposals, ts_local, ts_remote, transport, zones })
     }
 
     /// In place of `old`. RFC 7296 section 2.9.2: what is protected now is proposed again, and nothing that was narrowed away.
@@ -66,6 +72,8 @@ impl ChildOffer {
             ts_local: old.ts_local.clone(),
             ts_remote: old.ts_remote.clone(),
             transport: old.ends(),
+            // It changes neither to zones nor from them.
+            zones: old.zones.clone().map(|map| Offered { map, required: true }),
         })
     }
 
@@ -73,7 +81,7 @@ impl ChildOffer {
     pub(crate) fn nothing(shared: &mut Shared) -> Self {
         let spi_in = shared.new_esp_spi();
         let (ts_local, ts_remote) = (Vec::new(), Vec::new());
-        Self { config: 0, spi_in, proposals: Vec::new(), ts_local, ts_remote, transport: None }
+        Self { config: 0, spi_in, proposals: Vec::new(), ts_local, ts_remote, transport: None, zones: None }
     }
 
     /// SA, then later TSi and TSr and the notifications; `between` goes after SA (nonce and key exchange).
@@ -112,7 +120,9 @@ impl ChildOffer {
                 Carried { local, remote, original: None }
             }
         };
+        let zones = self.agreed_zones(view, &suite)?;
         Ok(Agreed {
+            zones,
             config: self.config,
             spi_in: self.spi_in,
             spi_out,
@@ -123,6 +133,24 @@ impl ChildOffer {
             ts_remote: carried.remote,
             original: carried.original,
         })
+    }
+
+    /// The zones of the answer, which must be those that we offered, or none.
+    fn agreed_zones(&self, view: View<'_>, suite: &EspSuite) -> Result<Option<ZoneMap>, NegotiationError> {
+        let answered = view.private(PayloadType::ZoneMap).next().filter(|_| self.zones.is_some());
+        match (&self.zones, answered) {
+            (Some(offered), Some(body)) => {
+                let same = mlike::Offered::read(body).is_ok_and(|answer| answer.map == offered.map);
+                if !same || !mlike::can_seal(suite) {
+                    return Err(NegotiationError::Zones("the peer's answer has others than were offered"));
+                }
+                Ok(Some(offered.map.clone()))
+            }
+            (Some(offered), None) if offered.required => {
+                Err(NegotiationError::Zones("the peer does not know them, or does not want ours"))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The selectors of the answer, which must be within what we proposed.

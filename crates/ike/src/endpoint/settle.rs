@@ -9,6 +9,7 @@ use crate::callers::{Caller, Present};
 use crate::claim::Claim;
 use crate::config::Unique;
 use crate::event::CloseReason;
+use crate::exchange::keys::Keys;
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
 use crate::sa::IkeSa;
@@ -21,6 +22,7 @@ impl Endpoint {
         let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
         self.shared.callers.note(id, None);
         ike.end(&mut self.shared, reason);
+        self.note_link(id, None);
     }
 
     /// Ends an established SA for a reason of ours: the peer is told, unless it sleeps.
@@ -67,6 +69,10 @@ impl Endpoint {
             // First the actions: a successor must inherit before its predecessor goes.
             while let Some(action) = self.shared.actions.pop_front() {
                 self.apply(now, action);
+            }
+            self.place_keys(now);
+            if !self.shared.actions.is_empty() {
+                continue;
             }
             let ended = self.touched.iter().find_map(|id| match self.slots.get(id) {
                 Some(Slot::Established(ike)) => ike.is_over().map(|reason| (*id, reason)),
@@ -150,6 +156,14 @@ impl Endpoint {
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => self.end_beside(id),
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
+            Action::Ask { gateway, asked } => {
+                let link = self.shared.links.to(&gateway);
+                self.ask(now, link, Some(&gateway), Keys::Ask(asked));
+            }
+            Action::AskAt { gateway, asked } => {
+                let link = self.shared.links.at(gateway);
+                self.ask(now, link, None, Keys::Ask(asked));
+            }
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
             }

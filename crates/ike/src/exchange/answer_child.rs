@@ -4,12 +4,12 @@
 use dormouse_crypto::suites::Group;
 use dormouse_crypto::{DhPrivate, Secret};
 use dormouse_sansio::Instant;
-use dormouse_wire::ike::{Notify, NotifyType, Payload, ProtocolId};
+use dormouse_wire::ike::{Notify, NotifyType, Payload, PayloadType, ProtocolId};
 
 use super::Exchange;
 use super::child::CreateChild;
 use super::followup::Goal;
-use crate::child::choose::{Refused, choose};
+use crate::child::choose::{Asked, Refused, choose};
 use crate::child::{Agreed, Aim, Busy, Child};
 use crate::error::NegotiationError;
 use crate::keys::Nonces;
@@ -123,7 +123,9 @@ impl IkeSa {
         let (dynamic, ends) = (self.dynamic(), self.ends());
         let conn = self.core.link.conn.clone();
         let scope = old.and_then(|id| self.children.get(id)).map(Child::scope);
-        let chosen = choose(shared, &conn, scope.as_ref(), view, &dynamic, ends, KeyExchange::Configured)?;
+        let zones = view.private(PayloadType::ZoneMap).next().filter(|_| self.mlike);
+        let asked = Asked { view, zones };
+        let chosen = choose(shared, &conn, scope.as_ref(), asked, &dynamic, ends, KeyExchange::Configured)?;
         let spi_in = chosen.agreed.spi_in;
         if let Err(error) = self.check_hosts(shared, &chosen.agreed) {
             shared.free_esp_spi(spi_in);

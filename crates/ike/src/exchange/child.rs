@@ -140,11 +140,17 @@ impl CreateChild {
 impl Run for CreateChild {
     /// "The REKEY_SA notification MUST be included in a CREATE_CHILD_SA exchange if the purpose of the exchange is to replace
     /// an existing ESP or AH SA." (RFC 7296 section 1.3.3)
-    fn build(&mut self, sa: &mut IkeSa, shared: &mut Shared, _: Instant) -> Option<Request> {
+    fn build(&mut self, sa: &mut IkeSa, shared: &mut Shared, now: Instant) -> Option<Request> {
         if let Some(following) = self.sent.as_mut().and_then(|sent| sent.following.as_mut()) {
             return following.series.build(shared);
         }
         let (offer, old_spi) = self.offer(sa, shared)?;
+        if offer.zones.as_ref().is_some_and(|zones| zones.required) && !sa.mlike {
+            shared.free_esp_spi(offer.spi_in);
+            sa.child_failed(shared, NegotiationError::Zones("the peer does not know them"));
+            sa.ask_again(now, offer.config);
+            return None;
+        }
         let child = sa.core.link.conn.children.get(offer.config)?;
         let group = self.groups.choose(proposal::first_child_group(&child.proposals));
         let dh = match group.map(|g| DhPrivate::generate(g, &mut shared.entropy)).transpose() {
@@ -159,6 +165,7 @@ impl Run for CreateChild {
         let mut between = vec![Payload::Nonce(nonce.clone())];
         between.extend(dh.as_ref().map(key_exchange));
         let mut payloads = offer.payloads(between);
+        payloads.extend(offer.zones.as_ref().filter(|_| sa.mlike).map(|zones| zones.wire().payload()));
         if let Some(spi) = old_spi {
             payloads.insert(0, Payload::Notify(Notify::about_esp(NotifyType::RekeySa, spi)));
         }

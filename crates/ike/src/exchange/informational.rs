@@ -36,6 +36,7 @@ impl IkeSa {
         self.take_lifetime(shared, now, view);
         parts.extend(self.answer_mobike(shared, now, path, id, view));
         parts.extend(self.answer_sleeping(shared, now, view));
+        parts.extend(self.answer_keys(shared, now, view));
         let ticket = self.answer_ticket_request(shared, now, view);
         parts.extend(ticket.map(|list| Answer::of(Kind::Informational, list)));
         let kind = if view.0.is_empty() { Kind::Liveness } else { Kind::Informational };

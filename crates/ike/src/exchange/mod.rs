@@ -9,6 +9,7 @@ pub(crate) mod delete;
 pub(crate) mod followup;
 mod groups;
 pub(crate) mod informational;
+pub(crate) mod keys;
 pub(crate) mod liveness;
 pub(crate) mod mobike;
 pub(crate) mod rekey;
@@ -108,6 +109,7 @@ exchanges! {
     Addresses(addresses::Addresses) = addresses::Addresses,
     Ticket(ticket::TicketRequest) = ticket::TicketRequest,
     Sleep(sleep::AnnounceSleep) = sleep::AnnounceSleep,
+    Keys(keys::Keys) = keys::Keys,
 }
 
 impl Exchange {
@@ -139,6 +141,7 @@ impl Exchange {
         match (self, other) {
             (Self::CreateChild(a), Self::CreateChild(b)) => a.aim == b.aim,
             (Self::DeleteChild(a), Self::DeleteChild(b)) => a == b,
+            (Self::Keys(a), Self::Keys(b)) => a == b,
             _ => core::mem::discriminant(self) == core::mem::discriminant(other),
         }
     }

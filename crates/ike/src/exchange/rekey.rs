@@ -288,6 +288,7 @@ impl IkeSa {
             assigned: self.core.assigned.clone(),
             mobility,
             dormancy: self.dormancy.version(),
+            mlike: self.mlike,
             descent: self.core.descent.as_ref().map(|descent| descent.next(&mut shared.entropy)),
             next_ids: (0, 0),
         };

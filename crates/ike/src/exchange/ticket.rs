@@ -191,9 +191,10 @@ impl IkeSa {
 
     /// The CHILD SA that a ticket of this SA brings back at once, between ends that know how: the one that came with the session, for
     /// of those made later the gateway may have several for one child of its connection. One in transport mode is negotiated anew: it
-    /// is bound to the outer addresses, and who comes back has others.
+    /// is bound to the outer addresses, and who comes back has others. So is one with zones, which a ticket does not hold.
     fn ticket_child(&self, form: Form) -> Option<TicketChild> {
-        let alive = |c: &&Child| matches!(c.busy, Busy::No | Busy::Rekeying) && c.mode == ChildMode::Tunnel;
+        let plain = |c: &Child| c.mode == ChildMode::Tunnel && c.zones.is_none();
+        let alive = |c: &&Child| matches!(c.busy, Busy::No | Busy::Rekeying) && plain(c);
         let child = self.children.first().filter(alive).filter(|_| form == Form::Dormouse)?;
         let few = child.ts_local.len() <= CHILD_SELECTORS_MAX && child.ts_remote.len() <= CHILD_SELECTORS_MAX;
         let name = self.core.link.conn.children.get(child.config)?.name.clone();

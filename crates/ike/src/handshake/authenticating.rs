@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use dormouse_sansio::{Class, Instant, Path, UnixTime};
 use dormouse_wire::ike::dormancy::{Refused, vendor_id};
-use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
+use dormouse_wire::ike::mlike;
+use dormouse_wire::ike::{
+    AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, PayloadType, unsupported_critical,
+};
 
 use crate::auth::{self, Authentication, Proof, Proving};
 use crate::child::offer::ChildOffer;
-use crate::child::{Dynamic, Inner};
+use crate::child::{Agreed, Dynamic, Inner};
 use crate::config::{Connection, LocalAuth, Resumption};
 use crate::config_payload;
 use crate::config_payload::AssignedConfig;
@@ -23,6 +26,7 @@ use crate::handshake::{Slot, Step, follow_path, send_what_is_due};
 use crate::keys::Nonces;
 use crate::limits;
 use crate::link::{Channel, Link};
+use crate::mlike::Offered;
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::KeyExchange;
@@ -62,6 +66,7 @@ struct Secrets {
     seen_as: Option<Vec<u8>>,
     ticket: Option<Box<ClientTicket>>,
     replaces: Option<SaId>,
+    childless: bool,
     id_i: Id,
 }
 
@@ -74,6 +79,10 @@ impl Authenticating {
         first: FirstExchange,
         mut proofs: Vec<Authentication>,
     ) -> Option<Slot> {
+        if first.link.conn.is_childless() && !first.childless {
+            give_up(shared, &first.link, NegotiationError::Childless);
+            return None;
+        }
         while let Some(proving) = first.prove(proofs.len()) {
             match proving {
                 Ok(Proving::Done(proof)) => proofs.push(proof),
@@ -108,6 +117,7 @@ impl Authenticating {
             peer_hashes: _,
             ticket,
             replaces,
+            childless,
         } = first;
         let conn = link.conn.clone();
         let (want, local) = (conn.request, link.path.local.ip());
@@ -140,8 +150,10 @@ impl Authenticating {
             let before = ticket.as_ref().map_or(&[][..], |t| t.addresses.as_slice());
             list.push(Payload::Cp(config_payload::request(want, before)));
         }
-        list.extend(offer.payloads(Vec::new()));
-        list.extend(extensions(shared, &conn, &link));
+        if !childless {
+            list.extend(offer.payloads(Vec::new()));
+        }
+        list.extend(extensions(shared, &conn, &link, offer.zones.as_ref()));
         // "[...] if using PPKs for communication with this responder is optional for the initiator [...] then the initiator MUST include a
         // NO_PPK_AUTH notification in the above message" (RFC 8784 section 3)
         list.extend(ppk_used);
@@ -154,7 +166,8 @@ impl Authenticating {
         let (wait, until) = (link.wait(shared, 1), now + link.patience(shared));
         let mut out = Outgoing::new(rounds.next_id());
         out.start(now, wait, until, datagrams, Class::Urgent, ());
-        let first = Secrets { nonce_i, nonce_r, response, rounds, nat, seen_as, ticket, replaces, id_i };
+        let first =
+            Secrets { nonce_i, nonce_r, response, rounds, nat, seen_as, ticket, replaces, childless, id_i };
         Self { link, channel, first, offer, out, waiting: None, wait_until: None }
     }
 
@@ -376,6 +389,7 @@ impl Authenticating {
             assigned,
             mobility: Mobility::new(&conn, mobike, nat, first.seen_as, told),
             dormancy: if conn.dormancy { view.dormancy() } else { 0 },
+            mlike: conn.has_zones() && view.mlike(),
             descent: None,
             next_ids: (first.rounds.next_id() + 1, 0),
             link,
@@ -385,7 +399,10 @@ impl Authenticating {
         sa.core.note_window(view);
         let nonces = Nonces { i: &first.nonce_i, r: &first.nonce_r };
         let origin = Origin { nonces, secrets: &[], we_began: true, replaces: None, receives_only: false };
-        let agreed = check_addresses(&conn, &sa.core.assigned, view).and_then(|()| offer.accept(view));
+        let agreed = check_addresses(&conn, &sa.core.assigned, view).and_then(|()| match first.childless {
+            true => Ok(None),
+            false => accept_first(&offer, sa.mlike, view).map(Some),
+        });
         let agreed = match agreed {
             Ok(agreed) => agreed,
             Err(error) => {
@@ -399,8 +416,10 @@ impl Authenticating {
         };
         announce(shared, &sa, resumed, first.replaces);
         sa.hear_addresses(shared, view);
-        if let Err(error) = sa.install(shared, now, agreed, &origin) {
-            shared.event(Event::ChildFailed { sa: sa.core.id(), error });
+        match agreed.map(|agreed| sa.install(shared, now, agreed, &origin)) {
+            None => shared.free_esp_spi(offer.spi_in),
+            Some(Ok(_)) => {}
+            Some(Err(error)) => shared.event(Event::ChildFailed { sa: sa.core.id(), error }),
         }
         sa.take_lifetime(shared, now, view);
         sa.take_ticket(shared, now, view, 0);
@@ -412,6 +431,16 @@ impl Authenticating {
         sa.pump(shared, now);
         Step::to(Slot::Established(sa))
     }
+}
+
+/// Reads the answer to the offer of the first CHILD SA. A private payload means nothing from a peer that has not sent the vendor id.
+fn accept_first(offer: &ChildOffer, mlike: bool, view: View<'_>) -> Result<Agreed, NegotiationError> {
+    if mlike {
+        return offer.accept(view);
+    }
+    let private = |p: &Payload| p.kind() == PayloadType::ZoneMap;
+    let known: Vec<Payload> = view.0.iter().filter(|p| !private(p)).cloned().collect();
+    offer.accept(View(&known))
 }
 
 /// How we authenticated, or would.
@@ -470,8 +499,13 @@ fn check_addresses(
     Ok(())
 }
 
-/// The notifications that say what we can do.
-pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec<Payload> {
+/// The notifications that say what we can do; with the zones that the first CHILD SA is to have.
+pub(crate) fn extensions(
+    shared: &Shared,
+    conn: &Connection,
+    link: &Link,
+    zones: Option<&Offered>,
+) -> Vec<Payload> {
     let mut list = Vec::new();
     if conn.mobility.mobike {
         // "MUST include a MOBIKE_SUPPORTED notification in the IKE_AUTH exchange" (RFC 4555 section 3.2)
@@ -497,6 +531,9 @@ pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec
     }
     if conn.dormancy {
         list.push(vendor_id());
+    }
+    if conn.has_zones() {
+        list.push(mlike::vendor_id(zones.map(Offered::wire).as_ref()));
     }
     list
 }

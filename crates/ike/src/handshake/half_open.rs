@@ -17,13 +17,14 @@ use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
+use dormouse_wire::ike::mlike;
 use dormouse_wire::ike::{ExchangeType, Header, Message, NotifyType, Payload, unsupported_critical};
 
 use crate::action::Action;
 use crate::auth::{self, Authentication, Proof, Proving};
 use crate::callers::Begin;
 use crate::child::Agreed;
-use crate::child::choose::choose;
+use crate::child::choose::{Asked, choose};
 use crate::config::{Connection, Ppk};
 use crate::config_payload::AssignedConfig;
 use crate::config_payload::{self, Lease};
@@ -252,7 +253,7 @@ impl HalfOpen {
     ) -> Step {
         let view = View(payloads);
         let claimed = view.id_i().and_then(|id| auth::identity(id).ok());
-        if let Err((refusal, what)) = check_form(payloads) {
+        if let Err((refusal, what)) = check_form(payloads, shared.config.has_childless()) {
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
             return self.refuse(shared, path, claimed, refusal, error);
         }
@@ -267,6 +268,16 @@ impl HalfOpen {
                 return self.refuse(shared, path, claimed, notify(kind, []), error);
             }
         };
+        // "[...] MUST process a modified IKE_AUTH request, and MUST reply with a modified IKE_AUTH response" (RFC 6023 section 3)
+        // "[...] MUST NOT reply with a modified IKE_AUTH response if the initiator did not send a modified IKE_AUTH request" (RFC 6023
+        // section 3)
+        // "[...] it SHOULD reply with an INVALID_SYNTAX Notify payload if the client sends an IKE_AUTH request that is modified as described
+        // in Section 5" (RFC 6023 section 3): where the connection has CHILD SAs.
+        if is_childless(view) != caller.conn.is_childless() {
+            let what = "a CHILD SA where there is none, or none where there is one";
+            let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
+            return self.refuse(shared, path, claimed, notify(NotifyType::InvalidSyntax, []), error);
+        }
         // "The exchange responder MUST verify that the contents of the NO_NATS_ALLOWED notification match the addresses in the IP
         // header. If they do not match, a response containing an UNEXPECTED_NAT_DETECTED notification is sent." (RFC 4555
         // section 3.9, of the first IKE_AUTH request too)
@@ -385,6 +396,7 @@ impl HalfOpen {
             assigned,
             mobility: Mobility::new(&conn, mobike, nat_after(&conn, resumed, nat), None, told),
             dormancy: if conn.dormancy { view.dormancy() } else { 0 },
+            mlike: conn.has_zones() && view.mlike(),
             descent: Some(descent),
             next_ids: (0, rounds.next_id() + 1),
             link,
@@ -395,7 +407,8 @@ impl HalfOpen {
         sa.core.note_window(view);
         let agreed = match no_address {
             Some(refusal) => Err(refusal),
-            None => first_child(shared, &sa, &conn, view, &mut list),
+            None if is_childless(view) => Ok(None),
+            None => first_child(shared, &sa, &conn, view, &mut list).map(Some),
         };
         announce(shared, &sa, resumed, None);
         sa.hear_addresses(shared, view);
@@ -419,14 +432,20 @@ impl HalfOpen {
     }
 }
 
+/// Whether an IKE_AUTH request asks for no CHILD SA (RFC 6023).
+fn is_childless(view: View<'_>) -> bool {
+    view.sa().is_none() && view.ts_i().is_none() && view.ts_r().is_none()
+}
+
 /// Whether an IKE_AUTH request is one; else the refusal, and what is wrong with it.
-fn check_form(payloads: &[Payload]) -> Result<(), (Payload, &'static str)> {
+fn check_form(payloads: &[Payload], childless: bool) -> Result<(), (Payload, &'static str)> {
     if let Some(kind) = unsupported_critical(payloads) {
         let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
         return Err((refusal, "a critical payload that is not supported"));
     }
     let view = View(payloads);
-    if view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none() {
+    let incomplete = view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none();
+    if incomplete && !(childless && is_childless(view)) {
         // "[...] MUST be rejected in their entirety, and MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX
         // Notification sent as a response" (RFC 7296 section 2.21.2): with that answer there is no IKE SA at either end.
         return Err((notify(NotifyType::InvalidSyntax, []), "no offer of a CHILD SA"));
@@ -443,8 +462,10 @@ fn first_child(
     list: &mut Vec<Payload>,
 ) -> Result<Agreed, Refusal> {
     let dynamic = sa.dynamic();
+    let told = mlike::opened(view.0).filter(|_| sa.mlike).map(|opened| opened.rest);
+    let asked = Asked { view, zones: told.as_deref().filter(|zones| !zones.is_empty()) };
     let chosen =
-        choose(shared, conn, None, view, &dynamic, sa.ends(), KeyExchange::Never).map_err(|refused| {
+        choose(shared, conn, None, asked, &dynamic, sa.ends(), KeyExchange::Never).map_err(|refused| {
             let kind = match &refused.notify {
                 Payload::Notify(n) => n.kind,
                 _ => NotifyType::NoProposalChosen,
@@ -499,13 +520,13 @@ fn install_first(
     sa: &mut IkeSa,
     shared: &mut Shared,
     now: Instant,
-    agreed: Result<Agreed, Refusal>,
+    agreed: Result<Option<Agreed>, Refusal>,
     nonces: Nonces<'_>,
 ) -> Option<Payload> {
     let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: false };
     let installed = agreed.and_then(|agreed| {
-        sa.install(shared, now, agreed, &origin)
-            .map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
+        let installed = agreed.map(|agreed| sa.install(shared, now, agreed, &origin));
+        installed.transpose().map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
     });
     let Err(Refusal { kind, error }) = installed else { return None };
     tracing::info!(sa = %sa.core.id(), %error, "no CHILD SA");
@@ -536,6 +557,9 @@ pub(crate) fn answer_extensions(
     if sa.dormancy.is_open() {
         list.push(vendor_id());
         list.push(shared.load_payload(now));
+    }
+    if sa.mlike {
+        list.push(mlike::vendor_id(None));
     }
     list
 }

@@ -480,7 +480,12 @@ impl Opening {
         }
         let peer_hashes =
             view.notify(NotifyType::SignatureHashAlgorithms).map(|n| auth::parse_hash_algorithms(&n.data));
+        // "The initiator MUST NOT send the modified IKE_AUTH request if the notification was not present." (RFC 6023 section 3) A ticket
+        // is of a session that had no CHILD SAs either.
+        let known = matches!(how, How::Resume { .. }) || view.has(NotifyType::ChildlessIkev2Supported);
+        let childless = link.conn.is_childless() && known;
         Ok(FirstExchange {
+            childless,
             channel: Channel::new(keys, true),
             nonce_i: nonce,
             nonce_r: nr,

@@ -37,6 +37,8 @@ pub(crate) struct FirstExchange {
     /// The ticket, when the session is resumed.
     pub(crate) ticket: Option<Box<ClientTicket>>,
     pub(crate) replaces: Option<SaId>,
+    /// There are no CHILD SAs, and the peer can do without (RFC 6023).
+    pub(crate) childless: bool,
 }
 
 impl FirstExchange {

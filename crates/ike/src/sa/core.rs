@@ -75,7 +75,7 @@ impl Core {
     }
 
     /// Whether another line goes into the log about what the peer does.
-    pub(super) fn may_say(&mut self, now: Instant) -> bool {
+    pub(crate) fn may_say(&mut self, now: Instant) -> bool {
         self.lines.may(now, LINES_EVERY, LINES_BURST)
     }
 

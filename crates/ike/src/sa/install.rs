@@ -4,6 +4,7 @@
 use core::net::IpAddr;
 
 use dormouse_crypto::Secret;
+use dormouse_crypto::packet_key::keymat_len;
 use dormouse_sansio::Instant;
 
 use super::IkeSa;
@@ -14,7 +15,10 @@ use crate::error::NegotiationError;
 use crate::event::Event;
 use crate::keys::{self, Nonces};
 use crate::shared::Shared;
-use dormouse_keying::{ChildId, ChildSa, Install, Mode, Owner, Protection};
+use dormouse_keying::{
+    ChildId, ChildSa, HeaderGrant, HeaderSa, Install, Mode, Nodes, Owner, Protection, ZoneKeys, ZoneMap,
+    Zones,
+};
 
 /// The key material of an exchange, and whether we began it.
 pub(crate) struct Origin<'a> {
@@ -72,14 +76,24 @@ impl IkeSa {
         origin: &Origin<'_>,
     ) -> Result<ChildId, NegotiationError> {
         let id = ChildId::new(agreed.spi_in);
-        let (keymat_out, keymat_in) = self.keymat(&agreed, origin).map_err(|error| {
+        let mut keymat = self.keymat(&agreed, origin).map_err(|error| {
             shared.free_esp_spi(agreed.spi_in);
             NegotiationError::Crypto(error.to_string())
         })?;
+        let further = keymat.split_off(1);
+        let (keymat_out, keymat_in) = keymat.swap_remove(0);
         let replaces = origin.replaces.filter(|old| self.children.get(*old).is_some());
         let config = self.core.link.conn.children.get(agreed.config);
         let lifetime = config.map(|c| c.lifetime);
         let soft = lifetime.map(|l| l.soft(&mut shared.entropy));
+        let (rekey_at, expire_at) = match (lifetime, soft) {
+            (Some(lifetime), Some(soft)) => moments(now, &lifetime, &soft, origin.we_began),
+            _ => (None, None),
+        };
+        let header = (keymat_out.clone(), keymat_in.clone());
+        self.distribute(shared, now, (&agreed, replaces), header, expire_at);
+        let encr = agreed.suite.encr;
+        let keys = |(keymat_out, keymat_in)| ZoneKeys { encr, keymat_in, keymat_out };
         shared.event(Event::Child(ChildSa::Install(Box::new(Install {
             owner: Owner::Ike(self.core.id()),
             child: id,
@@ -93,7 +107,13 @@ impl IkeSa {
                 ChildMode::Tunnel => Mode::Tunnel,
                 ChildMode::Transport => Mode::Transport,
             },
-            protection: Protection::Whole,
+            protection: match agreed.zones.clone() {
+                None => Protection::Whole,
+                Some(map) => {
+                    let further = further.into_iter().map(keys).collect();
+                    Protection::Zoned(Box::new(Zones { map, further }))
+                }
+            },
             pad_to: config.filter(|_| agreed.tfc_padding).map_or(0, |c| c.pad_to),
             ts_local: agreed.ts_local.clone(),
             ts_remote: agreed.ts_remote.clone(),
@@ -105,10 +125,6 @@ impl IkeSa {
             soft_packets: soft.and_then(|s| s.packets).unwrap_or(u64::MAX),
             soft_bytes: soft.and_then(|s| s.bytes).unwrap_or(u64::MAX),
         }))));
-        let (rekey_at, expire_at) = match (lifetime, soft) {
-            (Some(lifetime), Some(soft)) => moments(now, &lifetime, &soft, origin.we_began),
-            _ => (None, None),
-        };
         let child = Child {
             id,
             config: agreed.config,
@@ -118,6 +134,7 @@ impl IkeSa {
             ts_remote: agreed.ts_remote,
             suite: agreed.suite,
             mode: agreed.mode,
+            zones: agreed.zones,
             busy: Busy::No,
             rekey_at,
             expire_at,
@@ -128,18 +145,52 @@ impl IkeSa {
         self.children.insert(child, replaces);
         Ok(id)
     }
-    /// The keys of what we send, and of what we receive.
+
+    /// The keys of what we send, and of what we receive: of each zone, or of the whole, which is one.
     fn keymat(
         &self,
         agreed: &Agreed,
         origin: &Origin<'_>,
-    ) -> Result<(Secret, Secret), dormouse_crypto::Error> {
+    ) -> Result<Vec<(Secret, Secret)>, dormouse_crypto::Error> {
         let (prf, sk_d) = (self.core.channel.suite.prf, &self.core.channel.sk_d);
-        let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.secrets)?;
-        Ok(match origin.we_began {
+        let zones = agreed.zones.as_ref().map_or(1, ZoneMap::zones);
+        let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.secrets, zones)?;
+        let (ours, theirs) = match origin.we_began {
             true => (keymat.from_initiator, keymat.from_responder),
             false => (keymat.from_responder, keymat.from_initiator),
-        })
+        };
+        let one = keymat_len(agreed.suite.encr, agreed.suite.integ);
+        let each = ours.as_bytes().chunks_exact(one).zip(theirs.as_bytes().chunks_exact(one));
+        Ok(each.map(|(ours, theirs)| (Secret::from(ours), Secret::from(theirs))).collect())
+    }
+
+    /// Gateway: routers may be given the keys of the first zone.
+    fn distribute(
+        &self,
+        shared: &mut Shared,
+        now: Instant,
+        (agreed, replaces): (&Agreed, Option<ChildId>),
+        (keymat_out, keymat_in): (Secret, Secret),
+        until: Option<Instant>,
+    ) {
+        let conn = &self.core.link.conn;
+        let policy = conn.children.get(agreed.config).and_then(|child| child.zones.clone());
+        let (Some(map), Some(policy)) = (agreed.zones.clone(), policy.filter(|_| !self.core.client)) else {
+            return;
+        };
+        let of = |spi, keymat| HeaderSa { spi, keymat, sequence: 0 };
+        let grant = HeaderGrant {
+            map,
+            encr: agreed.suite.encr,
+            esn: agreed.suite.esn,
+            to_device: of(agreed.spi_out, keymat_out),
+            from_device: of(agreed.spi_in, keymat_in),
+            nodes: Nodes::ALL,
+        };
+        let path = self.esp_path();
+        let session = (self.core.id(), path.remote.ip());
+        let child = ChildId::new(agreed.spi_in);
+        shared.distribution.install(now, child, replaces, session, policy, grant, path.local.ip(), until);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, ProtocolId, unsupported_critical};
+use zeroize::Zeroize;
 
 use super::IkeSa;
 use super::stage::{Leaving, Stage, Standing};
@@ -13,6 +14,7 @@ use crate::exchange::Reply;
 use crate::keys::Spis;
 use crate::limits::STORE_PATIENCE;
 use crate::link::Opened;
+use crate::mlike;
 use crate::payloads::{View, notify};
 use crate::shared::Shared;
 use crate::stats::Kind;
@@ -69,6 +71,10 @@ impl IkeSa {
         } else {
             self.handle_request(shared, now, path, header, datagram)?
         };
+        if self.carries_keys() {
+            // It was decrypted where it lies.
+            datagram.zeroize();
+        }
         if let Fate::Ends(reason) = fate {
             self.over(reason);
         }
@@ -139,6 +145,7 @@ impl IkeSa {
             return Ok(Fate::Lives);
         }
         let sent = core.answer(shared, now, path, header.exchange, id, &answer);
+        mlike::wipe(&mut answer.payloads);
         core.answers.processed(id, sent);
         core.channel.forget_before(core.answers.oldest(), core.requests.oldest());
         Ok(answer.fate)
@@ -154,7 +161,7 @@ impl IkeSa {
         header: &Header,
         opened: Opened,
     ) -> Answer {
-        let payloads = match opened {
+        let mut payloads = match opened {
             Ok(payloads) => payloads,
             Err(error) => {
                 if self.core.may_say(now) {
@@ -170,7 +177,7 @@ impl IkeSa {
         }
         let view = View(&payloads);
         self.core.note_window(view);
-        match header.exchange {
+        let answer = match header.exchange {
             ExchangeType::CreateChildSa => self.answer_create_child(shared, now, view),
             ExchangeType::IkeFollowupKe => self.answer_followup(shared, now, view),
             ExchangeType::Informational => {
@@ -178,7 +185,9 @@ impl IkeSa {
             }
             // An authentic request of a kind that has no place here is a broken peer.
             _ => Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax),
-        }
+        };
+        mlike::wipe(&mut payloads);
+        answer
     }
 
     fn handle_response(
@@ -207,10 +216,12 @@ impl IkeSa {
         self.heard(shared, now, path);
         self.core.answered(shared);
         self.probe_answered(shared, now);
-        let payloads = self.believable(opened);
+        let mut payloads = self.believable(opened);
         let view = View(&payloads);
         let fate = flight.exchange.take(self, shared, now, &Reply { asked: flight.since, view });
-        if view.has(NotifyType::InvalidSyntax) {
+        let broken = view.has(NotifyType::InvalidSyntax);
+        mlike::wipe(&mut payloads);
+        if broken {
             return Ok(Fate::Ends(CloseReason::ProtocolError));
         }
         if fate == Fate::Lives {

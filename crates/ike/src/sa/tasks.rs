@@ -13,6 +13,7 @@ use crate::child::Children;
 use crate::event::CloseReason;
 use crate::exchange::Exchange;
 use crate::exchange::liveness::Liveness;
+use crate::mlike;
 use crate::shared::Shared;
 
 /// The first back-off after TEMPORARY_FAILURE; it doubles, with jitter.
@@ -141,7 +142,7 @@ impl IkeSa {
 
     /// Builds the request of an exchange and sends it, if there is still a reason for it.
     pub(crate) fn begin(&mut self, shared: &mut Shared, now: Instant, mut exchange: Exchange) {
-        let Some(request) = exchange.build(self, shared, now) else { return };
+        let Some(mut request) = exchange.build(self, shared, now) else { return };
         // RFC 4555 section 3.11 recommends five minutes to responders, because the client of MOBIKE finds out first that a path is
         // broken; with tickets a gateway can afford less.
         // "the responder SHOULD use relatively long timeout intervals" (RFC 4555 section 3.11)
@@ -151,6 +152,7 @@ impl IkeSa {
         };
         let wait = self.first_wait(shared, now);
         self.core.request(shared, now, wait, now + patience, &request, exchange);
+        mlike::wipe(&mut request.payloads);
         if self.core.requests.ids_run_out() {
             self.rekeying.rekey_now(now);
         }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 #![allow(clippy::allow_attributes, reason = "an expectation would fail in the files that use everything")]
 
+pub mod field;
 pub mod resumed;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +21,7 @@ use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::lineage::{Memory, Outcome};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{CloseReason, Endpoint, Event, NegotiationError};
-use dormouse_keying::{ChildId, ChildSa, Install, SaId};
+use dormouse_keying::{ChildId, ChildSa, Install, Protection, SaId, ZoneMap};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ike::TsRange;
 
@@ -182,7 +183,7 @@ impl Side {
         }
     }
 
-    fn take_events(&mut self, now: Instant) {
+    pub fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             match &event {
                 Event::Store(operation) => {
@@ -573,11 +574,22 @@ impl Pair {
             let b = b.unwrap_or_else(|| panic!("seed {seed}: the gateway has no {:08x}", a.spi_out));
             assert_eq!(a.child.spi(), b.spi_out, "seed {seed}");
             assert!(a.keymat_in == b.keymat_out && a.keymat_out == b.keymat_in, "seed {seed}: keys differ");
+            assert_eq!(zones_of(a, false), zones_of(b, true), "seed {seed}: zones");
             assert_eq!((a.encr, a.integ, a.esn, a.mode), (b.encr, b.integ, b.esn, b.mode), "seed {seed}");
             assert_eq!(as_peer_sees(a), (b.ts_remote.clone(), b.ts_local.clone()), "seed {seed}");
             assert_eq!(as_peer_sees(b), (a.ts_remote.clone(), a.ts_local.clone()), "seed {seed}");
         }
     }
+}
+
+/// The map of the zones, and the keys of those behind the first: of what is sent and received, or the other way round.
+pub fn zones_of(child: &Install, turned: bool) -> Option<(ZoneMap, Vec<(Secret, Secret)>)> {
+    let Protection::Zoned(zones) = &child.protection else { return None };
+    let keys = zones.further.iter().map(|zone| match turned {
+        false => (zone.keymat_out.clone(), zone.keymat_in.clone()),
+        true => (zone.keymat_in.clone(), zone.keymat_out.clone()),
+    });
+    Some((zones.map.clone(), keys.collect()))
 }
 
 /// The selectors of a CHILD SA, with the addresses by which the peer is said to know the ends.

@@ -7,7 +7,9 @@ pub use super::audit::Audit;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
 pub use super::half_open::HalfOpen;
 pub use super::hip::{Hip, HipAccept, HipCarrier, HipPeer};
+pub use super::peers::{Peer, Prefix};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
+pub use super::zones::{Keys, KeysPeer, Protection, Zones};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -171,6 +173,9 @@ pub struct Connection {
     /// Who the peer must be and how it proves it.
     #[serde(default)]
     pub remote: RemoteAuth,
+    /// The connection carries no traffic, but keys of headers for access routers (`docs/wire/mlike.md`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Keys>,
     /// HIP: this host's identity and its peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hip: Option<Hip>,
@@ -231,56 +236,6 @@ pub enum Unique {
     Keep,
     /// They stay beside it: several devices share one identity, and each has an address of its own.
     Never,
-}
-
-/// Gateway: what the clients have that `id` means.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Peer {
-    /// Who is meant, in the notation of `remote.id`; it must be within it.
-    pub id: String,
-    /// Addresses and prefixes that theirs come from; of a family that is not named, those of `pool.addresses`. They are given to no
-    /// others: an address belongs to the narrowest prefix that is configured for it. A single address is for one client: the
-    /// first of those that the pattern matches.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<Prefix>,
-    /// What they reach behind this gateway, within what the CHILD SAs have in `local`. Empty: all of that.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub local: Vec<Prefix>,
-    /// As in the connection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unique: Option<Unique>,
-    /// As in the connection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sessions: Option<u32>,
-    /// They authenticate anew within this time, as `ike.reauth` says for the connection. 0: never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lifetime: Option<Seconds>,
-    /// As in the connection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub isolate: Option<bool>,
-}
-
-/// A prefix, or a single address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-#[schemars(with = "String")]
-pub struct Prefix(pub IpNet);
-
-impl<'de> Deserialize<'de> for Prefix {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        match Selector::deserialize(d)? {
-            Selector::Net(net) => Ok(Self(net)),
-            Selector::Dynamic => Err(serde::de::Error::custom(
-                "'dynamic' is neither a prefix such as 10.0.0.0/8 nor an address",
-            )),
-        }
-    }
-}
-
-impl Serialize for Prefix {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(&self.0)
-    }
 }
 
 fn yes() -> bool {
@@ -456,6 +411,10 @@ pub struct Child {
     /// and `remote` name, their own two addresses. Where these do not name them, or the peer wants no transport mode, tunnel mode is
     /// used. Of several clients behind one NAT, a gateway reaches the one that came last.
     pub mode: Mode,
+    /// `whole`, `zoned` or `prefer`: whether an access router may be given keys of its own for the headers (`docs/wire/mlike.md`).
+    pub protection: Protection,
+    /// The zones, where `protection` is not `whole`.
+    pub zones: Zones,
     /// Our side of the tunnel: prefixes, or `dynamic` for the address that the gateway gives us. A gateway with a pool must say what its
     /// clients reach.
     pub local: Vec<Selector>,
@@ -484,6 +443,8 @@ impl Default for Child {
         Self {
             proposals: Vec::new(),
             mode: Mode::Tunnel,
+            protection: Protection::Whole,
+            zones: Zones::default(),
             local: vec![Selector::Dynamic],
             remote: vec![Selector::Net(Ipv4Net::default().into()), Selector::Net(Ipv6Net::default().into())],
             rekey: Seconds(3600),

@@ -15,8 +15,10 @@ mod resumption;
 pub mod sleep;
 pub mod standin;
 mod validate;
+mod zones;
 
 pub use findings::{Finding, findings};
 pub use hip::{ResolvedHip, resolve_hip};
 pub use resolve::{ConfigError, OpenToken, ReadFile, Resolved, parse, resolve, resolve_with};
 pub use sleep::{ResolvedSleep, resolve_sleep};
+pub(crate) use zones::router;

@@ -1,12 +1,64 @@
-//! What a gateway's configuration says of its clients and of some of them: policies for [`dormouse_ike::admission`]. Owns their
+//! What a gateway's configuration says of its clients and of some of them: its keys, and policies for [`dormouse_ike::admission`]. Owns their
 //! meaning and what they cannot mean; who is meant is decided when a client comes.
 
-use super::file::{Connection, Peer, Prefix, Role, Unique};
+use super::file::{Connection, Role, Seconds, Selector, Unique};
 use super::resolve::{ConfigError, pattern};
 use dormouse_ike::config as ike;
 use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Gateway: what the clients have that `id` means.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Who is meant, in the notation of `remote.id`; it must be within it.
+    pub id: String,
+    /// Addresses and prefixes that theirs come from; of a family that is not named, those of `pool.addresses`. They are given to no
+    /// others: an address belongs to the narrowest prefix that is configured for it. A single address is for one client: the
+    /// first of those that the pattern matches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Prefix>,
+    /// What they reach behind this gateway, within what the CHILD SAs have in `local`. Empty: all of that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local: Vec<Prefix>,
+    /// As in the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
+    /// As in the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u32>,
+    /// They authenticate anew within this time, as `ike.reauth` says for the connection. 0: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Seconds>,
+    /// As in the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolate: Option<bool>,
+}
+
+/// A prefix, or a single address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Prefix(pub IpNet);
+
+impl<'de> Deserialize<'de> for Prefix {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        match Selector::deserialize(d)? {
+            Selector::Net(net) => Ok(Self(net)),
+            Selector::Dynamic => Err(serde::de::Error::custom(
+                "'dynamic' is neither a prefix such as 10.0.0.0/8 nor an address",
+            )),
+        }
+    }
+}
+
+impl Serialize for Prefix {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&self.0)
+    }
+}
 
 /// Gives a gateway's connection its policy, and a policy of their own to the clients that it names.
 ///

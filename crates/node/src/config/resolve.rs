@@ -5,7 +5,7 @@
 
 use super::block::Blocking;
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
-use super::validate;
+use super::{validate, zones};
 use crate::ladder::Deadlines;
 use dormouse_crypto::cert::{Certificate, Crl, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::{Signer, SigningKey};
@@ -62,6 +62,8 @@ pub struct Resolved {
     pub pool: Vec<IpNet>,
     /// Client: what must not leave outside of the tunnel.
     pub blocking: Option<Blocking>,
+    /// It carries keys of headers alone, to or from such a peer.
+    pub keys: Option<file::KeysPeer>,
 }
 
 impl Resolved {
@@ -114,9 +116,10 @@ pub fn resolve_with(
 ) -> Result<Vec<Resolved>, ConfigError> {
     validate::daemon(&file.daemon)?;
     validate::audit(&file.audit)?;
+    let routers = zones::routers(file)?;
     let listen: Vec<_> = file.daemon.listen.iter().copied().filter(|a| !a.is_unspecified()).collect();
     let one = |(name, c): (&String, &Connection)| {
-        let mut resolved = connection(name, c, read, token)?;
+        let mut resolved = connection(name, c, &routers, read, token)?;
         if c.role == Role::Gateway && c.ike.other_addresses.is_empty() {
             Arc::make_mut(&mut resolved.ike).mobility.additional_addresses.clone_from(&listen);
         }
@@ -131,6 +134,7 @@ pub fn resolve_with(
 fn connection(
     name: &str,
     c: &Connection,
+    routers: &[ike::RouterRule],
     read: &mut ReadFile<'_>,
     token: &mut OpenToken<'_>,
 ) -> Result<Resolved, ConfigError> {
@@ -156,12 +160,15 @@ fn connection(
     conn.ppk.required = c.ppk.required.unwrap_or(!conn.ppk.keys.is_empty());
     conn.ppk.intermediate = c.ppk.intermediate;
     ike_part(&mut conn, c, &key)?;
-    conn.children = vec![child(c, &c.child, &key("child"))?];
+    conn.children.clear();
+    if c.keys.is_none() {
+        conn.children.push(child(c, &c.child, routers, &key("child"))?);
+        conn.request = request(c);
+    }
     for (name, further) in &c.children {
-        let child = child(c, further, &key(&format!("children.{name}")))?;
+        let child = child(c, further, routers, &key(&format!("children.{name}")))?;
         conn.children.push(ike::ChildConfig { name: name.clone(), ..child });
     }
-    conn.request = request(c);
     conn.answering.offer =
         ike::OfferedConfig { dns: c.pool.dns.clone(), domains: Vec::new(), subnets: c.pool.routes.clone() };
     super::peers::policies(name, c, &mut conn)?;
@@ -178,7 +185,8 @@ fn connection(
         deadlines: deadlines(&c.wake),
         hold_packets: c.wake.hold_packets,
         pool,
-        blocking: Blocking::of(c),
+        blocking: Blocking::of(c).filter(|_| c.keys.is_none()),
+        keys: c.keys.as_ref().map(|keys| keys.peer),
     })
 }
 
@@ -241,12 +249,18 @@ fn ike_part(
 }
 
 /// One CHILD SA, whose keys stand below `key`.
-fn child(c: &Connection, ch: &file::Child, key: &str) -> Result<ike::ChildConfig, ConfigError> {
-    let key = |k: &str| format!("{key}.{k}");
+fn child(
+    c: &Connection,
+    ch: &file::Child,
+    routers: &[ike::RouterRule],
+    section: &str,
+) -> Result<ike::ChildConfig, ConfigError> {
+    let key = |k: &str| format!("{section}.{k}");
     let mut child = ike::ChildConfig::default();
     if !ch.proposals.is_empty() {
         child.proposals = proposals(&key("proposals"), &ch.proposals)?;
     }
+    child.zones = zones::policy(section, c.role, ch, &child.proposals, routers)?;
     let selectors = |side: &[Selector]| {
         let spec = |s: &Selector| match s {
             Selector::Net(net) => ike::SelectorSpec::Net(*net),
@@ -324,7 +338,7 @@ fn proposals<T: std::str::FromStr<Err: Display>>(key: &str, list: &[String]) -> 
     list.iter().enumerate().map(one).collect()
 }
 
-fn identity(key: &str, text: &str) -> Result<Identity, ConfigError> {
+pub(super) fn identity(key: &str, text: &str) -> Result<Identity, ConfigError> {
     text.parse().map_err(|e| ConfigError::new(key, format!("\"{text}\": {e}")))
 }
 

@@ -91,6 +91,7 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
         return wrong("auto", "a gateway waits for its clients; remove it or set role = \"client\"".into());
     }
     super::block::validate(name, c)?;
+    super::zones::validate(c).or_else(|(key, problem)| wrong(key, problem.into()))?;
     let pool = &c.pool;
     if c.role == Role::Client && !(pool.addresses.is_empty() && pool.dns.is_empty() && pool.routes.is_empty())
     {

@@ -270,6 +270,7 @@ impl Host {
         self.node.handle_timeout(now);
         self.device_timeout(now);
         self.transit.handle_timeout(now);
+        self.grant_wishes(now);
     }
 
     /// When [`Host::handle_timeout`] is wanted.
@@ -478,6 +479,7 @@ impl Host {
     fn apply(&mut self, now: Instant, event: Event) {
         self.sleeper_learns(now, &event);
         match event {
+            Event::Order(Order::Header(order)) if self.transit.obey(&order) => {}
             Event::Order(order) => {
                 if matches!(order, Order::Configure { .. } | Order::Unconfigure { .. }) {
                     self.inner = self.node.inner_addresses();

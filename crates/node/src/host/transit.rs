@@ -3,8 +3,10 @@
 //! Without an agent everything goes on at once, unchanged.
 
 use super::Host;
+use dormouse_keying::{HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant, Path};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 /// What sees the datagrams that a router passes on, by the verbs that every core shares.
 pub trait Agent: std::fmt::Debug + Send {
@@ -20,6 +22,28 @@ pub trait Agent: std::fmt::Debug + Send {
 
     /// When [`Agent::handle_timeout`] is wanted.
     fn poll_timeout(&self) -> Option<Deadline>;
+
+    /// Access router: what headers can be read with, from now on or no longer.
+    fn obey(&mut self, _order: &HeaderOrder) {}
+
+    /// What the key manager should do about these keys, oldest first.
+    fn poll_wish(&mut self) -> Option<Wish> {
+        None
+    }
+}
+
+/// What an agent that reads headers wants of the key manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// Other keys in the place of those that it has.
+    Other(HeaderNews),
+    /// Keys for an SA between this gateway and a device, of which it has none. Better not for each packet.
+    Missing {
+        /// The gateway's outer address.
+        gateway: IpAddr,
+        /// The SPI of either direction.
+        spi: u32,
+    },
 }
 
 /// The datagrams in transit.
@@ -41,6 +65,14 @@ impl Transit {
         self.agent.as_ref().and_then(|a| a.poll_timeout())
     }
 
+    /// False if there is no agent to obey.
+    pub(super) fn obey(&mut self, order: &HeaderOrder) -> bool {
+        self.agent.as_mut().is_some_and(|agent| {
+            agent.obey(order);
+            true
+        })
+    }
+
     pub(super) fn poll_transmit(&mut self) -> Option<(Path, Vec<u8>)> {
         self.passing.pop_front().or_else(|| self.agent.as_mut()?.poll_transmit())
     }
@@ -57,6 +89,17 @@ impl Host {
         match &mut self.transit.agent {
             Some(agent) => agent.handle_datagram(now, path, datagram),
             None => self.transit.passing.push_back((path, datagram)),
+        }
+        self.grant_wishes(now);
+    }
+
+    /// The agent asks for keys: the key manager asks their gateway, if there is a session with it.
+    pub(super) fn grant_wishes(&mut self, now: Instant) {
+        while let Some(wish) = self.transit.agent.as_mut().and_then(|agent| agent.poll_wish()) {
+            match wish {
+                Wish::Other(news) => self.node.header_news(now, news),
+                Wish::Missing { gateway, spi } => self.node.ask_for_keys(now, gateway, spi),
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod config;
 pub mod dormancy;
 mod header;
 pub mod limits;
+pub mod mlike;
 mod notify;
 mod payload;
 mod puzzle;

@@ -181,6 +181,22 @@ code_points! {
         DormancyLineage = 53255, "DORMANCY_LINEAGE";
         /// A resumed session is deleted at once.
         DormancyRefused = 53256, "DORMANCY_REFUSED";
+
+        // The same after the vendor id of `super::mlike`: docs/wire/mlike.md.
+        /// Keys of the first zone, for a router.
+        KeyDistribute = 53265, "KEY_DISTRIBUTE";
+        /// The router uses them.
+        KeyHeld = 53266, "KEY_HELD";
+        /// They are not given, or not taken.
+        KeyRefused = 53267, "KEY_REFUSED";
+        /// The router is to forget them.
+        KeyRevoke = 53268, "KEY_REVOKE";
+        /// A router asks the gateway for keys.
+        KeyRequest = 53269, "KEY_REQUEST";
+        /// A router asks the one where the device was before.
+        KeyMigrate = 53270, "KEY_MIGRATE";
+        /// The routers next to this one.
+        KeyNeighbours = 53271, "KEY_NEIGHBOURS";
     }
 }
 

@@ -34,6 +34,12 @@ code_points! {
         Skf = 53, "SKF";
         /// RFC 8019.
         PuzzleSolution = 54, "PS";
+
+        // Private use (128 to 255), after the vendor id of `super::mlike` only: docs/wire/mlike.md.
+        /// The zones of a packet.
+        ZoneMap = 213, "ZONE_MAP";
+        /// Keying material of one zone.
+        Secret = 214, "SECRET";
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
 use dormouse_sansio::{Class, Instant};
-use dormouse_wire::ike::{NotifyType, Payload};
+use dormouse_wire::ike::{Notify, NotifyType, Payload, ProtocolId};
 
 use super::{HalfOpen, How, Signature};
 use crate::auth;
@@ -106,6 +106,13 @@ fn answer(
             list.push(notify(NotifyType::SignatureHashAlgorithms, auth::hash_algorithms()));
         }
         list.extend(auth::certreq_payload(&link.conn.remote_auth));
+        if shared.config.has_childless() {
+            // "A supporting responder MUST include the Notify payload, described in Section 4, within the IKE_SA_INIT response." (RFC 6023
+            // section 3)
+            // "Protocol ID (1 octet) MUST be 1, as this message is related to an IKEv2 SA." (RFC 6023 section 4)
+            let supported = Notify::new(NotifyType::ChildlessIkev2Supported, []);
+            list.push(Payload::Notify(Notify { protocol: ProtocolId::Ike, ..supported }));
+        }
     }
     list.extend(wanted.rounds.answered());
     list

@@ -112,6 +112,7 @@ impl HalfOpen {
             &authentication,
             &certificates,
             &ppk,
+            super::is_childless(view),
         )
         .map_err(refuse)
     }
@@ -162,6 +163,7 @@ impl HalfOpen {
         authentication: &Authentication,
         certificates: &[Certificate],
         ppk: &NamedPpk<'_>,
+        childless: bool,
     ) -> Result<Option<Caller>, NegotiationError> {
         let How::Init { suite, .. } = &self.how else {
             return Err(NegotiationError::Malformed { exchange: "IKE_AUTH", what: "a resumed session" });
@@ -174,6 +176,7 @@ impl HalfOpen {
         };
         for conn in shared.config.connections.clone() {
             let fits = conn.role.answers()
+                && conn.is_childless() == childless
                 && conn.remote_id.matches(&identity)
                 && asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id))
                 && matches!(conn.remote_auth, RemoteAuth::Psk(_)) == by_psk

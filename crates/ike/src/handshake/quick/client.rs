@@ -40,6 +40,7 @@ impl Quick {
         let ours = conn.dormancy && ticket.form == Form::Dormouse;
         let child = ticket.child.clone().filter(|_| ours && strict)?;
         let config = conn.children.iter().position(|c| c.name == child.name && c.mode == child.mode)?;
+        conn.children.get(config).filter(|child| child.zones.is_none())?;
         Some(Self { child, config, spi_in: shared.new_esp_spi(), sealed: None })
     }
 
@@ -62,7 +63,7 @@ impl Quick {
         if conn.request.any() {
             inner.push(Payload::Cp(config_payload::request(conn.request, &ticket.addresses)));
         }
-        inner.extend(extensions(shared, &conn, link));
+        inner.extend(extensions(shared, &conn, link, None));
         let header = link.header(ExchangeType::IkeSessionResume, false, 0);
         let sealed = seal(&key, &header, others, &inner, &mut shared.entropy)?;
         let mut all = others.to_vec();
@@ -147,6 +148,7 @@ fn establish(
         assigned,
         mobility: mobility(&link, view, inner),
         dormancy: dormancy::VERSION,
+        mlike: conn.has_zones() && inner.mlike(),
         descent: None,
         next_ids: (1, 0),
         link,

@@ -91,7 +91,7 @@ fn grant(
     let config = conn.children.iter().position(|c| c.name == child.name && c.mode == child.mode)?;
     let allowed = conn.children.get(config)?;
     let permitted = proposal::permits_esp(&allowed.proposals, allowed.esn, &child.suite);
-    if !permitted {
+    if !permitted || allowed.zones.is_some() {
         return None;
     }
     // Only now, when the request is known to be its owner's, is it worth a key agreement.
@@ -147,6 +147,7 @@ fn begin(
         assigned,
         mobility: Mobility::new(&conn, mobike, nat, None, told),
         dormancy: dormancy::VERSION,
+        mlike: conn.has_zones() && inner.mlike(),
         descent: Some(Descent::resume(&mut shared.entropy, ticket.lineage, ticket.own, ticket.before)),
         next_ids: (0, 1),
         link,

@@ -151,6 +151,7 @@ fn resumed_child(child: &TicketChild, config: usize, spi_in: u32, spi_out: u32) 
         spi_out,
         suite: child.suite,
         mode: child.mode,
+        zones: None,
         tfc_padding: true,
         ts_local: child.ts_local.clone(),
         ts_remote: child.ts_remote.clone(),

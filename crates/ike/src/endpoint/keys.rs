@@ -1,0 +1,147 @@
+//! Keys of first zones across the SAs of an endpoint (`docs/wire/mlike.md`): a device's session says which routers are to have them, and
+//! they travel on the IKE SAs with these routers. Owns the way from one to the other; who may have what is decided by [`crate::mlike`].
+
+use core::net::IpAddr;
+
+use dormouse_crypto::cert::Identity;
+use dormouse_keying::{HeaderNews, SaId};
+use dormouse_sansio::{Deadline, Instant};
+use dormouse_wire::ike::mlike::{Migrate, Request, Why};
+
+use super::Endpoint;
+use crate::config::RouterPolicy;
+use crate::event::Event;
+use crate::exchange::keys::Keys;
+use crate::handshake::Slot;
+use crate::mlike::links::Link;
+use crate::shared::Shared;
+
+impl Endpoint {
+    // ---- gateway ----
+
+    /// Gateway: the device of this session is behind this router now, as a registration of Mobile IP says. Routers that need its keys get
+    /// them, and those that need them no longer are told to forget them. Where the configuration knows which outer addresses a router
+    /// serves, this is not needed. `false` if there is no such session, or the router may not have its keys.
+    pub fn device_is_at(&mut self, now: Instant, sa: SaId, router: &Identity) -> bool {
+        let permitted = self.shared.distribution.visit(sa, router);
+        self.settle(now);
+        permitted
+    }
+
+    // ---- router ----
+
+    /// Router: whose keys are taken from now on. Those that it has it keeps until their gateway takes them back, or their lifetime ends.
+    pub fn set_router(&mut self, policy: Option<RouterPolicy>) {
+        self.shared.config.router = policy;
+    }
+
+    /// Router: what the data plane says about the keys that it was given: the gateway is asked for others.
+    pub fn header_news(&mut self, now: Instant, news: HeaderNews) -> bool {
+        let (id, why) = match news {
+            HeaderNews::Stale(id) => (id, Why::Stale),
+            HeaderNews::Exhausted(id) => (id, Why::Exhausted),
+        };
+        let Some(gateway) = self.shared.keyring.giver(id).cloned() else { return false };
+        let link = self.shared.links.to(&gateway);
+        let asked = self.ask(now, link, Some(&gateway), Keys::Ask(Request { why, spi: id.from_device }));
+        self.settle(now);
+        asked
+    }
+
+    /// Router: packets between this gateway and a device have an SPI for which there are no keys. `false` if there is no IKE SA with the
+    /// gateway: the driver makes one, where its configuration has one, and asks again.
+    pub fn ask_for_keys(&mut self, now: Instant, gateway: IpAddr, spi: u32) -> bool {
+        let link = self.shared.links.at(gateway);
+        let asked = self.ask(now, link, None, Keys::Ask(Request { why: Why::None, spi }));
+        self.settle(now);
+        asked
+    }
+
+    /// Router: a device has come here from the router `previous`: its keys are asked for there (Directed Key Migration), and of the gateway
+    /// if they are not there. `false` if there is no IKE SA with `previous` ([`Event::LinkWanted`] is told), or it is none of our neighbours.
+    pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, spi: u32) -> bool {
+        let policy = self.shared.config.router.as_ref();
+        let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
+        let link = self.shared.links.to(previous);
+        let asked = neighbour && self.ask(now, link, Some(previous), Keys::Migrate(Migrate { gateway, spi }));
+        self.settle(now);
+        asked
+    }
+
+    /// Router: for how many SAs it has keys.
+    #[must_use]
+    pub fn header_keys(&self) -> usize {
+        self.shared.keyring.len()
+    }
+
+    // ---- inside ----
+
+    /// Deadlines that belong to no SA.
+    pub(super) fn common_deadlines(&self) -> impl Iterator<Item = Deadline> {
+        let Shared { config, distribution, keyring, .. } = &self.shared;
+        [config.admission.revocation.deadline(), distribution.deadline(), keyring.deadline()]
+            .into_iter()
+            .flatten()
+    }
+
+    /// What there is to ask goes on this link; without one, the driver is told whom to connect to, if that is known.
+    pub(super) fn ask(
+        &mut self,
+        now: Instant,
+        link: Option<SaId>,
+        peer: Option<&Identity>,
+        keys: Keys,
+    ) -> bool {
+        if let Some(Slot::Established(ike)) = link.and_then(|sa| self.slots.get_mut(&sa)) {
+            ike.enqueue(keys, now);
+            ike.pump(&mut self.shared, now);
+            self.touched.extend(link);
+            return true;
+        }
+        if let Some(peer) = peer.cloned() {
+            self.shared.event(Event::LinkWanted { peer });
+        }
+        false
+    }
+
+    pub(super) fn note_link(&mut self, id: SaId, link: Option<Link>) {
+        if let Some((peer, up)) = self.shared.links.note(id, link) {
+            self.shared.distribution.link_changed(&peer, up);
+        }
+    }
+
+    /// Brings up to date where devices and routers are, of every SA that was touched, and begins the exchanges that follow from it.
+    pub(super) fn place_keys(&mut self, now: Instant) {
+        for id in self.touched.clone() {
+            let link = match self.slots.get(&id) {
+                Some(Slot::Established(ike)) => {
+                    let from = ike.core.link.path.remote.ip();
+                    self.shared.distribution.note_address(id, from);
+                    ike.carries_keys().then(|| Link { peer: ike.core.peer.clone(), from })
+                }
+                _ => None,
+            };
+            self.note_link(id, link);
+        }
+        if !self.shared.distribution.has_orders() {
+            return;
+        }
+        let orders = self.shared.distribution.orders(&self.shared.links);
+        for (sa, keys) in orders.exchanges {
+            self.ask(now, Some(sa), None, keys);
+        }
+        for peer in orders.unreached {
+            self.shared.event(Event::LinkWanted { peer });
+        }
+    }
+
+    /// New keys are made for SAs whose first zone is known to too many routers, or to one that got it from another.
+    pub(super) fn renew_keys(&mut self, now: Instant) {
+        for child in self.shared.distribution.take_renewals(now) {
+            self.rekey_child(now, child);
+        }
+        for id in self.shared.keyring.expire(now) {
+            self.shared.event(Event::Header(dormouse_keying::HeaderOrder::Revoke(id)));
+        }
+    }
+}

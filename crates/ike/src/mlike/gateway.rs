@@ -1,0 +1,475 @@
+//! The composite SAs of a gateway: behind which router each device is, which routers are to have the keys of the first zone, and which have
+//! them. Owns these facts and the decision who may have what; must never hold the keys of another zone.
+//!
+//! What is to be done follows from comparing the two lists, whatever has happened in between: a router that is near and has no keys gets them,
+//! one that has them and is not near is told to forget them. A distribution that was lost with its IKE SA is thus made again on the next one.
+//!
+//! Every router that was given keys counts as having them for as long as they live, because nobody can see it forget.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use dormouse_crypto::cert::Identity;
+use dormouse_keying::{ChildId, GrantId, HeaderGrant, SaId};
+use dormouse_sansio::{Deadline, Instant};
+use dormouse_wire::ike::mlike::{NAMES_MAX, NEIGHBOURS_MAX, Reason, Request, Why};
+
+use super::Given;
+use super::links::Links;
+use crate::config::ZonePolicy;
+use crate::exchange::keys::Keys;
+use crate::limits::{
+    KEY_LIFETIME_MOST, KEY_RENEWAL_EVERY, KEY_REQUEST_BURST, KEY_REQUEST_EVERY, KEYS_TO_REVOKE_MAX,
+    NODES_OF_ROUTER, PACES_SWEPT_AT,
+};
+use crate::pace::Pace;
+
+/// Where a router stands with the keys of one SA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holding {
+    /// It is to get them as soon as there is an IKE SA with it.
+    Wanted,
+    /// They are on their way.
+    Giving,
+    /// It has said that it uses them.
+    Held,
+    /// It does not take them.
+    Refused,
+    /// It is being told to forget them.
+    Revoking,
+    /// It has said that it forgot them.
+    Forgotten,
+}
+
+impl core::fmt::Display for Holding {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Wanted => "wanted",
+            Self::Giving => "giving",
+            Self::Held => "held",
+            Self::Refused => "refused",
+            Self::Revoking => "revoking",
+            Self::Forgotten => "forgotten",
+        })
+    }
+}
+
+/// A router and the keys of one SA.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Who.
+    pub router: Identity,
+    /// Where it stands.
+    pub holding: Holding,
+    /// It may have seen them.
+    pub had: bool,
+}
+
+/// A CHILD SA with zones, as far as routers are concerned.
+#[derive(Debug)]
+struct Composite {
+    session: SaId,
+    /// Its numbers are those that are left.
+    grant: HeaderGrant,
+    gateway: IpAddr,
+    policy: ZonePolicy,
+    until: Option<Instant>,
+    made: Instant,
+    holders: Vec<Holder>,
+    /// Another one takes its place: it is given to no other router.
+    replaced: bool,
+    /// New keys are to be made, or are asked for.
+    renewed: bool,
+}
+
+/// Where the device of a session is.
+#[derive(Debug)]
+struct Visit {
+    from: IpAddr,
+    /// The router that it is behind.
+    router: Option<Identity>,
+    /// What that router has told of its neighbours.
+    told: Vec<Identity>,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Distribution {
+    composites: BTreeMap<ChildId, Composite>,
+    visits: BTreeMap<SaId, Visit>,
+    /// Keys of SAs that are gone, and routers that are still to forget them.
+    gone: Vec<Gone>,
+    /// What is to be compared again.
+    changed: BTreeSet<ChildId>,
+    gone_changed: bool,
+    /// When new keys are to be made.
+    renewals: BTreeSet<(Instant, ChildId)>,
+    /// How often each router has asked, by its canonical name.
+    paces: BTreeMap<Vec<u8>, Pace>,
+}
+
+/// Keys of an SA that is gone.
+#[derive(Debug)]
+struct Gone {
+    router: Identity,
+    id: GrantId,
+    /// The router is being told.
+    told: bool,
+}
+
+/// What a comparison asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    pub(crate) exchanges: Vec<(SaId, Keys)>,
+    /// Routers with which there is no IKE SA, and should be.
+    pub(crate) unreached: Vec<Identity>,
+}
+
+impl Visit {
+    fn move_to(&mut self, router: &Identity) {
+        if !self.router.as_ref().is_some_and(|old| old.is_same_as(router)) {
+            self.router = Some(router.clone());
+            self.told.clear();
+        }
+    }
+
+    /// The addresses say where it is, if they do.
+    fn locate(&mut self, policy: &ZonePolicy) {
+        let serving =
+            policy.routers.iter().find(|rule| rule.serves.iter().any(|net| net.contains(&self.from)));
+        let by_address = self.router.as_ref().and_then(|router| policy.rule(router));
+        match serving {
+            Some(rule) => self.move_to(&rule.id),
+            None if by_address.is_some_and(|rule| !rule.serves.is_empty()) => self.router = None,
+            None => {}
+        }
+    }
+
+    /// The routers that are to have the keys: all are permitted ones.
+    fn near(&self, policy: &ZonePolicy) -> Vec<Identity> {
+        let Some(here) = self.router.as_ref().and_then(|router| policy.rule(router)) else {
+            return Vec::new();
+        };
+        let mut near = vec![here.id.clone()];
+        if policy.proactive {
+            let named = here.neighbours.iter().chain(&self.told);
+            for rule in named.filter_map(|id| policy.rule(id)).take(NEIGHBOURS_MAX) {
+                if !near.contains(&rule.id) {
+                    near.push(rule.id.clone());
+                }
+            }
+        }
+        near
+    }
+}
+
+impl Composite {
+    fn holder(&mut self, router: &Identity) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.router.is_same_as(router))
+    }
+
+    /// The router stands so from now on.
+    fn set(&mut self, router: &Identity, holding: Holding) {
+        let had = matches!(holding, Holding::Giving | Holding::Held);
+        match self.holder(router) {
+            Some(holder) => {
+                holder.holding = holding;
+                holder.had |= had;
+            }
+            None => self.holders.push(Holder { router: router.clone(), holding, had }),
+        }
+    }
+
+    /// The keys for a router, with numbers of their own.
+    fn give(&mut self, now: Instant, here: bool) -> Option<Given> {
+        let left = self.until.map_or(KEY_LIFETIME_MOST, |until| until - now).min(KEY_LIFETIME_MOST);
+        let nodes = self.grant.nodes.take(NODES_OF_ROUTER)?;
+        let grant = HeaderGrant { nodes, ..self.grant.clone() };
+        Some(Given { grant, gateway: self.gateway, here, lifetime: left })
+    }
+
+    /// More routers have had the keys than should, and new ones would be had by fewer.
+    fn is_known_to_many(&self, near: &[Identity]) -> bool {
+        let had = self.holders.iter().filter(|holder| holder.had);
+        had.clone().count() > self.policy.most_routers && had.count() > near.len()
+    }
+}
+
+impl Distribution {
+    /// A CHILD SA with zones is installed at this gateway. Its `grant` has all numbers.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a new composite SA")]
+    pub(crate) fn install(
+        &mut self,
+        now: Instant,
+        child: ChildId,
+        replaces: Option<ChildId>,
+        session: (SaId, IpAddr),
+        policy: ZonePolicy,
+        grant: HeaderGrant,
+        gateway: IpAddr,
+        until: Option<Instant>,
+    ) {
+        if let Some(old) = replaces.and_then(|old| self.composites.get_mut(&old)) {
+            old.replaced = true;
+        }
+        let (session, from) = session;
+        let visit = self.visits.entry(session).or_insert(Visit { from, router: None, told: Vec::new() });
+        visit.locate(&policy);
+        let composite = Composite {
+            session,
+            grant,
+            gateway,
+            policy,
+            until,
+            made: now,
+            holders: Vec::new(),
+            replaced: false,
+            renewed: false,
+        };
+        self.composites.insert(child, composite);
+        self.changed.insert(child);
+    }
+
+    /// A CHILD SA is gone: who has its keys is to forget them.
+    pub(crate) fn remove(&mut self, child: ChildId) {
+        let Some(composite) = self.composites.remove(&child) else { return };
+        let id = composite.grant.id();
+        let forget =
+            |holder: &Holder| holder.had && !matches!(holder.holding, Holding::Forgotten | Holding::Refused);
+        let holders = composite.holders.into_iter().filter(forget);
+        self.gone.extend(holders.map(|holder| Gone { router: holder.router, id, told: false }));
+        self.gone_changed = true;
+        // A router that is never reached forgets them when their lifetime ends.
+        self.gone.drain(..self.gone.len().saturating_sub(KEYS_TO_REVOKE_MAX));
+        if !self.composites.values().any(|other| other.session == composite.session) {
+            self.visits.remove(&composite.session);
+        }
+    }
+
+    /// The device of a session is reached at this outer address.
+    pub(crate) fn note_address(&mut self, session: SaId, from: IpAddr) {
+        let Some(visit) = self.visits.get_mut(&session).filter(|visit| visit.from != from) else { return };
+        visit.from = from;
+        for (child, composite) in self.composites.iter().filter(|(_, c)| c.session == session) {
+            visit.locate(&composite.policy);
+            self.changed.insert(*child);
+        }
+    }
+
+    /// The device of a session is behind this router. False if the router may not have the keys of any of its SAs.
+    pub(crate) fn visit(&mut self, session: SaId, router: &Identity) -> bool {
+        let Some(visit) = self.visits.get_mut(&session) else { return false };
+        let mut permitted = false;
+        for (child, composite) in self.composites.iter().filter(|(_, c)| c.session == session) {
+            if let Some(rule) = composite.policy.rule(router) {
+                visit.move_to(&rule.id);
+                permitted = true;
+            }
+            self.changed.insert(*child);
+        }
+        permitted
+    }
+
+    /// An IKE SA with this router has come (`up`) or gone: what was on its way there is on its way no more. A router that comes anew may have
+    /// lost what it had, and may take now what it did not take: it is given everything once more.
+    pub(crate) fn link_changed(&mut self, router: &Identity, up: bool) {
+        self.tell_again(router);
+        for (child, composite) in &mut self.composites {
+            if let Some(holder) = composite.holder(router) {
+                holder.holding = match holder.holding {
+                    Holding::Giving => Holding::Wanted,
+                    Holding::Held | Holding::Refused if up => Holding::Wanted,
+                    Holding::Revoking => Holding::Held,
+                    other => other,
+                };
+                self.changed.insert(*child);
+            }
+        }
+    }
+
+    /// What is left of what a router is to forget is to be told to it once more.
+    fn tell_again(&mut self, router: &Identity) {
+        self.gone.iter_mut().filter(|gone| gone.router.is_same_as(router)).for_each(|gone| gone.told = false);
+        self.gone_changed = true;
+    }
+
+    pub(crate) fn has_orders(&self) -> bool {
+        !self.changed.is_empty() || self.gone_changed
+    }
+
+    /// Compares what should be with what is.
+    pub(crate) fn orders(&mut self, links: &Links) -> Orders {
+        let mut orders = Orders::default();
+        for child in std::mem::take(&mut self.changed) {
+            let Some(composite) = self.composites.get_mut(&child) else { continue };
+            let Some(visit) = self.visits.get(&composite.session) else { continue };
+            let near = visit.near(&composite.policy);
+            let (known, wanting) = (composite.is_known_to_many(&near), !composite.replaced);
+            for router in near.iter().filter(|_| wanting) {
+                let holding = composite.holder(router).map(|holder| holder.holding);
+                if !matches!(holding, None | Some(Holding::Wanted | Holding::Forgotten)) {
+                    continue;
+                }
+                match links.to(router) {
+                    Some(sa) => {
+                        composite.set(router, Holding::Giving);
+                        let (router, child) = (router.clone(), child);
+                        orders.exchanges.push((sa, Keys::Give { child, router }));
+                    }
+                    None => {
+                        composite.set(router, Holding::Wanted);
+                        orders.unreached.push(router.clone());
+                    }
+                }
+            }
+            for holder in composite.holders.iter_mut().filter(|holder| !near.contains(&holder.router)) {
+                match (holder.holding, links.to(&holder.router)) {
+                    (Holding::Wanted, _) if !holder.had => holder.holding = Holding::Refused,
+                    (Holding::Held | Holding::Giving | Holding::Wanted, Some(sa)) => {
+                        holder.holding = Holding::Revoking;
+                        orders.exchanges.push((sa, Keys::Revoke { router: holder.router.clone() }));
+                    }
+                    _ => {}
+                }
+            }
+            if known {
+                self.renew(child);
+            }
+        }
+        self.gone_changed = false;
+        for gone in self.gone.iter_mut().filter(|gone| !gone.told) {
+            if let Some(sa) = links.to(&gone.router) {
+                gone.told = true;
+                orders.exchanges.push((sa, Keys::Revoke { router: gone.router.clone() }));
+            }
+        }
+        orders
+    }
+
+    fn renew(&mut self, child: ChildId) {
+        if let Some(composite) = self.composites.get_mut(&child).filter(|c| !c.renewed && !c.replaced) {
+            composite.renewed = true;
+            self.renewals.insert((composite.made + KEY_RENEWAL_EVERY, child));
+        }
+    }
+
+    /// SAs that are to be rekeyed now: each once.
+    pub(crate) fn take_renewals(&mut self, now: Instant) -> Vec<ChildId> {
+        let mut due = Vec::new();
+        while let Some(&(at, child)) = self.renewals.first().filter(|(at, _)| *at <= now) {
+            self.renewals.remove(&(at, child));
+            due.extend(self.composites.get(&child).filter(|c| !c.replaced).map(|_| child));
+        }
+        due
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        self.renewals.first().map(|(at, _)| Deadline { at: *at, slack: Duration::ZERO, why: "new keys" })
+    }
+
+    /// What a router gets that is still to get it.
+    pub(crate) fn given(&mut self, now: Instant, child: ChildId, router: &Identity) -> Option<Given> {
+        let composite = self.composites.get_mut(&child)?;
+        composite.holder(router).filter(|holder| holder.holding == Holding::Giving)?;
+        let here = self.visits.get(&composite.session)?.router.as_ref().is_some_and(|r| r.is_same_as(router));
+        let given = composite.give(now, here);
+        if given.is_none() {
+            self.renew(child);
+        }
+        given
+    }
+
+    /// What a router has said about the keys of this SA; and its neighbours, if it told them.
+    pub(crate) fn answered(&mut self, child: ChildId, router: &Identity, takes: bool, told: Vec<Identity>) {
+        let Some(composite) = self.composites.get_mut(&child) else { return };
+        composite.set(router, if takes { Holding::Held } else { Holding::Refused });
+        // The device may have left while it answered.
+        self.changed.insert(child);
+        let visit = self.visits.get_mut(&composite.session);
+        let here = |visit: &&mut Visit| visit.router.as_ref().is_some_and(|r| r.is_same_as(router));
+        if let Some(visit) = visit.filter(here).filter(|visit| !told.is_empty() && visit.told != told) {
+            visit.told = told;
+        }
+    }
+
+    /// The keys that a router is to forget.
+    pub(crate) fn to_revoke(&self, router: &Identity) -> Vec<GrantId> {
+        let revoking = self.composites.values().filter_map(|composite| {
+            let revoked = |h: &Holder| h.holding == Holding::Revoking && h.router.is_same_as(router);
+            composite.holders.iter().any(revoked).then(|| composite.grant.id())
+        });
+        let gone = self.gone.iter().filter(|gone| gone.router.is_same_as(router)).map(|gone| gone.id);
+        revoking.chain(gone).take(NAMES_MAX).collect()
+    }
+
+    /// It has forgotten them.
+    pub(crate) fn revoked(&mut self, router: &Identity, ids: &[GrantId]) {
+        self.gone.retain(|gone| !(gone.router.is_same_as(router) && ids.contains(&gone.id)));
+        self.tell_again(router);
+        for (child, composite) in &mut self.composites {
+            let told = ids.contains(&composite.grant.id());
+            if let Some(holder) = composite.holder(router).filter(|h| h.holding == Holding::Revoking) {
+                // What did not fit in one message follows in the next. The device may be back behind this router, or near.
+                holder.holding = if told { Holding::Forgotten } else { Holding::Held };
+                self.changed.insert(*child);
+            }
+        }
+    }
+
+    /// Whether a router may ask now.
+    pub(crate) fn may_ask(&mut self, now: Instant, router: &Identity) -> bool {
+        if self.paces.len() >= PACES_SWEPT_AT {
+            self.paces.retain(|_, pace| !pace.is_over(now));
+        }
+        let pace = self.paces.entry(router.canonical()).or_default();
+        pace.may(now, KEY_REQUEST_EVERY, KEY_REQUEST_BURST)
+    }
+
+    /// A router asks for keys, or says that it has them from another router (`Ok(None)`).
+    pub(crate) fn asked(
+        &mut self,
+        now: Instant,
+        router: &Identity,
+        asked: Request,
+    ) -> Result<Option<Given>, Reason> {
+        let spis = |c: &Composite| [c.grant.to_device.spi, c.grant.from_device.spi].contains(&asked.spi);
+        let found = self.composites.iter_mut().find(|(_, composite)| spis(composite));
+        let (&child, composite) = found.ok_or(Reason::Unknown)?;
+        let rule = composite.policy.rule(router).ok_or(Reason::NotPermitted)?;
+        let visit = self.visits.get_mut(&composite.session).ok_or(Reason::Unknown)?;
+        let here = rule.serves.is_empty() || rule.serves.iter().any(|net| net.contains(&visit.from));
+        let router = rule.id.clone();
+        if here && matches!(asked.why, Why::None | Why::Migrated) {
+            visit.move_to(&router);
+        }
+        let is_here = visit.router.as_ref() == Some(&router);
+        let near = visit.near(&composite.policy).contains(&router);
+        self.changed.insert(child);
+        if asked.why == Why::Migrated {
+            composite.set(&router, Holding::Held);
+            // The router before it has had them, and this one got them without being asked about.
+            self.renew(child);
+            return if near { Ok(None) } else { Err(Reason::NotNear) };
+        }
+        if !near {
+            return Err(Reason::NotNear);
+        }
+        match composite.give(now, is_here) {
+            Some(given) => {
+                composite.set(&router, Holding::Held);
+                Ok(Some(given))
+            }
+            None => {
+                self.renew(child);
+                Err(Reason::NoNumbers)
+            }
+        }
+    }
+
+    /// Which routers have, had or are to have the keys of an SA.
+    pub(crate) fn holders(&self, child: ChildId) -> &[Holder] {
+        self.composites.get(&child).map_or(&[], |composite| &composite.holders)
+    }
+}

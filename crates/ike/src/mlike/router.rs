@@ -1,0 +1,122 @@
+//! The keys of first zones that this router was given. Owns them, who gave each and how long it counts, and the decision which of them another
+//! router may have; must never make or keep keys of its own.
+
+use std::collections::BTreeMap;
+
+use core::net::IpAddr;
+
+use dormouse_crypto::cert::Identity;
+use dormouse_keying::{GrantId, HeaderGrant};
+use dormouse_sansio::{Deadline, Instant};
+use dormouse_wire::ike::mlike::{Migrate, Reason};
+
+use super::Given;
+use crate::config::RouterPolicy;
+
+/// Keys, and where they are from.
+#[derive(Debug)]
+struct Held {
+    /// The gateway of the SA: it alone takes them back.
+    giver: Identity,
+    gateway: IpAddr,
+    grant: HeaderGrant,
+    until: Instant,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Keyring {
+    held: BTreeMap<GrantId, Held>,
+    expiries: std::collections::BTreeSet<(Instant, GrantId)>,
+}
+
+impl Keyring {
+    /// A gateway gives keys, in place of any of the same name that it gave before.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        policy: &RouterPolicy,
+        giver: &Identity,
+        given: &Given,
+    ) -> Result<(), Reason> {
+        let id = given.grant.id();
+        if !policy.gateways.iter().any(|pattern| pattern.matches(giver)) {
+            return Err(Reason::NotPermitted);
+        }
+        match self.held.get(&id) {
+            Some(held) if !held.giver.is_same_as(giver) => return Err(Reason::NotPermitted),
+            None if self.held.len() >= policy.most => return Err(Reason::Full),
+            _ => {}
+        }
+        self.forget(id);
+        let until = now + given.lifetime;
+        let grant = given.grant.clone();
+        self.held.insert(id, Held { giver: giver.clone(), gateway: given.gateway, grant, until });
+        self.expiries.insert((until, id));
+        Ok(())
+    }
+
+    /// Forgets keys; whether there were any.
+    pub(crate) fn forget(&mut self, id: GrantId) -> bool {
+        let held = self.held.remove(&id);
+        held.is_some_and(|held| self.expiries.remove(&(held.until, id)))
+    }
+
+    /// The gateway takes keys back that it gave, and no others.
+    pub(crate) fn revoke(&mut self, giver: &Identity, id: GrantId) -> bool {
+        self.held.get(&id).is_some_and(|held| held.giver.is_same_as(giver)) && self.forget(id)
+    }
+
+    /// The router to which a device has moved asks for its keys: they go there, and are here no more. With the gateway that gave them.
+    pub(crate) fn migrate(
+        &mut self,
+        now: Instant,
+        policy: &RouterPolicy,
+        next: &Identity,
+        asked: Migrate,
+    ) -> Result<(Given, Identity), Reason> {
+        if !policy.neighbours.iter().any(|id| id.is_same_as(next)) {
+            return Err(Reason::NotPermitted);
+        }
+        let named = |held: &Held| {
+            held.gateway == asked.gateway
+                && [held.grant.to_device.spi, held.grant.from_device.spi].contains(&asked.spi)
+        };
+        let (id, held) = self.held.iter_mut().find(|(_, held)| named(held)).ok_or(Reason::Unknown)?;
+        let nodes = held.grant.nodes.give().ok_or(Reason::NoNumbers)?;
+        let grant = HeaderGrant { nodes, ..held.grant.clone() };
+        let given = Given { grant, gateway: held.gateway, here: true, lifetime: held.until - now };
+        let (id, giver) = (*id, held.giver.clone());
+        self.forget(id);
+        Ok((given, giver))
+    }
+
+    /// Which gateway gave these keys.
+    pub(crate) fn giver(&self, id: GrantId) -> Option<&Identity> {
+        self.held.get(&id).map(|held| &held.giver)
+    }
+
+    /// The keys that this gateway gave for the SA that has this SPI in one direction.
+    pub(crate) fn named(&self, giver: &Identity, spi: u32) -> Option<GrantId> {
+        let named = |(id, held): &(&GrantId, &Held)| {
+            [id.to_device, id.from_device].contains(&spi) && held.giver.is_same_as(giver)
+        };
+        self.held.iter().find(named).map(|(id, _)| *id)
+    }
+
+    /// Keys whose lifetime is over: they are forgotten.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<GrantId> {
+        let over: Vec<GrantId> =
+            self.expiries.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
+        over.into_iter().filter(|id| self.forget(*id)).collect()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        self.expiries.first().map(|(at, _)| Deadline::strict(*at, "router keys"))
+    }
+
+    /// How many devices' keys it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+}
