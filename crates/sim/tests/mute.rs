@@ -9,6 +9,8 @@ fn world(seed: u64, mode: &str) -> World {
     let mut settings = Settings::default();
     for end in [&mut settings.device, &mut settings.gateway] {
         end.push(("resumption", format!("mode = {mode:?}")));
+        // As a foreign peer, which libreswan is.
+        end.push(("ike", "esp_in_udp = \"nat\"".to_owned()));
     }
     let mut world = World::new(seed, settings);
     world.run(Duration::from_secs(2));
