@@ -111,7 +111,7 @@ pub const LINES_BURST: u32 = 8;
 
 /// Numbers in nonces that one router gets: it can hand the keys on to as many routers one after the other as this can be halved.
 pub const NODES_OF_ROUTER: u32 = 16;
-/// A router's keys are good for no longer, whatever the lifetime of their SA.
+/// A router's keys are good for no longer than this, also where their SA lives longer.
 pub const KEY_LIFETIME_MOST: Duration = Duration::from_secs(86_400);
 /// New keys for a CHILD SA are made no sooner after the last ones, however often its device moves.
 pub const KEY_RENEWAL_EVERY: Duration = Duration::from_secs(10);

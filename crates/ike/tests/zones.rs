@@ -422,7 +422,7 @@ fn a_router_gets_no_keys_of_a_device_that_is_not_near() {
 fn a_router_that_is_not_named_gets_no_keys() {
     let mut policy = zones(false, true);
     policy.routers.retain(|rule| rule.id != name(R3));
-    // A neighbour that is not permitted is none, whoever tells it.
+    // A neighbour that is not permitted is none, also if a router names it.
     let mut field = Field::new(20, device_conn(zoned()), Some(policy));
     let (_, session) = field.up();
     assert!(!field.sides[GATEWAY].endpoint.device_is_at(field.now, session, &name(R3)));
@@ -494,7 +494,7 @@ fn an_ike_sa_without_children_needs_both_ends_to_want_none() {
 /// Everything at once, at random: routers crash, distributions are lost, the device moves while keys are made anew. What is left in the end is
 /// what should be, and no number was used twice.
 #[test]
-fn whatever_happens_those_who_are_near_have_the_keys_in_the_end() {
+fn in_the_end_the_routers_that_are_near_have_the_keys() {
     for seed in common::seeds(30) {
         let mut field = Field::zoned(1_000 + seed, true, true);
         let (sa, _) = field.up();

@@ -70,7 +70,7 @@ impl Advertiser {
         Ok(())
     }
 
-    /// The link layer says that somebody has entered the link: the next advertisement comes at once, but at most ten in an interval.
+    /// The link layer says that a host has entered the link: the next advertisement comes at once, but at most ten in an interval.
     pub(crate) fn hurry(&mut self, now: Instant) {
         let earliest = self.last.map_or(now, |at| at + self.config.interval / 10);
         self.next = self.next.min(now.max(earliest));

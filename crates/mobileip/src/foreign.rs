@@ -1,5 +1,5 @@
 //! The foreign agent: it relays registrations of mobile hosts on its link, is the end of their tunnels, and sends packets after those that
-//! have moved on, if they say where to. Owns the visitor list; must never make up a registration message for somebody else.
+//! have moved on, if they say where to. Owns the visitor list; must never make up a registration message for another host.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::{BTreeMap, VecDeque};
@@ -186,7 +186,7 @@ impl ForeignAgent {
         result
     }
 
-    /// The link layer says that somebody has entered the link.
+    /// The link layer says that a host has entered the link.
     pub fn handle_arrival(&mut self, now: Instant) {
         self.advertiser.hurry(now);
         self.handle_timeout(now);

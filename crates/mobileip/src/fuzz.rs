@@ -82,7 +82,7 @@ impl World {
         world
     }
 
-    /// Hands on what each part sends, until all are quiet. Whatever leaves a part is a whole packet.
+    /// Hands on what each part sends, until all are quiet. What leaves a part is a whole packet.
     fn carry(&mut self) {
         let (now, mut packet) = (self.now, Vec::new());
         for _ in 0..64 {
@@ -125,7 +125,7 @@ impl World {
     fn check(&self) {
         let (pending, visitors) = self.foreign.held();
         assert!(pending <= MAX_PENDING && visitors <= MAX_VISITORS);
-        // Nobody but the host has its key: whatever comes, it is where it is.
+        // Only the host has its key: no other message moves it.
         assert!(
             self.home.bindings(HOME).all(|care_of| care_of == FOREIGN),
             "{:?}",

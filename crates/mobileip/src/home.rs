@@ -184,7 +184,7 @@ impl HomeAgent {
         result
     }
 
-    /// The link layer says that somebody has entered the link.
+    /// The link layer says that a host has entered the link.
     pub fn handle_arrival(&mut self, now: Instant) {
         self.advertiser.hurry(now);
         self.handle_timeout(now);
@@ -238,7 +238,7 @@ impl HomeAgent {
         self.nodes.get(&home).into_iter().flat_map(|n| &n.bindings).map(|b| b.tunnel.to())
     }
 
-    /// Whether it is a registration message to us, whatever address it was sent to for that.
+    /// Whether it is a registration message to us, to any of the addresses that such messages are sent to.
     fn is_registration(&self, ip: &Ipv4<'_>) -> bool {
         let ours = [self.config.address, self.config.network.broadcast(), Ipv4Addr::BROADCAST];
         ours.contains(&ip.dst())
@@ -361,7 +361,7 @@ impl HomeAgent {
         (Code::Accepted, lifetime, id)
     }
 
-    /// A packet for somebody in the home network. `forwards`: it came from there, so that nothing has shortened its time to live.
+    /// A packet for a host in the home network. `forwards`: it came from there, so that nothing has shortened its time to live.
     fn intercept(&mut self, now: Instant, ip: &Ipv4<'_>, forwards: bool) -> Result<(), Discard> {
         let node = self.nodes.get_mut(&ip.dst()).ok_or(Discard::NotRegistered)?;
         if node.bindings.is_empty() {

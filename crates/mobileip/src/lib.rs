@@ -87,7 +87,7 @@ pub enum Discard {
     /// The header's checksum is wrong.
     #[error("wrong IP header checksum")]
     Checksum,
-    /// It is for somebody else, or says nothing that concerns this part.
+    /// It is for another host, or says nothing that concerns this part.
     #[error("not for this host")]
     NotForUs,
     /// An authenticator is wrong, or missing where there must be one.
@@ -99,7 +99,7 @@ pub enum Discard {
     /// A reply, or a notice, that nothing here waits for.
     #[error("unexpected")]
     Unexpected,
-    /// Nobody is registered for its address, or it does not come from whom it says.
+    /// No host is registered for its address, or its source is not the address that it claims.
     #[error("no such registration")]
     NotRegistered,
     /// It did not fit a tunnel, or had lived too long; its sender has been told if that is permitted.

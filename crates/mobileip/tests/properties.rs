@@ -127,7 +127,7 @@ fn errors_from_inside_reach_the_sender() {
     // Source quench, redirect, source route failed: not for the sender.
     assert_eq!((meaning(4, 0, 0), meaning(5, 0, 0), meaning(3, 5, 0)), (None, None, None));
     assert_eq!(meaning(3, 4, 1_300), Some(Relay::TooBig(1_280)));
-    // Nobody can make it narrower than this.
+    // No message can make it narrower than this.
     assert_eq!(meaning(3, 4, 68), Some(Relay::TooBig(556)));
     assert_eq!(tunnel.mtu(now), 556);
     let later = now + Duration::from_secs(601);

@@ -72,7 +72,7 @@ impl Node {
 
     // ---- to sleep -------------------------------------------------------------------------------------------------
 
-    /// Every peer is told that the radio goes off.
+    /// Announces to every peer that the radio goes off.
     pub(crate) fn announce_beside(&mut self, now: Instant, expect: Option<Duration>, flags: SleepFlags) {
         let (mut told, mut said) = (BTreeSet::new(), None);
         for owner in self.sessions.beside() {

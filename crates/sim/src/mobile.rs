@@ -52,7 +52,7 @@ pub struct Handoff {
 struct Way {
     /// From the core to the agent, and back.
     wire: [Link<()>; 2],
-    /// From the agent to whoever has this address there, and from the host.
+    /// From the agent to the host that has this address there, and from that host.
     radio: [Link<LinkAddress>; 2],
 }
 
@@ -183,7 +183,7 @@ impl Mobile {
         }
     }
 
-    /// Somebody puts a packet into the core.
+    /// A packet comes into the core.
     pub fn inject(&mut self, packet: Vec<u8>) {
         self.route(packet);
         self.flush();

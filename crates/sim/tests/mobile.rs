@@ -219,7 +219,7 @@ fn a_wrong_clock_is_set_by_the_home_agent() {
     assert_eq!(w.host.stats().refused, 1);
 }
 
-/// Requests that nobody signed, that somebody changed, and that were seen before change nothing.
+/// Requests without a signature, changed ones, and those seen before change nothing.
 #[test]
 fn forged_and_replayed_registrations_change_nothing() {
     for replay in [Replay::default(), Replay::Nonces] {

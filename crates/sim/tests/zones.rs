@@ -277,7 +277,7 @@ fn the_router_before_and_the_one_after_read_headers_and_a_hoarder_soon_reads_non
 
 /// Handoffs in the middle of rekeyings, two in one round trip, routers that crash: packets go on, and in the end the device's router reads.
 #[test]
-fn whatever_happens_packets_go_on_and_the_right_router_reads_in_the_end() {
+fn in_the_end_packets_go_on_and_the_right_router_reads() {
     for seed in 10..20 {
         let mut scene = Scene::new(seed, "most_routers = 1\n");
         let mut draw = Seeded::new(seed);

@@ -14,7 +14,7 @@ use dormouse_crypto::measure::Suite;
 use dormouse_crypto::{Encr, PacketKey, Prf, Secret, prf_plus};
 use dormouse_esp::{
     IPV4_IN_IP, IPV6_IN_IP, Inbound, Outbound, Outer, Overhead, PathMtu, SaParams, Sad, Selectors, Tunnel,
-    ecn, pmtu,
+    ZoneParams, ecn, pmtu,
 };
 use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
@@ -22,7 +22,7 @@ use dormouse_io::poller::{Interest, Poller};
 use dormouse_io::raw::Raw;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_io::udp::{PathError, Sent, Udp};
-use dormouse_keying::{ChildId, Mode, Owner, SaId};
+use dormouse_keying::{ChildId, HeaderGrant, HeaderSa, Mode, Nodes, Owner, SaId, ZoneMap};
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::TsRange;
@@ -45,6 +45,42 @@ pub enum Protection {
         /// In this mode.
         mode: Mode,
     },
+    /// ESP in tunnel mode, in two zones under AES-128-GCM: the headers, and the rest (`docs/wire/mml-ipsec.md`). The keys are no secret.
+    Zoned,
+}
+
+/// The cipher of both zones.
+const ZONES: Encr = Encr::Aes128Gcm16;
+
+/// The SPI of what the first end receives, or the other.
+const fn spi(to_first: bool) -> u32 {
+    if to_first { 0x100 } else { 0x200 }
+}
+
+/// Keying material of a zone, for what the first end receives, or the other.
+fn zone_keymat(to_first: bool, zone: u8) -> Secret {
+    Secret::from([zone << 1 | u8::from(to_first); 20])
+}
+
+/// One direction of [`Protection::Zoned`].
+fn zoned(to_first: bool) -> SaParams {
+    let further = vec![(ZONES, zone_keymat(to_first, 1))];
+    let zones = Some(ZoneParams { map: ZoneMap::default(), further });
+    SaParams { zones, ..SaParams::new(spi(to_first), ZONES, None, zone_keymat(to_first, 0)) }
+}
+
+/// What a router between both ends of [`Protection::Zoned`] gets, so that it can read the headers. The device is the second end.
+#[must_use]
+pub fn header_grant() -> HeaderGrant {
+    let sa = |to_first| HeaderSa { spi: spi(to_first), keymat: zone_keymat(to_first, 0), sequence: 0 };
+    HeaderGrant {
+        map: ZoneMap::default(),
+        encr: ZONES,
+        esn: true,
+        to_device: sa(false),
+        from_device: sa(true),
+        nodes: Nodes::ALL,
+    }
 }
 
 /// One end of the tunnel. The two ends must stand in different network namespaces or machines.
@@ -96,12 +132,43 @@ impl Settings {
         let path = self.path();
         let inner_mtu = match self.protection {
             Protection::Plain => usize::from(LINK_MTU) - path.outer_overhead(),
-            Protection::Esp { suite, mode } => {
-                let overhead = Overhead::of_key(&self.key(suite, true)?, mode, &path);
-                overhead.inner_mtu(PathMtu::new(&path, LINK_MTU).get(Instant::ZERO).into())
+            Protection::Esp { .. } | Protection::Zoned => {
+                self.overhead()?.inner_mtu(PathMtu::new(&path, LINK_MTU).get(Instant::ZERO).into())
             }
         };
         Ok(u16::try_from(inner_mtu)?)
+    }
+
+    fn overhead(&self) -> Result<Overhead> {
+        let path = self.path();
+        Ok(match self.protection {
+            Protection::Plain => bail!("nothing is added to plain packets"),
+            Protection::Esp { suite, mode } => Overhead::of_key(&self.key(suite, true)?, mode, &path),
+            Protection::Zoned => {
+                Overhead::new(ZONES, None, Mode::Tunnel, &path).zoned(ZoneMap::default().zones())
+            }
+        })
+    }
+
+    /// Both halves of the SA.
+    fn halves(&self) -> Result<(Inbound, Outbound)> {
+        let (suite, mode) = match self.protection {
+            Protection::Plain => bail!("plain packets have no SA"),
+            Protection::Zoned => {
+                let outbound = Outbound::new(&zoned(!self.first), &mut Seeded::new(0))?;
+                return Ok((Inbound::new(&zoned(self.first))?, outbound));
+            }
+            Protection::Esp { suite, mode } => (suite, mode),
+        };
+        let params = |to_first: bool| {
+            // The key is handed in beside them: cipher and keying material stand for nothing here.
+            let mut params = SaParams::new(spi(to_first), Encr::Aes128Gcm16, None, Secret::default());
+            params.mode = mode;
+            params
+        };
+        let key = |to_first| self.key(suite, to_first);
+        let outbound = Outbound::with_key(&params(!self.first), key(!self.first)?, &mut Seeded::new(0));
+        Ok((Inbound::with_key(&params(self.first), key(self.first)?), outbound))
     }
 }
 
@@ -134,7 +201,9 @@ impl Forwarder {
                 bail!("protocol 50 carries ESP and nothing else");
             }
             Protection::Plain => None,
-            Protection::Esp { suite, mode } => Some(sad(settings, suite, mode, usize::from(inner_mtu))?),
+            Protection::Esp { mode, .. } => Some(sad(settings, mode, usize::from(inner_mtu))?),
+            Protection::Zoned if settings.run.is_some() => bail!("zones have no keys that are a secret"),
+            Protection::Zoned => Some(sad(settings, Mode::Tunnel, usize::from(inner_mtu))?),
         };
         let plane = Plane {
             sad,
@@ -334,15 +403,8 @@ impl Opener for Plane {
     }
 }
 
-fn sad(settings: &Settings, suite: Suite, mode: Mode, inner_mtu: usize) -> Result<Sad> {
+fn sad(settings: &Settings, mode: Mode, inner_mtu: usize) -> Result<Sad> {
     let path = settings.path();
-    let spi = |to_first: bool| if to_first { 0x100 } else { 0x200 };
-    let params = |to_first: bool| {
-        // The key is handed in beside them: cipher and keying material stand for nothing here.
-        let mut params = SaParams::new(spi(to_first), Encr::Aes128Gcm16, None, Secret::default());
-        params.mode = mode;
-        params
-    };
     let any = || vec![TsRange::any_v4(), TsRange::any_v6()];
     let host = |address: IpAddr| vec![TsRange::addresses(address, address)];
     let selectors = match (settings.run.is_some(), mode) {
@@ -350,17 +412,11 @@ fn sad(settings: &Settings, suite: Suite, mode: Mode, inner_mtu: usize) -> Resul
         // Without its header, a packet can only have the inner addresses.
         _ => Selectors::new(host(settings.inner.0), host(settings.inner.1)),
     };
-    let mut outbound = Outbound::with_key(
-        &params(!settings.first),
-        settings.key(suite, !settings.first)?,
-        &mut Seeded::new(0),
-    );
+    let (inbound, mut outbound) = settings.halves()?;
     outbound.set_inner_mtu(inner_mtu);
-    let key = settings.key(suite, settings.first)?;
-    let overhead = Overhead::of_key(&key, mode, &path);
-    let inbound = Inbound::with_key(&params(settings.first), key);
     let owner = Owner::Ike(SaId::new(0));
-    let tunnel = Tunnel::of_halves(owner, (inbound, outbound), selectors, overhead, path, LINK_MTU);
+    let halves = (inbound, outbound);
+    let tunnel = Tunnel::of_halves(owner, halves, selectors, settings.overhead()?, path, LINK_MTU);
     let (mut sad, id) = (Sad::new(), tunnel.id());
     sad.insert(tunnel)?;
     sad.activate(id);

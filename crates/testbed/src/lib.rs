@@ -22,6 +22,7 @@ mod require;
 mod roaming;
 mod traffic;
 pub mod wireguard;
+pub mod zones;
 
 pub use daemon::{Answer, Dormoused, Extra, binary};
 pub use host::{Host, Testbed};

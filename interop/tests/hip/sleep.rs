@@ -1,4 +1,4 @@
-//! A device with nothing but HIP whose radio sleeps: its peer is told, keeps what comes for it, and hands it over when the device is back,
+//! A device with nothing but HIP whose radio sleeps: its peer hears of it, keeps what comes for it, and hands it over when the device is back,
 //! at another address if it must be; the packet that wakes the radio is not lost, and one association is enough for all of it.
 
 use super::{NEEDS, Pair, end, keygen, of, start};

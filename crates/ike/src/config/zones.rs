@@ -59,7 +59,7 @@ pub struct RouterRule {
 pub struct RouterPolicy {
     /// Gateways that may give it keys, and take them back.
     pub gateways: Vec<IdentityPattern>,
-    /// The routers next to it: the gateway is told, and they may get keys from it and give it keys when a device moves.
+    /// The routers next to it: the gateway learns of them, and they may get keys from it and give it keys when a device moves.
     pub neighbours: Vec<Identity>,
     /// Most devices whose keys it holds.
     pub most: usize,

@@ -58,7 +58,7 @@ impl Endpoint {
     }
 
     /// Router: a device has come here from the router `previous`: its keys are asked for there (Directed Key Migration), and of the gateway
-    /// if they are not there. `false` if there is no IKE SA with `previous` ([`Event::LinkWanted`] is told), or it is none of our neighbours.
+    /// if they are not there. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), or it is none of our neighbours.
     pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, spi: u32) -> bool {
         let policy = self.shared.config.router.as_ref();
         let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
@@ -84,7 +84,7 @@ impl Endpoint {
             .flatten()
     }
 
-    /// What there is to ask goes on this link; without one, the driver is told whom to connect to, if that is known.
+    /// What there is to ask goes on this link; without one, an event names the peer to connect to, if that is known.
     pub(super) fn ask(
         &mut self,
         now: Instant,

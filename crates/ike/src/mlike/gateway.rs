@@ -1,10 +1,10 @@
 //! The composite SAs of a gateway: behind which router each device is, which routers are to have the keys of the first zone, and which have
 //! them. Owns these facts and the decision who may have what; must never hold the keys of another zone.
 //!
-//! What is to be done follows from comparing the two lists, whatever has happened in between: a router that is near and has no keys gets them,
-//! one that has them and is not near is told to forget them. A distribution that was lost with its IKE SA is thus made again on the next one.
+//! What is to be done follows from comparing the two lists, not from what has happened in between: a router that is near and has no keys gets them,
+//! one that has them and is not near gets the order to forget them. A distribution that was lost with its IKE SA is thus made again on the next one.
 //!
-//! Every router that was given keys counts as having them for as long as they live, because nobody can see it forget.
+//! Every router that was given keys counts as having them for as long as they live, because its forgetting cannot be seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -122,7 +122,7 @@ impl Given {
         let mut secrets = [None, None];
         for body in view.private(PayloadType::Secret) {
             let secret = wire::Secret::parse(body).map_err(|_| "SECRET cannot be read")?;
-            // Only the first zone's is for routers; an end point that sends another one has lost its mind, and we keep out of it.
+            // Only the first zone's is for routers; an end point that sends another one is faulty, and its keys are refused.
             if secret.zone != 0 || secret.keymat.len() != keymat_len(encr, None) || secret.spi < 256 {
                 return Err("a SECRET that is not of the first zone, or not of its cipher");
             }

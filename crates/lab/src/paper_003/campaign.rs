@@ -34,18 +34,25 @@ pub(super) enum Line {
     Snoop,
     /// TCP through the tunnel of two daemons.
     Ipsec,
-    /// The same, with the radio repaired by the numbers of ESP.
+    /// TCP through a tunnel in two zones, under keys of the plan.
+    Mml,
+    /// The same, with SNOOP at an access router that has the key of the headers.
+    MmlSnoop,
+    /// The tunnel of two daemons, with the radio repaired by the numbers of ESP.
     EspArq,
 }
 
 impl Line {
-    pub(super) const ALL: [Self; 4] = [Self::Tcp, Self::Snoop, Self::Ipsec, Self::EspArq];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Tcp, Self::Snoop, Self::Ipsec, Self::Mml, Self::MmlSnoop, Self::EspArq];
 
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
             Self::Snoop => "TCP+SNOOP",
             Self::Ipsec => "IPsec",
+            Self::Mml => "MML-IPsec",
+            Self::MmlSnoop => "MML-IPsec+SNOOP",
             Self::EspArq => "IPsec+esp-arq",
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use dormouse_netem::LinkConfig;
 use dormouse_snoop::Repair;
+use dormouse_testbed::zones::{self, Zones};
 use dormouse_testbed::{Dormoused, Host, radio};
 
 use super::campaign::{Line, Point, Stack};
@@ -23,8 +24,8 @@ const RADIO_DELAY: Duration = Duration::from_millis(2);
 const QUEUE: usize = 75_000;
 /// A transfer without a byte for so long has failed. Linux doubles its timer up to two minutes.
 const LIMIT: Duration = Duration::from_secs(300);
-/// The fixed host's address inside of the tunnel.
-const INNER: &str = "10.99.0.1";
+/// The fixed host's address inside of every tunnel.
+const INNER: &str = zones::INNER[0];
 
 /// What the TCP of the paper does not have, and its window of 64 KB.
 const OF_THE_PAPER: [(&str, &str); 7] = [
@@ -51,8 +52,9 @@ pub(super) fn transfer(point: &Point, bytes: u64, seed: u64, stop: &Arc<AtomicBo
         ..LinkConfig::default()
     };
     let (repair, restore) = match point.line {
-        Line::Tcp | Line::Ipsec => (Repair::None, None),
+        Line::Tcp | Line::Ipsec | Line::Mml => (Repair::None, None),
         Line::Snoop => (Repair::Snoop(Box::default()), None),
+        Line::MmlSnoop => (Repair::Snoop(Box::new(Zones::snoop()?)), None),
         Line::EspArq => esp_arq(),
     };
     let link = Link::start(Settings { wire_delay: WIRE_DELAY, radio, seed, repair, restore })?;
@@ -60,7 +62,11 @@ pub(super) fn transfer(point: &Point, bytes: u64, seed: u64, stop: &Arc<AtomicBo
         let keys = if point.stack == Stack::Reno { &OF_THE_PAPER[..] } else { &[] };
         keys.iter().try_for_each(|(key, value)| host.sysctl(&format!("net.ipv4.{key}"), value))?;
     }
-    let tunnel = matches!(point.line, Line::Ipsec | Line::EspArq).then(|| tunnel(&link)).transpose()?;
+    let tunnel = match point.line {
+        Line::Tcp | Line::Snoop => None,
+        Line::Ipsec | Line::EspArq => Some(Tunnel::Daemons { _ends: Box::new(daemons(&link)?) }),
+        Line::Mml | Line::MmlSnoop => Some(Tunnel::Zones { _ends: Zones::start(&link.fixed, &link.device)? }),
+    };
     let address: IpAddr = if tunnel.is_some() { INNER.parse()? } else { ADDRESSES[0][0].parse()? };
     let congestion = point.stack.congestion();
     let done = radio::transfer(&link.fixed, &link.device, address, congestion, bytes, LIMIT, stop)?;
@@ -74,8 +80,14 @@ pub(super) fn transfer(point: &Point, bytes: u64, seed: u64, stop: &Arc<AtomicBo
         .with("sent_again", sent_again))
 }
 
+/// What carries packets over the radio, until it is dropped.
+enum Tunnel {
+    Daemons { _ends: Box<[Dormoused; 2]> },
+    Zones { _ends: Zones },
+}
+
 /// Daemons at both ends: the fixed host is the gateway, and what it serves is an address of its own.
-fn tunnel(link: &Link) -> Result<[Dormoused; 2]> {
+fn daemons(link: &Link) -> Result<[Dormoused; 2]> {
     link.fixed.ip(&format!("addr add {INNER}/32 dev lo"))?;
     let end = |role: &str, own: &str, peer: &str| {
         let secret = "secret = \"paper 003, which everyone may read\"";

@@ -87,7 +87,7 @@ impl Agent {
         &self.stats
     }
 
-    /// The first zones that it can read: their keys come from a key manager, and what that should know is told here.
+    /// The first zones that it can read: their keys come from a key manager, which finds here what it should know.
     pub const fn zones(&mut self) -> &mut HeaderZones {
         &mut self.zones
     }

@@ -2,7 +2,7 @@
 //! sockets. Owns descriptors and the wall clock; decides nothing.
 //!
 //! It needs `CAP_NET_ADMIN` and `CAP_NET_RAW` until both are open, and then becomes the user that it was told to, without any right. What
-//! happens goes to standard output, a line each; who connects to its control socket is told its state as JSON.
+//! happens goes to standard output, a line each; a client of its control socket gets its state as JSON.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, IoSlice, Write as _};
@@ -341,7 +341,7 @@ impl Driver {
         }
     }
 
-    /// Who asks is told the state. A reader that does not read loses it: nothing here waits.
+    /// Answers with the state. A reader that does not read loses it: nothing here waits.
     fn tell(&self) {
         while let Ok((mut stream, _)) = self.control.accept() {
             let state = self.state().to_string();

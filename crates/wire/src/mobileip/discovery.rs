@@ -52,7 +52,7 @@ pub struct Advertisement {
     pub routers: Vec<Router>,
     /// Absent in a plain router's.
     pub mobility: Option<Mobility>,
-    /// The prefix length of each router's address, if it is told.
+    /// The prefix length of each router's address, if there is one.
     pub prefixes: Vec<u8>,
 }
 
