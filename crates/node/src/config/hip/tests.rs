@@ -1,0 +1,186 @@
+use super::super::directory::{TAGS, tags};
+use super::super::parse;
+use super::*;
+
+const OTHER: &str = "2001:22:a:b:c:d:e:f";
+
+fn key() -> Vec<u8> {
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
+    pair.serialize_pem().into_bytes()
+}
+
+fn read(text: &str, hosts: &str) -> Result<Option<ResolvedHip>, String> {
+    let file = parse(text)?;
+    for (name, c) in &file.connection {
+        super::super::validate::connection(name, c).map_err(|e| e.to_string())?;
+    }
+    let (key, hosts) = (key(), hosts.as_bytes().to_vec());
+    let mut read = |path: &std::path::Path, secret: bool| match path.to_str() {
+        Some("k") if secret => Ok(key.clone()),
+        Some("h") if !secret => Ok(hosts.clone()),
+        _ => Err("not there".to_owned()),
+    };
+    resolve_hip(&file, &mut read).map_err(|e| e.to_string())
+}
+
+const BARE: &str = "[connection.a]\nrole = \"hip\"\n[connection.a.hip]\nkey = \"k\"\n";
+
+#[test]
+fn peers_come_from_both_places_and_may_call() {
+    let text = format!(
+        "{BARE}hosts = \"h\"\n[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\naddresses = [\"192.0.2.1\"]\n"
+    );
+    let hosts = "# a comment\n\n2001:21::7 far far.example 2001:db8::7 192.0.2.7 # behind\n";
+    let it = read(&text, hosts).unwrap().unwrap();
+    assert_eq!(it.peers.len(), 2);
+    let far = it.peers.named("FAR.example").unwrap();
+    assert_eq!(
+        (far.names.as_slice(), far.peer.addresses.len()),
+        (&["far".to_owned(), "far.example".into()][..], 2)
+    );
+    assert_eq!(it.peers.get(far.hit), Some(far));
+    assert!(it.config.admits(tag(OTHER).unwrap()) && !it.config.admits(tag("2001:22::1").unwrap()));
+    let held = it.blocking.unwrap();
+    assert!(
+        held.block == super::super::file::Block::Connected && held.inward && held.carried == [TAGS.into()]
+    );
+    assert!(!it.config.opportunistic && it.carriers == [HipCarrier::Ip]);
+}
+
+#[test]
+fn rendezvous_servers_are_addresses_or_peers_wherever_they_are_written() {
+    let text = format!(
+        "{BARE}hosts = \"h\"\nrendezvous = [\"FAR\"]\n[connection.a.hip.rendezvous_server]\nlongest = 60\n\
+         [[connection.a.hip.peers]]\nhit = \"{OTHER}\"\nrendezvous = [\"far\", \"192.0.2.9\"]\n"
+    );
+    let it = read(&text, "2001:21::7 far 192.0.2.7\n2001:22::9 near @far @192.0.2.5\n").unwrap().unwrap();
+    let via = |text: &str| {
+        let known = it.peers.called(text).unwrap();
+        assert!(known.is_reachable() && known.peer.addresses.is_empty());
+        known.rendezvous.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(via(OTHER), ["192.0.2.7", "192.0.2.9"]);
+    assert_eq!(via("near"), ["192.0.2.7", "192.0.2.5"]);
+    assert_eq!(it.config.rendezvous, BTreeSet::from([tag("2001:21::7").unwrap()]));
+    assert!(it.peers.iter().all(|known| known.quirks == hip::Quirks::NONE));
+    let registrar = it.config.registrar.unwrap();
+    assert_eq!((registrar.permits, registrar.longest.as_secs()), (hip::Accept::Any, 60));
+}
+
+/// A configured one is kept, the others are made of the tags; none is given twice.
+#[test]
+fn every_peer_has_an_address_of_its_own() {
+    let text = format!(
+        "{BARE}hosts = \"h\"\nlsi = \"1.0.0.0/8\"\nlsi_services = [\"tcp/22\"]\n[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\n"
+    );
+    let hosts = "2001:21::7 far =1.0.0.1\n2001:21::aa00:1:203 near\n2001:21::bb00:1:203 nearer\n";
+    let it = read(&text, hosts).unwrap().unwrap();
+    let of = |text: &str| it.peers.called(text).unwrap().lsi.unwrap().to_string();
+    assert_eq!(
+        [of("far"), of("near"), of("nearer"), of(OTHER)],
+        ["1.0.0.1", "1.1.2.3", "1.1.2.4", "1.14.0.15"]
+    );
+    let lsi = it.lsi.unwrap();
+    assert!(lsi.prefix.contains(&lsi.ours) && it.peers.iter().all(|p| p.lsi != Some(lsi.ours)));
+    assert_eq!(lsi.services, BTreeSet::from([(6, 22)]));
+    assert!(it.blocking.unwrap().carried.contains(&lsi.prefix.into()));
+}
+
+/// The tag and what is held for it are of the version that is named, and so must be the peers.
+#[test]
+fn version_1_is_asked_for() {
+    const OLD: &[u8] = include_bytes!("../../../../hip/tests/keys/rsa1024.pem");
+    let with = |text: &str| {
+        let file = parse(text).map_err(|e| e.to_string())?;
+        let mut key = |_: &std::path::Path, _: bool| Ok(OLD.to_vec());
+        resolve_hip(&file, &mut key).map_err(|e| e.to_string()).map(Option::unwrap)
+    };
+    let error = with(BARE).unwrap_err();
+    assert!(error.contains("RSA-1024 is refused"), "{error}");
+    let one = BARE.to_owned() + "version = 1\n";
+    let peer = |hit: &str| format!("{one}[[connection.a.hip.peers]]\nhit = \"{hit}\"\n");
+    let it = with(&peer("2001:1a:b::c")).unwrap();
+    let held = it.blocking.unwrap().carried;
+    assert_eq!(held, [tags(1).into()]);
+    assert!(tags(1).contains(&it.identity.hit().0) && !TAGS.contains(&it.identity.hit().0));
+    let error = with(&peer(OTHER)).unwrap_err();
+    assert!(error.contains("has another version of HIP than this host"), "{error}");
+    let error = with(&(BARE.to_owned() + "version = 3\n")).unwrap_err();
+    assert!(error.starts_with("connection.a.hip.version: "), "{error}");
+}
+
+/// The documented names are those that are known.
+#[test]
+fn quirks_are_of_the_peer_that_names_them() {
+    let names = hip::Quirk::ALL.map(hip::Quirk::name);
+    let peer = |lines: &str| {
+        format!(
+            "{BARE}carriers = [\"ip\", \"udp\"]\n[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\n{lines}\n"
+        )
+    };
+    let it = read(&peer(&format!("quirks = {names:?}")), "").unwrap().unwrap();
+    assert_eq!(it.peers.called(OTHER).unwrap().quirks, hip::Quirk::ALL.into_iter().collect());
+    let documented = include_str!("../hip.rs");
+    assert!(names.iter().all(|name| documented.contains(&format!("`{name}`"))));
+}
+
+#[test]
+fn each_thing_that_cannot_be_meant_is_named() {
+    let peer = |lines: &str| format!("{BARE}[[connection.a.hip.peers]]\n{lines}\n");
+    let listed = |lines: &str| peer(&format!("hit = \"{OTHER}\"\n{lines}"));
+    for (text, key) in [
+        ("[connection.a]\nrole = \"hip\"\n".to_owned(), "connection.a.hip: "),
+        (BARE.replace("\"k\"", "\"x\""), "connection.a.hip.key: "),
+        (BARE.to_owned() + "carriers = []\n", "connection.a.hip.carriers: "),
+        (BARE.to_owned() + "esp = []\n", "connection.a.hip.esp: "),
+        (BARE.to_owned() + "esp = [\"null-sha256\", \"null-sha256\"]\n", "connection.a.hip.esp: "),
+        (BARE.to_owned() + "registration = 9\n", "connection.a.hip.registration: 10 s is the least"),
+        (BARE.to_owned() + "rendezvous = [\"x\"]\n", "connection.a.hip.rendezvous: no peer is called"),
+        (
+            BARE.to_owned() + "[connection.a.hip.rendezvous_server]\nclients = [\"x\"]\n",
+            "connection.a.hip.rendezvous_server.clients: no peer is called",
+        ),
+        (
+            listed("quirks = [\"none\"]"),
+            "connection.a.hip.peers[0].quirks: unknown quirk \"none\"; known are puzzle-",
+        ),
+        (listed("quirks = [\"esp-in-udp\"]"), "connection.a.hip.peers[0].quirks: esp-in-udp needs"),
+        (listed("").replace(OTHER, "2001:10::1"), "connection.a.hip.peers[0].hit: 2001:10::1 has another"),
+        (listed("rendezvous = [\"x\"]"), "connection.a.hip.peers[0].rendezvous: no peer is called"),
+        (listed("rendezvous = [\"ff02::1\"]"), "connection.a.hip.peers[0].rendezvous: "),
+        (listed("name = \"n\"\nrendezvous = [\"n\"]"), "connection.a.hip.peers[0].rendezvous: \"n\" is this"),
+        (
+            BARE.to_owned() + "rendezvous = [\"n\"]\n" + &listed("name = \"n\"").replace(BARE, ""),
+            "connection.a.hip.rendezvous: no address of",
+        ),
+        (BARE.to_owned() + "lsi_services = [\"tcp/22\"]\n", "connection.a.hip.lsi_services: needs"),
+        (
+            BARE.to_owned() + "lsi = \"1.0.0.0/8\"\nlsi_services = [\"22\"]\n",
+            "connection.a.hip.lsi_services: \"22\"",
+        ),
+        (listed("lsi = \"1.0.0.1\""), "connection.a.hip.lsi: 2001:22:a:"),
+        (BARE.to_owned() + "lsi = \"1.0.0.0/30\"\n", "connection.a.hip.lsi: "),
+        (
+            BARE.to_owned() + "lsi = \"1.0.0.0/8\"\n" + &listed("lsi = \"2.0.0.1\"").replace(BARE, ""),
+            "connection.a.hip.lsi: 2.0.0.1",
+        ),
+        (BARE.to_owned() + "udp_port = 0\n", "connection.a.hip.udp_port: "),
+        (BARE.to_owned() + "[connection.a.local]\nid = \"a\"\n", "connection.a.local: means nothing"),
+        (BARE.to_owned() + "[connection.a.child]\nesn = false\n", "connection.a.child: means nothing"),
+        (BARE.replace("role", "gateway = \"g\"\nrole"), "connection.a.gateway: means nothing"),
+        (BARE.replace("role", "local_network = false\nrole"), "connection.a.local_network: means nothing"),
+        (BARE.replace(".a", ".b") + BARE, "connection.b.role: a has this role too"),
+        (BARE.replace("\"hip\"", "\"gateway\""), "connection.a.hip: is for role"),
+        (peer("hit = \"server\""), "connection.a.hip.peers[0].hit: \"server\" is no HIT"),
+        (peer("hit = \"2001:23::1\""), "connection.a.hip.peers[0].hit: "),
+        (listed("name = \"a b\""), "connection.a.hip.peers[0].name: "),
+        (listed("carrier = \"udp\""), "connection.a.hip.peers[0].carrier: "),
+        (listed("addresses = [\"2001:22::1\"]"), "connection.a.hip.peers[0].addresses: "),
+        (listed("") + &listed("").replace(BARE, ""), "connection.a.hip.peers[1].hit: "),
+    ] {
+        let error = read(&text, "").expect_err(key);
+        assert!(error.starts_with(key), "{error} for {text}");
+    }
+    let error = read(&(BARE.to_owned() + "hosts = \"h\"\n"), "\nfar 192.0.2.1\n").unwrap_err();
+    assert!(error.starts_with("connection.a.hip.hosts: h: line 2: \"far\""), "{error}");
+}
