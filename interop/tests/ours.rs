@@ -113,7 +113,7 @@ fn transport_mode_protects_what_two_hosts_say_to_each_other() -> Result<()> {
     let hosts = |toml: &str, local: &str, remote: &str| {
         let end = toml.find("[connection.peer.child]").unwrap_or(toml.len());
         format!(
-            "{}[connection.peer.child]\nmode = \"transport\"\nlocal = [\"{local}/32\"]\nremote = [\"{remote}/32\"]\n",
+            "{}[connection.peer.ike]\nesp_in_udp = \"nat\"\n[connection.peer.child]\nmode = \"transport\"\nlocal = [\"{local}/32\"]\nremote = [\"{remote}/32\"]\n",
             toml.get(..end).unwrap_or(toml)
         )
     };

@@ -30,6 +30,12 @@ impl Daemon {
         self.connections.iter().any(|c| c.name == connection && c.role == Role::Gateway)
     }
 
+    /// Whether it has gateway connections, and no other.
+    pub(crate) fn is_gateway_alone(&self) -> bool {
+        let only = self.connections.iter().all(|c| c.role == Role::Gateway);
+        only && !self.connections.is_empty() && self.hip.is_none()
+    }
+
     fn no_gateway(&self, connection: &str) -> Error {
         if self.connections.iter().any(|c| c.name == connection) {
             let message = format!("'{connection}' is a client connection: its one peer is its gateway");

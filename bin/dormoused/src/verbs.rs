@@ -269,7 +269,7 @@ impl Daemon {
                 }
             }
             Verb::HipDown { peer } => self.hip_down(now, &peer),
-            Verb::Suspend if self.connections.iter().all(|c| c.role == Role::Gateway) => Err(Error::new(
+            Verb::Suspend if self.is_gateway_alone() => Err(Error::new(
                 ErrorKind::Request,
                 "this machine is a gateway alone: it has no session to leave asleep, and goes on forwarding",
             )),
