@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse_hip::HostConfig;
-use dormouse_keying::{ChildId, KeyManager};
+use dormouse_keying::KeyManager;
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{LocatorValue, Packet, PacketType, Param, ParamType};
 
@@ -20,27 +20,18 @@ fn joined(seed: u64, carrier: Carrier, one: HostConfig) -> World {
     world
 }
 
-fn child(world: &World, node: usize) -> ChildId {
-    world.nodes[node].host.describe().next().and_then(|d| d.child).unwrap()
-}
-
-fn rekey(world: &mut World, node: usize) {
-    let child = child(world, node);
-    world.act(node, |host, now| host.rekey_child(now, child));
-}
-
 /// RFC 7402 section 5.3: three UPDATE packets; with new key material and without.
 #[test]
 fn either_end_replaces_the_pair() {
     for rekey_with_dh in [true, false] {
         for node in [0, 1] {
             let mut world = joined(1, Carrier::RawHip, HostConfig { rekey_with_dh, ..config() });
-            let before = [child(&world, 0), child(&world, 1)];
-            rekey(&mut world, node);
+            let before = [world.child(0), world.child(1)];
+            world.rekey(node);
             world.run(SOON);
             assert_eq!(world.count(PacketType::Update), 3);
             assert!(world.joined(0, 1), "{:?}", world.drops);
-            assert!(child(&world, 0) != before[0] && child(&world, 1) != before[1]);
+            assert!(world.child(0) != before[0] && world.child(1) != before[1]);
             // The one that began receives on the old pair for a while; the other has removed it.
             assert_eq!(world.nodes[node].plane.installed.len(), 2);
             assert_eq!(world.nodes[1 - node].plane.installed.len(), 1);
@@ -55,9 +46,9 @@ fn either_end_replaces_the_pair() {
 #[test]
 fn the_new_pair_sends_when_the_peer_has_it() {
     let mut world = joined(2, Carrier::RawHip, config());
-    rekey(&mut world, 0);
+    world.rekey(0);
     world.run(SOON);
-    let sends = |node: usize| world.nodes[node].plane.installed[&child(&world, node)].send_now;
+    let sends = |node: usize| world.nodes[node].plane.installed[&world.child(node)].send_now;
     assert_eq!((sends(0), sends(1)), (true, false));
     assert_eq!(world.nodes[1].plane.log, ["established", "install", "install anew", "remove"]);
 }
@@ -67,12 +58,12 @@ fn both_at_once_make_one_new_pair() {
     for rekey_with_dh in [true, false] {
         for seed in 0..20 {
             let mut world = joined(seed, Carrier::RawHip, HostConfig { rekey_with_dh, ..config() });
-            let before = child(&world, 0);
-            rekey(&mut world, 0);
-            rekey(&mut world, 1);
+            let before = world.child(0);
+            world.rekey(0);
+            world.rekey(1);
             world.run(LATER);
             assert!(world.joined(0, 1), "seed {seed}: {:?}", world.drops);
-            assert_ne!(child(&world, 0), before);
+            assert_ne!(world.child(0), before);
             for node in &world.nodes {
                 let installs = node.plane.log.iter().filter(|l| l.starts_with("install")).count();
                 assert_eq!((installs, node.plane.installed.len()), (2, 1), "seed {seed}");
@@ -87,7 +78,7 @@ fn key_material_that_ends_is_renewed() {
     let mut world = joined(3, Carrier::RawHip, HostConfig { rekey_with_dh: false, ..config() });
     let mut with_value = 0;
     for _ in 0..400 {
-        rekey(&mut world, 0);
+        world.rekey(0);
         world.run(LATER);
         assert!(world.joined(0, 1), "{:?}", world.drops);
         let (_, bytes) = world.seen[world.seen.len() - 3].clone();
@@ -104,7 +95,7 @@ fn rekeying_survives_loss_and_repetition() {
         (world.lost, world.doubled) = (250, 250);
         for node in [0, 1, 0] {
             if world.nodes.iter().all(|n| n.plane.closed.is_empty()) {
-                rekey(&mut world, node);
+                world.rekey(node);
                 world.run(LATER);
             }
         }
@@ -158,7 +149,7 @@ fn the_first_update_of_a_move_names_the_address_and_keeps_the_spis() {
     let kinds: Vec<_> = packet.params().iter().map(|p| p.kind).collect();
     use ParamType::{EspInfo, HipMac, HipSignature, LocatorSet, Seq};
     assert_eq!(kinds, [EspInfo, LocatorSet, Seq, HipMac, HipSignature]);
-    let spi = child(&world, 0).spi();
+    let spi = world.child(0).spi();
     let Some(Param::EspInfo(info)) = packet.read(EspInfo) else { panic!("no ESP_INFO") };
     assert_eq!((info.old_spi, info.new_spi), (spi, spi));
     let Some(Param::LocatorSet(locators)) = packet.read(LocatorSet) else { panic!("no LOCATOR_SET") };
@@ -172,8 +163,8 @@ fn moves_follow_each_other_and_cross_rekeyings() {
     for seed in 0..40 {
         let mut world = joined(seed, Carrier::RawHip, config());
         world.lost = if seed % 2 == 0 { 0 } else { 200 };
-        let before = child(&world, 1);
-        rekey(&mut world, (seed / 2 % 2) as usize);
+        let before = world.child(1);
+        world.rekey((seed / 2 % 2) as usize);
         for last in 10..14 {
             move_to(&mut world, 0, &format!("198.51.100.{last}"));
             let end = world.now + Duration::from_millis(7 * seed);
@@ -185,7 +176,7 @@ fn moves_follow_each_other_and_cross_rekeyings() {
         assert!(ended && seed % 2 == 1 || world.joined(0, 1), "seed {seed}: {:?}", world.drops);
         if !ended {
             assert_eq!(path_of(&world, 1).remote.ip(), world.nodes[0].address.ip(), "seed {seed}");
-            assert_ne!(child(&world, 1), before, "seed {seed}: the rekeying was not forgotten");
+            assert_ne!(world.child(1), before, "seed {seed}: the rekeying was not forgotten");
         }
     }
 }
@@ -270,13 +261,13 @@ fn both_move_one_after_the_other() {
 #[test]
 fn a_rekeying_outlives_an_address_that_does_not_answer() {
     let mut world = joined(11, Carrier::HipUdp, config());
-    let before = child(&world, 1);
+    let before = world.child(1);
     let owner = world.nodes[1].plane.installed.values().next().unwrap().owner;
     let observed = Path { remote: "203.0.113.5:40000".parse().unwrap(), ..path_of(&world, 1) };
     world.act(1, |host, now| host.observed_path(now, owner, observed));
-    rekey(&mut world, 1);
+    world.rekey(1);
     world.run(LATER);
-    assert_ne!(child(&world, 1), before);
+    assert_ne!(world.child(1), before);
     assert!(world.joined(0, 1), "{:?}", world.nodes[1].plane.closed);
 }
 
@@ -302,7 +293,7 @@ fn a_path_that_esp_shows_is_verified() {
 #[test]
 fn a_peer_that_is_gone_is_noticed_by_an_update_and_told_of() {
     let mut world = joined(7, Carrier::RawHip, config());
-    rekey(&mut world, 0);
+    world.rekey(0);
     world.lost = 1_000;
     world.run(LATER);
     assert_eq!(world.nodes[0].plane.closed.len(), 1);

@@ -29,15 +29,6 @@ fn joined(seed: u64, carrier: Carrier, kinds: [&str; 2], one: &HostConfig) -> Wo
     world
 }
 
-fn child(world: &World, node: usize) -> ChildId {
-    world.nodes[node].host.describe().next().and_then(|d| d.child).unwrap()
-}
-
-fn rekey(world: &mut World, node: usize) {
-    let child = child(world, node);
-    world.act(node, |host, now| host.rekey_child(now, child));
-}
-
 fn kinds(bytes: &[u8]) -> Vec<ParamType> {
     Packet::parse(bytes).unwrap().params().iter().map(|p| p.kind).collect()
 }
@@ -60,7 +51,7 @@ fn tags_are_those_of_another_implementation() {
 fn packets_have_the_parameters_of_rfc_5201() {
     use ParamType as T;
     let mut world = joined(1, Carrier::RawHip, KINDS[0], &config());
-    rekey(&mut world, 0);
+    world.rekey(0);
     world.run(SOON);
     let id = world.nodes[0].host.describe().next().unwrap().id;
     world.act(0, |host, now| host.close(now, id));
@@ -120,7 +111,7 @@ fn packets_have_the_parameters_of_rfc_5201() {
 fn a_whole_association_is_golden() {
     let one = HostConfig { groups: vec![DhGroup::Modp1536], ..config() };
     let mut world = joined(7, Carrier::RawHip, ["v1 rsa", "v1 dsa"], &one);
-    rekey(&mut world, 0);
+    world.rekey(0);
     world.run(SOON);
     let id = world.nodes[0].host.describe().next().unwrap().id;
     world.act(0, |host, now| host.close(now, id));
@@ -141,10 +132,10 @@ fn every_pair_of_identities_comes_together_rekeys_moves_and_ends() {
                 let (encr, integ) = (Encr::Aes128Cbc, Some(Integ::HmacSha1_96));
                 assert_eq!((install.encr, install.integ, install.esn), (encr, integ, true));
             }
-            let before = child(&world, 1);
-            rekey(&mut world, 1);
+            let before = world.child(1);
+            world.rekey(1);
             world.run(SOON);
-            assert!(world.joined(0, 1) && child(&world, 1) != before, "{kinds:?}: {:?}", world.drops);
+            assert!(world.joined(0, 1) && world.child(1) != before, "{kinds:?}: {:?}", world.drops);
             world.place(0, "198.51.100.7");
             world.run(SOON);
             let there = world.nodes[1].host.describe().next().unwrap().path.remote.ip();
@@ -210,7 +201,7 @@ fn it_completes_under_loss_and_repetition() {
         if world.nodes[0].plane.closed.is_empty() {
             assert!(world.joined(0, 1), "seed {seed}: {:?}", world.drops);
             world.place(0, "198.51.100.7");
-            rekey(&mut world, 1);
+            world.rekey(1);
             world.run(LATER);
             world.lost = 0;
             world.run(LATER);

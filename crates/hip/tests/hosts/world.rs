@@ -232,6 +232,17 @@ impl World {
         while self.step(end) {}
     }
 
+    /// The CHILD SA of a host's first association.
+    pub(crate) fn child(&self, node: usize) -> ChildId {
+        self.nodes[node].host.describe().next().and_then(|d| d.child).unwrap()
+    }
+
+    /// Has a host rekey it.
+    pub(crate) fn rekey(&mut self, node: usize) {
+        let child = self.child(node);
+        self.act(node, |host, now| host.rekey_child(now, child));
+    }
+
     /// Whether both ends have exactly one pair that sends, and it is the same one with the same keys.
     pub(crate) fn joined(&self, a: usize, b: usize) -> bool {
         let child = |from: usize, to: usize| {
