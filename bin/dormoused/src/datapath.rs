@@ -1,6 +1,8 @@
 //! The data path of the daemon: what happens to packets when the TUN or a socket is ready. Owns the wires (TUN, sockets, their
 //! buffers) and the order of reading and writing them. It decides nothing: the host is asked about every packet.
 
+use std::io;
+
 use crate::daemon::{Daemon, TUN, UDP};
 use anyhow::{Context, Result};
 use dormouse_control::Offload;
@@ -8,7 +10,7 @@ use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
 use dormouse_io::poller::Interest;
 use dormouse_io::tun::Tun;
-use dormouse_io::udp::{PathErrorKind, Sent};
+use dormouse_io::udp::{PathError, PathErrorKind, Sent};
 use dormouse_node::Train;
 use dormouse_node::host::{Datagram, Host, NotSent};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
@@ -24,6 +26,8 @@ const ROUNDS: usize = 8;
 /// the socket of a whole window first makes the sender stand still meanwhile, and then there is nothing to do until it has sent the
 /// next one.
 const SHARE: usize = 256 << 10;
+/// ICMP errors read from one socket before they do: anybody can send some.
+const ERRORS: usize = 64;
 
 /// What carries packets on both sides.
 pub(crate) struct Wires {
@@ -98,9 +102,8 @@ impl Daemon {
                 break;
             }
         }
-        while errors && let Ok(Some(error)) = socket.next_error() {
-            tracing::debug!(?error, "ICMP");
-            plane.host.node_mut().path_error(now, error.destination, too_big(error.kind));
+        if errors {
+            read_errors(&mut plane, || socket.next_error());
         }
         Ok(())
     }
@@ -110,8 +113,8 @@ impl Daemon {
         let (wires, mut plane) = self.split(now);
         let Some(socket) = wires.carriers.raw.get(index) else { return Ok(()) };
         wires.rx.receive_raw(socket, &mut wires.tun, &mut plane)?;
-        while errors && let Ok(Some(error)) = socket.next_error() {
-            plane.host.node_mut().path_error(now, error.destination, too_big(error.kind));
+        if errors {
+            read_errors(&mut plane, || socket.next_error());
         }
         Ok(())
     }
@@ -166,6 +169,15 @@ impl Opener for Plane<'_> {
 
     fn open(&mut self, from: &Received, train: &mut Train, datagram: &mut [u8]) -> Verdict {
         self.host.open(self.now, from, train, datagram)
+    }
+}
+
+/// Reads ICMP errors off a socket's queue, some of them: it goes on being reported as in error until the queue is empty.
+fn read_errors(plane: &mut Plane<'_>, mut next: impl FnMut() -> io::Result<Option<PathError>>) {
+    for _ in 0..ERRORS {
+        let Ok(Some(error)) = next() else { return };
+        tracing::debug!(?error, "ICMP");
+        plane.host.node_mut().path_error(plane.now, error.destination, too_big(error.kind));
     }
 }
 

@@ -45,7 +45,7 @@ use crate::gro::Joiner;
 use crate::gso::SuperPacket;
 use crate::raw::Raw;
 use crate::tun::{MAX_PACKET, Tun, VNET_LEN, Vnet};
-use crate::udp::{MAX_BATCH, MAX_SEGMENTS, Sent, Udp};
+use crate::udp::{MAX_BATCH, MAX_SEGMENTS, Sent, Udp, is_the_end};
 
 /// Datagrams (or trains of them) taken in one receive call.
 const RECEIVE: usize = 8;
@@ -388,8 +388,8 @@ impl RxBatch {
     /// [`Progress::more`] tells whether to call again before waiting.
     ///
     /// # Errors
-    /// Those of receiving, except that there is nothing to receive. An ICMP error that the socket reports is none: it stays in
-    /// the error queue (see [`Udp::next_error`]).
+    /// That the descriptor is of no use any more. An ICMP error that the socket reports is none: it stays in the error queue (see
+    /// [`Udp::next_error`]).
     pub fn receive(&mut self, socket: &Udp, tun: &mut Tun, opener: &mut impl Opener) -> io::Result<Progress> {
         let mut metas = [RecvMeta::default(); RECEIVE];
         let n = {
@@ -398,8 +398,8 @@ impl RxBatch {
                 std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
             match socket.recv(&mut bufs, &mut metas) {
                 Ok(n) => n,
-                Err(e) if crate::udp::is_transient(&e) => return Ok(Progress::default()),
-                Err(e) => return Err(e),
+                Err(e) if is_the_end(&e) => return Err(e),
+                Err(_) => return Ok(Progress::default()),
             }
         };
         for (i, meta) in metas.iter().take(n).enumerate() {
@@ -424,8 +424,8 @@ impl RxBatch {
     ) -> io::Result<Progress> {
         let taken = match socket.recv(&mut self.buf, RECEIVE_LEN) {
             Ok(taken) => taken,
-            Err(e) if crate::udp::is_transient(&e) => return Ok(Progress::default()),
-            Err(e) => return Err(e),
+            Err(e) if is_the_end(&e) => return Err(e),
+            Err(_) => return Ok(Progress::default()),
         };
         let mut bytes = 0;
         for (i, &(path, len)) in taken.iter().enumerate() {

@@ -64,6 +64,8 @@ mod dbus;
 pub mod entropy;
 pub mod fetch;
 pub mod files;
+#[cfg(test)]
+mod forged_icmp;
 mod gro;
 mod gso;
 mod helper;
@@ -71,6 +73,7 @@ pub mod journal;
 pub mod link;
 pub mod logind;
 pub mod meter;
+mod mmsg;
 pub mod neighbours;
 pub mod netlink;
 pub mod notify;

@@ -6,18 +6,17 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
 
 use dormouse_sansio::{Carrier, Path};
+use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg,
-    setsockopt, sockopt,
-};
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::udp::{PathError, Sent, outcome, read_error, socket_addr};
+use crate::mmsg;
+use crate::udp::{PathError, Sent, may_be_icmp, outcome, read_error};
 
 const BUFFER: usize = 4 << 20;
 
@@ -82,68 +81,37 @@ impl Raw {
         let segment = segment.unwrap_or(contents.len()).max(1);
         let mut done = 0;
         while done < contents.len() {
-            match self.send_some(path, &contents[done..], segment) {
+            let rest = &contents[done..];
+            // An ICMP error about something else is reported once, and then these packets were not tried.
+            let sent = match self.send_some(path, rest, segment) {
+                Err(e) if e.raw_os_error().map(Errno::from_raw).is_some_and(may_be_icmp) => {
+                    self.send_some(path, rest, segment)
+                }
+                sent => sent,
+            };
+            match sent {
                 Ok(packets) => done = contents.len().min(done + packets * segment),
-                Err(e) => return outcome(e.into(), done),
+                Err(e) => return outcome(e, done),
             }
         }
         Sent::All
     }
 
     /// Sends one packet at least, and returns how many: an error of a later one is that of the next call.
-    fn send_some(&self, path: &Path, contents: &[u8], segment: usize) -> nix::Result<usize> {
-        // An unspecified source lets the kernel choose.
-        let (v4, v6);
-        let (source, space) = match path.local.ip() {
-            IpAddr::V4(source) => {
-                v4 = libc::in_pktinfo {
-                    ipi_ifindex: 0,
-                    ipi_spec_dst: libc::in_addr { s_addr: u32::from(source).to_be() },
-                    ipi_addr: libc::in_addr { s_addr: 0 },
-                };
-                (ControlMessage::Ipv4PacketInfo(&v4), nix::cmsg_space!(libc::in_pktinfo))
-            }
-            IpAddr::V6(source) => {
-                let ipi6_addr = libc::in6_addr { s6_addr: source.octets() };
-                v6 = libc::in6_pktinfo { ipi6_ifindex: 0, ipi6_addr };
-                (ControlMessage::Ipv6PacketInfo(&v6), nix::cmsg_space!(libc::in6_pktinfo))
-            }
-        };
-        let packets: Vec<_> = contents.chunks(segment).map(|packet| [io::IoSlice::new(packet)]).collect();
-        let to = vec![Some(SockaddrStorage::from(SocketAddr::new(path.remote.ip(), 0))); packets.len()];
-        let mut headers = MultiHeaders::preallocate(packets.len(), Some(space));
-        let fd = self.socket.as_raw_fd();
-        Ok(sendmmsg(fd, &mut headers, &packets, to, [source], MsgFlags::empty())?.count())
+    fn send_some(&self, path: &Path, contents: &[u8], segment: usize) -> io::Result<usize> {
+        let to = SocketAddr::new(path.remote.ip(), 0).into();
+        mmsg::send(self.socket.as_fd(), &to, path.local.ip(), contents, segment)
     }
 
     /// Receives packets, one into every `each` bytes of `buf` at most. For each: the path that it took, if the kernel says, and its
     /// length.
     pub(crate) fn recv(&self, buf: &mut [u8], each: usize) -> io::Result<Vec<(Option<Path>, usize)>> {
-        let space = nix::cmsg_space!(libc::in6_pktinfo, libc::in_pktinfo);
-        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(buf.len() / each, Some(space));
-        let mut bufs: Vec<_> = buf.chunks_exact_mut(each).map(|chunk| [io::IoSliceMut::new(chunk)]).collect();
-        let fd = self.socket.as_raw_fd();
-        let messages = recvmmsg(fd, &mut headers, &mut bufs, MsgFlags::empty(), None)?;
-        let path = |local, remote| {
+        let path = |(local, remote)| {
             let [local, remote] = [local, remote].map(|ip| SocketAddr::new(ip, 0));
             Path { local, remote, carrier: self.carrier }
         };
-        let taken = messages.map(|message| {
-            let local = message.cmsgs().ok().and_then(|mut all| {
-                all.find_map(|c| match c {
-                    ControlMessageOwned::Ipv4PacketInfo(p) => {
-                        Some(IpAddr::from(Ipv4Addr::from(u32::from_be(p.ipi_addr.s_addr))))
-                    }
-                    ControlMessageOwned::Ipv6PacketInfo(p) => {
-                        Some(IpAddr::from(Ipv6Addr::from(p.ipi6_addr.s6_addr)))
-                    }
-                    _ => None,
-                })
-            });
-            let remote = message.address.as_ref().and_then(socket_addr).map(|a| a.ip());
-            (local.zip(remote).map(|(local, remote)| path(local, remote)), message.bytes)
-        });
-        Ok(taken.collect())
+        let taken = mmsg::receive(self.socket.as_fd(), buf, each)?;
+        Ok(taken.iter().map(|t| (t.local.zip(t.remote).map(path), t.len)).collect())
     }
 
     /// Of a packet as it was received: where its contents begin, behind the IP header if there is one, and the ECN bits of that.

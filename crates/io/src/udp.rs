@@ -177,13 +177,11 @@ impl Udp {
             src_ip: Some(path.local.ip()).filter(|ip| !ip.is_unspecified()),
         };
         let result = self.state.try_send((&self.socket).into(), &transmit);
-        match result.as_ref().map_err(|e| e.raw_os_error().map(Errno::from_raw)) {
-            // What the socket reports may be an earlier ICMP error, and reporting it clears it: this datagram was not tried.
-            Err(Some(Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::EMSGSIZE)) => {
-                self.state.try_send((&self.socket).into(), &transmit)
-            }
-            _ => result,
+        let error = result.as_ref().err().and_then(io::Error::raw_os_error).map(Errno::from_raw);
+        if error.is_some_and(may_be_icmp) {
+            return self.state.try_send((&self.socket).into(), &transmit);
         }
+        result
     }
 
     /// quinn-udp gives up ECN on IPv4 along with segmentation, for the sake of kernels that know neither: start over.
@@ -206,14 +204,14 @@ impl Udp {
     /// receives by [`crate::batch::RxBatch`].
     ///
     /// # Errors
-    /// Those of the kernel that do not pass by themselves.
+    /// That the descriptor is of no use any more.
     pub fn receive(&self, buffer: &mut [u8], datagrams: &mut Vec<(Path, Range<usize>)>) -> io::Result<()> {
         datagrams.clear();
         let mut meta = [RecvMeta::default()];
         match self.recv(&mut [IoSliceMut::new(buffer)], &mut meta) {
             Ok(_) => {}
-            Err(e) if is_transient(&e) => return Ok(()),
-            Err(e) => return Err(e),
+            Err(e) if is_the_end(&e) => return Err(e),
+            Err(_) => return Ok(()),
         }
         let [meta] = meta;
         let path = self.path_of(&meta);
@@ -261,22 +259,29 @@ fn state_options(socket: &UdpSocket, state: &UdpSocketState) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a receive call failed only for now: nothing there, or an ICMP error about something sent earlier.
-pub(crate) fn is_transient(e: &io::Error) -> bool {
+/// Whether a call failed because the descriptor is of no use any more. All else passes: nothing is there, memory is short, or an ICMP error came about
+/// something that was sent earlier, or that somebody claims was (the kernel reports it at the next call, and has many errors for it).
+pub(crate) fn is_the_end(e: &io::Error) -> bool {
+    let error = e.raw_os_error().map(Errno::from_raw);
+    matches!(error, Some(Errno::EBADF | Errno::ENOTSOCK | Errno::EFAULT | Errno::EINVAL))
+}
+
+/// Whether a call may have failed by an ICMP error about something else (`icmp_err_convert` and `icmpv6_err_convert` in Linux): that is reported once,
+/// and what was to be sent was not tried.
+pub(crate) const fn may_be_icmp(error: Errno) -> bool {
+    use Errno as E;
     matches!(
-        e.raw_os_error().map(Errno::from_raw),
-        Some(
-            Errno::EAGAIN
-                | Errno::EINTR
-                | Errno::ECONNREFUSED
-                | Errno::EHOSTUNREACH
-                | Errno::ENETUNREACH
-                | Errno::ENETDOWN
-                | Errno::EMSGSIZE
-                | Errno::EPROTO
-                | Errno::ENOPROTOOPT
-                | Errno::EACCES
-        )
+        error,
+        E::ECONNREFUSED
+            | E::EHOSTUNREACH
+            | E::ENETUNREACH
+            | E::EMSGSIZE
+            | E::ENOPROTOOPT
+            | E::EOPNOTSUPP
+            | E::EHOSTDOWN
+            | E::ENONET
+            | E::EPROTO
+            | E::EACCES
     )
 }
 
