@@ -3,7 +3,8 @@
 use dormouse_sansio::UnixTime;
 
 use crate::cert::{
-    Certificate, Crl, Identity, Issued, NONCE_LEN, OcspAnswer, OcspRequest, Revocations, TrustStore, Usage,
+    Certificate, Crl, Identity, Issued, KnownPaths, NONCE_LEN, OcspAnswer, OcspRequest, Revocations,
+    TrustStore, Usage,
 };
 use crate::psk::parse_psk;
 use crate::sign::{PublicKey, SigningKey, from_algorithm_identifier};
@@ -23,11 +24,12 @@ pub fn certificate(data: &[u8]) {
             }
             assert!(certificate.require(&identity).is_ok() || identity.to_string().contains('*'));
         }
-        let store = TrustStore::new(certificates.clone()).unwrap_or_default();
+        let (store, known) =
+            (TrustStore::new(certificates.clone()).unwrap_or_default(), KnownPaths::default());
         let _ = store.certreq();
         for usage in [Usage::Ike, Usage::IkeOrServerAuth] {
-            let _ = store.verify(certificate, &certificates, certificate.not_before(), usage);
-            let _ = TrustStore::default().verify(certificate, &certificates, UnixTime(0), usage);
+            let _ = store.verify(certificate, &certificates, certificate.not_before(), usage, &known);
+            let _ = TrustStore::default().verify(certificate, &certificates, UnixTime(0), usage, &known);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use dormouse_crypto::cert::{CertError, Certificate, Identity, TrustStore, Usage};
+use dormouse_crypto::cert::{CertError, Certificate, Identity, KnownPaths, TrustStore, Usage};
 use dormouse_crypto::sign::{KeyKind, PublicKeyError};
 use dormouse_sansio::UnixTime;
 use rcgen::{
@@ -53,7 +53,7 @@ fn store(ca: &Ca) -> TrustStore {
 }
 
 fn verify(store: &TrustStore, leaf: &Certificate) -> Result<(), CertError> {
-    store.verify(leaf, &[], NOW, Usage::Ike).map(|_| ())
+    store.verify(leaf, &[], NOW, Usage::Ike, &KnownPaths::default()).map(|_| ())
 }
 
 #[test]
@@ -65,7 +65,8 @@ fn a_good_chain_is_trusted_and_its_first_end_is_reported() {
     let leaf = leaf(params("gateway"), &middle);
     let noise = parse(root(ca_params("unrelated")).der());
     let others = [noise, parse(middle.der())];
-    let verified = store(&ca).verify(&leaf, &others, NOW, Usage::Ike).expect("trusted");
+    let verified =
+        store(&ca).verify(&leaf, &others, NOW, Usage::Ike, &KnownPaths::default()).expect("trusted");
     assert_eq!(verified.public_key.kind(), KeyKind::EcdsaP256);
     assert_eq!(verified.issuers.last().unwrap().subject(), "C=CH, CN=root");
     assert_eq!(verified.expires, others[1].not_after(), "the intermediate expires first");
@@ -77,7 +78,7 @@ fn validity_is_checked_at_the_time_that_is_handed_in() {
     let leaf = leaf(params("gateway"), &ca);
     let store = store(&ca);
     let (not_before, not_after) = (leaf.not_before(), leaf.not_after());
-    let at = |now| store.verify(&leaf, &[], now, Usage::Ike).map(|_| ());
+    let at = |now| store.verify(&leaf, &[], now, Usage::Ike, &KnownPaths::default()).map(|_| ());
     assert_eq!(at(not_before), Ok(()));
     assert_eq!(at(not_after), Ok(()));
     let subject = "C=CH, CN=gateway".to_owned();
@@ -105,7 +106,9 @@ fn an_expired_ca_is_named() {
         let ca = root(top);
         let middle = intermediate(middle, &ca);
         let leaf = leaf(params("gateway"), &middle);
-        let error = store(&ca).verify(&leaf, &[parse(middle.der())], NOW, Usage::Ike).expect_err("refused");
+        let error = store(&ca)
+            .verify(&leaf, &[parse(middle.der())], NOW, Usage::Ike, &KnownPaths::default())
+            .expect_err("refused");
         let expected = if anchor_expires { "C=CH, CN=root" } else { "C=CH, CN=intermediate" };
         assert!(matches!(&error, CertError::Expired { subject, .. } if subject == expected), "{error}");
     }
@@ -172,7 +175,9 @@ fn a_ca_that_may_not_certify_is_refused() {
         let ca = root(top);
         let middle = intermediate(middle, &ca);
         let leaf = leaf(params("gateway"), &middle);
-        let error = store(&ca).verify(&leaf, &[parse(middle.der())], NOW, Usage::Ike).expect_err("refused");
+        let error = store(&ca)
+            .verify(&leaf, &[parse(middle.der())], NOW, Usage::Ike, &KnownPaths::default())
+            .expect_err("refused");
         assert!(matches!(&error, CertError::KeyUsage { needed: "keyCertSign", .. }), "{error}");
     }
 }
@@ -201,7 +206,7 @@ fn extended_key_usage_must_be_ipsec_or_any_or_absent() {
         for (usage, accepted) in
             [(Usage::Ike, ike), (Usage::IkeOrServerAuth, server), (Usage::IkeOrClientAuth, client)]
         {
-            let result = store.verify(&leaf, &[], NOW, usage);
+            let result = store.verify(&leaf, &[], NOW, usage, &KnownPaths::default());
             assert_eq!(result.is_ok(), accepted, "{purposes:?} {usage:?}");
             if let Err(error) = result {
                 assert!(matches!(error, CertError::ExtendedKeyUsage { .. }), "{error}");
@@ -219,7 +224,8 @@ fn a_ca_cannot_stand_for_a_peer_nor_a_peer_for_a_ca() {
 
     let peer = intermediate(params("peer"), &ca);
     let leaf = leaf(params("gateway"), &peer);
-    let error = store(&ca).verify(&leaf, &[parse(peer.der())], NOW, Usage::Ike).map(|_| ());
+    let error =
+        store(&ca).verify(&leaf, &[parse(peer.der())], NOW, Usage::Ike, &KnownPaths::default()).map(|_| ());
     assert_eq!(error, Err(CertError::IssuerIsNoCa { subject: "C=CH, CN=gateway".into() }));
 }
 
@@ -236,14 +242,17 @@ fn a_pinned_peer_is_trusted_as_itself_alone() {
     let error = verify(&pinned, &leaf(params("gateway"), &peer)).expect_err("refused");
     assert!(matches!(error, CertError::UnknownIssuer { .. }), "{error}");
     let now = certificate.not_after() + Duration::from_secs(1);
-    assert!(matches!(pinned.verify(&certificate, &[], now, Usage::Ike), Err(CertError::Expired { .. })));
+    assert!(matches!(
+        pinned.verify(&certificate, &[], now, Usage::Ike, &KnownPaths::default()),
+        Err(CertError::Expired { .. })
+    ));
 }
 
 #[test]
 fn rsa_of_1024_bits_is_refused_with_its_size() {
     let weak = Certificate::from_pem(include_bytes!("data/rsa1024.crt")).expect("a certificate");
     let pinned = TrustStore::new(vec![weak.clone()]).expect("a trust store");
-    let error = pinned.verify(&weak, &[], weak.not_before(), Usage::Ike);
+    let error = pinned.verify(&weak, &[], weak.not_before(), Usage::Ike, &KnownPaths::default());
     let subject = "CN=weak".to_owned();
     assert_eq!(error, Err(CertError::Key { subject, error: PublicKeyError::RsaSize { bits: 1024 } }));
 }
@@ -259,7 +268,8 @@ fn a_path_length_is_obeyed() {
     let below = intermediate(ca_params("below"), &limited);
     let leaf = leaf(params("gateway"), &below);
     let others = [parse(limited.der()), parse(below.der())];
-    let error = store(&ca).verify(&leaf, &others, NOW, Usage::Ike).expect_err("refused");
+    let error =
+        store(&ca).verify(&leaf, &others, NOW, Usage::Ike, &KnownPaths::default()).expect_err("refused");
     assert!(matches!(&error, CertError::Chain { reason, .. } if reason.contains("PathLen")), "{error}");
 }
 
@@ -268,7 +278,8 @@ fn a_flood_of_certificates_is_refused_before_any_is_looked_at() {
     let ca = root(ca_params("root"));
     let leaf = leaf(params("gateway"), &ca);
     let flood = vec![parse(ca.der()); 17];
-    let error = store(&ca).verify(&leaf, &flood, NOW, Usage::Ike).expect_err("refused");
+    let error =
+        store(&ca).verify(&leaf, &flood, NOW, Usage::Ike, &KnownPaths::default()).expect_err("refused");
     assert_eq!(error, CertError::TooMany { got: 17, limit: 16 });
 }
 
@@ -340,4 +351,70 @@ fn a_certificate_request_names_each_ca_by_its_key() {
     // Made with: openssl x509 -pubkey -noout -in rsa1024.crt | openssl pkey -pubin -outform DER | sha1sum
     let known = Certificate::from_pem(include_bytes!("data/rsa1024.crt")).expect("a certificate");
     assert_eq!(hex::encode(known.spki_sha1()), include_str!("data/rsa1024.spki.sha1").trim());
+}
+
+/// A certificate whose signature does not verify, for a path that is known all the same: what is accepted then was not verified again.
+#[test]
+fn a_known_path_is_not_verified_again_and_everything_else_is() {
+    let ca = root(ca_params("root"));
+    let middle = parse(intermediate(ca_params("intermediate"), &ca).der());
+    let (store, stranger) = (store(&ca), root(ca_params("root")));
+    let forged = leaf(params("gateway"), &stranger);
+    let refused = verify(&store, &forged).expect_err("another's signature");
+    assert!(matches!(refused, CertError::Signature { .. } | CertError::UnknownIssuer { .. }), "{refused}");
+
+    let mut known = KnownPaths::default();
+    let good = leaf(params("gateway"), &ca);
+    let verified = store.verify(&good, &[], NOW, Usage::Ike, &known).expect("trusted");
+    known.remember(&store, &forged, &[], &verified);
+    let accepted = store.verify(&forged, &[], NOW, Usage::Ike, &known).expect("known");
+    assert_eq!(accepted.anchor_fingerprint, verified.anchor_fingerprint);
+    assert_eq!(accepted.chain[0].serial, forged.serial());
+
+    let late = forged.not_after() + Duration::from_secs(1);
+    assert!(matches!(store.verify(&forged, &[], late, Usage::Ike, &known), Err(CertError::Expired { .. })));
+    assert!(store.verify(&forged, &[middle], NOW, Usage::Ike, &known).is_err(), "with other certificates");
+    let other =
+        TrustStore::new(vec![parse(ca.der()), parse(root(ca_params("other")).der())]).expect("a store");
+    assert!(other.verify(&forged, &[], NOW, Usage::Ike, &known).is_err(), "with other authorities");
+}
+
+/// The path that is remembered may end before another that leads to the same CA.
+#[test]
+fn a_known_path_that_expires_gives_way_to_another() {
+    let ca = root(ca_params("root"));
+    let key = KeyPair::generate().expect("a key");
+    let mut short = ca_params("intermediate");
+    short.not_after = date_time_ymd(2026, 7, 1);
+    let pem = key.serialize_pem();
+    let again = || KeyPair::from_pem(&pem).expect("the key");
+    let early = CertifiedIssuer::signed_by(short, again(), &ca).expect("an intermediate");
+    let late = CertifiedIssuer::signed_by(ca_params("intermediate"), again(), &ca).expect("an intermediate");
+    let leaf = leaf(params("gateway"), &late);
+    let (store, others) = (store(&ca), [parse(early.der()), parse(late.der())]);
+    let mut known = KnownPaths::default();
+    let first = store.verify(&leaf, &others, NOW, Usage::Ike, &known).expect("trusted");
+    known.remember(&store, &leaf, &others, &first);
+    let after = others[0].not_after() + Duration::from_secs(1);
+    let then = store.verify(&leaf, &others, after, Usage::Ike, &known).expect("by the other");
+    assert_eq!(then.issuers[0], others[1]);
+}
+
+#[test]
+fn the_oldest_known_path_is_forgotten_first() {
+    let ca = root(ca_params("root"));
+    let (store, good, forged) =
+        (store(&ca), leaf(params("gateway"), &ca), leaf(params("gateway"), &root(ca_params("root"))));
+    let noise: Vec<_> = (0..13).map(|n| parse(root(ca_params(&format!("noise {n}"))).der())).collect();
+    let mut known = KnownPaths::default();
+    let verified = store.verify(&good, &[], NOW, Usage::Ike, &known).expect("trusted");
+    let some = |set: usize| -> Vec<_> {
+        noise.iter().enumerate().filter(|(n, _)| set & (1 << n) != 0).map(|(_, c)| c.clone()).collect()
+    };
+    for set in 0..4097 {
+        known.remember(&store, &forged, &some(set), &verified);
+        known.remember(&store, &forged, &some(set), &verified);
+    }
+    let accepted = |set| store.verify(&forged, &some(set), NOW, Usage::Ike, &known).is_ok();
+    assert_eq!([0, 1, 4096].map(accepted), [false, true, true]);
 }

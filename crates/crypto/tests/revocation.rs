@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use dormouse_crypto::cert::{
-    Certificate, Crl, Issued, NONCE_LEN, OcspAnswer, OcspRequest, Reason, RevocationError, Revocations,
-    Status, TrustStore, Usage,
+    Certificate, Crl, Issued, KnownPaths, NONCE_LEN, OcspAnswer, OcspRequest, Reason, RevocationError,
+    Revocations, Status, TrustStore, Usage,
 };
 use dormouse_sansio::UnixTime;
 use rcgen::{
@@ -51,7 +51,7 @@ fn leaf(ca: &Ca, serial: &[u8], change: impl FnOnce(&mut CertificateParams)) -> 
 /// The chain of a certificate, and the certificate of its issuer.
 fn issued(ca: &Ca, leaf: &Certificate) -> (Vec<Issued>, Certificate) {
     let trust = TrustStore::new(vec![parse(ca.der())]).expect("a store");
-    let verified = trust.verify(leaf, &[], NOW, Usage::Ike).expect("trusted");
+    let verified = trust.verify(leaf, &[], NOW, Usage::Ike, &KnownPaths::default()).expect("trusted");
     (verified.chain, verified.issuers[0].clone())
 }
 

@@ -8,7 +8,9 @@
 use core::fmt;
 use std::sync::Arc;
 
-use dormouse_crypto::cert::{CertError, Certificate, CertificateError, Identity, IdentityError, Verified};
+use dormouse_crypto::cert::{
+    CertError, Certificate, CertificateError, Identity, IdentityError, KnownPaths, Verified,
+};
 use dormouse_crypto::sign::{
     PublicKey, Scheme, SignatureError, SigningKey, algorithm_identifier, from_algorithm_identifier,
 };
@@ -282,7 +284,7 @@ pub fn expires(local: &LocalAuth) -> Option<UnixTime> {
     chain.iter().filter_map(|der| Certificate::from_der(der).ok()).map(|c| c.not_after()).min()
 }
 
-/// Checks the peer's proof by the rules of `connection`. `certificates` are its CERT payloads as [`certificates`] reads them.
+/// Checks the peer's proof by the rules of `connection`. `certificates` are its CERT payloads as [`certificates`] reads them; `known` learns their path.
 /// "Both parties in the IKE_AUTH exchange MUST verify that all signatures and Message Authentication Codes (MACs) are computed
 /// correctly." (RFC 7296 section 1.2)
 ///
@@ -294,6 +296,7 @@ pub fn verify(
     auth: &Authentication,
     certificates: &[Certificate],
     at: UnixTime,
+    known: &mut KnownPaths,
 ) -> Result<Believed, AuthError> {
     let identity = identity(proof.id)?;
     if !connection.remote_id.matches(&identity) {
@@ -314,9 +317,10 @@ pub fn verify(
                 return Err(wrong_method(auth.method, "a certificate"));
             }
             let (own, others) = certificates.split_first().ok_or(AuthError::NoCertificate)?;
-            let verified = trust.verify(own, others, at, *usage)?;
+            let verified = trust.verify(own, others, at, *usage, known)?;
             let identity = own.require(&identity)?;
             let sha1 = verify_signature(&verified.public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
+            known.remember(trust, own, others, &verified);
             let expires = Some(verified.expires);
             Ok(Believed {
                 identity,

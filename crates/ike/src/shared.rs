@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use core::net::IpAddr;
 
-use dormouse_crypto::cert::Identity;
+use dormouse_crypto::cert::{Identity, KnownPaths};
 use dormouse_sansio::{Class, Entropy, Instant, Path, UnixTime};
 
 use crate::action::Action;
@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     /// Router: the keys that it was given.
     pub(crate) keyring: Keyring,
     pub(crate) links: Links,
+    /// Certificates of peers whose signatures need no second verification.
+    pub(crate) known_paths: KnownPaths,
     /// Gateway: the store of lineages is known to be out of reach.
     pub(crate) store_away: bool,
     /// The addresses at which this machine can be reached, as the driver last said.
@@ -70,6 +72,7 @@ impl Shared {
             distribution: Distribution::default(),
             keyring: Keyring::default(),
             links: Links::default(),
+            known_paths: KnownPaths::default(),
             store_away: false,
             callers: Callers::default(),
             sleepers: Sleepers::default(),

@@ -182,8 +182,20 @@ fn rows<'a>(wanted: &str) -> Result<Vec<(String, Work<'a>)>> {
             rows.push(exchange(name, move || step(&mut pair, &connection)));
         }
     }
+    rows.extend(strangers(wanted)?);
     rows.extend(hip::rows(wanted)?);
     Ok(rows)
+}
+
+/// A full handshake between ends that have not met: each verifies the other's certificate up to its authority, which later handshakes do not repeat.
+fn strangers<'a>(wanted: &str) -> Result<Option<(String, Work<'a>)>> {
+    let name = "full handshake, RSA-2048, strangers";
+    if !name.contains(wanted) {
+        return Ok(None);
+    }
+    let pki = Pki::new(Proof::Rsa2048)?;
+    let (gateway, client) = (pki.gateway()?, classical(pki.client(0)?));
+    Ok(Some(exchange(name, move || Pair::new(gateway.clone()).connect(&client))))
 }
 
 fn main() -> Result<()> {
@@ -244,6 +256,10 @@ fn conclude(measured: &Measured) {
         crowd("full handshake, PSK"),
         crowd("resumption"),
         crowd("MOBIKE update"),
+    );
+    println!(
+        "A first handshake between strangers costs the gateway {:.2} times its public-key operations.",
+        ratio(&of("full handshake, RSA-2048, strangers"), &raw),
     );
     let what = "full handshake at the gateway / its public-key operations";
     verdict(what, ratio(&rsa, &raw), Target::AtMost(1.25));

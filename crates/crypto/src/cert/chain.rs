@@ -10,7 +10,7 @@ use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
 use super::usage::{describe_purposes, describe_usage, may_certify, may_sign};
-use super::{Certificate, CertificateError, Identity, Usage, utc};
+use super::{Certificate, CertificateError, Identity, KnownPaths, Usage, sha256, utc};
 use crate::sign::{PublicKey, PublicKeyError};
 
 /// Intermediate certificates that are looked at; a peer that sends more is refused.
@@ -180,6 +180,8 @@ pub struct TrustStore {
     /// What path building needs of each of them, in the same order.
     anchors: Vec<TrustAnchor<'static>>,
     pinned: Vec<Certificate>,
+    /// SHA-256 of the authorities' fingerprints.
+    fingerprint: [u8; 32],
 }
 
 impl TrustStore {
@@ -201,7 +203,14 @@ impl TrustStore {
             store.anchors.push(anchor);
             store.authorities.push(certificate);
         }
+        store.fingerprint =
+            sha256(&store.authorities().flat_map(Certificate::fingerprint).collect::<Vec<_>>());
         Ok(store)
+    }
+
+    /// Names the authorities and their order.
+    pub(super) const fn fingerprint(&self) -> [u8; 32] {
+        self.fingerprint
     }
 
     /// The CAs.
@@ -234,7 +243,8 @@ impl TrustStore {
     }
 
     /// Verifies that `end_entity` may authenticate a peer at the time `at`. `intermediates` are what the peer sent besides; order
-    /// and surplus do not matter. The identity is checked apart, with [`Certificate::require`].
+    /// and surplus do not matter. Signatures of a path in `known` are not verified again. The identity is checked apart, with
+    /// [`Certificate::require`].
     ///
     /// # Errors
     /// [`CertError`], with the name of the certificate at fault and both values of what did not fit.
@@ -244,6 +254,7 @@ impl TrustStore {
         intermediates: &[Certificate],
         at: UnixTime,
         usage: Usage,
+        known: &KnownPaths,
     ) -> Result<Verified, CertError> {
         check_validity(end_entity, at)?;
         let subject = || end_entity.subject();
@@ -269,7 +280,10 @@ impl TrustStore {
         if intermediates.len() > MAX_INTERMEDIATES {
             return Err(CertError::TooMany { got: intermediates.len(), limit: MAX_INTERMEDIATES });
         }
-        let (path, anchor) = self.build_path(end_entity, intermediates, at)?;
+        let (path, anchor) = match self.known_path(known, end_entity, intermediates, at) {
+            Some(path) => path,
+            None => self.build_path(end_entity, intermediates, at)?,
+        };
         let mut expires = end_entity.not_after().min(anchor.not_after());
         let (mut chain, mut below) = (Vec::new(), end_entity);
         let issuers = path.iter().copied().chain([anchor]).cloned().collect();
@@ -285,6 +299,20 @@ impl TrustStore {
         chain.push(below.issued_by(anchor));
         let anchor_fingerprint = anchor.fingerprint();
         Ok(Verified { public_key, anchor_fingerprint, chain, issuers, expires, usage: needed })
+    }
+
+    /// The path that is known for these certificates, if all of it is valid now: otherwise another may be.
+    fn known_path<'a>(
+        &'a self,
+        known: &KnownPaths,
+        end_entity: &Certificate,
+        intermediates: &'a [Certificate],
+        at: UnixTime,
+    ) -> Option<(Vec<&'a Certificate>, &'a Certificate)> {
+        let path = known.find(self, end_entity, intermediates)?;
+        let anchor = self.authorities.get(path.anchor)?;
+        let used: Vec<_> = path.intermediates.iter().map(|&i| intermediates.get(i)).collect::<Option<_>>()?;
+        used.iter().all(|c| check_validity(c, at).is_ok()).then_some((used, anchor))
     }
 
     /// The intermediates between `end_entity` and a CA, and the CA.

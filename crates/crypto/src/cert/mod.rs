@@ -4,12 +4,14 @@
 mod chain;
 mod dn;
 mod identity;
+mod known;
 mod revocation;
 mod usage;
 
 pub use chain::{CertError, Issued, TrustStore, Verified};
 pub use dn::DnError;
 pub use identity::{Identity, IdentityError};
+pub use known::KnownPaths;
 pub use revocation::{Crl, NONCE_LEN, OcspAnswer, OcspRequest, Reason, RevocationError, Revocations, Status};
 pub use usage::Usage;
 

@@ -5,6 +5,17 @@ use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, K
 
 use super::*;
 
+/// [`super::verify`] by somebody who knows no certificates yet.
+fn verify(
+    proof: &Proof<'_>,
+    connection: &Connection,
+    auth: &Authentication,
+    certificates: &[Certificate],
+    at: UnixTime,
+) -> Result<Believed, AuthError> {
+    super::verify(proof, connection, auth, certificates, at, &mut KnownPaths::default())
+}
+
 fn prove(proof: &Proof<'_>, local: &LocalAuth, hashes: Option<&[u16]>) -> Result<Authentication, AuthError> {
     match authenticate(proof, local, hashes)? {
         Proving::Done(authentication) => Ok(authentication),

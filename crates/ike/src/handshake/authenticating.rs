@@ -326,7 +326,9 @@ impl Authenticating {
             Some(ticket) => auth::verify_resumption(&proof, conn.resumption.mode, &auth)
                 .map(|()| (ticket.vouched_until, None)),
             None => auth::certificates(payloads)
-                .and_then(|certs| auth::verify(&proof, conn, &auth, &certs, shared.unix(now)))
+                .and_then(|certs| {
+                    auth::verify(&proof, conn, &auth, &certs, shared.unix(now), &mut shared.known_paths)
+                })
                 .map(|believed| {
                     let until = believed.expires.into_iter().chain(auth::expires(&conn.local_auth)).min();
                     (until, believed.shown)

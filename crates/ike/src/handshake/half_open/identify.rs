@@ -192,7 +192,8 @@ impl HalfOpen {
                 }
             };
             let proof = Proof { sk_p: by_ppk.sk_p.as_ref().unwrap_or(proof.sk_p), ..*proof };
-            match auth::verify(&proof, &conn, &by_ppk.authentication, certificates, shared.unix(now)) {
+            let (at, known) = (shared.unix(now), &mut shared.known_paths);
+            match auth::verify(&proof, &conn, &by_ppk.authentication, certificates, at, known) {
                 Ok(believed) => {
                     let Believed { identity, expires, shown } = believed;
                     let mut certificates = None;
