@@ -51,6 +51,11 @@ impl Advertiser {
         Self { config, own, flags, care_of, sequence: 0, next: now, last: None, pace: Pace::default() }
     }
 
+    /// Sets or clears bits of all advertisements from now on.
+    pub(crate) const fn set(&mut self, bits: u16, on: bool) {
+        self.flags = if on { self.flags | bits } else { self.flags & !bits };
+    }
+
     /// A solicitation on the link.
     pub(crate) fn solicited(
         &mut self,

@@ -113,6 +113,9 @@ struct Visitor {
     until: Option<Instant>,
     /// Of the request that was accepted last: a notice names it, so that none can be replayed.
     id: u64,
+    home_agent: Ipv4Addr,
+    /// The agent before may still send packets after it.
+    previous: Option<Ipv4Addr>,
     state: Stay,
 }
 
@@ -120,13 +123,20 @@ struct Visitor {
 enum Stay {
     Here {
         link: LinkAddress,
-        home_agent: Ipv4Addr,
-        /// The agent before may still send packets after it.
-        previous: Option<Ipv4Addr>,
         /// The tunnel back, if it has one.
         back: Option<Tunnel>,
     },
     MovedOn(Tunnel),
+}
+
+impl Visitor {
+    /// Where it is, if it is here.
+    const fn link(&self) -> Option<LinkAddress> {
+        match self.state {
+            Stay::Here { link, .. } => Some(link),
+            Stay::MovedOn(_) => None,
+        }
+    }
 }
 
 /// See the module.
@@ -166,10 +176,13 @@ impl ForeignAgent {
         if !ip.checksum_ok() {
             return Err(Discard::Checksum);
         }
+        // "All mobility agents MUST process packets that they receive addressed to the Mobile-Agents multicast group, at address 224.0.0.11."
+        // (RFC 5944 section 2.3)
         let own = [self.config.address, ALL_AGENTS].contains(&ip.dst());
         let message = ip.payload().get(2..4) == Some(&PORT.to_be_bytes()) && ip.fragment().is_none();
         let result = match (from, ip.protocol()) {
             (Side::Link(link), protocol::ICMP) if is_solicitation(&ip) => {
+                self.say_if_full();
                 self.advertiser.solicited(now, link, &ip, &mut self.outbox)
             }
             (_, protocol::UDP) if own && message => self.message(now, from, &ip),
@@ -194,6 +207,7 @@ impl ForeignAgent {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.say_if_full();
         self.advertiser.handle_timeout(now, &mut *self.random, &mut self.outbox);
         let over: Vec<_> =
             self.pending.iter().filter(|(_, p)| now >= p.since + PENDING).map(|(k, _)| *k).collect();
@@ -261,7 +275,7 @@ impl ForeignAgent {
             (Side::Link(link), Message::Request(asked)) => {
                 self.asked(now, link, ip.ttl(), udp.src_port, &packet, asked)
             }
-            (Side::Routed, Message::Reply(reply)) => self.answered(now, &packet, reply),
+            (Side::Routed, Message::Reply(reply)) => self.answered(now, ip.src(), &packet, reply),
             (Side::Routed, Message::Moved(moved)) => self.moved(now, &packet, moved),
             _ => Err(Discard::NotForUs),
         }
@@ -276,17 +290,22 @@ impl ForeignAgent {
         packet: &Packet<'_>,
         asked: Request,
     ) -> Result<(), Discard> {
-        let refused = self.refuses(ttl, packet, &asked);
-        if let Some(code) = refused {
+        if self.is_repeated(link, &asked) {
+            return Err(Discard::Unauthentic("a request from another link address than before"));
+        }
+        let displaces = self.displaces(link, &asked).then_some(Code::ForeignProhibited);
+        if let Some(code) = self.refuses(ttl, packet, &asked).or(displaces) {
             self.deny(now, link, port, &asked, code);
             return Err(match code {
                 Code::ForeignMobileAuthentication => Discard::Unauthentic("the mobile host"),
                 code => Discard::Refused(code),
             });
         }
-        // What it says about the agent before is believed if the host is authentic to us.
-        let known = self.config.mobiles.contains_key(&asked.home);
-        let notice = packet.extensions.iter().find_map(|e| e.moved()).filter(|_| known && asked.lifetime > 0);
+        // What it says about the agent before is believed if the host is authentic to us, and has signed it for us: what stands behind its
+        // authentication anybody may have appended.
+        let known = self.config.mobiles.contains_key(&asked.home) && asked.lifetime > 0;
+        let signed = packet.only(kind::MOBILE_FOREIGN).filter(|_| known).map_or(0, |e| e.at);
+        let notice = packet.extensions.iter().filter(|e| e.at < signed).find_map(|e| e.moved());
         let previous = notice.and_then(|notice| self.notify(&asked, &notice));
         let request = asked;
         let pending = Pending { link, port, request, since: now, previous };
@@ -311,6 +330,19 @@ impl ForeignAgent {
         let (home, home_agent) = (asked.home, asked.agent);
         self.events.push_back(ForeignEvent::Asked { home, home_agent, previous });
         Ok(())
+    }
+
+    /// Whether a request came before, from elsewhere on the link: somebody has captured it, and would have the answer's packets.
+    fn is_repeated(&self, link: LinkAddress, asked: &Request) -> bool {
+        let pending = self.pending.get(&(asked.home, asked.id as u32)).is_some_and(|p| p.link != link);
+        let same = self.visitors.get(&asked.home).filter(|v| v.id == asked.id);
+        pending || same.is_some_and(|v| v.link() != Some(link))
+    }
+
+    /// Whether a request that nobody has signed for us would take the place of a host that is here.
+    fn displaces(&self, link: LinkAddress, asked: &Request) -> bool {
+        let here = self.visitors.get(&asked.home).filter(|_| !self.config.mobiles.contains_key(&asked.home));
+        here.is_some_and(|v| v.home_agent != asked.agent || v.link().is_some_and(|l| l != link))
     }
 
     /// Why a request is not relayed.
@@ -369,6 +401,11 @@ impl ForeignAgent {
         self.is_full(asked.home).then_some(Code::ForeignResources)
     }
 
+    /// "The foreign agent will not accept registrations from additional mobile nodes." (RFC 5944 section 2.1.1)
+    fn say_if_full(&mut self) {
+        self.advertiser.set(agent::BUSY, self.visitors.len() >= MAX_VISITORS);
+    }
+
     fn is_full(&self, home: Ipv4Addr) -> bool {
         let visitors = self.visitors.len() >= MAX_VISITORS && !self.visitors.contains_key(&home);
         let of_one = self.pending.range((home, 0)..=(home, u32::MAX)).count();
@@ -422,22 +459,35 @@ impl ForeignAgent {
         Some(moved.previous)
     }
 
-    fn answered(&mut self, now: Instant, packet: &Packet<'_>, reply: Reply) -> Result<(), Discard> {
+    fn answered(
+        &mut self,
+        now: Instant,
+        from: Ipv4Addr,
+        packet: &Packet<'_>,
+        reply: Reply,
+    ) -> Result<(), Discard> {
         // "The foreign agent MUST also silently discard the Reply if the low-order 32 bits of the Identification field in the Reply do not
         // match those in the Request." (RFC 5944 section 3.7.3.1)
         let key = (reply.home, reply.id as u32);
         let pending = self.pending.get(&key).ok_or(Discard::Unexpected)?;
         let asked = pending.request;
+        // It comes from whom it was asked of; but where the host looked for any home agent, one names itself and denies.
+        if (from, reply.agent) != (asked.agent, asked.agent) && reply.code != Code::HomeUnknown {
+            return Err(Discard::Unexpected);
+        }
         // "If the foreign agent and the home agent share a Mobility Security Association, exactly one Foreign-Home Authentication Extension
         // MUST be present in the Registration Reply" (RFC 5944 section 3.7.3.1)
         let association = self.config.home_agents.get(&asked.agent).filter(|_| asked.lifetime > 0);
         if let Some(Err(forged)) = association.map(|a| a.verify(kind::FOREIGN_HOME, packet)) {
             return Err(forged);
         }
+        let signed = association.is_some();
         let Some(pending) = self.pending.remove(&key) else { return Err(Discard::Unexpected) };
         let (link, port) = (pending.link, pending.port);
         if reply.code.is_accepted() {
-            self.admit(now, pending, reply);
+            // What the host asked before is settled with it: a late answer to that moves nobody.
+            self.pending.retain(|(home, _), p| *home != reply.home || p.since > pending.since);
+            self.admit(now, &pending, reply, signed);
         }
         // "It MUST process and remove any Extensions that are not covered by any authorization-enabling extension" (RFC 5944 section
         // 3.7.3.2)
@@ -445,13 +495,21 @@ impl ForeignAgent {
         Ok(())
     }
 
-    fn admit(&mut self, now: Instant, pending: Pending, reply: Reply) {
-        let (asked, home) = (pending.request, reply.home);
+    /// A request was accepted. `signed`: by the home agent, for us.
+    fn admit(&mut self, now: Instant, pending: &Pending, reply: Reply, signed: bool) {
+        let (asked, home, link) = (pending.request, reply.home, pending.link);
+        // Somebody else may have come since it was asked.
+        if self.displaces(link, &asked) {
+            return;
+        }
         let lifetime = reply.lifetime.min(asked.lifetime).min(self.config.advertise.lifetime);
         // "if the code indicates that the Lifetime field is zero, the foreign agent MUST delete its visitor list entry for the mobile node."
         // (RFC 5944 section 3.7.3.2)
         if lifetime == 0 {
-            if self.visitors.remove(&home).is_some() {
+            // Where nobody has signed it, nor has the host asked for it from where it is, the visit just lasts no longer than it did.
+            let from_there = self.visitors.get(&home).and_then(Visitor::link) == Some(link);
+            let ends = signed || asked.lifetime == 0 && from_there;
+            if ends && self.visitors.remove(&home).is_some() {
                 self.events.push_back(ForeignEvent::Gone { home });
             }
             return;
@@ -461,11 +519,19 @@ impl ForeignAgent {
         }
         // "the foreign agent SHOULD set the Lifetime in the visitor list entry to the minimum of the following two values" (RFC 5944
         // section 3.7.3.2)
-        let back = asked.flags & request::REVERSE != 0;
-        let back = back.then(|| Tunnel::new(self.config.address, asked.agent, self.config.width));
-        let (link, previous, home_agent) = (pending.link, pending.previous, asked.agent);
-        let state = Stay::Here { link, home_agent, previous, back };
-        self.visitors.insert(home, Visitor { until: ends(now, lifetime), id: asked.id, state });
+        let (own, width) = (self.config.address, self.config.width);
+        let back = (asked.flags & request::REVERSE != 0).then(|| {
+            // What is known of the way outlasts a renewal.
+            let before = self.visitors.remove(&home).and_then(|v| match v.state {
+                Stay::Here { back, .. } => back.filter(|tunnel| tunnel.to() == asked.agent),
+                Stay::MovedOn(_) => None,
+            });
+            before.unwrap_or_else(|| Tunnel::new(own, asked.agent, width))
+        });
+        let (until, id, home_agent, previous) =
+            (ends(now, lifetime), asked.id, asked.agent, pending.previous);
+        let state = Stay::Here { link, back };
+        self.visitors.insert(home, Visitor { until, id, home_agent, previous, state });
         self.events.push_back(ForeignEvent::Visiting { home, lifetime });
     }
 
@@ -475,11 +541,13 @@ impl ForeignAgent {
         association.verify(kind::MOBILE_FOREIGN, packet)?;
         let visitor = self.visitors.get_mut(&moved.home).ok_or(Discard::NotRegistered)?;
         let own = self.config.address;
-        if moved.previous != own || moved.care_of == own || moved.id != visitor.id {
+        // The first notice counts: the same one, sent again, must not prolong anything.
+        let here = matches!(visitor.state, Stay::Here { .. });
+        if !here || moved.previous != own || moved.care_of == own || moved.id != visitor.id {
             return Err(Discard::Unexpected);
         }
-        let until = ends(now, moved.lifetime).unwrap_or(now + SENT_AFTER).min(now + SENT_AFTER);
-        visitor.until = Some(until);
+        let until = ends(now, moved.lifetime).into_iter().chain(visitor.until);
+        visitor.until = Some(until.fold(now + SENT_AFTER, Instant::min));
         visitor.state = Stay::MovedOn(Tunnel::new(own, moved.care_of, self.config.width));
         let (home, care_of) = (moved.home, moved.care_of);
         self.events.push_back(ForeignEvent::MovedOn { home, care_of });
@@ -493,12 +561,9 @@ impl ForeignAgent {
         let inner = Ipv4::parse(&packet)?;
         let (home, from, ttl) = (inner.dst(), ip.src(), inner.ttl());
         let awaited = |p: &Pending| p.previous == Some(from);
-        let link = match self.visitors.get_mut(&home).map(|v| &mut v.state) {
-            Some(Stay::Here { link, home_agent, previous, .. })
-                if *home_agent == from || *previous == Some(from) =>
-            {
-                *link
-            }
+        let sends = |v: &&mut Visitor| v.home_agent == from || v.previous == Some(from);
+        let link = match self.visitors.get_mut(&home).filter(sends).map(|v| &mut v.state) {
+            Some(Stay::Here { link, .. }) => *link,
             Some(Stay::MovedOn(tunnel)) if tunnel.to() != from => {
                 let (outbox, stats) = (&mut self.outbox, &mut self.stats);
                 let sent = tunnel.encapsulate(now, &inner, true, |packet| {
@@ -552,16 +617,19 @@ impl ForeignAgent {
 
     /// An ICMP error: about a tunnel back, or about a request that was relayed.
     fn trouble(&mut self, now: Instant, error: &icmp::ErrorV4<'_>) -> Result<(), Discard> {
-        for visitor in self.visitors.values_mut() {
-            if let Stay::Here { link, back: Some(tunnel), .. } = &mut visitor.state
-                && let Some(relay) = tunnel.note(now, error)
-            {
-                let told = tunnel::relayed(self.config.address, error, relay);
-                self.outbox.push(Side::Link(*link), told.ok_or(Discard::Unexpected)?);
-                return Ok(());
-            }
-        }
+        let backs = self.visitors.values_mut().filter_map(|v| match &mut v.state {
+            Stay::Here { back, .. } => back.as_mut(),
+            Stay::MovedOn(_) => None,
+        });
         let quoted = Ipv4::parse_header(error.quoted)?;
+        if let Some(relay) = tunnel::note_all(backs, now, error) {
+            let told = tunnel::relayed(self.config.address, error, relay).ok_or(Discard::Unexpected)?;
+            let inner = Ipv4::parse_header(quoted.payload())?;
+            let link =
+                self.visitors.get(&inner.src()).and_then(Visitor::link).ok_or(Discard::NotRegistered)?;
+            self.outbox.push(Side::Link(link), told);
+            return Ok(());
+        }
         let relayed = quoted.payload().get(8..).unwrap_or_default();
         // What is quoted must hold the whole fixed part: anyone can make an error up that says less.
         let Ok(Packet { message: Message::Request(asked), .. }) =

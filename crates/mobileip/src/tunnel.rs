@@ -155,6 +155,15 @@ impl Tunnel {
     }
 }
 
+/// Every tunnel that an ICMP error concerns learns from it: those to one end go the same way. What it means for the sender.
+pub(crate) fn note_all<'a>(
+    tunnels: impl Iterator<Item = &'a mut Tunnel>,
+    now: Instant,
+    error: &ErrorV4<'_>,
+) -> Option<Relay> {
+    tunnels.fold(None, |relay, tunnel| tunnel.note(now, error).or(relay))
+}
+
 /// What a tunnelled packet holds, with the outer header's congestion mark (RFC 6040).
 ///
 /// # Errors
@@ -173,7 +182,7 @@ pub fn decapsulate(outer: &Ipv4<'_>) -> Result<Vec<u8>, Discard> {
     }
     let ecn = Ecn::decapsulate(Ecn::from_traffic_class(inner.tos()), Ecn::from_traffic_class(outer.tos()));
     let mut packet = inner.as_bytes().to_vec();
-    set_ecn(&mut packet, ecn.ok_or(Discard::NotTunnelled(Refusal::Expired))?);
+    set_ecn(&mut packet, ecn.ok_or(Discard::Congested)?);
     Ok(packet)
 }
 
