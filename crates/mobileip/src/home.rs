@@ -9,13 +9,13 @@ use dormouse_sansio::{Deadline, Entropy, Instant};
 use dormouse_wire::ip::udp::Udp;
 use dormouse_wire::ip::{Ipv4, Packet as Ip, icmp, protocol};
 use dormouse_wire::mobileip::{
-    Code, INFINITY, Message, PORT, Packet, Reply, Request, agent, is_solicitation, kind, request,
+    ALL_AGENTS, Code, INFINITY, Message, PORT, Packet, Reply, Request, agent, is_solicitation, kind, request,
 };
 use ipnet::Ipv4Net;
 
 use crate::advertise::{Advertise, Advertiser};
 use crate::association::{Association, Replay};
-use crate::clock::{WallClock, apart};
+use crate::clock::{WallClock, apart, is_after};
 use crate::limits::MAX_BINDINGS;
 use crate::outbox::Outbox;
 use crate::tunnel::{self, Tunnel, decapsulate};
@@ -108,7 +108,8 @@ struct Binding {
 enum Fresh {
     Timestamp {
         tolerance: Duration,
-        last: u64,
+        /// The newest that was accepted.
+        last: Option<u64>,
     },
     /// The number that was given out and not used yet.
     Nonce(u32),
@@ -142,7 +143,7 @@ impl HomeAgent {
         let members = std::mem::take(&mut config.members);
         let nodes = members.into_iter().map(|(home, member)| {
             let fresh = match member.replay {
-                Replay::Timestamps(tolerance) => Fresh::Timestamp { tolerance, last: 0 },
+                Replay::Timestamps(tolerance) => Fresh::Timestamp { tolerance, last: None },
                 Replay::Nonces => Fresh::Nonce(nonce(&mut *random)),
             };
             (home, Node { association: member.association, fresh, bindings: Vec::new(), at_home: None })
@@ -165,23 +166,27 @@ impl HomeAgent {
         if !ip.checksum_ok() {
             return Err(Discard::Checksum);
         }
-        let own = ip.dst() == self.config.address;
-        let result = match (from, ip.protocol()) {
-            (_, protocol::UDP) if self.is_registration(&ip) => self.registration(now, from, &ip),
-            (Side::Link(link), protocol::ICMP) if is_solicitation(&ip) => {
-                self.advertiser.solicited(now, link, &ip, &mut self.outbox)
-            }
-            (_, protocol::ICMP) if own => match icmp::parse_error(&ip) {
-                Some(error) => self.trouble(now, &error),
-                None => self.outbox.pong(from, self.config.address, packet),
-            },
-            // "Home agents MUST decapsulate packets addressed to themselves" (RFC 5944 section 4.2.3)
-            (Side::Routed, protocol::IPV4) if own => self.reversed(now, &ip),
-            (Side::Routed, _) => self.intercept(now, &ip, false),
-            (Side::Link(link), _) => self.leave(now, link, &ip),
-        };
+        let result = self.take(now, from, &ip);
         self.stats.forged += u64::from(matches!(result, Err(Discard::Unauthentic(_))));
         result
+    }
+
+    fn take(&mut self, now: Instant, from: Side, ip: &Ipv4<'_>) -> Result<(), Discard> {
+        let own = ip.dst() == self.config.address;
+        match (from, ip.protocol()) {
+            (_, protocol::UDP) if self.is_registration(ip) => self.registration(now, from, ip),
+            (Side::Link(link), protocol::ICMP) if is_solicitation(ip) => {
+                self.advertiser.solicited(now, link, ip, &mut self.outbox)
+            }
+            (_, protocol::ICMP) if own => match icmp::parse_error(ip) {
+                Some(error) => self.trouble(now, &error),
+                None => self.outbox.pong(from, self.config.address, ip.as_bytes()),
+            },
+            // "Home agents MUST decapsulate packets addressed to themselves" (RFC 5944 section 4.2.3)
+            (Side::Routed, protocol::IPV4) if own => self.reversed(now, ip),
+            (Side::Routed, _) => self.intercept(now, ip, false),
+            (Side::Link(link), _) => self.leave(now, link, ip),
+        }
     }
 
     /// The link layer says that a host has entered the link.
@@ -240,7 +245,9 @@ impl HomeAgent {
 
     /// Whether it is a registration message to us, to any of the addresses that such messages are sent to.
     fn is_registration(&self, ip: &Ipv4<'_>) -> bool {
-        let ours = [self.config.address, self.config.network.broadcast(), Ipv4Addr::BROADCAST];
+        // "All mobility agents MUST process packets that they receive addressed to the Mobile-Agents multicast group, at address 224.0.0.11."
+        // (RFC 5944 section 2.3)
+        let ours = [self.config.address, ALL_AGENTS, self.config.network.broadcast(), Ipv4Addr::BROADCAST];
         ours.contains(&ip.dst())
             && ip.payload().get(2..4) == Some(&PORT.to_be_bytes())
             && ip.fragment().is_none()
@@ -252,39 +259,18 @@ impl HomeAgent {
         let udp = Udp::parse(&Ip::V4(*ip))?;
         let packet = Packet::parse(udp.payload)?;
         let Message::Request(asked) = packet.message else { return Err(Discard::NotForUs) };
-        // "If the home agent receives a Registration Request from a mobile node with which it does not have any security association, the
-        // home agent MUST silently discard the Registration Request." (RFC 5944 section 3.8.2.1)
-        let node = self.nodes.get(&asked.home).ok_or(Discard::NotRegistered)?;
-        // "The Source IP Address will be the same as the Care-of Address field of the Registration Request" (RFC 5944 section 3.5.4)
-        let foreign = self.config.foreign.get(&ip.src());
-        let vouched = match foreign {
-            // "If the home agent and the foreign agent do not share a Mobility Security Association, and the Registration contains a
-            // Foreign-Home Authentication Extension, the home agent MUST discard the Request" (RFC 5944 section 3.8.2.1)
-            None if packet.has(kind::FOREIGN_HOME) => {
-                return Err(Discard::Unauthentic("a foreign agent without association"));
+        let refused = self.checks(ip.src(), &packet, &asked)?;
+        // "home agents MUST deny Registration Requests that are sent to the subnet-directed broadcast address of the home network (as opposed to
+        // being unicast to the home agent)." (RFC 5944 section 3.8.2.1). "some routers change the IP Destination Address of a datagram from a
+        // subnet-directed broadcast address to 255.255.255.255" (RFC 5944 section 3.8.2.1).
+        let everybody = ip.dst() != self.config.address
+            && [self.config.network.broadcast(), Ipv4Addr::BROADCAST].contains(&ip.dst());
+        let refused = refused.or(everybody.then_some(Code::HomeUnknown));
+        let (code, lifetime, id) = match refused {
+            Some(code) => {
+                let node = self.nodes.get(&asked.home).ok_or(Discard::NotRegistered)?;
+                (code, 0, node.fresh.mark(asked.id))
             }
-            None => Ok(()),
-            // "it MUST NOT for this reason discard the request as part of security association processing." (RFC 5944 section 3.5.4)
-            Some(_) if asked.lifetime == 0 => Ok(()),
-            Some(association) => association.verify(kind::FOREIGN_HOME, &packet),
-        };
-        // "If the home agent receives a Registration Request without any authorization-enabling extension, the home agent MUST silently
-        // discard the Registration Request." (RFC 5944 section 3.8.2.1)
-        let authentic = node.association.verify(kind::MOBILE_HOME, &packet);
-        let code = match (authentic, vouched) {
-            // "If there is a valid Foreign-Home authentication extension, the home agent MUST send a Registration Reply with Code 131."
-            // (RFC 5944 section 3.8.2.1)
-            (Err(_), Ok(())) if packet.has(kind::FOREIGN_HOME) && packet.has(kind::MOBILE_HOME) => {
-                Some(Code::HomeMobileAuthentication)
-            }
-            (Err(forged), _) => return Err(forged),
-            // "the home agent MUST reject the mobile node's registration and SHOULD send a Registration Reply to the mobile node with Code
-            // 132." (RFC 5944 section 3.8.2.1)
-            (Ok(()), Err(_)) => Some(Code::HomeForeignAuthentication),
-            (Ok(()), Ok(())) => None,
-        };
-        let (code, lifetime, id) = match code {
-            Some(code) => (code, 0, node.fresh.mark(asked.id)),
             None => self.admit(now, from, &asked),
         };
         let signs = self.config.foreign.get(&ip.src()).filter(|_| asked.lifetime > 0);
@@ -296,12 +282,47 @@ impl HomeAgent {
         let own = SocketAddr::new(self.config.address.into(), PORT);
         let to = SocketAddr::new(ip.src().into(), udp.src_port);
         self.outbox.message(from, TTL, own, to, &message);
+        self.settle(asked.home, code)
+    }
+
+    /// Whether a request is authentic; the code if it is not, and its sender is to be told.
+    fn checks(&self, from: Ipv4Addr, packet: &Packet<'_>, asked: &Request) -> Result<Option<Code>, Discard> {
+        // "If the home agent receives a Registration Request from a mobile node with which it does not have any security association, the
+        // home agent MUST silently discard the Registration Request." (RFC 5944 section 3.8.2.1)
+        let node = self.nodes.get(&asked.home).ok_or(Discard::NotRegistered)?;
+        // "The Source IP Address will be the same as the Care-of Address field of the Registration Request" (RFC 5944 section 3.5.4)
+        let foreign = self.config.foreign.get(&from);
+        if foreign.is_none() && packet.has(kind::FOREIGN_HOME) {
+            // "If the home agent and the foreign agent do not share a Mobility Security Association, and the Registration contains a
+            // Foreign-Home Authentication Extension, the home agent MUST discard the Request" (RFC 5944 section 3.8.2.1)
+            return Err(Discard::Unauthentic("a foreign agent without association"));
+        }
+        let vouched = foreign.map(|association| association.verify(kind::FOREIGN_HOME, packet));
+        // "If the home agent receives a Registration Request without any authorization-enabling extension, the home agent MUST silently
+        // discard the Registration Request." (RFC 5944 section 3.8.2.1)
+        match (node.association.verify(kind::MOBILE_HOME, packet), vouched) {
+            // "If there is a valid Foreign-Home authentication extension, the home agent MUST send a Registration Reply with Code 131."
+            // (RFC 5944 section 3.8.2.1)
+            (Err(_), Some(Ok(()))) if packet.has(kind::MOBILE_HOME) => {
+                Ok(Some(Code::HomeMobileAuthentication))
+            }
+            (Err(forged), _) => Err(forged),
+            // Of a request that ends a registration: "it MUST NOT for this reason discard the request as part of security association
+            // processing." (RFC 5944 section 3.5.4). Of any other "the home agent MUST reject the mobile node's registration and SHOULD send
+            // a Registration Reply to the mobile node with Code 132." (RFC 5944 section 3.8.2.1)
+            (Ok(()), Some(Err(_))) if asked.lifetime > 0 => Ok(Some(Code::HomeForeignAuthentication)),
+            (Ok(()), _) => Ok(None),
+        }
+    }
+
+    /// Counts an answer; an error unless the request was accepted.
+    fn settle(&mut self, home: Ipv4Addr, code: Code) -> Result<(), Discard> {
         if code.is_accepted() {
             self.stats.accepted += 1;
             return Ok(());
         }
         self.stats.refused += 1;
-        self.events.push_back(HomeEvent::Refused { home: asked.home, code });
+        self.events.push_back(HomeEvent::Refused { home, code });
         match code {
             Code::HomeMobileAuthentication => Err(Discard::Unauthentic("a mobile host that was vouched for")),
             Code::HomeForeignAuthentication => Err(Discard::Unauthentic("the foreign agent")),
@@ -422,11 +443,7 @@ impl HomeAgent {
         if inner.dst() == self.config.address {
             // A tunnel in a tunnel to ourselves would be unpacked without end.
             let nested = inner.protocol() == protocol::IPV4;
-            return if nested {
-                Err(Discard::NotForUs)
-            } else {
-                self.handle_packet(now, Side::Routed, &packet)
-            };
+            return if nested { Err(Discard::NotForUs) } else { self.take(now, Side::Routed, &inner) };
         }
         if self.nodes.contains_key(&inner.dst()) {
             return self.intercept(now, &inner, true);
@@ -437,8 +454,8 @@ impl HomeAgent {
 
     /// An ICMP error, perhaps from inside of a tunnel of ours.
     fn trouble(&mut self, now: Instant, error: &icmp::ErrorV4<'_>) -> Result<(), Discard> {
-        let mut tunnels = self.nodes.values_mut().flat_map(|n| &mut n.bindings).map(|b| &mut b.tunnel);
-        let relay = tunnels.find_map(|tunnel| tunnel.note(now, error)).ok_or(Discard::Unexpected)?;
+        let tunnels = self.nodes.values_mut().flat_map(|n| &mut n.bindings).map(|b| &mut b.tunnel);
+        let relay = tunnel::note_all(tunnels, now, error).ok_or(Discard::Unexpected)?;
         let told = tunnel::relayed(self.config.address, error, relay).ok_or(Discard::Unexpected)?;
         self.outbox.push(Side::Routed, told);
         Ok(())
@@ -497,12 +514,15 @@ impl Node {
             return;
         }
         let keeps = asked.flags & request::SIMULTANEOUS != 0;
-        self.bindings.retain(|b| keeps && b.tunnel.to() != there);
+        // What is known of the way outlasts a renewal.
+        let before = self.bindings.iter().position(|b| b.tunnel.to() == there);
+        let before = before.map(|n| self.bindings.remove(n).tunnel);
+        self.bindings.retain(|_| keeps);
         self.bindings.push(Binding {
             until: ends(now, lifetime),
             id: asked.id,
             reverse: asked.flags & request::REVERSE != 0,
-            tunnel: Tunnel::new(config.address, there, config.width),
+            tunnel: before.unwrap_or_else(|| Tunnel::new(config.address, there, config.width)),
         });
     }
 }
@@ -522,8 +542,8 @@ impl Fresh {
             // "the timestamp contained in the Identification field MUST be close enough to the home agent's time-of-day clock, and the
             // timestamp MUST be greater than all previously accepted timestamps for the requesting mobile node." (RFC 5944 section 5.7.1)
             Self::Timestamp { tolerance, last } => {
-                if apart(time, id) <= *tolerance && id > *last {
-                    *last = id;
+                if apart(time, id) <= *tolerance && last.is_none_or(|last| is_after(id, last)) {
+                    *last = Some(id);
                     return Ok(id);
                 }
                 // "the home agent copies only the low-order 32 bits into the Registration Reply, and supplies the high-order 32 bits from

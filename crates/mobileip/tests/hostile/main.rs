@@ -2,4 +2,6 @@
 //! little as can be.
 
 mod foreign;
+mod home;
+mod tunnels;
 mod world;
