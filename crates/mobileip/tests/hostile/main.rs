@@ -3,5 +3,6 @@
 
 mod foreign;
 mod home;
+mod host;
 mod tunnels;
 mod world;
