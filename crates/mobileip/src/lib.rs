@@ -31,7 +31,7 @@ use core::fmt;
 
 use dormouse_wire::mobileip::Code;
 
-pub use advertise::Advertise;
+pub use advertise::{Advertise, AgentConfig};
 pub use association::{Association, Replay};
 pub use clock::WallClock;
 pub use dormouse_crypto::mobileip::Authenticator;

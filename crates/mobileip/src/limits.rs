@@ -9,6 +9,8 @@ use core::time::Duration;
 
 /// Bytes that IP in IP adds.
 pub const TUNNEL_HEADER: u16 = 20;
+/// Time to live of what agents send, and of the outer headers of tunnels.
+pub(crate) const TTL: u8 = 64;
 /// Bindings of one mobile host at once.
 pub(crate) const MAX_BINDINGS: usize = 4;
 /// Requests of all mobile hosts together that a foreign agent has relayed and that are not answered.

@@ -11,15 +11,13 @@ use dormouse_wire::ip::icmp::{self, ErrorV4};
 use dormouse_wire::ip::{Ecn, Ipv4, Ipv4Header, checksum, protocol, set_ecn, set_hop_limit};
 
 use crate::Discard;
-use crate::limits::{MIN_TUNNEL, NARROW, TUNNEL_HEADER};
+use crate::limits::{MIN_TUNNEL, NARROW, TTL, TUNNEL_HEADER};
 
 /// ICMP types and codes.
 const UNREACHABLE: u8 = 3;
 const HOST: u8 = 1;
 const TOO_BIG: u8 = 4;
 const TIME_EXCEEDED: u8 = 11;
-/// Time to live of the outer header.
-const TTL: u8 = 64;
 
 /// Why a packet is not encapsulated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

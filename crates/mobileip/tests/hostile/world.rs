@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dormouse_crypto::Secret;
 use dormouse_mobileip::{
-    Advertise, Association, Authenticator, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig, LinkAddress,
-    Member, MobileConfig, MobileHost, Replay, Reverse, Side, WallClock,
+    Advertise, AgentConfig, Association, Authenticator, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig,
+    LinkAddress, Member, MobileConfig, MobileHost, Replay, Reverse, Side, WallClock,
 };
 use dormouse_sansio::{Instant, Seeded};
 use dormouse_wire::ip::{Ipv4, Ipv4Header, protocol, set_hop_limit, udp};
@@ -119,27 +119,24 @@ impl World {
     pub(crate) fn new(setting: Setting) -> Self {
         let now = Instant::ZERO;
         let clock = WallClock { at: now, unix: setting.unix };
-        let advertise = Advertise::default();
+        let agent = |address| {
+            let (advertise, reverse) = (Advertise::default(), Reverse::Offered);
+            AgentConfig { address, advertise, reverse, width: 1_500 }
+        };
         let member = || Member { association: shared(MH), replay: setting.replay };
         let only = |holds: bool, pairs: &[(Ipv4Addr, u8)]| -> BTreeMap<Ipv4Addr, Association> {
             pairs.iter().filter(|_| holds).map(|(with, key)| (*with, shared(*key))).collect()
         };
         let home = HomeConfig {
-            address: HOME_AGENT,
+            agent: agent(HOME_AGENT),
             network: "10.50.0.0/24".parse().expect("a network"),
             members: BTreeMap::from([(HOME, member()), (HOME_2, member())]),
             foreign: only(setting.vouched, &[(FOREIGN, FH)]),
-            advertise,
-            reverse: Reverse::Offered,
-            width: 1_500,
         };
         let foreign = ForeignConfig {
-            address: FOREIGN,
+            agent: agent(FOREIGN),
             home_agents: only(setting.vouched, &[(HOME_AGENT, FH)]),
             mobiles: only(setting.known, &[(HOME, MF), (HOME_2, MF)]),
-            advertise,
-            reverse: Reverse::Offered,
-            width: 1_500,
         };
         let host = MobileConfig {
             home: HOME,

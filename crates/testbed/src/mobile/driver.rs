@@ -23,8 +23,9 @@ use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_mobileip::{
-    Advertise, Association, Authenticator, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig, LinkAddress,
-    Member, MobileConfig, MobileEvent, MobileHost, Replay, Reverse, Side, TUNNEL_HEADER, WallClock,
+    Advertise, AgentConfig, Association, Authenticator, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig,
+    LinkAddress, Member, MobileConfig, MobileEvent, MobileHost, Replay, Reverse, Side, TUNNEL_HEADER,
+    WallClock,
 };
 use dormouse_sansio::{Deadline, Instant};
 use serde::{Deserialize, Serialize};
@@ -146,25 +147,23 @@ fn part(node: &Node) -> Result<Part> {
     let interval = Duration::from_millis(node.interval.max(10).into());
     let advertise = Advertise { interval, lifetime: node.lifetime };
     let (reverse, width, random) = (Reverse::Offered, MTU, Box::new(OsEntropy));
+    let agent = |address| AgentConfig { address, advertise, reverse, width };
     Ok(match &node.role {
         Role::Home { address, network, mobiles, foreign } => {
             let members = associations(mobiles).into_iter();
             let members =
                 members.map(|(a, association)| (a, Member { association, replay: Replay::default() }));
             let config = HomeConfig {
-                address: *address,
+                agent: agent(*address),
                 network: network.parse().context("the home network")?,
                 members: members.collect(),
                 foreign: associations(foreign),
-                advertise,
-                reverse,
-                width,
             };
             Part::Home(Box::new(HomeAgent::new(now, config, clock, random)))
         }
         Role::Foreign { address, mobiles, home_agents } => {
             let (mobiles, home_agents) = (associations(mobiles), associations(home_agents));
-            let config = ForeignConfig { address: *address, home_agents, mobiles, advertise, reverse, width };
+            let config = ForeignConfig { agent: agent(*address), home_agents, mobiles };
             Part::Foreign(Box::new(ForeignAgent::new(now, config, random)))
         }
         Role::Mobile { home, home_agent, foreign } => {

@@ -1,6 +1,8 @@
 //! The home agent: it knows where each of its mobile hosts is, and sends packets after those that are away. Owns the bindings; must never
 //! change one for a request that is not authentic and new.
 
+mod types;
+
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,87 +13,15 @@ use dormouse_wire::ip::{Ipv4, Packet as Ip, icmp, protocol};
 use dormouse_wire::mobileip::{
     ALL_AGENTS, Code, INFINITY, Message, PORT, Packet, Reply, Request, agent, is_solicitation, kind, request,
 };
-use ipnet::Ipv4Net;
 
-use crate::advertise::{Advertise, Advertiser};
+use crate::advertise::Advertiser;
 use crate::association::{Association, Replay};
 use crate::clock::{WallClock, apart, is_after};
-use crate::limits::MAX_BINDINGS;
+use crate::limits::{MAX_BINDINGS, TTL};
 use crate::outbox::Outbox;
 use crate::tunnel::{self, Tunnel, decapsulate};
 use crate::{Discard, LinkAddress, Reverse, Side};
-
-/// Time to live of replies.
-const TTL: u8 = 64;
-
-/// A mobile host of the home network.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// What it shares with the home agent.
-    pub association: Association,
-    /// How its requests are known to be new.
-    pub replay: Replay,
-}
-
-/// What a home agent is.
-#[derive(Clone, Debug)]
-pub struct HomeConfig {
-    /// Its address, in the home network.
-    pub address: Ipv4Addr,
-    /// The home network.
-    pub network: Ipv4Net,
-    /// Its mobile hosts by their home addresses.
-    pub members: BTreeMap<Ipv4Addr, Member>,
-    /// Foreign agents with which it shares an association.
-    pub foreign: BTreeMap<Ipv4Addr, Association>,
-    /// How it advertises itself in the home network, and for how long it registers.
-    pub advertise: Advertise,
-    /// Whether it takes packets back through tunnels.
-    pub reverse: Reverse,
-    /// What the way to care-of addresses takes, in bytes.
-    pub width: u16,
-}
-
-/// What has happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HomeEvent {
-    /// Packets for a host go there from now on.
-    Bound {
-        /// The host.
-        home: Ipv4Addr,
-        /// Where it is.
-        care_of: Ipv4Addr,
-        /// For so many seconds.
-        lifetime: u16,
-    },
-    /// A host has no binding any more: it is at home, or has not renewed it.
-    Unbound {
-        /// The host.
-        home: Ipv4Addr,
-    },
-    /// A request was refused.
-    Refused {
-        /// The host that it names.
-        home: Ipv4Addr,
-        /// Why.
-        code: Code,
-    },
-}
-
-/// What a home agent has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HomeStats {
-    /// Requests that were accepted.
-    pub accepted: u64,
-    /// Requests that were refused with a reply.
-    pub refused: u64,
-    /// Messages that were not authentic.
-    pub forged: u64,
-    /// Packets sent to care-of addresses.
-    pub tunnelled: u64,
-    /// Packets taken out of tunnels.
-    pub returned: u64,
-}
+pub use types::{HomeConfig, HomeEvent, HomeStats, Member};
 
 #[derive(Debug)]
 struct Binding {
@@ -150,9 +80,10 @@ impl HomeAgent {
         });
         let nodes = nodes.collect();
         // "Agent Advertisement messages sent by the home agent on this link MUST have the 'H' bit set." (RFC 5944 section 2.3)
-        let back = if config.reverse == Reverse::Refused { 0 } else { agent::REVERSE };
+        let back = if config.agent.reverse == Reverse::Refused { 0 } else { agent::REVERSE };
         let flags = agent::HOME | back;
-        let advertiser = Advertiser::new(now, config.advertise, config.address, flags, Vec::new());
+        let advertiser =
+            Advertiser::new(now, config.agent.advertise, config.agent.address, flags, Vec::new());
         let (outbox, events, stats) = Default::default();
         Self { config, clock, random, nodes, advertiser, outbox, events, stats }
     }
@@ -172,7 +103,7 @@ impl HomeAgent {
     }
 
     fn take(&mut self, now: Instant, from: Side, ip: &Ipv4<'_>) -> Result<(), Discard> {
-        let own = ip.dst() == self.config.address;
+        let own = ip.dst() == self.config.agent.address;
         match (from, ip.protocol()) {
             (_, protocol::UDP) if self.is_registration(ip) => self.registration(now, from, ip),
             (Side::Link(link), protocol::ICMP) if is_solicitation(ip) => {
@@ -180,7 +111,7 @@ impl HomeAgent {
             }
             (_, protocol::ICMP) if own => match icmp::parse_error(ip) {
                 Some(error) => self.trouble(now, &error),
-                None => self.outbox.pong(from, self.config.address, ip.as_bytes()),
+                None => self.outbox.pong(from, self.config.agent.address, ip.as_bytes()),
             },
             // "Home agents MUST decapsulate packets addressed to themselves" (RFC 5944 section 4.2.3)
             (Side::Routed, protocol::IPV4) if own => self.reversed(now, ip),
@@ -247,7 +178,8 @@ impl HomeAgent {
     fn is_registration(&self, ip: &Ipv4<'_>) -> bool {
         // "All mobility agents MUST process packets that they receive addressed to the Mobile-Agents multicast group, at address 224.0.0.11."
         // (RFC 5944 section 2.3)
-        let ours = [self.config.address, ALL_AGENTS, self.config.network.broadcast(), Ipv4Addr::BROADCAST];
+        let ours =
+            [self.config.agent.address, ALL_AGENTS, self.config.network.broadcast(), Ipv4Addr::BROADCAST];
         ours.contains(&ip.dst())
             && ip.payload().get(2..4) == Some(&PORT.to_be_bytes())
             && ip.fragment().is_none()
@@ -263,7 +195,7 @@ impl HomeAgent {
         // "home agents MUST deny Registration Requests that are sent to the subnet-directed broadcast address of the home network (as opposed to
         // being unicast to the home agent)." (RFC 5944 section 3.8.2.1). "some routers change the IP Destination Address of a datagram from a
         // subnet-directed broadcast address to 255.255.255.255" (RFC 5944 section 3.8.2.1).
-        let everybody = ip.dst() != self.config.address
+        let everybody = ip.dst() != self.config.agent.address
             && [self.config.network.broadcast(), Ipv4Addr::BROADCAST].contains(&ip.dst());
         let refused = refused.or(everybody.then_some(Code::HomeUnknown));
         let (code, lifetime, id) = match refused {
@@ -274,12 +206,12 @@ impl HomeAgent {
             None => self.admit(now, from, &asked),
         };
         let signs = self.config.foreign.get(&ip.src()).filter(|_| asked.lifetime > 0);
-        let reply = Reply { code, lifetime, home: asked.home, agent: self.config.address, id };
+        let reply = Reply { code, lifetime, home: asked.home, agent: self.config.agent.address, id };
         let message = self.signed(reply, signs);
         // "If the IP Destination Address of the Registration Request was a broadcast or multicast address, the IP Source Address of the
         // Registration Reply MUST be set to the home agent's (unicast) IP address." (RFC 5944 section 3.8.3.1). On the home link "the home
         // agent MUST transmit the Reply directly onto the home network as if the mobile node were at home" (RFC 5944 section 3.8.3.1).
-        let own = SocketAddr::new(self.config.address.into(), PORT);
+        let own = SocketAddr::new(self.config.agent.address.into(), PORT);
         let to = SocketAddr::new(ip.src().into(), udp.src_port);
         self.outbox.message(from, TTL, own, to, &message);
         self.settle(asked.home, code)
@@ -409,7 +341,7 @@ impl HomeAgent {
             outcome = sent.map_err(Discard::NotTunnelled);
         }
         if let Err(Discard::NotTunnelled(refusal)) = outcome
-            && let Some(answer) = tunnel::answer(self.config.address, ip.as_bytes(), refusal)
+            && let Some(answer) = tunnel::answer(self.config.agent.address, ip.as_bytes(), refusal)
         {
             self.outbox.push(Side::Routed, answer);
         }
@@ -440,7 +372,7 @@ impl HomeAgent {
             return Err(Discard::NotRegistered);
         }
         self.stats.returned += 1;
-        if inner.dst() == self.config.address {
+        if inner.dst() == self.config.agent.address {
             // A tunnel in a tunnel to ourselves would be unpacked without end.
             let nested = inner.protocol() == protocol::IPV4;
             return if nested { Err(Discard::NotForUs) } else { self.take(now, Side::Routed, &inner) };
@@ -456,7 +388,7 @@ impl HomeAgent {
     fn trouble(&mut self, now: Instant, error: &icmp::ErrorV4<'_>) -> Result<(), Discard> {
         let tunnels = self.nodes.values_mut().flat_map(|n| &mut n.bindings).map(|b| &mut b.tunnel);
         let relay = tunnel::note_all(tunnels, now, error).ok_or(Discard::Unexpected)?;
-        let told = tunnel::relayed(self.config.address, error, relay).ok_or(Discard::Unexpected)?;
+        let told = tunnel::relayed(self.config.agent.address, error, relay).ok_or(Discard::Unexpected)?;
         self.outbox.push(Side::Routed, told);
         Ok(())
     }
@@ -473,7 +405,7 @@ impl HomeConfig {
         }
         // "In this latter case, the home agent MUST reject the registration with a suitable code (e.g., Code 136)" (RFC 5944 section
         // 3.8.3.2): it names the address that the host should use.
-        if asked.agent != self.address {
+        if asked.agent != self.agent.address {
             return Err(Code::HomeUnknown);
         }
         if asked.lifetime == 0 {
@@ -483,7 +415,7 @@ impl HomeConfig {
         if has(request::MINIMAL | request::GRE) {
             return Err(Code::HomeEncapsulation);
         }
-        match (self.reverse, has(request::REVERSE)) {
+        match (self.agent.reverse, has(request::REVERSE)) {
             // "it MUST send back a registration denial with code 137" (RFC 3024 section 4.3.1)
             (Reverse::Refused, true) => return Err(Code::HomeReverse),
             (Reverse::Mandatory, false) => return Err(Code::HomeReverseMandatory),
@@ -501,7 +433,7 @@ impl HomeConfig {
         }
         // "The home agent MUST NOT increase the Lifetime above that specified by the mobile node in the Registration Request." (RFC 5944
         // section 3.8.2.2)
-        Ok(asked.lifetime.min(self.advertise.lifetime))
+        Ok(asked.lifetime.min(self.agent.advertise.lifetime))
     }
 }
 
@@ -522,7 +454,7 @@ impl Node {
             until: ends(now, lifetime),
             id: asked.id,
             reverse: asked.flags & request::REVERSE != 0,
-            tunnel: before.unwrap_or_else(|| Tunnel::new(config.address, there, config.width)),
+            tunnel: before.unwrap_or_else(|| Tunnel::new(config.agent.address, there, config.agent.width)),
         });
     }
 }

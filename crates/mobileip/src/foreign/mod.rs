@@ -1,6 +1,8 @@
 //! The foreign agent: it relays registrations of mobile hosts on its link, is the end of their tunnels, and sends packets after those that
 //! have moved on, if they say where to. Owns the visitor list; must never make up a registration message for another host.
 
+mod types;
+
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,91 +13,16 @@ use dormouse_wire::mobileip::{
     ALL_AGENTS, Code, Message, Moved, PORT, Packet, Reply, Request, agent, is_solicitation, kind, request,
 };
 
-use crate::advertise::{Advertise, Advertiser};
-use crate::association::Association;
+use crate::advertise::Advertiser;
 use crate::home::ends;
-use crate::limits::{MAX_PENDING, MAX_PENDING_OF_ONE, MAX_VISITORS, PENDING, SENT_AFTER};
+use crate::limits::{MAX_PENDING, MAX_PENDING_OF_ONE, MAX_VISITORS, PENDING, SENT_AFTER, TTL};
 use crate::outbox::{Outbox, Pace};
 use crate::tunnel::{self, Tunnel, decapsulate};
 use crate::{Discard, LinkAddress, Reverse, Side};
+pub use types::{ForeignConfig, ForeignEvent, ForeignStats};
 
-/// Time to live of what we send, and that of requests: who sends them is on the link.
-const TTL: u8 = 64;
+/// Time to live of requests: who sends them is on the link.
 const ON_LINK: u8 = 255;
-
-/// What a foreign agent is.
-#[derive(Clone, Debug)]
-pub struct ForeignConfig {
-    /// Its address, which is the care-of address.
-    pub address: Ipv4Addr,
-    /// Home agents with which it shares an association.
-    pub home_agents: BTreeMap<Ipv4Addr, Association>,
-    /// Mobile hosts with which it shares one.
-    pub mobiles: BTreeMap<Ipv4Addr, Association>,
-    /// How it advertises itself, and the longest registration that it accepts.
-    pub advertise: Advertise,
-    /// Whether it tunnels packets back.
-    pub reverse: Reverse,
-    /// What the way to home agents takes, in bytes.
-    pub width: u16,
-}
-
-/// What has happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ForeignEvent {
-    /// A mobile host asks to be registered: its request has been relayed.
-    Asked {
-        /// The host.
-        home: Ipv4Addr,
-        /// Its home agent.
-        home_agent: Ipv4Addr,
-        /// The foreign agent that served it before, as it says itself.
-        previous: Option<Ipv4Addr>,
-    },
-    /// It is registered.
-    Visiting {
-        /// The host.
-        home: Ipv4Addr,
-        /// For so many seconds.
-        lifetime: u16,
-    },
-    /// It has moved on, and packets are sent after it for a while.
-    MovedOn {
-        /// The host.
-        home: Ipv4Addr,
-        /// Where to.
-        care_of: Ipv4Addr,
-    },
-    /// It is served no longer.
-    Gone {
-        /// The host.
-        home: Ipv4Addr,
-    },
-    /// A request was refused here.
-    Refused {
-        /// The host that it names.
-        home: Ipv4Addr,
-        /// Why.
-        code: Code,
-    },
-}
-
-/// What a foreign agent has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ForeignStats {
-    /// Requests relayed.
-    pub relayed: u64,
-    /// Requests refused here.
-    pub refused: u64,
-    /// Messages that were not authentic.
-    pub forged: u64,
-    /// Packets handed to mobile hosts.
-    pub delivered: u64,
-    /// Packets tunnelled back.
-    pub returned: u64,
-    /// Packets sent after hosts that have moved on.
-    pub sent_after: u64,
-}
 
 /// A request that the home agent has not answered yet.
 #[derive(Debug)]
@@ -157,11 +84,16 @@ impl ForeignAgent {
     /// An agent without visitors.
     #[must_use]
     pub fn new(now: Instant, config: ForeignConfig, random: Box<dyn Entropy>) -> Self {
-        let back = if config.reverse == Reverse::Refused { 0 } else { agent::REVERSE };
+        let back = if config.agent.reverse == Reverse::Refused { 0 } else { agent::REVERSE };
         // "An Agent Advertisement MUST include at least one care-of address if the 'F' bit is set." (RFC 5944 section 2.1.1)
-        let care_of = vec![config.address];
-        let advertiser =
-            Advertiser::new(now, config.advertise, config.address, agent::FOREIGN | back, care_of);
+        let care_of = vec![config.agent.address];
+        let advertiser = Advertiser::new(
+            now,
+            config.agent.advertise,
+            config.agent.address,
+            agent::FOREIGN | back,
+            care_of,
+        );
         let (pending, visitors, denials) = Default::default();
         let (outbox, events, stats) = Default::default();
         Self { config, random, pending, visitors, advertiser, denials, outbox, events, stats }
@@ -178,7 +110,7 @@ impl ForeignAgent {
         }
         // "All mobility agents MUST process packets that they receive addressed to the Mobile-Agents multicast group, at address 224.0.0.11."
         // (RFC 5944 section 2.3)
-        let own = [self.config.address, ALL_AGENTS].contains(&ip.dst());
+        let own = [self.config.agent.address, ALL_AGENTS].contains(&ip.dst());
         let message = ip.payload().get(2..4) == Some(&PORT.to_be_bytes()) && ip.fragment().is_none();
         let result = match (from, ip.protocol()) {
             (Side::Link(link), protocol::ICMP) if is_solicitation(&ip) => {
@@ -188,9 +120,11 @@ impl ForeignAgent {
             (_, protocol::UDP) if own && message => self.message(now, from, &ip),
             (Side::Routed, protocol::ICMP) if own => match icmp::parse_error(&ip) {
                 Some(error) => self.trouble(now, &error),
-                None => self.outbox.pong(from, self.config.address, packet),
+                None => self.outbox.pong(from, self.config.agent.address, packet),
             },
-            (Side::Link(_), protocol::ICMP) if own => self.outbox.pong(from, self.config.address, packet),
+            (Side::Link(_), protocol::ICMP) if own => {
+                self.outbox.pong(from, self.config.agent.address, packet)
+            }
             (Side::Routed, protocol::IPV4) if own => self.arrived(now, &ip),
             (Side::Routed, _) => Err(Discard::NotForUs),
             (Side::Link(link), _) => self.leave(now, link, &ip),
@@ -320,11 +254,11 @@ impl ForeignAgent {
         // append the Foreign-Home Authentication Extension." (RFC 5944 section 3.7.2.2). "If the Care-of Address in the Registration
         // Request is not in the Agent Advertisement, then the foreign agent MUST NOT append the Foreign-Home Authentication Extension"
         // (RFC 5944 section 3.5.4).
-        let vouches = asked.lifetime > 0 && asked.care_of == self.config.address;
+        let vouches = asked.lifetime > 0 && asked.care_of == self.config.agent.address;
         if let Some(association) = self.config.home_agents.get(&asked.agent).filter(|_| vouches) {
             association.sign(kind::FOREIGN_HOME, &mut message);
         }
-        let own = SocketAddr::new(self.config.address.into(), PORT);
+        let own = SocketAddr::new(self.config.agent.address.into(), PORT);
         let to = SocketAddr::new(asked.agent.into(), PORT);
         self.outbox.message(Side::Routed, TTL, own, to, &message);
         let (home, home_agent) = (asked.home, asked.agent);
@@ -363,7 +297,10 @@ impl ForeignAgent {
         }
         // "if the foreign agent does not serve the mobile node as a home agent, the foreign agent rejects the Registration Request with
         // Code 194 (Invalid Home Agent Address)." (RFC 5944 section 3.7.2)
-        if asked.agent == self.config.address || asked.agent.is_multicast() || asked.agent.is_unspecified() {
+        if asked.agent == self.config.agent.address
+            || asked.agent.is_multicast()
+            || asked.agent.is_unspecified()
+        {
             return Some(Code::ForeignInvalidHome);
         }
         if asked.lifetime == 0 {
@@ -371,19 +308,19 @@ impl ForeignAgent {
         }
         // "specifying a care-of address not offered by the foreign agent, MUST be rejected with Code 77 (invalid care-of address)." (RFC
         // 5944 section 3.7.2.1)
-        if !has(request::DECAPSULATES) && asked.care_of != self.config.address {
+        if !has(request::DECAPSULATES) && asked.care_of != self.config.agent.address {
             return Some(Code::ForeignCareOf);
         }
         // "the foreign agent sets the Lifetime in the Reply to the maximum Lifetime value it is willing to accept in any Registration
         // Request, and sets the Code field to 69." (RFC 5944 section 3.7.2.3)
-        if asked.lifetime > self.config.advertise.lifetime {
+        if asked.lifetime > self.config.agent.advertise.lifetime {
             return Some(Code::ForeignLifetime);
         }
         // "if the foreign agent is unable to support the requested form of encapsulation it MUST return code 72." (RFC 3024 section 4.2.1)
         if has(request::MINIMAL | request::GRE) {
             return Some(Code::ForeignEncapsulation);
         }
-        match (self.config.reverse, has(request::REVERSE)) {
+        match (self.config.agent.reverse, has(request::REVERSE)) {
             // "If it cannot, it MUST return a Registration Reply denying the request with code 74" (RFC 3024 section 4.2.1)
             (Reverse::Refused, true) => return Some(Code::ForeignReverse),
             (Reverse::Mandatory, false) => return Some(Code::ForeignReverseMandatory),
@@ -421,7 +358,7 @@ impl ForeignAgent {
             return;
         }
         self.events.push_back(ForeignEvent::Refused { home: asked.home, code });
-        let max = self.config.advertise.lifetime;
+        let max = self.config.agent.advertise.lifetime;
         let lifetime = if code == Code::ForeignLifetime { max } else { asked.lifetime };
         let (home, agent, id) = (asked.home, asked.agent, asked.id);
         let mut message = Vec::new();
@@ -436,7 +373,7 @@ impl ForeignAgent {
         if let Some(association) = self.config.mobiles.get(&home) {
             association.sign(kind::MOBILE_FOREIGN, &mut message);
         }
-        let own = SocketAddr::new(self.config.address.into(), PORT);
+        let own = SocketAddr::new(self.config.agent.address.into(), PORT);
         let to = SocketAddr::new(home.into(), port);
         self.outbox.message(Side::Link(link), TTL, own, to, &message);
     }
@@ -445,7 +382,7 @@ impl ForeignAgent {
     /// authentic.
     fn notify(&mut self, asked: &Request, notice: &[u8]) -> Option<Ipv4Addr> {
         let Ok(Message::Moved(moved)) = Packet::parse(notice).map(|p| p.message) else { return None };
-        let own = self.config.address;
+        let own = self.config.agent.address;
         let fits = moved.home == asked.home && moved.care_of == own && moved.previous != own;
         if !fits
             || moved.previous.is_multicast()
@@ -502,7 +439,7 @@ impl ForeignAgent {
         if self.displaces(link, &asked) {
             return;
         }
-        let lifetime = reply.lifetime.min(asked.lifetime).min(self.config.advertise.lifetime);
+        let lifetime = reply.lifetime.min(asked.lifetime).min(self.config.agent.advertise.lifetime);
         // "if the code indicates that the Lifetime field is zero, the foreign agent MUST delete its visitor list entry for the mobile node."
         // (RFC 5944 section 3.7.3.2)
         if lifetime == 0 {
@@ -514,12 +451,12 @@ impl ForeignAgent {
             }
             return;
         }
-        if asked.care_of != self.config.address {
+        if asked.care_of != self.config.agent.address {
             return;
         }
         // "the foreign agent SHOULD set the Lifetime in the visitor list entry to the minimum of the following two values" (RFC 5944
         // section 3.7.3.2)
-        let (own, width) = (self.config.address, self.config.width);
+        let (own, width) = (self.config.agent.address, self.config.agent.width);
         let back = (asked.flags & request::REVERSE != 0).then(|| {
             // What is known of the way outlasts a renewal.
             let before = self.visitors.remove(&home).and_then(|v| match v.state {
@@ -540,7 +477,7 @@ impl ForeignAgent {
         let association = self.config.mobiles.get(&moved.home).ok_or(Discard::NotRegistered)?;
         association.verify(kind::MOBILE_FOREIGN, packet)?;
         let visitor = self.visitors.get_mut(&moved.home).ok_or(Discard::NotRegistered)?;
-        let own = self.config.address;
+        let own = self.config.agent.address;
         // The first notice counts: the same one, sent again, must not prolong anything.
         let here = matches!(visitor.state, Stay::Here { .. });
         if !here || moved.previous != own || moved.care_of == own || moved.id != visitor.id {
@@ -548,7 +485,7 @@ impl ForeignAgent {
         }
         let until = ends(now, moved.lifetime).into_iter().chain(visitor.until);
         visitor.until = Some(until.fold(now + SENT_AFTER, Instant::min));
-        visitor.state = Stay::MovedOn(Tunnel::new(own, moved.care_of, self.config.width));
+        visitor.state = Stay::MovedOn(Tunnel::new(own, moved.care_of, self.config.agent.width));
         let (home, care_of) = (moved.home, moved.care_of);
         self.events.push_back(ForeignEvent::MovedOn { home, care_of });
         Ok(())
@@ -608,7 +545,7 @@ impl ForeignAgent {
             outbox.push(Side::Routed, packet);
         });
         if let Err(refusal) = sent
-            && let Some(answer) = tunnel::answer(self.config.address, ip.as_bytes(), refusal)
+            && let Some(answer) = tunnel::answer(self.config.agent.address, ip.as_bytes(), refusal)
         {
             self.outbox.push(Side::Link(from), answer);
         }
@@ -623,7 +560,7 @@ impl ForeignAgent {
         });
         let quoted = Ipv4::parse_header(error.quoted)?;
         if let Some(relay) = tunnel::note_all(backs, now, error) {
-            let told = tunnel::relayed(self.config.address, error, relay).ok_or(Discard::Unexpected)?;
+            let told = tunnel::relayed(self.config.agent.address, error, relay).ok_or(Discard::Unexpected)?;
             let inner = Ipv4::parse_header(quoted.payload())?;
             let link =
                 self.visitors.get(&inner.src()).and_then(Visitor::link).ok_or(Discard::NotRegistered)?;
