@@ -97,7 +97,7 @@ fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
     let (good, bad) = (bed.dir().join("walk"), bed.dir().join("astray"));
     std::fs::write(
         &good,
-        "ping 1\nstream\nmove fa1\nstream # it goes on\nmove fa2\nping\nstream end\nshow\nend\n",
+        "ping 1\nstream\nmove fa1\nstream # it goes on\nmove fa2\nmove fa2\nping\nstream end\nshow\nend\n",
     )?;
     std::fs::write(&bad, "move fa1\nmove fa7\n")?;
     let run = |file: &std::path::Path| {
@@ -107,7 +107,11 @@ fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
             .spawn_and_wait()
     };
     let (code, text, pid) = run(&good)?;
-    assert!(code == 0 && text.contains("registered at fa2") && text.contains("none lost"), "{code}: {text}");
+    assert!(
+        code == 0 && text.contains("registered at fa2 after") && text.contains("none lost"),
+        "{code}: {text}"
+    );
+    assert_eq!(text.matches("registered at fa2 already").count(), 1, "{text}");
     none_left(pid)?;
     let (code, text, pid) = run(&bad)?;
     assert!(code != 0 && text.contains("fa7"), "{code}: {text}");

@@ -106,6 +106,10 @@ impl Walk {
     }
 
     fn go(&self, place: Place) -> Result<String> {
+        let before = self.world.state(Program::Device)?;
+        if MobileIp::is_at(&before, place) {
+            return Ok(format!("registered at {} already\n", place.interface()));
+        }
         let begin = Instant::now();
         self.world.go(Some(place))?;
         self.world.arrives(place)?;

@@ -8,7 +8,7 @@ use dormouse_wire::ip::Ipv4;
 use dormouse_wire::mobileip::{ALL_SYSTEMS, Advertisement, Mobility, Router};
 
 use crate::outbox::{Outbox, Pace};
-use crate::{Discard, LinkAddress, Side};
+use crate::{Discard, LinkAddress, Reverse, Side};
 
 /// How an agent advertises itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +24,19 @@ impl Default for Advertise {
     fn default() -> Self {
         Self { interval: Duration::from_secs(1), lifetime: 300 }
     }
+}
+
+/// What every agent is.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentConfig {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// How it advertises itself, and the longest registration that it accepts.
+    pub advertise: Advertise,
+    /// Whether it has tunnels back.
+    pub reverse: Reverse,
+    /// What the way to the other ends of its tunnels takes, in bytes.
+    pub width: u16,
 }
 
 #[derive(Debug)]
@@ -49,6 +62,11 @@ impl Advertiser {
     ) -> Self {
         // "After booting, an agent MUST use the number 0 for its first advertisement." (RFC 5944 section 2.3.2)
         Self { config, own, flags, care_of, sequence: 0, next: now, last: None, pace: Pace::default() }
+    }
+
+    /// Sets or clears bits of all advertisements from now on.
+    pub(crate) const fn set(&mut self, bits: u16, on: bool) {
+        self.flags = if on { self.flags | bits } else { self.flags & !bits };
     }
 
     /// A solicitation on the link.

@@ -31,6 +31,11 @@ pub(crate) fn apart(a: u64, b: u64) -> Duration {
     Duration::from_secs((a.wrapping_sub(b) as i64).unsigned_abs() >> 32)
 }
 
+/// Whether a timestamp is later than another, across the end of NTP's era as well.
+pub(crate) const fn is_after(a: u64, b: u64) -> bool {
+    (a.wrapping_sub(b) as i64) > 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +48,6 @@ mod tests {
         assert_eq!(clock.ntp(later), (NTP_EPOCH + 1) << 32 | 1 << 31);
         assert_eq!(apart(5 << 32, 12 << 32), Duration::from_secs(7));
         assert_eq!(apart(u64::MAX, 1 << 32), Duration::from_secs(1));
+        assert!(is_after(1, u64::MAX) && !is_after(u64::MAX, 1) && !is_after(7, 7));
     }
 }

@@ -13,8 +13,8 @@ use dormouse_wire::mobileip::PORT;
 
 use crate::limits::{MAX_PENDING, MAX_VISITORS};
 use crate::{
-    Advertise, Association, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig, LinkAddress, Member,
-    MobileConfig, MobileHost, Replay, Reverse, Side, WallClock,
+    Advertise, AgentConfig, Association, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig, LinkAddress,
+    Member, MobileConfig, MobileHost, Replay, Reverse, Side, WallClock,
 };
 
 const HOME: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 2);
@@ -38,25 +38,23 @@ struct World {
 
 impl World {
     fn new(replay: Replay) -> Self {
-        let (now, advertise) = (Instant::ZERO, Advertise::default());
+        let now = Instant::ZERO;
+        let agent = |address| {
+            let (advertise, reverse) = (Advertise::default(), Reverse::Offered);
+            AgentConfig { address, advertise, reverse, width: 1_500 }
+        };
         let clock = WallClock { at: now, unix: Duration::from_secs(1_700_000_000) };
         let mut random = Seeded::new(1);
         let home = HomeConfig {
-            address: HOME_AGENT,
+            agent: agent(HOME_AGENT),
             network: ipnet::Ipv4Net::new_assert(Ipv4Addr::new(10, 50, 0, 0), 24),
             members: BTreeMap::from([(HOME, Member { association: shared(1), replay })]),
             foreign: BTreeMap::from([(FOREIGN, shared(2))]),
-            advertise,
-            reverse: Reverse::Offered,
-            width: 1_500,
         };
         let foreign = ForeignConfig {
-            address: FOREIGN,
+            agent: agent(FOREIGN),
             home_agents: BTreeMap::from([(HOME_AGENT, shared(2))]),
             mobiles: BTreeMap::from([(HOME, shared(3))]),
-            advertise,
-            reverse: Reverse::Offered,
-            width: 1_500,
         };
         let host = MobileConfig {
             home: HOME,

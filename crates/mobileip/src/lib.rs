@@ -31,7 +31,7 @@ use core::fmt;
 
 use dormouse_wire::mobileip::Code;
 
-pub use advertise::Advertise;
+pub use advertise::{Advertise, AgentConfig};
 pub use association::{Association, Replay};
 pub use clock::WallClock;
 pub use dormouse_crypto::mobileip::Authenticator;
@@ -105,6 +105,9 @@ pub enum Discard {
     /// It did not fit a tunnel, or had lived too long; its sender has been told if that is permitted.
     #[error("not tunnelled: {0}")]
     NotTunnelled(Refusal),
+    /// A router in the tunnel marked it for congestion, which the packet inside cannot say (RFC 6040).
+    #[error("marked for congestion, which it cannot carry on")]
+    Congested,
     /// Too many of its kind.
     #[error("too many at once")]
     TooMany,

@@ -9,6 +9,8 @@ use core::time::Duration;
 
 /// Bytes that IP in IP adds.
 pub const TUNNEL_HEADER: u16 = 20;
+/// Time to live of what agents send, and of the outer headers of tunnels.
+pub(crate) const TTL: u8 = 64;
 /// Bindings of one mobile host at once.
 pub(crate) const MAX_BINDINGS: usize = 4;
 /// Requests of all mobile hosts together that a foreign agent has relayed and that are not answered.
@@ -34,6 +36,8 @@ pub(crate) const SENT_AFTER: Duration = Duration::from_secs(10);
 pub(crate) const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest wait for a reply.
 pub(crate) const LAST_TIMEOUT: Duration = Duration::from_secs(32);
+/// An agent whose next wait would be as long as this, with nothing heard of it, is given up if there is another.
+pub(crate) const SILENT: Duration = Duration::from_secs(8);
 /// The first solicitations.
 pub(crate) const SOLICITATIONS: u32 = 3;
 /// "The mobile node MAY send three initial solicitations at a maximum rate of one per second while searching for an agent." (RFC 5944
@@ -41,7 +45,7 @@ pub(crate) const SOLICITATIONS: u32 = 3;
 pub(crate) const FIRST_SOLICITATION: Duration = Duration::from_secs(1);
 /// "This maximum interval SHOULD be at least one minute between solicitations." (RFC 5944 section 2.4)
 pub(crate) const LAST_SOLICITATION: Duration = Duration::from_secs(60);
-/// How long a foreign agent that refused is not asked again while there is another.
+/// How long an agent that refused, or did not answer, is not asked again while there is another.
 pub(crate) const REFUSED: Duration = Duration::from_secs(10);
 /// A tunnel never gets narrower than this by what routers report: anyone can forge such a report.
 pub(crate) const MIN_TUNNEL: u16 = 576;

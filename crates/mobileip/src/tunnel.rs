@@ -11,15 +11,13 @@ use dormouse_wire::ip::icmp::{self, ErrorV4};
 use dormouse_wire::ip::{Ecn, Ipv4, Ipv4Header, checksum, protocol, set_ecn, set_hop_limit};
 
 use crate::Discard;
-use crate::limits::{MIN_TUNNEL, NARROW, TUNNEL_HEADER};
+use crate::limits::{MIN_TUNNEL, NARROW, TTL, TUNNEL_HEADER};
 
 /// ICMP types and codes.
 const UNREACHABLE: u8 = 3;
 const HOST: u8 = 1;
 const TOO_BIG: u8 = 4;
 const TIME_EXCEEDED: u8 = 11;
-/// Time to live of the outer header.
-const TTL: u8 = 64;
 
 /// Why a packet is not encapsulated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -155,6 +153,15 @@ impl Tunnel {
     }
 }
 
+/// Every tunnel that an ICMP error concerns learns from it: those to one end go the same way. What it means for the sender.
+pub(crate) fn note_all<'a>(
+    tunnels: impl Iterator<Item = &'a mut Tunnel>,
+    now: Instant,
+    error: &ErrorV4<'_>,
+) -> Option<Relay> {
+    tunnels.fold(None, |relay, tunnel| tunnel.note(now, error).or(relay))
+}
+
 /// What a tunnelled packet holds, with the outer header's congestion mark (RFC 6040).
 ///
 /// # Errors
@@ -173,7 +180,7 @@ pub fn decapsulate(outer: &Ipv4<'_>) -> Result<Vec<u8>, Discard> {
     }
     let ecn = Ecn::decapsulate(Ecn::from_traffic_class(inner.tos()), Ecn::from_traffic_class(outer.tos()));
     let mut packet = inner.as_bytes().to_vec();
-    set_ecn(&mut packet, ecn.ok_or(Discard::NotTunnelled(Refusal::Expired))?);
+    set_ecn(&mut packet, ecn.ok_or(Discard::Congested)?);
     Ok(packet)
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dormouse_crypto::Secret;
 use dormouse_mobileip::{
-    Advertise, Association, Authenticator, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig, LinkAddress,
-    Member, MobileConfig, MobileHost, Replay, Reverse, Side, WallClock,
+    Advertise, AgentConfig, Association, Authenticator, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig,
+    LinkAddress, Member, MobileConfig, MobileHost, Replay, Reverse, Side, WallClock,
 };
 use dormouse_sansio::{Instant, Seeded};
 
@@ -41,22 +41,17 @@ fn a_registration_byte_by_byte() {
     let (md5, sha) = (Authenticator::HmacMd5, Authenticator::HmacSha256);
     let random = || Box::new(Seeded::new(1));
     let (advertise, reverse, width) = (Advertise::default(), Reverse::Offered, 1_500);
+    let agent = |address| AgentConfig { address, advertise, reverse, width };
     let home = HomeConfig {
-        address: HOME_AGENT,
+        agent: agent(HOME_AGENT),
         network: "10.50.0.0/24".parse().expect("a network"),
         members: BTreeMap::from([(HOME, Member { association: shared(1, md5), replay: Replay::default() })]),
         foreign: BTreeMap::from([(FOREIGN, shared(2, sha))]),
-        advertise,
-        reverse,
-        width,
     };
     let foreign = ForeignConfig {
-        address: FOREIGN,
+        agent: agent(FOREIGN),
         home_agents: BTreeMap::from([(HOME_AGENT, shared(2, sha))]),
         mobiles: BTreeMap::from([(HOME, shared(3, md5))]),
-        advertise,
-        reverse,
-        width,
     };
     let host = MobileConfig {
         home: HOME,

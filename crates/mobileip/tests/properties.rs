@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use dormouse_crypto::Secret;
-use dormouse_mobileip::{Authenticator, Refusal, Relay, TUNNEL_HEADER, Tunnel, decapsulate};
+use dormouse_mobileip::{Authenticator, Discard, Refusal, Relay, TUNNEL_HEADER, Tunnel, decapsulate};
 use dormouse_sansio::Instant;
-use dormouse_wire::ip::{Ipv4, icmp, set_hop_limit, udp};
+use dormouse_wire::ip::{Ecn, Ipv4, icmp, set_ecn, set_hop_limit, udp};
 use dormouse_wire::mobileip::{Code, Message, Packet, Reply, authenticator, kind};
 use proptest::prelude::*;
 
@@ -145,4 +145,16 @@ fn a_tunnel_in_itself_is_refused() {
     inner[12..16].copy_from_slice(&ENTRY.octets());
     let ip = Ipv4::parse(&inner).expect("a packet");
     assert_eq!(tunnel.encapsulate(Instant::ZERO, &ip, true, |_| ()), Err(Refusal::Loop));
+}
+
+/// RFC 6040 section 4.2: what is inside cannot say that there was congestion.
+#[test]
+fn a_mark_that_cannot_be_carried_on_has_a_name_of_its_own() {
+    let mut tunnel = Tunnel::new(ENTRY, EXIT, 1_500);
+    let inner = packet(10, 64, true);
+    let mut outer = Vec::new();
+    let ip = Ipv4::parse(&inner).expect("a packet");
+    assert_eq!(tunnel.encapsulate(Instant::ZERO, &ip, true, |p| outer = p), Ok(()));
+    assert!(set_ecn(&mut outer, Ecn::Ce));
+    assert_eq!(decapsulate(&Ipv4::parse(&outer).expect("a packet")), Err(Discard::Congested));
 }

@@ -289,7 +289,7 @@ impl Mobile {
             Place::Home => self.home.handle_packet(self.now, side, packet),
             Place::Foreign(n) => match self.foreign[n].as_mut() {
                 Some(agent) => {
-                    let own = Ipv4::parse(packet).is_ok_and(|ip| ip.dst() == self.configs[n].address);
+                    let own = Ipv4::parse(packet).is_ok_and(|ip| ip.dst() == self.configs[n].agent.address);
                     if side == Side::Routed && !own {
                         // A router for those with an address of their own there.
                         let _ = self
@@ -312,7 +312,7 @@ impl Mobile {
     /// Whether a packet comes from an address of the foreign agent's own network.
     fn is_local(&self, n: usize, packet: &[u8]) -> bool {
         let net = |a: Ipv4Addr| a.octets()[..3].to_vec();
-        Ipv4::parse(packet).is_ok_and(|ip| net(ip.src()) == net(self.configs[n].address))
+        Ipv4::parse(packet).is_ok_and(|ip| net(ip.src()) == net(self.configs[n].agent.address))
     }
 
     /// The core, and the kernel of each agent: forwards by destination.
@@ -327,7 +327,7 @@ impl Mobile {
             return self.count(0, &packet);
         }
         let net = |a: Ipv4Addr| a.octets()[..3].to_vec();
-        let there = self.configs.iter().position(|c| net(c.address) == net(to));
+        let there = self.configs.iter().position(|c| net(c.agent.address) == net(to));
         let at_home = self.home_config.network.contains(&to).then_some(Place::Home);
         let Some(place) = at_home.or(there.map(Place::Foreign)) else { return };
         if self.thief.as_mut().is_some_and(|steals| steals(&packet, false)) {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dormouse_crypto::Secret;
 use dormouse_mobileip::{
-    Advertise, Association, Authenticator, ForeignConfig, HomeConfig, Member, MobileConfig, Replay, Reverse,
-    WallClock,
+    Advertise, AgentConfig, Association, Authenticator, ForeignConfig, HomeConfig, Member, MobileConfig,
+    Replay, Reverse, WallClock,
 };
 use dormouse_netem::LinkConfig;
 use dormouse_sansio::{Entropy as _, Seeded};
@@ -48,23 +48,20 @@ impl Default for Setting {
 fn world(seed: u64, setting: Setting) -> Mobile {
     let (md5, sha) = (Authenticator::HmacMd5, Authenticator::HmacSha256);
     let member = Member { association: shared(1, md5), replay: setting.replay };
-    let advertise = Advertise::default();
+    let agent = |address| {
+        let (advertise, reverse) = (Advertise::default(), Reverse::Offered);
+        AgentConfig { address, advertise, reverse, width: 1_500 }
+    };
     let home = HomeConfig {
-        address: HOME_AGENT,
+        agent: agent(HOME_AGENT),
         network: "10.50.0.0/24".parse().expect("a network"),
         members: BTreeMap::from([(HOME, member)]),
         foreign: BTreeMap::from([(FOREIGN[0], shared(2, sha)), (FOREIGN[1], shared(3, md5))]),
-        advertise,
-        reverse: Reverse::Offered,
-        width: 1_500,
     };
     let foreign = [0, 1].map(|n| ForeignConfig {
-        address: FOREIGN[n],
+        agent: agent(FOREIGN[n]),
         home_agents: BTreeMap::from([(HOME_AGENT, shared(2 + n as u8, [sha, md5][n]))]),
         mobiles: BTreeMap::from([(HOME, shared(4 + n as u8, md5))]),
-        advertise,
-        reverse: Reverse::Offered,
-        width: 1_500,
     });
     let host = MobileConfig {
         home: HOME,

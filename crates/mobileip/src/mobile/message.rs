@@ -8,6 +8,7 @@ use dormouse_wire::mobileip::{Message, Moved, Request, extension, kind, request}
 
 use super::MobileHost;
 use crate::association::Replay;
+use crate::clock::is_after;
 
 impl MobileHost {
     /// "This ordering is REQUIRED" (RFC 5944 section 3.6.1.3): what the home agent checks, then what is for the foreign agent alone.
@@ -58,14 +59,16 @@ impl MobileHost {
     /// "The Identification field in a new Registration Request MUST NOT be the same as in an immediately preceding Request" (RFC 5944
     /// section 5.7)
     pub(super) fn next_id(&mut self, now: Instant) -> u64 {
-        self.last_id = match self.config.replay {
+        let id = match self.config.replay {
             // "the 64-bit Identification used in a Registration Request from the mobile node MUST be greater than that used in any previous
             // Registration Request" (RFC 5944 section 5.7.1)
             Replay::Timestamps(_) => {
-                self.clock.ntp(now).wrapping_add(self.skew).max(self.last_id.saturating_add(1))
+                let time = self.clock.ntp(now).wrapping_add(self.skew);
+                self.last_id.filter(|last| !is_after(time, *last)).map_or(time, |last| last.wrapping_add(1))
             }
             Replay::Nonces => u64::from(self.nonce) << 32 | self.random.next_u64() >> 32,
         };
-        self.last_id
+        self.last_id = Some(id);
+        id
     }
 }

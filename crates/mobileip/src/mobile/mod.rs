@@ -16,9 +16,10 @@ use dormouse_wire::mobileip::{
 };
 
 use crate::association::Replay;
-use crate::clock::WallClock;
+use crate::clock::{WallClock, is_after};
 use crate::limits::{
-    FIRST_SOLICITATION, FIRST_TIMEOUT, LAST_SOLICITATION, LAST_TIMEOUT, MAX_AGENTS, REFUSED, SOLICITATIONS,
+    FIRST_SOLICITATION, FIRST_TIMEOUT, LAST_SOLICITATION, LAST_TIMEOUT, MAX_AGENTS, REFUSED, SILENT,
+    SOLICITATIONS,
 };
 use crate::outbox::Outbox;
 use crate::tunnel::{self, Tunnel, decapsulate};
@@ -32,6 +33,8 @@ const TTL: u8 = 255;
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     link: LinkAddress,
+    /// When it was heard last: what it says itself of how long it is there must not make it a better one.
+    at: Instant,
     until: Instant,
     sequence: u16,
     lifetime: u16,
@@ -77,6 +80,30 @@ struct Link {
     asked: Option<Instant>,
 }
 
+impl Heard {
+    /// Whether it is not to be asked now, while there is another.
+    fn avoided(&self, now: Instant) -> bool {
+        self.refused.is_some_and(|until| now < until)
+    }
+}
+
+impl Link {
+    /// Whether this agent is not to be asked now, and there is another.
+    fn avoids(&self, now: Instant, agent: Ipv4Addr) -> bool {
+        let others = self.agents.iter().any(|(other, h)| *other != agent && !h.avoided(now));
+        others && self.agents.get(&agent).is_some_and(|h| h.avoided(now))
+    }
+
+    /// Makes room for an agent: forgets the one that was heard longest ago, but for those that the host has to do with.
+    fn forget_one(&mut self) {
+        let ours = [self.current.map(|c| c.agent), self.attempt.as_ref().map(|a| a.agent)];
+        let others = self.agents.iter().filter(|(agent, _)| !ours.contains(&Some(**agent)));
+        if let Some(oldest) = others.min_by_key(|(_, heard)| heard.at).map(|(agent, _)| *agent) {
+            self.agents.remove(&oldest);
+        }
+    }
+}
+
 /// See the module.
 pub struct MobileHost {
     config: MobileConfig,
@@ -85,7 +112,7 @@ pub struct MobileHost {
     /// Added to the clock: what the home agent's differs by, in NTP's units.
     skew: u64,
     /// The identification of the last request.
-    last_id: u64,
+    last_id: Option<u64>,
     /// The number that the home agent gave out.
     nonce: u32,
     link: Option<Link>,
@@ -102,7 +129,19 @@ impl MobileHost {
     pub fn new(config: MobileConfig, clock: WallClock, random: Box<dyn Entropy>) -> Self {
         let (link, previous) = (None, None);
         let (outbox, events, stats) = Default::default();
-        Self { config, clock, random, skew: 0, last_id: 0, nonce: 0, link, previous, outbox, events, stats }
+        Self {
+            config,
+            clock,
+            random,
+            skew: 0,
+            last_id: None,
+            nonce: 0,
+            link,
+            previous,
+            outbox,
+            events,
+            stats,
+        }
     }
 
     /// It has entered a link: the link layer says so. With an address of its own there it needs no foreign agent.
@@ -205,7 +244,8 @@ impl MobileHost {
         let end = link.current.and_then(|c| c.until).map(|at| Deadline::strict(at, "a registration ends"));
         let silent = link.agents.values().map(|h| h.until).min();
         let silent = silent.map(|at| Deadline::strict(at, "an agent was not heard for long"));
-        let wants = link.current.is_none() && link.attempt.is_none() && !link.agents.is_empty();
+        let whom = link.co_located.is_some() || !link.agents.is_empty();
+        let wants = whom && link.current.is_none() && link.attempt.is_none();
         let again = wants.then(|| Deadline::strict(self.earliest(), "the next registration"));
         [attempt, search, renew, end, silent, again].into_iter().fold(None, Deadline::earlier)
     }
@@ -289,14 +329,18 @@ impl MobileHost {
             return Err(Discard::NotForUs);
         };
         let care_of = care_of.ok_or(Discard::NotForUs)?;
-        if link.agents.len() >= MAX_AGENTS && !link.agents.contains_key(&from) {
-            return Err(Discard::TooMany);
+        // A request by an agent that grants no time would end the registration, whoever has sent the advertisement.
+        if mobility.lifetime == 0 && !at_home {
+            return Err(Discard::NotForUs);
         }
         let before = link.agents.get(&from).copied();
+        if before.is_none() && link.agents.len() >= MAX_AGENTS {
+            link.forget_one();
+        }
         let until = now + Duration::from_secs(advertisement.lifetime.into());
         let (sequence, lifetime, flags) = (mobility.sequence, mobility.lifetime, mobility.flags);
         let refused = before.and_then(|b| b.refused);
-        let heard = Heard { link: neighbour, until, sequence, lifetime, flags, care_of, refused };
+        let heard = Heard { link: neighbour, at: now, until, sequence, lifetime, flags, care_of, refused };
         link.agents.insert(from, heard);
         // "the second of which is less than the first and inside the range 0 to 255, the mobile node SHOULD register again." (RFC 5944
         // section 2.4.4)
@@ -326,19 +370,20 @@ impl MobileHost {
             if current.renew.is_none_or(|at| now < at) {
                 return;
             }
-            let lifetime = self.lifetime_of(current.agent);
-            self.ask(now, current.agent, current.care_of, current.link, lifetime, None);
-            return;
+            // One that has not answered, or has refused, counts on; another is asked meanwhile, if there is one.
+            if !link.avoids(now, current.agent) {
+                let lifetime = self.lifetime_of(current.agent);
+                return self.ask(now, current.agent, current.care_of, current.link, lifetime, None);
+            }
         }
         if let Some((own, _)) = &link.co_located {
             let (address, router) = (own.address, own.router);
             self.ask(now, self.config.home_agent, address, router, self.config.lifetime, None);
             return;
         }
-        // At home first; then who has not refused lately, is not busy, and was heard last.
+        // Who has not refused lately; then at home first, who is not busy, and who was heard last.
         let rank = |(from, h): &(&Ipv4Addr, &Heard)| {
-            let refused = h.refused.is_some_and(|until| now < until);
-            (**from == self.config.home_agent, !refused, h.flags & agent::BUSY == 0, h.until)
+            (!h.avoided(now), **from == self.config.home_agent, h.flags & agent::BUSY == 0, h.at)
         };
         if let Some((agent, heard)) = link.agents.iter().max_by_key(rank).map(|(a, h)| (*a, *h)) {
             self.ask(now, agent, heard.care_of, heard.link, self.lifetime_of(agent), None);
@@ -397,6 +442,14 @@ impl MobileHost {
         let Some(attempt) = self.link.as_mut().and_then(|l| l.attempt.take()) else { return };
         // "Each successive retransmission timeout period SHOULD be at least twice the previous period" (RFC 5944 section 3.6.3)
         let timeout = (attempt.timeout * 2).min(LAST_TIMEOUT);
+        // Anybody can advertise. Who never answers is given up for a while as soon as there is another.
+        if let Some(link) = self.link.as_mut().filter(|l| timeout >= SILENT && l.co_located.is_none())
+            && link.agents.iter().any(|(other, h)| *other != attempt.agent && !h.avoided(now))
+            && let Some(silent) = link.agents.get_mut(&attempt.agent)
+        {
+            silent.refused = Some(now + REFUSED);
+            return self.choose(now);
+        }
         if matches!(self.config.replay, Replay::Timestamps(_)) {
             let Attempt { agent, care_of, link, lifetime, first, .. } = attempt;
             return self.ask(now, agent, care_of, link, lifetime, Some((first, timeout)));
@@ -499,7 +552,7 @@ impl MobileHost {
                     let apart = (reply.id >> 32).wrapping_sub(id >> 32) << 32;
                     self.skew = self.skew.wrapping_add(apart);
                     // What is older than the home agent's clock counts for nothing there.
-                    self.last_id = self.last_id.min(reply.id);
+                    self.last_id = self.last_id.filter(|last| is_after(reply.id, *last)).or(Some(reply.id));
                 }
                 if timeout == FIRST_TIMEOUT {
                     self.ask(now, agent, care_of, via, lifetime, Some((first, timeout * 2)));

@@ -4,7 +4,7 @@
 //! It needs `CAP_NET_ADMIN` and `CAP_NET_RAW` until both are open, and then becomes the user that it was told to, without any right. What
 //! happens goes to standard output, a line each; a client of its control socket gets its state as JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, IoSlice, Write as _};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixListener;
@@ -23,17 +23,21 @@ use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_mobileip::{
-    Advertise, Association, Authenticator, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig, LinkAddress,
-    Member, MobileConfig, MobileEvent, MobileHost, Replay, Reverse, Side, TUNNEL_HEADER, WallClock,
+    Advertise, AgentConfig, Association, Authenticator, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig,
+    LinkAddress, Member, MobileConfig, MobileEvent, MobileHost, Replay, Reverse, Side, TUNNEL_HEADER,
+    WallClock,
 };
 use dormouse_sansio::{Deadline, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 /// Bytes of a packet at most, on every link.
 const MTU: u16 = 1_500;
 /// Packets taken from one descriptor before the others have a turn.
 const BUDGET: usize = 64;
+/// Registrations that a mobile host tells of.
+const REGISTRATIONS: usize = 64;
 
 const TUN: u64 = 0;
 const TIMER: u64 = 1;
@@ -73,19 +77,30 @@ pub enum Role {
 }
 
 /// What this part shares with another.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shared {
     /// The other's address.
     pub with: Ipv4Addr,
     /// The association's name.
     pub spi: u32,
-    /// The key, in hexadecimal.
-    pub key: String,
+    /// The key; hexadecimal in the file.
+    #[serde(with = "hexadecimal")]
+    pub key: Secret,
 }
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("with", &self.with).field("spi", &self.spi).finish_non_exhaustive()
+mod hexadecimal {
+    use dormouse_crypto::Secret;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use zeroize::Zeroizing;
+
+    pub(super) fn serialize<S: Serializer>(key: &Secret, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&Zeroizing::new(hex::encode(key.as_bytes())))
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Secret, D::Error> {
+        let text = Zeroizing::new(String::deserialize(from)?);
+        hex::decode(&*text).map(Secret::from).map_err(D::Error::custom)
     }
 }
 
@@ -100,9 +115,8 @@ enum Part {
 /// # Errors
 /// If it cannot begin, or a descriptor fails.
 pub fn run(file: &Path) -> Result<()> {
-    let node: Node =
-        serde_json::from_slice(&std::fs::read(file).with_context(|| file.display().to_string())?)?;
-    Driver::new(node)?.run()
+    let text = Zeroizing::new(std::fs::read(file).with_context(|| file.display().to_string())?);
+    Driver::new(serde_json::from_slice(&text)?)?.run()
 }
 
 struct Driver {
@@ -117,16 +131,13 @@ struct Driver {
     timer: Timer,
     signals: Signals,
     control: UnixListener,
-    /// Registrations of a mobile host: where, and the nanoseconds that each took.
-    registrations: Vec<(Ipv4Addr, u64)>,
+    /// The last registrations of a mobile host: where, and the nanoseconds that each took.
+    registrations: VecDeque<(Ipv4Addr, u64)>,
 }
 
-fn associations(list: &[Shared]) -> Result<BTreeMap<Ipv4Addr, Association>> {
-    let one = |s: &Shared| {
-        let key = Secret::from(hex::decode(&s.key).context("a key that is no hexadecimal")?);
-        let authenticator = Authenticator::HmacSha256;
-        Ok((s.with, Association { spi: s.spi, key, authenticator }))
-    };
+fn associations(list: &[Shared]) -> BTreeMap<Ipv4Addr, Association> {
+    let authenticator = Authenticator::HmacSha256;
+    let one = |s: &Shared| (s.with, Association { spi: s.spi, key: s.key.clone(), authenticator });
     list.iter().map(one).collect()
 }
 
@@ -136,39 +147,36 @@ fn part(node: &Node) -> Result<Part> {
     let interval = Duration::from_millis(node.interval.max(10).into());
     let advertise = Advertise { interval, lifetime: node.lifetime };
     let (reverse, width, random) = (Reverse::Offered, MTU, Box::new(OsEntropy));
+    let agent = |address| AgentConfig { address, advertise, reverse, width };
     Ok(match &node.role {
         Role::Home { address, network, mobiles, foreign } => {
-            let members = associations(mobiles)?.into_iter();
+            let members = associations(mobiles).into_iter();
             let members =
                 members.map(|(a, association)| (a, Member { association, replay: Replay::default() }));
             let config = HomeConfig {
-                address: *address,
+                agent: agent(*address),
                 network: network.parse().context("the home network")?,
                 members: members.collect(),
-                foreign: associations(foreign)?,
-                advertise,
-                reverse,
-                width,
+                foreign: associations(foreign),
             };
             Part::Home(Box::new(HomeAgent::new(now, config, clock, random)))
         }
         Role::Foreign { address, mobiles, home_agents } => {
-            let (mobiles, home_agents) = (associations(mobiles)?, associations(home_agents)?);
-            let config = ForeignConfig { address: *address, home_agents, mobiles, advertise, reverse, width };
+            let (mobiles, home_agents) = (associations(mobiles), associations(home_agents));
+            let config = ForeignConfig { agent: agent(*address), home_agents, mobiles };
             Part::Foreign(Box::new(ForeignAgent::new(now, config, random)))
         }
         Role::Mobile { home, home_agent, foreign } => {
-            let [(home_agent, association)]: [_; 1] = associations(std::slice::from_ref(home_agent))?
-                .into_iter()
-                .collect::<Vec<_>>()
-                .try_into()
-                .map_err(|_| anyhow::anyhow!("a mobile host has one home agent"))?;
+            let Some((home_agent, association)) = associations(std::slice::from_ref(home_agent)).pop_first()
+            else {
+                bail!("a mobile host has a home agent");
+            };
             let config = MobileConfig {
                 home: *home,
                 home_agent,
                 association,
                 replay: Replay::default(),
-                foreign: associations(foreign)?,
+                foreign: associations(foreign),
                 lifetime: node.lifetime,
                 reverse: true,
                 sent_after: 5,
@@ -207,7 +215,7 @@ impl Driver {
         for (n, (_, socket)) in links.iter().enumerate() {
             poller.add(socket, LINKS + n as u64, Interest::READ)?;
         }
-        let registrations = Vec::new();
+        let registrations = VecDeque::new();
         Ok(Self {
             part,
             tun,
@@ -324,7 +332,9 @@ impl Driver {
         let mut packet = Vec::new();
         for event in self.part.events() {
             if let Event::Registered { care_of, took } = event.1 {
-                self.registrations.push((care_of, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
+                let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+                self.registrations.truncate(REGISTRATIONS - 1);
+                self.registrations.push_front((care_of, took));
             }
             say(&event.0);
         }
@@ -372,7 +382,7 @@ impl Driver {
                 "asked": host.stats().asked, "registered": host.stats().registered,
                 "refused": host.stats().refused, "forged": host.stats().forged,
                 "unsent": host.stats().unsent, "received": host.stats().received,
-                "registrations": self.registrations.iter().map(|(care_of, took)| {
+                "registrations": self.registrations.iter().rev().map(|(care_of, took)| {
                     json!({ "care_of": care_of, "nanoseconds": took })
                 }).collect::<Vec<_>>(),
             }),
@@ -462,4 +472,20 @@ pub fn state(control: &Path) -> Result<Value> {
         bail!("no answer");
     }
     Ok(serde_json::from_str(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_hexadecimal_in_the_file_and_hidden_elsewhere() {
+        let shared = Shared { with: Ipv4Addr::LOCALHOST, spi: 300, key: Secret::from([0xab; 4]) };
+        let text = serde_json::to_string(&shared).expect("text");
+        assert_eq!(text, r#"{"with":"127.0.0.1","spi":300,"key":"abababab"}"#);
+        let again: Shared = serde_json::from_str(&text).expect("the same");
+        assert_eq!(again.key.as_bytes(), [0xab; 4]);
+        assert!(!format!("{again:?}").contains("ab") && !format!("{again:?}").contains("171"));
+        assert!(serde_json::from_str::<Shared>(&text.replace("abab", "quak")).is_err());
+    }
 }

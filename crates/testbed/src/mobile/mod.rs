@@ -16,9 +16,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use dormouse_crypto::Secret;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_sansio::Entropy as _;
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use crate::daemon::binary;
 use crate::host::{Host, Testbed};
@@ -34,6 +36,8 @@ pub const HOME_AGENT: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 1);
 /// The foreign agents.
 pub const FOREIGN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 51, 0, 1), Ipv4Addr::new(10, 52, 0, 1)];
 const NETWORK: &str = "10.50.0.0/24";
+/// Room for a program's configuration, in bytes; it is some hundred.
+const CONFIGURATION: usize = 16 << 10;
 /// How long a program may take to begin, and to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -163,10 +167,10 @@ impl MobileIp {
     fn configure(&self) -> Result<()> {
         let mut spi = 256;
         let mut pair = |a: Ipv4Addr, b: Ipv4Addr| {
-            let mut key = [0; 32];
-            OsEntropy.fill(&mut key);
+            let mut key = Secret::zeroed(32);
+            OsEntropy.fill(key.as_mut_bytes());
             spi += 1;
-            let end = |with| Shared { with, spi, key: hex::encode(key) };
+            let end = |with| Shared { with, spi, key: key.clone() };
             (end(b), end(a))
         };
         let (home_of_device, device_of_home) = pair(HOME_AGENT, DEVICE);
@@ -206,7 +210,10 @@ impl MobileIp {
         let path = self.host(program).dir().join("mobile-ip.json");
         let mut file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-        Ok(file.write_all(&serde_json::to_vec_pretty(&node)?)?)
+        // The text grows while it is written: with room for all of it, no part of a key stays behind.
+        let mut text = Zeroizing::new(Vec::with_capacity(CONFIGURATION));
+        serde_json::to_writer_pretty(&mut *text, &node)?;
+        Ok(file.write_all(&text)?)
     }
 
     fn control(&self, program: Program) -> PathBuf {
@@ -291,6 +298,12 @@ impl MobileIp {
         self.device.ip(&format!("-batch {}", file.display()))
     }
 
+    /// Whether the device, by its state, is registered at a place.
+    #[must_use]
+    pub fn is_at(state: &Value, place: Place) -> bool {
+        state["care_of"] == place.care_of().to_string() && state["link"] == place.interface()
+    }
+
     /// Waits until the device is registered at a place, and says so of itself.
     ///
     /// # Errors
@@ -299,8 +312,7 @@ impl MobileIp {
         let begin = std::time::Instant::now();
         loop {
             let state = self.state(Program::Device)?;
-            let there = state["care_of"] == place.care_of().to_string() && state["link"] == place.interface();
-            if there {
+            if Self::is_at(&state, place) {
                 return Ok(());
             }
             if begin.elapsed() > PATIENCE {

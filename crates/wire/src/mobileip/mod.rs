@@ -49,14 +49,13 @@ pub mod request {
     pub const GRE: u8 = 0x08;
     /// Tunnel back as well (RFC 3024).
     pub const REVERSE: u8 = 0x02;
-    /// The bit that is reserved.
+    /// The bit `x`, which is reserved. So is `r`, 0x04, of which nothing may be made ever again: "Sent as zero; ignored on reception." (RFC 5944
+    /// section 3.3)
     pub const RESERVED: u8 = 0x01;
 }
 
 /// Bits of an agent advertisement (RFC 5944 section 2.1.1).
 pub mod agent {
-    /// Registration is required with a co-located address too.
-    pub const REQUIRED: u16 = 0x8000;
     /// No more mobile nodes, please.
     pub const BUSY: u16 = 0x4000;
     /// A home agent.

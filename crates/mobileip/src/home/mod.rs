@@ -1,6 +1,8 @@
 //! The home agent: it knows where each of its mobile hosts is, and sends packets after those that are away. Owns the bindings; must never
 //! change one for a request that is not authentic and new.
 
+mod types;
+
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,89 +11,17 @@ use dormouse_sansio::{Deadline, Entropy, Instant};
 use dormouse_wire::ip::udp::Udp;
 use dormouse_wire::ip::{Ipv4, Packet as Ip, icmp, protocol};
 use dormouse_wire::mobileip::{
-    Code, INFINITY, Message, PORT, Packet, Reply, Request, agent, is_solicitation, kind, request,
+    ALL_AGENTS, Code, INFINITY, Message, PORT, Packet, Reply, Request, agent, is_solicitation, kind, request,
 };
-use ipnet::Ipv4Net;
 
-use crate::advertise::{Advertise, Advertiser};
+use crate::advertise::Advertiser;
 use crate::association::{Association, Replay};
-use crate::clock::{WallClock, apart};
-use crate::limits::MAX_BINDINGS;
+use crate::clock::{WallClock, apart, is_after};
+use crate::limits::{MAX_BINDINGS, TTL};
 use crate::outbox::Outbox;
 use crate::tunnel::{self, Tunnel, decapsulate};
 use crate::{Discard, LinkAddress, Reverse, Side};
-
-/// Time to live of replies.
-const TTL: u8 = 64;
-
-/// A mobile host of the home network.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// What it shares with the home agent.
-    pub association: Association,
-    /// How its requests are known to be new.
-    pub replay: Replay,
-}
-
-/// What a home agent is.
-#[derive(Clone, Debug)]
-pub struct HomeConfig {
-    /// Its address, in the home network.
-    pub address: Ipv4Addr,
-    /// The home network.
-    pub network: Ipv4Net,
-    /// Its mobile hosts by their home addresses.
-    pub members: BTreeMap<Ipv4Addr, Member>,
-    /// Foreign agents with which it shares an association.
-    pub foreign: BTreeMap<Ipv4Addr, Association>,
-    /// How it advertises itself in the home network, and for how long it registers.
-    pub advertise: Advertise,
-    /// Whether it takes packets back through tunnels.
-    pub reverse: Reverse,
-    /// What the way to care-of addresses takes, in bytes.
-    pub width: u16,
-}
-
-/// What has happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HomeEvent {
-    /// Packets for a host go there from now on.
-    Bound {
-        /// The host.
-        home: Ipv4Addr,
-        /// Where it is.
-        care_of: Ipv4Addr,
-        /// For so many seconds.
-        lifetime: u16,
-    },
-    /// A host has no binding any more: it is at home, or has not renewed it.
-    Unbound {
-        /// The host.
-        home: Ipv4Addr,
-    },
-    /// A request was refused.
-    Refused {
-        /// The host that it names.
-        home: Ipv4Addr,
-        /// Why.
-        code: Code,
-    },
-}
-
-/// What a home agent has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HomeStats {
-    /// Requests that were accepted.
-    pub accepted: u64,
-    /// Requests that were refused with a reply.
-    pub refused: u64,
-    /// Messages that were not authentic.
-    pub forged: u64,
-    /// Packets sent to care-of addresses.
-    pub tunnelled: u64,
-    /// Packets taken out of tunnels.
-    pub returned: u64,
-}
+pub use types::{HomeConfig, HomeEvent, HomeStats, Member};
 
 #[derive(Debug)]
 struct Binding {
@@ -108,7 +38,8 @@ struct Binding {
 enum Fresh {
     Timestamp {
         tolerance: Duration,
-        last: u64,
+        /// The newest that was accepted.
+        last: Option<u64>,
     },
     /// The number that was given out and not used yet.
     Nonce(u32),
@@ -142,16 +73,17 @@ impl HomeAgent {
         let members = std::mem::take(&mut config.members);
         let nodes = members.into_iter().map(|(home, member)| {
             let fresh = match member.replay {
-                Replay::Timestamps(tolerance) => Fresh::Timestamp { tolerance, last: 0 },
+                Replay::Timestamps(tolerance) => Fresh::Timestamp { tolerance, last: None },
                 Replay::Nonces => Fresh::Nonce(nonce(&mut *random)),
             };
             (home, Node { association: member.association, fresh, bindings: Vec::new(), at_home: None })
         });
         let nodes = nodes.collect();
         // "Agent Advertisement messages sent by the home agent on this link MUST have the 'H' bit set." (RFC 5944 section 2.3)
-        let back = if config.reverse == Reverse::Refused { 0 } else { agent::REVERSE };
+        let back = if config.agent.reverse == Reverse::Refused { 0 } else { agent::REVERSE };
         let flags = agent::HOME | back;
-        let advertiser = Advertiser::new(now, config.advertise, config.address, flags, Vec::new());
+        let advertiser =
+            Advertiser::new(now, config.agent.advertise, config.agent.address, flags, Vec::new());
         let (outbox, events, stats) = Default::default();
         Self { config, clock, random, nodes, advertiser, outbox, events, stats }
     }
@@ -165,23 +97,27 @@ impl HomeAgent {
         if !ip.checksum_ok() {
             return Err(Discard::Checksum);
         }
-        let own = ip.dst() == self.config.address;
-        let result = match (from, ip.protocol()) {
-            (_, protocol::UDP) if self.is_registration(&ip) => self.registration(now, from, &ip),
-            (Side::Link(link), protocol::ICMP) if is_solicitation(&ip) => {
-                self.advertiser.solicited(now, link, &ip, &mut self.outbox)
-            }
-            (_, protocol::ICMP) if own => match icmp::parse_error(&ip) {
-                Some(error) => self.trouble(now, &error),
-                None => self.outbox.pong(from, self.config.address, packet),
-            },
-            // "Home agents MUST decapsulate packets addressed to themselves" (RFC 5944 section 4.2.3)
-            (Side::Routed, protocol::IPV4) if own => self.reversed(now, &ip),
-            (Side::Routed, _) => self.intercept(now, &ip, false),
-            (Side::Link(link), _) => self.leave(now, link, &ip),
-        };
+        let result = self.take(now, from, &ip);
         self.stats.forged += u64::from(matches!(result, Err(Discard::Unauthentic(_))));
         result
+    }
+
+    fn take(&mut self, now: Instant, from: Side, ip: &Ipv4<'_>) -> Result<(), Discard> {
+        let own = ip.dst() == self.config.agent.address;
+        match (from, ip.protocol()) {
+            (_, protocol::UDP) if self.is_registration(ip) => self.registration(now, from, ip),
+            (Side::Link(link), protocol::ICMP) if is_solicitation(ip) => {
+                self.advertiser.solicited(now, link, ip, &mut self.outbox)
+            }
+            (_, protocol::ICMP) if own => match icmp::parse_error(ip) {
+                Some(error) => self.trouble(now, &error),
+                None => self.outbox.pong(from, self.config.agent.address, ip.as_bytes()),
+            },
+            // "Home agents MUST decapsulate packets addressed to themselves" (RFC 5944 section 4.2.3)
+            (Side::Routed, protocol::IPV4) if own => self.reversed(now, ip),
+            (Side::Routed, _) => self.intercept(now, ip, false),
+            (Side::Link(link), _) => self.leave(now, link, ip),
+        }
     }
 
     /// The link layer says that a host has entered the link.
@@ -240,7 +176,10 @@ impl HomeAgent {
 
     /// Whether it is a registration message to us, to any of the addresses that such messages are sent to.
     fn is_registration(&self, ip: &Ipv4<'_>) -> bool {
-        let ours = [self.config.address, self.config.network.broadcast(), Ipv4Addr::BROADCAST];
+        // "All mobility agents MUST process packets that they receive addressed to the Mobile-Agents multicast group, at address 224.0.0.11."
+        // (RFC 5944 section 2.3)
+        let ours =
+            [self.config.agent.address, ALL_AGENTS, self.config.network.broadcast(), Ipv4Addr::BROADCAST];
         ours.contains(&ip.dst())
             && ip.payload().get(2..4) == Some(&PORT.to_be_bytes())
             && ip.fragment().is_none()
@@ -252,56 +191,70 @@ impl HomeAgent {
         let udp = Udp::parse(&Ip::V4(*ip))?;
         let packet = Packet::parse(udp.payload)?;
         let Message::Request(asked) = packet.message else { return Err(Discard::NotForUs) };
-        // "If the home agent receives a Registration Request from a mobile node with which it does not have any security association, the
-        // home agent MUST silently discard the Registration Request." (RFC 5944 section 3.8.2.1)
-        let node = self.nodes.get(&asked.home).ok_or(Discard::NotRegistered)?;
-        // "The Source IP Address will be the same as the Care-of Address field of the Registration Request" (RFC 5944 section 3.5.4)
-        let foreign = self.config.foreign.get(&ip.src());
-        let vouched = match foreign {
-            // "If the home agent and the foreign agent do not share a Mobility Security Association, and the Registration contains a
-            // Foreign-Home Authentication Extension, the home agent MUST discard the Request" (RFC 5944 section 3.8.2.1)
-            None if packet.has(kind::FOREIGN_HOME) => {
-                return Err(Discard::Unauthentic("a foreign agent without association"));
+        let refused = self.checks(ip.src(), &packet, &asked)?;
+        // "home agents MUST deny Registration Requests that are sent to the subnet-directed broadcast address of the home network (as opposed to
+        // being unicast to the home agent)." (RFC 5944 section 3.8.2.1). "some routers change the IP Destination Address of a datagram from a
+        // subnet-directed broadcast address to 255.255.255.255" (RFC 5944 section 3.8.2.1).
+        let everybody = ip.dst() != self.config.agent.address
+            && [self.config.network.broadcast(), Ipv4Addr::BROADCAST].contains(&ip.dst());
+        let refused = refused.or(everybody.then_some(Code::HomeUnknown));
+        let (code, lifetime, id) = match refused {
+            Some(code) => {
+                let node = self.nodes.get(&asked.home).ok_or(Discard::NotRegistered)?;
+                (code, 0, node.fresh.mark(asked.id))
             }
-            None => Ok(()),
-            // "it MUST NOT for this reason discard the request as part of security association processing." (RFC 5944 section 3.5.4)
-            Some(_) if asked.lifetime == 0 => Ok(()),
-            Some(association) => association.verify(kind::FOREIGN_HOME, &packet),
-        };
-        // "If the home agent receives a Registration Request without any authorization-enabling extension, the home agent MUST silently
-        // discard the Registration Request." (RFC 5944 section 3.8.2.1)
-        let authentic = node.association.verify(kind::MOBILE_HOME, &packet);
-        let code = match (authentic, vouched) {
-            // "If there is a valid Foreign-Home authentication extension, the home agent MUST send a Registration Reply with Code 131."
-            // (RFC 5944 section 3.8.2.1)
-            (Err(_), Ok(())) if packet.has(kind::FOREIGN_HOME) && packet.has(kind::MOBILE_HOME) => {
-                Some(Code::HomeMobileAuthentication)
-            }
-            (Err(forged), _) => return Err(forged),
-            // "the home agent MUST reject the mobile node's registration and SHOULD send a Registration Reply to the mobile node with Code
-            // 132." (RFC 5944 section 3.8.2.1)
-            (Ok(()), Err(_)) => Some(Code::HomeForeignAuthentication),
-            (Ok(()), Ok(())) => None,
-        };
-        let (code, lifetime, id) = match code {
-            Some(code) => (code, 0, node.fresh.mark(asked.id)),
             None => self.admit(now, from, &asked),
         };
         let signs = self.config.foreign.get(&ip.src()).filter(|_| asked.lifetime > 0);
-        let reply = Reply { code, lifetime, home: asked.home, agent: self.config.address, id };
+        let reply = Reply { code, lifetime, home: asked.home, agent: self.config.agent.address, id };
         let message = self.signed(reply, signs);
         // "If the IP Destination Address of the Registration Request was a broadcast or multicast address, the IP Source Address of the
         // Registration Reply MUST be set to the home agent's (unicast) IP address." (RFC 5944 section 3.8.3.1). On the home link "the home
         // agent MUST transmit the Reply directly onto the home network as if the mobile node were at home" (RFC 5944 section 3.8.3.1).
-        let own = SocketAddr::new(self.config.address.into(), PORT);
+        let own = SocketAddr::new(self.config.agent.address.into(), PORT);
         let to = SocketAddr::new(ip.src().into(), udp.src_port);
         self.outbox.message(from, TTL, own, to, &message);
+        self.settle(asked.home, code)
+    }
+
+    /// Whether a request is authentic; the code if it is not, and its sender is to be told.
+    fn checks(&self, from: Ipv4Addr, packet: &Packet<'_>, asked: &Request) -> Result<Option<Code>, Discard> {
+        // "If the home agent receives a Registration Request from a mobile node with which it does not have any security association, the
+        // home agent MUST silently discard the Registration Request." (RFC 5944 section 3.8.2.1)
+        let node = self.nodes.get(&asked.home).ok_or(Discard::NotRegistered)?;
+        // "The Source IP Address will be the same as the Care-of Address field of the Registration Request" (RFC 5944 section 3.5.4)
+        let foreign = self.config.foreign.get(&from);
+        if foreign.is_none() && packet.has(kind::FOREIGN_HOME) {
+            // "If the home agent and the foreign agent do not share a Mobility Security Association, and the Registration contains a
+            // Foreign-Home Authentication Extension, the home agent MUST discard the Request" (RFC 5944 section 3.8.2.1)
+            return Err(Discard::Unauthentic("a foreign agent without association"));
+        }
+        let vouched = foreign.map(|association| association.verify(kind::FOREIGN_HOME, packet));
+        // "If the home agent receives a Registration Request without any authorization-enabling extension, the home agent MUST silently
+        // discard the Registration Request." (RFC 5944 section 3.8.2.1)
+        match (node.association.verify(kind::MOBILE_HOME, packet), vouched) {
+            // "If there is a valid Foreign-Home authentication extension, the home agent MUST send a Registration Reply with Code 131."
+            // (RFC 5944 section 3.8.2.1)
+            (Err(_), Some(Ok(()))) if packet.has(kind::MOBILE_HOME) => {
+                Ok(Some(Code::HomeMobileAuthentication))
+            }
+            (Err(forged), _) => Err(forged),
+            // Of a request that ends a registration: "it MUST NOT for this reason discard the request as part of security association
+            // processing." (RFC 5944 section 3.5.4). Of any other "the home agent MUST reject the mobile node's registration and SHOULD send
+            // a Registration Reply to the mobile node with Code 132." (RFC 5944 section 3.8.2.1)
+            (Ok(()), Some(Err(_))) if asked.lifetime > 0 => Ok(Some(Code::HomeForeignAuthentication)),
+            (Ok(()), _) => Ok(None),
+        }
+    }
+
+    /// Counts an answer; an error unless the request was accepted.
+    fn settle(&mut self, home: Ipv4Addr, code: Code) -> Result<(), Discard> {
         if code.is_accepted() {
             self.stats.accepted += 1;
             return Ok(());
         }
         self.stats.refused += 1;
-        self.events.push_back(HomeEvent::Refused { home: asked.home, code });
+        self.events.push_back(HomeEvent::Refused { home, code });
         match code {
             Code::HomeMobileAuthentication => Err(Discard::Unauthentic("a mobile host that was vouched for")),
             Code::HomeForeignAuthentication => Err(Discard::Unauthentic("the foreign agent")),
@@ -388,7 +341,7 @@ impl HomeAgent {
             outcome = sent.map_err(Discard::NotTunnelled);
         }
         if let Err(Discard::NotTunnelled(refusal)) = outcome
-            && let Some(answer) = tunnel::answer(self.config.address, ip.as_bytes(), refusal)
+            && let Some(answer) = tunnel::answer(self.config.agent.address, ip.as_bytes(), refusal)
         {
             self.outbox.push(Side::Routed, answer);
         }
@@ -419,14 +372,10 @@ impl HomeAgent {
             return Err(Discard::NotRegistered);
         }
         self.stats.returned += 1;
-        if inner.dst() == self.config.address {
+        if inner.dst() == self.config.agent.address {
             // A tunnel in a tunnel to ourselves would be unpacked without end.
             let nested = inner.protocol() == protocol::IPV4;
-            return if nested {
-                Err(Discard::NotForUs)
-            } else {
-                self.handle_packet(now, Side::Routed, &packet)
-            };
+            return if nested { Err(Discard::NotForUs) } else { self.take(now, Side::Routed, &inner) };
         }
         if self.nodes.contains_key(&inner.dst()) {
             return self.intercept(now, &inner, true);
@@ -437,9 +386,9 @@ impl HomeAgent {
 
     /// An ICMP error, perhaps from inside of a tunnel of ours.
     fn trouble(&mut self, now: Instant, error: &icmp::ErrorV4<'_>) -> Result<(), Discard> {
-        let mut tunnels = self.nodes.values_mut().flat_map(|n| &mut n.bindings).map(|b| &mut b.tunnel);
-        let relay = tunnels.find_map(|tunnel| tunnel.note(now, error)).ok_or(Discard::Unexpected)?;
-        let told = tunnel::relayed(self.config.address, error, relay).ok_or(Discard::Unexpected)?;
+        let tunnels = self.nodes.values_mut().flat_map(|n| &mut n.bindings).map(|b| &mut b.tunnel);
+        let relay = tunnel::note_all(tunnels, now, error).ok_or(Discard::Unexpected)?;
+        let told = tunnel::relayed(self.config.agent.address, error, relay).ok_or(Discard::Unexpected)?;
         self.outbox.push(Side::Routed, told);
         Ok(())
     }
@@ -456,7 +405,7 @@ impl HomeConfig {
         }
         // "In this latter case, the home agent MUST reject the registration with a suitable code (e.g., Code 136)" (RFC 5944 section
         // 3.8.3.2): it names the address that the host should use.
-        if asked.agent != self.address {
+        if asked.agent != self.agent.address {
             return Err(Code::HomeUnknown);
         }
         if asked.lifetime == 0 {
@@ -466,7 +415,7 @@ impl HomeConfig {
         if has(request::MINIMAL | request::GRE) {
             return Err(Code::HomeEncapsulation);
         }
-        match (self.reverse, has(request::REVERSE)) {
+        match (self.agent.reverse, has(request::REVERSE)) {
             // "it MUST send back a registration denial with code 137" (RFC 3024 section 4.3.1)
             (Reverse::Refused, true) => return Err(Code::HomeReverse),
             (Reverse::Mandatory, false) => return Err(Code::HomeReverseMandatory),
@@ -484,7 +433,7 @@ impl HomeConfig {
         }
         // "The home agent MUST NOT increase the Lifetime above that specified by the mobile node in the Registration Request." (RFC 5944
         // section 3.8.2.2)
-        Ok(asked.lifetime.min(self.advertise.lifetime))
+        Ok(asked.lifetime.min(self.agent.advertise.lifetime))
     }
 }
 
@@ -497,12 +446,15 @@ impl Node {
             return;
         }
         let keeps = asked.flags & request::SIMULTANEOUS != 0;
-        self.bindings.retain(|b| keeps && b.tunnel.to() != there);
+        // What is known of the way outlasts a renewal.
+        let before = self.bindings.iter().position(|b| b.tunnel.to() == there);
+        let before = before.map(|n| self.bindings.remove(n).tunnel);
+        self.bindings.retain(|_| keeps);
         self.bindings.push(Binding {
             until: ends(now, lifetime),
             id: asked.id,
             reverse: asked.flags & request::REVERSE != 0,
-            tunnel: Tunnel::new(config.address, there, config.width),
+            tunnel: before.unwrap_or_else(|| Tunnel::new(config.agent.address, there, config.agent.width)),
         });
     }
 }
@@ -522,8 +474,8 @@ impl Fresh {
             // "the timestamp contained in the Identification field MUST be close enough to the home agent's time-of-day clock, and the
             // timestamp MUST be greater than all previously accepted timestamps for the requesting mobile node." (RFC 5944 section 5.7.1)
             Self::Timestamp { tolerance, last } => {
-                if apart(time, id) <= *tolerance && id > *last {
-                    *last = id;
+                if apart(time, id) <= *tolerance && last.is_none_or(|last| is_after(id, last)) {
+                    *last = Some(id);
                     return Ok(id);
                 }
                 // "the home agent copies only the low-order 32 bits into the Registration Reply, and supplies the high-order 32 bits from

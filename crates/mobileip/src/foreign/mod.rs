@@ -1,6 +1,8 @@
 //! The foreign agent: it relays registrations of mobile hosts on its link, is the end of their tunnels, and sends packets after those that
 //! have moved on, if they say where to. Owns the visitor list; must never make up a registration message for another host.
 
+mod types;
+
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,91 +13,16 @@ use dormouse_wire::mobileip::{
     ALL_AGENTS, Code, Message, Moved, PORT, Packet, Reply, Request, agent, is_solicitation, kind, request,
 };
 
-use crate::advertise::{Advertise, Advertiser};
-use crate::association::Association;
+use crate::advertise::Advertiser;
 use crate::home::ends;
-use crate::limits::{MAX_PENDING, MAX_PENDING_OF_ONE, MAX_VISITORS, PENDING, SENT_AFTER};
+use crate::limits::{MAX_PENDING, MAX_PENDING_OF_ONE, MAX_VISITORS, PENDING, SENT_AFTER, TTL};
 use crate::outbox::{Outbox, Pace};
 use crate::tunnel::{self, Tunnel, decapsulate};
 use crate::{Discard, LinkAddress, Reverse, Side};
+pub use types::{ForeignConfig, ForeignEvent, ForeignStats};
 
-/// Time to live of what we send, and that of requests: who sends them is on the link.
-const TTL: u8 = 64;
+/// Time to live of requests: who sends them is on the link.
 const ON_LINK: u8 = 255;
-
-/// What a foreign agent is.
-#[derive(Clone, Debug)]
-pub struct ForeignConfig {
-    /// Its address, which is the care-of address.
-    pub address: Ipv4Addr,
-    /// Home agents with which it shares an association.
-    pub home_agents: BTreeMap<Ipv4Addr, Association>,
-    /// Mobile hosts with which it shares one.
-    pub mobiles: BTreeMap<Ipv4Addr, Association>,
-    /// How it advertises itself, and the longest registration that it accepts.
-    pub advertise: Advertise,
-    /// Whether it tunnels packets back.
-    pub reverse: Reverse,
-    /// What the way to home agents takes, in bytes.
-    pub width: u16,
-}
-
-/// What has happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ForeignEvent {
-    /// A mobile host asks to be registered: its request has been relayed.
-    Asked {
-        /// The host.
-        home: Ipv4Addr,
-        /// Its home agent.
-        home_agent: Ipv4Addr,
-        /// The foreign agent that served it before, as it says itself.
-        previous: Option<Ipv4Addr>,
-    },
-    /// It is registered.
-    Visiting {
-        /// The host.
-        home: Ipv4Addr,
-        /// For so many seconds.
-        lifetime: u16,
-    },
-    /// It has moved on, and packets are sent after it for a while.
-    MovedOn {
-        /// The host.
-        home: Ipv4Addr,
-        /// Where to.
-        care_of: Ipv4Addr,
-    },
-    /// It is served no longer.
-    Gone {
-        /// The host.
-        home: Ipv4Addr,
-    },
-    /// A request was refused here.
-    Refused {
-        /// The host that it names.
-        home: Ipv4Addr,
-        /// Why.
-        code: Code,
-    },
-}
-
-/// What a foreign agent has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ForeignStats {
-    /// Requests relayed.
-    pub relayed: u64,
-    /// Requests refused here.
-    pub refused: u64,
-    /// Messages that were not authentic.
-    pub forged: u64,
-    /// Packets handed to mobile hosts.
-    pub delivered: u64,
-    /// Packets tunnelled back.
-    pub returned: u64,
-    /// Packets sent after hosts that have moved on.
-    pub sent_after: u64,
-}
 
 /// A request that the home agent has not answered yet.
 #[derive(Debug)]
@@ -113,6 +40,9 @@ struct Visitor {
     until: Option<Instant>,
     /// Of the request that was accepted last: a notice names it, so that none can be replayed.
     id: u64,
+    home_agent: Ipv4Addr,
+    /// The agent before may still send packets after it.
+    previous: Option<Ipv4Addr>,
     state: Stay,
 }
 
@@ -120,13 +50,20 @@ struct Visitor {
 enum Stay {
     Here {
         link: LinkAddress,
-        home_agent: Ipv4Addr,
-        /// The agent before may still send packets after it.
-        previous: Option<Ipv4Addr>,
         /// The tunnel back, if it has one.
         back: Option<Tunnel>,
     },
     MovedOn(Tunnel),
+}
+
+impl Visitor {
+    /// Where it is, if it is here.
+    const fn link(&self) -> Option<LinkAddress> {
+        match self.state {
+            Stay::Here { link, .. } => Some(link),
+            Stay::MovedOn(_) => None,
+        }
+    }
 }
 
 /// See the module.
@@ -147,11 +84,16 @@ impl ForeignAgent {
     /// An agent without visitors.
     #[must_use]
     pub fn new(now: Instant, config: ForeignConfig, random: Box<dyn Entropy>) -> Self {
-        let back = if config.reverse == Reverse::Refused { 0 } else { agent::REVERSE };
+        let back = if config.agent.reverse == Reverse::Refused { 0 } else { agent::REVERSE };
         // "An Agent Advertisement MUST include at least one care-of address if the 'F' bit is set." (RFC 5944 section 2.1.1)
-        let care_of = vec![config.address];
-        let advertiser =
-            Advertiser::new(now, config.advertise, config.address, agent::FOREIGN | back, care_of);
+        let care_of = vec![config.agent.address];
+        let advertiser = Advertiser::new(
+            now,
+            config.agent.advertise,
+            config.agent.address,
+            agent::FOREIGN | back,
+            care_of,
+        );
         let (pending, visitors, denials) = Default::default();
         let (outbox, events, stats) = Default::default();
         Self { config, random, pending, visitors, advertiser, denials, outbox, events, stats }
@@ -166,18 +108,23 @@ impl ForeignAgent {
         if !ip.checksum_ok() {
             return Err(Discard::Checksum);
         }
-        let own = [self.config.address, ALL_AGENTS].contains(&ip.dst());
+        // "All mobility agents MUST process packets that they receive addressed to the Mobile-Agents multicast group, at address 224.0.0.11."
+        // (RFC 5944 section 2.3)
+        let own = [self.config.agent.address, ALL_AGENTS].contains(&ip.dst());
         let message = ip.payload().get(2..4) == Some(&PORT.to_be_bytes()) && ip.fragment().is_none();
         let result = match (from, ip.protocol()) {
             (Side::Link(link), protocol::ICMP) if is_solicitation(&ip) => {
+                self.say_if_full();
                 self.advertiser.solicited(now, link, &ip, &mut self.outbox)
             }
             (_, protocol::UDP) if own && message => self.message(now, from, &ip),
             (Side::Routed, protocol::ICMP) if own => match icmp::parse_error(&ip) {
                 Some(error) => self.trouble(now, &error),
-                None => self.outbox.pong(from, self.config.address, packet),
+                None => self.outbox.pong(from, self.config.agent.address, packet),
             },
-            (Side::Link(_), protocol::ICMP) if own => self.outbox.pong(from, self.config.address, packet),
+            (Side::Link(_), protocol::ICMP) if own => {
+                self.outbox.pong(from, self.config.agent.address, packet)
+            }
             (Side::Routed, protocol::IPV4) if own => self.arrived(now, &ip),
             (Side::Routed, _) => Err(Discard::NotForUs),
             (Side::Link(link), _) => self.leave(now, link, &ip),
@@ -194,6 +141,7 @@ impl ForeignAgent {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.say_if_full();
         self.advertiser.handle_timeout(now, &mut *self.random, &mut self.outbox);
         let over: Vec<_> =
             self.pending.iter().filter(|(_, p)| now >= p.since + PENDING).map(|(k, _)| *k).collect();
@@ -261,7 +209,7 @@ impl ForeignAgent {
             (Side::Link(link), Message::Request(asked)) => {
                 self.asked(now, link, ip.ttl(), udp.src_port, &packet, asked)
             }
-            (Side::Routed, Message::Reply(reply)) => self.answered(now, &packet, reply),
+            (Side::Routed, Message::Reply(reply)) => self.answered(now, ip.src(), &packet, reply),
             (Side::Routed, Message::Moved(moved)) => self.moved(now, &packet, moved),
             _ => Err(Discard::NotForUs),
         }
@@ -276,17 +224,22 @@ impl ForeignAgent {
         packet: &Packet<'_>,
         asked: Request,
     ) -> Result<(), Discard> {
-        let refused = self.refuses(ttl, packet, &asked);
-        if let Some(code) = refused {
+        if self.is_repeated(link, &asked) {
+            return Err(Discard::Unauthentic("a request from another link address than before"));
+        }
+        let displaces = self.displaces(link, &asked).then_some(Code::ForeignProhibited);
+        if let Some(code) = self.refuses(ttl, packet, &asked).or(displaces) {
             self.deny(now, link, port, &asked, code);
             return Err(match code {
                 Code::ForeignMobileAuthentication => Discard::Unauthentic("the mobile host"),
                 code => Discard::Refused(code),
             });
         }
-        // What it says about the agent before is believed if the host is authentic to us.
-        let known = self.config.mobiles.contains_key(&asked.home);
-        let notice = packet.extensions.iter().find_map(|e| e.moved()).filter(|_| known && asked.lifetime > 0);
+        // What it says about the agent before is believed if the host is authentic to us, and has signed it for us: what stands behind its
+        // authentication anybody may have appended.
+        let known = self.config.mobiles.contains_key(&asked.home) && asked.lifetime > 0;
+        let signed = packet.only(kind::MOBILE_FOREIGN).filter(|_| known).map_or(0, |e| e.at);
+        let notice = packet.extensions.iter().filter(|e| e.at < signed).find_map(|e| e.moved());
         let previous = notice.and_then(|notice| self.notify(&asked, &notice));
         let request = asked;
         let pending = Pending { link, port, request, since: now, previous };
@@ -301,16 +254,29 @@ impl ForeignAgent {
         // append the Foreign-Home Authentication Extension." (RFC 5944 section 3.7.2.2). "If the Care-of Address in the Registration
         // Request is not in the Agent Advertisement, then the foreign agent MUST NOT append the Foreign-Home Authentication Extension"
         // (RFC 5944 section 3.5.4).
-        let vouches = asked.lifetime > 0 && asked.care_of == self.config.address;
+        let vouches = asked.lifetime > 0 && asked.care_of == self.config.agent.address;
         if let Some(association) = self.config.home_agents.get(&asked.agent).filter(|_| vouches) {
             association.sign(kind::FOREIGN_HOME, &mut message);
         }
-        let own = SocketAddr::new(self.config.address.into(), PORT);
+        let own = SocketAddr::new(self.config.agent.address.into(), PORT);
         let to = SocketAddr::new(asked.agent.into(), PORT);
         self.outbox.message(Side::Routed, TTL, own, to, &message);
         let (home, home_agent) = (asked.home, asked.agent);
         self.events.push_back(ForeignEvent::Asked { home, home_agent, previous });
         Ok(())
+    }
+
+    /// Whether a request came before, from elsewhere on the link: somebody has captured it, and would have the answer's packets.
+    fn is_repeated(&self, link: LinkAddress, asked: &Request) -> bool {
+        let pending = self.pending.get(&(asked.home, asked.id as u32)).is_some_and(|p| p.link != link);
+        let same = self.visitors.get(&asked.home).filter(|v| v.id == asked.id);
+        pending || same.is_some_and(|v| v.link() != Some(link))
+    }
+
+    /// Whether a request that nobody has signed for us would take the place of a host that is here.
+    fn displaces(&self, link: LinkAddress, asked: &Request) -> bool {
+        let here = self.visitors.get(&asked.home).filter(|_| !self.config.mobiles.contains_key(&asked.home));
+        here.is_some_and(|v| v.home_agent != asked.agent || v.link().is_some_and(|l| l != link))
     }
 
     /// Why a request is not relayed.
@@ -331,7 +297,10 @@ impl ForeignAgent {
         }
         // "if the foreign agent does not serve the mobile node as a home agent, the foreign agent rejects the Registration Request with
         // Code 194 (Invalid Home Agent Address)." (RFC 5944 section 3.7.2)
-        if asked.agent == self.config.address || asked.agent.is_multicast() || asked.agent.is_unspecified() {
+        if asked.agent == self.config.agent.address
+            || asked.agent.is_multicast()
+            || asked.agent.is_unspecified()
+        {
             return Some(Code::ForeignInvalidHome);
         }
         if asked.lifetime == 0 {
@@ -339,19 +308,19 @@ impl ForeignAgent {
         }
         // "specifying a care-of address not offered by the foreign agent, MUST be rejected with Code 77 (invalid care-of address)." (RFC
         // 5944 section 3.7.2.1)
-        if !has(request::DECAPSULATES) && asked.care_of != self.config.address {
+        if !has(request::DECAPSULATES) && asked.care_of != self.config.agent.address {
             return Some(Code::ForeignCareOf);
         }
         // "the foreign agent sets the Lifetime in the Reply to the maximum Lifetime value it is willing to accept in any Registration
         // Request, and sets the Code field to 69." (RFC 5944 section 3.7.2.3)
-        if asked.lifetime > self.config.advertise.lifetime {
+        if asked.lifetime > self.config.agent.advertise.lifetime {
             return Some(Code::ForeignLifetime);
         }
         // "if the foreign agent is unable to support the requested form of encapsulation it MUST return code 72." (RFC 3024 section 4.2.1)
         if has(request::MINIMAL | request::GRE) {
             return Some(Code::ForeignEncapsulation);
         }
-        match (self.config.reverse, has(request::REVERSE)) {
+        match (self.config.agent.reverse, has(request::REVERSE)) {
             // "If it cannot, it MUST return a Registration Reply denying the request with code 74" (RFC 3024 section 4.2.1)
             (Reverse::Refused, true) => return Some(Code::ForeignReverse),
             (Reverse::Mandatory, false) => return Some(Code::ForeignReverseMandatory),
@@ -369,6 +338,11 @@ impl ForeignAgent {
         self.is_full(asked.home).then_some(Code::ForeignResources)
     }
 
+    /// "The foreign agent will not accept registrations from additional mobile nodes." (RFC 5944 section 2.1.1)
+    fn say_if_full(&mut self) {
+        self.advertiser.set(agent::BUSY, self.visitors.len() >= MAX_VISITORS);
+    }
+
     fn is_full(&self, home: Ipv4Addr) -> bool {
         let visitors = self.visitors.len() >= MAX_VISITORS && !self.visitors.contains_key(&home);
         let of_one = self.pending.range((home, 0)..=(home, u32::MAX)).count();
@@ -384,7 +358,7 @@ impl ForeignAgent {
             return;
         }
         self.events.push_back(ForeignEvent::Refused { home: asked.home, code });
-        let max = self.config.advertise.lifetime;
+        let max = self.config.agent.advertise.lifetime;
         let lifetime = if code == Code::ForeignLifetime { max } else { asked.lifetime };
         let (home, agent, id) = (asked.home, asked.agent, asked.id);
         let mut message = Vec::new();
@@ -399,7 +373,7 @@ impl ForeignAgent {
         if let Some(association) = self.config.mobiles.get(&home) {
             association.sign(kind::MOBILE_FOREIGN, &mut message);
         }
-        let own = SocketAddr::new(self.config.address.into(), PORT);
+        let own = SocketAddr::new(self.config.agent.address.into(), PORT);
         let to = SocketAddr::new(home.into(), port);
         self.outbox.message(Side::Link(link), TTL, own, to, &message);
     }
@@ -408,7 +382,7 @@ impl ForeignAgent {
     /// authentic.
     fn notify(&mut self, asked: &Request, notice: &[u8]) -> Option<Ipv4Addr> {
         let Ok(Message::Moved(moved)) = Packet::parse(notice).map(|p| p.message) else { return None };
-        let own = self.config.address;
+        let own = self.config.agent.address;
         let fits = moved.home == asked.home && moved.care_of == own && moved.previous != own;
         if !fits
             || moved.previous.is_multicast()
@@ -422,22 +396,35 @@ impl ForeignAgent {
         Some(moved.previous)
     }
 
-    fn answered(&mut self, now: Instant, packet: &Packet<'_>, reply: Reply) -> Result<(), Discard> {
+    fn answered(
+        &mut self,
+        now: Instant,
+        from: Ipv4Addr,
+        packet: &Packet<'_>,
+        reply: Reply,
+    ) -> Result<(), Discard> {
         // "The foreign agent MUST also silently discard the Reply if the low-order 32 bits of the Identification field in the Reply do not
         // match those in the Request." (RFC 5944 section 3.7.3.1)
         let key = (reply.home, reply.id as u32);
         let pending = self.pending.get(&key).ok_or(Discard::Unexpected)?;
         let asked = pending.request;
+        // It comes from whom it was asked of; but where the host looked for any home agent, one names itself and denies.
+        if (from, reply.agent) != (asked.agent, asked.agent) && reply.code != Code::HomeUnknown {
+            return Err(Discard::Unexpected);
+        }
         // "If the foreign agent and the home agent share a Mobility Security Association, exactly one Foreign-Home Authentication Extension
         // MUST be present in the Registration Reply" (RFC 5944 section 3.7.3.1)
         let association = self.config.home_agents.get(&asked.agent).filter(|_| asked.lifetime > 0);
         if let Some(Err(forged)) = association.map(|a| a.verify(kind::FOREIGN_HOME, packet)) {
             return Err(forged);
         }
+        let signed = association.is_some();
         let Some(pending) = self.pending.remove(&key) else { return Err(Discard::Unexpected) };
         let (link, port) = (pending.link, pending.port);
         if reply.code.is_accepted() {
-            self.admit(now, pending, reply);
+            // What the host asked before is settled with it: a late answer to that moves nobody.
+            self.pending.retain(|(home, _), p| *home != reply.home || p.since > pending.since);
+            self.admit(now, &pending, reply, signed);
         }
         // "It MUST process and remove any Extensions that are not covered by any authorization-enabling extension" (RFC 5944 section
         // 3.7.3.2)
@@ -445,27 +432,43 @@ impl ForeignAgent {
         Ok(())
     }
 
-    fn admit(&mut self, now: Instant, pending: Pending, reply: Reply) {
-        let (asked, home) = (pending.request, reply.home);
-        let lifetime = reply.lifetime.min(asked.lifetime).min(self.config.advertise.lifetime);
+    /// A request was accepted. `signed`: by the home agent, for us.
+    fn admit(&mut self, now: Instant, pending: &Pending, reply: Reply, signed: bool) {
+        let (asked, home, link) = (pending.request, reply.home, pending.link);
+        // Somebody else may have come since it was asked.
+        if self.displaces(link, &asked) {
+            return;
+        }
+        let lifetime = reply.lifetime.min(asked.lifetime).min(self.config.agent.advertise.lifetime);
         // "if the code indicates that the Lifetime field is zero, the foreign agent MUST delete its visitor list entry for the mobile node."
         // (RFC 5944 section 3.7.3.2)
         if lifetime == 0 {
-            if self.visitors.remove(&home).is_some() {
+            // Where nobody has signed it, nor has the host asked for it from where it is, the visit just lasts no longer than it did.
+            let from_there = self.visitors.get(&home).and_then(Visitor::link) == Some(link);
+            let ends = signed || asked.lifetime == 0 && from_there;
+            if ends && self.visitors.remove(&home).is_some() {
                 self.events.push_back(ForeignEvent::Gone { home });
             }
             return;
         }
-        if asked.care_of != self.config.address {
+        if asked.care_of != self.config.agent.address {
             return;
         }
         // "the foreign agent SHOULD set the Lifetime in the visitor list entry to the minimum of the following two values" (RFC 5944
         // section 3.7.3.2)
-        let back = asked.flags & request::REVERSE != 0;
-        let back = back.then(|| Tunnel::new(self.config.address, asked.agent, self.config.width));
-        let (link, previous, home_agent) = (pending.link, pending.previous, asked.agent);
-        let state = Stay::Here { link, home_agent, previous, back };
-        self.visitors.insert(home, Visitor { until: ends(now, lifetime), id: asked.id, state });
+        let (own, width) = (self.config.agent.address, self.config.agent.width);
+        let back = (asked.flags & request::REVERSE != 0).then(|| {
+            // What is known of the way outlasts a renewal.
+            let before = self.visitors.remove(&home).and_then(|v| match v.state {
+                Stay::Here { back, .. } => back.filter(|tunnel| tunnel.to() == asked.agent),
+                Stay::MovedOn(_) => None,
+            });
+            before.unwrap_or_else(|| Tunnel::new(own, asked.agent, width))
+        });
+        let (until, id, home_agent, previous) =
+            (ends(now, lifetime), asked.id, asked.agent, pending.previous);
+        let state = Stay::Here { link, back };
+        self.visitors.insert(home, Visitor { until, id, home_agent, previous, state });
         self.events.push_back(ForeignEvent::Visiting { home, lifetime });
     }
 
@@ -474,13 +477,15 @@ impl ForeignAgent {
         let association = self.config.mobiles.get(&moved.home).ok_or(Discard::NotRegistered)?;
         association.verify(kind::MOBILE_FOREIGN, packet)?;
         let visitor = self.visitors.get_mut(&moved.home).ok_or(Discard::NotRegistered)?;
-        let own = self.config.address;
-        if moved.previous != own || moved.care_of == own || moved.id != visitor.id {
+        let own = self.config.agent.address;
+        // The first notice counts: the same one, sent again, must not prolong anything.
+        let here = matches!(visitor.state, Stay::Here { .. });
+        if !here || moved.previous != own || moved.care_of == own || moved.id != visitor.id {
             return Err(Discard::Unexpected);
         }
-        let until = ends(now, moved.lifetime).unwrap_or(now + SENT_AFTER).min(now + SENT_AFTER);
-        visitor.until = Some(until);
-        visitor.state = Stay::MovedOn(Tunnel::new(own, moved.care_of, self.config.width));
+        let until = ends(now, moved.lifetime).into_iter().chain(visitor.until);
+        visitor.until = Some(until.fold(now + SENT_AFTER, Instant::min));
+        visitor.state = Stay::MovedOn(Tunnel::new(own, moved.care_of, self.config.agent.width));
         let (home, care_of) = (moved.home, moved.care_of);
         self.events.push_back(ForeignEvent::MovedOn { home, care_of });
         Ok(())
@@ -493,12 +498,9 @@ impl ForeignAgent {
         let inner = Ipv4::parse(&packet)?;
         let (home, from, ttl) = (inner.dst(), ip.src(), inner.ttl());
         let awaited = |p: &Pending| p.previous == Some(from);
-        let link = match self.visitors.get_mut(&home).map(|v| &mut v.state) {
-            Some(Stay::Here { link, home_agent, previous, .. })
-                if *home_agent == from || *previous == Some(from) =>
-            {
-                *link
-            }
+        let sends = |v: &&mut Visitor| v.home_agent == from || v.previous == Some(from);
+        let link = match self.visitors.get_mut(&home).filter(sends).map(|v| &mut v.state) {
+            Some(Stay::Here { link, .. }) => *link,
             Some(Stay::MovedOn(tunnel)) if tunnel.to() != from => {
                 let (outbox, stats) = (&mut self.outbox, &mut self.stats);
                 let sent = tunnel.encapsulate(now, &inner, true, |packet| {
@@ -543,7 +545,7 @@ impl ForeignAgent {
             outbox.push(Side::Routed, packet);
         });
         if let Err(refusal) = sent
-            && let Some(answer) = tunnel::answer(self.config.address, ip.as_bytes(), refusal)
+            && let Some(answer) = tunnel::answer(self.config.agent.address, ip.as_bytes(), refusal)
         {
             self.outbox.push(Side::Link(from), answer);
         }
@@ -552,16 +554,19 @@ impl ForeignAgent {
 
     /// An ICMP error: about a tunnel back, or about a request that was relayed.
     fn trouble(&mut self, now: Instant, error: &icmp::ErrorV4<'_>) -> Result<(), Discard> {
-        for visitor in self.visitors.values_mut() {
-            if let Stay::Here { link, back: Some(tunnel), .. } = &mut visitor.state
-                && let Some(relay) = tunnel.note(now, error)
-            {
-                let told = tunnel::relayed(self.config.address, error, relay);
-                self.outbox.push(Side::Link(*link), told.ok_or(Discard::Unexpected)?);
-                return Ok(());
-            }
-        }
+        let backs = self.visitors.values_mut().filter_map(|v| match &mut v.state {
+            Stay::Here { back, .. } => back.as_mut(),
+            Stay::MovedOn(_) => None,
+        });
         let quoted = Ipv4::parse_header(error.quoted)?;
+        if let Some(relay) = tunnel::note_all(backs, now, error) {
+            let told = tunnel::relayed(self.config.agent.address, error, relay).ok_or(Discard::Unexpected)?;
+            let inner = Ipv4::parse_header(quoted.payload())?;
+            let link =
+                self.visitors.get(&inner.src()).and_then(Visitor::link).ok_or(Discard::NotRegistered)?;
+            self.outbox.push(Side::Link(link), told);
+            return Ok(());
+        }
         let relayed = quoted.payload().get(8..).unwrap_or_default();
         // What is quoted must hold the whole fixed part: anyone can make an error up that says less.
         let Ok(Packet { message: Message::Request(asked), .. }) =
