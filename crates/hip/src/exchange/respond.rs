@@ -261,7 +261,7 @@ pub(crate) fn r2(
     let mut draft = protect::draft(PacketType::R2, around.identity.hit(), peer);
     draft.add(&Param::EspInfo(EspInfo { keymat_index: accepted.index, old_spi: 0, new_spi: spi }));
     registered.iter().for_each(|param| draft.add(param));
-    sleep::may(peer, around).iter().for_each(|param| draft.add(param));
+    sleep::shows(peer, around).iter().for_each(|param| draft.add(param));
     let quirks = around.peers.quirks(peer);
     let key = accepted.agreed.keys.of_exchange(quirks).0;
     let r2 = protect::finish_r2(draft, key, around.identity, quirks)?;
