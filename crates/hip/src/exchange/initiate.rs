@@ -125,11 +125,9 @@ fn read_r1(packet: &Packet<'_>, around: &mut Around<'_>) -> Result<Offer, Discar
     let Some(Param::HostId(host_id)) = packet.read(ParamType::HostId) else {
         return Err(Discard("an R1 without HOST_ID"));
     };
-    let responder = HostIdentity::from_host_id(host_id, packet.header.version)
-        .map_err(|_| Discard("an R1 with an unusable identity"))?;
-    if responder.hit() != packet.header.sender {
-        return Err(Discard("an R1 whose tag is not that of its identity"));
-    }
+    let responder = HostIdentity::of(packet.header.sender, host_id, packet.header.version)
+        .map_err(|_| Discard("an R1 with an unusable identity"))?
+        .ok_or(Discard("an R1 whose tag is not that of its identity"))?;
     let offer = choose(packet, responder.clone(), around);
     if let Err(discard) = offer
         && !NOTHING_IN_COMMON.contains(&discard)

@@ -223,13 +223,11 @@ fn authenticate(
         _ => packet.read(ParamType::HostId),
     };
     let Some(Param::HostId(host_id)) = host_id else { return Err(NotifyType::InvalidSyntax) };
-    let identity = HostIdentity::from_host_id(host_id, packet.header.version)
-        .map_err(|_| NotifyType::UnsupportedHitSuite)?;
     // "The implementation SHOULD also verify that the Initiator's HIT in the I2 packet corresponds to the Host Identity sent in the I2
     // packet." (RFC 7401 section 6.9)
-    if identity.hit() != peer {
-        return Err(NotifyType::InvalidHit);
-    }
+    let identity = HostIdentity::of(peer, host_id, packet.header.version)
+        .map_err(|_| NotifyType::UnsupportedHitSuite)?
+        .ok_or(NotifyType::InvalidHit)?;
     if !protect::signature_is_right(packet, ParamType::HipSignature, &identity, around.stats) {
         return Err(NotifyType::AuthenticationFailed);
     }

@@ -297,7 +297,10 @@ fn sleeps_that_were_announced_at_the_same_time_end() {
     world.run(SOON);
     assert!(announce(&mut world) && announce_of(&mut world, 1));
     world.run(SOON);
-    assert!([0, 1].iter().all(|n| world.nodes[*n].plane.sleeper.is_some()), "each takes the other for asleep");
+    assert!(
+        [0, 1].iter().all(|n| world.nodes[*n].plane.sleeper.is_some()),
+        "each takes the other for asleep"
+    );
     world.radio_off = Some(1);
     let of = owner(&world, 0);
     world.act(0, |host, now| host.radio_on(now));
@@ -308,6 +311,19 @@ fn sleeps_that_were_announced_at_the_same_time_end() {
     world.run(SOON);
     assert!([0, 1].iter().all(|n| world.nodes[*n].plane.sleeper.is_none()));
     assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "nothing is left to say");
+}
+
+/// The mode has changed: who comes afterwards learns it.
+#[test]
+fn that_the_radio_may_sleep_is_said_from_now_on() {
+    for on in [false, true] {
+        let before = HostConfig { may_sleep: !on, ..config() };
+        let mut world = World::new(8, Carrier::RawHip, vec![("p256", before), ("p384", holding())]);
+        world.act(0, |host, _| host.set_may_sleep(on));
+        world.connect(0, 1);
+        world.run(SOON);
+        assert_eq!(world.nodes[1].plane.may_sleep, on);
+    }
 }
 
 /// What is said after the answer, before the radio is off, does not take the sleep back.
