@@ -166,6 +166,8 @@ impl Node {
         session.last_received = if proves { Some(now) } else { session.last_received };
         session.heard = Some(now);
         let woke = session.ends_sleep(id.spi(), sequence);
+        // What a peer sent before it slept does not say where it will be.
+        let moved = moved && (woke || session.asleep.is_none() || owner.ike().is_some());
         if let Some(missed) = self.missed(owner, id, sequence) {
             self.events.push_back(missed);
         }

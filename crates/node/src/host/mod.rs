@@ -304,6 +304,8 @@ impl Host {
                 if ask {
                     self.node.ask(now);
                 }
+                // What must wait longer is put back.
+                self.outputs.flowing = true;
                 continue;
             }
             let output = self.poll_packets(now, out);
@@ -495,6 +497,7 @@ impl Host {
                 self.counters.held_dropped += self.held.push_first(now, packets);
             }
             Event::Flowing => self.outputs.flowing = true,
+            Event::Ended { peer } => self.counters.held_dropped += self.held.drop_for(peer),
             Event::Deliver { packets } => self.returned.extend(packets),
             Event::SleepReady { connection, verdict } => {
                 self.announced(now, &connection);

@@ -4,6 +4,7 @@
 //! they go on.
 
 mod sleep;
+mod two_peers;
 
 use std::net::IpAddr;
 use std::time::Duration;
