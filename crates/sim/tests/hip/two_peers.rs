@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_hip::{Hold, Host as Hip, HostConfig, Peer, Phase};
 use dormouse_node::Limits;
-use dormouse_node::sleeper::Reason;
+use dormouse_node::sleeper::{Mode, Reason, Settings};
 use dormouse_sim::{Machine, MachineId};
 
 use super::sleep::{BOTH, HOUR, settings};
@@ -41,7 +41,9 @@ impl Three {
             machine.crash();
             machine.restart(now, host);
             if is_device {
-                machine.let_sleep(now, settings(), 1, BOTH);
+                // The peer sleeps when it is told to.
+                let mode = if n == 0 { Mode::Energy } else { Mode::Performance };
+                machine.let_sleep(now, Settings { mode, ..settings() }, 1, BOTH);
             }
         }
         let host = core_with(2, HostConfig::default(), now, story.net.rng(), |_| {});
@@ -122,6 +124,23 @@ fn a_peer_that_sleeps_too_holds_nobody_up() {
     let waits = three.story.send(0);
     three.story.run(SECOND * 25);
     assert!(three.sleeps() && !three.story.has(1, waits));
+}
+
+/// It was relied upon after our sleep, and sent a packet that it did not answer. That it says that it sleeps shows that it has the session.
+#[test]
+fn a_peer_that_falls_asleep_after_our_wake_holds_nobody_up() {
+    let mut three = Three::new(44, &SERVER, true);
+    three.story.run(SECOND * 30);
+    assert!(three.sleeps());
+    let sent = three.story.send(0);
+    three.story.run(SECOND * 3);
+    assert!(three.story.has(1, sent));
+    let peer = three.story.machines[1];
+    three.story.net.with(peer, |now, host| {
+        host.suspend(now, Reason::User);
+    });
+    three.story.run(SECOND * 25);
+    assert!(three.sleeps());
 }
 
 /// A command ends an association that is on its way back: no other one begins.
