@@ -19,6 +19,7 @@ use dormouse_node::config::block::Blocking;
 use dormouse_node::config::directory::{Known, Lsi, Peers, tag, tags};
 use dormouse_node::config::file::HipCarrier;
 use dormouse_node::host::Lsis;
+use dormouse_node::sleeper::Mode;
 use dormouse_node::{Change, FailureKind, Node, Offer, SessionInfo};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
@@ -120,6 +121,11 @@ impl Directory {
         let Some(lsi) = &self.lsi else { return Lsis::default() };
         let peers = self.peers.iter().filter_map(|known| Some((known.lsi?, known.hit.0)));
         Lsis::new((lsi.ours, self.ours.0), peers, lsi.services.clone())
+    }
+
+    /// Whether a configuration that was read again is of the same host: else nothing of it counts before a new start.
+    fn is_same_host(&self, new: &ResolvedHip) -> bool {
+        new.name == self.connection && new.identity.hit() == self.ours
     }
 
     fn known(&self, hit: Hit) -> Option<&Known> {
@@ -411,10 +417,13 @@ impl Daemon {
         });
     }
 
-    /// What is held for HIP with this configuration: what was, while only a new start can change the role or begin to hold.
+    /// What is held for HIP with this configuration: what was, while only a new start can change the role, the identity or the prefix of
+    /// local-scope identifiers, or begin to hold.
     pub(crate) fn blocking_of_hip(&self, new: Option<&ResolvedHip>) -> Option<(String, Blocking)> {
-        let name = self.hip.as_ref()?.connection.clone();
-        let new = new.filter(|new| new.name == name).and_then(|new| new.blocking.clone());
+        let hip = self.hip.as_ref()?;
+        let name = hip.connection.clone();
+        let same = |new: &&ResolvedHip| hip.is_same_host(new) && of_machine(&hip.lsi) == of_machine(&new.lsi);
+        let new = new.filter(same).and_then(|new| new.blocking.clone());
         let blocking = new.filter(|new| self.block.can_hold(new)).or_else(|| self.block.of(&name))?;
         Some((name, blocking))
     }
@@ -429,7 +438,7 @@ impl Daemon {
         let Some(hip) = self.hip.as_mut().filter(|hip| !kept.contains(&hip.connection)) else {
             return Vec::new();
         };
-        let Some(new) = new.filter(|new| new.name == hip.connection) else {
+        let Some(mut new) = new.filter(|new| new.name == hip.connection) else {
             return vec![format!("connection.{}", hip.connection)];
         };
         let mut restart = Vec::new();
@@ -438,6 +447,7 @@ impl Daemon {
         }
         let (was, is) = (&hip.config, &new.config);
         for (key, same) in [
+            ("version", hip.tags == tags(new.version)),
             ("key", hip.ours == new.identity.hit()),
             ("carriers", hip.carriers == new.carriers),
             ("udp_port", was.udp_port == is.udp_port),
@@ -449,11 +459,17 @@ impl Daemon {
                 restart.push(format!("connection.{}.hip.{key}", new.name));
             }
         }
+        if !hip.is_same_host(&new) {
+            // Its peers, and who may come, are those of another host.
+            return restart;
+        }
         let gone: Vec<Hit> =
             hip.peers.iter().map(|p| p.hit).filter(|h| new.peers.get(*h).is_none()).collect();
         hip.failures.retain(|hit, _| !gone.contains(hit));
         if of_machine(&hip.lsi) == of_machine(&new.lsi) {
             hip.lsi.clone_from(&new.lsi);
+        } else {
+            new.peers.keep_lsis(&hip.peers);
         }
         let config = &mut hip.config;
         config.accept.clone_from(&new.config.accept);
@@ -480,6 +496,12 @@ impl Daemon {
         });
         self.look_at_sources(now);
         restart
+    }
+
+    /// The radio may sleep from now on, or may not: peers learn it in the next exchange.
+    pub(crate) fn tell_hip_of_mode(&mut self, now: Instant) {
+        let may_sleep = self.host.mode().is_some_and(|mode| mode != Mode::Performance);
+        self.host.node_mut().with_manager(now, |hip: &mut Hip| hip.set_may_sleep(may_sleep));
     }
 
     /// For `status`.

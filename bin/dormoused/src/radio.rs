@@ -266,6 +266,7 @@ impl Daemon {
                 .with_change("sleep.radio, sleep.interface or sleep.command_off and sleep.command_on"));
         }
         self.host.set_mode(now, mode);
+        self.tell_hip_of_mode(now);
         Ok(())
     }
 }

@@ -303,6 +303,7 @@ impl Daemon {
         if let Some(device) = &mut self.device {
             let keys = device.reconfigure(now, &loaded.sleep, &mut self.host);
             restart.extend(keys.into_iter().map(str::to_owned));
+            self.tell_hip_of_mode(now);
         }
         self.reload.written = in_force(&self.reload.written, loaded.written, &difference.kept);
         Ok(restart)

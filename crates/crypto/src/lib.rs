@@ -1,7 +1,7 @@
 //! Every cryptographic algorithm that Dormouse uses, behind types that say what they are for.
 //!
-//! There is one back end, aws-lc-rs; `crypto-bigint` serves the MODP groups that it lacks, `rsa` and `dsa` the short keys of HIP version 1
-//! ([`hip::v1`]). [`suites`] is the one table of
+//! There is one back end, aws-lc-rs; `crypto-bigint` serves the MODP groups that it lacks, `rsa` (a release candidate) and `dsa` all
+//! keys of HIP version 1 ([`hip::v1`]). [`suites`] is the one table of
 //! algorithms: what is not in it cannot be configured, offered or accepted. The other modules are the operations that
 //! IKEv2 and ESP are made of:
 //!

@@ -235,6 +235,8 @@ pub(crate) struct Outstanding {
     pub(crate) id: u32,
     pub(crate) retry: Retry,
     pub(crate) to: Path,
+    /// It says that we sleep.
+    pub(crate) sleep: bool,
 }
 
 /// A rekeying under way.

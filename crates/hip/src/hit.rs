@@ -145,6 +145,20 @@ enum Key {
 }
 
 impl HostIdentity {
+    /// From the HOST_ID of the host with this tag, as it came: the tag is compared first, as a hash costs less than a key.
+    ///
+    /// # Errors
+    /// As [`Self::from_host_id`]; `None` if the tag is another's.
+    pub(crate) fn of(tag: Hit, host_id: HostId, version: Version) -> Result<Option<Self>, BadIdentity> {
+        match (version, host_id.key.as_slice()) {
+            (Version::V1, [_, _, _, _, encoded @ ..]) if HitSuite::Sha1.tag(encoded) != tag => {
+                return Ok(None);
+            }
+            _ => {}
+        }
+        Ok(Some(Self::from_host_id(host_id, version)?).filter(|it| it.hit == tag))
+    }
+
     /// From a HOST_ID as it came.
     ///
     /// # Errors
@@ -378,5 +392,21 @@ impl Identity {
             }
         };
         Some(Signature { algorithm, signature })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// That costs a hash; a key of DSA is looked at for some milliseconds.
+    #[test]
+    fn the_tag_is_compared_before_a_key_is_made() {
+        let key = [&KEY_RECORD[..], &DSA.to_be_bytes()[1..], &[DSA_T; 9]].concat();
+        let host_id = HostId { algorithm: 0, key, domain: DomainId::default() };
+        let own = HitSuite::Sha1.tag(&[DSA_T; 9]);
+        let made = |tag| HostIdentity::of(tag, host_id.clone(), Version::V1).map(|it| it.is_some());
+        assert!(made(own).is_err(), "it is no key");
+        assert_eq!(made(Hit::NULL), Ok(false));
     }
 }

@@ -19,6 +19,7 @@ use dormouse_wire::ike::dormancy::Sleeping;
 
 use crate::association::{Association, Pair, Session, Stage};
 use crate::config::{Accept, HostConfig};
+use crate::exchange::sleep::Dormancy;
 use crate::exchange::{
     Around, Fate, Outcome, alive, close, give_up, handle_timeout, initiate, locate, multihome, notify,
     register, rekey, respond, sleep, update,
@@ -451,7 +452,11 @@ impl Host {
             let respond::Accepted { agreed, esp_keys, spi_out, .. } = accepted;
             let pair = Pair { child, spi_out, replaces: None, send_now: true };
             let esp = agreed.esp;
-            let session = Session { client_until, ..Session::new(around, agreed, child, spi_out, Some(r2)) };
+            let session = Session {
+                client_until,
+                dormancy: Dormancy::of(packet),
+                ..Session::new(around, agreed, child, spi_out, Some(r2))
+            };
             let mut association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
             initiate::established(&association, packet, around);
             let install = association.install(around, esp, esp_keys, pair);
@@ -572,12 +577,16 @@ impl KeyManager for Host {
         self.on(now, owner, |a, around| sleep::announce(a, sleeping, around)).unwrap_or(false)
     }
 
+    fn radio_on(&mut self, now: Instant) {
+        self.all(now, |association, _| sleep::over(association));
+    }
+
     fn woke(&mut self, now: Instant, owner: Owner) -> bool {
         self.on(now, owner, sleep::woke).unwrap_or(true)
     }
 
     fn ask(&mut self, now: Instant, owner: Owner) {
-        self.on(now, owner, |a, around| alive::check(a, false, around));
+        self.on(now, owner, sleep::ask);
     }
 
     fn peer_awake(&mut self, now: Instant, owner: Owner) {

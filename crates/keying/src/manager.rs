@@ -60,6 +60,10 @@ pub trait KeyManager: Any + Send + core::fmt::Debug {
         false
     }
 
+    /// The radio is on again, or stays on although a sleep was announced: nothing more is said of it. [`Self::set_addresses`], if they have
+    /// changed, and [`Self::woke`] for each SA follow.
+    fn radio_on(&mut self, _now: Instant) {}
+
     /// The radio is on again, or stays on although a sleep was announced. Whether user data may go at once; if not, [`Event::Revived`]
     /// follows when the peer has answered, or the SA ends.
     fn woke(&mut self, _now: Instant, _owner: Owner) -> bool {

@@ -11,7 +11,7 @@ use dormouse_keying::{ChildId, Owner, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
-use dormouse_wire::ip::Flow;
+use dormouse_wire::ip::{Flow, protocol};
 use std::time::Duration;
 
 /// Datagrams that came together: from one sender, over one path, at one time. Remembers what the first of them proved, so that the
@@ -143,7 +143,9 @@ impl Node {
         if opened.is_dummy() {
             return Ok(Inbound::Consumed);
         }
-        if let (Some(devices), Some(device)) = (&mut self.devices, train.device) {
+        // What is not a whole packet is one when it has been rebuilt.
+        let whole = matches!(opened.next_header, protocol::IPV4 | protocol::IPV6);
+        if let (Some(devices), Some(device), true) = (&mut self.devices, train.device, whole) {
             devices.observe_inbound(now, device, datagram.get(opened.inner.clone()).unwrap_or_default());
         }
         Ok(Inbound::Inner { range: opened.inner, child: id, next_header: opened.next_header, flow })
@@ -166,6 +168,8 @@ impl Node {
         session.last_received = if proves { Some(now) } else { session.last_received };
         session.heard = Some(now);
         let woke = session.ends_sleep(id.spi(), sequence);
+        // What a peer sent before it slept does not say where it will be.
+        let moved = moved && (woke || session.asleep.is_none() || owner.ike().is_some());
         if let Some(missed) = self.missed(owner, id, sequence) {
             self.events.push_back(missed);
         }
@@ -224,6 +228,15 @@ impl Node {
         let packets = sequence.saturating_sub(client.heard_up_to.remove(&id)? + 1);
         let connection = client.config.name.clone();
         (packets > 0).then_some(Event::Missed { connection, packets })
+    }
+
+    /// A packet that came through this tunnel without its header has it again: what stands in for the device learns from it.
+    pub(crate) fn observe_rebuilt(&mut self, now: Instant, id: ChildId, header: &[u8], payload: &[u8]) {
+        let Some(devices) = &mut self.devices else { return };
+        let session = self.sad.get(id).and_then(|tunnel| self.sessions.get(tunnel.owner));
+        if let Some(device) = session.and_then(|s| s.device) {
+            devices.observe_inbound(now, device, &[header, payload].concat());
+        }
     }
 
     /// Where a packet of `flow` goes.

@@ -26,6 +26,12 @@ pub enum Event {
         /// Whole inner packets, oldest first.
         packets: Vec<Vec<u8>>,
     },
+    /// The session with this peer of the key manager beside IKE was ended by a command: what is held for it is dropped, or would begin
+    /// another.
+    Ended {
+        /// Its inner address.
+        peer: IpAddr,
+    },
     /// Client: the radio may go off now ([`crate::Node::suspend`]). Exactly one follows each
     /// [`crate::Node::prepare_sleep`].
     SleepReady {

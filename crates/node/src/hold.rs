@@ -8,6 +8,7 @@
 use dormouse_sansio::Instant;
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Most bytes that are held, however few packets they are.
@@ -113,6 +114,14 @@ impl HoldQueue {
         first.chain(later).map(|(since, packet)| self.push(since, &packet)).sum()
     }
 
+    /// Forgets those for this address. Returns how many there were.
+    pub fn drop_for(&mut self, address: IpAddr) -> u64 {
+        let before = self.packets.len();
+        self.packets.retain(|(_, packet)| ip::flow(packet).is_none_or(|flow| flow.dst != address));
+        self.bytes = self.packets.iter().map(|(_, packet)| packet.len()).sum();
+        (before - self.packets.len()) as u64
+    }
+
     /// Forgets all of them. Returns how many there were.
     pub fn clear(&mut self) -> u64 {
         self.bytes = 0;
@@ -160,6 +169,21 @@ mod tests {
         assert_eq!([2, 2, 2, 3].map(|port| queue.push(at(1), &packet(port, 0))), [1; 4]);
         let expected = [packet(1, 0), packet(1, 1), packet(2, 0), packet(3, 0)];
         assert_eq!(queue.take().collect::<Vec<_>>(), expected, "each has its share");
+    }
+
+    #[test]
+    fn what_is_for_one_address_can_be_dropped() {
+        let packet = |host: u8| {
+            let mut packet = Vec::new();
+            let ends = [([10, 0, 0, 1], 9).into(), ([10, 0, 0, host], 9).into()];
+            ip::udp::build(ends[0], ends[1], b"data", &mut packet).expect("it fits");
+            packet
+        };
+        let mut queue = HoldQueue::new(8);
+        [2, 3, 2].iter().for_each(|host| assert_eq!(queue.push(at(0), &packet(*host)), 0));
+        assert_eq!(queue.drop_for([10, 0, 0, 2].into()), 2);
+        assert_eq!(queue.bytes(), packet(3).len());
+        assert_eq!(queue.take().collect::<Vec<_>>(), [packet(3)]);
     }
 
     #[test]

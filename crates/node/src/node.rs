@@ -357,6 +357,9 @@ impl Node {
             manager.handle_timeout(now);
             self.drain_manager(now);
         }
+        if !self.suspended {
+            self.revival_timeout(now);
+        }
         let mut came_up = false;
         for id in self.connections.client_ids() {
             let expired = self.connections.client_mut(id).and_then(|c| {
@@ -401,6 +404,7 @@ impl Node {
         upkeep
             .chain(ladders)
             .chain([self.devices.as_ref().and_then(Devices::poll_timeout), self.manager_deadline()])
+            .chain([self.beside.deadline().filter(|_| !self.suspended)])
             .flatten()
     }
 

@@ -8,7 +8,7 @@ use crate::ladder::Rung;
 use crate::node::Node;
 use dormouse_ike::{SleepFlags, SleepVerdict, Sleeping};
 use dormouse_keying::Owner;
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Deadline, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,19 +21,23 @@ pub(crate) struct Beside {
     /// The addresses of this machine, if they changed while the radio slept.
     pub(crate) sources: Option<Vec<IpAddr>>,
     /// Until every session is back.
-    pub(crate) revival: Option<Revival>,
+    revival: Option<Revival>,
     /// Sessions that were taken for held after the last sleep, and whose peers were not heard since: what was sent.
     unheard: BTreeMap<Owner, HoldQueue>,
 }
 
 /// Sessions on their way back.
 #[derive(Debug)]
-pub(crate) struct Revival {
+struct Revival {
     since: Instant,
     /// Inner addresses of the peers: packets for them wait.
     waits: BTreeSet<IpAddr>,
-    /// What it took so far.
-    rung: Rung,
+    /// What it took so far, if a session is back.
+    rung: Option<Rung>,
+    /// Until then the radio stays on for those that are not back; `None`: it is over.
+    patience: Option<Instant>,
+    /// It was told how the sessions came back.
+    told: bool,
 }
 
 impl Beside {
@@ -42,9 +46,18 @@ impl Beside {
         self.revival.as_ref().is_some_and(|revival| revival.waits.contains(&address))
     }
 
-    /// Whether nothing is on its way back, and nothing was sent that may be lost: else the radio stays on.
+    /// Whether nothing is on its way back that is worth a wait, and nothing was sent that may be lost: else the radio stays on.
     pub(crate) fn is_settled(&self) -> bool {
-        self.revival.is_none() && self.unheard.values().all(HoldQueue::is_empty)
+        self.patience().is_none() && self.unheard.values().all(HoldQueue::is_empty)
+    }
+
+    fn patience(&self) -> Option<Instant> {
+        self.revival.as_ref()?.patience
+    }
+
+    /// When the radio no longer stays on for sessions that are not back.
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        self.patience().map(|at| Deadline::strict(at, "a session is not back"))
     }
 
     /// A packet is about to be sealed for this session.
@@ -59,6 +72,9 @@ impl Beside {
         self.unheard.remove(&owner);
     }
 }
+
+/// A peer that does not answer is known to be lost after 7 s (`dormouse_hip`): then another session begins, or it is not there at all.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 impl Node {
     fn beside_name(&self) -> Option<String> {
@@ -123,24 +139,39 @@ impl Node {
     pub(crate) fn revive_beside(&mut self, now: Instant, slept: bool) {
         // One that was called off.
         self.announcement_lost_beside();
+        if let Some((_, manager)) = &mut self.manager {
+            manager.radio_on(now);
+        }
         if let Some(addresses) = self.beside.sources.take() {
             self.set_sources(now, &addresses);
         }
-        let mut waits = BTreeSet::new();
+        let (mut waits, mut rung) = (BTreeSet::new(), None);
         for owner in self.sessions.beside() {
             let peer = self.peer_of(owner);
+            let asleep = self.sessions.get(owner).is_some_and(|s| s.asleep.is_some());
             let Some((_, manager)) = &mut self.manager else { return };
             let flows = manager.woke(now, owner);
             match (slept, flows) {
-                (true, true) => drop(self.beside.unheard.insert(owner, HoldQueue::default())),
+                (true, true) => {
+                    rung = Some(Rung::Held);
+                    // Nothing of a peer that sleeps is missed.
+                    if !asleep {
+                        self.beside.unheard.insert(owner, HoldQueue::default());
+                    }
+                }
                 (true, false) => waits.extend(peer),
                 // It was told of a sleep that did not come.
                 (false, _) => manager.ask(now, owner),
             }
         }
         if slept && self.manager.is_some() {
-            self.beside.revival = Some(Revival { since: now, waits, rung: Rung::Held });
-            self.revived_all(now);
+            let flows = rung.is_some();
+            let patience = Some(now + PATIENCE);
+            self.beside.revival = Some(Revival { since: now, waits, rung, patience, told: false });
+            if !self.revived_all(now) && flows {
+                // Nobody's packets wait for another's session.
+                self.push(Event::Flowing);
+            }
         }
         self.drain_manager(now);
     }
@@ -152,23 +183,44 @@ impl Node {
         if let Some(revival) = &mut self.beside.revival
             && revival.waits.remove(&peer)
         {
-            revival.rung = revival.rung.max(by);
-            self.revived_all(now);
+            revival.rung = revival.rung.max(Some(by));
+            if !self.revived_all(now) {
+                self.push(Event::Flowing);
+            }
         }
     }
 
-    /// When the last of them is back, packets flow.
-    fn revived_all(&mut self, now: Instant) {
-        let done = self.beside.revival.take_if(|revival| revival.waits.is_empty());
-        let Some((Revival { since, rung, .. }, connection)) = done.zip(self.beside_name()) else { return };
-        if self.sessions.any_beside() {
-            let took_ms = u64::try_from((now - since).as_millis()).unwrap_or(u64::MAX);
+    /// When the last of them is back, all packets flow. False if one is not.
+    fn revived_all(&mut self, now: Instant) -> bool {
+        if self.beside.revival.as_ref().is_none_or(|revival| !revival.waits.is_empty()) {
+            return false;
+        }
+        self.tell_revival(now);
+        self.beside.revival = None;
+        self.push(Event::Flowing);
+        true
+    }
+
+    /// Says how the sessions that are back came back, and when.
+    fn tell_revival(&mut self, now: Instant) {
+        let Some(connection) = self.beside_name().filter(|_| self.sessions.any_beside()) else { return };
+        if let Some(revival) = &mut self.beside.revival
+            && let Some(rung) = revival.rung.filter(|_| !std::mem::replace(&mut revival.told, true))
+        {
+            let took_ms = u64::try_from((now - revival.since).as_millis()).unwrap_or(u64::MAX);
             self.changed(Change::Up { connection, rung, took_ms });
         }
-        self.push(Event::Flowing);
     }
 
-    /// A session has ended. The peer, if it was on its way back, or something was sent to it that may be lost.
+    /// The radio stays on no longer for those that are not back. Their packets wait on.
+    pub(crate) fn revival_timeout(&mut self, now: Instant) {
+        let Some(revival) = &mut self.beside.revival else { return };
+        if revival.patience.take_if(|at| *at <= now).is_some() && revival.rung.is_some() {
+            self.tell_revival(now);
+        }
+    }
+
+    /// A session has ended. The peer, if it was on its way back, or something was sent to it that may be lost: that is sent again.
     pub(crate) fn revival_lost(&mut self, now: Instant, owner: Owner) -> Option<IpAddr> {
         self.peer_answered(owner, SleepVerdict::Unanswered);
         let copies = self.beside.unheard.remove(&owner);
@@ -181,9 +233,19 @@ impl Node {
         self.peer_of(owner).filter(|peer| lost || self.beside.revives(*peer))
     }
 
+    /// A session is ended here: nothing waits for it.
+    pub(crate) fn revival_ended(&mut self, now: Instant, owner: Owner) {
+        self.peer_answered(owner, SleepVerdict::Unanswered);
+        self.beside.heard(owner);
+        if let Some(peer) = self.peer_of(owner) {
+            self.push(Event::Ended { peer });
+            self.revival_failed_at(now, peer);
+        }
+    }
+
     /// The peer has lost the session: another one begins, and gets what waits.
     pub(crate) fn revive_anew(&mut self, now: Instant, peer: IpAddr) {
-        if !self.want_tunnel(now, peer) {
+        if !self.ask_for_tunnel(now, peer) {
             self.revival_failed_at(now, peer);
             self.push(Event::Flowing);
         }
@@ -197,8 +259,8 @@ impl Node {
     }
 
     fn revival_failed_at(&mut self, now: Instant, peer: IpAddr) {
-        if let Some(revival) = &mut self.beside.revival {
-            revival.waits.remove(&peer);
+        let waited = self.beside.revival.as_mut().is_some_and(|revival| revival.waits.remove(&peer));
+        if waited {
             self.revived_all(now);
         }
     }

@@ -178,6 +178,109 @@ impl KeyManager for StaticKeys {
     }
 }
 
+/// Has very many sessions, and loses all of them at once while they are on their way back.
+#[derive(Debug)]
+struct Many {
+    spis: Spis,
+    entropy: Seeded,
+    due: bool,
+    there: bool,
+    events: VecDeque<Told>,
+}
+
+impl Many {
+    const SESSIONS: u32 = 5_000;
+
+    fn begin(&mut self) {
+        for n in 1..=Self::SESSIONS {
+            let (owner, child) = (Owner::Hip(SaId::new(n.into())), self.spis.reserve(&mut self.entropy));
+            let address =
+                |host: u32| IpAddr::V6(std::net::Ipv6Addr::from(0x2001_0020_u128 << 96 | u128::from(host)));
+            let inner = Beet { local: address(0), remote: address(n) };
+            let mut one = StaticKeys {
+                spis: self.spis.clone(),
+                entropy: Seeded::new(n.into()),
+                initiator: true,
+                inner,
+                path: Path {
+                    local: V4[0].parse().expect("an address"),
+                    remote: V4[1].parse().expect("an address"),
+                    carrier: Carrier::HipUdp,
+                },
+                proposed: None,
+                installed: None,
+                replaced: None,
+                messages: VecDeque::new(),
+                events: VecDeque::new(),
+            };
+            one.install(child, n);
+            for event in one.events {
+                self.events.push_back(match event {
+                    Told::Established { peer, path, may_sleep, .. } => {
+                        Told::Established { owner, peer, path, may_sleep }
+                    }
+                    Told::Child(ChildSa::Install(install)) => {
+                        Told::Child(ChildSa::Install(Box::new(Install { owner, ..*install })))
+                    }
+                    other => other,
+                });
+            }
+        }
+    }
+}
+
+impl KeyManager for Many {
+    fn handle_datagram(&mut self, _: Instant, _: Path, _: &mut [u8]) -> Result<(), Discard> {
+        Err(Discard("nothing is expected"))
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {
+        self.due = false;
+        if std::mem::replace(&mut self.there, true) {
+            let owners = (1..=Self::SESSIONS).map(|n| Owner::Hip(SaId::new(n.into())));
+            self.events.extend(owners.map(|owner| Told::Closed { owner, why: "lost" }));
+        } else {
+            self.begin();
+        }
+    }
+
+    fn poll_transmit(&mut self, _: Instant, _: &mut Vec<u8>) -> Option<Transmit> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        self.due.then(|| Deadline::strict(Instant::ZERO, "it begins, or ends"))
+    }
+
+    fn poll_event(&mut self) -> Option<Told> {
+        self.events.pop_front()
+    }
+
+    fn rekey_child(&mut self, _: Instant, _: ChildId) {}
+
+    fn woke(&mut self, _: Instant, _: Owner) -> bool {
+        self.due = true;
+        false
+    }
+}
+
+#[test]
+fn sessions_that_are_lost_together_end_one_after_the_other() {
+    let now = Instant::ZERO;
+    let entropy = || Box::new(Seeded::new(1));
+    let mut node = Node::new(Vec::new(), EndpointConfig::default(), entropy(), entropy());
+    let (spis, entropy) = (node.spis(), Seeded::new(2));
+    let many = Many { spis, entropy, due: true, there: false, events: VecDeque::new() };
+    node.set_key_manager("many", Box::new(many));
+    node.handle_timeout(now);
+    assert_eq!(node.gateway_sessions(now).len(), Many::SESSIONS as usize);
+    node.suspend(now);
+    node.resume(now);
+    node.handle_timeout(now);
+    assert_eq!(node.gateway_sessions(now).len(), 0);
+    assert_eq!(node.poll_timeout(), None, "nothing is on its way back");
+}
+
 struct World {
     now: Instant,
     nodes: [Node; 2],

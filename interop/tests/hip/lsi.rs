@@ -1,8 +1,8 @@
 //! Programs that know IPv4 only, at either end: they reach peers by local-scope identifiers, which mean something on their own host alone.
 
-use super::{ECHO_PORT, NEEDS, Pair, of};
+use super::{ECHO_PORT, NEEDS, Pair, end, of};
 use anyhow::{Context, Result, ensure};
-use dormouse_interop::ends::PATIENCE;
+use dormouse_interop::ends::{PATIENCE, rewrite};
 use dormouse_interop::witness::Witness;
 use dormouse_testbed::{Dormoused, EchoServer, GATEWAY, LongLived, require};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -49,5 +49,39 @@ fn programs_of_ipv4_reach_peers_and_are_reached() -> Result<()> {
     }
     let header = [lsi(&pair.device, "hip/lsi")?.octets(), of_server.octets()].concat();
     ensure!(!witness.saw(&header), "the identifiers have left their host");
+    Ok(())
+}
+
+/// What only a new start can change stays in force with all that hangs on it: identifiers with the interface's addresses and what is held for
+/// them; and a host's peers with its identity.
+#[test]
+fn a_reload_leaves_in_force_what_only_a_new_start_can_change() -> Result<()> {
+    if !require("HIP's reload", &NEEDS) {
+        return Ok(());
+    }
+    let pair = Pair::new(["ecdsa-p256"; 2], "lsi = \"1.0.0.0/8\"", &[GATEWAY])?;
+    let device = &pair.world.device;
+    let of_server = lsi(&pair.device, "hip/peers/0/lsi")?;
+    let both = format!("ping -c 1 -W 5 {of_server} && ping -c 1 -W 5 {}", pair.hits[1]);
+    device.sh(&both).with_context(|| pair.logs())?;
+    let held = device.sh("nft list ruleset")?;
+    let with = |more: &str| end(device, more, &[(&pair.hits[1], "server", &[GATEWAY])]);
+    for lines in ["lsi = \"198.18.0.0/15\"", ""] {
+        rewrite(device, &with(lines))?;
+        let said = pair.device.ok(&["reload"])?.text;
+        ensure!(said.contains("connection.home.hip.lsi"), "{said}");
+        ensure!(lsi(&pair.device, "hip/peers/0/lsi")? == of_server, "{lines}");
+        device.sh(&both).with_context(|| pair.logs())?;
+        ensure!(device.sh("nft list ruleset")? == held, "{lines}");
+    }
+    std::fs::write(device.dir().join("hip.key"), include_str!("../../../crates/hip/tests/keys/rsa1024.pem"))?;
+    rewrite(device, &end(device, "version = 1", &[("2001:1a::1", "old", &[GATEWAY])]))?;
+    let said = pair.device.ok(&["reload"])?.text;
+    for key in ["key", "version"] {
+        ensure!(said.contains(&format!("connection.home.hip.{key}")), "{said}");
+    }
+    ensure!(device.sh("nft list ruleset")? == held);
+    device.sh(&both).with_context(|| pair.logs())?;
+    ensure!(pair.peer()?.get("state").and_then(serde_json::Value::as_str) == Some("up"), "it has ended");
     Ok(())
 }

@@ -220,7 +220,7 @@ impl SigningKey {
         match &self.key {
             Private::Rsa(key) => {
                 let padding = rsa::Pkcs1v15Sign { hash_len: Some(digest.len()), prefix: Box::new(SHA1_INFO) };
-                let mut blinding = Blinding { source: SystemRandom::new(), failed: false };
+                let mut blinding = Blinding::new();
                 let signature = key.sign_with_rng(&mut blinding, padding, &digest).ok()?;
                 (!blinding.failed).then_some(signature)
             }
@@ -245,9 +245,15 @@ fn sized(number: &[u8], len: usize) -> Vec<u8> {
 }
 
 /// What blinds an RSA operation. A source that fails is remembered: the signature is not given out then.
-struct Blinding {
+pub(crate) struct Blinding {
     source: SystemRandom,
-    failed: bool,
+    pub(crate) failed: bool,
+}
+
+impl Blinding {
+    pub(crate) fn new() -> Self {
+        Self { source: SystemRandom::new(), failed: false }
+    }
 }
 
 impl TryRng for Blinding {
@@ -277,19 +283,6 @@ impl TryRng for Blinding {
 
 impl TryCryptoRng for Blinding {}
 
-/// A fresh RSA key of 1,024 bits, PKCS #8 in DER, for a measurement: who needs one for a peer brings it.
-///
-/// # Errors
-/// [`BadKey`] if the library makes none.
-pub fn rsa_1024_for_measurement() -> Result<Secret, BadKey> {
-    use rsa::pkcs8::EncodePrivateKey;
-    let none = BadKey("none was made");
-    let mut source = Blinding { source: SystemRandom::new(), failed: false };
-    let key = rsa::RsaPrivateKey::new(&mut source, 1024).map_err(|_| none)?;
-    let der = key.to_pkcs8_der().map_err(|_| none)?;
-    if source.failed { Err(none) } else { Ok(Secret::from(der.as_bytes())) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_is_signed_verifies_and_nothing_else_does() {
-        let fresh = rsa_1024_for_measurement().unwrap();
+        let fresh = crate::measure::rsa_1024().unwrap();
         for content in [RSA, DSA, fresh.as_bytes()] {
             let key = SigningKey::from_file_content(content).unwrap();
             let mut signature = key.sign(b"message").unwrap();

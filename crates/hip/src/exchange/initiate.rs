@@ -12,6 +12,7 @@ use crate::association::{
     Agreed, Association, I1Sent, I2Sent, Offer, Pair, Refusal, Retry, Session, Solving, Stage,
 };
 use crate::config::{EspSuite, HostConfig};
+use crate::exchange::sleep::Dormancy;
 use crate::exchange::{Around, Fate, Outcome, give_up, multihome, register, sleep};
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::Keymat;
@@ -124,11 +125,9 @@ fn read_r1(packet: &Packet<'_>, around: &mut Around<'_>) -> Result<Offer, Discar
     let Some(Param::HostId(host_id)) = packet.read(ParamType::HostId) else {
         return Err(Discard("an R1 without HOST_ID"));
     };
-    let responder = HostIdentity::from_host_id(host_id, packet.header.version)
-        .map_err(|_| Discard("an R1 with an unusable identity"))?;
-    if responder.hit() != packet.header.sender {
-        return Err(Discard("an R1 whose tag is not that of its identity"));
-    }
+    let responder = HostIdentity::of(packet.header.sender, host_id, packet.header.version)
+        .map_err(|_| Discard("an R1 with an unusable identity"))?
+        .ok_or(Discard("an R1 whose tag is not that of its identity"))?;
     let offer = choose(packet, responder.clone(), around);
     if let Err(discard) = offer
         && !NOTHING_IN_COMMON.contains(&discard)
@@ -352,7 +351,7 @@ fn write_i2(
         draft.add(&Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]));
     }
     draft.add(&Param::Suites(ParamType::EspTransform, vec![offer.esp.id()]));
-    sleep::may(peer, around).iter().for_each(|param| draft.add(param));
+    sleep::shows(peer, around).iter().for_each(|param| draft.add(param));
     let signed = protect::finish(draft, mac, around.identity)?;
     let echoes: Vec<_> =
         offer.echoes.iter().map(|e| Param::Opaque(ParamType::EchoResponseUnsigned, e.clone())).collect();
@@ -390,6 +389,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     around.order(install);
     let mut session = Session::new(around, agreed, child, info.new_spi, None);
     session.registration = register::answered(packet, around.now);
+    session.dormancy = Dormancy::of(packet);
     association.stage = Stage::Up(Box::new(session));
     multihome::announce(association, around);
     Ok(Fate::Lives)
@@ -399,7 +399,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
 pub(crate) fn established(association: &Association, packet: &Packet<'_>, around: &mut Around<'_>) {
     around.stats.established += 1;
     let (owner, peer, path) = (association.owner(), association.peer.to_string(), association.path);
-    let may_sleep = packet.find(ParamType::Dormancy).is_some();
+    let may_sleep = sleep::may_sleep(packet);
     around.events.push_back(Event::Established { owner, peer, path, may_sleep });
 }
 

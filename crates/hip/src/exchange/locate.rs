@@ -132,7 +132,8 @@ pub(crate) fn take(association: &mut Association, path: Path, around: &mut Aroun
 }
 
 /// ESP of the peer comes by this path: it is asked there, as if it had said so, because what it said may have been lost, and a NAT says
-/// nothing. Not while another UPDATE of ours waits: so there is one question in the time that it takes to give one up.
+/// nothing. Not while another UPDATE of ours waits: so there is one question in the time that it takes to give one up. What waits for a
+/// peer that sleeps was not sent, and goes there too.
 pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Around<'_>) {
     let known = association.path;
     let in_udp =
@@ -145,7 +146,7 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
     let Stage::Up(session) = &mut association.stage else { return };
     if path == known
         || path.carrier != known.carrier
-        || session.outstanding.is_some()
+        || session.outstanding.is_some() && !session.dormancy.peer_sleeps()
         || !can_verify(association.peer, around)
     {
         return;

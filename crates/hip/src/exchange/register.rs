@@ -163,6 +163,15 @@ pub(crate) fn forget(association: &mut Association) {
     }
 }
 
+/// Our registration, if there is one, is asked for anew: for another time.
+pub(crate) fn ask_again(association: &mut Association, around: &mut Around<'_>) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    if let Registering::Granted(at) = &mut session.registration {
+        *at = around.now;
+        renew(association, around);
+    }
+}
+
 /// Our registration is renewed, if its time has come.
 pub(crate) fn renew(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };

@@ -223,13 +223,11 @@ fn authenticate(
         _ => packet.read(ParamType::HostId),
     };
     let Some(Param::HostId(host_id)) = host_id else { return Err(NotifyType::InvalidSyntax) };
-    let identity = HostIdentity::from_host_id(host_id, packet.header.version)
-        .map_err(|_| NotifyType::UnsupportedHitSuite)?;
     // "The implementation SHOULD also verify that the Initiator's HIT in the I2 packet corresponds to the Host Identity sent in the I2
     // packet." (RFC 7401 section 6.9)
-    if identity.hit() != peer {
-        return Err(NotifyType::InvalidHit);
-    }
+    let identity = HostIdentity::of(peer, host_id, packet.header.version)
+        .map_err(|_| NotifyType::UnsupportedHitSuite)?
+        .ok_or(NotifyType::InvalidHit)?;
     if !protect::signature_is_right(packet, ParamType::HipSignature, &identity, around.stats) {
         return Err(NotifyType::AuthenticationFailed);
     }
@@ -261,7 +259,7 @@ pub(crate) fn r2(
     let mut draft = protect::draft(PacketType::R2, around.identity.hit(), peer);
     draft.add(&Param::EspInfo(EspInfo { keymat_index: accepted.index, old_spi: 0, new_spi: spi }));
     registered.iter().for_each(|param| draft.add(param));
-    sleep::may(peer, around).iter().for_each(|param| draft.add(param));
+    sleep::shows(peer, around).iter().for_each(|param| draft.add(param));
     let quirks = around.peers.quirks(peer);
     let key = accepted.agreed.keys.of_exchange(quirks).0;
     let r2 = protect::finish_r2(draft, key, around.identity, quirks)?;

@@ -1,10 +1,12 @@
 //! The sleep of either end's radio (`docs/wire/dormancy.md`), which is said in UPDATE packets by private parameters that others ignore.
-//! Owns what is known of both sleeps; when to sleep is the node's. Must never send to a peer that sleeps what it has not asked for.
+//! Owns what is known of both sleeps; when to sleep is the node's. Must never send to a peer that sleeps what it has not asked for, but,
+//! once, that a sleep of ours which it was told of is over: the two may have been announced at the same time.
 //!
 //! # Ours
-//! [`announce`] says it; the acknowledgement says whether the peer holds the association for us. When the radio is on again ([`woke`]),
+//! [`announce`] says it to a peer that has shown that it holds; the acknowledgement says whether it does. Until the radio is on again
+//! ([`over`]), each UPDATE of ours says it too, as one that did not would end what the peer holds. Then ([`woke`])
 //! the first packet of ESP tells a peer that still holds it that we are there. Any other is asked by an UPDATE, and user data
-//! waits until it has answered; one that does not answer has lost the association.
+//! waits until it has answered; one that does not answer has lost the association. A peer that sleeps itself is not asked.
 //!
 //! # The peer's
 //! It begins with [`asked`], and ends with a new UPDATE of the peer, with ESP that it sent afterwards ([`heard`]), or when its time is
@@ -14,17 +16,22 @@ use core::time::Duration;
 
 use dormouse_keying::{Event, SleepVerdict};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_wire::hip::{Hit, Packet, Param, ParamType};
+use dormouse_wire::hip::{Hit, Packet, Param, ParamType, Version};
 use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
 
 use crate::association::{Association, Session, Stage};
 use crate::exchange::{Around, alive, update};
+use crate::hit::HitSuite;
 use crate::host::strangers;
 use crate::limits::SLEEP_GRACE;
 use crate::quirks::Quirk;
 
 /// The version of this extension.
 const VERSION: u8 = 1;
+/// DORMANCY: the sender's radio may sleep.
+const MAY_SLEEP: u8 = 1;
+/// DORMANCY: the sender holds associations for peers that sleep.
+const HOLDS: u8 = 2;
 /// The most slack of the end of a sleep.
 const SLACK_MAX: Duration = Duration::from_secs(60);
 
@@ -33,8 +40,8 @@ const SLACK_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Dormancy {
     ours: Ours,
     theirs: Option<Theirs>,
-    /// The peer has acknowledged an announcement as if it said nothing.
-    unknown: bool,
+    /// The peer has shown that it holds, and has not acknowledged an announcement as if it said nothing.
+    holds: bool,
 }
 
 /// How far our sleep is.
@@ -46,7 +53,9 @@ enum Ours {
     /// We are about to sleep, have said so first at this time, and have no answer.
     Announced { said: Sleeping, since: Instant },
     /// The peer keeps the association until then.
-    Held { until: Instant },
+    Held { said: Sleeping, until: Instant },
+    /// The radio is on again; `held`: until when the peer keeps the association, if it has said so.
+    Over { held: Option<Instant> },
     /// We woke, and rely on what the peer promised: it has not been asked.
     Relied,
     /// We woke, and the peer has not answered.
@@ -63,6 +72,11 @@ struct Theirs {
 }
 
 impl Dormancy {
+    /// What the I2 or R2 of a peer shows.
+    pub(crate) fn of(packet: &Packet<'_>) -> Self {
+        Self { holds: shown(packet) & HOLDS != 0, ..Self::default() }
+    }
+
     /// Whether the peer hears nothing.
     pub(crate) fn peer_sleeps(&self) -> bool {
         self.theirs.as_ref().is_some_and(|t| !t.heard)
@@ -76,7 +90,7 @@ impl Dormancy {
 
     /// What an UPDATE of ours says of our sleep.
     pub(crate) fn said(&self) -> Option<Param> {
-        let Ours::Announced { said, .. } = &self.ours else { return None };
+        let (Ours::Announced { said, .. } | Ours::Held { said, .. }) = &self.ours else { return None };
         Some(Param::Opaque(ParamType::DormancySleeping, said.emit()))
     }
 
@@ -86,15 +100,35 @@ impl Dormancy {
     }
 }
 
-/// What our I2 or R2 says, if our radio may sleep.
-pub(crate) fn may(peer: Hit, around: &Around<'_>) -> Option<Param> {
-    let says = around.config.may_sleep && is_told(peer, around);
-    says.then(|| Param::Opaque(ParamType::Dormancy, vec![VERSION]))
+/// What our I2 or R2 says of us.
+pub(crate) fn shows(peer: Hit, around: &Around<'_>) -> Option<Param> {
+    let of = |is: bool, flag: u8| if is { flag } else { 0 };
+    let flags = of(around.config.may_sleep, MAY_SLEEP) | of(around.config.hold.is_some(), HOLDS);
+    let says = flags != 0 && is_told(peer, around);
+    says.then(|| Param::Opaque(ParamType::Dormancy, vec![VERSION, flags]))
 }
 
-/// Whether a peer can be sent parameters that it may not know.
+/// The flags of a peer's I2 or R2.
+fn shown(packet: &Packet<'_>) -> u8 {
+    match packet.find(ParamType::Dormancy).map(|param| param.contents) {
+        Some([VERSION, flags, ..]) => *flags,
+        _ => 0,
+    }
+}
+
+/// Whether a peer's I2 or R2 says that its radio may sleep.
+pub(crate) fn may_sleep(packet: &Packet<'_>) -> bool {
+    shown(packet) & MAY_SLEEP != 0
+}
+
+fn is_named(peer: Hit, around: &Around<'_>) -> bool {
+    strangers::is_configured(around.config, around.peers, peer)
+}
+
+/// Whether a peer can be sent parameters that it may not know. Those of version 1 are old programs.
 fn is_told(peer: Hit, around: &Around<'_>) -> bool {
-    !around.peers.quirks(peer).has(Quirk::KnownParametersOnly)
+    let is_old = HitSuite::of(peer).is_none_or(|suite| suite.version() == Version::V1);
+    !is_old && !around.peers.quirks(peer).has(Quirk::KnownParametersOnly)
 }
 
 // ---- our sleep ----------------------------------------------------------------------------------------------------------------
@@ -104,7 +138,7 @@ pub(crate) fn announce(association: &mut Association, said: &Sleeping, around: &
     let told = is_told(association.peer, around);
     let Stage::Up(session) = &mut association.stage else { return false };
     let it = &mut session.dormancy;
-    if !told || it.unknown || it.peer_sleeps() {
+    if !told || !it.holds || it.peer_sleeps() {
         return false;
     }
     it.ours = Ours::Announced { said: said.clone(), since: around.now };
@@ -112,43 +146,86 @@ pub(crate) fn announce(association: &mut Association, said: &Sleeping, around: &
     true
 }
 
-/// The peer has acknowledged our UPDATE, with which it was told a new address or not.
+/// What an UPDATE of ours that the peer has acknowledged told it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// A new address.
+    pub(crate) moved: bool,
+    /// That we sleep.
+    pub(crate) sleep: bool,
+}
+
+/// The peer has acknowledged our UPDATE.
 pub(crate) fn acknowledged(
     association: &mut Association,
     packet: &Packet<'_>,
-    moved: bool,
+    told: Told,
     around: &mut Around<'_>,
 ) {
     let owner = association.owner();
     let Stage::Up(session) = &mut association.stage else { return };
     let it = &mut session.dormancy;
     match core::mem::take(&mut it.ours) {
-        Ours::Announced { said, since } => {
+        Ours::Announced { said, since } if told.sleep => {
             let grant = packet.find(ParamType::DormancyHeld);
             let grant = grant.and_then(|held| HoldGrant::parse(held.contents).ok());
-            it.unknown = grant.is_none();
+            it.holds = grant.is_some();
             let verdict = grant.map_or(SleepVerdict::Unsupported, |grant| {
                 // The peer counts from later.
                 let until = since + grant.hold;
-                it.ours = Ours::Held { until };
-                SleepVerdict::Held { until, flags: grant.flags.and(said.flags) }
+                let flags = grant.flags.and(said.flags);
+                it.ours = Ours::Held { said, until };
+                SleepVerdict::Held { until, flags }
             });
             around.events.push_back(Event::SleepAnswered { owner, verdict });
         }
-        Ours::Relied | Ours::Reviving => around.events.push_back(Event::Revived { owner, moved }),
-        before @ (Ours::Awake | Ours::Held { .. }) => it.ours = before,
+        Ours::Announced { .. } if it.peer_sleeps() => {
+            let verdict = SleepVerdict::Unsupported;
+            around.events.push_back(Event::SleepAnswered { owner, verdict });
+        }
+        // The UPDATE answered a sleep of the peer's, which is over.
+        before @ Ours::Announced { .. } => {
+            it.ours = before;
+            update::send(association, None, around);
+        }
+        Ours::Relied | Ours::Reviving => {
+            around.events.push_back(Event::Revived { owner, moved: told.moved });
+        }
+        before @ (Ours::Awake | Ours::Held { .. } | Ours::Over { .. }) => it.ours = before,
     }
 }
 
-/// The radio is on. Whether user data may go at once.
+/// The radio is on: what was said of its sleep is no longer so.
+pub(crate) fn over(association: &mut Association) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    let it = &mut session.dormancy;
+    it.ours = match core::mem::take(&mut it.ours) {
+        Ours::Announced { .. } => Ours::Over { held: None },
+        Ours::Held { until, .. } => Ours::Over { held: Some(until) },
+        before => before,
+    };
+}
+
+/// The radio is on, and our addresses are known. Whether user data may go at once.
 pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bool {
+    over(association);
     let now = around.now;
     let has_address = has_address(association, around);
     let Stage::Up(session) = &mut association.stage else { return true };
     let before = core::mem::take(&mut session.dormancy.ours);
+    if session.dormancy.peer_sleeps() {
+        if matches!(before, Ours::Over { .. }) {
+            take_back(association, around);
+        }
+        return true;
+    }
+    if !matches!(before, Ours::Over { .. }) && !is_named(association.peer, around) {
+        // There may be very many of those: silence shows which of them is lost.
+        return true;
+    }
     // What the peer was asked before the sleep had no chance of an answer.
-    session.outstanding.take_if(|o| matches!(before, Ours::Announced { .. }) || o.retry.at <= now);
-    let held = matches!(before, Ours::Held { until } if until > now);
+    session.outstanding.take_if(|o| matches!(before, Ours::Over { held: None }) || o.retry.at <= now);
+    let held = matches!(before, Ours::Over { held: Some(until) } if until > now);
     if held && has_address && session.outstanding.is_none() {
         session.dormancy.ours = Ours::Relied;
         alive::heard(association, around);
@@ -159,10 +236,30 @@ pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bo
     false
 }
 
+/// The peer sleeps, and takes us for asleep: an UPDATE tells it that we are not, if it has woken meanwhile. If not, ours is told by the one
+/// with which the peer wakes.
+fn take_back(association: &mut Association, around: &mut Around<'_>) {
+    update::send(association, None, around);
+    if let Stage::Up(session) = &association.stage
+        && let Some(outstanding) = &session.outstanding
+        && has_address(association, around)
+    {
+        around.outbox.push(outstanding.to, outstanding.retry.class, &outstanding.retry.packet);
+    }
+}
+
 /// Whether the address that we send from is there.
 fn has_address(association: &Association, around: &Around<'_>) -> bool {
     let local = association.path.local.ip();
     local.is_unspecified() || around.peers.ours().contains(&local)
+}
+
+/// The peer is to learn that we listen, unless it neither knows of a sleep of ours nor is named by the configuration.
+pub(crate) fn ask(association: &mut Association, around: &mut Around<'_>) {
+    let Stage::Up(session) = &association.stage else { return };
+    if session.dormancy.holds || is_named(association.peer, around) {
+        alive::check(association, false, around);
+    }
 }
 
 /// Asks the peer whether it has the association still, if there is an address to ask from: a base exchange follows if it has not.
@@ -191,8 +288,7 @@ pub(crate) fn asked(
         return None;
     };
     // One that the configuration does not name holds its place no longer than if it were silent.
-    let named = strangers::is_configured(around.config, around.peers, peer);
-    let longest = if named { hold.longest } else { hold.longest.min(around.config.unused) };
+    let longest = if is_named(peer, around) { hold.longest } else { hold.longest.min(around.config.unused) };
     let wanted = expect.map_or(longest, |e| e.saturating_add(e / 10).saturating_add(SLEEP_GRACE));
     let stay = wanted.min(longest);
     let (until, slack, flags) = (now + stay, (stay / 16).min(SLACK_MAX), flags.and(hold.services));
@@ -204,8 +300,12 @@ pub(crate) fn asked(
 
 /// ESP of the peer shows that it is awake.
 pub(crate) fn heard(association: &mut Association, around: &mut Around<'_>) {
-    if let Stage::Up(session) = &mut association.stage {
-        wake(session);
+    let Stage::Up(session) = &mut association.stage else { return };
+    // It could not be asked while it slept whether it is where its ESP comes from.
+    let asks = session.dormancy.peer_sleeps() && session.candidate.is_some();
+    wake(session);
+    if asks {
+        update::send(association, None, around);
     }
     end_of_peers(association, around);
 }

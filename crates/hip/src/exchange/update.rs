@@ -13,6 +13,7 @@ use dormouse_wire::hip::{DhValue, Draft, EspInfo, Packet, PacketType, Param, Par
 
 use crate::association::{Association, Outstanding, Registering, Retry, Session, Stage};
 use crate::exchange::multihome::Failover;
+use crate::exchange::sleep::Told;
 use crate::exchange::{Around, Fate, Outcome, alive, close, locate, multihome, register, rekey, sleep};
 use crate::limits::MAX_ECHO;
 use crate::protect;
@@ -105,7 +106,7 @@ pub(crate) fn receive(
     }
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if acked {
-        session.outstanding = None;
+        let sleep = session.outstanding.take().is_some_and(|o| o.sleep);
         let moved = core::mem::take(&mut session.announcing);
         session.multihome.failover = Failover::None;
         if let Some(rekey) = &mut session.rekey {
@@ -114,7 +115,7 @@ pub(crate) fn receive(
         register::answer_came(session, packet, true, around.now);
         locate::verified(association, packet, around);
         rekey::advance(association, around);
-        sleep::acknowledged(association, packet, moved, around);
+        sleep::acknowledged(association, packet, Told { moved, sleep }, around);
     }
     let outcome = match seq {
         Some(id) => sequenced(association, packet, (path, via), id, around),
@@ -275,9 +276,8 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, a
         answer.add_to(&mut draft);
     }
     // With the answer to a sleep of the peer's, ours is announced by the next one.
-    if answer.is_none_or(|a| a.held.is_none()) {
-        session.dormancy.said().iter().for_each(|param| draft.add(param));
-    }
+    let said = session.dormancy.said().filter(|_| answer.is_none_or(|a| a.held.is_none()));
+    said.iter().for_each(|param| draft.add(param));
     let mut packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     if let Some(answer) = answer {
         packet = packet.and_then(|p| answer.with_server(p));
@@ -299,5 +299,5 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, a
     };
     let retry = Retry::new(packet, class, around.now, &around.config.timing);
     let retry = if others { retry.at_most(multihome::TRIES) } else { retry };
-    session.outstanding = Some(Outstanding { id, retry, to });
+    session.outstanding = Some(Outstanding { id, retry, to, sleep: said.is_some() });
 }

@@ -13,9 +13,10 @@ use crate::exchange::{alive, multihome, register};
 
 impl Host {
     /// The rendezvous servers at which we register, and for how long, are others from now on. Registrations at those that are gone end by
-    /// themselves; an association with a new one begins anew, because it offers to register in that exchange alone.
+    /// themselves; one that stays is asked anew if the time is another; an association with a new one begins anew, because it offers to
+    /// register in that exchange alone.
     pub fn set_rendezvous(&mut self, now: Instant, servers: BTreeSet<Hit>, registration: Duration) {
-        self.config.registration = registration;
+        let lasts = core::mem::replace(&mut self.config.registration, registration) == registration;
         let before = core::mem::replace(&mut self.config.rendezvous, servers);
         self.tries.retain(|(_, server), _| self.config.rendezvous.contains(server));
         let ids: Vec<(SaId, Hit)> = self.associations.values().map(|a| (a.id, a.peer)).collect();
@@ -25,10 +26,18 @@ impl Host {
                 (true, false) => {
                     self.on(now, Owner::Hip(id), |a, _| register::forget(a));
                 }
+                (true, true) if !lasts => {
+                    self.on(now, Owner::Hip(id), register::ask_again);
+                }
                 _ => {}
             }
         }
         self.sort_again(None);
+    }
+
+    /// Whether peers are told from now on, in an exchange, that this host's radio may sleep.
+    pub const fn set_may_sleep(&mut self, on: bool) {
+        self.config.may_sleep = on;
     }
 
     /// Whether peers learn all our addresses from now on: those that know them are told.

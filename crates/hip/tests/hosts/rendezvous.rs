@@ -301,3 +301,21 @@ fn servers_come_and_go() {
     assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::AtPeer), "{:?}", world.drops);
     assert_eq!(registration(&world, SERVER, CLIENT), Some(Registration::OfPeer));
 }
+
+/// For another time it is asked for at once.
+#[test]
+fn a_registration_is_asked_for_again_when_its_time_is_another() {
+    let mut world = world(13, Carrier::RawHip, Some(registrar()));
+    let (server, sent) = (world.nodes[SERVER].tag, world.count(PacketType::Update));
+    world.act(CLIENT, |host, now| host.set_rendezvous(now, [server].into(), HOUR));
+    world.run(SOON);
+    assert_eq!(world.count(PacketType::Update), sent, "it is the same");
+    world.act(CLIENT, |host, now| host.set_rendezvous(now, [server].into(), HOUR / 2));
+    world.run(SOON);
+    let asked = world.seen.iter().rev().find_map(|(_, bytes)| {
+        let packet = Packet::parse(bytes).unwrap();
+        packet.find(ParamType::RegRequest).map(|_| packet.header.kind)
+    });
+    assert_eq!((asked, world.count(PacketType::Update)), (Some(PacketType::Update), sent + 2));
+    assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::AtPeer));
+}

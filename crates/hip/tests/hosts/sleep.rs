@@ -45,10 +45,14 @@ fn owner(world: &World, node: usize) -> Owner {
 
 /// The device announces a sleep of an hour at most; whether an answer is to come.
 fn announce(world: &mut World) -> bool {
-    let of = owner(world, 0);
+    announce_of(world, 0)
+}
+
+fn announce_of(world: &mut World, node: usize) -> bool {
+    let of = owner(world, node);
     let marks = vec![Mark { spi: 7, sequence: 3 }];
     let said = Sleeping { flags: BOTH, expect: Some(HOUR), marks };
-    world.act(0, |host, now| host.announce_sleep(now, of, &said))
+    world.act(node, |host, now| host.announce_sleep(now, of, &said))
 }
 
 /// Announces it, and sleeps.
@@ -60,9 +64,16 @@ fn sleep(world: &mut World) {
 
 /// The radio is on; whether user data may go at once.
 fn wake(world: &mut World) -> bool {
+    wake_of(world, 0)
+}
+
+fn wake_of(world: &mut World, node: usize) -> bool {
     world.radio_off = None;
-    let of = owner(world, 0);
-    world.act(0, |host, now| host.woke(now, of))
+    let of = owner(world, node);
+    world.act(node, |host, now| {
+        host.radio_on(now);
+        host.woke(now, of)
+    })
 }
 
 fn log(world: &World, node: usize) -> Vec<&str> {
@@ -115,9 +126,9 @@ fn who_wakes_elsewhere_is_asked_there_first() {
     sleep(&mut world);
     world.run(HOUR / 2);
     world.radio_off = None;
+    world.act(0, |host, now| host.radio_on(now));
     world.place(0, "192.0.2.77");
-    let of = owner(&world, 0);
-    assert!(!world.act(0, |host, now| host.woke(now, of)), "the peer does not know the address");
+    assert!(!wake(&mut world), "the peer does not know the address");
     world.run(SOON);
     assert_eq!(log(&world, 0), ["established", "remap", "revived, moved"]);
     assert_eq!(log(&world, 1), ["established", "the peer sleeps", "remap", "the peer is awake"]);
@@ -134,8 +145,8 @@ fn who_wakes_without_a_network_asks_later() {
     world.run(2 * HOUR);
     world.radio_off = None;
     world.act(0, |host, now| host.set_addresses(now, &[]));
-    let (of, sent) = (owner(&world, 0), world.seen.len());
-    assert!(!world.act(0, |host, now| host.woke(now, of)));
+    let sent = world.seen.len();
+    assert!(!wake(&mut world));
     world.run(HOUR);
     assert_eq!(world.seen.len(), sent);
     world.place(0, "192.0.2.1");
@@ -202,17 +213,22 @@ fn announcements_count_once() {
     assert_eq!(log(&world, 1), ["established", "the peer sleeps", "the peer is awake"]);
 }
 
-/// Peers that do not know the extension, and those that must not be sent what they do not know.
+/// Peers that have not shown that they hold, those of version 1, and those that must not be sent what they do not know.
 #[test]
 fn other_peers_are_not_told() {
     let mut world = pair(config());
-    assert!(announce(&mut world));
-    world.run(SOON);
-    assert_eq!(world.nodes[0].plane.verdicts, [SleepVerdict::Unsupported]);
-    assert!(!announce(&mut world), "it was told once");
-    assert_eq!(world.count(PacketType::Update), 2);
+    assert!(!announce(&mut world));
+    assert_eq!(world.count(PacketType::Update), 0);
 
     let device = HostConfig { may_sleep: true, ..config() };
+    let keys = [("v1 rsa", device.clone()), ("v1 rsa 2048", holding())];
+    let mut world = World::new(2, Carrier::RawHip, keys.into());
+    world.connect(0, 1);
+    world.run(SOON);
+    assert!(!announce(&mut world) && !world.nodes[1].plane.may_sleep && world.joined(0, 1));
+    let private = |bytes: &[u8]| Packet::parse(bytes).unwrap().find(ParamType::Dormancy).is_some();
+    assert!(!world.seen.iter().any(|(_, bytes)| private(bytes)));
+
     let mut world = World::new(2, Carrier::RawHip, vec![("p256", device), ("p384", holding())]);
     let tags = [0, 1].map(|n| world.nodes[n].tag);
     for node in [0, 1] {
@@ -245,4 +261,157 @@ fn a_stranger_is_held_as_long_as_a_silent_one() {
     world.run(unused + LATER);
     assert!(log(&world, 1).ends_with(&["closed: it was not used"]), "{:?}", log(&world, 1));
     assert!(world.now > Instant::ZERO + unused);
+}
+
+/// A peer that sleeps itself is neither asked nor waited for.
+#[test]
+fn who_wakes_while_its_peer_sleeps_does_not_wait_for_it() {
+    let mut world = pair(holding());
+    // The device slept without a word, and its peer announced its own sleep before or meanwhile.
+    assert!(!announce_of(&mut world, 1), "the device has not shown that it holds");
+    let device = HostConfig { may_sleep: true, ..holding() };
+    let mut world = World::new(4, Carrier::RawHip, vec![("p256", device.clone()), ("p384", device)]);
+    for (node, here) in [(0, "192.0.2.1"), (1, "192.0.2.2")] {
+        world.place(node, here);
+    }
+    world.connect(0, 1);
+    world.run(SOON);
+    assert!(announce_of(&mut world, 1));
+    world.run(SOON);
+    assert!(!announce(&mut world), "it is not told");
+    let sent = world.seen.len();
+    world.run(LATER);
+    assert!(wake(&mut world));
+    assert_eq!(world.seen.len(), sent);
+}
+
+/// Both announce at the same time, so that each takes the other for asleep. The second to wake finds the first.
+#[test]
+fn sleeps_that_were_announced_at_the_same_time_end() {
+    let device = HostConfig { may_sleep: true, ..holding() };
+    let mut world = World::new(5, Carrier::RawHip, vec![("p256", device.clone()), ("p384", device)]);
+    for (node, here) in [(0, "192.0.2.1"), (1, "192.0.2.2")] {
+        world.place(node, here);
+    }
+    world.connect(0, 1);
+    world.run(SOON);
+    assert!(announce(&mut world) && announce_of(&mut world, 1));
+    world.run(SOON);
+    assert!(
+        [0, 1].iter().all(|n| world.nodes[*n].plane.sleeper.is_some()),
+        "each takes the other for asleep"
+    );
+    world.radio_off = Some(1);
+    let of = owner(&world, 0);
+    world.act(0, |host, now| host.radio_on(now));
+    assert!(world.act(0, |host, now| host.woke(now, of)));
+    world.run(LATER);
+    assert!(world.nodes[0].plane.sleeper.is_some());
+    assert!(wake_of(&mut world, 1));
+    world.run(SOON);
+    assert!([0, 1].iter().all(|n| world.nodes[*n].plane.sleeper.is_none()));
+    assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "nothing is left to say");
+}
+
+/// The mode has changed: who comes afterwards learns it.
+#[test]
+fn that_the_radio_may_sleep_is_said_from_now_on() {
+    for on in [false, true] {
+        let before = HostConfig { may_sleep: !on, ..config() };
+        let mut world = World::new(8, Carrier::RawHip, vec![("p256", before), ("p384", holding())]);
+        world.act(0, |host, _| host.set_may_sleep(on));
+        world.connect(0, 1);
+        world.run(SOON);
+        assert_eq!(world.nodes[1].plane.may_sleep, on);
+    }
+}
+
+/// What is said after the answer, before the radio is off, does not take the sleep back.
+#[test]
+fn an_update_between_the_answer_and_the_end_of_the_radio_says_it_again() {
+    let mut world = pair(holding());
+    assert!(announce(&mut world));
+    world.run(SOON);
+    let of = owner(&world, 0);
+    world.act(0, |host, now| host.ask(now, of));
+    world.run(SOON);
+    assert_eq!(world.count(PacketType::Update), 4);
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps", "the peer sleeps"]);
+    world.radio_off = Some(0);
+    world.run(LATER);
+    assert!(wake(&mut world), "it is held");
+}
+
+/// The radio goes off without an answer, and on elsewhere: the UPDATE from there does not say that we sleep.
+#[test]
+fn what_is_said_of_a_sleep_ends_with_it() {
+    for answered in [false, true] {
+        let mut world = pair(holding());
+        world.radio_off = Some(0).filter(|_| !answered);
+        assert!(announce(&mut world));
+        world.run(SOON);
+        world.radio_off = Some(0);
+        world.run(LATER);
+        world.radio_off = None;
+        world.act(0, |host, now| host.radio_on(now));
+        world.place(0, "192.0.2.77");
+        let of = owner(&world, 0);
+        assert!(!world.act(0, |host, now| host.woke(now, of)));
+        world.run(SOON);
+        let expected = ["established", "the peer sleeps", "remap", "the peer is awake"];
+        assert_eq!(log(&world, 1), expected, "answered: {answered}");
+    }
+}
+
+/// The peer moves and falls asleep while we announce our sleep: what it acknowledges is our question where it is. That it says nothing of
+/// our sleep does not show that it does not hold.
+#[test]
+fn an_acknowledgement_of_something_else_is_no_answer_to_an_announcement() {
+    let device = HostConfig { may_sleep: true, ..holding() };
+    let mut world = World::new(6, Carrier::RawHip, vec![("p256", device.clone()), ("p384", device)]);
+    for (node, here) in [(0, "192.0.2.1"), (1, "192.0.2.2")] {
+        world.place(node, here);
+    }
+    world.connect(0, 1);
+    world.run(SOON);
+    assert!(announce_of(&mut world, 1));
+    world.place(1, "192.0.2.99");
+    assert!(announce(&mut world));
+    world.run(SOON);
+    assert_eq!(world.nodes[0].plane.verdicts, [SleepVerdict::Unsupported], "the peer sleeps");
+    wake_of(&mut world, 1);
+    let of = owner(&world, 0);
+    world.act(0, |host, now| host.peer_awake(now, of));
+    world.run(LATER);
+    assert!(announce(&mut world), "it holds");
+    world.run(SOON);
+    assert!(matches!(world.nodes[0].plane.verdicts.last(), Some(SleepVerdict::Held { .. })));
+}
+
+/// Something waits for a device that sleeps behind a NAT, which gives it another port: what was kept waits until the device has answered
+/// there.
+#[test]
+fn what_waits_for_a_sleeper_does_not_keep_it_from_being_found() {
+    let device = HostConfig { may_sleep: true, ..config() };
+    let mut world = World::new(7, Carrier::HipUdp, vec![("p256", device), ("p384", holding())]);
+    world.place(0, "192.0.2.1");
+    world.place(1, "192.0.2.2");
+    world.connect(0, 1);
+    world.run(SOON);
+    assert!(announce(&mut world));
+    world.run(SOON);
+    world.radio_off = Some(0);
+    world.rekey(1);
+    world.run(LATER);
+    assert!(wake(&mut world));
+    // As the server sees its first ESP.
+    world.nodes[0].address.set_port(40_000);
+    let (of, path) = (owner(&world, 1), world.path(1, 0));
+    world.act(1, |host, now| {
+        host.observed_path(now, of, path);
+        host.peer_awake(now, of);
+    });
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps"], "it is asked there first");
+    world.run(SOON / 2);
+    assert_eq!(log(&world, 1)[2..4], ["remap", "the peer is awake"]);
 }

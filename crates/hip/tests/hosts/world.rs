@@ -30,7 +30,7 @@ pub(crate) fn key(kind: &str) -> SigningKey {
 
 pub(crate) fn identity(kind: &str) -> Identity {
     if kind == "v1 fresh" {
-        let der = v1::rsa_1024_for_measurement().expect("a key");
+        let der = dormouse_crypto::measure::rsa_1024().expect("a key");
         let key = v1::SigningKey::from_file_content(der.as_bytes()).expect("a key");
         return Identity::v1(key, DomainId::default()).expect("an identity");
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use dormouse_crypto::hip::{DhGroup, v1};
+use dormouse_crypto::measure;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::config::Difficulty;
 use dormouse_hip::{Accept, Host, HostConfig, Identity, Phase};
@@ -66,7 +67,7 @@ impl Key {
     /// If the library makes none.
     pub fn generate(self) -> Result<Vec<u8>> {
         let pair = match self {
-            Self::Rsa1024V1 => return Ok(v1::rsa_1024_for_measurement()?.as_bytes().to_vec()),
+            Self::Rsa1024V1 => return Ok(measure::rsa_1024()?.as_bytes().to_vec()),
             Self::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
             Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
             Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),

@@ -24,6 +24,10 @@ const NAME_MOST: usize = 253;
 
 /// The longest prefix of local-scope identifiers.
 const LSI_LONGEST: u8 = 24;
+/// The shortest one: what is in it is not reached otherwise.
+const LSI_SHORTEST: u8 = 8;
+/// First bytes of addresses that are no host's anywhere but on its own machine, or many hosts'.
+const NOBODYS: [std::ops::RangeInclusive<u8>; 3] = [0..=0, 127..=127, 224..=255];
 
 /// A peer of the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -153,6 +157,17 @@ impl Peers {
         if prefix.prefix_len() > LSI_LONGEST || (self.list.len() + 1) as u64 * 2 > u64::from(most) {
             return Err(format!("{prefix} is too small for {} peers", self.list.len()));
         }
+        let [first_byte, ..] = prefix.network().octets();
+        if prefix.prefix_len() < LSI_SHORTEST || NOBODYS.iter().any(|of| of.contains(&first_byte)) {
+            return Err(format!(
+                "{prefix} is none: of {LSI_SHORTEST} to {LSI_LONGEST} bits, and of hosts' addresses"
+            ));
+        }
+        let reached = self.list.iter().flat_map(|known| known.peer.addresses.iter().chain(&known.rendezvous));
+        let inside = |address: &&IpAddr| matches!(address, IpAddr::V4(it) if prefix.contains(it));
+        if let Some(address) = reached.into_iter().find(inside) {
+            return Err(format!("{address} is in {prefix}: peers are not reached there then"));
+        }
         let mut taken = BTreeSet::new();
         for lsi in self.list.iter().filter_map(|known| known.lsi) {
             if !(first..=last).contains(&u32::from(lsi)) {
@@ -178,6 +193,13 @@ impl Peers {
             known.lsi = Some(known.lsi.unwrap_or_else(|| free(known.hit)));
         }
         Ok(Lsi { prefix, ours, services })
+    }
+
+    /// Has the local-scope identifiers of the same peers there; others have none.
+    pub fn keep_lsis(&mut self, before: &Self) {
+        for known in &mut self.list {
+            known.lsi = before.get(known.hit).and_then(|known| known.lsi);
+        }
     }
 
     /// All of them.

@@ -336,6 +336,10 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     {
         return Err(wrong("esp", &format!("one to {ESP_MOST} suites are offered, each once")));
     }
+    let of_v1 = |esp: &HipEsp| matches!(esp, HipEsp::Aes128Sha1 | HipEsp::NullSha256);
+    if h.version == 1 && h.esp != esp() && !h.esp.iter().all(of_v1) {
+        return Err(wrong("esp", &"version 1 has aes128-sha1, and null-sha256 behind it if that is named"));
+    }
     let mut peers = Peers::of(&identity);
     // Peers can be named before they are written.
     let mut through = Vec::new();

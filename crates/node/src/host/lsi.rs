@@ -2,11 +2,12 @@
 //! alone, and never leave it: in the tunnel every packet is between host identity tags.
 //!
 //! Owns which address means which peer, and which conversations a program of this host holds by them: answers of the peer to those are
-//! made IPv4. What a peer begins is IPv6, but at the ports that the configuration says have programs of IPv4 only. Must never
+//! made IPv4, and so is what this host answers for a peer. A conversation ends when a program here sends IPv6 from the same port, or after
+//! its time of silence. What a peer begins is IPv6, but at the ports that the configuration says have programs of IPv4 only. Must never
 //! let a packet through to another peer than its address means.
 
 use dormouse_sansio::Instant;
-use dormouse_wire::ip::{Flow, Ipv4, protocol, translate};
+use dormouse_wire::ip::{Flow, Ipv4, Ipv6, flow, protocol, translate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -16,6 +17,12 @@ use std::time::Duration;
 const MOST: usize = 16_384;
 /// A conversation's time is noted no more often.
 const NOTED: Duration = Duration::from_secs(10);
+
+/// A conversation of TCP that is silent for longer is over, as for a NAT: "[...] the value of the "established connection idle-timeout" MUST
+/// NOT be less than 2 hours 4 minutes." (RFC 5382 section 5)
+const SILENT_TCP: Duration = Duration::from_secs(124 * 60);
+/// Any other: "A default value of five minutes or more for the NAT UDP mapping timer is RECOMMENDED." (RFC 4787 section 4.3)
+const SILENT: Duration = Duration::from_secs(5 * 60);
 
 /// Protocol and port of programs that know IPv4 only.
 pub type Service = (u8, u16);
@@ -85,6 +92,63 @@ impl Translator {
         Some(out)
     }
 
+    /// A program here sends this packet, of this flow, as IPv6: if it has the ports of a conversation in IPv4, that is over.
+    pub(super) fn ends(&mut self, flow: &Flow, packet: &[u8]) {
+        if self.held.is_empty() {
+            return;
+        }
+        if let Some(conversation) = conversation_of(flow, packet) {
+            self.forget(conversation);
+        }
+    }
+
+    fn forget(&mut self, conversation: Conversation) {
+        if let Some(noted) = self.held.remove(&conversation) {
+            self.by_time.remove(&(noted, conversation));
+        }
+    }
+
+    /// Whether a program here holds the conversation in IPv4.
+    fn holds(&mut self, now: Instant, conversation: Conversation) -> bool {
+        let silent = if conversation.0 == protocol::TCP { SILENT_TCP } else { SILENT };
+        match self.held.get(&conversation) {
+            Some(noted) if now - *noted <= silent => true,
+            Some(_) => {
+                self.forget(conversation);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// The IPv4 packet of a program that became this one, and the address of the peer in it; `None` if it was none.
+    pub(super) fn original(&mut self, now: Instant, packet: &[u8]) -> Option<(Vec<u8>, Ipv4Addr)> {
+        let flow = flow(packet)?;
+        let peer = if let IpAddr::V6(peer) = flow.dst { *self.lsis.lsi_of.get(&peer)? } else { return None };
+        let conversation = conversation_of(&flow, packet).filter(|it| self.holds(now, *it));
+        let served = flow.src_port.is_some_and(|port| self.lsis.services.contains(&(flow.protocol, port)));
+        if conversation.is_none() && !served {
+            return None;
+        }
+        let (lsi, _) = self.lsis.ours?;
+        let (header, payload) = packet.split_at_checked(Ipv6::HEADER)?;
+        let mut payload = payload.to_vec();
+        let header = translate::to_v4(header, &mut payload, lsi, peer)?;
+        Some(([&header[..], &payload].concat(), peer))
+    }
+
+    /// Makes a packet that is a peer's, or is made here in its stead, one of IPv4 if its conversation is.
+    pub(super) fn answer(&mut self, now: Instant, packet: &mut Vec<u8>) {
+        if self.lsis.ours.is_none() {
+            return;
+        }
+        let Some(flow) = flow(packet) else { return };
+        let Some((header, payload)) = packet.split_at_mut_checked(Ipv6::HEADER) else { return };
+        if let Some(v4) = self.inbound(now, &flow, header, payload) {
+            packet.splice(..Ipv6::HEADER, v4);
+        }
+    }
+
     fn note(&mut self, now: Instant, conversation: Conversation) {
         match self.held.get(&conversation) {
             Some(before) if *before + NOTED > now => return,
@@ -120,7 +184,7 @@ impl Translator {
             (kind, _) => (kind, flow.dst_port?, peer, flow.src_port?),
         };
         let served = self.lsis.services.contains(&(conversation.0, conversation.1));
-        if !served && !self.held.contains_key(&conversation) {
+        if !served && !self.holds(now, conversation) {
             return None;
         }
         let header = translate::to_v4(header, payload, of_peer, lsi)?;
@@ -129,6 +193,16 @@ impl Translator {
         }
         Some(header)
     }
+}
+
+/// The conversation of a packet of IPv6 that a program here sends.
+fn conversation_of(flow: &Flow, packet: &[u8]) -> Option<Conversation> {
+    let IpAddr::V6(peer) = flow.dst else { return None };
+    if flow.protocol == protocol::ICMPV6 {
+        let [128, _, _, _, i0, i1, ..] = packet.get(Ipv6::HEADER..)? else { return None };
+        return Some((protocol::ICMPV6, u16::from_be_bytes([*i0, *i1]), peer, 0));
+    }
+    Some((flow.protocol, flow.src_port?, peer, flow.dst_port?))
 }
 
 /// What [`Translator::inbound`] needs of a packet whose header is apart.
@@ -153,7 +227,7 @@ pub(super) fn put_v4(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_wire::ip::{flow, udp};
+    use dormouse_wire::ip::udp;
 
     const OURS: (Ipv4Addr, Ipv6Addr) =
         (Ipv4Addr::new(1, 0, 0, 1), Ipv6Addr::new(0x2001, 0x22, 0, 0, 0, 0, 0, 1));
@@ -206,6 +280,46 @@ mod tests {
         assert!(it.is_for(PEER.0.into()) && !it.is_for(stranger.into()) && !it.is_for(OURS.0.into()));
         for (from, to) in [(stranger, PEER.0), (OURS.0, stranger), (PEER.0, OURS.0)] {
             assert_eq!(it.outbound(Instant::ZERO, &datagram(from, to, (1, 2))), None, "{from} {to}");
+        }
+    }
+
+    /// A program of IPv6 that has the ports of an earlier one of IPv4 gets its answers; and silence ends a conversation.
+    #[test]
+    fn conversations_end() {
+        let mut it = translator();
+        let (out, back) = (datagram(OURS.0, PEER.0, (4_000, 80)), datagram(PEER.1, OURS.1, (80, 4_000)));
+        it.outbound(Instant::ZERO, &out).expect("it is translated");
+        let other = datagram(OURS.1, PEER.1, (4_001, 80));
+        it.ends(&flow(&other).expect("a flow"), &other);
+        assert_eq!(seen(&mut it, back.clone()), Some(PEER.0.into()), "another port");
+        let same = datagram(OURS.1, PEER.1, (4_000, 80));
+        it.ends(&flow(&same).expect("a flow"), &same);
+        assert_eq!(seen(&mut it, back.clone()), None);
+        assert!(it.held.is_empty() && it.by_time.is_empty());
+
+        it.outbound(Instant::ZERO, &out).expect("it is translated");
+        let answer = flow(&back).expect("a flow");
+        let (header, payload) = back.split_at(40);
+        let mut at = |now| it.inbound(now, &answer, header, &mut payload.to_vec()).is_some();
+        assert!(at(Instant::ZERO + SILENT) && at(Instant::ZERO + SILENT * 2), "it is not silent");
+        assert!(!at(Instant::ZERO + SILENT * 3 + NOTED));
+        assert!(it.held.is_empty() && it.by_time.is_empty());
+    }
+
+    /// What is answered here in the stead of a peer, and what is too big for the tunnel, is said in the family of the program.
+    #[test]
+    fn answers_that_are_made_here_have_the_family_of_the_program() {
+        let mut it = translator();
+        let out = datagram(OURS.0, PEER.0, (4_000, 80));
+        let translated = it.outbound(Instant::ZERO, &out).expect("it is translated");
+        let (original, peer) = it.original(Instant::ZERO, &translated).expect("it was IPv4");
+        assert_eq!((peer, flow(&original)), (PEER.0, flow(&out)));
+        let foreign = datagram(OURS.1, PEER.1, (4_001, 80));
+        assert_eq!(it.original(Instant::ZERO, &foreign), None);
+        for (ports, from) in [((80, 4_000), IpAddr::from(PEER.0)), ((80, 4_001), IpAddr::from(PEER.1))] {
+            let mut answer = datagram(PEER.1, OURS.1, ports);
+            it.answer(Instant::ZERO, &mut answer);
+            assert_eq!(flow(&answer).map(|f| f.src), Some(from));
         }
     }
 

@@ -39,6 +39,7 @@ use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::packet::{Geometry, Plan};
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
+use dormouse_standin::DeviceId;
 use dormouse_wire::ip;
 use lsi::Translator;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -304,6 +305,8 @@ impl Host {
                 if ask {
                     self.node.ask(now);
                 }
+                // What must wait longer is put back.
+                self.outputs.flowing = true;
                 continue;
             }
             let output = self.poll_packets(now, out);
@@ -326,6 +329,7 @@ impl Host {
             return Some(Output::Datagram(Datagram { path, ecn: 0, segment: None, fragmentable: true }));
         }
         if self.node.poll_stand_in(out) {
+            self.lsis.answer(now, out);
             return Some(Output::Inner(Origin::StandIn));
         }
         if let Some(packet) = self.awaiting_route.pop_front() {
@@ -366,10 +370,36 @@ impl Host {
                 self.counters.held_dropped += self.held.push(now, &packet);
                 None
             }
-            Route::StandIn(_) | Route::None => {
+            // It was translated, or its peer has fallen asleep meanwhile.
+            Route::StandIn(device) => {
+                if self.stand_in_later(now, device, &packet) {
+                    return None;
+                }
+                // The promised end of its sleep has just passed.
+                self.node.handle_timeout(now);
+                if let Route::Send(child) = self.node.route(&flow) {
+                    return self.send_waiting(now, child, &mut packet, true, out);
+                }
                 self.counters.no_policy += 1;
                 None
             }
+            Route::None => {
+                self.counters.no_policy += 1;
+                None
+            }
+        }
+    }
+
+    /// A packet that has waited is for a device that sleeps. False if its stand-in no longer stands in.
+    fn stand_in_later(&mut self, now: Instant, device: DeviceId, packet: &[u8]) -> bool {
+        match self.stand_in(now, device, packet) {
+            Some(Plan::Answer(mut answer)) => {
+                self.lsis.answer(now, &mut answer);
+                self.answers.push_back((Origin::StandIn, answer));
+                true
+            }
+            Some(_) => true,
+            None => false,
         }
     }
 
@@ -383,10 +413,8 @@ impl Host {
             }
             // What woke the device was the announcement of its next sleep: its stand-in has the packet back.
             Route::StandIn(device) if device == owner => {
-                match self.stand_in(now, device, &*packet) {
-                    Some(Plan::Answer(answer)) => self.answers.push_back((Origin::StandIn, answer)),
-                    Some(_) => {}
-                    None => self.counters.no_policy += 1,
+                if !self.stand_in_later(now, device, &packet) {
+                    self.counters.no_policy += 1;
                 }
                 None
             }
@@ -495,6 +523,7 @@ impl Host {
                 self.counters.held_dropped += self.held.push_first(now, packets);
             }
             Event::Flowing => self.outputs.flowing = true,
+            Event::Ended { peer } => self.counters.held_dropped += self.held.drop_for(peer),
             Event::Deliver { packets } => self.returned.extend(packets),
             Event::SleepReady { connection, verdict } => {
                 self.announced(now, &connection);

@@ -13,6 +13,7 @@ use dormouse_sansio::Instant;
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ip::{self, Ecn, Flow};
+use std::net::IpAddr;
 use std::ops::Range;
 
 /// Sessions whose packets wait for the store at once.
@@ -59,6 +60,7 @@ impl Host {
             self.translate(now, packet);
             return Plan::Drop;
         }
+        self.lsis.ends(&flow, packet.bytes());
         match self.node.route(&flow) {
             Route::Send(child) => {
                 if self.device.is_some() && self.node.is_clients(child) {
@@ -131,7 +133,7 @@ impl Host {
         // Told also to a sender that did not set DF: nothing is fragmented here, neither inside nor outside (RFC 4301 section
         // 8.1 leaves that to policy). The MTU of the interface keeps this rare.
         if !packet.fits(inner_mtu) {
-            return self.answer_too_big(packet.bytes(), inner_mtu);
+            return self.answer_too_big(now, packet.bytes(), inner_mtu);
         }
         let packet_len = packet.packet_len().min(inner_mtu);
         let mark = ecn::of_packet(packet.bytes()) as u8;
@@ -204,8 +206,13 @@ impl Host {
 
     /// Asks the sender for smaller packets.
     /// "[...] an ESP implementation MUST support generation of ICMP PMTU messages" (RFC 4303 section 3.3.4)
-    fn answer_too_big(&mut self, packet: &[u8], inner_mtu: usize) -> Option<Plan> {
+    fn answer_too_big(&mut self, now: Instant, packet: &[u8], inner_mtu: usize) -> Option<Plan> {
         let flow = ip::flow(packet)?;
+        if let Some((original, peer)) = self.lsis.original(now, packet) {
+            // It grows by the difference of the headers when it is translated.
+            let mtu = inner_mtu.saturating_sub(ip::Ipv6::HEADER - ip::Ipv4::MIN_HEADER);
+            return self.too_big(&original, peer.into(), pmtu::advertised(mtu, peer.into()));
+        }
         // The error comes from the far end of the link, as from a router: the destination stands in if we have no address
         // of the family, so that the sender's filters see a plausible source.
         let source = self
@@ -214,7 +221,10 @@ impl Host {
             .copied()
             .find(|a| a.is_ipv4() == flow.src.is_ipv4() && *a != flow.src)
             .unwrap_or(flow.dst);
-        let mtu = pmtu::advertised(inner_mtu, flow.src);
+        self.too_big(packet, source, pmtu::advertised(inner_mtu, flow.src))
+    }
+
+    fn too_big(&mut self, packet: &[u8], source: IpAddr, mtu: u16) -> Option<Plan> {
         let mut answer = Vec::new();
         if !ip::icmp::too_big(packet, source, mtu.into(), &mut answer) {
             return Some(Plan::Drop);
@@ -313,6 +323,12 @@ impl Host {
             Some(header) => {
                 let payload = range.start + rebuilt.skip..range.end;
                 let parts = header.into_parts();
+                self.node.observe_rebuilt(
+                    now,
+                    id,
+                    parts.0.get(..parts.1).unwrap_or_default(),
+                    datagram.get(payload.clone()).unwrap_or_default(),
+                );
                 let (header, len) =
                     lsi::put_v4(&mut self.lsis, now, &rebuilt.flow, parts, datagram, &payload);
                 if self.must_wait(id) {

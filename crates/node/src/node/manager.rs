@@ -3,12 +3,15 @@
 
 use super::Node;
 use crate::audit::How;
+use crate::connections::ConnectionId;
 use crate::event::{Change, Event};
 use crate::ladder::Rung;
 use crate::sessions::{Session, Who};
 use dormouse_keying::{self as keying, KeyManager};
 use dormouse_sansio::{Deadline, Instant};
 use std::any::Any;
+use std::collections::VecDeque;
+use std::net::IpAddr;
 
 impl Node {
     /// Drives a key manager beside IKE from now on: its messages are those of the HIP carriers, and its sessions belong to a
@@ -34,18 +37,23 @@ impl Node {
     ) -> Option<T> {
         let (_, manager) = self.manager.as_mut()?;
         let result = act((&mut **manager as &mut dyn Any).downcast_mut()?);
-        self.drain_manager(now);
+        self.drain(now, Ended::Here);
         Some(result)
     }
 
     /// A packet is for an inner address to which no tunnel leads: whether the other key manager makes one now. Then the packet is to be
     /// held until [`Event::Flowing`].
-    pub fn want_tunnel(&mut self, now: Instant, destination: std::net::IpAddr) -> bool {
+    pub fn want_tunnel(&mut self, now: Instant, destination: IpAddr) -> bool {
+        let coming = self.ask_for_tunnel(now, destination);
+        self.drain_manager(now);
+        coming
+    }
+
+    pub(crate) fn ask_for_tunnel(&mut self, now: Instant, destination: IpAddr) -> bool {
         let send = !self.suspended;
         let coming =
             self.manager.as_mut().is_some_and(|(_, manager)| manager.want_tunnel(now, destination, send));
         self.awaited |= coming && send;
-        self.drain_manager(now);
         coming
     }
 
@@ -56,74 +64,107 @@ impl Node {
 
     /// Handles everything that the other key manager reports.
     pub(crate) fn drain_manager(&mut self, now: Instant) {
-        while let Some((connection, event)) =
-            self.manager.as_mut().and_then(|(id, manager)| Some((*id, manager.poll_event()?)))
-        {
-            match event {
-                keying::Event::Established { owner, peer, path, may_sleep } => {
-                    let identity = (0, peer.clone().into_bytes());
-                    let who = Who { identity, addresses: Vec::new() };
-                    let session = Session::new(now, connection, peer.clone(), who, path);
-                    self.sessions.insert(owner, Session { dormancy: may_sleep, ..session });
-                    let connection = self.connections.name(connection).to_owned();
-                    self.changed(Change::PeerUp { connection, peer, resumed: false });
-                    self.record_begin(owner, How::Full);
-                }
-                keying::Event::Child(change) => {
-                    let installed = match &change {
-                        keying::ChildSa::Install(install) => Some(install.owner),
-                        _ => None,
-                    };
-                    if let keying::ChildSa::Remap { owner, path } = &change
-                        && let Some(session) = self.sessions.get_mut(*owner)
-                    {
-                        let was = std::mem::replace(&mut session.path, *path).remote;
-                        self.record_move(now, *owner, was);
+        self.drain(now, Ended::Lost);
+    }
+
+    /// `ended`: why sessions end that end now.
+    fn drain(&mut self, now: Instant, ended: Ended) {
+        // Others begin when all is known that has ended.
+        let mut anew = VecDeque::new();
+        loop {
+            while let Some((connection, event)) =
+                self.manager.as_mut().and_then(|(id, manager)| Some((*id, manager.poll_event()?)))
+            {
+                match event {
+                    keying::Event::Closed { owner, why } => {
+                        match ended {
+                            Ended::Lost => anew.extend(self.revival_lost(now, owner)),
+                            Ended::Here => self.revival_ended(now, owner),
+                        }
+                        self.session_ended(now, owner, why);
                     }
-                    self.change_tunnels(now, change);
-                    if installed.is_some() && std::mem::take(&mut self.awaited) {
-                        self.push(Event::Flowing);
-                    }
-                    if let Some(owner) = installed {
-                        self.revived(now, owner, Rung::Full);
-                    }
+                    event => self.manager_reports(now, connection, event),
                 }
-                keying::Event::Closed { owner, why } => {
-                    let lost = self.revival_lost(now, owner);
-                    self.session_ended(now, owner, why);
-                    lost.into_iter().for_each(|peer| self.revive_anew(now, peer));
+            }
+            let Some(peer) = anew.pop_front() else { return };
+            self.revive_anew(now, peer);
+        }
+    }
+
+    fn manager_reports(&mut self, now: Instant, connection: ConnectionId, event: keying::Event) {
+        match event {
+            keying::Event::Established { owner, peer, path, may_sleep } => {
+                let identity = (0, peer.clone().into_bytes());
+                let who = Who { identity, addresses: Vec::new() };
+                let session = Session::new(now, connection, peer.clone(), who, path);
+                self.sessions.insert(owner, Session { dormancy: may_sleep, ..session });
+                let connection = self.connections.name(connection).to_owned();
+                self.changed(Change::PeerUp { connection, peer, resumed: false });
+                self.record_begin(owner, How::Full);
+            }
+            keying::Event::Child(change) => self.manager_orders(now, change),
+            keying::Event::Closed { .. } => {}
+            keying::Event::SleepAnswered { owner, verdict } => self.peer_answered(owner, verdict),
+            keying::Event::Revived { owner, moved } => {
+                self.revived(now, owner, if moved { Rung::Move } else { Rung::Held });
+            }
+            keying::Event::PeerSleeps { owner, until, flags, expect, marks } => {
+                self.beside.heard(owner);
+                self.peer_sleeps(owner, marks);
+                if let Some(session) = self.sessions.get_mut(owner) {
+                    session.dormancy = true;
                 }
-                keying::Event::SleepAnswered { owner, verdict } => self.peer_answered(owner, verdict),
-                keying::Event::Revived { owner, moved } => {
-                    self.revived(now, owner, if moved { Rung::Move } else { Rung::Held });
+                // It did not say before that it may.
+                self.with_devices(|d, around| d.session_installed(now, owner, around));
+                self.stand_in_begins(now, owner, until, flags, expect);
+            }
+            keying::Event::PeerAwake { owner, there } => {
+                self.peer_awake(owner);
+                if there {
+                    self.with_devices(|d, around| d.session_awake(now, owner, around));
                 }
-                keying::Event::PeerSleeps { owner, until, flags, expect, marks } => {
-                    self.peer_sleeps(owner, marks);
-                    if let Some(session) = self.sessions.get_mut(owner) {
-                        session.dormancy = true;
-                    }
-                    // It did not say before that it may.
-                    self.with_devices(|d, around| d.session_installed(now, owner, around));
-                    self.stand_in_begins(now, owner, until, flags, expect);
-                }
-                keying::Event::PeerAwake { owner, there } => {
-                    self.peer_awake(owner);
-                    if there {
-                        self.with_devices(|d, around| d.session_awake(now, owner, around));
-                    }
-                }
-                keying::Event::Failed { peer, kind, why, .. } => {
-                    self.revival_failed(now, &peer);
-                    let connection = self.connections.name(connection).to_owned();
-                    self.changed(Change::PeerFailed { connection, peer, kind: kind.into(), why: why.into() });
-                }
-                keying::Event::Refused { path, peer, named, why } => {
-                    if self.record_hit_refusal(now, path.remote, &peer, named, why) {
-                        let (from, claimed) = (path.remote.ip(), Some(peer));
-                        self.changed(Change::PeerRefused { from, claimed, why: why.into() });
-                    }
+            }
+            keying::Event::Failed { peer, kind, why, .. } => {
+                self.revival_failed(now, &peer);
+                let connection = self.connections.name(connection).to_owned();
+                self.changed(Change::PeerFailed { connection, peer, kind: kind.into(), why: why.into() });
+            }
+            keying::Event::Refused { path, peer, named, why } => {
+                if self.record_hit_refusal(now, path.remote, &peer, named, why) {
+                    let (from, claimed) = (path.remote.ip(), Some(peer));
+                    self.changed(Change::PeerRefused { from, claimed, why: why.into() });
                 }
             }
         }
     }
+
+    /// A change of the ESP side.
+    fn manager_orders(&mut self, now: Instant, change: keying::ChildSa) {
+        let installed = match &change {
+            keying::ChildSa::Install(install) => Some(install.owner),
+            _ => None,
+        };
+        if let keying::ChildSa::Remap { owner, path } = &change
+            && let Some(session) = self.sessions.get_mut(*owner)
+        {
+            let was = std::mem::replace(&mut session.path, *path).remote;
+            self.record_move(now, *owner, was);
+        }
+        self.change_tunnels(now, change);
+        if installed.is_some() && std::mem::take(&mut self.awaited) {
+            self.push(Event::Flowing);
+        }
+        if let Some(owner) = installed {
+            self.revived(now, owner, Rung::Full);
+        }
+    }
+}
+
+/// Why a session of the key manager beside IKE has ended.
+#[derive(Clone, Copy, Debug)]
+enum Ended {
+    /// By a command.
+    Here,
+    /// By anything else: its peer may not know it.
+    Lost,
 }

@@ -3,7 +3,9 @@
 //! everything is found again. A rendezvous server brings two devices together, and together again when both move at once; without it
 //! they go on.
 
+mod lsi;
 mod sleep;
+mod two_peers;
 
 use std::net::IpAddr;
 use std::time::Duration;

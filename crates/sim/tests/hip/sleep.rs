@@ -14,12 +14,12 @@ use dormouse_node::{Change, Limits, SleepFlags, SleepVerdict};
 
 use super::{SECOND, SERVER, Story, core_with, ip, tag};
 
-const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
-const HOUR: Duration = Duration::from_secs(3_600);
+pub(super) const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 const HOME: [&str; 2] = ["203.0.113.7", "2001:db8:7::7"];
 
 /// After five seconds of silence the radio goes off.
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     Settings {
         mode: Mode::Energy,
         policy: Policy::Timeout(5.0),
@@ -57,7 +57,7 @@ fn equip(story: &mut Story, n: usize, holds: bool) {
 }
 
 /// An association that has carried packets, and a radio that is off for the silence since.
-fn asleep(seed: u64, udp: bool, holds: bool) -> Story {
+pub(super) fn asleep(seed: u64, udp: bool, holds: bool) -> Story {
     let mut story = Story::new(seed, udp, 0.0);
     equip(&mut story, 0, holds);
     equip(&mut story, 1, holds);

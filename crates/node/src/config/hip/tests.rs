@@ -86,6 +86,20 @@ fn every_peer_has_an_address_of_its_own() {
     assert!(it.blocking.unwrap().carried.contains(&lsi.prefix.into()));
 }
 
+/// With another prefix, which only a new start can change, those that are in force stay.
+#[test]
+fn identifiers_in_force_are_kept() {
+    let peers = |prefix: &str, hosts: &str| {
+        let text = format!("{BARE}hosts = \"h\"\nlsi = \"{prefix}\"\n");
+        read(&text, hosts).unwrap().unwrap().peers
+    };
+    let before = peers("1.0.0.0/8", "2001:21::7 far =1.0.0.1\n2001:21::8 gone\n");
+    let mut now = peers("198.18.0.0/15", "2001:21::7 far\n2001:21::9 new\n");
+    now.keep_lsis(&before);
+    let of = |text: &str| now.called(text).unwrap().lsi.map(|lsi| lsi.to_string());
+    assert_eq!([of("far"), of("new")], [Some("1.0.0.1".to_owned()), None]);
+}
+
 /// The tag and what is held for it are of the version that is named, and so must be the peers.
 #[test]
 fn version_1_is_asked_for() {
@@ -105,6 +119,12 @@ fn version_1_is_asked_for() {
     assert!(tags(1).contains(&it.identity.hit().0) && !TAGS.contains(&it.identity.hit().0));
     let error = with(&peer(OTHER)).unwrap_err();
     assert!(error.contains("has another version of HIP than this host"), "{error}");
+    for esp in ["aes128gcm16", "aes128-sha256"] {
+        let error = with(&format!("{one}esp = [\"aes128-sha1\", \"{esp}\"]\n")).unwrap_err();
+        assert!(error.starts_with("connection.a.hip.esp: version 1"), "{error}");
+    }
+    let it = with(&(one.clone() + "esp = [\"aes128-sha1\", \"null-sha256\"]\n")).unwrap();
+    assert!(it.config.esp_suites.contains(&EspSuite::NullSha256));
     let error = with(&(BARE.to_owned() + "version = 3\n")).unwrap_err();
     assert!(error.starts_with("connection.a.hip.version: "), "{error}");
 }
@@ -160,6 +180,22 @@ fn each_thing_that_cannot_be_meant_is_named() {
         ),
         (listed("lsi = \"1.0.0.1\""), "connection.a.hip.lsi: 2001:22:a:"),
         (BARE.to_owned() + "lsi = \"1.0.0.0/30\"\n", "connection.a.hip.lsi: "),
+        (BARE.to_owned() + "lsi = \"0.0.0.0/0\"\n", "connection.a.hip.lsi: 0.0.0.0/0 is none"),
+        (BARE.to_owned() + "lsi = \"2.0.0.0/7\"\n", "connection.a.hip.lsi: 2.0.0.0/7 is none"),
+        (BARE.to_owned() + "lsi = \"127.1.0.0/16\"\n", "connection.a.hip.lsi: 127.1.0.0/16 is none"),
+        (BARE.to_owned() + "lsi = \"224.0.0.0/8\"\n", "connection.a.hip.lsi: 224.0.0.0/8 is none"),
+        (
+            BARE.to_owned()
+                + "lsi = \"192.0.0.0/8\"\n"
+                + &listed("addresses = [\"192.0.2.1\"]").replace(BARE, ""),
+            "connection.a.hip.lsi: 192.0.2.1 is in",
+        ),
+        (
+            BARE.to_owned()
+                + "lsi = \"198.0.0.0/8\"\n"
+                + &listed("rendezvous = [\"198.51.100.7\"]").replace(BARE, ""),
+            "connection.a.hip.lsi: 198.51.100.7 is in",
+        ),
         (
             BARE.to_owned() + "lsi = \"1.0.0.0/8\"\n" + &listed("lsi = \"2.0.0.1\"").replace(BARE, ""),
             "connection.a.hip.lsi: 2.0.0.1",
