@@ -10,6 +10,8 @@
 pub(crate) mod gateway;
 pub(crate) mod links;
 pub(crate) mod router;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 
