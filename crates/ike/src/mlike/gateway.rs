@@ -364,12 +364,10 @@ impl Distribution {
             // It was to get them, and the device has gone on before.
             composite.holders.retain(|h| h.had || h.holding != Holding::Wanted || near.contains(&h.router));
             for holder in composite.holders.iter_mut().filter(|holder| !near.contains(&holder.router)) {
-                match (holder.holding, links.to(&holder.router)) {
-                    (Holding::Held | Holding::Giving | Holding::Wanted, Some(sa)) => {
-                        holder.holding = Holding::Revoking;
-                        orders.exchanges.push((sa, Keys::Revoke { router: holder.router.clone() }));
-                    }
-                    _ => {}
+                let has = matches!(holder.holding, Holding::Held | Holding::Giving | Holding::Wanted);
+                if let Some(sa) = links.to(&holder.router).filter(|_| has) {
+                    holder.holding = Holding::Revoking;
+                    orders.exchanges.push((sa, Keys::Revoke { router: holder.router.clone() }));
                 }
             }
             if known {
