@@ -287,6 +287,13 @@ impl Encr {
     pub const fn icv_len(self) -> usize {
         ENCR[self as usize].icv
     }
+
+    /// Whether the zones of a packet can be sealed with it, each by itself (`docs/wire/mml-ipsec.md`): an AEAD with a salt of 4 bytes, an IV of
+    /// 8 and an ICV of 16.
+    #[must_use]
+    pub const fn suits_zones(self) -> bool {
+        self.is_aead() && self.salt_len() == 4 && self.iv_len() == 8 && self.icv_len() == 16
+    }
 }
 
 impl Integ {
@@ -378,6 +385,13 @@ mod tests {
         assert!(Integ::ALL.iter().all(|&a| a.name().parse() == Ok(a) && Integ::by_id(a.id()) == Some(a)));
         assert!(Prf::ALL.iter().all(|&a| a.name().parse() == Ok(a) && Prf::by_id(a.id()) == Some(a)));
         assert!(Group::ALL.iter().all(|&a| a.name().parse() == Ok(a) && Group::by_id(a.id()) == Some(a)));
+    }
+
+    #[test]
+    fn zones_are_sealed_by_few() {
+        let fit: Vec<Encr> = Encr::ALL.into_iter().filter(|encr| encr.suits_zones()).collect();
+        assert_eq!(fit, [Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305]);
+        assert!(!Encr::Aes128Ccm16.suits_zones(), "its salt has three bytes");
     }
 
     /// What RFC 8247 or RFC 8221 marks MUST NOT (DES 1, 2 and 9, Blowfish 7, 3IDEA 8, NULL 11 in IKE; MD5; groups 1 and 22)

@@ -17,7 +17,7 @@ use crate::params::{Limits, SaParams, Tfc, Volume};
 use crate::pmtu::{Overhead, PathMtu};
 use crate::selector::Selectors;
 use crate::transport::{self, Header};
-use crate::zones::{self, ZoneParams};
+use crate::zones::ZoneParams;
 use crate::{IPV4_IN_IP, IPV6_IN_IP, ecn};
 
 /// Why a tunnel was not installed.
@@ -302,7 +302,7 @@ fn check_zones(install: &Install) -> Result<Option<&Zones>, InstallError> {
     let Protection::Zoned(inner) = &install.protection else { return Ok(None) };
     let Zones { map, further } = &**inner;
     let ciphers = further.iter().map(|keys| keys.encr).chain([install.encr]);
-    let fit = ciphers.filter(|encr| zones::suits(*encr)).count();
+    let fit = ciphers.filter(|encr| encr.suits_zones()).count();
     let (zones, keys, mode) = (map.zones(), further.len(), install.mode);
     let right = fit == zones && keys + 1 == zones && install.integ.is_none() && mode == Mode::Tunnel;
     if right { Ok(Some(inner)) } else { Err(InstallError::Zones { zones, keys, fit, mode }) }

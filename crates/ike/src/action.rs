@@ -75,6 +75,15 @@ pub(crate) enum Action {
         /// What.
         asked: Request,
     },
+    /// Router: the gateway is told that keys of what its device sends with this SPI went to another router.
+    Gave {
+        /// Who gave them first.
+        gateway: Identity,
+        /// Whose they are.
+        spi: u32,
+        /// Who has them now.
+        to: Identity,
+    },
     /// A reauthenticated SA is up: delete the one that it replaces.
     Close(SaId),
     /// Its device sleeps, and another one needs its place.

@@ -298,8 +298,8 @@ pub enum Resumption {
 pub enum EspInUdp {
     /// Where a NAT is on the way.
     Nat,
-    /// There, and wherever the peer speaks the dormancy extension, as ours do: kernels take and give UDP by the train, and packets
-    /// of protocol 50 one by one.
+    /// There, and wherever both ends are Dormouse, with MOBIKE and the dormancy extension on: it costs 8 bytes a packet, and the kernel takes many
+    /// datagrams at once, but packets of protocol 50 one by one.
     #[default]
     Auto,
     /// Always: we pretend that there is a NAT.

@@ -18,7 +18,7 @@ use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{Message, PayloadType};
 
-use crate::config::{Connection, Role};
+use crate::config::{Connection, IdentityPattern, Role, RouterPolicy, RouterRule, ZonePolicy};
 use crate::config_payload::{AddressPool, Lease, LeaseRequest};
 use crate::endpoint_config::EndpointConfig;
 use crate::fuzz_endpoint::{START, connection, path};
@@ -26,7 +26,7 @@ use crate::handshake::Slot;
 use crate::ticket::lineage::Memory;
 use crate::ticket::{ClientTicket, TicketKeys};
 use crate::{Endpoint, Event, SleepFlags};
-use dormouse_keying::{ChildId, ChildSa, SaId};
+use dormouse_keying::{ChildId, ChildSa, GrantId, HeaderNews, HeaderOrder, SaId};
 
 /// Steps of one input, edits that wait, and rounds of delivery after a step: bounds on the time of a run.
 const STEPS: usize = 64;
@@ -134,6 +134,10 @@ struct Side {
     host: u8,
     sa: Option<SaId>,
     child: Option<ChildId>,
+    /// The session that has it.
+    session: Option<SaId>,
+    /// Keys of headers that it was given last.
+    grant: Option<GrantId>,
     ticket: Option<Box<ClientTicket>>,
     store: Memory,
     established: usize,
@@ -143,7 +147,12 @@ impl Side {
     fn new(name: &str, host: u8) -> Self {
         let day = Duration::from_secs(86_400);
         let config = EndpointConfig {
-            connections: vec![conversation(name)],
+            connections: vec![link(name, ROUTER), conversation(name)],
+            router: Some(RouterPolicy {
+                gateways: vec![IdentityPattern::Exact(named(GATEWAY_NAME))],
+                neighbours: vec![named(GATEWAY_NAME), named(ROUTER)],
+                most: KEYS_MOST,
+            }),
             ticket_keys: Some(TicketKeys::generate(START, day, day, &mut Seeded::new(host.into()))),
             pool: Some(Box::new(OneAddress)),
             window: 3,
@@ -151,7 +160,17 @@ impl Side {
         };
         let mut endpoint = Endpoint::new(config, Box::new(Seeded::new(host.into())));
         endpoint.set_wall_clock(Instant::ZERO, START);
-        Self { endpoint, host, sa: None, child: None, ticket: None, store: Memory::default(), established: 0 }
+        Self {
+            endpoint,
+            host,
+            sa: None,
+            child: None,
+            session: None,
+            grant: None,
+            ticket: None,
+            store: Memory::default(),
+            established: 0,
+        }
     }
 
     /// What it sends, as the other end receives it; its events are taken note of.
@@ -162,7 +181,10 @@ impl Side {
                     self.sa = Some(established.sa);
                     self.established += 1;
                 }
-                Event::Child(ChildSa::Install(install)) => self.child = Some(install.child),
+                Event::Child(ChildSa::Install(install)) => {
+                    (self.child, self.session) = (Some(install.child), install.owner.ike());
+                }
+                Event::Header(HeaderOrder::Grant(grant)) => self.grant = Some(grant.id()),
                 Event::Ticket { ticket, .. } => self.ticket = Some(ticket),
                 Event::Store(operation) => {
                     let outcome = self.store.apply(START, &operation);
@@ -201,7 +223,30 @@ fn conversation(name: &str) -> Arc<Connection> {
     (conn.request.v4, conn.request.v6, conn.request.dns) = (true, true, true);
     conn.answering.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
     conn.answering.offer.dns = vec![IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1))];
+    let rule = RouterRule { id: named(ROUTER), serves: Vec::new(), neighbours: vec![named(ROUTER)] };
+    let zones = ZonePolicy { required: false, routers: vec![rule], ..ZonePolicy::default() };
+    conn.children.iter_mut().for_each(|child| child.zones = Some(zones.clone()));
     Arc::new(conn)
+}
+
+/// The same at a device that wants no zones, whose sessions come back in one round trip.
+fn whole(name: &str) -> Arc<Connection> {
+    let mut conn = conversation(name);
+    Arc::make_mut(&mut conn).children.iter_mut().for_each(|child| child.zones = None);
+    conn
+}
+
+/// A connection over which keys of headers travel.
+fn link(name: &str, peer: &str) -> Arc<Connection> {
+    let mut conn = connection(name, Role::Both);
+    "keys".clone_into(&mut conn.name);
+    conn.remote_id = IdentityPattern::Exact(named(peer));
+    conn.children.clear();
+    Arc::new(conn)
+}
+
+fn named(name: &str) -> Identity {
+    Identity::Fqdn(name.to_owned())
 }
 
 /// The input that is left.
@@ -232,20 +277,29 @@ struct Run {
     edits: Vec<Edit>,
     /// Where the client is.
     host: u8,
+    /// The client wants zones.
+    zoned: bool,
 }
 
 const GATEWAY: u8 = 1;
 const CLIENT: u8 = 2;
+const GATEWAY_NAME: &str = "gw.example";
+const CLIENT_NAME: &str = "client.example";
+/// The client is an access router besides, under a name of its own.
+const ROUTER: &str = "router.example";
+/// Most devices whose keys it holds.
+const KEYS_MOST: usize = 2;
 
 impl Run {
     fn new() -> Self {
         Self {
             now: Instant::ZERO,
-            client: Side::new("client.example", CLIENT),
-            gateway: Side::new("gw.example", GATEWAY),
+            client: Side::new(CLIENT_NAME, CLIENT),
+            gateway: Side::new(GATEWAY_NAME, GATEWAY),
             network: VecDeque::new(),
             edits: Vec::new(),
             host: CLIENT,
+            zoned: false,
         }
     }
 
@@ -255,7 +309,7 @@ impl Run {
 
     fn connect(&mut self) {
         let (now, path) = (self.now, self.path());
-        let conn = conversation("client.example");
+        let conn = if self.zoned { conversation(CLIENT_NAME) } else { whole(CLIENT_NAME) };
         let sa = match self.client.ticket.take() {
             Some(ticket) => self.client.endpoint.resume(now, conn, *ticket, path),
             None => self.client.endpoint.connect(now, conn, path),
@@ -347,12 +401,51 @@ impl Run {
                 self.network.push_back((side.host, Carrier::NatT, datagram));
             }
             20 => self.network.clear(),
+            21 => {
+                (self.zoned, self.client.ticket) = (true, None);
+                self.connect();
+            }
+            22..27 => self.keys(op, input)?,
             31 => {
                 // Under load, so that newcomers are given puzzles.
                 let limits = &mut self.gateway.endpoint.shared.config.half_open;
                 (limits.cookie_threshold, limits.per_prefix, limits.puzzle_difficulty) = (0, 0, 8);
             }
             _ => self.now += Duration::from_secs(1) * u32::from(input.byte()?),
+        }
+        Some(())
+    }
+
+    /// Steps about the keys of headers: the client as a router, or the gateway.
+    fn keys(&mut self, op: u8, input: &mut Input<'_>) -> Option<()> {
+        let (now, path) = (self.now, self.path());
+        // The SPI that the gateway has chosen, or another.
+        let (spi, session) = (self.gateway.child.map_or(0, ChildId::spi), self.gateway.session);
+        let (side, peer) = match op & 0x80 {
+            0 => (&mut self.client, GATEWAY_NAME),
+            _ => (&mut self.gateway, ROUTER),
+        };
+        match op & 0x1f {
+            22 => {
+                let _link = side.endpoint.connect(now, link(ROUTER, GATEWAY_NAME), path);
+            }
+            23 => {
+                let _known =
+                    session.is_some_and(|session| side.endpoint.device_is_at(now, session, &named(ROUTER)));
+            }
+            24 => {
+                let spi = spi ^ u32::from(input.byte()?);
+                let _asked = side.endpoint.ask_for_keys(now, path.remote.ip(), spi);
+            }
+            25 => {
+                let spi = spi ^ u32::from(input.byte()?);
+                let _asked = side.endpoint.fetch_keys(now, &named(peer), path.remote.ip(), spi);
+            }
+            _ => {
+                let used_up = input.byte()? & 1 == 1;
+                let news = side.grant.map(if used_up { HeaderNews::Exhausted } else { HeaderNews::Stale });
+                let _asked = news.is_some_and(|news| side.endpoint.header_news(now, news));
+            }
         }
         Some(())
     }
@@ -428,6 +521,8 @@ pub fn exchanges(data: &[u8]) -> (usize, usize) {
     run.deliver();
     run.wait();
     assert!(run.gateway.endpoint.half_open() <= 4_096, "half-open SAs are bounded");
+    let keys = [&run.client, &run.gateway].map(|side| side.endpoint.header_keys());
+    assert!(keys.iter().all(|held| *held <= KEYS_MOST), "keys of headers are bounded");
     (run.client.established, run.gateway.established)
 }
 
@@ -450,5 +545,32 @@ impl Endpoint {
         edits.iter().for_each(|e| e.apply(&mut first, &mut plain));
         let first = PayloadType::from(first);
         channel.fuzz_seal(&mut self.shared, &header, first, protected.fragment, &plain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn play(steps: &[u8]) -> Run {
+        let (mut run, mut input) = (Run::new(), Input(steps));
+        while run.step(&mut input).is_some() {}
+        run
+    }
+
+    /// The steps lead to where they are meant to: a device with zones, a link, and keys on it.
+    #[test]
+    fn steps_about_keys_reach_them() {
+        const AT_GATEWAY: u8 = 0x80;
+        let steps = [21, 22, AT_GATEWAY | 23];
+        let run = play(&steps);
+        assert_eq!(run.client.endpoint.header_keys(), 1, "it was given");
+        let run = play(&[&steps[..2], &[24, 0]].concat());
+        assert_eq!(run.client.endpoint.header_keys(), 1, "it has asked");
+        let before = play(&steps).client.endpoint.stats().round_trips;
+        let run = play(&[&steps[..], &[26, 0]].concat());
+        assert!(run.client.endpoint.stats().round_trips > before);
+        let run = play(&[&steps[..], &[AT_GATEWAY | 25, 0]].concat());
+        assert_eq!(run.client.endpoint.header_keys(), 0, "the gateway, a router too, has them now");
     }
 }

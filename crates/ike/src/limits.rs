@@ -113,12 +113,21 @@ pub const LINES_BURST: u32 = 8;
 pub const NODES_OF_ROUTER: u32 = 16;
 /// A router's keys are good for no longer than this, also where their SA lives longer.
 pub const KEY_LIFETIME_MOST: Duration = Duration::from_secs(86_400);
-/// New keys for a CHILD SA are made no sooner after the last ones, however often its device moves.
+/// New keys for a CHILD SA are made no sooner after the last ones, however often its device moves. So long after, new keys that the device
+/// has not agreed to are asked for again; twice as long each time.
 pub const KEY_RENEWAL_EVERY: Duration = Duration::from_secs(10);
+/// How often that doubles: to some ten minutes.
+pub const KEY_RENEWAL_DOUBLED_MOST: u32 = 6;
 /// One router may ask for keys so often, in the long run: each answer uses up numbers, and may move where a device is taken to be.
 pub const KEY_REQUEST_EVERY: Duration = Duration::from_millis(100);
 /// As many as this at once, as after a restart of the router.
 pub const KEY_REQUEST_BURST: u32 = 1_024;
+/// A neighbour may ask a router for keys so often, in the long run, as devices move between the two: what it guesses of SPIs is in vain.
+pub const KEY_MIGRATE_EVERY: Duration = Duration::from_millis(100);
+/// As many as this at once, as when a bus drives by.
+pub const KEY_MIGRATE_BURST: u32 = 64;
+/// Requests for keys that wait for their turn on one IKE SA; packets of any sender cause them.
+pub const KEY_ASKS_WAITING: usize = 64;
 /// Keys of SAs that are gone which routers are still to be told to forget; beyond, the oldest are left to their lifetime.
 pub const KEYS_TO_REVOKE_MAX: usize = 4_096;
 

@@ -1,8 +1,13 @@
 //! How often something may happen. Owns this arithmetic alone; the numbers are those who ask.
 
+use std::collections::BTreeMap;
+
 use core::time::Duration;
 
+use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
+
+use crate::limits::PACES_SWEPT_AT;
 
 /// When what has happened so far would have happened in the long run. [`Pace::default`]: nothing has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -28,6 +33,20 @@ impl Pace {
     #[must_use]
     pub fn is_over(self, now: Instant) -> bool {
         self.0 <= now
+    }
+}
+
+/// How often each of several peers does something.
+#[derive(Debug, Default)]
+pub(crate) struct Paces(BTreeMap<Vec<u8>, Pace>);
+
+impl Paces {
+    /// See [`Pace::may`].
+    pub(crate) fn may(&mut self, now: Instant, who: &Identity, every: Duration, burst: u32) -> bool {
+        if self.0.len() >= PACES_SWEPT_AT {
+            self.0.retain(|_, pace| !pace.is_over(now));
+        }
+        self.0.entry(who.canonical()).or_default().may(now, every, burst)
     }
 }
 

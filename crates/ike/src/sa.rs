@@ -206,7 +206,7 @@ impl IkeSa {
         self.remove_children(shared);
         // A rival must not take over either; the peer may use it already.
         shared.actions.extend(self.rekeying.take_heir().map(Action::Delete));
-        self.tasks.queue.clear();
+        self.tasks.abandon(shared);
         self.tasks.add_first(DeleteIke(None), now);
         self.pump(shared, now);
     }
@@ -290,7 +290,12 @@ impl IkeSa {
     /// The SA is over: tells the driver and gives back what it held. A superseded SA goes silently.
     pub(crate) fn end(mut self: Box<Self>, shared: &mut Shared, reason: CloseReason) {
         self.remove_children(shared);
-        self.core.requests.flights().for_each(|flight| flight.exchange.abandon(shared));
+        let named = self.stage.bears_name();
+        // Requests for keys go on with a successor.
+        let over = |exchange: &&Exchange| named || !matches!(exchange, Exchange::Keys(_));
+        let flights = self.core.requests.flights().map(|flight| &flight.exchange);
+        flights.filter(over).for_each(|exchange| exchange.abandon(shared));
+        self.tasks.abandon(shared);
         shared.by_spi.remove(&self.core.link.local_spi());
         shared.sleepers.remove(self.core.link.id);
         // Our own rekeying dies with the SA; the peer's survives (RFC 7296 section 2.25.2).

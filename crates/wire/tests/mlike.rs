@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use dormouse_wire::Result;
 use dormouse_wire::ike::mlike::{
     Distribute, End, Map, Migrate, NAMES_MAX, Name, Opened, Reason, Refused, Request, Secret, Why,
-    emit_names, emit_neighbours, opened, parse_names, parse_neighbours, vendor_id,
+    emit_given, emit_names, emit_neighbours, opened, parse_given, parse_names, parse_neighbours, vendor_id,
 };
 use dormouse_wire::ike::{Id, IdType, Notify, NotifyType, Payload, emit_payloads, parse_payloads};
 
@@ -75,7 +75,8 @@ fn notifications_are_these_bytes() {
     let names = [Name { to_device: 1, from_device: 2 }, Name { to_device: 3, from_device: 4 }];
     let golden = bytes("00000001 00000002 00000003 00000004");
     assert_eq!((emit_names(&names), parse_names(&golden)), (golden.clone(), Ok(names.to_vec())));
-    for (why, code) in [(Why::None, 1), (Why::Stale, 2), (Why::Exhausted, 3), (Why::Migrated, 4)] {
+    let reasons = [Why::None, Why::Stale, Why::Exhausted, Why::Migrated, Why::Given];
+    for (why, code) in reasons.into_iter().zip(1..) {
         let (request, golden) = (Request { why, spi: 0x01020304 }, [code, 0, 0, 0, 1, 2, 3, 4]);
         assert_eq!((request.emit(), Request::parse(&golden)), (golden.to_vec(), Ok(request)));
     }
@@ -88,6 +89,10 @@ fn notifications_are_these_bytes() {
     let migrate = Migrate { gateway: address("2001:db8::1"), spi: 5 };
     let golden = bytes("20010db8000000000000000000000001 00000005");
     assert_eq!((migrate.emit(), Migrate::parse(&golden)), (golden, Ok(migrate)));
+    let given = Id::new(IdType::Fqdn, *b"ar2.example");
+    let golden = bytes("05000000 00000009 02 00 000b 6172322e6578616d706c65");
+    assert_eq!((emit_given(9, &given), parse_given(&golden)), (golden.clone(), Ok(given)));
+    assert_eq!(Request::parse(&golden), Ok(Request { why: Why::Given, spi: 9 }));
     let ids = [Id::new(IdType::Fqdn, *b"ar2.example"), Id::new(IdType::Ipv4Addr, [192, 0, 2, 1])];
     let golden = bytes("02 00 000b 6172322e6578616d706c65 01 00 0004 c0000201");
     assert_eq!((emit_neighbours(&ids), parse_neighbours(&golden)), (golden, Ok(ids.to_vec())));
@@ -130,7 +135,9 @@ fn what_is_cut_short_or_out_of_range_is_refused() {
     assert!(Secret::parse(&secret(64)).is_ok() && Secret::parse(&secret(65)).is_err());
     assert!(Secret::parse(&[0; 15]).is_err() && Secret::parse(&[2; 20]).is_err());
     assert!(Map::parse(&[0, 8]).is_err() && Map::parse(&[[0, 8].as_slice(), &[1; 32]].concat()).is_err());
-    assert!(Request::parse(&[0; 8]).is_err() && Request::parse(&[5, 0, 0, 0, 0, 0, 0, 1]).is_err());
+    assert!(Request::parse(&[0; 8]).is_err() && Request::parse(&[6, 0, 0, 0, 0, 0, 0, 1]).is_err());
+    let given = emit_given(1, &Id::new(IdType::Fqdn, *b"r"));
+    assert!((0..given.len()).all(|len| parse_given(&given[..len]).is_err()));
     assert!(parse_names(&[0; 12]).is_err() && parse_names(&vec![0; 8 * (NAMES_MAX + 1)]).is_err());
     assert!(
         parse_neighbours(&[1, 0, 0, 9, 1]).is_err() && parse_neighbours(&[1, 0, 0, 0].repeat(17)).is_err()

@@ -54,11 +54,6 @@ const fn first_iv(node: u32, count: u64) -> [u8; IV] {
     ((node as u64) << COUNT_BITS | count).to_be_bytes()
 }
 
-/// Whether a cipher is one that a zone can have.
-pub(crate) const fn suits(encr: Encr) -> bool {
-    encr.is_aead() && encr.icv_len() == ICV && encr.iv_len() == IV
-}
-
 /// What one direction of an SA has for the zones behind the first.
 #[derive(Clone, Debug)]
 pub struct ZoneParams {

@@ -10,13 +10,16 @@ use dormouse_crypto::{Encr, Error as CryptoError, PacketKey};
 use dormouse_keying::{GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, ZoneMap};
 use thiserror::Error;
 
-use super::{COUNT_BITS, IV, LAST, Parts, ZoneAad, blank, first_iv, suits};
+use super::{COUNT_BITS, IV, LAST, Parts, ZoneAad, blank, first_iv};
 use crate::inbound::split_header;
 use crate::replay::{DEFAULT_WINDOW, ReplayWindow};
 use crate::sequence::{Counter, reconstruct};
 
 /// Most grants at once.
 const GRANTS_MOST: usize = 4_096;
+/// Most grants whose packets have one SPI: each is tried for a packet. Receivers choose SPIs, and an
+/// honest one does so at random.
+const GRANTS_OF_SPI: usize = 8;
 /// Packets in a row that do not open, after which the key counts as stale.
 const STALE_AFTER: u32 = 3;
 /// News that wait to be read; the oldest goes first.
@@ -28,6 +31,9 @@ pub enum GrantError {
     /// There are as many as the router holds.
     #[error("this router holds the header keys of {GRANTS_MOST} SAs already")]
     Full,
+    /// There are as many with one of its SPIs as are tried for a packet.
+    #[error("this router holds {GRANTS_OF_SPI} header keys of the same SPI already")]
+    Alike,
     /// No zone has such a cipher.
     #[error("{0} seals no zones: they take an AEAD with an ICV of 16 bytes")]
     Cipher(Encr),
@@ -224,13 +230,17 @@ impl HeaderZones {
                 return Ok(());
             }
         };
-        if !suits(grant.encr) {
+        if !grant.encr.suits_zones() {
             return Err(GrantError::Cipher(grant.encr));
         }
         let id = grant.id();
         let [to, from] = names(id);
         if !self.zones.contains_key(&to) && self.zones.len() >= 2 * GRANTS_MOST {
             return Err(GrantError::Full);
+        }
+        if !self.zones.contains_key(&to) && [to, from].iter().any(|name| self.alike(name.0) >= GRANTS_OF_SPI)
+        {
+            return Err(GrantError::Alike);
         }
         let to_device = HeaderZone::new(grant, &grant.to_device, self.zones.get(&to))?;
         let from_device = HeaderZone::new(grant, &grant.from_device, self.zones.get(&from))?;
@@ -241,10 +251,15 @@ impl HeaderZones {
         Ok(())
     }
 
+    /// How many SAs have this SPI.
+    fn alike(&self, spi: u32) -> usize {
+        self.zones.range(first_of(spi)..).take_while(|(name, _)| name.0 == spi).count()
+    }
+
     /// Opens the first zone of an ESP packet (from its SPI on), which is not written to.
     pub fn look(&mut self, esp: &[u8]) -> Look {
         let Some((spi, _)) = split_header(esp) else { return Look::NoKey };
-        let from = (spi, GrantId { to_device: 0, from_device: 0 }, Direction::ToDevice);
+        let from = first_of(spi);
         let mut look = Look::NoKey;
         for (name, zone) in self.zones.range_mut(from..).take_while(|(name, _)| name.0 == spi) {
             if let Some(header) = zone.open(esp, *name) {
@@ -321,6 +336,11 @@ impl HeaderZones {
 /// The two SAs of a grant.
 const fn names(id: GrantId) -> [Name; 2] {
     [(id.to_device, id, Direction::ToDevice), (id.from_device, id, Direction::FromDevice)]
+}
+
+/// The name before all others of this SPI.
+const fn first_of(spi: u32) -> Name {
+    (spi, GrantId { to_device: 0, from_device: 0 }, Direction::ToDevice)
 }
 
 fn tell(news: &mut VecDeque<HeaderNews>, new: HeaderNews) {

@@ -317,6 +317,32 @@ fn two_devices_may_have_chosen_one_spi() {
     assert_eq!(router.stats().closed, 0);
 }
 
+/// Devices could all choose the SPI of one that they want to harm: each packet would be tried with the keys of all.
+#[test]
+fn so_many_sas_of_one_spi_are_tried_and_no_more() {
+    let (to, from) = sas();
+    let mut router = HeaderZones::new();
+    let mut give = |spi, first| {
+        let second = SaParams { spi, ..from.clone() };
+        router.apply(&HeaderOrder::Grant(Box::new(grant(&to, &second, nodes(first, first)))))
+    };
+    for spi in 2_000..2_008 {
+        assert_eq!(give(spi, 1), Ok(()));
+    }
+    assert_eq!(give(2_008, 1), Err(GrantError::Alike));
+    assert_eq!(give(2_007, 2), Ok(()), "in place of the same keys");
+    router.apply(&HeaderOrder::Revoke(GrantId { to_device: 1_001, from_device: 2_000 })).unwrap();
+    let mut third = SaParams { spi: 2_008, ..from.clone() };
+    router.apply(&HeaderOrder::Grant(Box::new(grant(&to, &third, nodes(1, 1))))).unwrap();
+    // In the other direction, too: one that a device sends with.
+    third.spi = 1_001;
+    let other = SaParams { spi: 5, ..to.clone() };
+    let order = HeaderOrder::Grant(Box::new(grant(&other, &third, nodes(1, 1))));
+    assert_eq!(router.apply(&order), Err(GrantError::Alike));
+    let packet = seal(&mut pair(&to).0, &segment(9, |_| {}), IPV4_IN_IP);
+    assert!(matches!(router.look(&packet), Look::Header(_)));
+}
+
 #[test]
 fn a_router_that_joins_late_places_the_numbers() {
     let (to, from) = sas();
@@ -340,8 +366,10 @@ fn keys_that_do_not_fit_are_refused() {
     let (mut to, from) = sas();
     let mut router = HeaderZones::new();
     to.encr = Encr::Aes128Ccm8;
-    let mut apply =
-        |to: &SaParams| router.apply(&HeaderOrder::Grant(Box::new(grant(to, &from, nodes(1, 1)))));
+    let mut apply = |to: &SaParams| {
+        let from = SaParams { spi: 10_000 + to.spi, ..from.clone() };
+        router.apply(&HeaderOrder::Grant(Box::new(grant(to, &from, nodes(1, 1)))))
+    };
     assert_eq!(apply(&to), Err(GrantError::Cipher(Encr::Aes128Ccm8)));
     to.encr = Encr::Aes256Gcm16;
     assert!(matches!(apply(&to), Err(GrantError::Crypto(_))));

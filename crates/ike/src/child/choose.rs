@@ -109,13 +109,18 @@ impl Offer<'_> {
         }
     }
 
-    /// The zones that both ends want for this child: `None`, without.
-    fn zones(&self, wanted: &Wanted<'_>) -> Result<Option<ZoneMap>, NegotiationError> {
-        let required = match &self.zones {
+    /// Whether the peer would rather have no SA than one without zones.
+    fn requires_zones(&self) -> bool {
+        match &self.zones {
             Some(Ok(offered)) => offered.required,
             Some(Err(required)) => *required,
             None => false,
-        };
+        }
+    }
+
+    /// The zones that both ends want for this child: `None`, without.
+    fn zones(&self, wanted: &Wanted<'_>) -> Result<Option<ZoneMap>, NegotiationError> {
+        let required = self.requires_zones();
         let offered = self.zones.as_ref().and_then(|zones| zones.as_ref().ok()).map(|offered| &offered.map);
         match wanted {
             Wanted { map: Some(map), .. } if offered == Some(*map) => Ok(offered.cloned()),
@@ -191,8 +196,9 @@ pub(crate) fn choose(
     candidates.sort_by_key(|candidate| core::cmp::Reverse(candidate.fit));
     let ke_group = view.ke().map(|(group, _)| group);
     for candidate in candidates {
-        let (wanted, esn) = (&candidate.child.proposals, candidate.child.esn);
-        match proposal::select_esp(proposals, wanted, esn, exchange, ke_group) {
+        let required = candidate.wanted.required || offer.requires_zones();
+        let wanted = mlike::fitting(&candidate.child.proposals, required);
+        match proposal::select_esp(proposals, &wanted, candidate.child.esn, exchange, ke_group) {
             Ok(selected) => match zones_for(&offer, &candidate, &selected.suite) {
                 Ok(zones) => return agree(shared, &offer, candidate, &selected, ke_group, zones),
                 Err(error) => refused = Refused::new(NotifyType::NoProposalChosen, error),
@@ -215,9 +221,7 @@ fn zones_for(
     let zones = offer.zones(&candidate.wanted)?;
     let possible = mlike::can_seal(suite) && !candidate.transport;
     if zones.is_some() && !possible {
-        let required = candidate.wanted.required
-            || offer.zones.as_ref().is_some_and(|zones| zones.as_ref().is_ok_and(|zones| zones.required));
-        return match required {
+        return match candidate.wanted.required || offer.requires_zones() {
             true => Err(NegotiationError::Zones(
                 "they need tunnel mode and AES-GCM with a whole ICV, or ChaCha20-Poly1305",
             )),

@@ -55,9 +55,10 @@ impl ChildOffer {
             }
         }
         let spi_in = shared.new_esp_spi();
-        let proposals = proposal::esp_offer(&child.proposals, spi_in, child.esn, exchange);
         let zones = child.zones.as_ref().filter(|_| transport.is_none());
         let zones = zones.map(|zones| Offered { map: zones.map.clone(), required: zones.required });
+        let fit = mlike::fitting(&child.proposals, zones.as_ref().is_some_and(|zones| zones.required));
+        let proposals = proposal::esp_offer(&fit, spi_in, child.esn, exchange);
         Some(Self { config, spi_in, proposals, ts_local, ts_remote, transport, zones })
     }
 
@@ -65,10 +66,11 @@ impl ChildOffer {
     pub(crate) fn again(shared: &mut Shared, conn: &Connection, old: &Child) -> Option<Self> {
         let child = conn.children.get(old.config)?;
         let spi_in = shared.new_esp_spi();
+        let fit = mlike::fitting(&child.proposals, old.zones.is_some());
         Some(Self {
             config: old.config,
             spi_in,
-            proposals: proposal::esp_offer(&child.proposals, spi_in, child.esn, KeyExchange::Configured),
+            proposals: proposal::esp_offer(&fit, spi_in, child.esn, KeyExchange::Configured),
             ts_local: old.ts_local.clone(),
             ts_remote: old.ts_remote.clone(),
             transport: old.ends(),

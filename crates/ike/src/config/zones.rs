@@ -1,6 +1,8 @@
 //! What a connection is configured to be with zones (multi-layered IPsec), and what a router takes and gives. Owns the words; who holds
 //! which keys is [`crate::mlike`]'s.
 
+use core::net::IpAddr;
+
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::ZoneMap;
 use ipnet::IpNet;
@@ -37,6 +39,11 @@ impl Default for ZonePolicy {
 }
 
 impl ZonePolicy {
+    /// The rule for the router that serves this outer address of a device, if one is configured to.
+    pub(crate) fn serving(&self, from: IpAddr) -> Option<&RouterRule> {
+        self.routers.iter().find(|rule| rule.serves.iter().any(|net| net.contains(&from)))
+    }
+
     /// The rule for this router.
     pub(crate) fn rule(&self, router: &Identity) -> Option<&RouterRule> {
         self.routers.iter().find(|rule| rule.id.is_same_as(router))
@@ -48,7 +55,8 @@ impl ZonePolicy {
 pub struct RouterRule {
     /// Who it is, on a connection without children.
     pub id: Identity,
-    /// Outer addresses of devices that are behind it. Empty: addresses do not tell, and the router itself says which devices are there.
+    /// Outer addresses of devices that are behind it. Empty: addresses do not tell, and the router itself says which devices are there, of
+    /// those whose address no other router serves.
     pub serves: Vec<IpNet>,
     /// Routers to which a device may move from it, besides those that it tells itself.
     pub neighbours: Vec<Identity>,

@@ -9,10 +9,11 @@ use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ike::mlike::{Migrate, Request, Why};
 
 use super::Endpoint;
-use crate::config::RouterPolicy;
+use crate::config::{RouterPolicy, ZonePolicy};
 use crate::event::Event;
 use crate::exchange::keys::Keys;
 use crate::handshake::Slot;
+use crate::limits::KEY_ASKS_WAITING;
 use crate::mlike::links::Link;
 use crate::shared::Shared;
 
@@ -43,27 +44,30 @@ impl Endpoint {
         };
         let Some(gateway) = self.shared.keyring.giver(id).cloned() else { return false };
         let link = self.shared.links.to(&gateway);
-        let asked = self.ask(now, link, Some(&gateway), Keys::Ask(Request { why, spi: id.from_device }));
+        let keys = Keys::Ask(Request { why, spi: id.from_device });
+        let asked = self.ask_some(now, link, Some(&gateway), keys);
         self.settle(now);
         asked
     }
 
     /// Router: packets between this gateway and a device have an SPI for which there are no keys. `false` if there is no IKE SA with the
-    /// gateway: the driver makes one, where its configuration has one, and asks again.
+    /// gateway: the driver makes one, where its configuration has one, and asks again; or if too many requests wait on it.
     pub fn ask_for_keys(&mut self, now: Instant, gateway: IpAddr, spi: u32) -> bool {
         let link = self.shared.links.at(gateway);
-        let asked = self.ask(now, link, None, Keys::Ask(Request { why: Why::None, spi }));
+        let asked = self.ask_some(now, link, None, Keys::Ask(Request { why: Why::None, spi }));
         self.settle(now);
         asked
     }
 
     /// Router: a device has come here from the router `previous`: its keys are asked for there (Directed Key Migration), and of the gateway
-    /// if they are not there. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), or it is none of our neighbours.
+    /// if they are not there. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many requests wait on it,
+    /// or if it is none of our neighbours.
     pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, spi: u32) -> bool {
         let policy = self.shared.config.router.as_ref();
         let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
         let link = self.shared.links.to(previous);
-        let asked = neighbour && self.ask(now, link, Some(previous), Keys::Migrate(Migrate { gateway, spi }));
+        let keys = Keys::Migrate(Migrate { gateway, spi });
+        let asked = neighbour && self.ask_some(now, link, Some(previous), keys);
         self.settle(now);
         asked
     }
@@ -82,6 +86,15 @@ impl Endpoint {
         [config.admission.revocation.deadline(), distribution.deadline(), keyring.deadline()]
             .into_iter()
             .flatten()
+    }
+
+    /// The same as [`Self::ask`], of what any packet can cause: no more waits than is bounded.
+    fn ask_some(&mut self, now: Instant, link: Option<SaId>, peer: Option<&Identity>, keys: Keys) -> bool {
+        let waiting = match link.and_then(|sa| self.slots.get(&sa)) {
+            Some(Slot::Established(ike)) => ike.tasks.about_keys(),
+            _ => 0,
+        };
+        waiting < KEY_ASKS_WAITING && self.ask(now, link, peer, keys)
     }
 
     /// What there is to ask goes on this link; without one, an event names the peer to connect to, if that is known.
@@ -104,6 +117,28 @@ impl Endpoint {
         false
     }
 
+    /// Gateway: routers have the keys that the configuration of now gives them.
+    pub(super) fn give_keys_anew(&mut self) {
+        for slot in self.slots.values() {
+            let Slot::Established(ike) = slot else { continue };
+            for child in ike.children.iter() {
+                let config = ike.core.link.conn.children.get(child.config);
+                let policy = config.and_then(|config| config.zones.as_ref());
+                let none = ZonePolicy::default();
+                self.shared.distribution.reconfigure(child.id, policy.unwrap_or(&none));
+            }
+        }
+    }
+
+    /// The peer of an SA is believed no longer: if it is a router, it is to read nothing with the keys that it has.
+    pub(super) fn distrust(&mut self, sa: SaId) {
+        if let Some(Slot::Established(ike)) = self.slots.get(&sa)
+            && ike.core.link.conn.is_childless()
+        {
+            self.shared.distribution.distrust(&ike.core.peer);
+        }
+    }
+
     pub(super) fn note_link(&mut self, id: SaId, link: Option<Link>) {
         if let Some((peer, up)) = self.shared.links.note(id, link) {
             self.shared.distribution.link_changed(&peer, up);
@@ -117,7 +152,7 @@ impl Endpoint {
                 Some(Slot::Established(ike)) => {
                     let from = ike.core.link.path.remote.ip();
                     self.shared.distribution.note_address(id, from);
-                    ike.carries_keys().then(|| Link { peer: ike.core.peer.clone(), from })
+                    ike.carries_keys(&self.shared).then(|| Link { peer: ike.core.peer.clone(), from })
                 }
                 _ => None,
             };

@@ -68,6 +68,13 @@ impl Endpoint {
         for (id, slot) in &mut self.slots {
             let ike = match slot {
                 Slot::Established(ike) if !ike.core.client => ike,
+                // We have called this router: it is asked for nothing but whether it is denied.
+                Slot::Established(ike) if ike.core.link.conn.is_childless() => {
+                    if ike.is_denied(&self.shared) {
+                        refused.push((*id, CloseReason::NotAdmitted));
+                    }
+                    continue;
+                }
                 Slot::HalfOpen(half_open) => {
                     if let Err(why) = half_open.admit_again(&self.shared.config, unix) {
                         tracing::info!(sa = %id, %why, "no longer admitted");
@@ -104,9 +111,15 @@ impl Endpoint {
         for (sa, why) in refused {
             match self.slots.get(&sa) {
                 Some(Slot::HalfOpen(_)) => drop(self.forget(now, sa)),
-                _ => self.end_for(now, sa, why),
+                _ => {
+                    if why == CloseReason::NotAdmitted {
+                        self.distrust(sa);
+                    }
+                    self.end_for(now, sa, why);
+                }
             }
         }
+        self.give_keys_anew();
         self.settle(now);
     }
 
@@ -161,6 +174,10 @@ impl Endpoint {
         }
         for (connection, peer) in theirs {
             self.revoke_tickets(now, &connection, &peer);
+        }
+        if let Denial::Name(name) = &denial {
+            // Also a router with which there is no IKE SA at the moment.
+            self.shared.distribution.distrust(name);
         }
         self.shared.config.admission.denials.insert(denial);
         self.admit_again(now);

@@ -74,6 +74,7 @@ impl Endpoint {
             _ => None,
         });
         for id in revoked.collect::<Vec<_>>() {
+            self.distrust(id);
             self.end_for(now, id, CloseReason::Revoked);
         }
     }

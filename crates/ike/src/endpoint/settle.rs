@@ -164,6 +164,10 @@ impl Endpoint {
                 let link = self.shared.links.at(gateway);
                 self.ask(now, link, None, Keys::Ask(asked));
             }
+            Action::Gave { gateway, spi, to } => {
+                let link = self.shared.links.to(&gateway);
+                self.ask(now, link, Some(&gateway), Keys::Gave { spi, to });
+            }
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
             }

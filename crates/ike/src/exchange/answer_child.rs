@@ -113,6 +113,13 @@ impl IkeSa {
             notify: notify(NotifyType::InvalidSyntax, []),
             error: Box::new(NegotiationError::Malformed { exchange: "CREATE_CHILD_SA", what }),
         };
+        if self.core.link.conn.is_childless() {
+            // RFC 7296 section 1.3: nothing is wrong with the request, but this IKE SA is for keys alone.
+            return Err(Refused {
+                notify: notify(NotifyType::NoAdditionalSas, []),
+                error: Box::new(NegotiationError::Notified("keys travel here, and nothing else".to_owned())),
+            });
+        }
         let ni = view.nonce().ok_or_else(|| syntax("no nonce"))?;
         if old.is_none() && self.children.len() >= self.core.link.conn.answering.policy.child_sas {
             return Err(Refused {

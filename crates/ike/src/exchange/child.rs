@@ -18,6 +18,7 @@ use crate::child::{Agreed, Aim, Busy};
 use crate::error::NegotiationError;
 use crate::event::Event;
 use crate::keys::Nonces;
+use crate::mlike;
 use crate::payloads::View;
 use crate::proposal::{self, KeyExchange};
 use crate::sa::install::Origin;
@@ -152,7 +153,9 @@ impl Run for CreateChild {
             return None;
         }
         let child = sa.core.link.conn.children.get(offer.config)?;
-        let group = self.groups.choose(proposal::first_child_group(&child.proposals));
+        let required = offer.zones.as_ref().is_some_and(|zones| zones.required);
+        let fit = mlike::fitting(&child.proposals, required);
+        let group = self.groups.choose(proposal::first_child_group(&fit));
         let dh = match group.map(|g| DhPrivate::generate(g, &mut shared.entropy)).transpose() {
             Ok(dh) => dh,
             Err(error) => {

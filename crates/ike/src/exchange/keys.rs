@@ -2,6 +2,8 @@
 //! without CHILD SAs, between ends that have both sent the vendor id. Owns these exchanges at both ends; who may have what is decided by
 //! [`crate::mlike`].
 
+use core::time::Duration;
+
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildId, GrantId, HeaderOrder};
 use dormouse_sansio::{Class, Instant};
@@ -31,7 +33,12 @@ pub(crate) enum Keys {
     Ask(wire::Request),
     /// Router: the one where the device was before is asked.
     Migrate(Migrate),
+    /// Router: the gateway is told that the keys of what its device sends with this SPI went to the router `to`.
+    Gave { spi: u32, to: Identity },
 }
+
+/// A gateway that is told too much at once is told again after this time.
+const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl Run for Keys {
     fn build(&mut self, _: &mut IkeSa, shared: &mut Shared, now: Instant) -> Option<Request> {
@@ -50,6 +57,10 @@ impl Run for Keys {
             }
             Self::Ask(asked) => (vec![notify(NotifyType::KeyRequest, asked.emit())], Class::Urgent),
             Self::Migrate(asked) => (vec![notify(NotifyType::KeyMigrate, asked.emit())], Class::Urgent),
+            Self::Gave { spi, to } => {
+                let told = wire::emit_given(*spi, &auth::id_payload(to));
+                (vec![notify(NotifyType::KeyRequest, told)], Class::Timely)
+            }
         };
         Some(Request { payloads, kind: Kind::Keys, class })
     }
@@ -70,7 +81,7 @@ impl Run for Keys {
             Self::Ask(asked) => {
                 if view.has(NotifyType::KeyDistribute) {
                     let giver = sa.core.peer.clone();
-                    sa.take_keys(shared, now, &giver, view);
+                    sa.take_keys(shared, now, &giver, view, None);
                 } else if refused.is_some_and(|refused| refused.why == Reason::Unknown) {
                     shared.forget_keys(&sa.core.peer, asked.spi);
                 }
@@ -78,7 +89,7 @@ impl Run for Keys {
             Self::Migrate(asked) => {
                 let giver = view.id_r().and_then(|id| auth::identity(id).ok());
                 let taken = giver.and_then(|giver| {
-                    let id = sa.take_keys(shared, now, &giver, view)?;
+                    let id = sa.take_keys(shared, now, &giver, view, Some(asked))?;
                     Some((giver, id))
                 });
                 shared.actions.push_back(match taken {
@@ -86,12 +97,13 @@ impl Run for Keys {
                         let asked = wire::Request { why: Why::Migrated, spi: id.from_device };
                         Action::Ask { gateway, asked }
                     }
-                    // The gateway has them too.
-                    None => Action::AskAt {
-                        gateway: asked.gateway,
-                        asked: wire::Request { why: Why::None, spi: asked.spi },
-                    },
+                    None => in_place_of(asked),
                 });
+            }
+            told @ Self::Gave { .. } => {
+                if view.has(NotifyType::TemporaryFailure) {
+                    sa.enqueue(told, now + TOLD_AGAIN_AFTER);
+                }
             }
         }
         Fate::Lives
@@ -100,6 +112,20 @@ impl Run for Keys {
     /// The successor repeats it: what was answered on the old SA changes nothing.
     fn migrate(&self, _: bool) -> Option<Exchange> {
         Some(self.clone().into())
+    }
+}
+
+/// The gateway has them too.
+const fn in_place_of(asked: Migrate) -> Action {
+    Action::AskAt { gateway: asked.gateway, asked: wire::Request { why: Why::None, spi: asked.spi } }
+}
+
+impl Keys {
+    /// The SA is over without an answer.
+    pub(crate) fn abandon(&self, shared: &mut Shared) {
+        if let Self::Migrate(asked) = self {
+            shared.actions.push_back(in_place_of(*asked));
+        }
     }
 }
 
@@ -118,10 +144,16 @@ fn held(id: GrantId) -> Payload {
 }
 
 impl IkeSa {
-    /// Whether keys may travel on it: both ends know them, and it is for nothing else. An identity that is admitted as a client is no
-    /// router by that.
-    pub(crate) fn carries_keys(&self) -> bool {
-        self.mlike && self.core.link.conn.is_childless() && self.is_live()
+    /// Whether keys may travel on it: both ends know them, it is for nothing else, and the operator has not taken back what its peer may. An
+    /// identity that is admitted as a client is no router by that.
+    pub(crate) fn carries_keys(&self, shared: &Shared) -> bool {
+        self.mlike && self.core.link.conn.is_childless() && self.is_live() && !self.is_denied(shared)
+    }
+
+    /// Whether its peer is denied.
+    pub(crate) fn is_denied(&self, shared: &Shared) -> bool {
+        let denials = &shared.config.admission.denials;
+        denials.iter().any(|denial| denial.means(&self.core.peer, self.core.session.credential.as_ref()))
     }
 
     /// The answer to a request that has to do with keys; `None` if it is another request.
@@ -131,7 +163,7 @@ impl IkeSa {
         now: Instant,
         view: View<'_>,
     ) -> Option<Answer> {
-        if !self.carries_keys() {
+        if !self.carries_keys(shared) {
             return None;
         }
         let payloads = if view.has(NotifyType::KeyDistribute) {
@@ -143,9 +175,9 @@ impl IkeSa {
                 }
             }
             Vec::new()
-        } else if let Some(asked) = view.notify(NotifyType::KeyRequest) {
-            match wire::Request::parse(&asked.data) {
-                Ok(asked) => self.answer_request(shared, now, asked),
+        } else if let Some(data) = view.notify(NotifyType::KeyRequest) {
+            match wire::Request::parse(&data.data) {
+                Ok(asked) => self.answer_request(shared, now, asked, &data.data),
                 Err(_) => refuse(Reason::Unreadable, 0),
             }
         } else {
@@ -160,7 +192,7 @@ impl IkeSa {
 
     fn answer_distribute(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) -> Vec<Payload> {
         let giver = self.core.peer.clone();
-        match self.try_keys(shared, now, &giver, view) {
+        match self.try_keys(shared, now, &giver, view, None) {
             Ok(id) => {
                 let neighbours = shared.config.router.iter().flat_map(|policy| &policy.neighbours);
                 let ids: Vec<Id> = neighbours.map(auth::id_payload).collect();
@@ -174,13 +206,26 @@ impl IkeSa {
         }
     }
 
-    /// A gateway's device is behind a router, which asks for its keys.
-    fn answer_request(&mut self, shared: &mut Shared, now: Instant, asked: wire::Request) -> Vec<Payload> {
+    /// A gateway's device is behind a router, which asks for its keys, or tells what became of them.
+    fn answer_request(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        asked: wire::Request,
+        data: &[u8],
+    ) -> Vec<Payload> {
         let router = self.core.peer.clone();
         if !shared.distribution.may_ask(now, &router) {
             return vec![notify(NotifyType::TemporaryFailure, [])];
         }
-        match shared.distribution.asked(now, &router, asked) {
+        let answer = match asked.why {
+            Why::Given => match wire::parse_given(data).ok().and_then(|id| auth::identity(&id).ok()) {
+                Some(to) => shared.distribution.gave(&router, asked.spi, &to).map(|()| None),
+                None => Err(Reason::Unreadable),
+            },
+            _ => shared.distribution.asked(now, &router, asked),
+        };
+        match answer {
             Ok(Some(given)) => given.payloads(),
             Ok(None) => Vec::new(),
             Err(why) => {
@@ -194,28 +239,41 @@ impl IkeSa {
 
     fn answer_migrate(&mut self, shared: &mut Shared, now: Instant, asked: Migrate) -> Vec<Payload> {
         let next = self.core.peer.clone();
+        if !shared.keyring.may_migrate(now, &next) {
+            return vec![notify(NotifyType::TemporaryFailure, [])];
+        }
         let policy = shared.config.router.clone();
         let moved = policy.ok_or(Reason::NotPermitted);
-        match moved.and_then(|policy| shared.keyring.migrate(now, &policy, &next, asked)) {
+        let moved =
+            moved.and_then(|policy| shared.keyring.migrate(now, &policy, &shared.links, &next, asked));
+        match moved {
             Ok((given, gateway)) => {
-                shared.event(Event::Header(HeaderOrder::Revoke(given.grant.id())));
+                let id = given.grant.id();
+                shared.event(Event::Header(HeaderOrder::Revoke(id)));
                 let mut list = given.payloads();
                 list.push(Payload::IdR(auth::id_payload(&gateway)));
+                shared.actions.push_back(Action::Gave { gateway, spi: id.from_device, to: next });
                 list
             }
-            Err(why) => refuse(why, asked.spi),
+            Err(why) => {
+                if self.core.may_say(now) {
+                    tracing::info!(sa = %self.core.id(), %next, %why, "a neighbour's request for keys refused");
+                }
+                refuse(why, asked.spi)
+            }
         }
     }
 
-    /// Router: takes the keys of an answer, if they are there and may be taken.
+    /// Router: takes the keys of an answer, if they are there and may be taken. `asked`: of another router.
     fn take_keys(
         &mut self,
         shared: &mut Shared,
         now: Instant,
         giver: &Identity,
         view: View<'_>,
+        asked: Option<Migrate>,
     ) -> Option<GrantId> {
-        let taken = self.try_keys(shared, now, giver, view);
+        let taken = self.try_keys(shared, now, giver, view, asked);
         if let Err(Refused { why, .. }) = &taken {
             tracing::info!(sa = %self.core.id(), %giver, %why, "keys that were asked for are not taken");
         }
@@ -228,6 +286,7 @@ impl IkeSa {
         now: Instant,
         giver: &Identity,
         view: View<'_>,
+        asked: Option<Migrate>,
     ) -> Result<GrantId, Refused> {
         let given = Given::read(view).map_err(|what| {
             if self.core.may_say(now) {
@@ -238,7 +297,12 @@ impl IkeSa {
         let id = given.grant.id();
         let refused = |why| Refused { why, spi: id.to_device };
         let policy = shared.config.router.clone().ok_or(refused(Reason::NotPermitted))?;
-        shared.keyring.take(now, &policy, giver, &given).map_err(refused)?;
+        let keyring = &mut shared.keyring;
+        let taken = match asked {
+            Some(asked) => keyring.take_moved(now, &policy, asked, giver, &given),
+            None => keyring.take(now, &policy, giver, &given),
+        };
+        taken.map_err(refused)?;
         shared.event(Event::Header(HeaderOrder::Grant(Box::new(given.grant))));
         Ok(id)
     }

@@ -161,6 +161,7 @@ impl Exchange {
         match self {
             Self::CreateChild(new) => new.abandon(shared),
             Self::RekeyIke(new) => new.abandon(shared),
+            Self::Keys(keys) => keys.abandon(shared),
             _ => {}
         }
     }

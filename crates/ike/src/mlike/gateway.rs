@@ -5,6 +5,10 @@
 //! one that has them and is not near gets the order to forget them. A distribution that was lost with its IKE SA is thus made again on the next one.
 //!
 //! Every router that was given keys counts as having them for as long as they live, because its forgetting cannot be seen.
+//!
+//! [`asked`]: what routers ask for and tell.
+
+mod asked;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +18,16 @@ use core::time::Duration;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildId, GrantId, HeaderGrant, SaId};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_wire::ike::mlike::{NAMES_MAX, NEIGHBOURS_MAX, Reason, Request, Why};
+use dormouse_wire::ike::mlike::{NAMES_MAX, NEIGHBOURS_MAX};
 
 use super::Given;
 use super::links::Links;
 use crate::config::ZonePolicy;
 use crate::exchange::keys::Keys;
 use crate::limits::{
-    KEY_LIFETIME_MOST, KEY_RENEWAL_EVERY, KEY_REQUEST_BURST, KEY_REQUEST_EVERY, KEYS_TO_REVOKE_MAX,
-    NODES_OF_ROUTER, PACES_SWEPT_AT,
+    KEY_LIFETIME_MOST, KEY_RENEWAL_DOUBLED_MOST, KEY_RENEWAL_EVERY, KEYS_TO_REVOKE_MAX, NODES_OF_ROUTER,
 };
-use crate::pace::Pace;
+use crate::pace::Paces;
 
 /// Where a router stands with the keys of one SA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,8 +83,16 @@ struct Composite {
     holders: Vec<Holder>,
     /// Another one takes its place: it is given to no other router.
     replaced: bool,
-    /// New keys are to be made, or are asked for.
-    renewed: bool,
+    renewal: Option<Renewal>,
+}
+
+/// New keys that are to be made.
+#[derive(Clone, Copy, Debug)]
+struct Renewal {
+    /// When the device is asked, or asked again.
+    at: Instant,
+    /// How often it was, as far as that counts.
+    asked: u32,
 }
 
 /// Where the device of a session is.
@@ -90,8 +101,26 @@ struct Visit {
     from: IpAddr,
     /// The router that it is behind.
     router: Option<Identity>,
-    /// What that router has told of its neighbours.
-    told: Vec<Identity>,
+}
+
+/// What each router has told of its neighbours last, by its canonical name.
+#[derive(Debug, Default)]
+struct Told(BTreeMap<Vec<u8>, Vec<Identity>>);
+
+impl Told {
+    fn by(&self, router: &Identity) -> &[Identity] {
+        self.0.get(&router.canonical()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether that is news.
+    fn note(&mut self, router: &Identity, neighbours: Vec<Identity>) -> bool {
+        let news = self.by(router) != neighbours;
+        match neighbours.is_empty() {
+            true => self.0.remove(&router.canonical()),
+            false => self.0.insert(router.canonical(), neighbours),
+        };
+        news
+    }
 }
 
 /// See the module's text.
@@ -99,6 +128,7 @@ struct Visit {
 pub(crate) struct Distribution {
     composites: BTreeMap<ChildId, Composite>,
     visits: BTreeMap<SaId, Visit>,
+    told: Told,
     /// Keys of SAs that are gone, and routers that are still to forget them.
     gone: Vec<Gone>,
     /// What is to be compared again.
@@ -106,8 +136,8 @@ pub(crate) struct Distribution {
     gone_changed: bool,
     /// When new keys are to be made.
     renewals: BTreeSet<(Instant, ChildId)>,
-    /// How often each router has asked, by its canonical name.
-    paces: BTreeMap<Vec<u8>, Pace>,
+    /// How often each router has asked.
+    paces: Paces,
 }
 
 /// Keys of an SA that is gone.
@@ -128,19 +158,20 @@ pub(crate) struct Orders {
 }
 
 impl Visit {
+    fn is_behind(&self, router: &Identity) -> bool {
+        self.router.as_ref().is_some_and(|here| here.is_same_as(router))
+    }
+
     fn move_to(&mut self, router: &Identity) {
-        if !self.router.as_ref().is_some_and(|old| old.is_same_as(router)) {
+        if !self.is_behind(router) {
             self.router = Some(router.clone());
-            self.told.clear();
         }
     }
 
     /// The addresses say where it is, if they do.
     fn locate(&mut self, policy: &ZonePolicy) {
-        let serving =
-            policy.routers.iter().find(|rule| rule.serves.iter().any(|net| net.contains(&self.from)));
         let by_address = self.router.as_ref().and_then(|router| policy.rule(router));
-        match serving {
+        match policy.serving(self.from) {
             Some(rule) => self.move_to(&rule.id),
             None if by_address.is_some_and(|rule| !rule.serves.is_empty()) => self.router = None,
             None => {}
@@ -148,13 +179,13 @@ impl Visit {
     }
 
     /// The routers that are to have the keys: all are permitted ones.
-    fn near(&self, policy: &ZonePolicy) -> Vec<Identity> {
+    fn near(&self, policy: &ZonePolicy, told: &Told) -> Vec<Identity> {
         let Some(here) = self.router.as_ref().and_then(|router| policy.rule(router)) else {
             return Vec::new();
         };
         let mut near = vec![here.id.clone()];
         if policy.proactive {
-            let named = here.neighbours.iter().chain(&self.told);
+            let named = here.neighbours.iter().chain(told.by(&here.id));
             for rule in named.filter_map(|id| policy.rule(id)).take(NEIGHBOURS_MAX) {
                 if !near.contains(&rule.id) {
                     near.push(rule.id.clone());
@@ -211,11 +242,14 @@ impl Distribution {
         gateway: IpAddr,
         until: Option<Instant>,
     ) {
-        if let Some(old) = replaces.and_then(|old| self.composites.get_mut(&old)) {
+        if let Some((id, old)) = replaces.and_then(|id| Some((id, self.composites.get_mut(&id)?))) {
             old.replaced = true;
+            if let Some(renewal) = old.renewal.take() {
+                self.renewals.remove(&(renewal.at, id));
+            }
         }
         let (session, from) = session;
-        let visit = self.visits.entry(session).or_insert(Visit { from, router: None, told: Vec::new() });
+        let visit = self.visits.entry(session).or_insert(Visit { from, router: None });
         visit.locate(&policy);
         let composite = Composite {
             session,
@@ -226,7 +260,7 @@ impl Distribution {
             made: now,
             holders: Vec::new(),
             replaced: false,
-            renewed: false,
+            renewal: None,
         };
         self.composites.insert(child, composite);
         self.changed.insert(child);
@@ -235,6 +269,9 @@ impl Distribution {
     /// A CHILD SA is gone: who has its keys is to forget them.
     pub(crate) fn remove(&mut self, child: ChildId) {
         let Some(composite) = self.composites.remove(&child) else { return };
+        if let Some(renewal) = composite.renewal {
+            self.renewals.remove(&(renewal.at, child));
+        }
         let id = composite.grant.id();
         let forget =
             |holder: &Holder| holder.had && !matches!(holder.holding, Holding::Forgotten | Holding::Refused);
@@ -305,7 +342,7 @@ impl Distribution {
         for child in std::mem::take(&mut self.changed) {
             let Some(composite) = self.composites.get_mut(&child) else { continue };
             let Some(visit) = self.visits.get(&composite.session) else { continue };
-            let near = visit.near(&composite.policy);
+            let near = visit.near(&composite.policy, &self.told);
             let (known, wanting) = (composite.is_known_to_many(&near), !composite.replaced);
             for router in near.iter().filter(|_| wanting) {
                 let holding = composite.holder(router).map(|holder| holder.holding);
@@ -324,14 +361,13 @@ impl Distribution {
                     }
                 }
             }
+            // It was to get them, and the device has gone on before.
+            composite.holders.retain(|h| h.had || h.holding != Holding::Wanted || near.contains(&h.router));
             for holder in composite.holders.iter_mut().filter(|holder| !near.contains(&holder.router)) {
-                match (holder.holding, links.to(&holder.router)) {
-                    (Holding::Wanted, _) if !holder.had => holder.holding = Holding::Refused,
-                    (Holding::Held | Holding::Giving | Holding::Wanted, Some(sa)) => {
-                        holder.holding = Holding::Revoking;
-                        orders.exchanges.push((sa, Keys::Revoke { router: holder.router.clone() }));
-                    }
-                    _ => {}
+                let has = matches!(holder.holding, Holding::Held | Holding::Giving | Holding::Wanted);
+                if let Some(sa) = links.to(&holder.router).filter(|_| has) {
+                    holder.holding = Holding::Revoking;
+                    orders.exchanges.push((sa, Keys::Revoke { router: holder.router.clone() }));
                 }
             }
             if known {
@@ -349,20 +385,52 @@ impl Distribution {
     }
 
     fn renew(&mut self, child: ChildId) {
-        if let Some(composite) = self.composites.get_mut(&child).filter(|c| !c.renewed && !c.replaced) {
-            composite.renewed = true;
-            self.renewals.insert((composite.made + KEY_RENEWAL_EVERY, child));
+        if let Some(composite) =
+            self.composites.get_mut(&child).filter(|c| c.renewal.is_none() && !c.replaced)
+        {
+            let at = composite.made + KEY_RENEWAL_EVERY;
+            composite.renewal = Some(Renewal { at, asked: 0 });
+            self.renewals.insert((at, child));
         }
     }
 
-    /// SAs that are to be rekeyed now: each once.
+    /// SAs that are to be rekeyed now. Each comes again, later each time, until another SA takes its place: its device may have refused, or
+    /// something else may have been under way.
     pub(crate) fn take_renewals(&mut self, now: Instant) -> Vec<ChildId> {
         let mut due = Vec::new();
         while let Some(&(at, child)) = self.renewals.first().filter(|(at, _)| *at <= now) {
             self.renewals.remove(&(at, child));
-            due.extend(self.composites.get(&child).filter(|c| !c.replaced).map(|_| child));
+            let Some(composite) = self.composites.get_mut(&child).filter(|c| !c.replaced) else { continue };
+            let asked = composite.renewal.map_or(0, |renewal| renewal.asked);
+            let again = now + KEY_RENEWAL_EVERY * (1 << asked);
+            composite.renewal = Some(Renewal { at: again, asked: (asked + 1).min(KEY_RENEWAL_DOUBLED_MOST) });
+            self.renewals.insert((again, child));
+            due.push(child);
         }
         due
+    }
+
+    /// The configuration of a CHILD SA is another one: routers that it does not name any more are to forget the keys, and because they may
+    /// not, new ones are made.
+    pub(crate) fn reconfigure(&mut self, child: ChildId, policy: &ZonePolicy) {
+        let Some(composite) = self.composites.get_mut(&child).filter(|c| c.policy != *policy) else { return };
+        composite.policy.clone_from(policy);
+        if let Some(visit) = self.visits.get_mut(&composite.session) {
+            visit.locate(policy);
+        }
+        self.changed.insert(child);
+        if composite.holders.iter().any(|holder| holder.had && policy.rule(&holder.router).is_none()) {
+            self.renew(child);
+        }
+    }
+
+    /// A router is no longer believed: new keys are made for all SAs of which it may have some.
+    pub(crate) fn distrust(&mut self, router: &Identity) {
+        let had = |c: &Composite| c.holders.iter().any(|h| h.had && h.router.is_same_as(router));
+        let known = self.composites.iter().filter(|(_, c)| had(c));
+        for child in known.map(|(child, _)| *child).collect::<Vec<_>>() {
+            self.renew(child);
+        }
     }
 
     pub(crate) fn deadline(&self) -> Option<Deadline> {
@@ -373,7 +441,7 @@ impl Distribution {
     pub(crate) fn given(&mut self, now: Instant, child: ChildId, router: &Identity) -> Option<Given> {
         let composite = self.composites.get_mut(&child)?;
         composite.holder(router).filter(|holder| holder.holding == Holding::Giving)?;
-        let here = self.visits.get(&composite.session)?.router.as_ref().is_some_and(|r| r.is_same_as(router));
+        let here = self.visits.get(&composite.session)?.is_behind(router);
         let given = composite.give(now, here);
         if given.is_none() {
             self.renew(child);
@@ -381,17 +449,17 @@ impl Distribution {
         given
     }
 
-    /// What a router has said about the keys of this SA; and its neighbours, if it told them.
+    /// What a router has said about the keys of this SA; and if it takes them, its neighbours.
     pub(crate) fn answered(&mut self, child: ChildId, router: &Identity, takes: bool, told: Vec<Identity>) {
+        if takes && self.told.note(router, told) {
+            let visits = &self.visits;
+            let here = |c: &Composite| visits.get(&c.session).is_some_and(|visit| visit.is_behind(router));
+            self.changed.extend(self.composites.iter().filter(|(_, c)| here(c)).map(|(child, _)| *child));
+        }
         let Some(composite) = self.composites.get_mut(&child) else { return };
         composite.set(router, if takes { Holding::Held } else { Holding::Refused });
         // The device may have left while it answered.
         self.changed.insert(child);
-        let visit = self.visits.get_mut(&composite.session);
-        let here = |visit: &&mut Visit| visit.router.as_ref().is_some_and(|r| r.is_same_as(router));
-        if let Some(visit) = visit.filter(here).filter(|visit| !told.is_empty() && visit.told != told) {
-            visit.told = told;
-        }
     }
 
     /// The keys that a router is to forget.
@@ -414,56 +482,6 @@ impl Distribution {
                 // What did not fit in one message follows in the next. The device may be back behind this router, or near.
                 holder.holding = if told { Holding::Forgotten } else { Holding::Held };
                 self.changed.insert(*child);
-            }
-        }
-    }
-
-    /// Whether a router may ask now.
-    pub(crate) fn may_ask(&mut self, now: Instant, router: &Identity) -> bool {
-        if self.paces.len() >= PACES_SWEPT_AT {
-            self.paces.retain(|_, pace| !pace.is_over(now));
-        }
-        let pace = self.paces.entry(router.canonical()).or_default();
-        pace.may(now, KEY_REQUEST_EVERY, KEY_REQUEST_BURST)
-    }
-
-    /// A router asks for keys, or says that it has them from another router (`Ok(None)`).
-    pub(crate) fn asked(
-        &mut self,
-        now: Instant,
-        router: &Identity,
-        asked: Request,
-    ) -> Result<Option<Given>, Reason> {
-        let spis = |c: &Composite| [c.grant.to_device.spi, c.grant.from_device.spi].contains(&asked.spi);
-        let found = self.composites.iter_mut().find(|(_, composite)| spis(composite));
-        let (&child, composite) = found.ok_or(Reason::Unknown)?;
-        let rule = composite.policy.rule(router).ok_or(Reason::NotPermitted)?;
-        let visit = self.visits.get_mut(&composite.session).ok_or(Reason::Unknown)?;
-        let here = rule.serves.is_empty() || rule.serves.iter().any(|net| net.contains(&visit.from));
-        let router = rule.id.clone();
-        if here && matches!(asked.why, Why::None | Why::Migrated) {
-            visit.move_to(&router);
-        }
-        let is_here = visit.router.as_ref() == Some(&router);
-        let near = visit.near(&composite.policy).contains(&router);
-        self.changed.insert(child);
-        if asked.why == Why::Migrated {
-            composite.set(&router, Holding::Held);
-            // The router before it has had them, and this one got them without being asked about.
-            self.renew(child);
-            return if near { Ok(None) } else { Err(Reason::NotNear) };
-        }
-        if !near {
-            return Err(Reason::NotNear);
-        }
-        match composite.give(now, is_here) {
-            Some(given) => {
-                composite.set(&router, Holding::Held);
-                Ok(Some(given))
-            }
-            None => {
-                self.renew(child);
-                Err(Reason::NoNumbers)
             }
         }
     }

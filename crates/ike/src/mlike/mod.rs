@@ -10,6 +10,10 @@
 pub(crate) mod gateway;
 pub(crate) mod links;
 pub(crate) mod router;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -23,7 +27,7 @@ use dormouse_wire::ike::{NotifyType, Payload, PayloadType};
 use zeroize::Zeroize;
 
 use crate::payloads::{View, notify};
-use crate::proposal::EspSuite;
+use crate::proposal::{EspProposal, EspSuite};
 
 /// What an offer of a CHILD SA says about zones.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,13 +69,20 @@ fn map_from_wire(map: &wire::Map) -> Option<ZoneMap> {
     ZoneMap::new(map.ends.iter().map(end).collect::<Option<_>>()?)
 }
 
-/// Whether zones can be sealed with this: each needs an AEAD with a salt of 4 bytes, an IV of 8 and an ICV of 16.
+/// Whether zones can be sealed with this.
 pub(crate) fn can_seal(suite: &EspSuite) -> bool {
-    suite.integ.is_none() && suits(suite.encr)
+    suite.integ.is_none() && suite.encr.suits_zones()
 }
 
-fn suits(encr: Encr) -> bool {
-    encr.is_aead() && encr.salt_len() == 4 && encr.iv_len() == 8 && encr.icv_len() == 16
+/// The proposals with which an SA can be made that has zones, if it must have them: what else they name is left out. All, if none fits: then
+/// there is no SA, and the peer's answer says why.
+pub(crate) fn fitting(proposals: &[EspProposal], required: bool) -> Cow<'_, [EspProposal]> {
+    let fit = proposals.iter().filter(|proposal| proposal.integ.is_empty()).map(|proposal| {
+        let encr = proposal.encr.iter().copied().filter(|encr| encr.suits_zones()).collect();
+        EspProposal { encr, ..proposal.clone() }
+    });
+    let fit: Vec<EspProposal> = fit.filter(|proposal| required && !proposal.encr.is_empty()).collect();
+    if fit.is_empty() { Cow::Borrowed(proposals) } else { Cow::Owned(fit) }
 }
 
 /// What a router is given, and how long it may use it.
@@ -117,7 +128,7 @@ impl Given {
         let map = view.private(PayloadType::ZoneMap).next().ok_or("no ZONE_MAP")?;
         let map = wire::Map::parse(map).ok().as_ref().and_then(map_from_wire).ok_or("no map of zones")?;
         let encr = Encr::by_id(told.cipher, (told.key_bits > 0).then_some(told.key_bits));
-        let encr = encr.filter(|encr| suits(*encr)).ok_or("not a cipher of zones")?;
+        let encr = encr.filter(|encr| encr.suits_zones()).ok_or("not a cipher of zones")?;
         let nodes = Nodes::new(told.nodes.0, told.nodes.1).ok_or("no numbers for nonces")?;
         let mut secrets = [None, None];
         for body in view.private(PayloadType::Secret) {

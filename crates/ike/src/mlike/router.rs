@@ -11,7 +11,10 @@ use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ike::mlike::{Migrate, Reason};
 
 use super::Given;
+use super::links::Links;
 use crate::config::RouterPolicy;
+use crate::limits::{KEY_MIGRATE_BURST, KEY_MIGRATE_EVERY};
+use crate::pace::Paces;
 
 /// Keys, and where they are from.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ struct Held {
 pub(crate) struct Keyring {
     held: BTreeMap<GrantId, Held>,
     expiries: std::collections::BTreeSet<(Instant, GrantId)>,
+    /// How often each neighbour has asked.
+    paces: Paces,
 }
 
 impl Keyring {
@@ -56,6 +61,24 @@ impl Keyring {
         Ok(())
     }
 
+    /// The router where the device was before gives keys that were asked for, in the name of the gateway `giver`: those, and in place of none,
+    /// for it is not the gateway.
+    pub(crate) fn take_moved(
+        &mut self,
+        now: Instant,
+        policy: &RouterPolicy,
+        asked: Migrate,
+        giver: &Identity,
+        given: &Given,
+    ) -> Result<(), Reason> {
+        let id = given.grant.id();
+        let asked_for = given.gateway == asked.gateway && [id.to_device, id.from_device].contains(&asked.spi);
+        if !asked_for || self.held.contains_key(&id) {
+            return Err(Reason::NotPermitted);
+        }
+        self.take(now, policy, giver, given)
+    }
+
     /// Forgets keys; whether there were any.
     pub(crate) fn forget(&mut self, id: GrantId) -> bool {
         let held = self.held.remove(&id);
@@ -67,11 +90,18 @@ impl Keyring {
         self.held.get(&id).is_some_and(|held| held.giver.is_same_as(giver)) && self.forget(id)
     }
 
-    /// The router to which a device has moved asks for its keys: they go there, and are here no more. With the gateway that gave them.
+    /// Whether a neighbour may ask now.
+    pub(crate) fn may_migrate(&mut self, now: Instant, next: &Identity) -> bool {
+        self.paces.may(now, next, KEY_MIGRATE_EVERY, KEY_MIGRATE_BURST)
+    }
+
+    /// The router to which a device has moved asks for its keys: they go there, and are here no more. With the gateway that gave them, which is
+    /// to be told: while it cannot be, none are given.
     pub(crate) fn migrate(
         &mut self,
         now: Instant,
         policy: &RouterPolicy,
+        links: &Links,
         next: &Identity,
         asked: Migrate,
     ) -> Result<(Given, Identity), Reason> {
@@ -83,6 +113,7 @@ impl Keyring {
                 && [held.grant.to_device.spi, held.grant.from_device.spi].contains(&asked.spi)
         };
         let (id, held) = self.held.iter_mut().find(|(_, held)| named(held)).ok_or(Reason::Unknown)?;
+        links.to(&held.giver).ok_or(Reason::NotPermitted)?;
         let nodes = held.grant.nodes.give().ok_or(Reason::NoNumbers)?;
         let grant = HeaderGrant { nodes, ..held.grant.clone() };
         let given = Given { grant, gateway: held.gateway, here: true, lifetime: held.until - now };

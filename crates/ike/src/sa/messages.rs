@@ -67,15 +67,15 @@ impl IkeSa {
             return Err(Discard::UnknownSpi);
         }
         let fate = if header.flags.response {
-            self.handle_response(shared, now, path, header, datagram)?
+            self.handle_response(shared, now, path, header, datagram)
         } else {
-            self.handle_request(shared, now, path, header, datagram)?
+            self.handle_request(shared, now, path, header, datagram)
         };
-        if self.carries_keys() {
-            // It was decrypted where it lies.
+        if self.mlike && self.core.link.conn.is_childless() {
+            // It was decrypted where it lies, whatever came of it.
             datagram.zeroize();
         }
-        if let Fate::Ends(reason) = fate {
+        if let Fate::Ends(reason) = fate? {
             self.over(reason);
         }
         Ok(())

@@ -56,6 +56,16 @@ impl Tasks {
         self.queue.iter().any(|p| p.exchange.has_aim_of(exchange))
     }
 
+    /// How many requests about keys wait.
+    pub(crate) fn about_keys(&self) -> usize {
+        self.queue.iter().filter(|p| matches!(p.exchange, Exchange::Keys(_))).count()
+    }
+
+    /// Gives up what waits.
+    pub(super) fn abandon(&mut self, shared: &mut Shared) {
+        self.queue.drain(..).for_each(|p| p.exchange.abandon(shared));
+    }
+
     /// Takes out what has the same aim.
     pub(crate) fn drop_like(&mut self, exchange: &Exchange) {
         self.queue.retain(|p| !p.exchange.has_aim_of(exchange));

@@ -138,6 +138,15 @@ impl Field {
         side
     }
 
+    /// The gateway's configuration is read again.
+    pub fn reconfigure(&mut self, policy: ZonePolicy) {
+        self.gateway.children[0].zones = Some(policy);
+        let mut answering = vec![Arc::new(self.gateway.clone())];
+        answering.extend(self.links(GATEWAY).into_iter().map(Arc::new));
+        self.sides[GATEWAY].endpoint.reconfigure(self.now, answering, &[]);
+        self.flush();
+    }
+
     fn links(&self, machine: usize) -> Vec<Connection> {
         let peers: Vec<usize> = match machine {
             DEVICE => Vec::new(),

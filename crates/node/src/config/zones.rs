@@ -3,6 +3,7 @@
 
 use super::file::{Child, Connection, File, Mode, Prefix, Role};
 use super::resolve::{ConfigError, Resolved, identity, pattern};
+use dormouse_crypto::cert::Identity;
 use dormouse_ike::config as ike;
 use dormouse_keying::{ZoneEnd, ZoneMap};
 use schemars::JsonSchema;
@@ -60,10 +61,11 @@ pub struct Keys {
     /// What the peer is.
     pub peer: KeysPeer,
     /// Gateway: outer addresses of devices that are behind this router. Empty: addresses do not tell, and the router itself says which
-    /// devices are behind it.
+    /// devices are behind it, of those whose address no other router serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serves: Vec<Prefix>,
-    /// Gateway: identities of the routers to which devices move from this one, besides those that it tells itself.
+    /// Gateway: identities of the routers to which devices move from this one, besides those that it tells itself. `zones.routers` names
+    /// them too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbours: Vec<String>,
 }
@@ -99,21 +101,54 @@ fn map(key: &str, ends: &[String]) -> Result<ZoneMap, ConfigError> {
 /// # Errors
 /// The first thing that is wrong.
 pub(super) fn routers(file: &File) -> Result<Vec<ike::RouterRule>, ConfigError> {
-    let mut rules = Vec::new();
-    for (name, c) in &file.connection {
-        let Some(keys) = c.keys.as_ref().filter(|keys| keys.peer == KeysPeer::Router) else { continue };
+    let (mut rules, lists) = (Vec::new(), lists(file));
+    for (name, c) in file.connection.iter().filter(|(_, c)| c.role != Role::Hip) {
+        let Some(keys) = &c.keys else { continue };
         let key = |k: &str| format!("connection.{name}.{k}");
         let ike::IdentityPattern::Exact(id) = pattern(&key("remote.id"), &c.remote.id)? else {
-            return Err(ConfigError::new(key("remote.id"), "a router is one identity, not a pattern"));
+            let problem = "a router, or a gateway that may give keys, is one identity, not a pattern";
+            return Err(ConfigError::new(key("remote.id"), problem));
         };
+        if keys.peer == KeysPeer::Gateway {
+            continue;
+        }
         let named = keys.neighbours.iter().map(|text| identity(&key("keys.neighbours"), text));
-        rules.push(ike::RouterRule {
-            id,
-            serves: keys.serves.iter().map(|Prefix(net)| net.trunc()).collect(),
-            neighbours: named.collect::<Result<_, _>>()?,
-        });
+        let neighbours: Vec<Identity> = named.collect::<Result<_, _>>()?;
+        let serves: Vec<_> = keys.serves.iter().map(|Prefix(net)| net.trunc()).collect();
+        let has = |list: &&Vec<Identity>, id: &Identity| list.iter().any(|other| other.is_same_as(id));
+        let with: Vec<_> = lists.iter().filter(|list| has(list, &id)).collect();
+        for (said, k) in [(!serves.is_empty(), "keys.serves"), (!neighbours.is_empty(), "keys.neighbours")] {
+            if said && with.is_empty() {
+                let problem = format!("means nothing: zones.routers of no CHILD SA here names \"{id}\"");
+                return Err(ConfigError::new(key(k), problem));
+            }
+        }
+        if let Some(other) = neighbours.iter().find(|other| !with.iter().any(|list| has(list, other))) {
+            let problem = format!("\"{other}\" gets no keys: zones.routers does not name it beside \"{id}\"");
+            return Err(ConfigError::new(key("keys.neighbours"), problem));
+        }
+        rules.push(ike::RouterRule { id, serves, neighbours });
     }
     Ok(rules)
+}
+
+/// The routers of each CHILD SA that may give some keys. What is no identity is refused where the SA is resolved.
+fn lists(file: &File) -> Vec<Vec<Identity>> {
+    let children = |c: &Connection| -> Vec<Child> {
+        let first = c.keys.is_none().then(|| c.child.clone());
+        first.into_iter().chain(c.children.values().cloned()).collect()
+    };
+    let of = |child: Child| -> Vec<Identity> {
+        child.zones.routers.iter().filter_map(|text| text.parse().ok()).collect()
+    };
+    let all = file.connection.values().filter(|c| c.role == Role::Gateway).flat_map(children);
+    all.filter(|child| child.protection != Protection::Whole).map(of).collect()
+}
+
+/// Whether something else is written than what counts where nothing is.
+fn says<T: Serialize + Default>(written: &T) -> bool {
+    let table = |value: &T| toml::Table::try_from(value).unwrap_or_default();
+    table(written) != table(&T::default())
 }
 
 /// The zones of one CHILD SA, whose keys stand below `key`.
@@ -127,20 +162,28 @@ pub(super) fn policy(
     proposals: &[ike::EspProposal],
     known: &[ike::RouterRule],
 ) -> Result<Option<ike::ZonePolicy>, ConfigError> {
-    if ch.protection == Protection::Whole {
-        return Ok(None);
-    }
     let key = |k: &str| format!("{key}.{k}");
+    if ch.protection == Protection::Whole {
+        let problem = "means nothing with protection = \"whole\"; remove it, or set \"zoned\" or \"prefer\"";
+        return if says(&ch.zones) { Err(ConfigError::new(key("zones"), problem)) } else { Ok(None) };
+    }
     if ch.mode == Mode::Transport {
         return Err(ConfigError::new(key("protection"), "zones are for tunnel mode alone"));
     }
-    if !proposals.iter().any(|proposal| proposal.integ.is_empty()) {
+    if !proposals.iter().any(|p| p.integ.is_empty() && p.encr.iter().any(|encr| encr.suits_zones())) {
         let problem = "no cipher can seal zones; they need AES-GCM with a whole ICV, or ChaCha20-Poly1305";
         return Err(ConfigError::new(key("proposals"), problem));
     }
     let zones = &ch.zones;
-    if role == Role::Client && !zones.routers.is_empty() {
-        return Err(ConfigError::new(key("zones.routers"), "is for gateways, which give the keys"));
+    let unsaid = Zones::default();
+    for (said, k) in [
+        (!zones.routers.is_empty(), "zones.routers"),
+        (zones.ahead != unsaid.ahead, "zones.ahead"),
+        (zones.most_routers != unsaid.most_routers, "zones.most_routers"),
+    ] {
+        if said && role == Role::Client {
+            return Err(ConfigError::new(key(k), "is for gateways, which give the keys"));
+        }
     }
     let rule = |text: &String| {
         let id = identity(&key("zones.routers"), text)?;
@@ -163,6 +206,9 @@ pub(super) fn policy(
 /// The first thing that is wrong.
 pub(super) fn validate(c: &Connection) -> Result<(), (&'static str, &'static str)> {
     let Some(keys) = &c.keys else { return Ok(()) };
+    if says(&c.child) {
+        return Err(("child", "a connection that carries keys carries nothing else"));
+    }
     if !c.children.is_empty() {
         return Err(("children", "a connection that carries keys carries nothing else"));
     }
@@ -192,8 +238,9 @@ mod tests {
     use super::*;
 
     const GATEWAY: &str = "[connection.r1]\nrole = \"gateway\"\n[connection.r1.keys]\npeer = \"router\"\n\
-        serves = [\"192.0.2.0/24\"]\nneighbours = [\"r2\"]\n[connection.r1.local]\nid = \"gw\"\nsecret = \"long enough\"\n\
-        [connection.r1.remote]\nid = \"r1\"\n[connection.a]\nrole = \"gateway\"\n[connection.a.local]\nid = \"gw\"\n\
+        [connection.r1.local]\nid = \"gw\"\nsecret = \"long enough\"\n\
+        [connection.r1.remote]\nid = \"r1\"\n[connection.r2]\nrole = \"gateway\"\nkeys.peer = \"router\"\n\
+        local = { id = \"gw\", secret = \"long enough\" }\nremote.id = \"r2\"\n[connection.a]\nrole = \"gateway\"\n[connection.a.local]\nid = \"gw\"\n\
         secret = \"long enough\"\n[connection.a.remote]\nid = \"d\"\n[connection.a.child]\nremote = [\"10.0.0.0/8\"]\n";
 
     fn load(text: &str) -> Result<Vec<Resolved>, ConfigError> {
@@ -205,7 +252,12 @@ mod tests {
         let one = |lines: &str| load(&format!("{GATEWAY}{lines}\n")).expect("sound");
         let zones = |resolved: &[Resolved]| resolved[0].ike.children[0].zones.clone();
         assert_eq!(zones(&one("")), None);
-        let resolved = one("protection = \"zoned\"\nzones = { routers = [\"r1\"], most_routers = 2 }");
+        let known = GATEWAY.replace(
+            "peer = \"router\"\n[",
+            "peer = \"router\"\nserves = [\"192.0.2.0/24\"]\nneighbours = [\"r2\"]\n[",
+        );
+        let lines = "protection = \"zoned\"\nzones = { routers = [\"r1\", \"r2\"], most_routers = 2 }\n";
+        let resolved = load(&(known + lines)).expect("sound");
         let policy = zones(&resolved).expect("zones");
         assert!(policy.required && policy.proactive && policy.map == ZoneMap::default());
         let rule = &policy.routers[0];
@@ -214,12 +266,10 @@ mod tests {
         assert_eq!(router(&resolved), None, "a gateway is no router");
         let forty = zones(&one("protection = \"prefer\"\nzones.ends = [\"40\"]")).expect("zones");
         assert!(!forty.required && forty.map.ends() == [ZoneEnd::At(40)]);
-        let router_file = GATEWAY.replace(
-            "peer = \"router\"\nserves = [\"192.0.2.0/24\"]\nneighbours = [\"r2\"]",
-            "peer = \"gateway\"",
-        );
+        let router_file = GATEWAY
+            .replace("[connection.r1.keys]\npeer = \"router\"", "[connection.r1.keys]\npeer = \"gateway\"");
         let policy = router(&load(&router_file).expect("sound")).expect("a router");
-        assert!(policy.gateways.len() == 1 && policy.neighbours.is_empty());
+        assert!(policy.gateways.len() == 1 && policy.neighbours.len() == 1);
     }
 
     #[test]
@@ -232,8 +282,83 @@ mod tests {
             ("protection = \"zoned\"\nzones.ends = [\"forty\"]", "connection.a.child.zones.ends"),
             ("protection = \"zoned\"\nzones.routers = [\"r9\"]", "connection.a.child.zones.routers"),
             ("[connection.r1.pool]\naddresses = [\"10.9.0.0/24\"]", "connection.r1.pool.addresses"),
+            ("zones.routers = [\"r1\"]", "connection.a.child.zones"),
+            ("[connection.r1.child]\nrekey = 60", "connection.r1.child"),
+            ("[connection.r1.children.more]", "connection.r1.children"),
         ] {
             assert_eq!(load(&format!("{GATEWAY}{lines}\n")).expect_err(lines).key, key);
         }
+    }
+
+    /// A list that begins with a cipher for zones, or ends with one, is sound; one without is not.
+    #[test]
+    fn some_cipher_must_seal_zones() {
+        let list = |ciphers: &str| {
+            load(&format!("{GATEWAY}protection = \"zoned\"\nproposals = [{ciphers}]\n")).map(drop)
+        };
+        assert_eq!(list("\"aes128-sha256\", \"aes128gcm16\""), Ok(()));
+        assert_eq!(list("\"chacha20poly1305\""), Ok(()));
+        assert!(list("\"aes128ctr-sha256\"").is_err());
+    }
+
+    #[test]
+    fn keys_that_would_do_nothing_are_refused() {
+        let zoned = |routers: &str| format!("protection = \"zoned\"\nzones.routers = [{routers}]\n");
+        let said = |of: &str, line: &str, routers: &str| {
+            let to = |peer: &str| format!("{peer}\n{line}\n");
+            let file = match of {
+                "r1" => GATEWAY.replace("peer = \"router\"\n[", &(to("peer = \"router\"") + "[")),
+                _ => GATEWAY.replace("keys.peer = \"router\"\n", &to("keys.peer = \"router\"")),
+            };
+            assert_ne!(file, GATEWAY);
+            load(&(file + &zoned(routers))).map(drop).map_err(|e| e.key)
+        };
+        let neighbours = "neighbours = [\"r2\"]";
+        assert_eq!(said("r1", neighbours, "\"r1\", \"r2\""), Ok(()));
+        assert_eq!(said("r1", neighbours, "\"r1\""), Err("connection.r1.keys.neighbours".into()));
+        assert_eq!(said("r1", neighbours, "\"r2\""), Err("connection.r1.keys.neighbours".into()));
+        let serves = "serves = [\"192.0.2.0/24\"]";
+        assert_eq!(said("r1", serves, "\"r1\""), Ok(()));
+        assert_eq!(said("r1", serves, "\"r2\""), Err("connection.r1.keys.serves".into()));
+        assert_eq!(
+            said("r2", "keys.serves = [\"192.0.2.0/24\"]", "\"r1\""),
+            Err("connection.r2.keys.serves".into())
+        );
+    }
+
+    #[test]
+    fn who_gives_keys_is_one_gateway() {
+        let router = |id: &str| {
+            load(&format!(
+                "[connection.gw]\nrole = \"client\"\ngateway = \"192.0.2.1\"\nkeys.peer = \"gateway\"\n\
+                 local = {{ id = \"r1\", secret = \"long enough\" }}\nremote.id = \"{id}\"\n"
+            ))
+            .map(drop)
+            .map_err(|e| e.key)
+        };
+        assert_eq!(router("gw.example"), Ok(()));
+        for pattern in ["*", "*.example", "*@example"] {
+            assert_eq!(router(pattern), Err("connection.gw.remote.id".into()), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_client_and_a_host_of_hip_are_told_what_is_not_theirs() {
+        let client = |line: &str| {
+            load(&format!(
+                "[connection.c]\nrole = \"client\"\ngateway = \"192.0.2.1\"\nremote.id = \"gw\"\n\
+                 local = {{ id = \"d\", secret = \"long enough\" }}\n[connection.c.child]\nprotection = \"zoned\"\n{line}\n"
+            ))
+            .map(drop)
+            .map_err(|e| e.key)
+        };
+        assert_eq!(client("zones.ends = [\"40\"]"), Ok(()));
+        for (line, key) in
+            [("zones.ahead = false", "zones.ahead"), ("zones.most_routers = 1", "zones.most_routers")]
+        {
+            assert_eq!(client(line), Err(format!("connection.c.child.{key}")));
+        }
+        let hip = "[connection.h]\nrole = \"hip\"\nkeys.peer = \"router\"\n";
+        assert_eq!(load(hip).expect_err("keys").key, "connection.h.keys");
     }
 }

@@ -272,6 +272,8 @@ pub enum Why {
     Exhausted = 3,
     /// It asks for none: it says that it got them from the router where the device was before.
     Migrated = 4,
+    /// It asks for none: it says that it gave them to another router ([`emit_given`]).
+    Given = 5,
 }
 
 /// KEY_REQUEST: `why (1) | zero (3) | SPI (4)`, the SPI being that of either direction.
@@ -301,13 +303,32 @@ impl Request {
             2 => Why::Stale,
             3 => Why::Exhausted,
             4 => Why::Migrated,
+            5 => Why::Given,
             got => {
                 let what = "reason of a request for keys";
-                return Err(Error::Value { what, got: got.into(), expect: "1 to 4" });
+                return Err(Error::Value { what, got: got.into(), expect: "1 to 5" });
             }
         };
         Ok(Self { why, spi })
     }
+}
+
+/// KEY_REQUEST with [`Why::Given`]: what [`Request`] has, then the router that has the keys now, as one of KEY_NEIGHBOURS.
+#[must_use]
+pub fn emit_given(spi: u32, to: &Id) -> Vec<u8> {
+    let mut data = Request { why: Why::Given, spi }.emit();
+    data.extend(emit_neighbours(core::slice::from_ref(to)));
+    data
+}
+
+/// Reads the router of a KEY_REQUEST with [`Why::Given`].
+///
+/// # Errors
+/// If it is cut short.
+pub fn parse_given(data: &[u8]) -> Result<Id> {
+    let mut r = Reader::new("KEY_REQUEST", data);
+    r.take(8)?;
+    parse_id(&mut r)
 }
 
 /// Why keys are not given, or not taken.
@@ -443,12 +464,16 @@ pub fn parse_neighbours(data: &[u8]) -> Result<Vec<Id>> {
         if ids.len() == NEIGHBOURS_MAX {
             return Err(Error::TooMany { what: "neighbours", limit: NEIGHBOURS_MAX });
         }
-        let kind = IdType::from(r.u8()?);
-        r.take(1)?;
-        let length = usize::from(r.u16()?);
-        ids.push(Id::new(kind, r.take(length)?));
+        ids.push(parse_id(&mut r)?);
     }
     Ok(ids)
+}
+
+fn parse_id(r: &mut Reader<'_>) -> Result<Id> {
+    let kind = IdType::from(r.u8()?);
+    r.take(1)?;
+    let length = usize::from(r.u16()?);
+    Ok(Id::new(kind, r.take(length)?))
 }
 
 fn coded(code: u8, spi: u32) -> Vec<u8> {

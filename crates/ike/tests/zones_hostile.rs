@@ -1,0 +1,270 @@
+//! Routers that lie or are seized, neighbours that ask for what is not theirs, and a configuration that takes keys back (docs/wire/mlike.md).
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::field::{Field, GATEWAY, ROUTERS, link, name, zones};
+use common::{Pair, client_psk, gateway_psk, zones_of};
+use dormouse_ike::admission::Denial;
+use dormouse_ike::config::{EspProposal, IdentityPattern, RouterPolicy, ZonePolicy};
+use dormouse_ike::{Event, Holding, Kind};
+use dormouse_keying::SaId;
+
+const R1: usize = ROUTERS[0];
+const R2: usize = ROUTERS[1];
+const R3: usize = ROUTERS[2];
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// A device behind R1, which alone has its keys, and links between R2 and both R1 and the gateway.
+fn handoff(seed: u64) -> Field {
+    let mut field = Field::zoned(seed, false, false);
+    let (_, session) = field.up();
+    assert!(field.sides[GATEWAY].endpoint.device_is_at(field.now, session, &name(R1)));
+    field.link_up(R2, R1);
+    field.link_up(R2, GATEWAY);
+    field.run_for(seconds(20));
+    assert_eq!(field.readers(), [R1]);
+    field
+}
+
+/// The SA of this machine with that one.
+fn sa_between(field: &Field, of: usize, with: usize) -> SaId {
+    let established = field.sides[of].events.iter().filter_map(|event| match event {
+        Event::Established(established) if established.peer == name(with) => Some(established.sa),
+        _ => None,
+    });
+    established.last().expect("an IKE SA")
+}
+
+fn router(gateways: &[usize], neighbours: &[usize]) -> Option<RouterPolicy> {
+    let gateways = gateways.iter().map(|gateway| IdentityPattern::Exact(name(*gateway))).collect();
+    let neighbours = neighbours.iter().map(|router| name(*router)).collect();
+    Some(RouterPolicy { gateways, neighbours, ..RouterPolicy::default() })
+}
+
+// ---- keys that move ----
+
+#[test]
+fn a_taker_that_keeps_silent_reads_no_longer_than_one_that_tells() {
+    let mut field = handoff(1);
+    let first = Field::grant_of(field.current());
+    let gateway = field.path(R2, GATEWAY).remote.ip();
+    // What R2 has to tell is never heard.
+    field.filter = Some(Box::new(|from, to| !(from == R2 && to == GATEWAY)));
+    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.from_device));
+    field.run_for(Duration::from_millis(30));
+    assert!(field.headers[R2].contains_key(&first), "it has them");
+    assert_eq!(field.holding(R2), Some(Holding::Held), "and the gateway knows");
+    field.run_for(seconds(20));
+    let second = Field::grant_of(field.current());
+    assert_ne!(first, second);
+    assert!(!field.headers[R2].contains_key(&second));
+    field.assert_numbers_differ();
+}
+
+#[test]
+fn a_router_without_its_gateway_gives_nothing_on() {
+    let mut field = handoff(2);
+    let id = Field::grant_of(field.current());
+    let sa = sa_between(&field, R1, GATEWAY);
+    field.sides[R1].endpoint.forget(field.now, sa);
+    let gateway = field.path(R2, GATEWAY).remote.ip();
+    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
+    field.run_for(Duration::from_millis(30));
+    assert!(field.headers[R1].contains_key(&id) && !field.headers[R2].contains_key(&id));
+}
+
+#[test]
+fn a_neighbour_that_guesses_is_not_answered_for_ever() {
+    let mut right = 0;
+    for guesses in 200..205 {
+        let mut field = handoff(3);
+        let id = Field::grant_of(field.current());
+        let gateway = field.path(R2, GATEWAY).remote.ip();
+        for spi in 0..guesses {
+            field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, 5_000 + spi);
+            field.run_for(Duration::from_millis(20));
+        }
+        let answered = field.sides[R1].endpoint.stats().answered[&Kind::Keys];
+        assert!(answered >= u64::from(guesses), "each was heard: {answered}");
+        // Were the next guess right, it would be in vain most of the time.
+        field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device);
+        field.run_for(Duration::from_millis(15));
+        right += usize::from(!field.headers[R1].contains_key(&id));
+    }
+    assert!(right <= 2, "{right} of 5");
+}
+
+#[test]
+fn a_router_gives_keys_to_its_neighbours_alone() {
+    let mut field = Field::zoned(4, true, true);
+    field.up();
+    field.link_up(R3, R1);
+    field.run_for(seconds(2));
+    let (id, gateway) = (Field::grant_of(field.current()), field.path(R3, GATEWAY).remote.ip());
+    // R3 takes R1 for its neighbour, and asks; R1 keeps what it has.
+    field.sides[R3].endpoint.set_router(router(&[GATEWAY], &[R1]));
+    let answered = |field: &Field| field.sides[R1].endpoint.stats().answered.get(&Kind::Keys).copied();
+    let before = answered(&field);
+    assert!(field.sides[R3].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
+    field.run_for(seconds(2));
+    assert_ne!(answered(&field), before, "R1 was asked");
+    assert_eq!(field.readers(), [R1, R2]);
+    // With R3 among its neighbours it would have given them.
+    field.sides[R1].endpoint.set_router(router(&[GATEWAY], &[R2, R3]));
+    assert!(field.sides[R3].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
+    field.run_for(Duration::from_millis(30));
+    assert!(field.headers[R3].contains_key(&id) && !field.headers[R1].contains_key(&id));
+}
+
+#[test]
+fn a_router_takes_keys_from_its_gateways_alone() {
+    let mut field = Field::zoned(5, true, true);
+    // R1 has another gateway, and this one distributes all the same.
+    field.sides[R1].endpoint.set_router(router(&[R3], &[R2]));
+    field.up();
+    assert_eq!(field.readers(), [R2]);
+    assert_eq!(field.holding(R1), Some(Holding::Refused));
+    assert!(field.given.iter().all(|(router, _)| *router != R1));
+}
+
+// ---- keys that are taken back ----
+
+#[test]
+fn a_reload_takes_keys_from_routers_that_it_no_longer_names() {
+    let mut field = Field::zoned(6, true, true);
+    field.up();
+    field.run_for(seconds(20));
+    assert_eq!(field.readers(), [R1, R2]);
+    let first = Field::grant_of(field.current());
+    field.reconfigure(zones(true, true));
+    field.run_for(seconds(20));
+    assert_eq!((Field::grant_of(field.current()), field.readers()), (first, vec![R1, R2]), "nothing new");
+    let mut less = zones(true, true);
+    less.routers.retain(|rule| rule.id != name(R2));
+    field.reconfigure(less);
+    field.run_for(seconds(2));
+    assert!(!field.headers[R2].contains_key(&first), "it is to forget them");
+    field.run_for(seconds(20));
+    assert_ne!(Field::grant_of(field.current()), first, "and if it does not, it reads no more");
+    assert_eq!(field.readers(), [R1]);
+    field.reconfigure(zones(true, true));
+    field.run_for(seconds(2));
+    assert_eq!(field.readers(), [R1, R2], "named again");
+    field.assert_numbers_differ();
+}
+
+#[test]
+fn a_router_that_is_denied_reads_nothing_any_more() {
+    let mut field = Field::zoned(7, true, true);
+    field.up();
+    field.run_for(seconds(20));
+    let first = Field::grant_of(field.current());
+    field.sides[GATEWAY].endpoint.deny(field.now, Denial::Name(name(R1)));
+    field.run_for(seconds(20));
+    let second = Field::grant_of(field.current());
+    assert_ne!(second, first, "it may have kept what it had");
+    assert_eq!(field.readers(), [R2]);
+    // Whoever calls whom.
+    field.link_up(GATEWAY, R1);
+    field.link_up(R1, GATEWAY);
+    field.run_for(seconds(5));
+    let gateway = field.path(R1, GATEWAY).remote.ip();
+    field.sides[R1].endpoint.ask_for_keys(field.now, gateway, second.from_device);
+    field.run_for(seconds(5));
+    assert_eq!(field.readers(), [R2]);
+    assert!(field.sides[GATEWAY].endpoint.allow(&Denial::Name(name(R1))));
+    field.link_up(R1, GATEWAY);
+    field.run_for(seconds(60));
+    assert!(field.readers().contains(&R1), "allowed again");
+}
+
+// ---- what others can make an end do ----
+
+#[test]
+fn so_many_requests_for_keys_wait_and_no_more() {
+    let mut field = handoff(8);
+    let gateway = field.path(R2, GATEWAY).remote.ip();
+    let now = field.now;
+    let endpoint = &mut field.sides[R2].endpoint;
+    let waiting = (0..10_000).filter(|n| endpoint.ask_for_keys(now, gateway, 5_000 + n)).count();
+    assert!((64..128).contains(&waiting), "{waiting}");
+    let elsewhere = (0..10_000).filter(|n| endpoint.fetch_keys(now, &name(R1), gateway, 5_000 + n)).count();
+    assert!((64..128).contains(&elsewhere), "{elsewhere}");
+    field.run_for(seconds(30));
+    assert!(field.sides[R2].endpoint.ask_for_keys(field.now, gateway, 5_000), "in the end there is room");
+}
+
+#[test]
+fn a_link_of_keys_refuses_a_child_and_lives() {
+    let mut field = handoff(9);
+    let sa = sa_between(&field, R2, GATEWAY);
+    // At R2 the connection has come to have one.
+    let mut conn = link(R2, GATEWAY);
+    conn.children = client_psk().children;
+    field.sides[R2].endpoint.reconfigure(field.now, Vec::new(), &[Arc::new(conn)]);
+    field.sides[R2].endpoint.create_child(field.now, sa, 0);
+    field.run_for(seconds(2));
+    let failed = field.sides[R2].take(|e| matches!(e, Event::ChildFailed { .. }).then_some(()));
+    assert!(failed.is_some() && field.sides[R2].closed.is_empty() && field.sides[GATEWAY].closed.is_empty());
+    assert!(field.sides[R2].endpoint.path(sa).is_some());
+}
+
+/// A datagram is decrypted where it lies.
+#[test]
+fn what_came_on_a_link_is_overwritten_also_if_it_was_the_last() {
+    let mut field = handoff(10);
+    let sa = sa_between(&field, R2, GATEWAY);
+    field.sides[R2].endpoint.close(field.now, sa);
+    field.flush();
+    let (key, (from, to, carrier, mut bytes)) = field.wire.pop_last().expect("a Delete");
+    assert_eq!(to.ip(), field.path(R2, GATEWAY).remote.ip());
+    let path = dormouse_sansio::Path { local: to, remote: from, carrier };
+    if carrier == dormouse_sansio::Carrier::NatT {
+        bytes.drain(..4);
+    }
+    assert!(field.sides[GATEWAY].endpoint.handle_datagram(key.0, path, &mut bytes).is_ok());
+    field.flush();
+    assert!(!field.sides[GATEWAY].closed.is_empty(), "it ended the SA");
+    assert!(bytes.iter().all(|byte| *byte == 0));
+}
+
+/// A list of ciphers may begin with one that seals no zones.
+#[test]
+fn ciphers_that_seal_no_zones_are_passed_over_where_zones_are_required() {
+    for (device, gateway) in [(true, false), (false, true), (true, true)] {
+        let (mut client, mut answering) = (client_psk(), gateway_psk());
+        for (conn, required) in [(&mut client, device), (&mut answering, gateway)] {
+            let texts = ["aes128-sha256", "aes256gcm16"];
+            conn.children[0].proposals =
+                texts.map(|text| text.parse::<EspProposal>().expect("a proposal")).to_vec();
+            conn.children[0].zones = Some(ZonePolicy { required, ..ZonePolicy::default() });
+        }
+        let mut pair = Pair::new(client, answering, 11);
+        let (_, session) = pair.up();
+        let child = pair.client.children.values().next().expect("one");
+        assert!(zones_of(child, false).is_some(), "required by the device {device}, the gateway {gateway}");
+        // And again when it is rekeyed, by either.
+        let own = *pair.gateway.children.keys().next().expect("one");
+        assert!(pair.gateway.endpoint.rekey_child(pair.now, own), "{session:?}");
+        pair.settle();
+        let child = pair.client.children.values().next().expect("one");
+        assert!(zones_of(child, false).is_some());
+    }
+}
+
+#[test]
+fn a_seized_neighbour_gets_keys_of_one_device_and_they_are_made_anew() {
+    let mut field = handoff(12);
+    let first = Field::grant_of(field.current());
+    let gateway = field.path(R2, GATEWAY).remote.ip();
+    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.to_device);
+    field.run_for(seconds(20));
+    assert_ne!(Field::grant_of(field.current()), first);
+    assert_eq!(field.readers(), [R2], "it has said that the device is there, and no address tells");
+}
