@@ -17,6 +17,9 @@ pub(crate) fn called(peer: &HipPeer) -> String {
 /// This host and its associations.
 pub(crate) fn status(it: &HipStatus, style: Style) -> String {
     let mut out = format!("{}  {}\n", style.strong(&it.connection), it.hit);
+    for other in it.identities.iter().filter(|other| other.hit != it.hit || other.version == 1) {
+        field(&mut out, style, &format!("version {}", other.version), &other.hit);
+    }
     if let Some(lsi) = &it.lsi {
         field(&mut out, style, "for IPv4", &format!("{lsi}, on this host alone"));
     }
@@ -52,8 +55,9 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
     for p in shown.iter().take(MOST) {
         let of_esp =
             |f: &dyn Fn(&dormouse_control::SaStatus) -> String| p.esp.as_ref().map(f).unwrap_or_default();
+        let old = if p.version == 1 { " (version 1)" } else { "" };
         table.row([
-            called(p),
+            called(p) + old,
             state(p, style),
             p.path.clone().unwrap_or_default(),
             of_esp(&|esp| esp.suite.clone()),
@@ -85,10 +89,11 @@ pub(crate) fn peers(it: &HipStatus, style: Style) -> String {
     if it.peers.is_empty() {
         return format!("no peer is configured: [[connection.{}.hip.peers]]\n", it.connection);
     }
-    let mut table = Table::words(["name", "HIT", "LSI", "state", "addresses"]);
+    let mut table = Table::words(["name", "HIT", "version", "LSI", "state", "addresses"]);
     for p in &it.peers {
         let lsi = p.lsi.clone().unwrap_or_default();
-        table.row([p.names.join(" "), p.hit.clone(), lsi, state(p, style), whereabouts(p)]);
+        let version = p.version.to_string();
+        table.row([p.names.join(" "), p.hit.clone(), version, lsi, state(p, style), whereabouts(p)]);
     }
     columns(&table, style)
 }

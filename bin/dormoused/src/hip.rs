@@ -4,9 +4,10 @@
 use crate::daemon::Daemon;
 use crate::status;
 use dormouse_control as control;
-use dormouse_control::{Error, ErrorKind, HipPeer, HipRegistration, HipState, HipStatus, Reply};
+use dormouse_control::{Error, ErrorKind, HipIdentity, HipPeer, HipRegistration, HipState, HipStatus, Reply};
 use dormouse_hip::{
-    Accept, ConnectError, Description, Hold, Host as Hip, HostConfig, Phase, Quirks, Refusal, Registration,
+    Accept, ConnectError, Description, Hold, Host as Hip, HostConfig, Identity, Phase, Quirks, Refusal,
+    Registration,
 };
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config_payload::AssignedConfig;
@@ -16,13 +17,13 @@ use dormouse_io::entropy::OsEntropy;
 use dormouse_keying::{Failure, Owner};
 use dormouse_node::config::ResolvedHip;
 use dormouse_node::config::block::Blocking;
-use dormouse_node::config::directory::{Known, Lsi, Peers, tag, tags};
+use dormouse_node::config::directory::{Known, Lsi, Peers, tag, tags, version};
 use dormouse_node::config::file::HipCarrier;
 use dormouse_node::host::Lsis;
 use dormouse_node::{Change, FailureKind, Node, Offer, SessionInfo};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -42,9 +43,8 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Directory {
     connection: String,
-    ours: Hit,
-    /// Where all tags are.
-    tags: Ipv6Net,
+    /// Our tags, one of each version that we speak; that of peers that do not say another first.
+    ours: Vec<Hit>,
     auto: bool,
     carriers: Vec<HipCarrier>,
     /// What the key manager began with, and what a reload has changed of it.
@@ -65,15 +65,13 @@ impl Directory {
         (may_sleep, hold): (bool, Hold),
         node: &mut Node,
     ) -> Self {
-        let ResolvedHip { name, auto, blocking: _, identity, version, mut config, carriers, peers, lsi } =
-            resolved;
+        let ResolvedHip { name, auto, blocking: _, identities, mut config, carriers, peers, lsi } = resolved;
         config.first_generation = unix_now().0;
         (config.may_sleep, config.hold) = (may_sleep, Some(hold));
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
         let directory = Self {
             connection: name,
-            ours: identity.hit(),
-            tags: tags(version),
+            ours: identities.iter().map(Identity::hit).collect(),
             auto,
             carriers,
             config: config.clone(),
@@ -82,7 +80,7 @@ impl Directory {
             failures: BTreeMap::new(),
             waiting: Vec::new(),
         };
-        let mut hip = Hip::new(config, vec![identity], Box::new(node.spis()), Box::new(OsEntropy));
+        let mut hip = Hip::new(config, identities, Box::new(node.spis()), Box::new(OsEntropy));
         directory.peers.iter().for_each(|known| know(&mut hip, known));
         node.set_key_manager(&directory.connection, Box::new(hip));
         directory
@@ -118,8 +116,13 @@ impl Directory {
     /// By which IPv4 addresses programs reach the peers.
     fn lsis(&self) -> Lsis {
         let Some(lsi) = &self.lsi else { return Lsis::default() };
-        let peers = self.peers.iter().filter_map(|known| Some((known.lsi?, known.hit.0)));
-        Lsis::new((lsi.ours, self.ours.0), peers, lsi.services.clone())
+        let of = |known: &Known| Some((known.lsi?, (known.hit.0, self.ours_to(known.hit)?.0)));
+        Lsis::new(lsi.ours, self.peers.iter().filter_map(of), lsi.services.clone())
+    }
+
+    /// Our tag of the version that this peer has.
+    fn ours_to(&self, peer: Hit) -> Option<Hit> {
+        self.ours.iter().copied().find(|ours| version(*ours) == version(peer))
     }
 
     fn known(&self, hit: Hit) -> Option<&Known> {
@@ -155,7 +158,7 @@ impl Directory {
     fn error(&self, hit: Hit, kind: FailureKind, why: &str) -> Error {
         let message = format!("{}: {why}", self.called(hit));
         let error = status::error(&self.connection, &message, kind, &Offer::default());
-        Error { change: self.advice(kind), ..error }
+        Error { change: self.advice(hit, kind), ..error }
     }
 
     fn refused(&self, hit: Hit, refusal: Refusal) -> Error {
@@ -166,11 +169,11 @@ impl Directory {
         self.error(hit, refusal.kind.into(), &format!("{what}: {}", refusal.why))
     }
 
-    fn advice(&self, kind: FailureKind) -> Option<String> {
+    fn advice(&self, peer: Hit, kind: FailureKind) -> Option<String> {
         match kind {
             FailureKind::Authentication => Some(format!(
                 "admit {} at the peer: [[connection.NAME.hip.peers]], or dormouse allow",
-                self.ours
+                self.ours_to(peer)?
             )),
             FailureKind::Timeout => Some(format!(
                 "is it the HIT of the host that is there (dormouse hip status says it), and do IP protocols 139 and 50, or UDP {}, pass?",
@@ -214,20 +217,24 @@ fn registration(registration: Registration) -> Option<HipRegistration> {
 }
 
 impl Daemon {
-    /// The role begins: the tunnel interface has our tag, and leads to all others.
+    /// The role begins: the tunnel interface has our tags, and leads from each to all others of its version.
     pub(crate) fn begin_hip(&mut self, now: Instant) {
         let Some(hip) = &self.hip else { return };
         let v4 = hip.lsi.as_ref().map(|lsi| lsi.ours);
-        let assigned = AssignedConfig { v6: Some((hip.ours.0, 128)), v4, ..AssignedConfig::default() };
-        let routes: Vec<IpNet> = [IpNet::V6(hip.tags)]
-            .into_iter()
-            .chain(hip.lsi.as_ref().map(|lsi| IpNet::V4(lsi.prefix)))
-            .collect();
+        let mut ours = hip.ours.iter();
+        let first = ours.next();
+        let assigned = AssignedConfig { v6: first.map(|hit| (hit.0, 128)), v4, ..AssignedConfig::default() };
+        let all = |hit: &Hit| IpNet::V6(tags(version(*hit)));
+        let routes: Vec<IpNet> =
+            first.map(all).into_iter().chain(hip.lsi.as_ref().map(|lsi| IpNet::V4(lsi.prefix))).collect();
         self.host.set_lsis(hip.lsis());
-        let (source, auto) = (Some(IpAddr::V6(hip.ours.0)), hip.auto);
+        let (source, auto) = (first.map(|hit| IpAddr::V6(hit.0)), hip.auto);
         // First nothing leaves outside, then something goes in.
         self.block.connected(&hip.connection, &assigned);
         self.machine.configure(&hip.connection, assigned, &routes, (source, &[]));
+        for hit in ours {
+            self.machine.add(&hip.connection, hit.0.into(), all(hit));
+        }
         self.look_at_sources(now);
         if auto {
             self.call_all(now);
@@ -437,8 +444,15 @@ impl Daemon {
             restart.push(format!("connection.{}.block", new.name));
         }
         let (was, is) = (&hip.config, &new.config);
+        let ours: Vec<Hit> = new.identities.iter().map(Identity::hit).collect();
         for (key, same) in [
-            ("key", hip.ours == new.identity.hit()),
+            (
+                "key",
+                !hip.ours
+                    .iter()
+                    .any(|hit| ours.iter().any(|new| new != hit && version(*new) == version(*hit))),
+            ),
+            ("version", hip.ours.iter().copied().map(version).eq(ours.iter().copied().map(version))),
             ("carriers", hip.carriers == new.carriers),
             ("udp_port", was.udp_port == is.udp_port),
             ("esp", was.esp_suites == is.esp_suites),
@@ -457,6 +471,7 @@ impl Daemon {
         }
         let config = &mut hip.config;
         config.accept.clone_from(&new.config.accept);
+        config.accept_v1.clone_from(&new.config.accept_v1);
         config.rendezvous.clone_from(&new.config.rendezvous);
         (config.multihoming, config.liveness) = (new.config.multihoming, new.config.liveness);
         config.registration = new.config.registration;
@@ -472,7 +487,7 @@ impl Daemon {
                 hip.set_quirks(hit, Quirks::NONE);
             }
             new.peers.iter().for_each(|known| know(hip, known));
-            hip.set_accept(now, new.config.accept);
+            hip.set_accept(now, new.config.accept, new.config.accept_v1);
             hip.set_opportunistic(new.config.opportunistic);
             hip.set_rendezvous(now, new.config.rendezvous, new.config.registration);
             hip.set_multihoming(now, new.config.multihoming);
@@ -496,6 +511,7 @@ impl Daemon {
             let sending = |d: &Description| session?.children.iter().find(|c| Some(c.id) == d.child);
             HipPeer {
                 hit: hit.to_string(),
+                version: version(hit),
                 names: known.map(|k| k.names.clone()).unwrap_or_default(),
                 addresses: known
                     .map(|k| k.peer.addresses.iter().map(ToString::to_string).collect())
@@ -525,7 +541,12 @@ impl Daemon {
         };
         Some(HipStatus {
             connection: hip.connection.clone(),
-            hit: hip.ours.to_string(),
+            hit: hip.ours.first().map(ToString::to_string).unwrap_or_default(),
+            identities: hip
+                .ours
+                .iter()
+                .map(|hit| HipIdentity { hit: hit.to_string(), version: version(*hit) })
+                .collect(),
             lsi: hip.lsi.as_ref().map(|lsi| lsi.ours.to_string()),
             carriers: hip
                 .carriers
@@ -570,7 +591,8 @@ impl Daemon {
         let failed = hip.failures.iter().filter(|(hit, _)| !under_way.contains(hit));
         let failed: Vec<String> =
             failed.map(|(hit, (_, why))| format!("{}: {why}", hip.called(*hit))).collect();
-        let found = format!("{}; {up} of {} peers associated", hip.ours, hip.peers.len());
+        let ours: Vec<String> = hip.ours.iter().map(ToString::to_string).collect();
+        let found = format!("{}; {up} of {} peers associated", ours.join(", "), hip.peers.len());
         let holds = self.block.status(&hip.connection).is_some_and(|block| block.holds);
         let (found, change) = if !holds {
             let open = format!("{found}; packets in clear that pretend to be of a peer are taken");

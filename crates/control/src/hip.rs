@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 pub struct HipStatus {
     /// The connection's name in the configuration.
     pub connection: String,
-    /// Our host identity tag.
+    /// Our host identity tag, in the version that peers have unless they say another.
     pub hit: String,
+    /// All our tags, that one first.
+    #[serde(default)]
+    pub identities: Vec<HipIdentity>,
     /// Our local-scope identifier, for programs that know IPv4 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<String>,
@@ -25,6 +28,15 @@ pub struct HipStatus {
     pub block: Option<BlockStatus>,
     /// The peers that are configured, and others with an association.
     pub peers: Vec<HipPeer>,
+}
+
+/// A tag of this host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HipIdentity {
+    /// The host identity tag.
+    pub hit: String,
+    /// The version of the protocol that is spoken with it.
+    pub version: u8,
 }
 
 /// How far an association is.
@@ -75,6 +87,9 @@ pub enum HipRegistration {
 pub struct HipPeer {
     /// Its host identity tag.
     pub hit: String,
+    /// The version of the protocol that it speaks.
+    #[serde(default)]
+    pub version: u8,
     /// What it is called here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,

@@ -10,6 +10,7 @@ use dormouse_crypto::suites::{Encr, Integ};
 use dormouse_wire::hip::Hit;
 use dormouse_wire::ike::dormancy::SleepFlags;
 
+use crate::hit::HitSuite;
 use crate::limits::MAX_ASSOCIATIONS;
 use crate::quirks::{Quirk, Quirks};
 
@@ -194,6 +195,8 @@ pub struct HostConfig {
     pub difficulty: Difficulty,
     /// Who may begin an association.
     pub accept: Accept,
+    /// Of those, who may in version 1: a host that has an identity of it for one old peer does not speak it with others.
+    pub accept_v1: Accept,
     /// Denied peers: exchanges with them are refused, those that we begin as well as theirs.
     pub denied: BTreeSet<Hit>,
     /// Whether an I1 that names no receiver is answered.
@@ -239,7 +242,12 @@ impl HostConfig {
     /// Whether this peer may begin an association with us.
     #[must_use]
     pub fn admits(&self, peer: Hit) -> bool {
-        !self.denied.contains(&peer) && self.accept.permits(peer)
+        !self.denied.contains(&peer) && self.accept.permits(peer) && self.speaks_with(peer)
+    }
+
+    /// Whether the version that a peer's tag says is spoken with it.
+    pub(crate) fn speaks_with(&self, peer: Hit) -> bool {
+        HitSuite::of(peer) != Some(HitSuite::Sha1) || self.accept_v1.permits(peer)
     }
 }
 
@@ -259,6 +267,7 @@ impl Default for HostConfig {
                 i2_from_one_address: 50,
             },
             accept: Accept::Listed(BTreeSet::new()),
+            accept_v1: Accept::Any,
             denied: BTreeSet::new(),
             opportunistic: false,
             timing: Timing {

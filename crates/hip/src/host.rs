@@ -187,9 +187,9 @@ impl Host {
         .unwrap_or_default();
     }
 
-    /// Who may begin an association is another from now on. What there is with others ends.
-    pub fn set_accept(&mut self, now: Instant, accept: Accept) {
-        self.config.accept = accept;
+    /// Who may begin an association, and who of them in version 1, is another from now on. What there is with others ends.
+    pub fn set_accept(&mut self, now: Instant, accept: Accept, v1: Accept) {
+        (self.config.accept, self.config.accept_v1) = (accept, v1);
         let out: Vec<SaId> =
             self.associations.values().filter(|a| !self.config.admits(a.peer)).map(|a| a.id).collect();
         out.into_iter().for_each(|id| self.close(now, id));
@@ -357,6 +357,9 @@ impl Host {
         };
         if !initiate::tags_are_usable(&packet.header) || self.local(sender).is_some() {
             return Err(Discard("from a host without a usable tag"));
+        }
+        if packet.header.kind == PacketType::I1 && !self.config.speaks_with(sender) {
+            return Err(Discard("version 1 of a host with which it is not spoken"));
         }
         let (path, via) = self.origin(path, &packet)?;
         match packet.header.kind {

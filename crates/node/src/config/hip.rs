@@ -33,8 +33,12 @@ pub struct Hip {
     /// Private key of this host's identity, from `dormouse hip keygen` (PEM or DER; ECDSA P-256 or P-384, or RSA of at least 2,048 bits; of
     /// version 1 RSA from 1,024 bits on, or DSA of 1,024 bits); readable by its owner only.
     pub key: PathBuf,
-    /// Version of the protocol, of this host and all its peers. 1 (RFC 5201) is for peers that know no other: all its hashes are SHA-1, and an attacker
-    /// with much computing power can forge its identities.
+    /// Private key of this host's identity in version 1, if it is not to be that of `key`: RSA from 1,024 bits on, or DSA of 1,024. Without
+    /// it this host has an identity in version 1 if any of its peers has that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_v1: Option<PathBuf>,
+    /// Version of the protocol, of this host and those peers that do not say another. 1 (RFC 5201) is for peers that know no other: all its hashes are
+    /// SHA-1, and an attacker with much computing power can forge its identities.
     #[serde(default = "two")]
     pub version: u8,
     /// How HIP and ESP travel: `ip`: as IP protocols 139 and 50; `udp`: in UDP, which passes NATs. Only what is named here is listened to;
@@ -213,6 +217,9 @@ pub struct HipPeer {
     /// Its local-scope identifier, if `lsi` is not to choose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<Ipv4Addr>,
+    /// Its version of the protocol, if not `version` of the section: its tag is of 2001:10::/28 in version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u8>,
     /// Its addresses, the best first. It is looked for at three at most at the same time.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
@@ -239,10 +246,8 @@ pub struct ResolvedHip {
     pub auto: bool,
     /// What is held for it.
     pub blocking: Option<Blocking>,
-    /// Who we are.
-    pub identity: hip::Identity,
-    /// The version of HIP.
-    pub version: u8,
+    /// Who we are, in each version of HIP that we speak: that of the section first.
+    pub identities: Vec<hip::Identity>,
     /// For the key manager.
     pub config: hip::HostConfig,
     /// What is listened to.
@@ -316,14 +321,7 @@ pub(super) fn validate(name: &str, c: &Connection) -> Result<(), ConfigError> {
 fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<ResolvedHip, ConfigError> {
     let key = |k: &str| format!("connection.{name}.hip.{k}");
     let wrong = |k: &str, problem: &dyn std::fmt::Display| ConfigError::new(key(k), problem);
-    let pem = read(&h.key, true).map_err(|e| wrong("key", &e))?;
-    let file = h.key.display();
-    let identity = match h.version {
-        1 => identity_v1(&pem),
-        2 => identity(&pem),
-        _ => return Err(wrong("version", &"1 and 2 are supported")),
-    };
-    let identity = identity.map_err(|e| wrong("key", &format!("{file}: {e}")))?;
+    let identities = identities(name, h, read)?;
     let Some(first) = h.carriers.first() else {
         return Err(wrong("carriers", &"at least one is needed: \"ip\" or \"udp\""));
     };
@@ -336,7 +334,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     {
         return Err(wrong("esp", &format!("one to {ESP_MOST} suites are offered, each once")));
     }
-    let mut peers = Peers::of(&identity);
+    let mut peers = Peers::of(&identities);
     // Peers can be named before they are written.
     let mut through = Vec::new();
     for (i, p) in h.peers.iter().enumerate() {
@@ -361,7 +359,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
             return Err(ConfigError::new(key("carrier"), "is not one of hip.carriers"));
         }
         through.push((known.hit, p.rendezvous.clone(), key("rendezvous")));
-        peers.add(known).map_err(|(k, e)| ConfigError::new(key(k), e))?;
+        peers.add(known, p.version.unwrap_or(h.version)).map_err(|(k, e)| ConfigError::new(key(k), e))?;
     }
     if let Some(path) = &h.hosts {
         let wrong = |e: String| ConfigError::new(key("hosts"), format!("{}: {e}", path.display()));
@@ -371,7 +369,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
             let wrong = |e: String| wrong(format!("line {}: {e}", i + 1));
             if let Some((known, servers)) = mapping(line, *first).map_err(wrong)? {
                 through.push((known.hit, servers, key("hosts")));
-                peers.add(known).map_err(|(_, e)| wrong(e))?;
+                peers.add(known, h.version).map_err(|(_, e)| wrong(e))?;
             }
         }
     }
@@ -414,12 +412,12 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         let longest = Duration::from_secs(server.longest.0.into());
         Ok(hip::Registrar { permits, longest, max_clients: server.most })
     });
-    let accept = match h.accept {
-        HipAccept::Any => hip::Accept::Any,
-        HipAccept::Listed => hip::Accept::Listed(peers.iter().map(|p| p.hit).collect()),
-    };
+    let listed = || hip::Accept::Listed(peers.iter().map(|p| p.hit).collect());
+    let any = h.accept == HipAccept::Any;
     let config = hip::HostConfig {
-        accept,
+        accept: if any { hip::Accept::Any } else { listed() },
+        // Version 1 is spoken with those alone for whom it was asked.
+        accept_v1: if any && h.version == 1 { hip::Accept::Any } else { listed() },
         opportunistic: h.opportunistic,
         esp_suites: h.esp.iter().map(|esp| esp.suite()).collect(),
         multihoming: h.multihoming,
@@ -435,13 +433,50 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         name: name.into(),
         auto,
         blocking,
-        identity,
-        version: h.version,
+        identities,
         config,
         carriers: h.carriers.clone(),
         peers,
         lsi,
     })
+}
+
+impl Hip {
+    /// The versions of the protocol that this host speaks, that of the section first.
+    #[must_use]
+    pub fn versions(&self) -> Vec<u8> {
+        let of_key = self.key_v1.as_ref().map(|_| 1);
+        let others: BTreeSet<u8> = self.peers.iter().filter_map(|p| p.version).chain(of_key).collect();
+        [self.version].into_iter().chain(others.into_iter().filter(|v| *v != self.version)).collect()
+    }
+}
+
+/// Who we are in each version.
+fn identities(name: &str, h: &Hip, read: &mut ReadFile<'_>) -> Result<Vec<hip::Identity>, ConfigError> {
+    let key = |k: &str| format!("connection.{name}.hip.{k}");
+    let known = |v: u8| v == 1 || v == 2;
+    let unknown = |k: String| Err(ConfigError::new(key(&k), "1 and 2 are supported"));
+    if !known(h.version) {
+        return unknown("version".to_owned());
+    }
+    if let Some(i) = h.peers.iter().position(|p| !p.version.is_none_or(known)) {
+        return unknown(format!("peers[{i}].version"));
+    }
+    let one = |version: u8| {
+        let (k, file) = match &h.key_v1 {
+            Some(file) if version == 1 => ("key_v1", file),
+            _ => ("key", &h.key),
+        };
+        let content = read(file, true).map_err(|e| ConfigError::new(key(k), e))?;
+        let identity = if version == 1 { identity_v1(&content) } else { identity(&content) };
+        let hint = if version == 1 && k == "key" && h.version != 1 {
+            "; a peer has version = 1: name another key for it as hip.key_v1"
+        } else {
+            ""
+        };
+        identity.map_err(|e| ConfigError::new(key(k), format!("{}: {e}{hint}", file.display())))
+    };
+    h.versions().into_iter().map(one).collect()
 }
 
 /// The identity whose private key a file holds.
