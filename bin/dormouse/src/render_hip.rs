@@ -30,9 +30,11 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
         "accepts",
         if it.accepts_any { "anyone who proves an identity" } else { "its peers" },
     );
-    if it.rendezvous_server {
+    let roles = [(it.rendezvous_server, "a rendezvous server"), (it.relay_server, "a relay")];
+    let roles: Vec<&str> = roles.iter().filter(|(is, _)| *is).map(|(_, role)| *role).collect();
+    if !roles.is_empty() {
         let clients = it.peers.iter().filter(|p| p.registration == Some(HipRegistration::OfPeer)).count();
-        field(&mut out, style, "serves", &format!("as a rendezvous server, {clients} registered"));
+        field(&mut out, style, "serves", &format!("as {}, {clients} registered", roles.join(" and ")));
     }
     for p in &it.peers {
         match &p.registration {
@@ -59,7 +61,7 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
         table.row([
             called(p) + old,
             state(p, style),
-            p.path.clone().unwrap_or_default(),
+            p.path.clone().unwrap_or_default() + if p.relayed { ", a relay" } else { "" },
             of_esp(&|esp| esp.suite.clone()),
             of_esp(&|esp| duration(esp.age_seconds)),
             p.quiet_seconds.map(duration).unwrap_or_default(),
@@ -98,10 +100,11 @@ pub(crate) fn peers(it: &HipStatus, style: Style) -> String {
     columns(&table, style)
 }
 
-/// Addresses, and those of rendezvous servers behind an `@`, as in the mapping file.
+/// Addresses, those of rendezvous servers behind an `@`, as in the mapping file, and those of relays.
 fn whereabouts(peer: &HipPeer) -> String {
     let servers = peer.rendezvous.iter().map(|server| format!("@{server}"));
-    peer.addresses.iter().cloned().chain(servers).collect::<Vec<_>>().join(" ")
+    let relays = peer.relays.iter().map(|relay| format!("{relay} (relay)"));
+    peer.addresses.iter().cloned().chain(servers).chain(relays).collect::<Vec<_>>().join(" ")
 }
 
 /// Lines for `/etc/hosts`.

@@ -3,8 +3,7 @@
 
 use crate::daemon::Daemon;
 use crate::status;
-use dormouse_control as control;
-use dormouse_control::{Error, ErrorKind, HipIdentity, HipPeer, HipRegistration, HipState, HipStatus, Reply};
+use dormouse_control::{Error, ErrorKind, HipRegistration, Reply};
 use dormouse_hip::{
     Accept, ConnectError, Description, Hold, Host as Hip, HostConfig, Identity, Phase, Quirks, Refusal,
     Registration,
@@ -14,19 +13,21 @@ use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::clock::unix_now;
 use dormouse_io::control::ClientId;
 use dormouse_io::entropy::OsEntropy;
-use dormouse_keying::{Failure, Owner};
+use dormouse_keying::Failure;
 use dormouse_node::config::ResolvedHip;
 use dormouse_node::config::block::Blocking;
 use dormouse_node::config::directory::{Known, Lsi, Peers, tag, tags, version};
 use dormouse_node::config::file::HipCarrier;
 use dormouse_node::host::Lsis;
-use dormouse_node::{Change, FailureKind, Node, Offer, SessionInfo};
+use dormouse_node::{Change, FailureKind, Node, Offer};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
 use ipnet::{IpNet, Ipv4Net};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+
+mod show;
 
 /// Routes that are looked up for the addresses of peers, at most: all go by one way out, or few.
 const ROUTES_MOST: usize = 64;
@@ -191,6 +192,7 @@ impl Directory {
 fn know(hip: &mut Hip, known: &Known) {
     hip.set_peer(known.hit, Some(known.peer.clone()));
     hip.set_rendezvous_of(known.hit, known.servers());
+    hip.set_relays_of(known.hit, known.relays.clone());
     hip.set_quirks(known.hit, known.quirks);
 }
 
@@ -199,7 +201,7 @@ fn of_machine(lsi: &Option<Lsi>) -> Option<(Ipv4Net, Ipv4Addr)> {
     lsi.as_ref().map(|lsi| (lsi.prefix, lsi.ours))
 }
 
-/// How rendezvous stands with a peer, for people.
+/// How registration stands with a peer, for people.
 fn registration(registration: Registration) -> Option<HipRegistration> {
     match registration {
         Registration::None => None,
@@ -208,7 +210,7 @@ fn registration(registration: Registration) -> Option<HipRegistration> {
         Registration::Refused(why) => Some(HipRegistration::Refused {
             why: match why {
                 0 => "it does not register this host".to_owned(),
-                1 => "it is no rendezvous server".to_owned(),
+                1 => "it does not serve".to_owned(),
                 2 => "it has too many clients".to_owned(),
                 other => format!("failure type {other}"),
             },
@@ -255,7 +257,8 @@ impl Daemon {
     pub(crate) fn look_at_sources(&mut self, now: Instant) {
         let Some(hip) = &self.hip else { return };
         let in_use = self.descriptions().into_iter().map(|d| d.path.remote.ip());
-        let known = hip.peers.iter().flat_map(|p| p.peer.addresses.iter().chain(&p.rendezvous).copied());
+        let servers = |p: &Known| [&p.rendezvous[..], &p.relays[..]].concat();
+        let known = hip.peers.iter().flat_map(|p| p.peer.addresses.iter().copied().chain(servers(p)));
         let mut remotes: Vec<IpAddr> = in_use.chain(known).collect();
         remotes.dedup();
         remotes.truncate(ROUTES_MOST);
@@ -304,7 +307,7 @@ impl Daemon {
                     let none =
                         Error::new(ErrorKind::NotConnected, format!("{called}: no address of it is known"));
                     Err(none.with_change(format!(
-                        "[[connection.{connection}.hip.peers]] addresses, or rendezvous"
+                        "[[connection.{connection}.hip.peers]] addresses, rendezvous or relays"
                     )))
                 };
             }
@@ -458,6 +461,7 @@ impl Daemon {
             ("esp", was.esp_suites == is.esp_suites),
             ("lsi", of_machine(&hip.lsi) == of_machine(&new.lsi)),
             ("rendezvous_server", was.registrar == is.registrar),
+            ("relay_server", was.relay_server == is.relay_server),
         ] {
             if !same {
                 restart.push(format!("connection.{}.hip.{key}", new.name));
@@ -473,6 +477,7 @@ impl Daemon {
         config.accept.clone_from(&new.config.accept);
         config.accept_v1.clone_from(&new.config.accept_v1);
         config.rendezvous.clone_from(&new.config.rendezvous);
+        config.relays.clone_from(&new.config.relays);
         (config.multihoming, config.liveness) = (new.config.multihoming, new.config.liveness);
         config.registration = new.config.registration;
         hip.peers.clone_from(&new.peers);
@@ -484,125 +489,17 @@ impl Daemon {
             for hit in gone {
                 hip.set_peer(hit, None);
                 hip.set_rendezvous_of(hit, None);
+                hip.set_relays_of(hit, Vec::new());
                 hip.set_quirks(hit, Quirks::NONE);
             }
             new.peers.iter().for_each(|known| know(hip, known));
             hip.set_accept(now, new.config.accept, new.config.accept_v1);
             hip.set_opportunistic(new.config.opportunistic);
-            hip.set_rendezvous(now, new.config.rendezvous, new.config.registration);
+            hip.set_servers(now, (new.config.rendezvous, new.config.relays), new.config.registration);
             hip.set_multihoming(now, new.config.multihoming);
             hip.set_liveness(now, new.config.liveness);
         });
         self.look_at_sources(now);
         restart
-    }
-
-    /// For `status`.
-    pub(crate) fn hip_status(&self, now: Instant) -> Option<HipStatus> {
-        let (hip, manager) = (self.hip.as_ref()?, self.host.node().manager::<Hip>()?);
-        let there: BTreeMap<Hit, Description> = manager.describe().map(|d| (d.peer, d)).collect();
-        let sessions: BTreeMap<Owner, SessionInfo> =
-            self.host.node().gateway_sessions(now).into_iter().map(|s| (s.owner, s)).collect();
-        let strangers = there.keys().copied().filter(|hit| hip.known(*hit).is_none());
-        let all = hip.peers.iter().map(|known| known.hit).chain(strangers);
-        let peer = |hit: Hit| {
-            let (known, open) = (hip.known(hit), there.get(&hit));
-            let session = open.and_then(|d| sessions.get(&Owner::Hip(d.id)));
-            let sending = |d: &Description| session?.children.iter().find(|c| Some(c.id) == d.child);
-            HipPeer {
-                hit: hit.to_string(),
-                version: version(hit),
-                names: known.map(|k| k.names.clone()).unwrap_or_default(),
-                addresses: known
-                    .map(|k| k.peer.addresses.iter().map(ToString::to_string).collect())
-                    .unwrap_or_default(),
-                rendezvous: known
-                    .map(|k| k.rendezvous.iter().map(ToString::to_string).collect())
-                    .unwrap_or_default(),
-                lsi: hip.lsi.as_ref().and(known).and_then(|k| k.lsi).map(|lsi| lsi.to_string()),
-                registration: open.and_then(|d| registration(d.registration)),
-                state: open.map_or(HipState::Down, |d| match d.phase {
-                    Phase::Connecting => HipState::Connecting,
-                    Phase::Established => HipState::Up,
-                    Phase::Closing => HipState::Closing,
-                }),
-                path: open.filter(|d| d.phase != Phase::Closing).map(|d| d.path.to_string()),
-                esp: open.and_then(sending).zip(session).map(|(c, s)| status::child(s, c, now)),
-                quiet_seconds: session.map(|s| s.quiet.as_secs_f64()),
-                traffic: session.map(status::traffic).unwrap_or_default(),
-                asleep: session.is_some_and(|s| s.asleep),
-                stand_in: session.and_then(|s| s.stand_in.as_ref()).map(|it| status::stand_in(it, now)),
-                denied: manager.denies(hit),
-                last_error: match open {
-                    Some(d) => d.refusal.map(|refusal| hip.refused(hit, refusal)),
-                    None => hip.failures.get(&hit).map(|(kind, why)| hip.error(hit, *kind, why)),
-                },
-            }
-        };
-        Some(HipStatus {
-            connection: hip.connection.clone(),
-            hit: hip.ours.first().map(ToString::to_string).unwrap_or_default(),
-            identities: hip
-                .ours
-                .iter()
-                .map(|hit| HipIdentity { hit: hit.to_string(), version: version(*hit) })
-                .collect(),
-            lsi: hip.lsi.as_ref().map(|lsi| lsi.ours.to_string()),
-            carriers: hip
-                .carriers
-                .iter()
-                .map(|c| match c {
-                    HipCarrier::Ip => "IP protocol 139".to_owned(),
-                    HipCarrier::Udp => format!("UDP {}", hip.config.udp_port),
-                })
-                .collect(),
-            accepts_any: hip.config.accept == Accept::Any,
-            rendezvous_server: hip.config.registrar.is_some(),
-            block: self.block.status(&hip.connection),
-            peers: all.map(peer).collect(),
-        })
-    }
-
-    /// Counters of the key manager, by name.
-    pub(crate) fn hip_counters(&self) -> Vec<(&'static str, u64)> {
-        let Some(stats) = self.host.node().manager::<Hip>().map(Hip::stats) else { return Vec::new() };
-        vec![
-            ("hip.i1", stats.i1),
-            ("hip.r1", stats.r1),
-            ("hip.r1_signed", stats.r1_signed),
-            ("hip.bad_solutions", stats.bad_solutions),
-            ("hip.replayed_solutions", stats.replayed_solutions),
-            ("hip.i2_computed", stats.i2_computed),
-            ("hip.i2_refused", stats.i2_refused),
-            ("hip.i2_dropped", stats.i2_dropped),
-            ("hip.established", stats.established),
-            ("hip.verified", stats.verified),
-            ("hip.bad_macs", stats.bad_macs),
-            ("hip.relayed", stats.relayed),
-            ("hip.dropped", stats.dropped),
-        ]
-    }
-
-    /// For `doctor`.
-    pub(crate) fn hip_check(&self) -> Option<control::Check> {
-        let (hip, there) = (self.hip.as_ref()?, self.descriptions());
-        let up = there.iter().filter(|d| d.phase == Phase::Established).count();
-        let under_way: BTreeSet<Hit> = there.iter().map(|d| d.peer).collect();
-        let failed = hip.failures.iter().filter(|(hit, _)| !under_way.contains(hit));
-        let failed: Vec<String> =
-            failed.map(|(hit, (_, why))| format!("{}: {why}", hip.called(*hit))).collect();
-        let ours: Vec<String> = hip.ours.iter().map(ToString::to_string).collect();
-        let found = format!("{}; {up} of {} peers associated", ours.join(", "), hip.peers.len());
-        let holds = self.block.status(&hip.connection).is_some_and(|block| block.holds);
-        let (found, change) = if !holds {
-            let open = format!("{found}; packets in clear that pretend to be of a peer are taken");
-            (open, Some(format!("connection.{}.block = \"connected\" (docs/hip.md)", hip.connection)))
-        } else if failed.is_empty() {
-            (found, None)
-        } else {
-            (format!("{found}; {}", failed.join("; ")), Some("dormouse hip status".to_owned()))
-        };
-        let outcome = change.as_ref().map_or(control::CheckOutcome::Ok, |_| control::CheckOutcome::Warning);
-        Some(control::Check { name: "HIP".into(), outcome, found, change })
     }
 }

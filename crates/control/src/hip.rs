@@ -23,6 +23,9 @@ pub struct HipStatus {
     /// This host is a rendezvous server.
     #[serde(default)]
     pub rendezvous_server: bool,
+    /// This host is a relay.
+    #[serde(default)]
+    pub relay_server: bool,
     /// Whether packets of HITs are kept in the tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<BlockStatus>,
@@ -67,7 +70,7 @@ impl HipState {
     }
 }
 
-/// How rendezvous stands between the two ends of an association.
+/// How registration, for rendezvous or at a relay, stands between the two ends of an association.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HipRegistration {
@@ -99,14 +102,20 @@ pub struct HipPeer {
     /// Its rendezvous servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rendezvous: Vec<String>,
+    /// Its relays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<String>,
     /// Its local-scope identifier, by which programs of this host reach it that know IPv4 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<String>,
-    /// Whether one end is a rendezvous server of the other.
+    /// Whether one end is a rendezvous server or a relay of the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registration: Option<HipRegistration>,
     /// How far the association with it is.
     pub state: HipState,
+    /// It is reached through a relay: that is where `path` leads.
+    #[serde(default)]
+    pub relayed: bool,
     /// Outer addresses in use: `local -> remote (carrier)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,

@@ -122,7 +122,8 @@ pub struct Peer {
     pub udp: bool,
 }
 
-/// What we do for others as a rendezvous server (RFC 8004): I1 packets, and UPDATE packets of hosts that both moved, go on to clients.
+/// For whom we do something: as a rendezvous server (RFC 8004), which sends on I1 packets, and UPDATE packets of hosts that both moved; or as a
+/// control and data relay (RFC 9028), which sends on all of HIP and ESP between its clients behind NATs and their peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Registrar {
     /// Who may register.
@@ -226,6 +227,11 @@ pub struct HostConfig {
     pub liveness: Option<Duration>,
     /// Whether we are a rendezvous server.
     pub registrar: Option<Registrar>,
+    /// Whether we are a control and data relay, which needs UDP.
+    pub relay_server: Option<Registrar>,
+    /// The relays at which we register, so that others reach us behind a NAT; none of them is one of [`Self::rendezvous`]. An association
+    /// with each is kept as far as the network allows, by UDP.
+    pub relays: BTreeSet<Hit>,
     /// The rendezvous servers at which we register. An association with each is kept as far as the network allows.
     pub rendezvous: BTreeSet<Hit>,
     /// For how long a registration is asked for; it is renewed when three quarters are over.
@@ -285,6 +291,8 @@ impl Default for HostConfig {
             multihoming: false,
             liveness: None,
             registrar: None,
+            relay_server: None,
+            relays: BTreeSet::new(),
             rendezvous: BTreeSet::new(),
             registration: Duration::from_secs(86_400),
             may_sleep: false,

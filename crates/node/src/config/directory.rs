@@ -43,6 +43,8 @@ pub struct Known {
     pub peer: Peer,
     /// Addresses of its rendezvous servers.
     pub rendezvous: Vec<IpAddr>,
+    /// Addresses of its relays.
+    pub relays: Vec<IpAddr>,
     /// Its local-scope identifier, if there are to be any.
     pub lsi: Option<Ipv4Addr>,
     /// In which ways it departs from the RFCs.
@@ -53,7 +55,7 @@ impl Known {
     /// Whether it can be called.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
-        !(self.peer.addresses.is_empty() && self.rendezvous.is_empty())
+        ![&self.peer.addresses, &self.rendezvous, &self.relays].into_iter().all(Vec::is_empty)
     }
 
     /// Its rendezvous servers, for the key manager.
@@ -128,11 +130,11 @@ impl Peers {
         Ok(())
     }
 
-    /// The peer with this tag has these rendezvous servers: addresses, names or tags.
+    /// The peer with this tag has these rendezvous servers, or relays: addresses, names or tags.
     ///
     /// # Errors
     /// What is wrong with one of them.
-    pub(super) fn reach_through(&mut self, hit: Hit, servers: &[String]) -> Result<(), String> {
+    pub(super) fn reach_through(&mut self, hit: Hit, servers: &[String], relays: bool) -> Result<(), String> {
         let mut addresses = Vec::new();
         for server in servers {
             match (server.parse(), self.called(server)) {
@@ -149,7 +151,7 @@ impl Peers {
             }
         }
         if let Some(known) = self.by_tag.get(&hit).and_then(|at| self.list.get_mut(*at)) {
-            known.rendezvous = addresses;
+            *if relays { &mut known.relays } else { &mut known.rendezvous } = addresses;
         }
         Ok(())
     }
@@ -263,7 +265,8 @@ pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<(Known, 
         }
     }
     let peer = Peer { addresses, udp: carrier == HipCarrier::Udp };
-    Ok(Some((Known { hit, names, peer, rendezvous: Vec::new(), lsi, quirks: Quirks::NONE }, servers)))
+    let (rendezvous, relays, quirks) = (Vec::new(), Vec::new(), Quirks::NONE);
+    Ok(Some((Known { hit, names, peer, rendezvous, relays, lsi, quirks }, servers)))
 }
 
 /// No host can be called at it; a tag is what is looked for, and not where.

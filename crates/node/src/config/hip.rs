@@ -2,7 +2,7 @@
 //! [`super::directory`] has the peers. Must never look up a name.
 
 use super::block::Blocking;
-use super::directory::{Known, Lsi, Peers, mapping, tag};
+use super::directory::{Known, Lsi, Peers, mapping, tag, version};
 use super::file::{Connection, Role, Seconds};
 use super::resolve::{ConfigError, ReadFile};
 use crate::host::Service;
@@ -24,6 +24,9 @@ use std::time::Duration;
 const ESP_MOST: usize = 6;
 /// The shortest registration, in seconds (RFC 8003 section 5).
 const REGISTRATION_LEAST: u32 = 10;
+/// What a relay needs.
+const BY_UDP: &str =
+    "a relay is reached by UDP, in version 2: \"udp\" in hip.carriers, first or as the carrier of the peer";
 
 /// The Host Identity Protocol, where `role` is `hip`: this host and its peers reach each other by their host identity tags (HITs), while
 /// their addresses may change.
@@ -69,6 +72,13 @@ pub struct Hip {
     /// with addresses. An association with each is kept while there is a network.
     #[serde(default)]
     pub rendezvous: Vec<String>,
+    /// Relays (RFC 9028) at which this host registers, so that others reach it behind a NAT: names or HITs of peers with addresses and `udp` as
+    /// their carrier. What begins goes through one of them, until both ends have found a direct way; where there is none, all goes through it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<String>,
+    /// Be a relay, `[connection.NAME.hip.relay_server]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay_server: Option<HipRelayServer>,
     /// For how long a registration is asked for; it is renewed in time.
     #[serde(default = "day")]
     pub registration: Seconds,
@@ -169,6 +179,22 @@ pub struct HipRendezvousServer {
     pub most: usize,
 }
 
+/// A relay of control and data: hosts behind NATs register at it, and HIP and ESP between them and their peers go through it, as far as they find
+/// no direct way. It cannot read what it sends on. `udp` must be one of `carriers`.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HipRelayServer {
+    /// Names or HITs of the peers that may register. Empty: everyone who may begin an association.
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// The longest registration that is granted.
+    #[serde(default = "day")]
+    pub longest: Seconds,
+    /// How many are registered at one time.
+    #[serde(default = "clients_most")]
+    pub most: usize,
+}
+
 const fn clients_most() -> usize {
     10_000
 }
@@ -205,7 +231,7 @@ pub enum HipAccept {
     Any,
 }
 
-/// A peer. One without addresses and rendezvous servers may call, but is not called.
+/// A peer. One without addresses, rendezvous servers and relays may call, but is not called.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HipPeer {
@@ -227,6 +253,10 @@ pub struct HipPeer {
     /// is asked for there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rendezvous: Vec<String>,
+    /// Its relays, if it is behind a NAT: their addresses, or names or HITs of peers. They are asked where none of its addresses answers, by
+    /// UDP.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<String>,
     /// How it, and its rendezvous servers, are reached, if not by the first of `carriers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<HipCarrier>,
@@ -345,6 +375,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
             hit: tag(&p.hit).map_err(|e| ConfigError::new(key("hit"), e))?,
             names: p.name.iter().cloned().collect(),
             rendezvous: Vec::new(),
+            relays: Vec::new(),
             lsi: p.lsi,
             quirks: quirks.map_err(|e| ConfigError::new(key("quirks"), e.to_string()))?,
             peer: hip::Peer {
@@ -358,7 +389,11 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         if p.carrier.is_some_and(|carrier| !h.carriers.contains(&carrier)) {
             return Err(ConfigError::new(key("carrier"), "is not one of hip.carriers"));
         }
-        through.push((known.hit, p.rendezvous.clone(), key("rendezvous")));
+        if !p.relays.is_empty() && !h.carriers.contains(&HipCarrier::Udp) {
+            return Err(ConfigError::new(key("relays"), BY_UDP));
+        }
+        through.push((known.hit, p.rendezvous.clone(), key("rendezvous"), false));
+        through.push((known.hit, p.relays.clone(), key("relays"), true));
         peers.add(known, p.version.unwrap_or(h.version)).map_err(|(k, e)| ConfigError::new(key(k), e))?;
     }
     if let Some(path) = &h.hosts {
@@ -368,13 +403,13 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         for (i, line) in text.lines().enumerate() {
             let wrong = |e: String| wrong(format!("line {}: {e}", i + 1));
             if let Some((known, servers)) = mapping(line, *first).map_err(wrong)? {
-                through.push((known.hit, servers, key("hosts")));
+                through.push((known.hit, servers, key("hosts"), false));
                 peers.add(known, h.version).map_err(|(_, e)| wrong(e))?;
             }
         }
     }
-    for (hit, servers, key) in through {
-        peers.reach_through(hit, &servers).map_err(|e| ConfigError::new(key, e))?;
+    for (hit, servers, key, relays) in through {
+        peers.reach_through(hit, &servers, relays).map_err(|e| ConfigError::new(key, e))?;
     }
     let services = services(&h.lsi_services).map_err(|e| wrong("lsi_services", &e))?;
     let lsi = match h.lsi {
@@ -390,28 +425,40 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         (None, Ok(hit)) => Ok(hit),
         (None, Err(_)) => Err(wrong(key, &format!("no peer is called \"{text}\""))),
     };
-    let mut rendezvous = BTreeSet::new();
-    for server in &h.rendezvous {
-        let hit = named("rendezvous", server)?;
-        if peers.get(hit).is_none_or(|known| known.peer.addresses.is_empty()) {
-            return Err(wrong(
-                "rendezvous",
-                &format!("no address of \"{server}\" is known; add it to hip.peers"),
-            ));
-        }
-        rendezvous.insert(hit);
+    let servers = |key: &str, written: &[String]| {
+        let one = |server: &String| {
+            let hit = named(key, server)?;
+            let known = peers.get(hit).filter(|known| !known.peer.addresses.is_empty());
+            let none = || wrong(key, &format!("no address of \"{server}\" is known; add it to hip.peers"));
+            let known = known.ok_or_else(none)?;
+            match key {
+                "relays" if !known.peer.udp || version(hit) != 2 => Err(wrong(key, &BY_UDP)),
+                _ => Ok(hit),
+            }
+        };
+        written.iter().map(one).collect::<Result<BTreeSet<_>, _>>()
+    };
+    let (rendezvous, relays) = (servers("rendezvous", &h.rendezvous)?, servers("relays", &h.relays)?);
+    if let Some(both) = rendezvous.intersection(&relays).next() {
+        return Err(wrong("relays", &format!("{both} is one of hip.rendezvous; choose one of both")));
     }
     if h.registration.0 < REGISTRATION_LEAST {
         return Err(wrong("registration", &format!("{REGISTRATION_LEAST} s is the least")));
     }
-    let registrar = h.rendezvous_server.as_ref().map(|server| {
-        let clients: Result<_, _> =
-            server.clients.iter().map(|c| named("rendezvous_server.clients", c)).collect();
-        let permits =
-            if server.clients.is_empty() { hip::Accept::Any } else { hip::Accept::Listed(clients?) };
-        let longest = Duration::from_secs(server.longest.0.into());
-        Ok(hip::Registrar { permits, longest, max_clients: server.most })
-    });
+    if h.relay_server.is_some() && !h.carriers.contains(&HipCarrier::Udp) {
+        return Err(wrong("relay_server", &BY_UDP));
+    }
+    let registrar = |key: &str, clients: &[String], longest: Seconds, max_clients| {
+        let listed: Result<_, _> = clients.iter().map(|c| named(key, c)).collect();
+        let permits = if clients.is_empty() { hip::Accept::Any } else { hip::Accept::Listed(listed?) };
+        let longest = Duration::from_secs(longest.0.into());
+        Ok(hip::Registrar { permits, longest, max_clients })
+    };
+    let of_rendezvous = h.rendezvous_server.as_ref();
+    let of_relay = h.relay_server.as_ref();
+    let of_rendezvous =
+        of_rendezvous.map(|s| registrar("rendezvous_server.clients", &s.clients, s.longest, s.most));
+    let of_relay = of_relay.map(|s| registrar("relay_server.clients", &s.clients, s.longest, s.most));
     let listed = || hip::Accept::Listed(peers.iter().map(|p| p.hit).collect());
     let any = h.accept == HipAccept::Any;
     let config = hip::HostConfig {
@@ -424,7 +471,9 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         liveness: (h.liveness.0 > 0).then(|| Duration::from_secs(h.liveness.0.into())),
         rendezvous,
         registration: Duration::from_secs(h.registration.0.into()),
-        registrar: registrar.transpose()?,
+        relays,
+        registrar: of_rendezvous.transpose()?,
+        relay_server: of_relay.transpose()?,
         udp_port: h.udp_port,
         ..hip::HostConfig::default()
     };

@@ -22,7 +22,11 @@ fn of_connection(c: &Connection) -> impl Iterator<Item = &Path> {
     let single = [&local.secret_file, &local.certificate, &local.key, &remote.secret_file];
     let keys = c.ppk.keys.iter().filter_map(|key| key.secret_file.as_deref());
     let lists = remote.crl.iter().map(Path::new).filter(|place| !place.to_string_lossy().contains("://"));
-    let hip = c.hip.iter().flat_map(|h| std::iter::once(&h.key).chain(&h.key_v1).chain(&h.hosts)).map(AsRef::as_ref);
+    let hip = c
+        .hip
+        .iter()
+        .flat_map(|h| std::iter::once(&h.key).chain(&h.key_v1).chain(&h.hosts))
+        .map(AsRef::as_ref);
     single.into_iter().flatten().chain(&remote.ca).map(AsRef::as_ref).chain(keys).chain(lists).chain(hip)
 }
 

@@ -67,6 +67,22 @@ fn rendezvous_servers_are_addresses_or_peers_wherever_they_are_written() {
     assert_eq!((registrar.permits, registrar.longest.as_secs()), (hip::Accept::Any, 60));
 }
 
+#[test]
+fn relays_are_reached_by_udp() {
+    let text = format!(
+        "{BARE}carriers = [\"udp\"]\nhosts = \"h\"\nrelays = [\"FAR\"]\n[connection.a.hip.relay_server]\nlongest = 60\nclients = [\"far\"]\n\
+         [[connection.a.hip.peers]]\nhit = \"{OTHER}\"\nrelays = [\"far\", \"192.0.2.9\"]\n"
+    );
+    let it = read(&text, "2001:21::7 far 192.0.2.7\n").unwrap().unwrap();
+    let known = it.peers.called(OTHER).unwrap();
+    assert!(known.is_reachable() && known.rendezvous.is_empty());
+    assert_eq!(known.relays, ["192.0.2.7", "192.0.2.9"].map(|a| a.parse::<IpAddr>().unwrap()));
+    let far = tag("2001:21::7").unwrap();
+    assert_eq!((it.config.relays, it.config.rendezvous), (BTreeSet::from([far]), BTreeSet::new()));
+    let relay = it.config.relay_server.unwrap();
+    assert_eq!((relay.permits, relay.longest.as_secs()), (hip::Accept::Listed([far].into()), 60));
+}
+
 /// A configured one is kept, the others are made of the tags; none is given twice.
 #[test]
 fn every_peer_has_an_address_of_its_own() {
@@ -212,6 +228,21 @@ fn each_thing_that_cannot_be_meant_is_named() {
             BARE.to_owned() + "rendezvous = [\"n\"]\n" + &listed("name = \"n\"").replace(BARE, ""),
             "connection.a.hip.rendezvous: no address of",
         ),
+        (BARE.to_owned() + "relays = [\"x\"]\n", "connection.a.hip.relays: no peer is called"),
+        (
+            BARE.to_owned()
+                + "relays = [\"n\"]\n"
+                + &listed("name = \"n\"\naddresses = [\"192.0.2.1\"]").replace(BARE, ""),
+            "connection.a.hip.relays: a relay is reached by UDP",
+        ),
+        (
+            BARE.to_owned()
+                + "carriers = [\"udp\"]\nrendezvous = [\"n\"]\nrelays = [\"n\"]\n"
+                + &listed("name = \"n\"\naddresses = [\"192.0.2.1\"]").replace(BARE, ""),
+            "connection.a.hip.relays: 2001:22:a:",
+        ),
+        (listed("relays = [\"192.0.2.1\"]"), "connection.a.hip.peers[0].relays: a relay is reached by UDP"),
+        (BARE.to_owned() + "[connection.a.hip.relay_server]\n", "connection.a.hip.relay_server: a relay is"),
         (BARE.to_owned() + "lsi_services = [\"tcp/22\"]\n", "connection.a.hip.lsi_services: needs"),
         (
             BARE.to_owned() + "lsi = \"1.0.0.0/8\"\nlsi_services = [\"22\"]\n",
