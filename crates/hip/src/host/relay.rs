@@ -69,10 +69,10 @@ impl Host {
         }
         let from_client = packet.find(ParamType::RelayTo).is_some();
         let sent_on = if from_client {
-            self.from_client(now, path, packet)
+            self.sent_by_client(now, path, packet)
         } else {
             self.relay_client(now, packet.header.receiver, RELAY_UDP_HIP)?;
-            self.to_client(now, path, packet)
+            self.sent_to_client(now, path, packet)
         };
         Some(sent_on.and_then(|(to, bytes)| {
             let (meter, most) = (self.relays.as_mut(), self.config.difficulty.to_one_address);
@@ -99,7 +99,12 @@ impl Host {
     /// "If the destination HIT belongs to a successfully registered Control Relay Client [...], the Control Relay Server processes the packet.
     /// Otherwise, the Control Relay Server MUST drop the packet silently." (RFC 9028 section 4.5)
     /// "[...] MUST add a RELAY_FROM parameter to the control packets it relays to the Control Relay Clients." (RFC 9028 section 4.8)
-    fn to_client(&self, now: Instant, path: Path, packet: &Packet<'_>) -> Result<(Path, Vec<u8>), Discard> {
+    fn sent_to_client(
+        &self,
+        now: Instant,
+        path: Path,
+        packet: &Packet<'_>,
+    ) -> Result<(Path, Vec<u8>), Discard> {
         let before = [ParamType::RelayFrom, ParamType::RelayHmac, ParamType::From, ParamType::RvsHmac];
         if before.into_iter().any(|kind| packet.find(kind).is_some()) {
             return Err(Discard("for another host, and relayed before"));
@@ -121,7 +126,7 @@ impl Host {
     /// What goes on from a client, which has signed with its key where to.
     /// "The Control Relay Server drops the packet silently if the source HIT belongs to a Control Relay Client that has not successfully
     /// registered." (RFC 9028 section 4.5)
-    fn from_client(
+    fn sent_by_client(
         &mut self,
         now: Instant,
         path: Path,
@@ -191,7 +196,7 @@ impl Host {
         let of = servers.find_map(|a| match &a.stage {
             Stage::Up(session) if a.path == path && is_registered(session) => {
                 let right = protect::relay_mac_is_right(packet, &session.agreed.keys.mac_in);
-                Some(right.then(|| (a.id, session.relay.reflexive, session.relay.relayed)))
+                Some(right.then_some((a.id, session.relay.reflexive, session.relay.relayed)))
             }
             _ => None,
         });
