@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use dormouse_control::{Error, ErrorKind, ExitCode, HipPeer, HipStatus, Reply, Response, Verb, line};
 use dormouse_crypto::sign::NewKey;
 use dormouse_io::state::{self, create_atomically, write_atomically};
-use dormouse_node::config::hip::identity;
+use dormouse_node::config::hip::{identity, identity_v1};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
@@ -173,8 +173,10 @@ fn keygen(file: &Path, kind: NewKey, force: bool, out: &Output) -> Result<ExitCo
         }
         _ => Error::new(ErrorKind::Other, e.to_string()),
     })?;
-    let answer = line(&Response::ok(Reply::HipKey { file: shown.to_string(), hit: hit.clone() }))?;
-    out.print(&answer, || format!("{hit}\n"))
+    let hit_v1 = identity_v1(pem.as_bytes()).ok().map(|it| it.hit().to_string());
+    let reply = Reply::HipKey { file: shown.to_string(), hit: hit.clone(), hit_v1: hit_v1.clone() };
+    let old = hit_v1.map(|old| format!("{old}  in version 1\n")).unwrap_or_default();
+    out.print(&line(&Response::ok(reply))?, || format!("{hit}\n{old}"))
 }
 
 /// A file is there, and stays as it is.

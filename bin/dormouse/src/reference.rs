@@ -47,8 +47,9 @@ pub(crate) fn page() -> String {
     section(&mut out, root, "connection.NAME.child.zones", definition(root, "Zones"), zones);
     section(&mut out, root, "connection.NAME.keys", definition(root, "Keys"), None);
     section(&mut out, root, "connection.NAME.hip", definition(root, "Hip"), None);
-    let server = definition(root, "HipRendezvousServer");
-    section(&mut out, root, "connection.NAME.hip.rendezvous_server", server, None);
+    for (key, name) in [("rendezvous_server", "HipRendezvousServer"), ("relay_server", "HipRelayServer")] {
+        section(&mut out, root, &format!("connection.NAME.hip.{key}"), definition(root, name), None);
+    }
     section(&mut out, root, "[connection.NAME.hip.peers]", definition(root, "HipPeer"), None);
     section(&mut out, root, "[connection.NAME.ppk.keys]", definition(root, "PpkKey"), None);
     section(&mut out, root, "[connection.NAME.peers]", definition(root, "Peer"), None);

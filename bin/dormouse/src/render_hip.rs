@@ -17,6 +17,9 @@ pub(crate) fn called(peer: &HipPeer) -> String {
 /// This host and its associations.
 pub(crate) fn status(it: &HipStatus, style: Style) -> String {
     let mut out = format!("{}  {}\n", style.strong(&it.connection), it.hit);
+    for other in it.identities.iter().filter(|other| other.hit != it.hit || other.version == 1) {
+        field(&mut out, style, &format!("version {}", other.version), &other.hit);
+    }
     if let Some(lsi) = &it.lsi {
         field(&mut out, style, "for IPv4", &format!("{lsi}, on this host alone"));
     }
@@ -27,9 +30,11 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
         "accepts",
         if it.accepts_any { "anyone who proves an identity" } else { "its peers" },
     );
-    if it.rendezvous_server {
+    let roles = [(it.rendezvous_server, "a rendezvous server"), (it.relay_server, "a relay")];
+    let roles: Vec<&str> = roles.iter().filter(|(is, _)| *is).map(|(_, role)| *role).collect();
+    if !roles.is_empty() {
         let clients = it.peers.iter().filter(|p| p.registration == Some(HipRegistration::OfPeer)).count();
-        field(&mut out, style, "serves", &format!("as a rendezvous server, {clients} registered"));
+        field(&mut out, style, "serves", &format!("as {}, {clients} registered", roles.join(" and ")));
     }
     for p in &it.peers {
         match &p.registration {
@@ -52,10 +57,11 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
     for p in shown.iter().take(MOST) {
         let of_esp =
             |f: &dyn Fn(&dormouse_control::SaStatus) -> String| p.esp.as_ref().map(f).unwrap_or_default();
+        let old = if p.version == 1 { " (version 1)" } else { "" };
         table.row([
-            called(p),
+            called(p) + old,
             state(p, style),
-            p.path.clone().unwrap_or_default(),
+            p.path.clone().unwrap_or_default() + if p.relayed { ", a relay" } else { "" },
             of_esp(&|esp| esp.suite.clone()),
             of_esp(&|esp| duration(esp.age_seconds)),
             p.quiet_seconds.map(duration).unwrap_or_default(),
@@ -85,18 +91,20 @@ pub(crate) fn peers(it: &HipStatus, style: Style) -> String {
     if it.peers.is_empty() {
         return format!("no peer is configured: [[connection.{}.hip.peers]]\n", it.connection);
     }
-    let mut table = Table::words(["name", "HIT", "LSI", "state", "addresses"]);
+    let mut table = Table::words(["name", "HIT", "version", "LSI", "state", "addresses"]);
     for p in &it.peers {
         let lsi = p.lsi.clone().unwrap_or_default();
-        table.row([p.names.join(" "), p.hit.clone(), lsi, state(p, style), whereabouts(p)]);
+        let version = p.version.to_string();
+        table.row([p.names.join(" "), p.hit.clone(), version, lsi, state(p, style), whereabouts(p)]);
     }
     columns(&table, style)
 }
 
-/// Addresses, and those of rendezvous servers behind an `@`, as in the mapping file.
+/// Addresses, those of rendezvous servers behind an `@`, as in the mapping file, and those of relays.
 fn whereabouts(peer: &HipPeer) -> String {
     let servers = peer.rendezvous.iter().map(|server| format!("@{server}"));
-    peer.addresses.iter().cloned().chain(servers).collect::<Vec<_>>().join(" ")
+    let relays = peer.relays.iter().map(|relay| format!("{relay} (relay)"));
+    peer.addresses.iter().cloned().chain(servers).chain(relays).collect::<Vec<_>>().join(" ")
 }
 
 /// Lines for `/etc/hosts`.

@@ -3,30 +3,32 @@
 
 use crate::daemon::Daemon;
 use crate::status;
-use dormouse_control as control;
-use dormouse_control::{Error, ErrorKind, HipPeer, HipRegistration, HipState, HipStatus, Reply};
+use dormouse_control::{Error, ErrorKind, HipRegistration, Reply};
 use dormouse_hip::{
-    Accept, ConnectError, Description, Hold, Host as Hip, HostConfig, Phase, Quirks, Refusal, Registration,
+    Accept, ConnectError, Description, Hold, Host as Hip, HostConfig, Identity, Phase, Quirks, Refusal,
+    Registration,
 };
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::clock::unix_now;
 use dormouse_io::control::ClientId;
 use dormouse_io::entropy::OsEntropy;
-use dormouse_keying::{Failure, Owner};
+use dormouse_keying::Failure;
 use dormouse_node::config::ResolvedHip;
 use dormouse_node::config::block::Blocking;
-use dormouse_node::config::directory::{Known, Lsi, Peers, tag, tags};
+use dormouse_node::config::directory::{Known, Lsi, Peers, tag, tags, version};
 use dormouse_node::config::file::HipCarrier;
 use dormouse_node::host::Lsis;
 use dormouse_node::sleeper::Mode;
-use dormouse_node::{Change, FailureKind, Node, Offer, SessionInfo};
+use dormouse_node::{Change, FailureKind, Node, Offer};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+
+mod show;
 
 /// Routes that are looked up for the addresses of peers, at most: all go by one way out, or few.
 const ROUTES_MOST: usize = 64;
@@ -43,9 +45,8 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Directory {
     connection: String,
-    ours: Hit,
-    /// Where all tags are.
-    tags: Ipv6Net,
+    /// Our tags, one of each version that we speak; that of peers that do not say another first.
+    ours: Vec<Hit>,
     auto: bool,
     carriers: Vec<HipCarrier>,
     /// What the key manager began with, and what a reload has changed of it.
@@ -66,15 +67,13 @@ impl Directory {
         (may_sleep, hold): (bool, Hold),
         node: &mut Node,
     ) -> Self {
-        let ResolvedHip { name, auto, blocking: _, identity, version, mut config, carriers, peers, lsi } =
-            resolved;
+        let ResolvedHip { name, auto, blocking: _, identities, mut config, carriers, peers, lsi } = resolved;
         config.first_generation = unix_now().0;
         (config.may_sleep, config.hold) = (may_sleep, Some(hold));
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
         let directory = Self {
             connection: name,
-            ours: identity.hit(),
-            tags: tags(version),
+            ours: identities.iter().map(Identity::hit).collect(),
             auto,
             carriers,
             config: config.clone(),
@@ -83,7 +82,7 @@ impl Directory {
             failures: BTreeMap::new(),
             waiting: Vec::new(),
         };
-        let mut hip = Hip::new(config, vec![identity], Box::new(node.spis()), Box::new(OsEntropy));
+        let mut hip = Hip::new(config, identities, Box::new(node.spis()), Box::new(OsEntropy));
         directory.peers.iter().for_each(|known| know(&mut hip, known));
         node.set_key_manager(&directory.connection, Box::new(hip));
         directory
@@ -119,13 +118,18 @@ impl Directory {
     /// By which IPv4 addresses programs reach the peers.
     fn lsis(&self) -> Lsis {
         let Some(lsi) = &self.lsi else { return Lsis::default() };
-        let peers = self.peers.iter().filter_map(|known| Some((known.lsi?, known.hit.0)));
-        Lsis::new((lsi.ours, self.ours.0), peers, lsi.services.clone())
+        let of = |known: &Known| Some((known.lsi?, (known.hit.0, self.ours_to(known.hit)?.0)));
+        Lsis::new(lsi.ours, self.peers.iter().filter_map(of), lsi.services.clone())
+    }
+
+    /// Our tag of the version that this peer has.
+    fn ours_to(&self, peer: Hit) -> Option<Hit> {
+        self.ours.iter().copied().find(|ours| version(*ours) == version(peer))
     }
 
     /// Whether a configuration that was read again is of the same host: else nothing of it counts before a new start.
     fn is_same_host(&self, new: &ResolvedHip) -> bool {
-        new.name == self.connection && new.identity.hit() == self.ours
+        new.name == self.connection && new.identities.iter().map(Identity::hit).eq(self.ours.iter().copied())
     }
 
     fn known(&self, hit: Hit) -> Option<&Known> {
@@ -161,7 +165,7 @@ impl Directory {
     fn error(&self, hit: Hit, kind: FailureKind, why: &str) -> Error {
         let message = format!("{}: {why}", self.called(hit));
         let error = status::error(&self.connection, &message, kind, &Offer::default());
-        Error { change: self.advice(kind), ..error }
+        Error { change: self.advice(hit, kind), ..error }
     }
 
     fn refused(&self, hit: Hit, refusal: Refusal) -> Error {
@@ -172,11 +176,11 @@ impl Directory {
         self.error(hit, refusal.kind.into(), &format!("{what}: {}", refusal.why))
     }
 
-    fn advice(&self, kind: FailureKind) -> Option<String> {
+    fn advice(&self, peer: Hit, kind: FailureKind) -> Option<String> {
         match kind {
             FailureKind::Authentication => Some(format!(
                 "admit {} at the peer: [[connection.NAME.hip.peers]], or dormouse allow",
-                self.ours
+                self.ours_to(peer)?
             )),
             FailureKind::Timeout => Some(format!(
                 "is it the HIT of the host that is there (dormouse hip status says it), and do IP protocols 139 and 50, or UDP {}, pass?",
@@ -194,6 +198,7 @@ impl Directory {
 fn know(hip: &mut Hip, known: &Known) {
     hip.set_peer(known.hit, Some(known.peer.clone()));
     hip.set_rendezvous_of(known.hit, known.servers());
+    hip.set_relays_of(known.hit, known.relays.clone());
     hip.set_quirks(known.hit, known.quirks);
 }
 
@@ -202,7 +207,7 @@ fn of_machine(lsi: &Option<Lsi>) -> Option<(Ipv4Net, Ipv4Addr)> {
     lsi.as_ref().map(|lsi| (lsi.prefix, lsi.ours))
 }
 
-/// How rendezvous stands with a peer, for people.
+/// How registration stands with a peer, for people.
 fn registration(registration: Registration) -> Option<HipRegistration> {
     match registration {
         Registration::None => None,
@@ -211,7 +216,7 @@ fn registration(registration: Registration) -> Option<HipRegistration> {
         Registration::Refused(why) => Some(HipRegistration::Refused {
             why: match why {
                 0 => "it does not register this host".to_owned(),
-                1 => "it is no rendezvous server".to_owned(),
+                1 => "it does not serve".to_owned(),
                 2 => "it has too many clients".to_owned(),
                 other => format!("failure type {other}"),
             },
@@ -220,20 +225,24 @@ fn registration(registration: Registration) -> Option<HipRegistration> {
 }
 
 impl Daemon {
-    /// The role begins: the tunnel interface has our tag, and leads to all others.
+    /// The role begins: the tunnel interface has our tags, and leads from each to all others of its version.
     pub(crate) fn begin_hip(&mut self, now: Instant) {
         let Some(hip) = &self.hip else { return };
         let v4 = hip.lsi.as_ref().map(|lsi| lsi.ours);
-        let assigned = AssignedConfig { v6: Some((hip.ours.0, 128)), v4, ..AssignedConfig::default() };
-        let routes: Vec<IpNet> = [IpNet::V6(hip.tags)]
-            .into_iter()
-            .chain(hip.lsi.as_ref().map(|lsi| IpNet::V4(lsi.prefix)))
-            .collect();
+        let mut ours = hip.ours.iter();
+        let first = ours.next();
+        let assigned = AssignedConfig { v6: first.map(|hit| (hit.0, 128)), v4, ..AssignedConfig::default() };
+        let all = |hit: &Hit| IpNet::V6(tags(version(*hit)));
+        let routes: Vec<IpNet> =
+            first.map(all).into_iter().chain(hip.lsi.as_ref().map(|lsi| IpNet::V4(lsi.prefix))).collect();
         self.host.set_lsis(hip.lsis());
-        let (source, auto) = (Some(IpAddr::V6(hip.ours.0)), hip.auto);
+        let (source, auto) = (first.map(|hit| IpAddr::V6(hit.0)), hip.auto);
         // First nothing leaves outside, then something goes in.
         self.block.connected(&hip.connection, &assigned);
         self.machine.configure(&hip.connection, assigned, &routes, (source, &[]));
+        for hit in ours {
+            self.machine.add(&hip.connection, hit.0.into(), all(hit));
+        }
         self.look_at_sources(now);
         if auto {
             self.call_all(now);
@@ -254,7 +263,8 @@ impl Daemon {
     pub(crate) fn look_at_sources(&mut self, now: Instant) {
         let Some(hip) = &self.hip else { return };
         let in_use = self.descriptions().into_iter().map(|d| d.path.remote.ip());
-        let known = hip.peers.iter().flat_map(|p| p.peer.addresses.iter().chain(&p.rendezvous).copied());
+        let servers = |p: &Known| [&p.rendezvous[..], &p.relays[..]].concat();
+        let known = hip.peers.iter().flat_map(|p| p.peer.addresses.iter().copied().chain(servers(p)));
         let mut remotes: Vec<IpAddr> = in_use.chain(known).collect();
         remotes.dedup();
         remotes.truncate(ROUTES_MOST);
@@ -303,7 +313,7 @@ impl Daemon {
                     let none =
                         Error::new(ErrorKind::NotConnected, format!("{called}: no address of it is known"));
                     Err(none.with_change(format!(
-                        "[[connection.{connection}.hip.peers]] addresses, or rendezvous"
+                        "[[connection.{connection}.hip.peers]] addresses, rendezvous or relays"
                     )))
                 };
             }
@@ -446,14 +456,21 @@ impl Daemon {
             restart.push(format!("connection.{}.block", new.name));
         }
         let (was, is) = (&hip.config, &new.config);
+        let ours: Vec<Hit> = new.identities.iter().map(Identity::hit).collect();
         for (key, same) in [
-            ("version", hip.tags == tags(new.version)),
-            ("key", hip.ours == new.identity.hit()),
+            (
+                "key",
+                !hip.ours
+                    .iter()
+                    .any(|hit| ours.iter().any(|new| new != hit && version(*new) == version(*hit))),
+            ),
+            ("version", hip.ours.iter().copied().map(version).eq(ours.iter().copied().map(version))),
             ("carriers", hip.carriers == new.carriers),
             ("udp_port", was.udp_port == is.udp_port),
             ("esp", was.esp_suites == is.esp_suites),
             ("lsi", of_machine(&hip.lsi) == of_machine(&new.lsi)),
             ("rendezvous_server", was.registrar == is.registrar),
+            ("relay_server", was.relay_server == is.relay_server),
         ] {
             if !same {
                 restart.push(format!("connection.{}.hip.{key}", new.name));
@@ -473,7 +490,9 @@ impl Daemon {
         }
         let config = &mut hip.config;
         config.accept.clone_from(&new.config.accept);
+        config.accept_v1.clone_from(&new.config.accept_v1);
         config.rendezvous.clone_from(&new.config.rendezvous);
+        config.relays.clone_from(&new.config.relays);
         (config.multihoming, config.liveness) = (new.config.multihoming, new.config.liveness);
         config.registration = new.config.registration;
         hip.peers.clone_from(&new.peers);
@@ -485,12 +504,13 @@ impl Daemon {
             for hit in gone {
                 hip.set_peer(hit, None);
                 hip.set_rendezvous_of(hit, None);
+                hip.set_relays_of(hit, Vec::new());
                 hip.set_quirks(hit, Quirks::NONE);
             }
             new.peers.iter().for_each(|known| know(hip, known));
-            hip.set_accept(now, new.config.accept);
+            hip.set_accept(now, new.config.accept, new.config.accept_v1);
             hip.set_opportunistic(new.config.opportunistic);
-            hip.set_rendezvous(now, new.config.rendezvous, new.config.registration);
+            hip.set_servers(now, (new.config.rendezvous, new.config.relays), new.config.registration);
             hip.set_multihoming(now, new.config.multihoming);
             hip.set_liveness(now, new.config.liveness);
         });
@@ -502,107 +522,5 @@ impl Daemon {
     pub(crate) fn tell_hip_of_mode(&mut self, now: Instant) {
         let may_sleep = self.host.mode().is_some_and(|mode| mode != Mode::Performance);
         self.host.node_mut().with_manager(now, |hip: &mut Hip| hip.set_may_sleep(may_sleep));
-    }
-
-    /// For `status`.
-    pub(crate) fn hip_status(&self, now: Instant) -> Option<HipStatus> {
-        let (hip, manager) = (self.hip.as_ref()?, self.host.node().manager::<Hip>()?);
-        let there: BTreeMap<Hit, Description> = manager.describe().map(|d| (d.peer, d)).collect();
-        let sessions: BTreeMap<Owner, SessionInfo> =
-            self.host.node().gateway_sessions(now).into_iter().map(|s| (s.owner, s)).collect();
-        let strangers = there.keys().copied().filter(|hit| hip.known(*hit).is_none());
-        let all = hip.peers.iter().map(|known| known.hit).chain(strangers);
-        let peer = |hit: Hit| {
-            let (known, open) = (hip.known(hit), there.get(&hit));
-            let session = open.and_then(|d| sessions.get(&Owner::Hip(d.id)));
-            let sending = |d: &Description| session?.children.iter().find(|c| Some(c.id) == d.child);
-            HipPeer {
-                hit: hit.to_string(),
-                names: known.map(|k| k.names.clone()).unwrap_or_default(),
-                addresses: known
-                    .map(|k| k.peer.addresses.iter().map(ToString::to_string).collect())
-                    .unwrap_or_default(),
-                rendezvous: known
-                    .map(|k| k.rendezvous.iter().map(ToString::to_string).collect())
-                    .unwrap_or_default(),
-                lsi: hip.lsi.as_ref().and(known).and_then(|k| k.lsi).map(|lsi| lsi.to_string()),
-                registration: open.and_then(|d| registration(d.registration)),
-                state: open.map_or(HipState::Down, |d| match d.phase {
-                    Phase::Connecting => HipState::Connecting,
-                    Phase::Established => HipState::Up,
-                    Phase::Closing => HipState::Closing,
-                }),
-                path: open.filter(|d| d.phase != Phase::Closing).map(|d| d.path.to_string()),
-                esp: open.and_then(sending).zip(session).map(|(c, s)| status::child(s, c, now)),
-                quiet_seconds: session.map(|s| s.quiet.as_secs_f64()),
-                traffic: session.map(status::traffic).unwrap_or_default(),
-                asleep: session.is_some_and(|s| s.asleep),
-                stand_in: session.and_then(|s| s.stand_in.as_ref()).map(|it| status::stand_in(it, now)),
-                denied: manager.denies(hit),
-                last_error: match open {
-                    Some(d) => d.refusal.map(|refusal| hip.refused(hit, refusal)),
-                    None => hip.failures.get(&hit).map(|(kind, why)| hip.error(hit, *kind, why)),
-                },
-            }
-        };
-        Some(HipStatus {
-            connection: hip.connection.clone(),
-            hit: hip.ours.to_string(),
-            lsi: hip.lsi.as_ref().map(|lsi| lsi.ours.to_string()),
-            carriers: hip
-                .carriers
-                .iter()
-                .map(|c| match c {
-                    HipCarrier::Ip => "IP protocol 139".to_owned(),
-                    HipCarrier::Udp => format!("UDP {}", hip.config.udp_port),
-                })
-                .collect(),
-            accepts_any: hip.config.accept == Accept::Any,
-            rendezvous_server: hip.config.registrar.is_some(),
-            block: self.block.status(&hip.connection),
-            peers: all.map(peer).collect(),
-        })
-    }
-
-    /// Counters of the key manager, by name.
-    pub(crate) fn hip_counters(&self) -> Vec<(&'static str, u64)> {
-        let Some(stats) = self.host.node().manager::<Hip>().map(Hip::stats) else { return Vec::new() };
-        vec![
-            ("hip.i1", stats.i1),
-            ("hip.r1", stats.r1),
-            ("hip.r1_signed", stats.r1_signed),
-            ("hip.bad_solutions", stats.bad_solutions),
-            ("hip.replayed_solutions", stats.replayed_solutions),
-            ("hip.i2_computed", stats.i2_computed),
-            ("hip.i2_refused", stats.i2_refused),
-            ("hip.i2_dropped", stats.i2_dropped),
-            ("hip.established", stats.established),
-            ("hip.verified", stats.verified),
-            ("hip.bad_macs", stats.bad_macs),
-            ("hip.relayed", stats.relayed),
-            ("hip.dropped", stats.dropped),
-        ]
-    }
-
-    /// For `doctor`.
-    pub(crate) fn hip_check(&self) -> Option<control::Check> {
-        let (hip, there) = (self.hip.as_ref()?, self.descriptions());
-        let up = there.iter().filter(|d| d.phase == Phase::Established).count();
-        let under_way: BTreeSet<Hit> = there.iter().map(|d| d.peer).collect();
-        let failed = hip.failures.iter().filter(|(hit, _)| !under_way.contains(hit));
-        let failed: Vec<String> =
-            failed.map(|(hit, (_, why))| format!("{}: {why}", hip.called(*hit))).collect();
-        let found = format!("{}; {up} of {} peers associated", hip.ours, hip.peers.len());
-        let holds = self.block.status(&hip.connection).is_some_and(|block| block.holds);
-        let (found, change) = if !holds {
-            let open = format!("{found}; packets in clear that pretend to be of a peer are taken");
-            (open, Some(format!("connection.{}.block = \"connected\" (docs/hip.md)", hip.connection)))
-        } else if failed.is_empty() {
-            (found, None)
-        } else {
-            (format!("{found}; {}", failed.join("; ")), Some("dormouse hip status".to_owned()))
-        };
-        let outcome = change.as_ref().map_or(control::CheckOutcome::Ok, |_| control::CheckOutcome::Warning);
-        Some(control::Check { name: "HIP".into(), outcome, found, change })
     }
 }

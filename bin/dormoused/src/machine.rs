@@ -23,6 +23,8 @@ const ETHERNET: u16 = 1500;
 #[derive(Debug)]
 struct Configured {
     assigned: AssignedConfig,
+    /// Addresses besides.
+    more: Vec<IpAddr>,
     routes: Vec<Route>,
 }
 
@@ -187,8 +189,18 @@ impl Machine {
             report(self.ledger.add_route(route), "route", net);
             routes.push(route);
         }
-        self.configured.insert(connection.into(), Configured { assigned, routes });
+        self.configured.insert(connection.into(), Configured { assigned, more: Vec::new(), routes });
         self.set_dns();
+    }
+
+    /// A connection that is configured has this address too, from which packets of this machine leave to this prefix.
+    pub(crate) fn add(&mut self, connection: &str, address: IpAddr, net: IpNet) {
+        let Some(configured) = self.configured.get_mut(connection) else { return };
+        report(self.ledger.add_address(self.tun, IpNet::from(address)), "address", address);
+        let route = Route { source: Some(address), ..Route::over(self.tun, net) };
+        report(self.ledger.add_route(route), "route", net);
+        configured.more.push(address);
+        configured.routes.push(route);
     }
 
     /// An address of this machine that lies in one of `prefixes` and is of the family that `fits`.
@@ -200,11 +212,11 @@ impl Machine {
 
     /// Client: take them back.
     pub(crate) fn unconfigure(&mut self, connection: &str) {
-        let Some(Configured { assigned, routes }) = self.configured.remove(connection) else { return };
+        let Some(Configured { assigned, more, routes }) = self.configured.remove(connection) else { return };
         for route in routes {
             report(self.ledger.remove_route(route), "route", route.destination);
         }
-        for address in assigned.addresses() {
+        for address in assigned.addresses().into_iter().chain(more) {
             report(self.ledger.remove_address(self.tun, IpNet::from(address)), "address", address);
         }
         self.set_dns();

@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 pub struct HipStatus {
     /// The connection's name in the configuration.
     pub connection: String,
-    /// Our host identity tag.
+    /// Our host identity tag, in the version that peers have unless they say another.
     pub hit: String,
+    /// All our tags, that one first.
+    #[serde(default)]
+    pub identities: Vec<HipIdentity>,
     /// Our local-scope identifier, for programs that know IPv4 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<String>,
@@ -20,11 +23,23 @@ pub struct HipStatus {
     /// This host is a rendezvous server.
     #[serde(default)]
     pub rendezvous_server: bool,
+    /// This host is a relay.
+    #[serde(default)]
+    pub relay_server: bool,
     /// Whether packets of HITs are kept in the tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<BlockStatus>,
     /// The peers that are configured, and others with an association.
     pub peers: Vec<HipPeer>,
+}
+
+/// A tag of this host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HipIdentity {
+    /// The host identity tag.
+    pub hit: String,
+    /// The version of the protocol that is spoken with it.
+    pub version: u8,
 }
 
 /// How far an association is.
@@ -55,7 +70,7 @@ impl HipState {
     }
 }
 
-/// How rendezvous stands between the two ends of an association.
+/// How registration, for rendezvous or at a relay, stands between the two ends of an association.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HipRegistration {
@@ -75,6 +90,9 @@ pub enum HipRegistration {
 pub struct HipPeer {
     /// Its host identity tag.
     pub hit: String,
+    /// The version of the protocol that it speaks.
+    #[serde(default)]
+    pub version: u8,
     /// What it is called here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
@@ -84,14 +102,20 @@ pub struct HipPeer {
     /// Its rendezvous servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rendezvous: Vec<String>,
+    /// Its relays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<String>,
     /// Its local-scope identifier, by which programs of this host reach it that know IPv4 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<String>,
-    /// Whether one end is a rendezvous server of the other.
+    /// Whether one end is a rendezvous server or a relay of the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registration: Option<HipRegistration>,
     /// How far the association with it is.
     pub state: HipState,
+    /// It is reached through a relay: that is where `path` leads.
+    #[serde(default)]
+    pub relayed: bool,
     /// Outer addresses in use: `local -> remote (carrier)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,

@@ -35,7 +35,7 @@ pub use block::{BlockMode, BlockStatus, InClear, Portal};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
 pub use exit::ExitCode;
-pub use hip::{HipPeer, HipRegistration, HipState, HipStatus};
+pub use hip::{HipIdentity, HipPeer, HipRegistration, HipState, HipStatus};
 pub use request::{Request, Verb};
 pub use response::{Denied, Outcome, Reply, Response};
 pub use rung::WakeRung;

@@ -49,6 +49,9 @@ pub enum Reply {
         file: String,
         /// The host identity tag.
         hit: String,
+        /// That in version 1 of the protocol, which keys of RSA have too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hit_v1: Option<String>,
     },
     /// To `doctor`.
     Doctor(Vec<Check>),

@@ -21,14 +21,17 @@ use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{EspSuite, Timing};
-use crate::exchange::Around;
 use crate::exchange::alive::Check;
+use crate::exchange::ice::Ice;
 use crate::exchange::multihome::Multihome;
+use crate::exchange::register::Served;
 use crate::exchange::sleep::Dormancy;
+use crate::exchange::{Around, candidates, relay};
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
 use crate::puzzle::Solver;
 use crate::quirks::Quirk;
+use crate::relay::RelayTo;
 
 /// One peer, as one identity of ours knows it.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub(crate) struct Association {
     pub(crate) peer: Hit,
     /// Where packets go.
     pub(crate) path: Path,
+    /// If the peer was reached through a relay of ours: where the relay sees it.
+    pub(crate) relay: Option<RelayTo>,
     pub(crate) stage: Stage,
 }
 
@@ -106,8 +111,10 @@ pub(crate) struct I1Sent {
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) responder: HostIdentity,
-    /// It is a rendezvous server at which we are to register, and offers it.
+    /// It is a server at which we are to register, and offers that.
     pub(crate) register: bool,
+    /// It came through the peer's relay.
+    pub(crate) ice: Option<candidates::Offered>,
     pub(crate) counter: Option<R1Counter>,
     /// The puzzle's numbers; J is empty until it is solved.
     pub(crate) solution: Solution,
@@ -141,6 +148,8 @@ pub(crate) struct I2Sent {
     pub(crate) esp_keys: EspKeys,
     /// That of the R1.
     pub(crate) counter: Option<R1Counter>,
+    /// That of the R1.
+    pub(crate) ice: Option<candidates::Offered>,
     /// Verifications that packets of others may still cost.
     pub(crate) looks_left: u32,
     /// What the responder said last, if the exchange fails.
@@ -199,15 +208,21 @@ pub(crate) struct Session {
     pub(crate) used: Instant,
     /// A replaced pair that still receives.
     pub(crate) retiring: Option<(ChildId, Instant)>,
-    /// Of us at the peer, which is a rendezvous server.
+    /// Of us at the peer, which is a rendezvous server or a relay.
     pub(crate) registration: Registering,
-    /// The peer is our client until then: what comes for it is sent on.
-    pub(crate) client_until: Option<Instant>,
+    /// What is done for the peer as our client.
+    pub(crate) served: Served,
+    /// What we know as a client of the peer.
+    pub(crate) relay: relay::Client,
+    /// The search for a way that needs no relay.
+    pub(crate) ice: Option<Box<Ice>>,
+    /// When NATs on the way are shown next that it is in use.
+    pub(crate) keepalive: Option<Instant>,
     pub(crate) multihome: Multihome,
     pub(crate) dormancy: Dormancy,
 }
 
-/// How our registration at a rendezvous server stands.
+/// How our registration at a server stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Registering {
     /// We have not asked.
@@ -299,7 +314,10 @@ impl Session {
             used: around.now,
             retiring: None,
             registration: Registering::No,
-            client_until: None,
+            served: Served::default(),
+            relay: relay::Client::default(),
+            ice: None,
+            keepalive: None,
             multihome: Multihome::default(),
             dormancy: Dormancy::default(),
         }
@@ -372,7 +390,7 @@ impl Association {
             // A client of ours may be called at any time.
             Stage::Up(session) => {
                 let used = session.used.max(Instant::from_nanos(1));
-                Some(session.client_until.map_or(used, |until| until.max(used)))
+                Some(session.served.end().map_or(used, |until| until.max(used)))
             }
             Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => Some(Instant::ZERO),
         }
@@ -402,7 +420,11 @@ impl Association {
                     _ => None,
                 };
                 let update = Deadline::earlier(update, session.check.map(Check::deadline));
-                let to_peer = Deadline::earlier(update, renewal);
+                let strict = |at| Deadline { at, slack: Duration::from_secs(2), why: "HIP: a relay" };
+                let relayed =
+                    [session.relay.due(), session.keepalive].into_iter().flatten().min().map(strict);
+                let relayed = Deadline::earlier(relayed, session.ice.as_ref().and_then(|ice| ice.deadline()));
+                let to_peer = Deadline::earlier(Deadline::earlier(update, renewal), relayed);
                 let to_peer = session.dormancy.peer_sleeps_until().or(to_peer);
                 Deadline::earlier(to_peer, Deadline::earlier(r2, retiring))
             }

@@ -10,6 +10,7 @@ use dormouse_crypto::suites::{Encr, Integ};
 use dormouse_wire::hip::Hit;
 use dormouse_wire::ike::dormancy::SleepFlags;
 
+use crate::hit::HitSuite;
 use crate::limits::MAX_ASSOCIATIONS;
 use crate::quirks::{Quirk, Quirks};
 
@@ -121,7 +122,8 @@ pub struct Peer {
     pub udp: bool,
 }
 
-/// What we do for others as a rendezvous server (RFC 8004): I1 packets, and UPDATE packets of hosts that both moved, go on to clients.
+/// For whom we do something: as a rendezvous server (RFC 8004), which sends on I1 packets, and UPDATE packets of hosts that both moved; or as a
+/// control and data relay (RFC 9028), which sends on all of HIP and ESP between its clients behind NATs and their peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Registrar {
     /// Who may register.
@@ -194,6 +196,8 @@ pub struct HostConfig {
     pub difficulty: Difficulty,
     /// Who may begin an association.
     pub accept: Accept,
+    /// Of those, who may in version 1: a host that has an identity of it for one old peer does not speak it with others.
+    pub accept_v1: Accept,
     /// Denied peers: exchanges with them are refused, those that we begin as well as theirs.
     pub denied: BTreeSet<Hit>,
     /// Whether an I1 that names no receiver is answered.
@@ -223,6 +227,11 @@ pub struct HostConfig {
     pub liveness: Option<Duration>,
     /// Whether we are a rendezvous server.
     pub registrar: Option<Registrar>,
+    /// Whether we are a control and data relay, which needs UDP.
+    pub relay_server: Option<Registrar>,
+    /// The relays at which we register, so that others reach us behind a NAT; none of them is one of [`Self::rendezvous`]. An association
+    /// with each is kept as far as the network allows, by UDP.
+    pub relays: BTreeSet<Hit>,
     /// The rendezvous servers at which we register. An association with each is kept as far as the network allows.
     pub rendezvous: BTreeSet<Hit>,
     /// For how long a registration is asked for; it is renewed when three quarters are over.
@@ -239,7 +248,12 @@ impl HostConfig {
     /// Whether this peer may begin an association with us.
     #[must_use]
     pub fn admits(&self, peer: Hit) -> bool {
-        !self.denied.contains(&peer) && self.accept.permits(peer)
+        !self.denied.contains(&peer) && self.accept.permits(peer) && self.speaks_with(peer)
+    }
+
+    /// Whether the version that a peer's tag says is spoken with it.
+    pub(crate) fn speaks_with(&self, peer: Hit) -> bool {
+        HitSuite::of(peer) != Some(HitSuite::Sha1) || self.accept_v1.permits(peer)
     }
 }
 
@@ -259,6 +273,7 @@ impl Default for HostConfig {
                 i2_from_one_address: 50,
             },
             accept: Accept::Listed(BTreeSet::new()),
+            accept_v1: Accept::Any,
             denied: BTreeSet::new(),
             opportunistic: false,
             timing: Timing {
@@ -276,6 +291,8 @@ impl Default for HostConfig {
             multihoming: false,
             liveness: None,
             registrar: None,
+            relay_server: None,
+            relays: BTreeSet::new(),
             rendezvous: BTreeSet::new(),
             registration: Duration::from_secs(86_400),
             may_sleep: false,

@@ -12,28 +12,30 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::net::IpAddr;
 use core::time::Duration;
 
-use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId, SpiSource};
-use dormouse_sansio::{Carrier, Class, Deadline, Entropy, Instant, Path, Transmit};
+use dormouse_keying::{Discard, Event, SaId, SpiSource};
+use dormouse_sansio::{Carrier, Class, Entropy, Instant, Path};
 use dormouse_wire::hip::{Hit, Packet, PacketType};
-use dormouse_wire::ike::dormancy::Sleeping;
 
 use crate::association::{Association, Pair, Session, Stage};
 use crate::config::{Accept, HostConfig};
+use crate::exchange::register::Served;
 use crate::exchange::sleep::Dormancy;
 use crate::exchange::{
-    Around, Fate, Outcome, alive, close, give_up, handle_timeout, initiate, locate, multihome, notify,
-    register, rekey, respond, sleep, update,
+    Around, Fate, Outcome, alive, close, give_up, ice, initiate, locate, multihome, notify, register,
+    relay as relay_of, respond, update,
 };
 use crate::hit::{HitSuite, Identity, speak_alike};
-use crate::limits::FIRST_RETRY;
 use crate::load::{Load, Meter};
 use crate::outbox::{MARKER, Outbox};
 use crate::peers::Peers;
 use crate::r1::Pool;
+use crate::relay::{Forwards, Seen};
 use crate::stats::Stats;
 
 mod description;
 mod directory;
+mod manager;
+mod relay;
 mod reload;
 mod rendezvous;
 mod sleepers;
@@ -57,8 +59,12 @@ pub struct Host {
     by_tags: BTreeMap<(Hit, Hit), SaId>,
     timers: BTreeSet<(Instant, SaId)>,
     load: Load,
-    /// What we send on to clients.
+    /// What we send on to clients, and from them.
     relays: Option<Meter>,
+    /// Whose data we pass on.
+    forwards: Forwards,
+    /// What a relay of ours has told of the packet that is being looked at.
+    seen: Option<Seen>,
     peers: Peers,
     /// Associations with peers that are not configured, by [`Association::unused_since`].
     strangers: BTreeSet<(Instant, SaId)>,
@@ -93,7 +99,10 @@ impl Host {
             by_tags: BTreeMap::new(),
             timers: BTreeSet::new(),
             load: Load::new(&mut *entropy),
-            relays: config.registrar.as_ref().map(|_| Meter::new(entropy.next_u64())),
+            relays: (config.registrar.is_some() || config.relay_server.is_some())
+                .then(|| Meter::new(entropy.next_u64())),
+            forwards: Forwards::default(),
+            seen: None,
             peers: Peers::default(),
             strangers: BTreeSet::new(),
             lost: BTreeMap::new(),
@@ -169,7 +178,7 @@ impl Host {
         let stage = self.with(now, local, |_, _, around| initiate::begin(around, peer, &paths));
         let stage = stage.ok_or(ConnectError::Failed)?;
         let id = self.name();
-        self.keep(Association { id, ours, peer, path: first, stage });
+        self.keep(Association { id, ours, peer, path: first, relay: None, stage });
         Ok(id)
     }
 
@@ -188,9 +197,9 @@ impl Host {
         .unwrap_or_default();
     }
 
-    /// Who may begin an association is another from now on. What there is with others ends.
-    pub fn set_accept(&mut self, now: Instant, accept: Accept) {
-        self.config.accept = accept;
+    /// Who may begin an association, and who of them in version 1, is another from now on. What there is with others ends.
+    pub fn set_accept(&mut self, now: Instant, accept: Accept, v1: Accept) {
+        (self.config.accept, self.config.accept_v1) = (accept, v1);
         let out: Vec<SaId> =
             self.associations.values().filter(|a| !self.config.admits(a.peer)).map(|a| a.id).collect();
         out.into_iter().for_each(|id| self.close(now, id));
@@ -268,6 +277,8 @@ impl Host {
             stats: &mut self.stats,
             peers: &self.peers,
             clients_left,
+            seen: self.seen,
+            forwards: &mut self.forwards,
         };
         act(pool, &mut self.load, &mut around)
     }
@@ -282,10 +293,14 @@ impl Host {
         let none = Discard("no such association");
         let mut association = self.take(id).ok_or(none)?;
         let local = self.local(association.ours).ok_or(none)?;
+        self.outbox.set_via(self.seen.map(|seen| seen.relay).or(association.relay));
         let outcome = self.with(now, local, |_, _, around| Some(act(&mut association, around)));
-        match outcome {
+        self.outbox.set_via(self.seen.map(|seen| seen.relay));
+        let behind = association.relay;
+        let result = match outcome {
             Some(Ok(Fate::Ends)) => {
                 self.by_tags.remove(&(association.ours, association.peer));
+                self.forwards.forget(id);
                 Ok(())
             }
             Some(Ok(Fate::Lives)) | None => {
@@ -296,7 +311,11 @@ impl Host {
                 self.keep(association);
                 Err(discard)
             }
+        };
+        if let Some(behind) = behind {
+            self.permit(now, id, behind.server);
         }
+        result
     }
 
     fn take(&mut self, id: SaId) -> Option<Association> {
@@ -320,7 +339,7 @@ impl Host {
             self.strangers.insert((since, id));
         }
         if let Stage::Up(session) = &association.stage
-            && let Some(until) = session.client_until
+            && let Some(until) = session.served.end()
         {
             self.clients.insert(id, until);
         }
@@ -331,10 +350,18 @@ impl Host {
     fn forget(&mut self, id: SaId) {
         if let Some(association) = self.take(id) {
             self.by_tags.remove(&(association.ours, association.peer));
+            self.forwards.forget(id);
         }
     }
 
     fn receive(&mut self, now: Instant, path: Path, datagram: &[u8]) -> Result<(), Discard> {
+        let result = self.look_at(now, path, datagram);
+        self.seen = None;
+        self.outbox.set_via(None);
+        result
+    }
+
+    fn look_at(&mut self, now: Instant, path: Path, datagram: &[u8]) -> Result<(), Discard> {
         let bytes = match path.carrier {
             Carrier::HipUdp => datagram.strip_prefix(&MARKER).ok_or(Discard("no marker before HIP"))?,
             Carrier::RawHip => datagram,
@@ -354,12 +381,18 @@ impl Host {
             receiver == Hit::NULL && packet.header.kind == PacketType::I1 && self.config.opportunistic;
         let ours = if opportunistic { self.tag_towards(sender) } else { Some(receiver) };
         let Some(local) = ours.and_then(|ours| self.local(ours)) else {
-            return self.relay(now, path, &packet);
+            return match self.relay_on(now, path, &packet) {
+                Some(result) => result,
+                None => self.relay(now, path, &packet),
+            };
         };
         if !initiate::tags_are_usable(&packet.header) || self.local(sender).is_some() {
             return Err(Discard("from a host without a usable tag"));
         }
-        let (path, via) = self.origin(path, &packet)?;
+        if packet.header.kind == PacketType::I1 && !self.config.speaks_with(sender) {
+            return Err(Discard("version 1 of a host with which it is not spoken"));
+        }
+        let (path, via) = self.origin(now, path, &packet)?;
         match packet.header.kind {
             PacketType::I1 => self.i1(now, (path, via), &packet, local),
             PacketType::I2 => self.i2(now, path, &packet, local),
@@ -377,6 +410,7 @@ impl Host {
                 })?;
                 if kind == PacketType::R2 {
                     self.answered(now, (receiver, sender));
+                    self.permit_all(now, sender, path);
                 }
                 Ok(())
             }
@@ -428,44 +462,60 @@ impl Host {
         let before = self.by_tags.get(&(ours, peer)).copied();
         let was_client = before.and_then(|id| self.clients.get(&id)).is_some_and(|until| *until > now);
         let id = self.name();
+        let mark = self.outbox.len();
         let made = self.with(now, local, |pool, load, around| {
             Some(respond::i2(packet, path, pool, load, around).and_then(|accepted| {
                 let child = around.spis.reserve(around.entropy);
                 let has_room = was_client || around.clients_left > 0;
                 let asked = accepted.asked.as_ref();
-                let registered = asked.map(|asked| register::decide(asked, peer, has_room, around));
-                let (registered, client) = registered.unwrap_or_default();
+                let mut served = Served::default();
+                let registered =
+                    asked.map(|asked| register::decide(asked, (peer, path), &served, has_room, around));
+                let (mut registered, decided) = registered.unwrap_or_default();
+                served.change(&decided);
+                registered.extend(relay_of::tell(&served, true, path));
                 let r2 = respond::r2(&accepted, peer, path, child.spi(), &registered, around);
                 let r2 = r2.ok_or_else(|| {
                     around.spis.release(child);
                     Discard("no R2 could be made")
                 })?;
-                Ok((accepted, child, r2, client.flatten()))
+                Ok((accepted, child, r2, served))
             }))
         });
-        let (accepted, child, r2, client_until) = made.ok_or(Discard("for another host"))??;
+        let (accepted, child, r2, served) = made.ok_or(Discard("for another host"))??;
         match before {
             Some(before) => self.replace(now, before),
             None => self.make_room(now, peer),
         }
         self.with(now, local, |_, _, around| {
-            let respond::Accepted { agreed, esp_keys, spi_out, .. } = accepted;
+            let respond::Accepted { agreed, esp_keys, spi_out, theirs, .. } = accepted;
             let pair = Pair { child, spi_out, replaces: None, send_now: true };
             let esp = agreed.esp;
             let session = Session {
-                client_until,
+                served,
                 dormancy: Dormancy::of(packet),
                 ..Session::new(around, agreed, child, spi_out, Some(r2))
             };
-            let mut association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
+            let (stage, relay) = (Stage::Up(Box::new(session)), around.seen.map(|seen| seen.relay));
+            let mut association = Association { id, ours, peer, path, relay, stage };
             initiate::established(&association, packet, around);
             let install = association.install(around, esp, esp_keys, pair);
             around.order(install);
+            if let Some((theirs, pacing)) = theirs {
+                ice::begin(&mut association, (&theirs, false, pacing), around);
+            }
             multihome::announce(&mut association, around);
             Some(association)
         })
         .map(|association| self.keep(association))
-        .ok_or(Discard("for another host"))
+        .ok_or(Discard("for another host"))?;
+        if let Some(seen) = self.seen {
+            // The relay lets the initiator's data through before the R2 shows it that it may send.
+            let since = self.outbox.len();
+            self.permit(now, id, seen.relay.server);
+            self.outbox.advance(mark, since);
+        }
+        Ok(())
     }
 
     /// An association ends because its peer has begun another.
@@ -474,123 +524,6 @@ impl Host {
             Ok(give_up(association, around, "the peer began another association"))
         })
         .unwrap_or_default();
-    }
-}
-
-impl KeyManager for Host {
-    fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<(), Discard> {
-        self.receive(now, path, datagram).inspect_err(|_| self.stats.dropped += 1)
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        // An association whose new deadline is due as well, a puzzle, waits for the next call: so each call ends.
-        let due: Vec<SaId> = self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
-        for id in due {
-            self.change(now, id, |association, around| Ok(handle_timeout(association, around)))
-                .unwrap_or_default();
-        }
-        self.register(now);
-        self.end_unused(now);
-    }
-
-    fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.outbox.pop(out)
-    }
-
-    fn poll_timeout(&self) -> Option<Deadline> {
-        let association = self.timers.first().and_then(|(_, id)| self.associations.get(id)?.deadline());
-        let try_at =
-            self.next_try().map(|(at, _)| Deadline { at, slack: FIRST_RETRY, why: "HIP: rendezvous" });
-        Deadline::earlier(Deadline::earlier(association, try_at), self.next_unused())
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
-    }
-
-    fn rekey_child(&mut self, now: Instant, child: ChildId) {
-        let of = |a: &&Association| matches!(&a.stage, Stage::Up(s) if s.child == child);
-        let Some(id) = self.associations.values().find(of).map(|a| a.id) else { return };
-        self.change(now, id, |association, around| Ok(rekey::begin(association, around))).unwrap_or_default();
-    }
-
-    fn want_tunnel(&mut self, now: Instant, destination: IpAddr, send: bool) -> bool {
-        match destination {
-            IpAddr::V6(address) if send => self.want(now, Hit(address)),
-            IpAddr::V6(address) => self.peers.has(Hit(address)),
-            IpAddr::V4(_) => false,
-        }
-    }
-
-    fn observed_path(&mut self, now: Instant, owner: Owner, path: Path) {
-        let Owner::Hip(id) = owner else { return };
-        self.change(now, id, |association, around| {
-            locate::observed(association, path, around);
-            Ok(Fate::Lives)
-        })
-        .unwrap_or_default();
-    }
-
-    fn traffic(&mut self, now: Instant, owner: Owner, heard: bool) {
-        let Owner::Hip(id) = owner else { return };
-        self.change(now, id, |association, around| {
-            if heard {
-                alive::heard(association, around);
-            }
-            if let Stage::Up(session) = &mut association.stage {
-                session.used = now;
-                if !heard {
-                    alive::unanswered(session, now);
-                }
-            }
-            Ok(Fate::Lives)
-        })
-        .unwrap_or_default();
-    }
-
-    fn unknown_spi(&mut self, now: Instant, path: Path) {
-        self.find_lost(now, path.remote.ip());
-    }
-
-    fn set_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
-        let changed = self.config.multihoming && self.peers.ours() != addresses;
-        self.peers.set_ours(addresses);
-        let instead = |a: &Association| {
-            let path = self.peers.instead_of(a.path, a.peer, self.config.udp_port)?;
-            Some((a.id, path))
-        };
-        let moved: Vec<_> = self.associations.values().filter_map(instead).collect();
-        let others = self.associations.keys().copied().filter(|id| moved.iter().all(|(m, _)| m != id));
-        let others: Vec<SaId> = others.filter(|_| changed).collect();
-        moved.into_iter().for_each(|(id, path)| self.moved(now, id, path));
-        self.revive(now);
-        for id in others {
-            self.change(now, id, |association, around| {
-                multihome::announce(association, around);
-                Ok(Fate::Lives)
-            })
-            .unwrap_or_default();
-        }
-    }
-
-    fn announce_sleep(&mut self, now: Instant, owner: Owner, sleeping: &Sleeping) -> bool {
-        self.on(now, owner, |a, around| sleep::announce(a, sleeping, around)).unwrap_or(false)
-    }
-
-    fn radio_on(&mut self, now: Instant) {
-        self.all(now, |association, _| sleep::over(association));
-    }
-
-    fn woke(&mut self, now: Instant, owner: Owner) -> bool {
-        self.on(now, owner, sleep::woke).unwrap_or(true)
-    }
-
-    fn ask(&mut self, now: Instant, owner: Owner) {
-        self.on(now, owner, sleep::ask);
-    }
-
-    fn peer_awake(&mut self, now: Instant, owner: Owner) {
-        self.on(now, owner, sleep::heard);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Key material (RFC 7401 section 6.5, RFC 7402 section 7; of version 1: RFC 5201 section 6.5). Owns the order in which keys are drawn; must
 //! never keep Kij but in version 1, where each piece is made of it.
 
-use dormouse_crypto::hip::HipCipher;
+use dormouse_crypto::hip::{DhGroup, DhKey, HipCipher};
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{HashAlg, PrfKey, Secret, hash, prf_plus};
@@ -10,6 +10,16 @@ use dormouse_wire::hip::Hit;
 use crate::config::EspSuite;
 use crate::hit::HitSuite;
 use crate::quirks::{Quirk, Quirks};
+
+/// The secret with a peer's public value. Who strips the leading zeros of the secret may have stripped those of its value, but of MODP
+/// alone, where it is one number.
+pub(crate) fn agree(key: &DhKey, public: &[u8], quirks: Quirks) -> Option<Secret> {
+    let len = key.group().public_len();
+    let whole = [vec![0; len.saturating_sub(public.len())].as_slice(), public].concat();
+    let two = matches!(key.group(), DhGroup::Ecp256 | DhGroup::Ecp384 | DhGroup::Ecp521);
+    let stripped = quirks.has(Quirk::SecretStripped) && !two;
+    key.agree(if stripped { &whole } else { public }).ok()
+}
 
 /// An endless string of keys, as far as 255 hashes go.
 #[derive(Debug)]
@@ -156,6 +166,29 @@ mod tests {
         let hit = |last: u16| Hit(core::net::Ipv6Addr::new(0x2001, 0x21, 0, 0, 0, 0, 0, last));
         let hits = [hit(2), hit(1)];
         Keymat::new(HitSuite::RsaSha256, &Secret::from(kij), (&[1; 32], &[2; 32]), hits, quirks)
+    }
+
+    #[test]
+    fn a_public_value_without_its_leading_zeros_is_one_with_the_quirk_alone() {
+        let group = DhGroup::for_measurement(1).unwrap();
+        let ours = DhKey::generate(group, &mut dormouse_sansio::Seeded::new(0)).unwrap();
+        let short = |seed| {
+            DhKey::generate(group, &mut dormouse_sansio::Seeded::new(seed))
+                .filter(|k| k.public_value()[0] == 0)
+        };
+        let theirs = (1..10_000).find_map(short).unwrap();
+        let stripped = &theirs.public_value()[1..];
+        let quirk = [Quirk::SecretStripped].into_iter().collect();
+        let secret = |public, quirks| agree(&ours, public, quirks).map(|secret| secret.as_bytes().to_vec());
+        let whole = secret(theirs.public_value(), Quirks::NONE);
+        assert!(
+            whole.is_some()
+                && secret(stripped, quirk) == whole
+                && secret(theirs.public_value(), quirk) == whole
+        );
+        assert_eq!(secret(stripped, Quirks::NONE), None);
+        let ecp = DhKey::generate(DhGroup::Ecp256, &mut dormouse_sansio::Seeded::new(3)).unwrap();
+        assert!(agree(&ecp, &ecp.public_value()[1..], quirk).is_none(), "two numbers");
     }
 
     /// Computed with Python's hashlib.

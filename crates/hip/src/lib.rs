@@ -1,8 +1,8 @@
 //! The Host Identity Protocol, version 2 (RFC 7401), with ESP in BEET mode (RFC 7402), mobility (RFC 8046), registration and rendezvous
-//! (RFC 8003, RFC 8004): the second key manager of a node. Where an identity for it is configured, version 1 too (RFC 5201, 5202, 5206).
+//! (RFC 8003, RFC 8004), and NAT traversal by relays (RFC 9028): the second key manager of a node. Where an identity for it is configured, version 1 too (RFC 5201, 5202, 5206).
 //!
 //! Owns associations between Host Identities: the base exchange, its puzzle and its stateless responder, rekeying, addresses and
-//! their verification, registration with a rendezvous server and what such a server relays, and the end. Must never read a clock, draw randomness of its own, open a socket or touch a packet of user data;
+//! their verification, registration with a rendezvous server or a relay and what such a server relays, direct ways through NATs, and the end. Must never read a clock, draw randomness of its own, open a socket or touch a packet of user data, but for passing on sealed ones as a data relay;
 //! what it agrees on goes out as `dormouse_keying` orders.
 //!
 //! - [`Host`] is driven by the verbs of [`dormouse_keying::KeyManager`].
@@ -25,6 +25,7 @@ mod protect;
 pub mod puzzle;
 mod quirks;
 mod r1;
+mod relay;
 mod stats;
 mod version;
 

@@ -48,3 +48,40 @@ pub const SILENCE: Duration = Duration::from_secs(4);
 pub const SILENCE_TRIES: u32 = 3;
 /// A peer may wake so much later than it said, and a tenth of its sleep.
 pub const SLEEP_GRACE: Duration = Duration::from_secs(30);
+/// Addresses at which a peer behind a NAT is looked for: those that it names, and those from which it looks for us.
+/// "Following the ICE guidelines [RFC8445], it is RECOMMENDED to restrict the total number of connectivity checks to 100 for each host
+/// association." (RFC 9028 section 4.6.2) With [`CHECK_TRIES`] there are 80 packets.
+pub const MAX_PAIRS: usize = 16;
+/// Packets that look for a peer at one address.
+pub const CHECK_TRIES: u32 = 5;
+/// How long each waits for its answer.
+/// "A smaller value than 1000 ms for the RTO MUST NOT be used." (RFC 9028 section 4.6.2)
+pub const CHECK_WAIT: Duration = Duration::from_secs(1);
+/// In a minute, a search for a direct way begins anew so often at most.
+pub const MAX_SEARCHES_A_MINUTE: u32 = 4;
+/// Between two of them to different addresses.
+/// "The minimum Ta value SHOULD be configurable, and if no value is configured, a value of 50 ms MUST be used." (RFC 9028 section 4.4)
+pub const PACING: Duration = Duration::from_millis(50);
+/// A peer that wants more time between them does not get more than this.
+pub const SLOWEST_PACING: Duration = Duration::from_millis(500);
+/// Of a peer that looks for us, so many packets are answered in a second.
+pub const MAX_CHECKS_A_SECOND: u32 = 40;
+/// NATs learn so often that a way is in use.
+/// "Other values MAY be used, but a Tr value smaller than 15 seconds MUST NOT be used." (RFC 9028 section 4.10)
+pub const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Of so many of these to a relay of ours, one asks it whether it still knows us, and where it sees us.
+pub const KEEPALIVES_TO_ASK: u32 = 8;
+/// A data relay lets a peer's ESP through for so long.
+pub const PERMIT: Duration = Duration::from_secs(300);
+/// The client asks again when so much of it is over.
+/// "A Data Relay Client SHOULD refresh permissions 1 minute before the expiration when the permission is still needed." (RFC 9028 section
+/// 4.12.1)
+pub const PERMIT_RENEWED: Duration = Duration::from_secs(240);
+/// Permissions of all clients of a data relay.
+pub const MAX_PERMITS: usize = 65_536;
+/// Permissions of one client.
+pub const MAX_PERMITS_OF_ONE: usize = 256;
+/// Permissions in one packet.
+pub const MAX_PERMITS_AT_ONCE: usize = 8;
+/// Packets of data that wait to be passed on.
+pub const MAX_WAITING_DATA: usize = 4_096;

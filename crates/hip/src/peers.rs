@@ -17,6 +17,8 @@ pub(crate) struct Peers {
     at: BTreeSet<(IpAddr, Hit)>,
     /// Their rendezvous servers.
     servers: BTreeMap<Hit, Peer>,
+    /// Their relays.
+    relays: BTreeMap<Hit, Peer>,
     /// What those that have quirks have.
     quirks: BTreeMap<Hit, Quirks>,
     /// Ours, the preferred one of each family first.
@@ -43,6 +45,14 @@ impl Peers {
         };
     }
 
+    pub(crate) fn set_relays(&mut self, tag: Hit, addresses: Vec<IpAddr>) {
+        if addresses.is_empty() {
+            self.relays.remove(&tag);
+        } else {
+            self.relays.insert(tag, Peer { addresses, udp: true });
+        }
+    }
+
     pub(crate) fn set_quirks(&mut self, tag: Hit, quirks: Quirks) {
         match quirks {
             Quirks::NONE => self.quirks.remove(&tag),
@@ -61,9 +71,9 @@ impl Peers {
         there.next().is_none().then_some(*tag)
     }
 
-    /// Whether it, or a rendezvous server of it, is in the directory.
+    /// Whether it, or a server of it, is in the directory.
     pub(crate) fn has(&self, tag: Hit) -> bool {
-        self.known.contains_key(&tag) || self.servers.contains_key(&tag)
+        self.known.contains_key(&tag) || self.servers.contains_key(&tag) || self.relays.contains_key(&tag)
     }
 
     pub(crate) fn set_ours(&mut self, ours: &[IpAddr]) {
@@ -79,16 +89,18 @@ impl Peers {
         self.ours.iter().copied().find(|a| a.is_ipv4() == theirs.is_ipv4())
     }
 
-    /// The ways to a peer, the best first, those through its rendezvous servers last.
+    /// The ways to a peer, the best first, those through its servers last.
     pub(crate) fn ways(&self, tag: Hit, port: u16) -> Vec<Path> {
         let mut ways = self.to(self.known.get(&tag), port);
         ways.extend(self.servers(tag, port));
         ways
     }
 
-    /// The ways to a peer's rendezvous servers.
+    /// The ways to a peer's rendezvous servers and relays.
     pub(crate) fn servers(&self, tag: Hit, port: u16) -> Vec<Path> {
-        self.to(self.servers.get(&tag), port)
+        let mut ways = self.to(self.servers.get(&tag), port);
+        ways.extend(self.to(self.relays.get(&tag), port));
+        ways
     }
 
     fn to(&self, peer: Option<&Peer>, port: u16) -> Vec<Path> {

@@ -1,12 +1,13 @@
 //! MACs and signatures of packets (RFC 7401 section 6.4). Owns which bytes go with which key; must never decide what follows.
 
-use core::net::Ipv6Addr;
+use core::net::{Ipv6Addr, SocketAddr};
 
 use dormouse_crypto::{PrfKey, ct_eq};
-use dormouse_wire::hip::{Draft, Header, Hit, Packet, PacketType, Param, ParamType, Version};
+use dormouse_wire::hip::{Draft, Header, Hit, Locator, Packet, PacketType, Param, ParamType, Version};
 
 use crate::hit::{HitSuite, HostIdentity, Identity};
 use crate::quirks::{Quirk, Quirks};
+use crate::relay;
 use crate::stats::Stats;
 
 /// The beginning of a packet of ours, in the version of our tag.
@@ -15,9 +16,10 @@ pub(crate) fn draft(kind: PacketType, sender: Hit, receiver: Hit) -> Draft {
     Draft::new(&Header { kind, version, controls: 0, sender, receiver })
 }
 
-/// The HOST_ID parameter of an identity, as it stands in a packet.
-pub(crate) fn host_id(of: &HostIdentity) -> Vec<u8> {
+/// The HOST_ID parameter of an identity, as it stands in a packet, behind the candidates that are to be encrypted with it.
+pub(crate) fn host_id(of: &HostIdentity, locators: Option<Vec<Locator>>) -> Vec<u8> {
     let mut bare = Draft::bare(of.suite().version());
+    locators.into_iter().for_each(|locators| bare.add(&Param::LocatorSet(locators)));
     bare.add(&Param::HostId(of.host_id().clone()));
     bare.params().unwrap_or_default()
 }
@@ -29,12 +31,17 @@ pub(crate) fn mac_is_right(packet: &Packet<'_>, key: &PrfKey) -> bool {
 
 /// Whether HIP_MAC_2 is right, which covers the responder's HOST_ID as well.
 pub(crate) fn mac_2_is_right(packet: &Packet<'_>, key: &PrfKey, responder: &HostIdentity) -> bool {
-    check_mac(packet, ParamType::HipMac2, key, &host_id(responder))
+    check_mac(packet, ParamType::HipMac2, key, &host_id(responder, None))
 }
 
 /// Whether RVS_HMAC is right, which a rendezvous server adds behind the address that it names.
 pub(crate) fn rvs_mac_is_right(packet: &Packet<'_>, key: &PrfKey) -> bool {
     check_mac(packet, ParamType::RvsHmac, key, &[])
+}
+
+/// Whether RELAY_HMAC is right, which a relay adds behind the address that it names, and its client behind the one that it wants.
+pub(crate) fn relay_mac_is_right(packet: &Packet<'_>, key: &PrfKey) -> bool {
+    check_mac(packet, ParamType::RelayHmac, key, &[])
 }
 
 fn check_mac(packet: &Packet<'_>, kind: ParamType, key: &PrfKey, appended: &[u8]) -> bool {
@@ -87,6 +94,31 @@ pub(crate) fn relayed(packet: &Packet<'_>, from: Ipv6Addr, key: &PrfKey) -> Opti
     draft.finish().ok()
 }
 
+/// A packet of a client that its relay sends on to this address, or of a peer that comes from there to the client, under the MAC of the
+/// association between the two.
+/// "Similar to RVS_HMAC, RELAY_HMAC is also keyed with the HIP integrity key" (RFC 9028 section 5.8)
+pub(crate) fn with_relay(
+    packet: &Packet<'_>,
+    kind: ParamType,
+    at: SocketAddr,
+    key: &PrfKey,
+) -> Option<Vec<u8>> {
+    let mut draft = again(packet);
+    draft.add(&Param::Transport(kind, relay::written(at)));
+    let mac = key.compute(&[&draft.covered(&[])]);
+    draft.add(&Param::Opaque(ParamType::RelayHmac, mac.as_bytes().to_vec()));
+    draft.finish().ok()
+}
+
+/// A packet of a client as it goes on to its peer, which has no key of the relay's.
+pub(crate) fn without_relay_mac(packet: &Packet<'_>) -> Option<Vec<u8>> {
+    let mut draft = Draft::new(&packet.header);
+    for raw in packet.params().iter().filter(|p| p.kind != ParamType::RelayHmac) {
+        draft.add(&Param::Opaque(raw.kind, raw.contents.to_vec()));
+    }
+    draft.finish().ok()
+}
+
 /// Ends a packet with HIP_MAC and HIP_SIGNATURE. `None` if it cannot be signed or is too long.
 pub(crate) fn finish(mut draft: Draft, key: &PrfKey, identity: &Identity) -> Option<Vec<u8>> {
     let mac = key.compute(&[&draft.covered(&[])]);
@@ -106,7 +138,7 @@ pub(crate) fn finish_r2(
     identity: &Identity,
     quirks: Quirks,
 ) -> Option<Vec<u8>> {
-    let mac = key.compute(&[&draft.covered(&host_id(identity.public()))]);
+    let mac = key.compute(&[&draft.covered(&host_id(identity.public(), None))]);
     draft.add(&Param::Opaque(ParamType::HipMac2, mac.as_bytes().to_vec()));
     finish_signed(draft, signature_of_r2(quirks), identity)
 }

@@ -17,7 +17,7 @@ pub enum Quirk {
     EspIcv32,
     /// ESP without encryption has an initialization vector of 16 bytes all the same.
     NullIv16,
-    /// The Diffie-Hellman secret has no leading zeros.
+    /// The Diffie-Hellman secret has no leading zeros, and a public value of a MODP group may have none.
     SecretStripped,
     /// R1 offers one Diffie-Hellman group alone, 7 or 8.
     OneGroup,

@@ -18,7 +18,7 @@ use dormouse_wire::hip::{
 };
 
 use crate::config::HostConfig;
-use crate::exchange::{Around, register};
+use crate::exchange::{Around, candidates, register};
 use crate::hit::{HitSuite, Identity};
 use crate::limits::{MAX_COMPUTATIONS, MAX_USED_SOLUTIONS};
 use crate::protect;
@@ -79,6 +79,11 @@ pub(crate) enum BadSolution {
 impl Pool {
     pub(crate) const fn new(first_generation: u64) -> Self {
         Self { generations: VecDeque::new(), next_number: first_generation }
+    }
+
+    /// What an R1 says has changed: those that were signed ahead are signed anew.
+    pub(crate) fn sign_again(&mut self) {
+        self.generations.iter_mut().for_each(|generation| generation.templates.clear());
     }
 
     /// Begins a generation if the newest one is over, and drops those that are too old.
@@ -215,12 +220,18 @@ impl Generation {
         let i = vec![0; self.suite.puzzle_len()];
         let counter = R1Counter { reserved: 0, generation: self.number };
         let mut draft = protect::draft(PacketType::R1, identity.hit(), Hit::NULL);
-        let registrar = config.registrar.as_ref().filter(|_| !quirks.has(Quirk::KnownParametersOnly));
-        let registrar = registrar.map(register::info);
+        let v2 = version == Version::V2;
+        let more = !quirks.has(Quirk::KnownParametersOnly);
+        let registrar = register::info(config).filter(|_| more);
+        // "The Responder MUST include ICE-HIP-UDP in the NAT traversal modes." (RFC 9028 section 4.5)
+        let [mode, pacing] = if more && v2 && !config.relays.is_empty() {
+            candidates::offer().map(Some)
+        } else {
+            [None, None]
+        };
         let counter =
             (!quirks.has(Quirk::Bare)).then_some(Param::R1Counter(version::counter(version), counter));
         let all = if quirks.has(Quirk::OneGroup) { &[group] } else { config.groups.as_slice() };
-        let v2 = version == Version::V2;
         let ciphers = version::ciphers(version, config);
         let ciphers = ciphers.into_iter().filter_map(|c| version::cipher_id(version, c)).collect();
         let esp = version::esp_suites(version, config).iter().map(|s| s.id()).collect();
@@ -230,6 +241,8 @@ impl Generation {
             v2.then(|| Param::DhGroupList(all.iter().map(|g| g.id()).collect())),
             Some(Param::DiffieHellman(values)),
             Some(Param::Numbers(version::ciphers_kind(version), ciphers)),
+            mode,
+            pacing,
             Some(Param::HostId(identity.public().host_id().clone())),
             v2.then(|| Param::HitSuiteList(HitSuite::ALL.iter().map(|s| s.id() << 4).collect())),
             registrar,

@@ -27,6 +27,12 @@ pub struct Stats {
     pub bad_macs: u64,
     /// I1 and UPDATE packets that we, as a rendezvous server, sent on to a client.
     pub relayed: u64,
+    /// HIP packets that we, as a relay, sent on to a client or from one.
+    pub relayed_control: u64,
+    /// Packets of ESP that we, as a data relay, passed on.
+    pub relayed_data: u64,
+    /// Direct ways that took the place of one through a relay.
+    pub direct: u64,
     /// Packets that were dropped for any reason.
     pub dropped: u64,
 }

@@ -51,6 +51,12 @@ pub trait KeyManager: Any + Send + core::fmt::Debug {
     /// ESP came by this path under an SPI that no SA has: its sender may have an SA that this node has lost. Anyone can send it.
     fn unknown_spi(&mut self, _now: Instant, _path: Path) {}
 
+    /// ESP in UDP came by this path under an SPI that no SA has: whether it is for a host for which this node relays. It goes on, as it is, by
+    /// [`Self::poll_transmit`].
+    fn pass_on(&mut self, _now: Instant, _path: Path, _datagram: &[u8]) -> bool {
+        false
+    }
+
     /// These are the outer addresses of the node from now on, the preferred one of each family first.
     fn set_addresses(&mut self, _now: Instant, _addresses: &[IpAddr]) {}
 

@@ -109,6 +109,12 @@ impl Node {
         let Accepted { id, opened, flow } = match self.sad.open(datagram) {
             Ok(accepted) => accepted,
             Err(e) => {
+                if let dormouse_esp::Discard::UnknownSpi { .. } = e
+                    && let (Carrier::HipUdp, Some((_, manager))) = (path.carrier, &mut self.manager)
+                    && manager.pass_on(now, path, datagram)
+                {
+                    return Ok(Inbound::Consumed);
+                }
                 self.counters.esp_discards += 1;
                 if let dormouse_esp::Discard::UnknownSpi { spi } = e {
                     self.counters.unknown_spi += 1;

@@ -8,6 +8,7 @@ mod clear;
 mod demo;
 mod lsi;
 mod policy;
+mod relay;
 mod rendezvous;
 mod sleep;
 mod v1;

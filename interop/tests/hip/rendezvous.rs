@@ -12,7 +12,7 @@ const TO_SERVER: [&str; 2] = ["203.0.113.2", "2001:db8:3::2"];
 const TO_DEVICE: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
 
 /// Waits until `dormouse hip status` says this.
-fn says(daemon: &Dormoused, words: &str) -> Result<()> {
+pub(super) fn says(daemon: &Dormoused, words: &str) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     loop {
         let status = daemon.ok(&["hip", "status"])?.text;

@@ -19,6 +19,49 @@ fn hit(host: &Host, key: &str) -> Result<String> {
     Ok(hit.to_owned())
 }
 
+/// A server with a peer of each version speaks with each in its own, at the same time and in both directions, and its status says which.
+#[test]
+fn one_daemon_speaks_both_versions() -> Result<()> {
+    if !require("HIP in both versions", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(30)?;
+    world.attach(Access::A)?;
+    let (device, core, server) = (&world.device, &world.core, &world.gateway);
+    let old = hit(core, KEYS[1])?;
+    let (of_device, of_server) = (keygen(device, "ecdsa-p256")?, keygen(server, "ecdsa-p256")?);
+    let key_v1 = server.dir().join("hip-v1.key");
+    std::fs::write(&key_v1, KEYS[0])?;
+    server.sh(&format!("chmod 600 {}", key_v1.display()))?;
+    let more = format!("key_v1 = {key_v1:?}");
+    let peers: [Listed<'_>; 2] = [(&of_device, "device", &[]), (&old, "old", &["203.0.113.2"])];
+    let server_daemon = start(server, &(end(server, &more, &peers) + "version = 1\n"))?;
+    let own = of(&server_daemon, "hip/identities")?;
+    let own_v1 = own.pointer("/1/hit").and_then(Value::as_str).context("no tag of version 1")?.to_owned();
+    assert_eq!(own.pointer("/1/version"), Some(&1.into()), "{own}");
+    assert_eq!(own.pointer("/0/hit").and_then(Value::as_str), Some(of_server.as_str()), "{own}");
+    let old_daemon = start(core, &end(core, "version = 1", &[(&own_v1, "server", &[GATEWAY])]))?;
+    let new_daemon = start(device, &end(device, "", &[(&of_server, "server", &[GATEWAY])]))?;
+    let logs = || format!("{}\n{}\n{}", server_daemon.log(), old_daemon.log(), new_daemon.log());
+    let ping = |from: &Host, to: &str| from.sh(&format!("ping -c 2 -i 0.2 -W 5 {to}")).with_context(logs);
+    // The server calls the old peer, and is called by the new one.
+    ping(server, &old)?;
+    ping(device, &of_server)?;
+    ping(core, &own_v1)?;
+    ping(server, &of_device)?;
+    let shown = server_daemon.ok(&["hip", "status"])?.text;
+    assert!(shown.contains(&own_v1) && shown.contains("old (version 1)"), "{shown}");
+    for (at, version) in [(0, 2), (1, 1)] {
+        let peer = of(&server_daemon, &format!("hip/peers/{at}"))?;
+        assert_eq!(
+            (peer.get("version"), peer.get("state")),
+            (Some(&version.into()), Some(&"up".into())),
+            "{peer}"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn old_identities_reach_each_other() -> Result<()> {
     if !require("HIP version 1", &NEEDS) {

@@ -13,10 +13,10 @@ use crate::association::{
 };
 use crate::config::{EspSuite, HostConfig};
 use crate::exchange::sleep::Dormancy;
-use crate::exchange::{Around, Fate, Outcome, give_up, multihome, register, sleep};
+use crate::exchange::{Around, Fate, Outcome, candidates, give_up, ice, multihome, register, relay, sleep};
 use crate::hit::{HitSuite, HostIdentity};
-use crate::keymat::Keymat;
-use crate::limits::{MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
+use crate::keymat::{self, Keymat};
+use crate::limits::{KEEPALIVE, MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
 use crate::protect;
 use crate::puzzle::{Puzzle, Search, Solver};
 use crate::quirks::Quirk;
@@ -87,7 +87,7 @@ pub(crate) fn r1(
             sent.refusal = Some(Refusal { kind: Failure::Proposal, why: discard.0 });
         }
     })?;
-    let offer = Offer { looks_left, ..offer };
+    let offer = Offer { looks_left, ice: candidates::offered(packet, path, around), ..offer };
     let suite = offer.responder.suite();
     let puzzle = Puzzle {
         hash: suite.hash(),
@@ -185,12 +185,12 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
     let echoes =
         |kind| packet.params().iter().filter(move |p| p.kind == kind && p.contents.len() <= MAX_ECHO);
     let quirks = around.peers.quirks(responder.hit());
-    let register = register::is_offered(packet)
-        && config.rendezvous.contains(&responder.hit())
+    let register = register::is_offered(packet, register::wanted(config, responder.hit()))
         && !quirks.has(Quirk::KnownParametersOnly);
     Ok(Offer {
         responder,
         register,
+        ice: None,
         counter,
         solution: Solution { k: puzzle.k, reserved: 0, opaque: puzzle.opaque, i: puzzle.i, j: Vec::new() },
         group,
@@ -267,7 +267,7 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
     let Stage::Solving(solving) = &association.stage else { return None };
     let offer = &solving.offer;
     let key = DhKey::generate(offer.group, around.entropy)?;
-    let kij = key.agree(&offer.public).ok()?;
+    let kij = keymat::agree(&key, &offer.public, around.peers.quirks(association.peer))?;
     let (ours, peer, suite) = (association.ours, association.peer, offer.responder.suite());
     let (i, j) = (offer.solution.i.clone(), offer.solution.j.clone());
     let quirks = around.peers.quirks(peer);
@@ -275,13 +275,19 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
     let (keys, index) = keymat.hip_keys(offer.cipher, ours, peer)?;
     let esp_keys = keymat.esp_keys(index, offer.esp, ours, peer)?;
     let identity = around.identity.public();
+    let early = offer.ice.map(|offered| (offered, around.spis.reserve(around.entropy)));
     let host_id = if quirks.has(Quirk::Bare) {
-        Param::HostId(identity.host_id().clone())
+        Some(Param::HostId(identity.host_id().clone()))
     } else {
-        let plain = protect::host_id(identity);
-        Param::Encrypted(keys.cipher.encrypt(keys.encrypt_out.as_bytes(), &plain, around.entropy)?)
+        let locators = early.map(|(offered, child)| candidates::ours(Some(offered), child.spi(), around));
+        let plain = protect::host_id(identity, locators);
+        keys.cipher.encrypt(keys.encrypt_out.as_bytes(), &plain, around.entropy).map(Param::Encrypted)
     };
-    let child = around.spis.reserve(around.entropy);
+    let Some(host_id) = host_id else {
+        early.into_iter().for_each(|(_, child)| around.spis.release(child));
+        return None;
+    };
+    let child = early.map_or_else(|| around.spis.reserve(around.entropy), |(_, child)| child);
     let chosen = Chosen { index, spi: child.spi(), public: key.public_value(), host_id };
     let Some(packet) = write_i2(offer, chosen, keys.of_exchange(quirks).0, ours, peer, around) else {
         around.spis.release(child);
@@ -301,8 +307,8 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
         peer_public: offer.public.clone(),
     };
     let retry = Retry::new(packet, Class::Urgent, around.now, &around.config.timing);
-    let (counter, looks_left) = (offer.counter, offer.looks_left);
-    let sent = I2Sent { retry, agreed, child, esp_keys, counter, looks_left, notified: None };
+    let (counter, ice, looks_left) = (offer.counter, offer.ice, offer.looks_left);
+    let sent = I2Sent { retry, agreed, child, esp_keys, counter, ice, looks_left, notified: None };
     Some(Stage::I2Sent(Box::new(sent)))
 }
 
@@ -315,7 +321,8 @@ struct Chosen<'a> {
     host_id: Param,
 }
 
-/// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, ENCRYPTED { HOST_ID }, [REG_REQUEST,] [ECHO_RESPONSE_SIGNED,]
+/// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, [NAT_TRAVERSAL_MODE, TRANSACTION_PACING,] ENCRYPTED { [LOCATOR_SET,]
+/// HOST_ID }, [REG_REQUEST,] [ECHO_RESPONSE_SIGNED,]
 /// TRANSPORT_FORMAT_LIST, ESP_TRANSFORM, [DORMANCY,] HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC
 /// 7402 section 5.2.1.2).
 fn write_i2(
@@ -340,9 +347,10 @@ fn write_i2(
     draft.add(&Param::DiffieHellman(vec![value]));
     let cipher = version::cipher_id(version, offer.cipher)?;
     draft.add(&Param::Numbers(version::ciphers_kind(version), vec![cipher]));
+    offer.ice.map(candidates::chosen).iter().flatten().for_each(|param| draft.add(param));
     draft.add(&chosen.host_id);
     if offer.register {
-        draft.add(&register::request(around.config));
+        draft.add(&register::request(around.config, register::wanted(around.config, peer)));
     }
     if let Some(echo) = &offer.echo_signed {
         draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.clone()));
@@ -382,15 +390,29 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let Stage::I2Sent(sent) = core::mem::replace(&mut association.stage, Stage::Failed) else {
         return Err(Discard("an R2 that is not waited for"));
     };
+    let theirs =
+        sent.ice.map(|offered| (offered, candidates::opened(packet, &sent.agreed).unwrap_or_default()));
+    if theirs.as_ref().is_some_and(|(_, theirs)| !candidates::takes_data(theirs, association.path)) {
+        association.stage = Stage::I2Sent(sent);
+        return Ok(give_up(association, around, "the peer's relay takes no data for it"));
+    }
     let I2Sent { agreed, child, esp_keys, .. } = *sent;
     let pair = Pair { child, spi_out: info.new_spi, replaces: None, send_now: true };
     let install = association.install(around, agreed.esp, esp_keys, pair);
     established(association, packet, around);
     around.order(install);
     let mut session = Session::new(around, agreed, child, info.new_spi, None);
-    session.registration = register::answered(packet, around.now);
     session.dormancy = Dormancy::of(packet);
+    let wanted = register::wanted(around.config, association.peer);
+    session.registration = register::answered(packet, wanted, around.now);
+    if around.config.relays.contains(&association.peer) {
+        relay::learn(&mut session, packet, association.path);
+        session.keepalive = Some(around.now + KEEPALIVE);
+    }
     association.stage = Stage::Up(Box::new(session));
+    if let Some((offered, theirs)) = theirs {
+        ice::begin(association, (&theirs, true, offered.pacing), around);
+    }
     multihome::announce(association, around);
     Ok(Fate::Lives)
 }

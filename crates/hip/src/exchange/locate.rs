@@ -9,7 +9,7 @@ use dormouse_wire::hip::{Hit, Locator, LocatorValue, Packet, Param, ParamType};
 
 use crate::association::{Association, Candidate, Stage};
 use crate::exchange::multihome::Failover;
-use crate::exchange::{Around, Fate, close, initiate, multihome, update};
+use crate::exchange::{Around, Fate, close, ice, initiate, multihome, update};
 use crate::quirks::Quirk;
 
 /// How long our address is said to be good; it is announced again when it changes.
@@ -83,7 +83,10 @@ pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path>
     let Some(Param::LocatorSet(locators)) = packet.read(ParamType::LocatorSet) else {
         // "An Initiator receiving a VIA_RVS in the UPDATE reply should initiate address reachability tests (described later in this document)
         // towards the end host's address and not towards the address included in the VIA_RVS." (RFC 8046 section 3.2.3)
-        return (packet.find(ParamType::ViaRvs).is_some() && from != known).then_some(from);
+        // Who moved finds a peer behind a NAT through the peer's relay again, and stays there until it knows better.
+        let through = [ParamType::ViaRvs, ParamType::RelayTo, ParamType::RelayFrom];
+        let through = through.into_iter().any(|kind| packet.find(kind).is_some());
+        return (through && from != known).then_some(from);
     };
     let source = from.remote.ip();
     let ip = if from.carrier == Carrier::HipUdp {
@@ -167,4 +170,5 @@ pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, aroun
     association.path = candidate.path;
     let path = association.esp_path(candidate.path, around);
     around.order(ChildSa::Remap { owner, path });
+    ice::again(association, around);
 }

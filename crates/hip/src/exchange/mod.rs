@@ -2,13 +2,16 @@
 //! packet belongs to.
 
 pub(crate) mod alive;
+pub(crate) mod candidates;
 pub(crate) mod close;
+pub(crate) mod ice;
 pub(crate) mod initiate;
 pub(crate) mod locate;
 pub(crate) mod multihome;
 pub(crate) mod notify;
 pub(crate) mod register;
 pub(crate) mod rekey;
+pub(crate) mod relay;
 pub(crate) mod respond;
 pub(crate) mod sleep;
 pub(crate) mod update;
@@ -23,6 +26,7 @@ use crate::config::HostConfig;
 use crate::hit::Identity;
 use crate::outbox::Outbox;
 use crate::peers::Peers;
+use crate::relay::{Forwards, Seen};
 use crate::stats::Stats;
 
 /// What an exchange may use of its host.
@@ -37,8 +41,12 @@ pub(crate) struct Around<'a> {
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) stats: &'a mut Stats,
     pub(crate) peers: &'a Peers,
-    /// How many clients a rendezvous server may still take.
+    /// How many clients a server may still take.
     pub(crate) clients_left: usize,
+    /// What a relay of ours has told of the packet that is being looked at.
+    pub(crate) seen: Option<Seen>,
+    /// Whose data is passed on.
+    pub(crate) forwards: &'a mut Forwards,
 }
 
 impl Around<'_> {

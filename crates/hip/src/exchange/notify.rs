@@ -45,6 +45,11 @@ pub(crate) fn receive(
     packet: &Packet<'_>,
     around: &mut Around<'_>,
 ) -> Outcome {
+    if matches!(packet.read(ParamType::Notification), Some(Param::Notification(n)) if n.kind == NotifyType::NatKeepalive)
+    {
+        // It was for NATs on its way.
+        return Ok(Fate::Lives);
+    }
     let Stage::I2Sent(sent) = &mut association.stage else {
         return Err(Discard("a NOTIFY without an I2 that waits"));
     };

@@ -1,22 +1,71 @@
-//! Registration (RFC 8003) for rendezvous (RFC 8004), at both ends. Owns REG_INFO, REG_REQUEST, REG_RESPONSE and REG_FAILED; must never
-//! keep a registration beyond its association, whose path and keys it has.
+//! Registration (RFC 8003) for rendezvous (RFC 8004) and relays (RFC 9028), at both ends. Owns REG_INFO, REG_REQUEST, REG_RESPONSE and
+//! REG_FAILED; must never keep a registration beyond its association, whose path and keys it has.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
-use dormouse_sansio::Instant;
-use dormouse_wire::hip::{Packet, Param, ParamType, RegFailed, RegInfo, Registration, Version};
+use dormouse_sansio::{Carrier, Instant, Path};
+use dormouse_wire::hip::{Hit, Packet, Param, ParamType, RegFailed, RegInfo, Registration, Version};
 
 use crate::association::{Association, Registering, Session, Stage};
 use crate::config::{HostConfig, Registrar};
 use crate::exchange::{Around, update};
 use crate::limits::{LAST_RETRY, MAX_REGISTRATION_TYPES, SHORTEST_REGISTRATION};
 
-/// The registration type of rendezvous (RFC 8004 section 4.1).
-const RENDEZVOUS: u8 = 1;
+/// The registration type of rendezvous (RFC 8004 section 4.1), and those of relaying HIP and ESP (RFC 9028 section 5.9).
+pub(crate) const RENDEZVOUS: u8 = 1;
+pub(crate) const RELAY_UDP_HIP: u8 = 2;
+pub(crate) const RELAY_UDP_ESP: u8 = 3;
 /// Failure types (RFC 8003 section 4.5).
 const NEEDS_CREDENTIALS: u8 = 0;
 const UNAVAILABLE: u8 = 1;
 const NO_RESOURCES: u8 = 2;
+/// Rendezvous beside a relay (RFC 9028 section 7.8).
+const ONE_OF_BOTH: u8 = 9;
+
+/// What is done for a client, and until when each of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Served(Vec<(u8, Instant)>);
+
+impl Served {
+    /// Until when a service is given; `None`: it is not.
+    pub(crate) fn until(&self, service: u8) -> Option<Instant> {
+        self.0.iter().find(|(of, _)| *of == service).map(|(_, until)| *until)
+    }
+
+    pub(crate) fn has(&self, service: u8) -> bool {
+        self.until(service).is_some()
+    }
+
+    /// Whether anything is relayed.
+    pub(crate) fn relays(&self) -> bool {
+        self.has(RELAY_UDP_HIP) || self.has(RELAY_UDP_ESP)
+    }
+
+    /// When the last of it ends; `None` for who is no client.
+    pub(crate) fn end(&self) -> Option<Instant> {
+        self.0.iter().map(|(_, until)| *until).max()
+    }
+
+    /// Takes what was decided.
+    pub(crate) fn change(&mut self, decided: &[(u8, Option<Instant>)]) {
+        for (service, until) in decided {
+            self.0.retain(|(of, _)| of != service);
+            self.0.extend(until.map(|until| (*service, until)));
+        }
+    }
+}
+
+/// What we want of this peer.
+pub(crate) fn wanted(config: &HostConfig, peer: Hit) -> &'static [u8] {
+    if config.relays.contains(&peer) {
+        &[RELAY_UDP_HIP, RELAY_UDP_ESP]
+    } else if config.rendezvous.contains(&peer) {
+        &[RENDEZVOUS]
+    } else {
+        &[]
+    }
+}
 
 /// "The non-zero values of the lifetime field used throughout this document MUST be interpreted as an exponent value representing a
 /// lifetime duration of 2^((lifetime - 64)/8) seconds." (RFC 8003 section 4.1)
@@ -32,26 +81,38 @@ fn encoded(time: Duration) -> u8 {
     (1..=255).rev().find(|e| lifetime(*e) <= time).unwrap_or(1)
 }
 
-/// What our R1 offers.
-pub(crate) fn info(registrar: &Registrar) -> Param {
-    Param::RegInfo(RegInfo {
-        min_lifetime: encoded(SHORTEST_REGISTRATION),
-        max_lifetime: encoded(registrar.longest),
-        types: vec![RENDEZVOUS],
-    })
+/// Who does this service for others, if we do it.
+fn registrar(config: &HostConfig, service: u8) -> Option<&Registrar> {
+    match service {
+        RENDEZVOUS => config.registrar.as_ref(),
+        RELAY_UDP_HIP | RELAY_UDP_ESP => config.relay_server.as_ref(),
+        _ => None,
+    }
 }
 
-/// Whether a packet offers rendezvous.
+/// What our R1 offers.
+pub(crate) fn info(config: &HostConfig) -> Option<Param> {
+    let all = [RENDEZVOUS, RELAY_UDP_HIP, RELAY_UDP_ESP];
+    let types: Vec<u8> = all.into_iter().filter(|t| registrar(config, *t).is_some()).collect();
+    let longest = types.iter().filter_map(|t| Some(registrar(config, *t)?.longest)).max()?;
+    let (min_lifetime, max_lifetime) = (encoded(SHORTEST_REGISTRATION), encoded(longest));
+    Some(Param::RegInfo(RegInfo { min_lifetime, max_lifetime, types }))
+}
+
+/// Whether a packet offers all that we want.
 /// "Moreover, the requester MUST NOT include the parameter unless the registrar's R1 packet or latest received UPDATE packet has contained
 /// a REG_INFO parameter with the requested registration types." (RFC 8003 section 4.3)
-pub(crate) fn is_offered(packet: &Packet<'_>) -> bool {
+pub(crate) fn is_offered(packet: &Packet<'_>, wanted: &[u8]) -> bool {
     let info = packet.read(ParamType::RegInfo);
-    matches!(info, Some(Param::RegInfo(info)) if info.types.contains(&RENDEZVOUS))
+    let all = |info: &RegInfo| wanted.iter().all(|t| info.types.contains(t));
+    !wanted.is_empty() && matches!(info, Some(Param::RegInfo(info)) if all(&info))
 }
 
 /// What we ask for.
-pub(crate) fn request(config: &HostConfig) -> Param {
-    let registration = Registration { lifetime: encoded(config.registration), types: vec![RENDEZVOUS] };
+/// "If the Control Relay Server offered both RENDEZVOUS or RELAY_UDP_HIP, the Control Relay Client MUST choose only one of them in the
+/// REG_REQUEST parameter." (RFC 9028 section 7.8)
+pub(crate) fn request(config: &HostConfig, wanted: &[u8]) -> Param {
+    let registration = Registration { lifetime: encoded(config.registration), types: wanted.to_vec() };
     Param::Registration(ParamType::RegRequest, registration)
 }
 
@@ -81,71 +142,89 @@ pub(crate) fn asked(packet: &Packet<'_>) -> Option<Asked> {
     (!asked.is_empty()).then_some(asked)
 }
 
-/// Our answer as a registrar, and what it makes of the client: `Some(None)` if its registration ends.
+/// What was decided of each service: until when it is given, or that it ends.
+pub(crate) type Decided = Vec<(u8, Option<Instant>)>;
+
+/// Our answer as a registrar to a request that came by `path`, and what it makes of the client.
 /// "If the REG_REQUEST parameter is in an UPDATE packet, the registrar MUST NOT modify the registrations of registration types that are
 /// not listed in the parameter." (RFC 8003 section 4.3)
 /// "If the requester is in the allowed list (or the registrar does not require any authentication), the registrar MUST proceed with the
 /// registration." (RFC 8003 section 3.3)
 /// "[...] the registrar MUST reject the registrations requiring authentication with Failure Type 0 (zero)" (RFC 8003 section 3.3)
+/// "[...] the Control Relay Client MUST offer only RELAY_UDP_HIP service in the REG_RESPONSE parameter and include a REG_FAILED parameter
+/// in the same message, with RENDEZVOUS as the Registration Type and 9 as the Failure Type." (RFC 9028 section 7.8)
 pub(crate) fn decide(
     asked: &Asked,
-    peer: dormouse_wire::hip::Hit,
+    (peer, path): (Hit, Path),
+    served: &Served,
     has_room: bool,
     around: &Around<'_>,
-) -> (Vec<Param>, Option<Option<Instant>>) {
-    let failed = |failure, types: Vec<u8>| Param::RegFailed(RegFailed { failure, types });
-    let others: Vec<u8> = asked.iter().map(|(t, _)| *t).filter(|t| *t != RENDEZVOUS).collect();
-    let mut answer = Vec::new();
-    let mut state = None;
-    if let Some((_, wanted)) = asked.iter().find(|(t, _)| *t == RENDEZVOUS) {
-        let granted = match &around.config.registrar {
+) -> (Vec<Param>, Decided) {
+    let relayed = |t: u8| t == RELAY_UDP_HIP || t == RELAY_UDP_ESP;
+    let both = served.relays() || asked.iter().any(|(t, wanted)| relayed(*t) && *wanted != 0);
+    let (mut granted, mut failed, mut decided) = (BTreeMap::new(), BTreeMap::new(), Decided::new());
+    for (service, wanted) in asked {
+        let registrar = registrar(around.config, *service)
+            .filter(|_| !relayed(*service) || path.carrier == Carrier::HipUdp);
+        let crossed = if *service == RENDEZVOUS { both } else { served.has(RENDEZVOUS) };
+        let grant = match registrar {
             None => Err(UNAVAILABLE),
             Some(_) if *wanted == 0 => Ok(0),
             Some(registrar) if !registrar.permits.permits(peer) => Err(NEEDS_CREDENTIALS),
+            Some(_) if crossed => Err(ONE_OF_BOTH),
             Some(_) if !has_room => Err(NO_RESOURCES),
             // "[...] then it SHOULD grant the registration for the minimum or maximum lifetime, respectively." (RFC 8003 section 4.3)
             Some(registrar) => Ok(encoded(
                 lifetime(*wanted).clamp(SHORTEST_REGISTRATION, registrar.longest.max(SHORTEST_REGISTRATION)),
             )),
         };
-        match granted {
-            Ok(granted) => {
-                let registration = Registration { lifetime: granted, types: vec![RENDEZVOUS] };
-                answer.push(Param::Registration(ParamType::RegResponse, registration));
-                state = Some((granted != 0).then(|| around.now + lifetime(granted)));
+        match grant {
+            Ok(time) => {
+                granted.entry(time).or_insert_with(Vec::new).push(*service);
+                decided.push((*service, (time != 0).then(|| around.now + lifetime(time))));
             }
-            Err(failure) => answer.push(failed(failure, vec![RENDEZVOUS])),
+            Err(failure) => failed.entry(failure).or_insert_with(Vec::new).push(*service),
         }
     }
-    if !others.is_empty() {
-        answer.push(failed(UNAVAILABLE, others));
-    }
-    (answer, state)
+    let response =
+        |(lifetime, types)| Param::Registration(ParamType::RegResponse, Registration { lifetime, types });
+    let refusal = |(failure, types)| Param::RegFailed(RegFailed { failure, types });
+    (granted.into_iter().map(response).chain(failed.into_iter().map(refusal)).collect(), decided)
 }
 
 /// What a registrar's R2 or UPDATE makes of our registration.
 /// "The requester MUST be prepared to receive any registration lifetime" (RFC 8003 section 4.4)
-pub(crate) fn answered(packet: &Packet<'_>, now: Instant) -> Registering {
-    let granted = registrations(packet, ParamType::RegResponse).into_iter().find(|(t, _)| *t == RENDEZVOUS);
-    match granted {
+pub(crate) fn answered(packet: &Packet<'_>, wanted: &[u8], now: Instant) -> Registering {
+    let granted = registrations(packet, ParamType::RegResponse);
+    let of = |t: &u8| granted.iter().find(|(of, _)| of == t).map(|(_, lifetime)| *lifetime);
+    let shortest = wanted.iter().map(of).collect::<Option<Vec<u8>>>().and_then(|all| all.into_iter().min());
+    match shortest {
         // We never cancel: the registrar has.
-        Some((_, 0)) => return Registering::Refused(UNAVAILABLE),
-        Some((_, granted)) => {
+        Some(0) => return Registering::Refused(UNAVAILABLE),
+        Some(granted) => {
             return Registering::Granted(now + lifetime(granted).max(SHORTEST_REGISTRATION) / 4 * 3);
         }
         None => {}
     }
     let failures = packet.params().iter().filter(|p| p.kind == ParamType::RegFailed);
     let failure = failures.take(MAX_REGISTRATION_TYPES).find_map(|p| match p.read(Version::V2) {
-        Ok(Param::RegFailed(failed)) if failed.types.contains(&RENDEZVOUS) => Some(failed.failure),
+        Ok(Param::RegFailed(failed)) if failed.types.iter().any(|t| wanted.contains(t)) => {
+            Some(failed.failure)
+        }
         _ => None,
     });
     failure.map_or(Registering::No, Registering::Refused)
 }
 
 /// An UPDATE of the registrar has come: it says how our registration stands, in the acknowledgement of our request or in one of its own.
-pub(crate) fn answer_came(session: &mut Session, packet: &Packet<'_>, acknowledges: bool, now: Instant) {
-    match (session.registration, answered(packet, now)) {
+pub(crate) fn answer_came(
+    session: &mut Session,
+    packet: &Packet<'_>,
+    acknowledges: bool,
+    around: &Around<'_>,
+) {
+    let (now, wanted) = (around.now, wanted(around.config, session.agreed.identity.hit()));
+    match (session.registration, answered(packet, wanted, now)) {
         (Registering::No, _) => {}
         // It has our request and does not answer it: it is asked again much later.
         (Registering::Asked, Registering::No) if acknowledges => {
@@ -194,7 +273,7 @@ mod tests {
         let mut draft = Draft::new(&header);
         params.iter().for_each(|param| draft.add(param));
         let bytes = draft.finish().unwrap();
-        answered(&Packet::parse(&bytes).unwrap(), Instant::ZERO)
+        answered(&Packet::parse(&bytes).unwrap(), &[RENDEZVOUS], Instant::ZERO)
     }
 
     #[test]

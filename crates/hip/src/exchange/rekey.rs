@@ -11,7 +11,7 @@ use dormouse_wire::hip::{DhValue, EspInfo, Hit, Packet, Param, ParamType};
 
 use crate::association::{Association, Pair, Rekey, Session, Stage};
 use crate::exchange::{Around, Fate, close, update};
-use crate::keymat::Keymat;
+use crate::keymat::{self, Keymat};
 use crate::quirks::{Quirk, Quirks};
 
 /// Begins a rekeying, unless one is under way.
@@ -173,7 +173,7 @@ fn rekey_index(session: &Session, theirs: EspInfo) -> u16 {
 fn refresh(session: &mut Session, hits: (Hit, Hit), quirks: Quirks) -> Result<bool, ()> {
     let Some(key) = session.rekey.as_ref().and_then(|r| r.key.as_ref()) else { return Ok(false) };
     let agreed = &session.agreed;
-    let kij = key.agree(&agreed.peer_public).map_err(|_| ())?;
+    let kij = keymat::agree(key, &agreed.peer_public, quirks).ok_or(())?;
     let keymat = Keymat::new(agreed.suite, &kij, (&agreed.i, &agreed.j), [hits.0, hits.1], quirks);
     session.agreed.keymat = keymat;
     Ok(true)

@@ -2,21 +2,22 @@
 //! before its puzzle, its MAC and its signature are right.
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dormouse_crypto::hip::DhGroup;
 use dormouse_crypto::{HashAlg, Secret, hash};
 use dormouse_keying::{Discard, Event};
 use dormouse_sansio::{Class, Path};
 use dormouse_wire::hip::{
-    DhValue, EspInfo, Hit, NotifyType, Packet, PacketType, Param, ParamType, Version, parse_params,
+    DhValue, EspInfo, Hit, Locator, NotifyType, Packet, PacketType, Param, ParamType, Version, parse_params,
 };
 
 use crate::association::{Agreed, R2Sent};
 use crate::config::EspSuite;
 use crate::exchange::register::Asked;
-use crate::exchange::{Around, initiate, locate, notify, register, sleep};
+use crate::exchange::{Around, candidates, initiate, locate, notify, register, sleep};
 use crate::hit::HostIdentity;
-use crate::keymat::{EspKeys, Keymat};
+use crate::keymat::{self, EspKeys, Keymat};
 use crate::load::Load;
 use crate::protect;
 use crate::quirks::Quirk;
@@ -79,6 +80,8 @@ pub(crate) struct Accepted {
     i2: Vec<u8>,
     /// What it asks for.
     pub(crate) asked: Option<Asked>,
+    /// Its sender's candidates, and how fast they may be tried, if it came through our relay.
+    pub(crate) theirs: Option<(Vec<Locator>, Duration)>,
 }
 
 /// The hash by which an I2 that comes again is known.
@@ -137,13 +140,18 @@ pub(crate) fn i2(
     }
     generation.spend(sender, &solution);
     around.stats.i2_computed += 1;
+    // "[...] the Responder SHOULD reply with a NOTIFY packet with type NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER and abort the base exchange."
+    // (RFC 9028 section 4.3)
+    if around.seen.is_some() && !candidates::is_in(packet) {
+        return refuse(packet, path, around, NotifyType::NoValidNatTraversalMode);
+    }
     let [DhValue { group, public }] = values.as_slice() else {
         return refuse(packet, path, around, NotifyType::InvalidSyntax);
     };
     let Some(key) = generation.key(*group) else {
         return refuse(packet, path, around, NotifyType::InvalidDhChosen);
     };
-    let Ok(kij) = key.agree(public) else {
+    let Some(kij) = keymat::agree(key, public, quirks) else {
         return refuse(packet, path, around, NotifyType::InvalidSyntax);
     };
     let group = key.group();
@@ -152,13 +160,14 @@ pub(crate) fn i2(
         Err(kind) => return refuse(packet, path, around, kind),
     };
     generation.use_up(sender, &solution);
-    let Authentic { identity, keymat, keys, index, esp, esp_keys, spi_out } = agreed;
+    let Authentic { identity, keymat, keys, index, esp, esp_keys, spi_out, locators } = agreed;
     let suite = around.identity.public().suite();
     let next = esp_keys.next;
     let (i, j, peer_public) = (solution.i, solution.j, public.clone());
     let agreed = Agreed { identity, keys, keymat, suite, i, j, esp, next, group, peer_public };
     let asked = register::asked(packet);
-    Ok(Accepted { agreed, esp_keys, index, spi_out, i2: fingerprint(packet), asked })
+    let theirs = around.seen.map(|_| (locators.unwrap_or_default(), candidates::pacing(packet)));
+    Ok(Accepted { agreed, esp_keys, index, spi_out, i2: fingerprint(packet), asked, theirs })
 }
 
 /// An I2 whose solution was right, but not the rest of it: its sender has worked and learns why.
@@ -188,6 +197,8 @@ struct Authentic {
     esp: EspSuite,
     esp_keys: EspKeys,
     spi_out: u32,
+    /// What was encrypted beside the identity.
+    locators: Option<Vec<Locator>>,
 }
 
 /// Keys, MAC, identity and signature of an I2.
@@ -210,10 +221,12 @@ fn authenticate(
         around.stats.bad_macs += 1;
         return Err(NotifyType::HipMacFailed);
     }
+    let mut locators = None;
     let host_id = match packet.read(ParamType::Encrypted) {
         Some(Param::Encrypted(sealed)) => {
             let opened = cipher.decrypt(keys.encrypt_in.as_bytes(), &sealed);
             let opened = opened.map_err(|_| NotifyType::EncryptionFailed)?;
+            locators = candidates::locators(&opened);
             let params = parse_params(&opened, 0).map_err(|_| NotifyType::InvalidSyntax)?;
             params
                 .iter()
@@ -242,7 +255,7 @@ fn authenticate(
         return Err(NotifyType::InvalidSyntax);
     }
     let esp_keys = keymat.esp_keys(index, esp, ours, peer).ok_or(NotifyType::InvalidSyntax)?;
-    Ok(Authentic { identity, keymat, keys, index, esp, esp_keys, spi_out: info.new_spi })
+    Ok(Authentic { identity, keymat, keys, index, esp, esp_keys, spi_out: info.new_spi, locators })
 }
 
 /// The R2 to an I2 that was accepted; sent, and kept for as long as the I2 may come again.
@@ -258,6 +271,10 @@ pub(crate) fn r2(
 ) -> Option<R2Sent> {
     let mut draft = protect::draft(PacketType::R2, around.identity.hit(), peer);
     draft.add(&Param::EspInfo(EspInfo { keymat_index: accepted.index, old_spi: 0, new_spi: spi }));
+    if accepted.theirs.is_some() {
+        let ours = candidates::ours(None, spi, around);
+        draft.add(&candidates::sealed(ours, &accepted.agreed.keys, around)?);
+    }
     registered.iter().for_each(|param| draft.add(param));
     sleep::shows(peer, around).iter().for_each(|param| draft.add(param));
     let quirks = around.peers.quirks(peer);

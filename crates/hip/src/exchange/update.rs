@@ -8,13 +8,15 @@
 use core::net::IpAddr;
 
 use dormouse_keying::Discard;
-use dormouse_sansio::{Class, Path};
+use dormouse_sansio::{Carrier, Class, Path};
 use dormouse_wire::hip::{DhValue, Draft, EspInfo, Packet, PacketType, Param, ParamType};
 
 use crate::association::{Association, Outstanding, Registering, Retry, Session, Stage};
 use crate::exchange::multihome::Failover;
 use crate::exchange::sleep::Told;
-use crate::exchange::{Around, Fate, Outcome, alive, close, locate, multihome, register, rekey, sleep};
+use crate::exchange::{
+    Around, Fate, Outcome, alive, close, ice, locate, multihome, register, rekey, relay, sleep,
+};
 use crate::limits::MAX_ECHO;
 use crate::protect;
 use crate::quirks::Quirk;
@@ -30,6 +32,9 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     if sleep::goes_on(association, around) {
         return Fate::Lives;
     }
+    ice::handle_timeout(association, around);
+    relay::keep_alive(association, around);
+    relay::renew(association, around);
     register::renew(association, around);
     alive::check_if_due(association, around);
     let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
@@ -39,6 +44,13 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     if outstanding.retry.again(now) {
         let (class, packet) = (outstanding.retry.class, &outstanding.retry.packet);
         around.outbox.push(outstanding.to, class, packet);
+        if let Some(ice) = session.ice.as_ref().filter(|ice| !ice.is_relayed(outstanding.to)) {
+            // "[...] a host SHOULD resend the packet through the associated Data Relay Server of the peer" (RFC 9028 section 4.8) Who of the
+            // two is behind the relay finds the other there as well.
+            ice.through_relay(around.peers)
+                .into_iter()
+                .for_each(|way| around.outbox.push(way, class, packet));
+        }
         if session.announcing {
             // "The mobile host sending an UPDATE to the peer, and not receiving an ACK, MAY resend the UPDATE to an RVS of the peer, if
             // such a server is known." (RFC 8046 section 3.2.3) It may have moved too.
@@ -53,7 +65,11 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         session.outstanding = None;
         sleep::end_of_peers(association, around);
         let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
-        if session.wants_rekey() || session.announcing || session.registration == Registering::Asked {
+        if session.wants_rekey()
+            || session.announcing
+            || session.registration == Registering::Asked
+            || session.relay.wants()
+        {
             send(association, None, around);
         }
         return Fate::Lives;
@@ -93,6 +109,10 @@ pub(crate) fn receive(
     };
     // The peer is established: its I2 will not come again.
     session.r2 = None;
+    if let Some(outcome) = ice::receive(association, packet, path, (seq, &acks), around) {
+        return outcome;
+    }
+    let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     let acked = session.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id));
     // "If no match is found or if the ACK does not acknowledge a new UPDATE, then either the packet MUST be dropped if no SEQ parameter is
     // present" (RFC 7401 section 6.12.2)
@@ -103,6 +123,7 @@ pub(crate) fn receive(
     let is_new = seq.is_some_and(|id| is_ahead(session, id));
     if acked || is_new {
         alive::heard(association, around);
+        association.relay = around.seen.map(|seen| seen.relay).or(association.relay);
     }
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if acked {
@@ -112,10 +133,19 @@ pub(crate) fn receive(
         if let Some(rekey) = &mut session.rekey {
             rekey.acked = true;
         }
-        register::answer_came(session, packet, true, around.now);
+        register::answer_came(session, packet, true, around);
+        session.relay.acknowledged(around.now);
+        session.ice.as_deref_mut().into_iter().for_each(ice::acknowledged);
+        if around.config.relays.contains(&association.peer) {
+            relay::learn(session, packet, path);
+        }
+        let more = session.relay.wants();
         locate::verified(association, packet, around);
         rekey::advance(association, around);
         sleep::acknowledged(association, packet, Told { moved, sleep }, around);
+        if more {
+            send(association, None, around);
+        }
     }
     let outcome = match seq {
         Some(id) => sequenced(association, packet, (path, via), id, around),
@@ -155,54 +185,63 @@ fn sequenced(
     }
     let bare = around.peers.quirks(association.peer).has(Quirk::KnownParametersOnly);
     let rekeyed = if bare { None } else { rekey::read(packet, session)? };
+    let permitted = relay::asked(session, packet, around.now)?;
     let moved = locate::read(packet, path, association.path);
-    let (asked, is_client) =
-        (register::asked(packet), session.client_until.is_some_and(|at| at > around.now));
-    register::answer_came(session, packet, false, around.now);
+    // Its NAT may have changed what it cannot see.
+    let rebound = session.served.relays() && path != association.path && path.carrier == Carrier::HipUdp;
+    let moved = moved.or(rebound.then_some(path));
+    let asked = register::asked(packet);
+    let is_client = session.served.end().is_some_and(|at| at > around.now);
+    register::answer_came(session, packet, false, around);
     multihome::learn(session, packet, moved.unwrap_or(association.path));
     session.expected = id.wrapping_add(1);
     if let Some((info, public)) = rekeyed {
         rekey::take(association, info, public, around);
     }
+    ice::learn(association, packet, around);
     if let Some(candidate) = moved {
         locate::take(association, candidate, around);
     }
     let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents);
     let echo = echo.filter(|e| e.len() <= MAX_ECHO);
     let has_room = is_client || around.clients_left > 0;
-    let (registered, client) =
-        asked.map(|asked| register::decide(&asked, association.peer, has_room, around)).unwrap_or_default();
-    if let (Stage::Up(session), Some(until)) = (&mut association.stage, client) {
-        session.client_until = until;
+    let mut said = Vec::new();
+    if let Stage::Up(session) = &mut association.stage {
+        if let Some(asked) = &asked {
+            let decided =
+                register::decide(asked, (association.peer, path), &session.served, has_room, around);
+            session.served.change(&decided.1);
+            said = decided.0;
+        }
+        said.extend(relay::tell(&session.served, asked.is_some(), path));
+        for wanted in &permitted {
+            if !around.forwards.permit(around.now, association.id, wanted) {
+                tracing::debug!(?wanted, "a permission for which there is no room, or of what is another's");
+            }
+        }
     }
     let held = sleep::asked(association, packet, around);
-    answer(association, &Answer { id, echo, registered, held, via }, around);
+    said.extend(echo.map(|echo| Param::Opaque(ParamType::EchoResponseSigned, echo.to_vec())));
+    said.extend(held);
+    answer(association, &Answer { id, said, via }, around);
     rekey::advance(association, around);
     Ok(Fate::Lives)
 }
 
 /// What the acknowledgement of an UPDATE has.
-pub(crate) struct Answer<'a> {
+pub(crate) struct Answer {
     /// The peer's.
     id: u32,
-    /// Its question.
-    echo: Option<&'a [u8]>,
-    /// REG_RESPONSE and REG_FAILED.
-    registered: Vec<Param>,
-    /// DORMANCY_HELD.
-    held: Option<Param>,
+    /// What answers its question, REG_RESPONSE, REG_FAILED, REG_FROM, RELAYED_ADDRESS, DORMANCY_HELD.
+    said: Vec<Param>,
     /// The rendezvous server through which it came.
     via: Option<IpAddr>,
 }
 
-impl Answer<'_> {
-    /// What stands behind the parameters that begin an UPDATE.
-    fn add_to(&self, draft: &mut Draft) {
-        self.registered.iter().for_each(|param| draft.add(param));
-        if let Some(echo) = self.echo {
-            draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.to_vec()));
-        }
-        self.held.iter().for_each(|param| draft.add(param));
+impl Answer {
+    /// Whether it answers an announced sleep.
+    fn holds(&self) -> bool {
+        self.said.iter().any(|param| param.kind() == ParamType::DormancyHeld)
     }
 
     /// "A host receiving an UPDATE packet MUST be prepared to process the FROM and RVS_HMAC parameters and MUST include a VIA_RVS parameter
@@ -215,18 +254,28 @@ impl Answer<'_> {
     }
 }
 
+/// Adds parameters in the order of their types.
+fn add_sorted(draft: &mut Draft, params: impl IntoIterator<Item = Param>) {
+    let mut params: Vec<Param> = params.into_iter().collect();
+    params.sort_by_key(|param| param.kind().code());
+    params.iter().for_each(|param| draft.add(param));
+}
+
 /// Acknowledges an UPDATE: with what we have to say ourselves, or alone.
-fn answer(association: &mut Association, answer: &Answer<'_>, around: &mut Around<'_>) {
+fn answer(association: &mut Association, answer: &Answer, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     let unsent = session.outstanding.is_none();
-    let more = unsent && (session.wants_rekey() || session.candidate.is_some() || session.announcing);
+    let more = unsent
+        && (session.wants_rekey()
+            || session.candidate.is_some()
+            || session.announcing
+            || session.relay.wants());
     if more {
         send(association, Some(answer), around);
         return;
     }
     let mut draft = protect::draft(PacketType::Update, association.ours, association.peer);
-    draft.add(&Param::Ack(vec![answer.id]));
-    answer.add_to(&mut draft);
+    add_sorted(&mut draft, [Param::Ack(vec![answer.id])].into_iter().chain(answer.said.iter().cloned()));
     let packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     let Some(packet) = packet.and_then(|p| answer.with_server(p)) else { return };
     let to = session.candidate.as_ref().map_or(association.path, |c| c.path);
@@ -242,7 +291,7 @@ impl Session {
 }
 
 /// Sends an UPDATE with all that the peer has not acknowledged, in place of the outstanding one, and with the answer to the peer's.
-pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, around: &mut Around<'_>) {
+pub(crate) fn send(association: &mut Association, answer: Option<&Answer>, around: &mut Around<'_>) {
     let (ours, peer, path) = (association.ours, association.peer, association.path);
     let Stage::Up(session) = &mut association.stage else { return };
     let to = session.candidate.as_ref().map_or(path, |c| c.path);
@@ -251,33 +300,35 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, a
     let rekey = session.rekey.as_ref().filter(|r| !r.acked);
     let spi = session.child.spi();
     let unchanged = EspInfo { keymat_index: session.agreed.next, old_spi: spi, new_spi: spi };
-    let mut draft = protect::draft(PacketType::Update, ours, peer);
+    let mut said = vec![Param::Seq(id)];
     if !around.peers.quirks(peer).has(Quirk::KnownParametersOnly) {
-        draft.add(&Param::EspInfo(rekey.map_or(unchanged, |r| r.ours)));
+        said.push(Param::EspInfo(rekey.map_or(unchanged, |r| r.ours)));
     }
     if session.announcing {
-        draft.add(&Param::LocatorSet(locate::ours(to, rekey.map_or(spi, |r| r.ours.new_spi), around)));
-    }
-    draft.add(&Param::Seq(id));
-    if let Some(answer) = answer {
-        draft.add(&Param::Ack(vec![answer.id]));
+        said.push(Param::LocatorSet(locate::ours(to, rekey.map_or(spi, |r| r.ours.new_spi), around)));
     }
     if let Some(key) = rekey.and_then(|r| r.key.as_ref()) {
         let value = DhValue { group: key.group().id(), public: key.public_value().to_vec() };
-        draft.add(&Param::DiffieHellman(vec![value]));
+        said.push(Param::DiffieHellman(vec![value]));
     }
     if let Some(candidate) = &session.candidate {
-        draft.add(&Param::Opaque(ParamType::EchoRequestSigned, candidate.nonce.to_vec()));
+        said.push(Param::Opaque(ParamType::EchoRequestSigned, candidate.nonce.to_vec()));
     }
     if session.registration == Registering::Asked {
-        draft.add(&register::request(around.config));
+        said.push(register::request(around.config, register::wanted(around.config, peer)));
     }
+    said.extend(session.relay.ask());
+    said.extend(ice::told(session, around));
     if let Some(answer) = answer {
-        answer.add_to(&mut draft);
+        said.push(Param::Ack(vec![answer.id]));
+        said.extend_from_slice(&answer.said);
     }
     // With the answer to a sleep of the peer's, ours is announced by the next one.
-    let said = session.dormancy.said().filter(|_| answer.is_none_or(|a| a.held.is_none()));
-    said.iter().for_each(|param| draft.add(param));
+    let sleeping = session.dormancy.said().filter(|_| answer.is_none_or(|a| !a.holds()));
+    let sleep = sleeping.is_some();
+    said.extend(sleeping);
+    let mut draft = protect::draft(PacketType::Update, ours, peer);
+    add_sorted(&mut draft, said);
     let mut packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     if let Some(answer) = answer {
         packet = packet.and_then(|p| answer.with_server(p));
@@ -299,5 +350,5 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, a
     };
     let retry = Retry::new(packet, class, around.now, &around.config.timing);
     let retry = if others { retry.at_most(multihome::TRIES) } else { retry };
-    session.outstanding = Some(Outstanding { id, retry, to, sleep: said.is_some() });
+    session.outstanding = Some(Outstanding { id, retry, to, sleep });
 }

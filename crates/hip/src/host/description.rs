@@ -58,17 +58,19 @@ pub struct Description {
     pub peer: Hit,
     /// Where its packets go.
     pub path: Path,
+    /// That is a relay, by which the peer is reached.
+    pub relayed: bool,
     /// How far it is.
     pub phase: Phase,
     /// The pair of ESP SAs that sends.
     pub child: Option<ChildId>,
     /// While it is connecting: why the peer says that it refuses.
     pub refusal: Option<Refusal>,
-    /// Rendezvous between the two.
+    /// Whether one serves the other.
     pub registration: Registration,
 }
 
-/// Whether one end of an association is a rendezvous server of the other.
+/// Whether one end of an association is a rendezvous server or a relay of the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Registration {
     /// Neither.
@@ -94,7 +96,7 @@ impl Host {
                 Stage::Up(session) => match session.registration {
                     Registering::Granted(_) | Registering::Asked => Registration::AtPeer,
                     Registering::Refused(why) => Registration::Refused(why),
-                    Registering::No if session.client_until.is_some() => Registration::OfPeer,
+                    Registering::No if session.served.end().is_some() => Registration::OfPeer,
                     Registering::No => Registration::None,
                 },
                 _ => Registration::None,
@@ -104,8 +106,12 @@ impl Host {
                 Stage::I2Sent(sent) => sent.notified,
                 _ => None,
             };
+            let relayed = match &a.stage {
+                Stage::Up(session) => session.ice.as_ref().is_some_and(|ice| ice.is_relayed(a.path)),
+                _ => false,
+            };
             let (id, ours, peer, path) = (a.id, a.ours, a.peer, a.path);
-            Description { id, ours, peer, path, phase, child, refusal, registration }
+            Description { id, ours, peer, path, relayed, phase, child, refusal, registration }
         })
     }
 }

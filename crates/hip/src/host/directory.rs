@@ -34,6 +34,12 @@ impl Host {
         self.sort_again(Some(tag));
     }
 
+    /// Where the relays of the peer with this tag are found, by UDP: it is behind a NAT. None forgets them.
+    pub fn set_relays_of(&mut self, tag: Hit, addresses: Vec<IpAddr>) {
+        self.peers.set_relays(tag, addresses);
+        self.sort_again(Some(tag));
+    }
+
     /// In which ways the peer with this tag departs from the RFCs, from the next packet on.
     pub fn set_quirks(&mut self, tag: Hit, quirks: Quirks) {
         self.peers.set_quirks(tag, quirks);

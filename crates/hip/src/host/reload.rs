@@ -12,24 +12,31 @@ use super::Host;
 use crate::exchange::{alive, multihome, register};
 
 impl Host {
-    /// The rendezvous servers at which we register, and for how long, are others from now on. Registrations at those that are gone end by
-    /// themselves; one that stays is asked anew if the time is another; an association with a new one begins anew, because it offers to
-    /// register in that exchange alone.
-    pub fn set_rendezvous(&mut self, now: Instant, servers: BTreeSet<Hit>, registration: Duration) {
-        let lasts = core::mem::replace(&mut self.config.registration, registration) == registration;
-        let before = core::mem::replace(&mut self.config.rendezvous, servers);
-        self.tries.retain(|(_, server), _| self.config.rendezvous.contains(server));
-        let ids: Vec<(SaId, Hit)> = self.associations.values().map(|a| (a.id, a.peer)).collect();
-        for (id, peer) in ids {
-            match (before.contains(&peer), self.config.rendezvous.contains(&peer)) {
-                (false, true) => self.end(now, id, "to register at the peer"),
-                (true, false) => {
-                    self.on(now, Owner::Hip(id), |a, _| register::forget(a));
-                }
-                (true, true) if !lasts => {
-                    self.on(now, Owner::Hip(id), register::ask_again);
-                }
-                _ => {}
+    /// The rendezvous servers and the relays at which we register, and for how long, are others from now on. Registrations at those that are
+    /// gone end by themselves; one that stays is asked anew if the time is another; an association with a new one begins anew, because it
+    /// offers to register in that exchange alone.
+    pub fn set_servers(
+        &mut self,
+        now: Instant,
+        (rendezvous, relays): (BTreeSet<Hit>, BTreeSet<Hit>),
+        registration: Duration,
+    ) {
+        let peers: Vec<(SaId, Hit)> = self.associations.values().map(|a| (a.id, a.peer)).collect();
+        let before: Vec<&[u8]> =
+            peers.iter().map(|(_, peer)| register::wanted(&self.config, *peer)).collect();
+        let config = &mut self.config;
+        (config.rendezvous, config.relays) = (rendezvous, relays);
+        let lasts = core::mem::replace(&mut config.registration, registration) == registration;
+        let tries = core::mem::take(&mut self.tries).into_iter();
+        self.tries =
+            tries.filter(|((_, server), _)| !register::wanted(&self.config, *server).is_empty()).collect();
+        self.locals.iter_mut().for_each(|local| local.pool.sign_again());
+        for ((id, peer), before) in peers.into_iter().zip(before) {
+            match register::wanted(&self.config, peer) {
+                wanted if wanted == before && (lasts || wanted.is_empty()) => {}
+                wanted if wanted == before => drop(self.on(now, Owner::Hip(id), register::ask_again)),
+                [] => drop(self.on(now, Owner::Hip(id), |a, _| register::forget(a))),
+                _ => self.end(now, id, "to register at the peer"),
             }
         }
         self.sort_again(None);

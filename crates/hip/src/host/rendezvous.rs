@@ -10,6 +10,7 @@ use dormouse_wire::hip::{Hit, Packet, PacketType, Param, ParamType};
 use super::Host;
 use crate::association::Stage;
 use crate::exchange::locate;
+use crate::exchange::register::RENDEZVOUS;
 use crate::hit::speak_alike;
 use crate::limits::{FIRST_RETRY, LAST_RETRY, MAX_R1_A_SECOND};
 use crate::protect;
@@ -17,8 +18,9 @@ use crate::protect;
 impl Host {
     /// How many clients we may still take.
     pub(super) fn clients_left(&self, now: Instant) -> usize {
-        let Some(registrar) = &self.config.registrar else { return 0 };
-        let left = registrar.max_clients.saturating_sub(self.clients.len());
+        let registrars = [&self.config.registrar, &self.config.relay_server];
+        let most = registrars.into_iter().flatten().map(|registrar| registrar.max_clients).max().unwrap_or(0);
+        let left = most.saturating_sub(self.clients.len());
         // Registrations that are over are counted when there is need alone.
         if left > 0 { left } else { self.clients.values().filter(|until| **until <= now).count() }
     }
@@ -45,7 +47,7 @@ impl Host {
         let client = ours.filter_map(|ours| self.by_tags.get(&(ours, receiver))).find_map(|id| {
             let association = self.associations.get(id)?;
             match &association.stage {
-                Stage::Up(session) if session.client_until? > now => {
+                Stage::Up(session) if session.served.until(RENDEZVOUS)? > now => {
                     Some((association.path, &session.agreed.keys.mac_out))
                 }
                 _ => None,
@@ -69,9 +71,13 @@ impl Host {
     /// "If the RVS_HMAC cannot be verified and a FROM parameter is present, the packet MUST be dropped." (RFC 8004 section 4.3.2)
     pub(super) fn origin(
         &mut self,
+        now: Instant,
         path: Path,
         packet: &Packet<'_>,
     ) -> Result<(Path, Option<IpAddr>), Discard> {
+        if packet.find(ParamType::RelayFrom).is_some() || packet.find(ParamType::RelayHmac).is_some() {
+            return self.through_relay(path, packet).map(|()| (path, None));
+        }
         let from = packet.find(ParamType::From);
         if from.is_none() && packet.find(ParamType::RvsHmac).is_none() {
             return Ok((path, None));
@@ -80,15 +86,21 @@ impl Host {
             return Err(Discard("relayed, and neither I1 nor UPDATE"));
         }
         let servers = self.pairs().filter_map(|pair| self.associations.get(self.by_tags.get(&pair)?));
-        let mut keys = servers.filter_map(|a| match &a.stage {
-            Stage::Up(session) => Some(&session.agreed.keys.mac_in),
+        let mut of = servers.filter_map(|a| match &a.stage {
+            Stage::Up(session) if protect::rvs_mac_is_right(packet, &session.agreed.keys.mac_in) => {
+                Some((a.id, self.config.relays.contains(&a.peer)))
+            }
             _ => None,
         });
-        let is_right = keys.any(|key| protect::rvs_mac_is_right(packet, key));
-        drop(keys);
-        if !is_right {
-            self.stats.bad_macs += 1;
-            return Err(Discard("relayed by none of our rendezvous servers"));
+        let said = of.next();
+        drop(of);
+        match said {
+            None => {
+                self.stats.bad_macs += 1;
+                return Err(Discard("relayed by none of our rendezvous servers"));
+            }
+            Some((id, true)) => return Err(self.crossed(now, id)),
+            Some((_, false)) => {}
         }
         let Some(Param::Addresses(_, from)) = from.and_then(|_| packet.read(ParamType::From)) else {
             return Ok((path, None));
@@ -116,17 +128,18 @@ impl Host {
         Ok((origin, Some(path.remote.ip())))
     }
 
-    /// Each identity of ours with each rendezvous server of its version at which it is to be registered.
-    fn pairs(&self) -> impl Iterator<Item = (Hit, Hit)> {
-        let servers = &self.config.rendezvous;
+    /// Each identity of ours with each rendezvous server and relay of its version at which it is to be registered. Relays are of version 2.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (Hit, Hit)> {
+        let config = &self.config;
+        let servers = move || config.rendezvous.iter().chain(&config.relays);
         self.locals
             .iter()
             .map(|l| l.identity.hit())
-            .flat_map(move |ours| servers.iter().map(move |s| (ours, *s)))
+            .flat_map(move |ours| servers().map(move |s| (ours, *s)))
             .filter(|(ours, server)| speak_alike(*ours, *server))
     }
 
-    /// The rendezvous server that is to be tried next, and when: one with which there is no association, and to which there is a way.
+    /// The server that is to be tried next, and when: one with which there is no association, and to which there is a way.
     pub(super) fn next_try(&self) -> Option<(Instant, (Hit, Hit))> {
         self.pairs()
             .filter(|(ours, server)| !self.is_live(*ours, *server))
@@ -140,7 +153,7 @@ impl Host {
         !matches!(self.stage(ours, peer), None | Some(Stage::Closing(_) | Stage::Closed(_) | Stage::Failed))
     }
 
-    /// Begins associations with the rendezvous servers whose time has come.
+    /// Begins associations with the servers whose time has come.
     pub(super) fn register(&mut self, now: Instant) {
         while let Some((_, pair)) = self.next_try().filter(|(at, _)| *at <= now) {
             let wait = self.tries.get(&pair).map_or(FIRST_RETRY, |t| t.1);

@@ -20,6 +20,7 @@ pub(crate) fn is_configured(config: &HostConfig, peers: &Peers, peer: Hit) -> bo
     matches!(&config.accept, Accept::Listed(_)) && config.accept.permits(peer)
         || peers.has(peer)
         || config.rendezvous.contains(&peer)
+        || config.relays.contains(&peer)
 }
 
 impl Host {

@@ -7,6 +7,7 @@ mod ends;
 mod hostile;
 mod multihome;
 mod quirks;
+mod relay;
 mod rendezvous;
 mod sleep;
 mod strangers;

@@ -291,12 +291,12 @@ fn a_server_sends_on_no_flood() {
 fn servers_come_and_go() {
     let mut world = of_clients(9, Carrier::RawHip, Some(registrar()), &[]);
     let (server, at) = (world.nodes[SERVER].tag, world.whereabouts(SERVER));
-    world.act(CLIENT, |host, now| host.set_rendezvous(now, BTreeSet::new(), HOUR));
+    world.act(CLIENT, |host, now| host.set_servers(now, (BTreeSet::new(), BTreeSet::new()), HOUR));
     world.act(CLIENT, |host, _| host.set_peer(server, Some(at)));
     world.connect(CLIENT, SERVER);
     world.run(LATER);
     assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::None));
-    world.act(CLIENT, |host, now| host.set_rendezvous(now, [server].into(), HOUR));
+    world.act(CLIENT, |host, now| host.set_servers(now, ([server].into(), BTreeSet::new()), HOUR));
     world.run(LATER);
     assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::AtPeer), "{:?}", world.drops);
     assert_eq!(registration(&world, SERVER, CLIENT), Some(Registration::OfPeer));

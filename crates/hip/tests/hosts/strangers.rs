@@ -56,7 +56,7 @@ fn what_is_not_used_ends_unless_its_peer_is_configured() {
         if by_list {
             let accept = listed(&world);
             (1..=3).for_each(|client| join(&mut world, client));
-            world.act(0, |host, now| host.set_accept(now, accept));
+            world.act(0, |host, now| host.set_accept(now, accept, Accept::Any));
             world.run(SOON);
             assert_eq!(with(&world), [2], "the others are not admitted any more");
         } else {
@@ -79,7 +79,7 @@ fn what_is_not_used_ends_unless_its_peer_is_configured() {
         let tag = world.nodes[2].tag;
         world.act(0, |host, now| {
             host.set_peer(tag, None);
-            host.set_accept(now, Accept::Any);
+            host.set_accept(now, Accept::Any, Accept::Any);
         });
         world.run(HOUR * 2);
         assert_eq!(with(&world), [0_usize; 0]);

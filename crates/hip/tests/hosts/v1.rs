@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_crypto::{Encr, Integ};
-use dormouse_hip::{ConnectError, EspSuite, Host, HostConfig, Phase, Quirk};
+use dormouse_hip::{Accept, ConnectError, EspSuite, Host, HostConfig, Phase, Quirk};
 use dormouse_keying::{ChildId, KeyManager};
 use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::hip::{Packet, PacketType, Param, ParamType, Version};
@@ -247,6 +247,39 @@ fn both_versions_live_in_one_host() {
     let versions: Vec<Version> =
         world.seen.iter().map(|(_, b)| Packet::parse(b).unwrap().header.version).collect();
     assert_eq!(versions, [[Version::V1; 4], [Version::V2; 4]].concat());
+}
+
+/// A host that speaks version 1 with one peer does not answer others in it, not even one that is admitted in version 2, or that asks for any
+/// host; and stops when it is told to.
+#[test]
+fn version_1_is_for_those_for_whom_it_was_asked() {
+    for opportunistic in [false, true] {
+        let admitted = identity("v1 rsa").hit();
+        let one = HostConfig { accept_v1: Accept::Listed([admitted].into()), opportunistic, ..config() };
+        let mut world = World::new(
+            7,
+            Carrier::RawHip,
+            vec![("v1 rsa", config()), ("v1 rsa 2048", config()), ("v1 dsa", one)],
+        );
+        let i1 = |world: &mut World, from: usize| {
+            world.connect(from, 2);
+            let (path, mut i1) = world.last(PacketType::I1);
+            if opportunistic {
+                i1[24..40].fill(0);
+                dormouse_wire::hip::set_checksum(&mut i1, Some((path.local.ip(), path.remote.ip())));
+            }
+            world.hand(2, Path { local: path.remote, remote: path.local, ..path }, &i1)
+        };
+        let said = i1(&mut world, 1);
+        assert_eq!(said.unwrap_err().0, "version 1 of a host with which it is not spoken");
+        assert_eq!(i1(&mut world, 0), Ok(()));
+        world.run(SOON);
+        assert!(world.joined(0, 2), "{:?}", world.drops);
+        assert_eq!((world.count(PacketType::R2), world.nodes[1].plane.established), (1, 0));
+        world.act(2, |host, now| host.set_accept(now, Accept::Any, Accept::Listed([].into())));
+        world.run(SOON);
+        assert_eq!(world.nodes[0].plane.closed[0].1, "the peer closed the association");
+    }
 }
 
 /// A packet whose version is not that of its tags does nothing, and an old peer does not reach a host without such an identity.

@@ -82,6 +82,40 @@ struct Flight {
     bytes: Vec<u8>,
 }
 
+/// A NAT: which address and port outside each of those inside has, and from where it lets in.
+pub(crate) struct Nat {
+    pub(crate) inside: BTreeSet<IpAddr>,
+    pub(crate) outside: IpAddr,
+    /// Each destination sees another port; else the port is the same for all.
+    pub(crate) symmetric: bool,
+    /// Inside, the destination if that counts, and the port outside.
+    ports: BTreeMap<(SocketAddr, Option<SocketAddr>), u16>,
+    /// From where each port outside lets in.
+    open: BTreeSet<(u16, SocketAddr)>,
+}
+
+impl Nat {
+    pub(crate) fn new(outside: &str, inside: &str, symmetric: bool) -> Self {
+        let parse = |a: &str| a.parse().expect("an address");
+        let inside = BTreeSet::from([parse(inside)]);
+        Self { inside, outside: parse(outside), symmetric, ports: BTreeMap::new(), open: BTreeSet::new() }
+    }
+
+    fn outward(&mut self, from: SocketAddr, to: SocketAddr) -> SocketAddr {
+        let next = 20_000 + self.open.len() as u16;
+        let port = *self.ports.entry((from, self.symmetric.then_some(to))).or_insert(next);
+        self.open.insert((port, to));
+        SocketAddr::new(self.outside, port)
+    }
+
+    fn inward(&self, to: SocketAddr, from: SocketAddr) -> Option<SocketAddr> {
+        if !self.open.contains(&(to.port(), from)) {
+            return None;
+        }
+        self.ports.iter().find(|(_, port)| **port == to.port()).map(|((inside, _), _)| *inside)
+    }
+}
+
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) nodes: Vec<Node>,
@@ -96,6 +130,10 @@ pub(crate) struct World {
     pub(crate) seen: Vec<(Path, Vec<u8>)>,
     /// A host whose radio is off: it hears nothing, and its timers do not run.
     pub(crate) radio_off: Option<usize>,
+    /// NATs, each before some of the hosts.
+    pub(crate) nats: Vec<Nat>,
+    /// Datagrams of ESP that came to whom they were for: the host, and from where.
+    pub(crate) data: Vec<(usize, SocketAddr)>,
     /// Addresses that nothing reaches, and from which nothing gets away.
     pub(crate) dead: BTreeSet<IpAddr>,
     /// The reasons of all drops.
@@ -136,6 +174,8 @@ impl World {
             doubled: 0,
             seen: Vec::new(),
             radio_off: None,
+            nats: Vec::new(),
+            data: Vec::new(),
             dead: BTreeSet::new(),
             drops: Vec::new(),
         }
@@ -178,6 +218,12 @@ impl World {
 
     /// Puts a datagram on its way, as its sender sees the path.
     pub(crate) fn fly(&mut self, path: Path, bytes: Vec<u8>) {
+        let path = match self.nats.iter_mut().find(|nat| nat.inside.contains(&path.local.ip())) {
+            // Behind the same one, they reach each other without it.
+            Some(nat) if nat.inside.contains(&path.remote.ip()) => path,
+            Some(nat) => Path { local: nat.outward(path.local, path.remote), ..path },
+            None => path,
+        };
         let delay = Duration::from_millis(10 + self.chance.below(30));
         self.sent += 1;
         let at = std::cmp::Reverse((self.now + delay, self.sent));
@@ -188,9 +234,43 @@ impl World {
         });
     }
 
+    /// What a NAT makes of a datagram for it; `None`: it lets it not in. Who is behind a NAT is reached through it alone, or from beside.
+    fn inward(&self, path: Path) -> Option<Path> {
+        if let Some(nat) = self.nats.iter().find(|nat| path.local.ip() == nat.outside) {
+            return Some(Path { local: nat.inward(path.local, path.remote)?, ..path });
+        }
+        let behind = self.nats.iter().find(|nat| nat.inside.contains(&path.local.ip()));
+        behind.is_none_or(|nat| nat.inside.contains(&path.remote.ip())).then_some(path)
+    }
+
+    /// A host sends ESP to the peer of its newest association, as its data plane would.
+    pub(crate) fn send_data(&mut self, from: usize, to: usize) {
+        let peer = self.nodes[to].tag;
+        let it = self.nodes[from].host.describe().find(|d| d.peer == peer).expect("an association");
+        let plane = &self.nodes[from].plane;
+        let (path, install) = (plane.path[&it.id], &plane.installed[&it.child.expect("a pair")]);
+        self.fly(path, [&install.spi_out.to_be_bytes()[..], b"sealed"].concat());
+    }
+
+    /// ESP comes to a host: it is its own, or passed on.
+    fn take_data(&mut self, node: usize, path: Path, bytes: &[u8]) -> Result<(), Discard> {
+        let spi = u32::from_be_bytes(*bytes.first_chunk().expect("an SPI"));
+        let Node { host, plane, .. } = &mut self.nodes[node];
+        if plane.installed.contains_key(&ChildId::new(spi)) {
+            self.data.push((node, path.remote));
+        } else if !host.pass_on(self.now, path, bytes) {
+            return Err(Discard("ESP for no one"));
+        }
+        self.drain(node);
+        Ok(())
+    }
+
     /// Hands a datagram to a host at once.
     pub(crate) fn hand(&mut self, node: usize, path: Path, bytes: &[u8]) -> Result<(), Discard> {
         let mut bytes = bytes.to_vec();
+        if path.carrier == Carrier::HipUdp && !bytes.starts_with(&[0; 4]) {
+            return self.take_data(node, path, &bytes);
+        }
         let result = self.nodes[node].host.handle_datagram(self.now, path, &mut bytes);
         self.drain(node);
         result
@@ -208,6 +288,7 @@ impl World {
         self.now = self.now.max(next);
         if flight == Some(next) {
             if let Some(Flight { path, bytes, .. }) = self.flights.pop()
+                && let Some(path) = self.inward(path)
                 && !self.dead.contains(&path.local.ip())
                 && !self.dead.contains(&path.remote.ip())
                 && let Some(node) =
@@ -279,14 +360,14 @@ impl World {
 
     pub(crate) fn count(&self, kind: PacketType) -> usize {
         let skip = if self.carrier == Carrier::HipUdp { 4 } else { 0 };
-        let of = |bytes: &[u8]| Packet::parse(&bytes[skip..]).map(|p| p.header.kind);
+        let of = |bytes: &[u8]| Packet::parse(bytes.get(skip..).unwrap_or_default()).map(|p| p.header.kind);
         self.seen.iter().filter(|(_, bytes)| of(bytes) == Ok(kind)).count()
     }
 
     /// The newest datagram of a kind.
     pub(crate) fn last(&self, kind: PacketType) -> (Path, Vec<u8>) {
         let skip = if self.carrier == Carrier::HipUdp { 4 } else { 0 };
-        let of = |bytes: &[u8]| Packet::parse(&bytes[skip..]).map(|p| p.header.kind);
+        let of = |bytes: &[u8]| Packet::parse(bytes.get(skip..).unwrap_or_default()).map(|p| p.header.kind);
         let found = self.seen.iter().rev().find(|(_, bytes)| of(bytes) == Ok(kind));
         found.unwrap_or_else(|| panic!("no {kind}")).clone()
     }

@@ -35,9 +35,10 @@ impl Blocking {
             Role::Gateway => return None,
             Role::Hip => {
                 let hip = c.hip.as_ref();
-                let tags: IpNet = tags(hip.map_or(2, |hip| hip.version)).into();
+                let versions = hip.map_or_else(|| vec![2], |hip| hip.versions());
                 let lsi = hip.and_then(|h| h.lsi);
-                let carried: Vec<IpNet> = [tags].into_iter().chain(lsi.map(IpNet::V4)).collect();
+                let carried = versions.into_iter().map(|version| tags(version).into());
+                let carried: Vec<IpNet> = carried.chain(lsi.map(IpNet::V4)).collect();
                 return Some(Self {
                     block: c.block.unwrap_or(Block::Connected),
                     exact: carried.clone(),

@@ -19,6 +19,13 @@ const TAGS_V1: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0x10, 0, 0, 0
 pub const fn tags(version: u8) -> Ipv6Net {
     if version == 1 { TAGS_V1 } else { TAGS }
 }
+
+/// The version of HIP that the host with this tag speaks.
+#[must_use]
+pub fn version(hit: Hit) -> u8 {
+    if TAGS_V1.contains(&hit.0) { 1 } else { 2 }
+}
+
 /// Longest name of a peer, in bytes: that of a host name (RFC 1035 section 2.3.4).
 const NAME_MOST: usize = 253;
 
@@ -40,6 +47,8 @@ pub struct Known {
     pub peer: Peer,
     /// Addresses of its rendezvous servers.
     pub rendezvous: Vec<IpAddr>,
+    /// Addresses of its relays.
+    pub relays: Vec<IpAddr>,
     /// Its local-scope identifier, if there are to be any.
     pub lsi: Option<Ipv4Addr>,
     /// In which ways it departs from the RFCs.
@@ -50,7 +59,7 @@ impl Known {
     /// Whether it can be called.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
-        !(self.peer.addresses.is_empty() && self.rendezvous.is_empty())
+        ![&self.peer.addresses, &self.rendezvous, &self.relays].into_iter().all(Vec::is_empty)
     }
 
     /// Its rendezvous servers, for the key manager.
@@ -75,7 +84,7 @@ pub struct Lsi {
 /// The peers, in the order in which they are written. No two share a tag or a name.
 #[derive(Clone, Debug)]
 pub struct Peers {
-    own: Hit,
+    own: Vec<Hit>,
     list: Vec<Known>,
     by_tag: BTreeMap<Hit, usize>,
     /// In lower case.
@@ -83,20 +92,26 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// None yet, for a host with this identity.
-    pub(super) fn of(own: &Identity) -> Self {
-        Self { own: own.hit(), list: Vec::new(), by_tag: BTreeMap::new(), by_name: BTreeMap::new() }
+    /// None yet, for a host with these identities.
+    pub(super) fn of(own: &[Identity]) -> Self {
+        let own = own.iter().map(Identity::hit).collect();
+        Self { own, list: Vec::new(), by_tag: BTreeMap::new(), by_name: BTreeMap::new() }
     }
 
+    /// A peer of this version.
+    ///
     /// # Errors
     /// The key that is wrong, and why.
-    pub(super) fn add(&mut self, known: Known) -> Result<(), (&'static str, String)> {
-        if known.hit == self.own {
+    pub(super) fn add(&mut self, known: Known, meant: u8) -> Result<(), (&'static str, String)> {
+        if self.own.contains(&known.hit) {
             return Err(("hit", format!("{} is this host's own", known.hit)));
         }
-        let version = |hit| HitSuite::of(hit).map(HitSuite::version);
-        if version(known.hit) != version(self.own) {
-            return Err(("hit", format!("{} has another version of HIP than this host", known.hit)));
+        let is = version(known.hit);
+        if is != meant {
+            return Err((
+                "hit",
+                format!("{} is a tag of version {is}: say version = {is}, if it is meant", known.hit),
+            ));
         }
         if self.by_tag.contains_key(&known.hit) {
             return Err(("hit", format!("{} stands there twice", known.hit)));
@@ -119,11 +134,11 @@ impl Peers {
         Ok(())
     }
 
-    /// The peer with this tag has these rendezvous servers: addresses, names or tags.
+    /// The peer with this tag has these rendezvous servers, or relays: addresses, names or tags.
     ///
     /// # Errors
     /// What is wrong with one of them.
-    pub(super) fn reach_through(&mut self, hit: Hit, servers: &[String]) -> Result<(), String> {
+    pub(super) fn reach_through(&mut self, hit: Hit, servers: &[String], relays: bool) -> Result<(), String> {
         let mut addresses = Vec::new();
         for server in servers {
             match (server.parse(), self.called(server)) {
@@ -140,7 +155,7 @@ impl Peers {
             }
         }
         if let Some(known) = self.by_tag.get(&hit).and_then(|at| self.list.get_mut(*at)) {
-            known.rendezvous = addresses;
+            *if relays { &mut known.relays } else { &mut known.rendezvous } = addresses;
         }
         Ok(())
     }
@@ -188,7 +203,7 @@ impl Peers {
                 at = at.max(1) % most + 1;
             }
         };
-        let ours = free(self.own);
+        let ours = free(self.own.first().copied().unwrap_or(Hit::NULL));
         for known in &mut self.list {
             known.lsi = Some(known.lsi.unwrap_or_else(|| free(known.hit)));
         }
@@ -272,7 +287,8 @@ pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<(Known, 
         }
     }
     let peer = Peer { addresses, udp: carrier == HipCarrier::Udp };
-    Ok(Some((Known { hit, names, peer, rendezvous: Vec::new(), lsi, quirks: Quirks::NONE }, servers)))
+    let (rendezvous, relays, quirks) = (Vec::new(), Vec::new(), Quirks::NONE);
+    Ok(Some((Known { hit, names, peer, rendezvous, relays, lsi, quirks }, servers)))
 }
 
 /// No host can be called at it; a tag is what is looked for, and not where.
@@ -290,14 +306,14 @@ mod tests {
     #[test]
     fn many_peers_are_read_and_found() {
         let pem = NewKey::EcdsaP256.pem().unwrap();
-        let mut peers = Peers::of(&super::super::hip::identity(pem.as_bytes()).unwrap());
+        let mut peers = Peers::of(&[super::super::hip::identity(pem.as_bytes()).unwrap()]);
         let line = |n: u32| format!("2001:22::{:x}:{:x} host{n}.example 192.0.2.1", n >> 16, n & 0xffff);
         for n in 1..=300_000 {
-            peers.add(mapping(&line(n), HipCarrier::Ip).unwrap().unwrap().0).unwrap();
+            peers.add(mapping(&line(n), HipCarrier::Ip).unwrap().unwrap().0, 2).unwrap();
         }
         assert_eq!(peers.named("HOST299999.example"), peers.iter().nth(299_998));
         for (line, key) in [(line(7), "hit"), ("2001:22:: HOST5.example".to_owned(), "name")] {
-            assert_eq!(peers.add(mapping(&line, HipCarrier::Ip).unwrap().unwrap().0).unwrap_err().0, key);
+            assert_eq!(peers.add(mapping(&line, HipCarrier::Ip).unwrap().unwrap().0, 2).unwrap_err().0, key);
         }
     }
 }

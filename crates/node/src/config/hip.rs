@@ -2,7 +2,7 @@
 //! [`super::directory`] has the peers. Must never look up a name.
 
 use super::block::Blocking;
-use super::directory::{Known, Lsi, Peers, mapping, tag};
+use super::directory::{Known, Lsi, Peers, mapping, tag, version};
 use super::file::{Connection, Role, Seconds};
 use super::resolve::{ConfigError, ReadFile};
 use crate::host::Service;
@@ -24,6 +24,9 @@ use std::time::Duration;
 const ESP_MOST: usize = 6;
 /// The shortest registration, in seconds (RFC 8003 section 5).
 const REGISTRATION_LEAST: u32 = 10;
+/// What a relay needs.
+const BY_UDP: &str =
+    "a relay is reached by UDP, in version 2: \"udp\" in hip.carriers, first or as the carrier of the peer";
 
 /// The Host Identity Protocol, where `role` is `hip`: this host and its peers reach each other by their host identity tags (HITs), while
 /// their addresses may change.
@@ -33,8 +36,12 @@ pub struct Hip {
     /// Private key of this host's identity, from `dormouse hip keygen` (PEM or DER; ECDSA P-256 or P-384, or RSA of at least 2,048 bits; of
     /// version 1 RSA from 1,024 bits on, or DSA of 1,024 bits); readable by its owner only.
     pub key: PathBuf,
-    /// Version of the protocol, of this host and all its peers. 1 (RFC 5201) is for peers that know no other: all its hashes are SHA-1, and an attacker
-    /// with much computing power can forge its identities.
+    /// Private key of this host's identity in version 1, if it is not to be that of `key`: RSA from 1,024 bits on, or DSA of 1,024. Without
+    /// it this host has an identity in version 1 if any of its peers has that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_v1: Option<PathBuf>,
+    /// Version of the protocol, of this host and those peers that do not say another. 1 (RFC 5201) is for peers that know no other: all its hashes are
+    /// SHA-1, and an attacker with much computing power can forge its identities.
     #[serde(default = "two")]
     pub version: u8,
     /// How HIP and ESP travel: `ip`: as IP protocols 139 and 50; `udp`: in UDP, which passes NATs. Only what is named here is listened to;
@@ -65,6 +72,13 @@ pub struct Hip {
     /// with addresses. An association with each is kept while there is a network.
     #[serde(default)]
     pub rendezvous: Vec<String>,
+    /// Relays (RFC 9028) at which this host registers, so that others reach it behind a NAT: names or HITs of peers with addresses and `udp` as
+    /// their carrier. What begins goes through one of them, until both ends have found a direct way; where there is none, all goes through it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<String>,
+    /// Be a relay, `[connection.NAME.hip.relay_server]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay_server: Option<HipRelayServer>,
     /// For how long a registration is asked for; it is renewed in time.
     #[serde(default = "day")]
     pub registration: Seconds,
@@ -165,6 +179,22 @@ pub struct HipRendezvousServer {
     pub most: usize,
 }
 
+/// A relay of control and data: hosts behind NATs register at it, and HIP and ESP between them and their peers go through it, as far as they find
+/// no direct way. It cannot read what it sends on. `udp` must be one of `carriers`.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HipRelayServer {
+    /// Names or HITs of the peers that may register. Empty: everyone who may begin an association.
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// The longest registration that is granted.
+    #[serde(default = "day")]
+    pub longest: Seconds,
+    /// How many are registered at one time.
+    #[serde(default = "clients_most")]
+    pub most: usize,
+}
+
 const fn clients_most() -> usize {
     10_000
 }
@@ -201,7 +231,7 @@ pub enum HipAccept {
     Any,
 }
 
-/// A peer. One without addresses and rendezvous servers may call, but is not called.
+/// A peer. One without addresses, rendezvous servers and relays may call, but is not called.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HipPeer {
@@ -213,6 +243,9 @@ pub struct HipPeer {
     /// Its local-scope identifier, if `lsi` is not to choose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<Ipv4Addr>,
+    /// Its version of the protocol, if not `version` of the section: its tag is of 2001:10::/28 in version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u8>,
     /// Its addresses, the best first. It is looked for at three at most at the same time.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
@@ -220,6 +253,10 @@ pub struct HipPeer {
     /// is asked for there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rendezvous: Vec<String>,
+    /// Its relays, if it is behind a NAT: their addresses, or names or HITs of peers. They are asked where none of its addresses answers, by
+    /// UDP.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<String>,
     /// How it, and its rendezvous servers, are reached, if not by the first of `carriers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<HipCarrier>,
@@ -239,10 +276,8 @@ pub struct ResolvedHip {
     pub auto: bool,
     /// What is held for it.
     pub blocking: Option<Blocking>,
-    /// Who we are.
-    pub identity: hip::Identity,
-    /// The version of HIP.
-    pub version: u8,
+    /// Who we are, in each version of HIP that we speak: that of the section first.
+    pub identities: Vec<hip::Identity>,
     /// For the key manager.
     pub config: hip::HostConfig,
     /// What is listened to.
@@ -316,14 +351,7 @@ pub(super) fn validate(name: &str, c: &Connection) -> Result<(), ConfigError> {
 fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<ResolvedHip, ConfigError> {
     let key = |k: &str| format!("connection.{name}.hip.{k}");
     let wrong = |k: &str, problem: &dyn std::fmt::Display| ConfigError::new(key(k), problem);
-    let pem = read(&h.key, true).map_err(|e| wrong("key", &e))?;
-    let file = h.key.display();
-    let identity = match h.version {
-        1 => identity_v1(&pem),
-        2 => identity(&pem),
-        _ => return Err(wrong("version", &"1 and 2 are supported")),
-    };
-    let identity = identity.map_err(|e| wrong("key", &format!("{file}: {e}")))?;
+    let identities = identities(name, h, read)?;
     let Some(first) = h.carriers.first() else {
         return Err(wrong("carriers", &"at least one is needed: \"ip\" or \"udp\""));
     };
@@ -337,10 +365,11 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         return Err(wrong("esp", &format!("one to {ESP_MOST} suites are offered, each once")));
     }
     let of_v1 = |esp: &HipEsp| matches!(esp, HipEsp::Aes128Sha1 | HipEsp::NullSha256);
-    if h.version == 1 && h.esp != esp() && !h.esp.iter().all(of_v1) {
+    let only_v1 = identities.iter().all(|identity| version(identity.hit()) == 1);
+    if only_v1 && h.esp != esp() && !h.esp.iter().all(of_v1) {
         return Err(wrong("esp", &"version 1 has aes128-sha1, and null-sha256 behind it if that is named"));
     }
-    let mut peers = Peers::of(&identity);
+    let mut peers = Peers::of(&identities);
     // Peers can be named before they are written.
     let mut through = Vec::new();
     for (i, p) in h.peers.iter().enumerate() {
@@ -351,6 +380,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
             hit: tag(&p.hit).map_err(|e| ConfigError::new(key("hit"), e))?,
             names: p.name.iter().cloned().collect(),
             rendezvous: Vec::new(),
+            relays: Vec::new(),
             lsi: p.lsi,
             quirks: quirks.map_err(|e| ConfigError::new(key("quirks"), e.to_string()))?,
             peer: hip::Peer {
@@ -364,8 +394,12 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         if p.carrier.is_some_and(|carrier| !h.carriers.contains(&carrier)) {
             return Err(ConfigError::new(key("carrier"), "is not one of hip.carriers"));
         }
-        through.push((known.hit, p.rendezvous.clone(), key("rendezvous")));
-        peers.add(known).map_err(|(k, e)| ConfigError::new(key(k), e))?;
+        if !p.relays.is_empty() && !h.carriers.contains(&HipCarrier::Udp) {
+            return Err(ConfigError::new(key("relays"), BY_UDP));
+        }
+        through.push((known.hit, p.rendezvous.clone(), key("rendezvous"), false));
+        through.push((known.hit, p.relays.clone(), key("relays"), true));
+        peers.add(known, p.version.unwrap_or(h.version)).map_err(|(k, e)| ConfigError::new(key(k), e))?;
     }
     if let Some(path) = &h.hosts {
         let wrong = |e: String| ConfigError::new(key("hosts"), format!("{}: {e}", path.display()));
@@ -374,13 +408,13 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         for (i, line) in text.lines().enumerate() {
             let wrong = |e: String| wrong(format!("line {}: {e}", i + 1));
             if let Some((known, servers)) = mapping(line, *first).map_err(wrong)? {
-                through.push((known.hit, servers, key("hosts")));
-                peers.add(known).map_err(|(_, e)| wrong(e))?;
+                through.push((known.hit, servers, key("hosts"), false));
+                peers.add(known, h.version).map_err(|(_, e)| wrong(e))?;
             }
         }
     }
-    for (hit, servers, key) in through {
-        peers.reach_through(hit, &servers).map_err(|e| ConfigError::new(key, e))?;
+    for (hit, servers, key, relays) in through {
+        peers.reach_through(hit, &servers, relays).map_err(|e| ConfigError::new(key, e))?;
     }
     let services = services(&h.lsi_services).map_err(|e| wrong("lsi_services", &e))?;
     let lsi = match h.lsi {
@@ -396,41 +430,55 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         (None, Ok(hit)) => Ok(hit),
         (None, Err(_)) => Err(wrong(key, &format!("no peer is called \"{text}\""))),
     };
-    let mut rendezvous = BTreeSet::new();
-    for server in &h.rendezvous {
-        let hit = named("rendezvous", server)?;
-        if peers.get(hit).is_none_or(|known| known.peer.addresses.is_empty()) {
-            return Err(wrong(
-                "rendezvous",
-                &format!("no address of \"{server}\" is known; add it to hip.peers"),
-            ));
-        }
-        rendezvous.insert(hit);
+    let servers = |key: &str, written: &[String]| {
+        let one = |server: &String| {
+            let hit = named(key, server)?;
+            let known = peers.get(hit).filter(|known| !known.peer.addresses.is_empty());
+            let none = || wrong(key, &format!("no address of \"{server}\" is known; add it to hip.peers"));
+            let known = known.ok_or_else(none)?;
+            match key {
+                "relays" if !known.peer.udp || version(hit) != 2 => Err(wrong(key, &BY_UDP)),
+                _ => Ok(hit),
+            }
+        };
+        written.iter().map(one).collect::<Result<BTreeSet<_>, _>>()
+    };
+    let (rendezvous, relays) = (servers("rendezvous", &h.rendezvous)?, servers("relays", &h.relays)?);
+    if let Some(both) = rendezvous.intersection(&relays).next() {
+        return Err(wrong("relays", &format!("{both} is one of hip.rendezvous; choose one of both")));
     }
     if h.registration.0 < REGISTRATION_LEAST {
         return Err(wrong("registration", &format!("{REGISTRATION_LEAST} s is the least")));
     }
-    let registrar = h.rendezvous_server.as_ref().map(|server| {
-        let clients: Result<_, _> =
-            server.clients.iter().map(|c| named("rendezvous_server.clients", c)).collect();
-        let permits =
-            if server.clients.is_empty() { hip::Accept::Any } else { hip::Accept::Listed(clients?) };
-        let longest = Duration::from_secs(server.longest.0.into());
-        Ok(hip::Registrar { permits, longest, max_clients: server.most })
-    });
-    let accept = match h.accept {
-        HipAccept::Any => hip::Accept::Any,
-        HipAccept::Listed => hip::Accept::Listed(peers.iter().map(|p| p.hit).collect()),
+    if h.relay_server.is_some() && !h.carriers.contains(&HipCarrier::Udp) {
+        return Err(wrong("relay_server", &BY_UDP));
+    }
+    let registrar = |key: &str, clients: &[String], longest: Seconds, max_clients| {
+        let listed: Result<_, _> = clients.iter().map(|c| named(key, c)).collect();
+        let permits = if clients.is_empty() { hip::Accept::Any } else { hip::Accept::Listed(listed?) };
+        let longest = Duration::from_secs(longest.0.into());
+        Ok(hip::Registrar { permits, longest, max_clients })
     };
+    let of_rendezvous = h.rendezvous_server.as_ref();
+    let of_relay = h.relay_server.as_ref();
+    let of_rendezvous =
+        of_rendezvous.map(|s| registrar("rendezvous_server.clients", &s.clients, s.longest, s.most));
+    let of_relay = of_relay.map(|s| registrar("relay_server.clients", &s.clients, s.longest, s.most));
+    let listed = || hip::Accept::Listed(peers.iter().map(|p| p.hit).collect());
+    let any = h.accept == HipAccept::Any;
     let config = hip::HostConfig {
-        accept,
+        accept: if any { hip::Accept::Any } else { listed() },
+        // Version 1 is spoken with those alone for whom it was asked.
+        accept_v1: if any && h.version == 1 { hip::Accept::Any } else { listed() },
         opportunistic: h.opportunistic,
         esp_suites: h.esp.iter().map(|esp| esp.suite()).collect(),
         multihoming: h.multihoming,
         liveness: (h.liveness.0 > 0).then(|| Duration::from_secs(h.liveness.0.into())),
         rendezvous,
         registration: Duration::from_secs(h.registration.0.into()),
-        registrar: registrar.transpose()?,
+        relays,
+        registrar: of_rendezvous.transpose()?,
+        relay_server: of_relay.transpose()?,
         udp_port: h.udp_port,
         ..hip::HostConfig::default()
     };
@@ -439,13 +487,50 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         name: name.into(),
         auto,
         blocking,
-        identity,
-        version: h.version,
+        identities,
         config,
         carriers: h.carriers.clone(),
         peers,
         lsi,
     })
+}
+
+impl Hip {
+    /// The versions of the protocol that this host speaks, that of the section first.
+    #[must_use]
+    pub fn versions(&self) -> Vec<u8> {
+        let of_key = self.key_v1.as_ref().map(|_| 1);
+        let others: BTreeSet<u8> = self.peers.iter().filter_map(|p| p.version).chain(of_key).collect();
+        [self.version].into_iter().chain(others.into_iter().filter(|v| *v != self.version)).collect()
+    }
+}
+
+/// Who we are in each version.
+fn identities(name: &str, h: &Hip, read: &mut ReadFile<'_>) -> Result<Vec<hip::Identity>, ConfigError> {
+    let key = |k: &str| format!("connection.{name}.hip.{k}");
+    let known = |v: u8| v == 1 || v == 2;
+    let unknown = |k: String| Err(ConfigError::new(key(&k), "1 and 2 are supported"));
+    if !known(h.version) {
+        return unknown("version".to_owned());
+    }
+    if let Some(i) = h.peers.iter().position(|p| !p.version.is_none_or(known)) {
+        return unknown(format!("peers[{i}].version"));
+    }
+    let one = |version: u8| {
+        let (k, file) = match &h.key_v1 {
+            Some(file) if version == 1 => ("key_v1", file),
+            _ => ("key", &h.key),
+        };
+        let content = read(file, true).map_err(|e| ConfigError::new(key(k), e))?;
+        let identity = if version == 1 { identity_v1(&content) } else { identity(&content) };
+        let hint = if version == 1 && k == "key" && h.version != 1 {
+            "; a peer has version = 1: name another key for it as hip.key_v1"
+        } else {
+            ""
+        };
+        identity.map_err(|e| ConfigError::new(key(k), format!("{}: {e}{hint}", file.display())))
+    };
+    h.versions().into_iter().map(one).collect()
 }
 
 /// The identity whose private key a file holds.

@@ -22,7 +22,11 @@ fn of_connection(c: &Connection) -> impl Iterator<Item = &Path> {
     let single = [&local.secret_file, &local.certificate, &local.key, &remote.secret_file];
     let keys = c.ppk.keys.iter().filter_map(|key| key.secret_file.as_deref());
     let lists = remote.crl.iter().map(Path::new).filter(|place| !place.to_string_lossy().contains("://"));
-    let hip = c.hip.iter().flat_map(|h| std::iter::once(&h.key).chain(&h.hosts)).map(AsRef::as_ref);
+    let hip = c
+        .hip
+        .iter()
+        .flat_map(|h| std::iter::once(&h.key).chain(&h.key_v1).chain(&h.hosts))
+        .map(AsRef::as_ref);
     single.into_iter().flatten().chain(&remote.ca).map(AsRef::as_ref).chain(keys).chain(lists).chain(hip)
 }
 
@@ -108,7 +112,7 @@ mod tests {
     fn every_file_is_named() {
         let file = parse(
             &(TEXT.to_owned()
-                + "[connection.\"a.b\".remote]\nid = \"x\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[connection.h]\nrole = \"hip\"\n[connection.h.hip]\nkey = \"hip.key\"\nhosts = \"hosts\"\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
+                + "[connection.\"a.b\".remote]\nid = \"x\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[connection.h]\nrole = \"hip\"\n[connection.h.hip]\nkey = \"hip.key\"\nkey_v1 = \"hip-v1.key\"\nhosts = \"hosts\"\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
         )
         .unwrap();
         let names: Vec<&str> = file.names().filter_map(Path::to_str).collect();
@@ -121,6 +125,7 @@ mod tests {
             "crl.pem",
             "/etc/psk",
             "hip.key",
+            "hip-v1.key",
             "hosts",
         ];
         assert_eq!(names, expected);

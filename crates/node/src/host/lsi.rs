@@ -30,23 +30,24 @@ pub type Service = (u8, u16);
 /// Who is meant by which address.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lsis {
-    ours: Option<(Ipv4Addr, Ipv6Addr)>,
-    tag_of: BTreeMap<Ipv4Addr, Ipv6Addr>,
+    ours: Option<Ipv4Addr>,
+    /// The peer's, and ours towards it.
+    tags_of: BTreeMap<Ipv4Addr, (Ipv6Addr, Ipv6Addr)>,
     lsi_of: BTreeMap<Ipv6Addr, Ipv4Addr>,
     services: BTreeSet<Service>,
 }
 
 impl Lsis {
-    /// This host's own, those of its peers, and what is served in IPv4 alone.
+    /// This host's own, those of its peers with their tags and with this host's tag towards each, and what is served in IPv4 alone.
     #[must_use]
     pub fn new(
-        ours: (Ipv4Addr, Ipv6Addr),
-        peers: impl IntoIterator<Item = (Ipv4Addr, Ipv6Addr)>,
+        ours: Ipv4Addr,
+        peers: impl IntoIterator<Item = (Ipv4Addr, (Ipv6Addr, Ipv6Addr))>,
         services: BTreeSet<Service>,
     ) -> Self {
-        let tag_of: BTreeMap<_, _> = peers.into_iter().collect();
-        let lsi_of = tag_of.iter().map(|(lsi, tag)| (*tag, *lsi)).collect();
-        Self { ours: Some(ours), tag_of, lsi_of, services }
+        let tags_of: BTreeMap<_, _> = peers.into_iter().collect();
+        let lsi_of = tags_of.iter().map(|(lsi, (peer, _))| (*peer, *lsi)).collect();
+        Self { ours: Some(ours), tags_of, lsi_of, services }
     }
 }
 
@@ -69,14 +70,14 @@ impl Translator {
 
     /// Whether a packet is for a peer by its local-scope identifier.
     pub(super) fn is_for(&self, destination: IpAddr) -> bool {
-        matches!(destination, IpAddr::V4(lsi) if self.lsis.tag_of.contains_key(&lsi))
+        matches!(destination, IpAddr::V4(lsi) if self.lsis.tags_of.contains_key(&lsi))
     }
 
     /// A packet of a program, as it goes into the tunnel; `None` if it cannot.
     pub(super) fn outbound(&mut self, now: Instant, packet: &[u8]) -> Option<Vec<u8>> {
-        let (lsi, ours) = self.lsis.ours?;
+        let lsi = self.lsis.ours?;
         let it = Ipv4::parse(packet).ok().filter(|it| it.src() == lsi)?;
-        let peer = *self.lsis.tag_of.get(&it.dst())?;
+        let (peer, ours) = *self.lsis.tags_of.get(&it.dst())?;
         let out = translate::to_v6(packet, ours, peer)?;
         let conversation = match (it.protocol(), it.payload()) {
             (protocol::ICMP, [8, _, _, _, i0, i1, ..]) => {
@@ -130,7 +131,7 @@ impl Translator {
         if conversation.is_none() && !served {
             return None;
         }
-        let (lsi, _) = self.lsis.ours?;
+        let lsi = self.lsis.ours?;
         let (header, payload) = packet.split_at_checked(Ipv6::HEADER)?;
         let mut payload = payload.to_vec();
         let header = translate::to_v4(header, &mut payload, lsi, peer)?;
@@ -173,9 +174,10 @@ impl Translator {
         header: &[u8],
         payload: &mut [u8],
     ) -> Option<[u8; Ipv4::MIN_HEADER]> {
-        let (lsi, ours) = self.lsis.ours?;
+        let lsi = self.lsis.ours?;
         let (IpAddr::V6(peer), IpAddr::V6(here)) = (flow.src, flow.dst) else { return None };
-        let of_peer = *self.lsis.lsi_of.get(&peer).filter(|_| here == ours)?;
+        let of_peer = *self.lsis.lsi_of.get(&peer)?;
+        self.lsis.tags_of.get(&of_peer).filter(|(_, ours)| *ours == here)?;
         let conversation = match (flow.protocol, &*payload) {
             (protocol::ICMPV6, [129, _, _, _, i0, i1, ..]) => {
                 (protocol::ICMPV6, u16::from_be_bytes([*i0, *i1]), peer, 0)
@@ -233,11 +235,14 @@ mod tests {
         (Ipv4Addr::new(1, 0, 0, 1), Ipv6Addr::new(0x2001, 0x22, 0, 0, 0, 0, 0, 1));
     const PEER: (Ipv4Addr, Ipv6Addr) =
         (Ipv4Addr::new(1, 0, 0, 2), Ipv6Addr::new(0x2001, 0x22, 0, 0, 0, 0, 0, 2));
-    const OTHER: Ipv6Addr = Ipv6Addr::new(0x2001, 0x22, 0, 0, 0, 0, 0, 3);
+    /// A peer of version 1, and our tag towards it.
+    const OTHER: Ipv6Addr = Ipv6Addr::new(0x2001, 0x1a, 0, 0, 0, 0, 0, 3);
+    const OLD: Ipv6Addr = Ipv6Addr::new(0x2001, 0x1b, 0, 0, 0, 0, 0, 1);
 
     fn translator() -> Translator {
         let mut it = Translator::default();
-        it.set(Lsis::new(OURS, [PEER, (Ipv4Addr::new(1, 0, 0, 3), OTHER)], BTreeSet::from([(17, 53)])));
+        let peers = [(PEER.0, (PEER.1, OURS.1)), (Ipv4Addr::new(1, 0, 0, 3), (OTHER, OLD))];
+        it.set(Lsis::new(OURS.0, peers, BTreeSet::from([(17, 53)])));
         it
     }
 
@@ -271,6 +276,19 @@ mod tests {
             assert_eq!(seen(&mut it, datagram(peer, OURS.1, ports)), None);
         }
         assert_eq!(seen(&mut it, datagram(PEER.1, OURS.1, (9, 53))), Some(PEER.0.into()), "a service");
+        assert_eq!(seen(&mut it, datagram(PEER.1, OLD, (9, 53))), None, "our other tag");
+        assert_eq!(seen(&mut it, datagram(OTHER, OLD, (9, 53))), Some(Ipv4Addr::new(1, 0, 0, 3).into()));
+    }
+
+    /// A peer of version 1 sees this host by its tag of version 1.
+    #[test]
+    fn each_peer_sees_the_tag_of_its_version() {
+        let mut it = translator();
+        for (to, tags) in [(PEER.0, (OURS.1, PEER.1)), (Ipv4Addr::new(1, 0, 0, 3), (OLD, OTHER))] {
+            let out =
+                it.outbound(Instant::ZERO, &datagram(OURS.0, to, (4_000, 80))).expect("it is translated");
+            assert_eq!(flow(&out).map(|f| (f.src, f.dst)), Some((tags.0.into(), tags.1.into())));
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ const PEER: Ipv4Addr = Ipv4Addr::new(1, 0, 0, 2);
 
 /// Machine `n` reaches the other one by [`PEER`].
 fn give_lsis(story: &mut Story, n: usize) {
-    let lsis = Lsis::new((OURS, tag(n).0), [(PEER, tag(1 - n).0)], std::collections::BTreeSet::new());
+    let lsis = Lsis::new(OURS, [(PEER, (tag(1 - n).0, tag(n).0))], std::collections::BTreeSet::new());
     story.net.with(story.machines[n], |_, host| host.set_lsis(lsis));
 }
 

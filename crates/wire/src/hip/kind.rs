@@ -105,6 +105,9 @@ code_points! {
         NoValidNatTraversalMode = 60, "NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER";
         ConnectivityChecksFailed = 61, "CONNECTIVITY_CHECKS_FAILED";
         MessageNotRelayed = 62, "MESSAGE_NOT_RELAYED";
+        ServerReflexiveCandidateAllocationFailed = 63, "SERVER_REFLEXIVE_CANDIDATE_ALLOCATION_FAILED";
+        RvsHmacProhibitedWithRelay = 64, "RVS_HMAC_PROHIBITED_WITH_RELAY";
         I2Acknowledgement = 16384, "I2_ACKNOWLEDGEMENT";
+        NatKeepalive = 16385, "NAT_KEEPALIVE";
     }
 }

@@ -1,4 +1,4 @@
-use super::super::directory::{TAGS, tags};
+use super::super::directory::{TAGS, tags, version};
 use super::super::parse;
 use super::*;
 
@@ -67,6 +67,22 @@ fn rendezvous_servers_are_addresses_or_peers_wherever_they_are_written() {
     assert_eq!((registrar.permits, registrar.longest.as_secs()), (hip::Accept::Any, 60));
 }
 
+#[test]
+fn relays_are_reached_by_udp() {
+    let text = format!(
+        "{BARE}carriers = [\"udp\"]\nhosts = \"h\"\nrelays = [\"FAR\"]\n[connection.a.hip.relay_server]\nlongest = 60\nclients = [\"far\"]\n\
+         [[connection.a.hip.peers]]\nhit = \"{OTHER}\"\nrelays = [\"far\", \"192.0.2.9\"]\n"
+    );
+    let it = read(&text, "2001:21::7 far 192.0.2.7\n").unwrap().unwrap();
+    let known = it.peers.called(OTHER).unwrap();
+    assert!(known.is_reachable() && known.rendezvous.is_empty());
+    assert_eq!(known.relays, ["192.0.2.7", "192.0.2.9"].map(|a| a.parse::<IpAddr>().unwrap()));
+    let far = tag("2001:21::7").unwrap();
+    assert_eq!((it.config.relays, it.config.rendezvous), (BTreeSet::from([far]), BTreeSet::new()));
+    let relay = it.config.relay_server.unwrap();
+    assert_eq!((relay.permits, relay.longest.as_secs()), (hip::Accept::Listed([far].into()), 60));
+}
+
 /// A configured one is kept, the others are made of the tags; none is given twice.
 #[test]
 fn every_peer_has_an_address_of_its_own() {
@@ -116,9 +132,9 @@ fn version_1_is_asked_for() {
     let it = with(&peer("2001:1a:b::c")).unwrap();
     let held = it.blocking.unwrap().carried;
     assert_eq!(held, [tags(1).into()]);
-    assert!(tags(1).contains(&it.identity.hit().0) && !TAGS.contains(&it.identity.hit().0));
+    assert!(it.identities.len() == 1 && tags(1).contains(&it.identities[0].hit().0));
     let error = with(&peer(OTHER)).unwrap_err();
-    assert!(error.contains("has another version of HIP than this host"), "{error}");
+    assert!(error.contains("is a tag of version 2: say version = 2"), "{error}");
     for esp in ["aes128gcm16", "aes128-sha256"] {
         let error = with(&format!("{one}esp = [\"aes128-sha1\", \"{esp}\"]\n")).unwrap_err();
         assert!(error.starts_with("connection.a.hip.esp: version 1"), "{error}");
@@ -127,6 +143,62 @@ fn version_1_is_asked_for() {
     assert!(it.config.esp_suites.contains(&EspSuite::NullSha256));
     let error = with(&(BARE.to_owned() + "version = 3\n")).unwrap_err();
     assert!(error.starts_with("connection.a.hip.version: "), "{error}");
+}
+
+/// One peer of version 1 among others: the host has a tag of each version, and speaks version 1 with that peer alone.
+#[test]
+fn one_peer_has_version_1_and_others_have_2() {
+    const OLD: &[u8] = include_bytes!("../../../../hip/tests/keys/rsa1024.pem");
+    const RSA: &[u8] = include_bytes!("../../../../hip/tests/keys/rsa.pem");
+    let ecdsa = key();
+    let with = |text: &str| {
+        let file = parse(text).map_err(|e| e.to_string())?;
+        let mut key = |path: &std::path::Path, _: bool| match path.to_str() {
+            Some("old") => Ok(OLD.to_vec()),
+            Some("rsa") => Ok(RSA.to_vec()),
+            _ => Ok(ecdsa.clone()),
+        };
+        resolve_hip(&file, &mut key).map_err(|e| e.to_string()).map(Option::unwrap)
+    };
+    let peers = format!(
+        "[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\n[[connection.a.hip.peers]]\nhit = \"2001:1a:b::c\"\nversion = 1\n"
+    );
+    let versions = |it: &ResolvedHip| it.identities.iter().map(|i| version(i.hit())).collect::<Vec<_>>();
+    for (text, least) in [
+        (BARE.to_owned() + "key_v1 = \"old\"\n" + &peers, true),
+        (BARE.replace("\"k\"", "\"rsa\"") + "accept = \"any\"\n" + &peers, false),
+    ] {
+        let it = with(&text).unwrap();
+        assert_eq!(versions(&it), [2, 1]);
+        assert_eq!(it.blocking.as_ref().unwrap().carried, [tags(2).into(), tags(1).into()]);
+        for (peer, admitted) in
+            [(OTHER, true), ("2001:1a:b::c", true), ("2001:22::1", !least), ("2001:1a:b::d", false)]
+        {
+            assert_eq!(it.config.admits(tag(peer).unwrap()), admitted, "{peer}");
+        }
+    }
+    // The tag of version 1 is known before any peer has it.
+    assert_eq!(versions(&with(&(BARE.to_owned() + "key_v1 = \"old\"\n")).unwrap()), [2, 1]);
+    assert_eq!(versions(&with(&(BARE.to_owned() + "")).unwrap()), [2]);
+    // The other way: a host of version 1 with one peer of version 2.
+    let other = format!(
+        "version = 1\nkey_v1 = \"old\"\n[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\nversion = 2\n"
+    );
+    assert_eq!(versions(&with(&(BARE.to_owned() + &other)).unwrap()), [1, 2]);
+    for (text, error) in [
+        (BARE.to_owned() + &peers, "connection.a.hip.key: k: no key for version 1 of HIP"),
+        (
+            BARE.to_owned() + "key_v1 = \"old\"\n" + &peers.replace("version = 1", "version = 2"),
+            "connection.a.hip.peers[1].hit",
+        ),
+        (
+            BARE.to_owned() + "key_v1 = \"old\"\n" + &peers.replace("version = 1", "version = 4"),
+            "connection.a.hip.peers[1].version",
+        ),
+    ] {
+        let said = with(&text).unwrap_err();
+        assert!(said.starts_with(error), "{said}");
+    }
 }
 
 /// The documented names are those that are known.
@@ -165,7 +237,10 @@ fn each_thing_that_cannot_be_meant_is_named() {
             "connection.a.hip.peers[0].quirks: unknown quirk \"none\"; known are puzzle-",
         ),
         (listed("quirks = [\"esp-in-udp\"]"), "connection.a.hip.peers[0].quirks: esp-in-udp needs"),
-        (listed("").replace(OTHER, "2001:10::1"), "connection.a.hip.peers[0].hit: 2001:10::1 has another"),
+        (
+            listed("").replace(OTHER, "2001:10::1"),
+            "connection.a.hip.peers[0].hit: 2001:10::1 is a tag of version 1",
+        ),
         (listed("rendezvous = [\"x\"]"), "connection.a.hip.peers[0].rendezvous: no peer is called"),
         (listed("rendezvous = [\"ff02::1\"]"), "connection.a.hip.peers[0].rendezvous: "),
         (listed("name = \"n\"\nrendezvous = [\"n\"]"), "connection.a.hip.peers[0].rendezvous: \"n\" is this"),
@@ -173,6 +248,21 @@ fn each_thing_that_cannot_be_meant_is_named() {
             BARE.to_owned() + "rendezvous = [\"n\"]\n" + &listed("name = \"n\"").replace(BARE, ""),
             "connection.a.hip.rendezvous: no address of",
         ),
+        (BARE.to_owned() + "relays = [\"x\"]\n", "connection.a.hip.relays: no peer is called"),
+        (
+            BARE.to_owned()
+                + "relays = [\"n\"]\n"
+                + &listed("name = \"n\"\naddresses = [\"192.0.2.1\"]").replace(BARE, ""),
+            "connection.a.hip.relays: a relay is reached by UDP",
+        ),
+        (
+            BARE.to_owned()
+                + "carriers = [\"udp\"]\nrendezvous = [\"n\"]\nrelays = [\"n\"]\n"
+                + &listed("name = \"n\"\naddresses = [\"192.0.2.1\"]").replace(BARE, ""),
+            "connection.a.hip.relays: 2001:22:a:",
+        ),
+        (listed("relays = [\"192.0.2.1\"]"), "connection.a.hip.peers[0].relays: a relay is reached by UDP"),
+        (BARE.to_owned() + "[connection.a.hip.relay_server]\n", "connection.a.hip.relay_server: a relay is"),
         (BARE.to_owned() + "lsi_services = [\"tcp/22\"]\n", "connection.a.hip.lsi_services: needs"),
         (
             BARE.to_owned() + "lsi = \"1.0.0.0/8\"\nlsi_services = [\"22\"]\n",

@@ -1,0 +1,197 @@
+//! A client of a relay (RFC 9028) and the relay's side of what it asks for: how the relay sees it, and whose data the relay lets through to
+//! it. Owns REG_FROM, RELAYED_ADDRESS and PEER_PERMISSION; whom a relay lets through in all is [`crate::relay::Forwards`]'.
+
+use std::collections::BTreeMap;
+
+use core::net::SocketAddr;
+
+use dormouse_keying::{Discard, SaId};
+use dormouse_sansio::{Carrier, Instant, Path};
+use dormouse_wire::hip::{Packet, Param, ParamType, PeerPermission, Version};
+
+use crate::association::{Association, Session, Stage};
+use crate::exchange::locate::mapped;
+use crate::exchange::register::{self, Served};
+use crate::exchange::{Around, alive, update};
+use crate::limits::{KEEPALIVE, KEEPALIVES_TO_ASK, MAX_PERMITS_AT_ONCE, PERMIT_RENEWED};
+use crate::relay;
+
+/// What we know as a client of this relay.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    /// We, as it sees us.
+    pub(crate) reflexive: Option<SocketAddr>,
+    /// Where it takes data for us.
+    pub(crate) relayed: Option<SocketAddr>,
+    /// Whose data it is to let through, by their associations.
+    permits: BTreeMap<SaId, (Permit, Stands)>,
+    /// How often NATs on the way were shown that it is in use.
+    shown: u32,
+}
+
+/// A peer whose data is to pass: where the relay sees it, what we send, and what we receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Permit {
+    pub(crate) peer: SocketAddr,
+    pub(crate) spi_out: u32,
+    pub(crate) spi_in: u32,
+}
+
+/// How far a permission is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stands {
+    Unsent,
+    /// In an UPDATE that is not acknowledged.
+    Sent,
+    /// It is asked for once more at this time.
+    Until(Instant),
+}
+
+impl Client {
+    /// Whether an UPDATE is to ask for something.
+    pub(crate) fn wants(&self) -> bool {
+        self.permits
+            .values()
+            .any(|(_, stands)| *stands != Stands::Sent && !matches!(stands, Stands::Until(_)))
+    }
+
+    /// When a permission is to be asked for once more.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let at = |(_, stands): &(Permit, Stands)| match stands {
+            Stands::Until(at) => Some(*at),
+            Stands::Unsent | Stands::Sent => None,
+        };
+        self.permits.values().filter_map(at).min()
+    }
+
+    /// What an UPDATE of ours asks for: all that is not acknowledged.
+    /// "[...] the Control Relay Client MUST send an UPDATE message to the Data Relay Server containing a PEER_PERMISSION parameter" (RFC 9028
+    /// section 4.12.1)
+    pub(crate) fn ask(&mut self) -> Vec<Param> {
+        let Some(relayed) = self.relayed else { return Vec::new() };
+        let wanted = self.permits.values_mut().filter(|(_, stands)| !matches!(stands, Stands::Until(_)));
+        let param = |(permit, stands): &mut (Permit, Stands)| {
+            *stands = Stands::Sent;
+            Param::PeerPermission(PeerPermission {
+                relay_port: relayed.port(),
+                peer_port: permit.peer.port(),
+                protocol: 17,
+                relay_address: mapped(relayed.ip()),
+                peer_address: mapped(permit.peer.ip()),
+                spi_out: permit.spi_out,
+                spi_in: permit.spi_in,
+            })
+        };
+        wanted.take(MAX_PERMITS_AT_ONCE).map(param).collect()
+    }
+
+    /// What was asked for is acknowledged.
+    pub(crate) fn acknowledged(&mut self, now: Instant) {
+        let sent = self.permits.values_mut().filter(|(_, stands)| *stands == Stands::Sent);
+        sent.for_each(|(_, stands)| *stands = Stands::Until(now + PERMIT_RENEWED));
+    }
+}
+
+/// Learns how the relay sees us, from its R2 or UPDATE. Where data is relayed is where we speak with the relay, or nowhere: no peer is sent
+/// to a place that we have not spoken with.
+pub(crate) fn learn(session: &mut Session, packet: &Packet<'_>, path: Path) {
+    let at = |kind| match packet.read(kind) {
+        Some(Param::Transport(_, written)) => relay::read(written),
+        _ => None,
+    };
+    let client = &mut session.relay;
+    client.reflexive = at(ParamType::RegFrom).or(client.reflexive);
+    client.relayed = at(ParamType::RelayedAddress).filter(|at| *at == path.remote).or(client.relayed);
+}
+
+/// The data of the peer of this association is to pass, or not any more.
+pub(crate) fn permit(
+    association: &mut Association,
+    of: SaId,
+    wanted: Option<Permit>,
+    around: &mut Around<'_>,
+) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    let permits = &mut session.relay.permits;
+    match wanted {
+        None => drop(permits.remove(&of)),
+        Some(wanted) if permits.get(&of).is_some_and(|(there, _)| *there == wanted) => {}
+        Some(wanted) => {
+            permits.insert(of, (wanted, Stands::Unsent));
+            update::send(association, None, around);
+        }
+    }
+}
+
+/// Permissions are asked for once more, if their time has come.
+pub(crate) fn renew(association: &mut Association, around: &mut Around<'_>) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    let mut due = false;
+    for (_, stands) in session.relay.permits.values_mut() {
+        if matches!(stands, Stands::Until(at) if *at <= around.now) {
+            (*stands, due) = (Stands::Unsent, true);
+        }
+    }
+    if due {
+        update::send(association, None, around);
+    }
+}
+
+/// NATs learn that the way to the peer is in use, while a relay is in play.
+/// "To prevent NAT states from expiring, communicating hosts MUST send periodic keepalives to other hosts with which they have
+/// established a HIP association every 15 seconds (the so-called Tr value in ICE)." (RFC 9028 section 4.10)
+pub(crate) fn keep_alive(association: &mut Association, around: &mut Around<'_>) {
+    let (peer, path) = (association.peer, association.path);
+    let Stage::Up(session) = &mut association.stage else { return };
+    if session.keepalive.is_some_and(|at| at <= around.now) {
+        session.keepalive = Some(around.now + KEEPALIVE);
+        session.relay.shown = session.relay.shown.wrapping_add(1);
+        let asks = around.config.relays.contains(&peer) && session.relay.shown % KEEPALIVES_TO_ASK == 0;
+        if asks {
+            // It may have started anew, or our NAT.
+            return alive::check(association, false, around);
+        }
+        if !session.dormancy.peer_sleeps() {
+            super::notify::send(peer, path, around, dormouse_wire::hip::NotifyType::NatKeepalive);
+        }
+    }
+}
+
+// ---- the relay ----------------------------------------------------------------------------------------------------------------
+
+/// What an answer to a client of ours says besides: how we see it and, if it asked for that, where we take data for it.
+/// "In addition to this, the Control Relay Server MUST include the REG_FROM parameter in all UPDATE responses sent to the Control Relay
+/// Client." (RFC 9028 section 4.1)
+pub(crate) fn tell(served: &Served, asked: bool, path: Path) -> Vec<Param> {
+    if path.carrier != Carrier::HipUdp || !served.relays() {
+        return Vec::new();
+    }
+    let from = Param::Transport(ParamType::RegFrom, relay::written(path.remote));
+    let relayed = (asked && served.has(register::RELAY_UDP_ESP))
+        .then(|| Param::Transport(ParamType::RelayedAddress, relay::written(path.local)));
+    [Some(from), relayed].into_iter().flatten().collect()
+}
+
+/// What a client asks to be let through.
+/// "When a Data Relay Server receives an UPDATE with a PEER_PERMISSION parameter, it MUST check if the sender of the UPDATE is registered
+/// for data-relaying service, and drop the UPDATE if the host was not registered." (RFC 9028 section 4.12.1)
+///
+/// # Errors
+/// If it is no client.
+pub(crate) fn asked(
+    session: &Session,
+    packet: &Packet<'_>,
+    now: Instant,
+) -> Result<Vec<PeerPermission>, Discard> {
+    let params = packet.params().iter().filter(|p| p.kind == ParamType::PeerPermission);
+    let read = |p: &dormouse_wire::hip::RawParam<'_>| match p.read(Version::V2) {
+        Ok(Param::PeerPermission(permission)) => Some(permission),
+        _ => None,
+    };
+    let wanted: Vec<PeerPermission> = params.take(MAX_PERMITS_AT_ONCE).filter_map(read).collect();
+    if wanted.is_empty() || session.served.until(register::RELAY_UDP_ESP).is_some_and(|at| at > now) {
+        Ok(wanted)
+    } else {
+        Err(Discard("a permission of a host for which no data is relayed"))
+    }
+}
