@@ -335,6 +335,9 @@ fn no_one_is_a_client_of_a_relay_and_of_a_rendezvous_server_at_once() {
     assert!(world.joined(ASKS, CLIENT));
 }
 
+/// What becomes of a parameter; `None`: it is left out.
+type Change<'a> = &'a dyn Fn(ParamType, &[u8]) -> Option<Vec<u8>>;
+
 /// A relay sends nothing on without a right MAC of a client, from where the client is.
 #[test]
 fn a_relay_sends_on_for_its_clients_alone() {
@@ -352,7 +355,7 @@ fn a_relay_sends_on_for_its_clients_alone() {
     let elsewhere = Path { remote: "198.51.100.9:20000".parse().unwrap(), ..path };
     assert_eq!(world.hand(RELAY, elsewhere, &sent), Err(Discard("of a client that is not where it was")));
     let packet = parsed(&sent);
-    let with = |change: &dyn Fn(ParamType, &[u8]) -> Option<Vec<u8>>| {
+    let with = |change: Change<'_>| {
         let mut draft = Draft::new(&packet.header);
         for raw in packet.params() {
             if let Some(contents) = change(raw.kind, raw.contents) {
