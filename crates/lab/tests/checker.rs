@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dormouse_lab::{Context, find, reproduce};
+use dormouse_lab::kept::Raw;
+use dormouse_lab::{Context, find};
 use dormouse_testbed::{Need, require};
 
 struct Scratch(PathBuf);
@@ -23,7 +24,8 @@ fn reports() -> Scratch {
     fs::create_dir_all(&dir).expect("a directory");
     let report = |name: &str, context: &Context| {
         let report = (find(name).expect("it is listed").run)(context).expect("it runs");
-        reproduce::keep(&dir.join(name).with_extension("json"), &report).expect("it is written");
+        let raw = Raw::new(&dir.join(name).with_extension("json")).expect("a name");
+        raw.keep(&report).expect("it is written");
     };
     for name in ["paper-000-live", "paper-003"] {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name).with_extension("json");

@@ -75,11 +75,11 @@ impl results::Point for Point {
 }
 
 /// Crowds of up to `most` clients, which must be from 1 to [`MOST`].
-pub(super) fn plan(most: usize, seed: u64) -> campaign::Plan<Point> {
+pub(super) fn plan(name: &str, most: usize, seed: u64) -> campaign::Plan<Point> {
     let sizes = SIZES.into_iter().filter(|n| *n < most).chain([most]);
     let points = sizes.flat_map(|clients| WAYS.map(|way| Point { way, clients })).collect();
     campaign::Plan {
-        name: if most < MOST { "quick" } else { "full" }.to_owned(),
+        name: name.to_owned(),
         points,
         rounds: ROUNDS,
         seed,

@@ -25,6 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Paper 003: pauses at the beginning and in a handoff, by Mobile IP and by MOBIKE (Table 3; without MML-IPsec so far)",
     source: Source::Campaign { root: true },
     takes: [Takes::estimated(60), Takes::estimated(180)],
+    lacks: || None,
     run: of,
 };
 
@@ -98,7 +99,7 @@ fn of(context: &Context) -> Result<Report> {
 
 fn measured(context: &Context) -> Result<Results<Point>> {
     let plan = || campaign::Plan {
-        name: if context.short { "short" } else { "full" }.to_owned(),
+        name: context.plan().to_owned(),
         points: POINTS.to_vec(),
         rounds: if context.short { SHORT_ROUNDS } else { ROUNDS },
         seed: context.seed,
