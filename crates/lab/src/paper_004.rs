@@ -93,7 +93,7 @@ fn claims(results: &Results, bootstrap: &Bootstrap) -> Vec<Claim> {
         .into_iter()
         .map(|rule| Claim {
             why: explain::why(results, bootstrap, rule.id),
-            ..Claim::new(rule.place, rule.rule, rule.paper, rule.ours).found(rule.finding)
+            ..Claim::new(rule.place, rule.rule, rule.paper, rule.ours).decided(rule.figures)
         })
         .collect()
 }

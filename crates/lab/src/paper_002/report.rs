@@ -12,7 +12,7 @@ use super::EXPERIMENT;
 use super::campaign::{Algorithm, PAPER, Point};
 use super::pair::Key;
 use crate::experiment::{Exhibit, Report};
-use crate::judge::stats::{Mean, Measured};
+use crate::judge::stats::{LEVEL, Mean, Measured};
 use crate::judge::{Claim, Expect};
 use crate::results::Results;
 use daemons::Power;
@@ -144,7 +144,13 @@ impl Writer<'_> {
         let of = |round: u32| figure(&Self { round: Some(round), ..*self });
         let mean = Mean::of(&rounds.into_iter().map(of).collect::<Vec<_>>())?;
         let half = mean.half_interval();
-        Some(Measured { value: mean.mean, low: mean.mean - half, high: mean.mean + half, n: mean.count })
+        Some(Measured {
+            value: mean.mean,
+            low: mean.mean - half,
+            high: mean.mean + half,
+            n: mean.count,
+            level: LEVEL,
+        })
     }
 
     /// No number where nothing was measured.
