@@ -253,7 +253,8 @@ fn what_ran_in_part_runs_again_once_what_was_missing_is_there() {
         serde_json::from_slice(&fs::read(scratch.0.join("reproduction.json")).expect("the state"))
             .expect("JSON");
     state["experiments"]["paper-001"] = serde_json::json!({ "interrupted": 3 });
-    let spoils: [(fn(&mut Results<Point>), &str); 3] = [
+    type Spoil = fn(&mut Results<Point>);
+    let spoils: [(Spoil, &str); 3] = [
         (|r| r.plan = "full".to_owned(), "another plan: full, and this is chosen"),
         (|r| r.seed = 6, "another seed: 6, and this is 5"),
         (|r| r.machine.kernel = "Linux 0.01".to_owned(), "another kernel: Linux 0.01"),
