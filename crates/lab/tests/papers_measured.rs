@@ -8,9 +8,8 @@ mod made;
 use common::{campaign, sample};
 use dormouse_energy::profile::Profile;
 use dormouse_lab::judge::{Claim, Finding};
-use dormouse_lab::results::esp::{Encapsulation, Engine, Point, Unit, What};
+use dormouse_lab::results::esp::{Encapsulation, Engine, What};
 use dormouse_lab::results::format::{Discarded, Input, Machine, Skipped};
-use dormouse_lab::results::{Figures, Results, Sample};
 use dormouse_lab::{Report, paper_001, paper_004};
 use made::streams;
 
