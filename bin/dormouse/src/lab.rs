@@ -66,7 +66,7 @@ struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clients: Option<u32>,
     /// The quick plan, minutes instead of hours: `lab list` says how long each takes
-    #[arg(long)]
+    #[arg(long = "quick", visible_alias = "short")]
     short: bool,
     /// Seed of the synthetic traffic, and of a radio's errors
     #[arg(long, default_value_t = 1)]

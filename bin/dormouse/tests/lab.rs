@@ -63,7 +63,7 @@ fn what_would_do_nothing_is_refused() {
         "run paper-000 --results X.json --seed 2",
         "run paper-000 --results X.json --clients 20",
         "run paper-000 --results X.json day.pcap",
-        "run paper-002 --resume X.json --short",
+        "run paper-002 --resume X.json --quick",
         "run paper-002 --resume X.json --seed 2",
         "run paper-002 day.pcap",
         "run paper-003-handoff --clients 2",
