@@ -4,8 +4,11 @@
 use anyhow::{Context as _, Result};
 use dormouse_testbed::mobile::{CORRESPONDENT, FOREIGN, MobileIp, Place, Program};
 use dormouse_testbed::{EchoServer, LongLived, Need, Testbed, Transfer, binary, require};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
@@ -118,6 +121,33 @@ fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
     none_left(pid)
 }
 
+#[test]
+fn a_script_that_is_interrupted_has_not_succeeded() -> Result<()> {
+    if !require("dormouse lab topology", &NEEDS) {
+        return Ok(());
+    }
+    let bed = Testbed::new()?;
+    let long = bed.dir().join("long");
+    std::fs::write(&long, "ping 1\n".repeat(100))?;
+    let mut child = Command::new(binary("dormouse"))
+        .args(["lab", "topology", "mobile-ip", "--script"])
+        .arg(&long)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut out = BufReader::new(child.stdout.take().context("its output")?);
+    let mut text = String::new();
+    out.read_line(&mut text)?;
+    kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGINT)?;
+    out.read_to_string(&mut text)?;
+    let pid = child.id();
+    let ended = child.wait_with_output()?;
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!ended.status.success() && error.contains("interrupted"), "{}: {error}", ended.status);
+    none_left(pid)
+}
+
 fn none_left(pid: u32) -> Result<()> {
     let names = Command::new("ip").args(["netns", "list"]).output()?;
     let names = String::from_utf8(names.stdout)?;
@@ -132,7 +162,6 @@ trait SpawnAndWait {
 impl SpawnAndWait for Command {
     /// Exit code, what it said, and the process id that its namespaces are named by.
     fn spawn_and_wait(&mut self) -> Result<(i32, String, u32)> {
-        use std::process::Stdio;
         let child = self.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let pid = child.id();
         let out = child.wait_with_output()?;

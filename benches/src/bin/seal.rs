@@ -54,13 +54,19 @@ fn sa(zoned: bool) -> SaParams {
     SaParams { zones, ..SaParams::new(1_000, encr, None, Secret::from([1; 20])) }
 }
 
+/// The headers of a TCP packet of so many bytes in all, as far as they are looked at.
+fn header(bytes: u32) -> Result<[u8; 52]> {
+    let mut header = [0; 52];
+    let total = u16::try_from(bytes)?.to_be_bytes();
+    (header[0], header[2], header[3], header[9], header[32]) = (0x45, total[0], total[1], 6, 0x80);
+    Ok(header)
+}
+
 /// Nanoseconds of CPU for a TCP packet of so many bytes: sealed, and opened again if `both`.
 fn ends(zoned: bool, bytes: u32, both: bool) -> Result<f64> {
     let (params, len) = (sa(zoned), usize::try_from(bytes)?);
     let (mut out, mut inbound) = (Outbound::new(&params, &mut Seeded::new(1))?, Inbound::new(&params)?);
-    let mut header = [0; 52];
-    let total = u16::try_from(bytes)?.to_be_bytes();
-    (header[0], header[2], header[3], header[9], header[32]) = (0x45, total[0], total[1], 6, 0x80);
+    let header = header(bytes)?;
     let (mut slot, head) = (vec![0x5a; out.sealed_len(len)], out.head_len());
     let rate = rate(len, TIME, || {
         slot[head..head + header.len()].copy_from_slice(&header);
@@ -85,8 +91,8 @@ fn router(bytes: u32, changes: bool) -> Result<f64> {
     let mut zones = HeaderZones::new();
     zones.apply(&HeaderOrder::Grant(Box::new(grant)))?;
     let (mut slot, head) = (vec![0x5a; out.sealed_len(len)], out.head_len());
-    slot[head..head + 52].fill(0);
-    (slot[head], slot[head + 2], slot[head + 3], slot[head + 9], slot[head + 32]) = (0x45, 4, 0, 6, 0x80);
+    let header = header(bytes)?;
+    slot[head..head + header.len()].copy_from_slice(&header);
     let sealed = out.seal(&mut slot, len, IPV4_IN_IP)?;
     let rate = rate(len, TIME, || {
         let packet = black_box(&mut slot[..sealed]);
@@ -181,4 +187,17 @@ fn main() -> Result<()> {
         verdict(&what, share(verb, largest), Target::AtLeast(0.85));
     }
     zones()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ZONED, header};
+
+    #[test]
+    fn a_packet_is_as_long_as_its_header_says() {
+        for bytes in ZONED {
+            let header = header(bytes).expect("a packet");
+            assert_eq!(u32::from(u16::from_be_bytes([header[2], header[3]])), bytes);
+        }
+    }
 }

@@ -176,6 +176,7 @@ fn planned(args: &BenchArgs) -> Result<Bench> {
         return Bench::resume(path, far);
     }
     let request = Request {
+        name: "",
         parts: args.what.clone(),
         suites: args.suites.clone(),
         sizes: args.sizes.clone(),

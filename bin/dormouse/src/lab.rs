@@ -10,10 +10,10 @@ use crate::measure;
 use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
+use dormouse_lab::kept::Raw;
 use dormouse_lab::reproduce::{self, Outcome, Reproduction};
 use dormouse_lab::results::write_whole;
-use dormouse_lab::{Context, EXPERIMENTS, Experiment, Source, Takes, demo, find, verify};
-use dormouse_report::duration;
+use dormouse_lab::{Context, EXPERIMENTS, Experiment, Source, demo, find, verify};
 use serde_json::json;
 
 /// Repeat the experiments of papers
@@ -53,16 +53,20 @@ struct RunArgs {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Report on the raw results in this file instead of making them; of dormouse bench for paper-001 and paper-004
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume", "files", "seed", "short", "clients"])]
     results: Option<PathBuf>,
-    #[command(flatten)]
-    keep: measure::Keep,
-    /// Synthetic clients, 3,000 unless told; of paper-000-live the most real ones at once, up to 1,000; of paper-002 the most
+    /// Write the raw results here (X.json) after each round; the report beside them, as X.report.json, X.txt, X.html, its tables and figures in X
+    #[arg(long, value_name = "X.json")]
+    out: Option<PathBuf>,
+    /// Continue the campaign in this file, with its own plan and seed
+    #[arg(long, value_name = "X.json", conflicts_with_all = ["out", "files", "seed", "short", "clients"])]
+    resume: Option<PathBuf>,
+    /// Synthetic clients of paper-000, 3,000 unless told; of paper-000-live the most real ones at once, up to 1,000; of paper-002 the most
     /// associations at one responder, up to 10,000 (with up to 100 everything is measured once, for a look)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clients: Option<u32>,
     /// The quick plan, minutes instead of hours: `lab list` says how long each takes
-    #[arg(long)]
+    #[arg(long = "quick", visible_alias = "short")]
     short: bool,
     /// Seed of the synthetic traffic, and of a radio's errors
     #[arg(long, default_value_t = 1)]
@@ -71,8 +75,8 @@ struct RunArgs {
 
 /// Run experiments into one directory: tables, figures, raw data, and one page that links them with each claim's verdict
 ///
-/// Goes on where it was interrupted. What cannot run here (without root) is said, and the rest goes on; the exit code is then 7, and 1 if
-/// an experiment failed.
+/// Goes on where it was interrupted. What cannot run here, or not all of it (without root), is said, and the rest goes on; the exit code is
+/// then 7, and 1 if an experiment failed. What ran in part runs again once what was missing is there.
 #[derive(Debug, Args)]
 struct ReproduceArgs {
     /// Which; or --all
@@ -84,10 +88,10 @@ struct ReproduceArgs {
     /// Where it is put
     #[arg(long, value_name = "DIR", default_value = "reproduction")]
     out: PathBuf,
-    /// The quick plan: some half an hour in all
+    /// The quick plan, minutes for each: `lab list` says how long they take
     #[arg(long, required_unless_present = "full")]
     quick: bool,
-    /// The full plan: a day
+    /// The full plan, more than a day for all
     #[arg(long, conflicts_with = "quick")]
     full: bool,
     /// Recordings for paper-000; without any, synthetic traffic is made and named as such
@@ -100,7 +104,8 @@ struct ReproduceArgs {
 
 /// Make a report again from its raw data and compare it, byte by byte, with what was printed
 ///
-/// Beside X.json stand X.report.json, X.txt and X.html, as `lab run --out` and `lab reproduce` write them. The exit code is 1 where they differ.
+/// Beside X.json stand X.report.json, X.txt and X.html, and tables and figures in X, as `lab run --out` and `lab reproduce` write them. The exit
+/// code is 1 where they differ, and where there is nothing to compare. Of a directory of `lab reproduce`, nothing may be missing.
 #[derive(Debug, Args)]
 struct VerifyArgs {
     /// Raw data, or a directory of them as `lab reproduce` makes it
@@ -147,6 +152,8 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// What an experiment says; nothing if it may not run here.
 fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     let experiment = find(&args.name).context("no such experiment")?;
+    let raw = args.resume.as_deref().or(args.out.as_deref()).map(Raw::to_be_made).transpose()?;
+    refuse(args, experiment)?;
     let root = matches!(experiment.source, Source::Campaign { root: true });
     if root && args.results.is_none() && !demo::may_run() {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
@@ -162,14 +169,14 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
         short: args.short,
         seed: args.seed,
         file: args.results.clone(),
-        out: args.keep.out.clone(),
-        resume: args.keep.resume.clone(),
+        out: args.out.clone(),
+        resume: args.resume.clone(),
         interrupted,
         ..context()
     };
     let report = (experiment.run)(&context)?;
-    if let Some(raw) = args.keep.file() {
-        reproduce::keep(raw, &report)?;
+    if let Some(raw) = &raw {
+        raw.keep(&report)?;
     }
     if let Some(path) = &args.html {
         let page = report.document().html().map_err(anyhow::Error::msg)?;
@@ -182,6 +189,31 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     }))
 }
 
+/// Refuses what would do nothing, or overwrite the raw data.
+fn refuse(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<()> {
+    let name = experiment.name;
+    let measures = matches!(experiment.source, Source::Campaign { .. });
+    anyhow::ensure!(
+        !measures || args.files.is_empty(),
+        "{name} measures: no recording is used ({})",
+        args.files.join(", ")
+    );
+    anyhow::ensure!(
+        args.clients.is_none() || CROWDS.contains(&name),
+        "--clients is of {}",
+        CROWDS.join(", ")
+    );
+    let raw = args.out.iter().chain(&args.resume).chain(&args.results);
+    anyhow::ensure!(
+        raw.into_iter().all(|raw| Some(raw) != args.html.as_ref()),
+        "--html would overwrite the raw data"
+    );
+    Ok(())
+}
+
+/// Experiments with a number of clients.
+const CROWDS: [&str; 3] = ["paper-000", "paper-000-live", "paper-002"];
+
 /// What is the same for all experiments.
 fn context() -> Context {
     Context {
@@ -193,18 +225,8 @@ fn context() -> Context {
 
 /// An experiment with its title, and how long its plans take.
 fn listed(experiment: &Experiment) -> String {
-    let takes = |n: usize| {
-        let Takes { seconds, measured } = experiment.takes[n];
-        format!("{}{}", if measured { "" } else { "estimated " }, duration(f64::from(seconds)))
-    };
-    format!(
-        "{:<14} {}\n{:<14} quick {}, full {}\n",
-        experiment.name,
-        experiment.title,
-        "",
-        takes(0),
-        takes(1)
-    )
+    let [quick, full] = experiment.takes.map(|t| t.words());
+    format!("{:<17} {}\n{:<17} quick {quick}, full {full}\n", experiment.name, experiment.title, "")
 }
 
 fn reproduce(args: &ReproduceArgs, json: bool) -> anyhow::Result<ExitCode> {
@@ -217,6 +239,11 @@ fn reproduce(args: &ReproduceArgs, json: bool) -> anyhow::Result<ExitCode> {
     };
     let wanted = |e: &&Experiment| args.all || args.names.iter().any(|name| name == e.name);
     let experiments: Vec<Experiment> = EXPERIMENTS.iter().filter(wanted).copied().collect();
+    anyhow::ensure!(
+        args.recordings.is_empty() || experiments.iter().any(|e| matches!(e.source, Source::Traffic)),
+        "--recording is for an experiment on traffic, and all of these measure: {}",
+        args.names.join(", ")
+    );
     let outcomes = Reproduction::new(&args.out, context)?.run(&experiments)?;
     let text = if json {
         let all: serde_json::Map<_, _> =
@@ -224,14 +251,14 @@ fn reproduce(args: &ReproduceArgs, json: bool) -> anyhow::Result<ExitCode> {
         serde_json::to_string_pretty(&json!({ "version": 1, "directory": args.out, "experiments": all }))?
             + "\n"
     } else {
-        let lines = outcomes.iter().map(|(name, outcome)| format!("{name:<14} {}\n", outcome.words()));
+        let lines = outcomes.iter().map(|(name, outcome)| format!("{name:<17} {}\n", outcome.words()));
         lines.collect::<String>() + &format!("{}\n", args.out.join(reproduce::PAGE).display())
     };
     measure::say(&text)?;
     let any = |of: fn(&Outcome) -> bool| outcomes.iter().any(|(_, outcome)| of(outcome));
     Ok(if any(|o| matches!(o, Outcome::Failed(_) | Outcome::Interrupted(_))) {
         dormouse_control::ExitCode::Failure.into()
-    } else if any(|o| matches!(o, Outcome::CannotRun(_))) {
+    } else if any(|o| matches!(o, Outcome::CannotRun(_) | Outcome::RanInPart { .. })) {
         dormouse_control::ExitCode::Permission.into()
     } else {
         ExitCode::SUCCESS
@@ -239,25 +266,33 @@ fn reproduce(args: &ReproduceArgs, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn verify(args: &VerifyArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let files = if args.file.is_dir() { reproduce::raw_files(&args.file)? } else { vec![args.file.clone()] };
-    let (mut text, mut all, mut same) = (String::new(), Vec::new(), true);
-    for raw in files {
-        let verified = verify::verify(&raw)?;
-        let shown = raw.display();
-        same &= verified.differences.is_empty();
-        let compared: Vec<String> = verified.compared.iter().map(|p| p.display().to_string()).collect();
-        if compared.is_empty() {
-            text += &verified.report.document().text();
+    let verified =
+        if args.file.is_dir() { verify::directory(&args.file)? } else { vec![verify::verify(&args.file)?] };
+    let (mut text, mut all) = (String::new(), Vec::new());
+    for one in &verified {
+        let shown = one.raw.display();
+        if one.holds() {
+            text += &format!("{shown}: the same bytes follow as in {}\n", listed_files(&one.compared));
+        } else if one.differences.is_empty() {
+            text += &one.report.as_ref().map_or_else(String::new, |report| report.document().text());
             text += &format!("{shown}: nothing stands beside it that it could be held against\n");
-        } else if verified.differences.is_empty() {
-            text += &format!("{shown}: the same bytes follow as in {}\n", compared.join(", "));
         }
-        verified.differences.iter().for_each(|line| text += &format!("{line}\n"));
-        all.push(json!({ "file": raw, "compared": compared, "differences": verified.differences }));
+        one.differences.iter().for_each(|line| text += &format!("{line}\n"));
+        all.push(json!({ "file": one.raw, "compared": one.compared, "differences": one.differences }));
     }
     if json {
         text = serde_json::to_string_pretty(&json!({ "version": 1, "files": all }))? + "\n";
     }
     measure::say(&text)?;
-    Ok(if same { ExitCode::SUCCESS } else { dormouse_control::ExitCode::Failure.into() })
+    let holds = verified.iter().all(verify::Verified::holds);
+    Ok(if holds { ExitCode::SUCCESS } else { dormouse_control::ExitCode::Failure.into() })
+}
+
+/// Files by name; of many, how many there are besides the last three, which are the report itself.
+fn listed_files(files: &[PathBuf]) -> String {
+    let (many, last) = files.split_at(files.len().saturating_sub(3));
+    let words: Vec<String> = last.iter().map(|path| path.display().to_string()).collect();
+    let more =
+        if many.is_empty() { String::new() } else { format!(", and {} tables and figures", many.len()) };
+    words.join(", ") + &more
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use dormouse_lab::demo;
 use dormouse_lab::topology::{HELP, Walk};
@@ -39,7 +39,7 @@ enum Name {
 /// Runs the verb.
 ///
 /// # Errors
-/// Without root, if the network cannot be built, or for a command of a script that fails.
+/// Without root, if the network cannot be built, for a command of a script that fails, and if a script is interrupted.
 pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
     let Name::MobileIp = args.name;
     if !demo::may_run() {
@@ -66,10 +66,13 @@ pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
             std::io::stderr().flush()?;
         }
         let line = loop {
+            // The next line of a file is always there: a signal must not wait for the last one.
+            if interrupted.load(Ordering::Relaxed) {
+                break None;
+            }
             match lines.recv_timeout(LOOK) {
                 Ok(line) => break Some(line?),
                 Err(RecvTimeoutError::Disconnected) => break None,
-                Err(RecvTimeoutError::Timeout) if interrupted.load(Ordering::Relaxed) => break None,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         };
@@ -82,6 +85,8 @@ pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
             Err(error) => eprintln!("error: {error:#}"),
         }
     }
+    // Nobody knows then what of a script was done.
+    ensure!(!strict || !interrupted.load(Ordering::Relaxed), "interrupted");
     if json {
         measure::say(&(serde_json::to_string_pretty(&walk.json()?)? + "\n"))?;
     }

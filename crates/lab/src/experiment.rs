@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use dormouse_report::{Block, Chart, Document, Part, Table};
+use dormouse_report::{Block, Chart, Document, Part, Table, duration};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -37,6 +37,18 @@ pub struct Context {
     pub progress: fn(&str),
 }
 
+impl Context {
+    /// The plan's name, as raw data have it: `quick` or `full`, and `chosen` where the number of clients was.
+    #[must_use]
+    pub const fn plan(&self) -> &'static str {
+        match (self.clients, self.short) {
+            (Some(_), _) => "chosen",
+            (None, true) => "quick",
+            (None, false) => "full",
+        }
+    }
+}
+
 impl Default for Context {
     /// Without recordings, measurements, interruption or progress.
     fn default() -> Self {
@@ -66,6 +78,8 @@ pub struct Experiment {
     pub source: Source,
     /// How long its quick and its full plan take.
     pub takes: [Takes; 2],
+    /// What is missing here without which a part of it is left out.
+    pub lacks: fn() -> Option<String>,
     /// Runs it.
     pub run: fn(&Context) -> anyhow::Result<Report>,
 }
@@ -101,6 +115,12 @@ impl Takes {
     #[must_use]
     pub const fn estimated(seconds: u32) -> Self {
         Self { seconds, measured: false }
+    }
+
+    /// In words: `estimated 4 min`.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{}{}", if self.measured { "" } else { "estimated " }, duration(f64::from(self.seconds)))
     }
 }
 

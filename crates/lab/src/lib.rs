@@ -8,6 +8,7 @@ pub mod campaign;
 pub mod demo;
 mod experiment;
 pub mod judge;
+pub mod kept;
 pub mod link;
 mod measured;
 pub mod paper_000;

@@ -5,7 +5,7 @@ use dormouse_report::digits;
 
 use crate::bench::{Bench, Request};
 use crate::experiment::Context;
-use crate::judge::stats::{Bootstrap, Mean};
+use crate::judge::stats::{Bootstrap, Mean, levels};
 use crate::results::esp::Metric;
 use crate::results::format::EnergySource;
 use crate::results::{Results, Sample};
@@ -35,6 +35,7 @@ pub(crate) fn obtained_on(results: &Results) -> Vec<String> {
             format!("energy estimated from CPU time and the profile {}", results.energy.name)
         }
     });
+    how.extend(levels(results));
     results.obtained(how)
 }
 

@@ -19,6 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Paper 000, live: clients that come back at once to one gateway (Figures 4 and 10)",
     source: Source::Campaign { root: true },
     takes: [Takes::measured(15), Takes::measured(300)],
+    lacks: || None,
     run,
 };
 
@@ -50,7 +51,8 @@ fn measured(context: &Context) -> anyhow::Result<Results<Point>> {
     let campaign = match &context.resume {
         Some(path) => Campaign::resume(path)?,
         None => {
-            let mut campaign = Campaign::new(campaign::plan(most, context.seed), context.out.clone())?;
+            let mut campaign =
+                Campaign::new(campaign::plan(context.plan(), most, context.seed), context.out.clone())?;
             let profile = profile()?;
             campaign.results.profiles.insert(profile.name.clone(), profile);
             campaign

@@ -13,8 +13,8 @@ use anyhow::Result;
 use crate::advise::words::figure;
 use crate::bench::Request;
 use crate::experiment::{Context, Experiment, Report, Source, Takes};
-use crate::judge::stats::{Bootstrap, Comparison, Measured, Verdict};
-use crate::judge::{Claim, Expect, Finding};
+use crate::judge::stats::{Bootstrap, Comparison, Measured};
+use crate::judge::{Claim, Decides, Expect};
 use crate::measured;
 use crate::results::esp::{Direction, ELAPSED, Engine, JOULES, Metric, THROUGHPUT, What};
 use crate::results::format::EnergySource;
@@ -27,6 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Paper 001: what IPsec costs a receiving device in rate and energy (Figures 4 to 10)",
     source: Source::Campaign { root: true },
     takes: [Takes::measured(550), Takes::estimated(63_700)],
+    lacks: || None,
     run,
 };
 
@@ -41,6 +42,7 @@ pub fn needs(short: bool, seed: u64) -> Request {
     // The full form compares the algorithms at one point alone, as the paper does.
     let names = if short { vec![PAPER, "3des-md5", "des-sha1", "des-md5", TODAY] } else { Vec::new() };
     Request {
+        name: if short { "quick" } else { "full" },
         parts: vec![What::Stream, What::Crypto],
         suites: names.into_iter().map(str::to_owned).collect(),
         sizes: vec![256, 512, 1_024, 2_048],
@@ -146,6 +148,11 @@ impl Streams<'_> {
         compared.ratio.is_enough().then_some(compared.ratio.median)
     }
 
+    /// A ratio that decides, with the samples from which it follows.
+    fn decides(&self, expect: Expect, c: &Comparison, [a, b]: [&Sample; 2], metric: Metric) -> Decides {
+        Decides::ratio(expect, Some(c)).from(self.results.places(&[a, b]), metric.name())
+    }
+
     fn with_over_without(
         &self,
         suite: &str,
@@ -153,26 +160,27 @@ impl Streams<'_> {
         rate: Option<f64>,
         metric: Metric,
     ) -> Option<Comparison> {
-        let (with, without) = (self.find(suite, pdu, rate)?, self.find("none", pdu, rate)?);
+        let [with, without] = self.both(suite, pdu, rate)?;
         self.bootstrap.compare(with, without, metric)
+    }
+
+    /// The stream with a VPN, and without.
+    fn both(&self, suite: &str, pdu: u32, rate: Option<f64>) -> Option<[&Sample; 2]> {
+        Some([self.find(suite, pdu, rate)?, self.find("none", pdu, rate)?])
     }
 
     /// Part of the packets that arrived, in percent.
     fn received(&self, suite: &str, pdu: u32, rate: Option<f64>) -> Option<Measured> {
-        let lost = self.bootstrap.figure(self.find(suite, pdu, rate)?, Metric::Loss)?;
+        let lost = Measured::from(self.bootstrap.figure(self.find(suite, pdu, rate)?, Metric::Loss)?);
         let part = |lost: f64| 100.0 * (1.0 - lost);
-        Some(Measured { value: part(lost.median), low: part(lost.high), high: part(lost.low), n: lost.n })
+        Some(Measured { value: part(lost.value), low: part(lost.high), high: part(lost.low), ..lost })
     }
 }
 
-/// What comparisons say together.
-fn finding<'a>(compared: impl IntoIterator<Item = &'a Comparison>, expected: Expect) -> Finding {
-    Finding::all(compared.into_iter().map(|c| expected.judge_ratio(c)))
-}
-
-fn claim(place: &str, claim: &str, paper: &str, ours: String, finding: Finding) -> Claim {
+/// What was measured decides; what was not counts for nothing.
+fn claim(place: &str, claim: &str, paper: &str, ours: String, figures: Vec<Decides>) -> Claim {
     let ours = if ours.is_empty() { "not measured".to_owned() } else { ours };
-    Claim::new(place, claim, paper, ours).found(finding)
+    Claim::new(place, claim, paper, ours).decided(figures)
 }
 
 fn claims(s: &Streams<'_>) -> Vec<Claim> {
@@ -216,18 +224,23 @@ fn rate_falls(s: &Streams<'_>) -> Claim {
         "IPsec lowers the highest reception rate, by about a third",
         "27 % at 256 B, 34 % at 512 B, 33 % at 1,024 B",
         ours.join("; "),
-        finding(theirs.iter().map(|(_, c)| c), A_THIRD_LESS),
+        theirs
+            .iter()
+            .filter_map(|(pdu, c)| {
+                Some(s.decides(A_THIRD_LESS, c, s.both(PAPER, *pdu, None)?, Metric::Throughput))
+            })
+            .collect(),
     )
 }
 
 fn size_raises_rate(s: &Streams<'_>) -> Claim {
-    let mut verdicts = Vec::new();
+    let mut figures = Vec::new();
     let mut ours = Vec::new();
     for suite in ["none", PAPER, TODAY] {
-        let (small, large) = (s.find(suite, 256, None), s.find(suite, 1_024, None));
-        let compared = small.zip(large).and_then(|(a, b)| s.bootstrap.compare(b, a, Metric::Throughput));
-        if let Some(c) = compared {
-            verdicts.push(c);
+        let sizes = s.find(suite, 1_024, None).zip(s.find(suite, 256, None));
+        let compared = sizes.and_then(|(a, b)| Some((a, b, s.bootstrap.compare(a, b, Metric::Throughput)?)));
+        if let Some((large, small, c)) = compared {
+            figures.push(s.decides(Expect::MORE, &c, [large, small], Metric::Throughput));
             let name = if suite == "none" { "without a VPN" } else { suite };
             ours.push(format!("{:.2} times {name}", c.ratio.median));
         }
@@ -237,17 +250,18 @@ fn size_raises_rate(s: &Streams<'_>) -> Claim {
         "Larger PDUs raise the reception rate, with and without IPsec (1,024 B over 256 B)",
         "2.66 times without a VPN, 2.43 times with it",
         ours.join(", "),
-        finding(&verdicts, Expect::MORE),
+        figures,
     )
 }
 
 fn energy_of_ipsec(s: &Streams<'_>) -> Claim {
-    let mut verdicts = Vec::new();
+    let mut figures = Vec::new();
     let mut ours = Vec::new();
     for point in ENERGY_BY_RATE {
         let rate = f64::from(point.x);
-        if let Some(c) = s.with_over_without(PAPER, 1_024, Some(rate), s.energy()) {
-            verdicts.push(c);
+        let both = s.both(PAPER, 1_024, Some(rate));
+        if let Some((c, both)) = s.with_over_without(PAPER, 1_024, Some(rate), s.energy()).zip(both) {
+            figures.push(s.decides(Expect::MORE, &c, both, s.energy()));
             ours.push(format!("{:+.0} % at {} kbit/s", 100.0 * (c.ratio.median - 1.0), point.x));
         }
     }
@@ -259,22 +273,23 @@ fn energy_of_ipsec(s: &Streams<'_>) -> Claim {
         "Receiving a stream takes more energy with IPsec",
         "+23 % at 56 kbit/s, +47 % at 128, +41 % at 256, +59 % at 1 Mbit/s, +64 % at 2; at 4 and 8 no more, since packets are lost instead",
         ours.join(", "),
-        finding(&verdicts, Expect::MORE),
+        figures,
     )
 }
 
 fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
     let joules = |rate: u32| s.find(PAPER, 1_024, Some(f64::from(rate)));
-    let mut verdicts = Vec::new();
+    let mut figures = Vec::new();
     let mut ours = Vec::new();
     for (low, high) in [(56u32, 256u32), (1_000, 2_000), (1_000, 8_000)] {
+        let metered = s.energy() == Metric::Joules;
         let compared = joules(high).zip(joules(low)).and_then(|(a, b)| {
-            let (a, b) =
-                if s.energy() == Metric::Joules { (a.clone(), b.clone()) } else { (in_cpu(a), in_cpu(b)) };
-            s.bootstrap.compare(&a, &b, Metric::Joules)
+            let both = if metered { [a.clone(), b.clone()] } else { [in_cpu(a), in_cpu(b)] };
+            Some((s.bootstrap.compare(&both[0], &both[1], Metric::Joules)?, s.results.places(&[a, b])))
         });
-        if let Some(c) = compared {
-            verdicts.push(c);
+        if let Some((c, places)) = compared {
+            let figure = if metered { Metric::Joules.name() } else { CPU_TIME };
+            figures.push(Decides::ratio(Expect::MORE, Some(&c)).from(places, figure));
             ours.push(format!("{:.2} times from {low} to {high} kbit/s", c.ratio.median));
         }
     }
@@ -286,9 +301,12 @@ fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
         "Energy above idle grows with the rate of the stream",
         "2.32 times from 56 to 256 kbit/s, 1.52 times from 1 to 2 Mbit/s with IPsec, then no more",
         ours.join(", "),
-        finding(&verdicts, Expect::MORE),
+        figures,
     )
 }
+
+/// Seconds of CPU of a whole stream, as a figure that decides calls them.
+const CPU_TIME: &str = "cpu-time";
 
 /// A stream whose joules are seconds of CPU: for ratios, where nothing metered it.
 fn in_cpu(sample: &Sample) -> Sample {
@@ -303,45 +321,50 @@ fn in_cpu(sample: &Sample) -> Sample {
 }
 
 fn highest_rate(s: &Streams<'_>) -> Claim {
-    // The rates at which that much surely arrives, and those at which it may.
-    let highest = |suite: &str, arrives: fn(&Measured) -> f64| {
-        let offered = RECEIVED_BY_RATE.iter().map(|p| p.x);
-        let holds =
-            |r: &u32| s.received(suite, 1_024, Some(f64::from(*r))).is_some_and(|p| arrives(&p) > 80.0);
-        offered.filter(holds).max()
+    // The highest rate at which that much arrives, by this end of the interval, and of how many rounds it is.
+    let highest = |suite: &str, end: fn(&Measured) -> f64| {
+        let arrived = RECEIVED_BY_RATE.iter().filter_map(|p| {
+            Some((p.x, s.received(suite, 1_024, Some(f64::from(p.x))).filter(Measured::is_told)?))
+        });
+        arrived.filter(|(_, p)| end(p) > 80.0).max_by_key(|(rate, _)| *rate)
     };
-    let sure = |suite| highest(suite, |p| p.low).filter(|r| Some(*r) == highest(suite, |p| p.high));
-    let (without, with) = (highest("none", |p| p.value), highest(PAPER, |p| p.value));
     // A campaign need not offer all of the paper's rates.
     let offered = |suite: &str, rate: u32| s.find(suite, 1_024, Some(f64::from(rate))).is_some();
     let top =
         RECEIVED_BY_RATE.iter().map(|p| p.x).filter(|r| offered("none", *r) && offered(PAPER, *r)).max();
-    let (finding, ours) = match (without, with) {
-        (Some(a), Some(b)) if Some(a) == top && Some(b) == top => (
-            Finding::NotMeasurable,
+    let (figure, ours) = match (highest("none", |p| p.value), highest(PAPER, |p| p.value)) {
+        (Some((a, _)), Some((b, _))) if Some(a) == top && Some(b) == top => (
+            None,
             format!(
                 "{} Mbit/s with and without: hardly anything is lost at the highest rate that was offered",
                 a / 1_000
             ),
         ),
-        (Some(a), Some(b)) => {
-            let finding = match (sure("none"), sure(PAPER)) {
-                (Some(a), Some(b)) if a == 2 * b => Finding::Confirmed,
-                (Some(_), Some(_)) => Finding::Contradicted,
-                _ => Finding::Undecided,
+        (Some((a, without)), Some((b, with))) => {
+            let rate = |suite, end| highest(suite, end).map_or(f64::NAN, |(rate, _)| f64::from(rate));
+            let ratio = Measured {
+                value: f64::from(a) / f64::from(b),
+                low: rate("none", |p| p.low) / rate(PAPER, |p| p.high),
+                high: rate("none", |p| p.high) / rate(PAPER, |p| p.low),
+                n: without.n.min(with.n),
+                level: without.level.min(with.level),
             };
-            (finding, format!("{} Mbit/s without, {} Mbit/s with", a / 1_000, b / 1_000))
+            (Some(ratio), format!("{} Mbit/s without, {} Mbit/s with", a / 1_000, b / 1_000))
         }
-        _ => (Finding::NotMeasurable, String::new()),
+        _ => (None, String::new()),
     };
     claim(
         "Fig. 6",
         "IPsec halves the highest rate that arrives with less than 20 % loss",
         "4 Mbit/s without, 2 Mbit/s with",
         ours,
-        finding,
+        // Rates are offered by factors of two.
+        vec![Decides::new(Expect::about(2.0, 0.5), figure)],
     )
 }
+
+/// Packets that arrived, in percent of those that were sent, as a figure that decides calls them.
+const ARRIVED: &str = "arrived";
 
 fn fragmentation(s: &Streams<'_>) -> Claim {
     let mut ours = Vec::new();
@@ -353,15 +376,18 @@ fn fragmentation(s: &Streams<'_>) -> Claim {
             let how = if rate.is_some() { "2 Mbit/s" } else { "full speed" };
             ours.push(format!("{:.1} % at {how} {name}", part.value));
             if rate.is_some() {
-                collapsed.push(Expect::below(50.0).judge(Some(part)));
+                let from = s.find(suite, 2_048, rate).and_then(|sample| s.results.places(&[sample]));
+                collapsed.push(Decides::new(Expect::below(50.0), Some(part)).from(from, ARRIVED));
             }
         }
         let rates = s.find(suite, 2_048, None).zip(s.find(suite, 1_024, None));
-        if let Some(c) = rates.and_then(|(a, b)| s.bootstrap.compare(a, b, Metric::Throughput)) {
+        let compared =
+            rates.and_then(|(a, b)| Some((s.bootstrap.compare(a, b, Metric::Throughput)?, [a, b])));
+        if let Some((c, both)) = compared {
             ours.push(format!("rate {:.2} times that of 1,024 B {name}", c.ratio.median));
             // Where the paper's rate was not offered, the rate that is reached must do.
             if s.received(suite, 2_048, Some(2_000.0)).is_none() {
-                collapsed.push(Expect::below(0.5).judge_ratio(&c));
+                collapsed.push(s.decides(Expect::below(0.5), &c, both, Metric::Throughput));
             }
         }
     }
@@ -370,7 +396,7 @@ fn fragmentation(s: &Streams<'_>) -> Claim {
         "Fragmentation (2,048 B) collapses reception",
         "3.9 % of the packets arrive without a VPN, 1.4 % with it",
         ours.join(", "),
-        Finding::all(collapsed),
+        collapsed,
     )
 }
 
@@ -379,17 +405,19 @@ fn algorithms(s: &Streams<'_>) -> Claim {
     let mut ours: Vec<String> =
         of.iter().map(|(suite, c)| format!("{suite} {}", figure(metric, &c.0))).collect();
     let cost = |suite: &str| of.iter().find(|(n, _)| *n == suite).map(|(_, c)| c.1);
-    let ends = cost("3des-sha1").zip(cost("des-md5"));
-    let compared = ends.and_then(|(a, b)| s.bootstrap.compare(a, b, metric));
-    let dearest = |c: f64| of.iter().all(|(_, o)| o.0.median <= c * 1.01);
-    let finding = match &compared {
-        Some(c) if of.len() >= 4 && c.verdict == Verdict::Greater => {
-            let top = of.iter().find(|(n, _)| *n == "3des-sha1").is_some_and(|(_, c)| dearest(c.0.median));
-            if top { Finding::Confirmed } else { Finding::Partly }
-        }
-        Some(c) if of.len() >= 4 => Expect::MORE.judge_ratio(c),
-        _ => Finding::NotMeasurable,
+    // What is in between may be as dear as either.
+    let order: [(&str, &str, Expect); 5] = [
+        ("3des-sha1", "des-md5", Expect::MORE),
+        ("3des-sha1", "3des-md5", Expect::NOT_LESS),
+        ("3des-sha1", "des-sha1", Expect::NOT_LESS),
+        ("3des-md5", "des-md5", Expect::NOT_LESS),
+        ("des-sha1", "des-md5", Expect::NOT_LESS),
+    ];
+    let decides = |(a, b, expect): (&str, &str, Expect)| {
+        let both = [cost(a)?, cost(b)?];
+        Some(s.decides(expect, &s.bootstrap.compare(both[0], both[1], metric)?, both, metric))
     };
+    let figures = if of.len() >= 4 { order.into_iter().filter_map(decides).collect() } else { Vec::new() };
     if let Some(today) = algorithm(s, TODAY, metric) {
         ours.push(format!("allowed today: {TODAY} {}", figure(metric, &today.0)));
     }
@@ -398,7 +426,7 @@ fn algorithms(s: &Streams<'_>) -> Claim {
         "3DES with SHA1 is dearest and DES with MD5 cheapest, so DES with MD5 is suggested for long battery life",
         "95.6, 89.4, 87.9 and 86.9 J for 3DES/SHA1, 3DES/MD5, DES/SHA1 and DES/MD5",
         if ours.is_empty() { String::new() } else { format!("{what}: {}", ours.join(", ")) },
-        finding,
+        figures,
     );
     Claim { why: order_of_algorithms(s, metric, &of), ..of_ten }
 }

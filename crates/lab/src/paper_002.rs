@@ -21,6 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Paper 002: the Host Identity Protocol on small devices (base exchange, key pairs, puzzle, groups, UPDATE, throughput, daemon)",
     source: Source::Campaign { root: false },
     takes: [Takes::estimated(240), Takes::measured(490)],
+    lacks: hosts::missing,
     run,
 };
 
@@ -44,7 +45,8 @@ fn measured(context: &Context) -> Result<Results<Point>> {
                 EXPERIMENT.name,
                 campaign::MOST
             );
-            Campaign::new(campaign::plan(most, context.short, context.seed), context.out.clone())?
+            let plan = campaign::plan(context.plan(), most, context.short, context.seed);
+            Campaign::new(plan, context.out.clone())?
         }
     };
     let mut bench = Bench::new(campaign.results.seed);

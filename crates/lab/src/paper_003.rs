@@ -20,6 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Paper 003: TCP over a bad radio, with SNOOP, through IPsec and through MML-IPsec (Figure 14)",
     source: Source::Campaign { root: true },
     takes: [Takes::estimated(680), Takes::estimated(27_000)],
+    lacks: || None,
     run: of,
 };
 

@@ -23,6 +23,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Paper 004: which IPsec settings suit a device (Tables 1 and 2, Figures 1 to 11, recommendations)",
     source: Source::Campaign { root: true },
     takes: [Takes::measured(680), Takes::estimated(3_000)],
+    lacks: || None,
     run,
 };
 
@@ -39,6 +40,7 @@ const ORDER: [What; 3] = [What::Download, What::Path, What::Crypto];
 pub fn needs(short: bool, seed: u64) -> Request {
     let names = ["aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "aes128gcm16", "null-sha1", "none"];
     Request {
+        name: if short { "quick" } else { "full" },
         parts: vec![What::Crypto, What::Path, What::Download, What::Tls],
         suites: names.map(str::to_owned).to_vec(),
         sizes: vec![180, 400, 1_024, 1_400],
@@ -91,7 +93,7 @@ fn claims(results: &Results, bootstrap: &Bootstrap) -> Vec<Claim> {
         .into_iter()
         .map(|rule| Claim {
             why: explain::why(results, bootstrap, rule.id),
-            ..Claim::new(rule.place, rule.rule, rule.paper, rule.ours).found(rule.finding)
+            ..Claim::new(rule.place, rule.rule, rule.paper, rule.ours).decided(rule.figures)
         })
         .collect()
 }

@@ -2,22 +2,25 @@
 //! Owns the directory and what of it is kept after an interruption; must never mix two plans, two seeds or two builds in it.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use dormouse_report::{Document, Part, Table, duration};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::campaign;
-use crate::experiment::{Context, Exhibit, Experiment, REPORT, Report, Source};
+use crate::campaign::{self, Another};
+use crate::experiment::{Context, Experiment, REPORT, Source};
+use crate::kept::{Raw, stem};
 use crate::results::write_whole;
 
 /// The state of a directory; it stands in its [`STATE`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct State {
+pub(crate) struct State {
     format: String,
     version: u32,
     plan: String,
@@ -26,10 +29,14 @@ struct State {
     /// What must not change on the way.
     versions: BTreeMap<String, String>,
     /// What came of each experiment so far.
-    experiments: BTreeMap<String, Outcome>,
+    pub(crate) experiments: BTreeMap<String, Outcome>,
+    /// What was missing when its raw data were begun, without which a part of an experiment is left out.
+    #[serde(default)]
+    lacked: BTreeMap<String, String>,
 }
 
-const STATE: &str = "reproduction.json";
+/// The file of a directory's state.
+pub(crate) const STATE: &str = "reproduction.json";
 const FORMAT: &str = "dormouse-reproduction";
 const VERSION: u32 = 1;
 /// The page that links all.
@@ -41,6 +48,13 @@ pub const PAGE: &str = "index.html";
 pub enum Outcome {
     /// It ran, in so many seconds, interruptions not counted.
     Ran(u64),
+    /// A part of it ran.
+    RanInPart {
+        /// In so many, as above.
+        seconds: u64,
+        /// What could not be measured, and why.
+        skipped: Vec<String>,
+    },
     /// It cannot run here.
     CannotRun(String),
     /// It was tried.
@@ -55,10 +69,20 @@ impl Outcome {
     pub fn words(&self) -> String {
         match self {
             Self::Ran(seconds) => format!("ran in {}", duration(*seconds as f64)),
+            Self::RanInPart { seconds, skipped } => {
+                let took = duration(*seconds as f64);
+                format!("ran in part, in {took}; not measurable here: {}", skipped.join("; "))
+            }
             Self::CannotRun(what) => format!("cannot run here: it needs {what}"),
             Self::Failed(why) => format!("failed: {why}"),
             Self::Interrupted(_) => "interrupted: the same command goes on".to_owned(),
         }
+    }
+
+    /// Whether there is a report.
+    #[must_use]
+    pub const fn has_report(&self) -> bool {
+        matches!(self, Self::Ran(_) | Self::RanInPart { .. })
     }
 }
 
@@ -68,6 +92,8 @@ pub struct Reproduction {
     dir: PathBuf,
     context: Context,
     state: State,
+    /// On the directory, until this goes: two programs must not write one state.
+    _lock: Flock<File>,
 }
 
 impl Reproduction {
@@ -75,12 +101,13 @@ impl Reproduction {
     /// experiments: recordings, the plan, the seed, threads, interruption and progress.
     ///
     /// # Errors
-    /// If the directory cannot be written, or what is in it is of another plan, seed or build, or no reproduction at all.
+    /// If the directory cannot be written, another program works in it, or what is in it is of another plan, seed or build, or no
+    /// reproduction at all.
     pub fn new(dir: &Path, context: Context) -> Result<Self> {
         let mut versions = campaign::versions();
         // A kernel may change below raw data that are not measured; campaigns look for themselves.
         versions.remove("kernel");
-        let plan = if context.short { "quick" } else { "full" }.to_owned();
+        let plan = context.plan().to_owned();
         let mut state = State {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -89,17 +116,13 @@ impl Reproduction {
             recordings: context.recordings.clone(),
             versions,
             experiments: BTreeMap::new(),
+            lacked: BTreeMap::new(),
         };
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        let lock = locked(dir)?;
         let path = dir.join(STATE);
-        if path.exists() {
-            let shown = path.display();
-            let text = fs::read(&path).with_context(|| shown.to_string())?;
-            let before: State = serde_json::from_slice(&text).with_context(|| shown.to_string())?;
-            ensure!(
-                (&before.format, before.version) == (&state.format, VERSION),
-                "{shown}: another format: choose another directory"
-            );
+        let shown = path.display();
+        if let Some(before) = State::read(dir)? {
             for (what, then, now) in [
                 ("plan", before.plan.clone(), state.plan.clone()),
                 ("seed", before.seed.to_string(), state.seed.to_string()),
@@ -111,9 +134,16 @@ impl Reproduction {
                     "{shown}: another {what}: {then}, and this is {now}: choose another directory"
                 );
             }
-            state.experiments = before.experiments;
+            (state.experiments, state.lacked) = (before.experiments, before.lacked);
+        } else {
+            let mut there = fs::read_dir(dir).with_context(|| dir.display().to_string())?;
+            ensure!(
+                there.next().is_none(),
+                "{}: not empty, and no reproduction (it has no {STATE}): choose another directory",
+                dir.display()
+            );
         }
-        let reproduction = Self { dir: dir.to_owned(), context, state };
+        let reproduction = Self { dir: dir.to_owned(), context, state, _lock: lock };
         reproduction.save(&path)?;
         Ok(reproduction)
     }
@@ -129,19 +159,15 @@ impl Reproduction {
     /// # Errors
     /// If the directory cannot be written.
     pub fn run(&mut self, experiments: &[Experiment]) -> Result<Vec<(&'static str, Outcome)>> {
-        let takes = |e: &Experiment| u64::from(e.takes[usize::from(!self.context.short)].seconds);
-        let dir = self.dir.clone();
-        let kept = |state: &State, e: &Experiment| {
-            matches!(state.experiments.get(e.name), Some(Outcome::Ran(_)))
-                && dir.join(e.name).with_extension(REPORT).exists()
-        };
-        let mut left: u64 = experiments.iter().filter(|e| !kept(&self.state, e)).map(takes).sum();
+        let short = self.context.short;
+        let takes = |e: &Experiment| u64::from(e.takes[usize::from(!short)].seconds);
+        let mut left: u64 = experiments.iter().filter(|e| !self.is_kept(e)).map(takes).sum();
         let (many, say) = (experiments.len(), self.context.progress);
         let mut interrupted = false;
         for (n, experiment) in experiments.iter().enumerate() {
             let (name, mine) = (experiment.name, takes(experiment));
             let head = format!("[{} of {many}] {name}", n + 1);
-            if kept(&self.state, experiment) {
+            if self.is_kept(experiment) {
                 say(&format!("{head}: done before"));
                 continue;
             }
@@ -165,7 +191,23 @@ impl Reproduction {
         Ok(experiments.iter().filter_map(of).collect())
     }
 
-    fn one(&self, experiment: &Experiment) -> Outcome {
+    /// Whether nothing is left to do for it.
+    fn is_kept(&self, experiment: &Experiment) -> bool {
+        let name = experiment.name;
+        let there = || self.dir.join(format!("{name}.{REPORT}")).exists();
+        match self.state.experiments.get(name) {
+            Some(Outcome::Ran(_)) => there(),
+            // What was missing may be there now.
+            Some(Outcome::RanInPart { .. }) => self.lacked_the_same(experiment) && there(),
+            _ => false,
+        }
+    }
+
+    fn lacked_the_same(&self, experiment: &Experiment) -> bool {
+        self.state.lacked.get(experiment.name) == (experiment.lacks)().as_ref()
+    }
+
+    fn one(&mut self, experiment: &Experiment) -> Outcome {
         if let Some(what) = experiment.missing() {
             return Outcome::CannotRun(what);
         }
@@ -174,26 +216,112 @@ impl Reproduction {
             _ => 0,
         };
         let began = campaign::cpu::wall();
-        let raw = self.dir.join(experiment.name).with_extension("json");
-        let resumes = raw.exists() && matches!(experiment.source, Source::Campaign { .. });
-        let (out, resume) = if resumes { (None, Some(raw.clone())) } else { (Some(raw.clone()), None) };
-        let context = Context { out, resume, ..self.context.clone() };
-        let done = (experiment.run)(&context).and_then(|report| keep(&raw, &report));
+        let done = self.measured(experiment);
         let seconds = before + began.elapsed().as_secs();
         match done {
-            Ok(()) => Outcome::Ran(seconds),
+            Ok(skipped) if skipped.is_empty() => Outcome::Ran(seconds),
+            Ok(skipped) => Outcome::RanInPart { seconds, skipped },
             Err(_) if self.context.interrupted.load(Ordering::Relaxed) => Outcome::Interrupted(seconds),
+            Err(error) if error.is::<Another>() => {
+                Outcome::Failed(format!("{error:#}: choose another directory"))
+            }
             Err(error) => Outcome::Failed(format!("{error:#}")),
         }
     }
 
-    /// The page that links all, and has every claim's verdict in one table.
+    /// Runs it, or goes on with it, and keeps its report; gives what could not be measured.
+    fn measured(&mut self, experiment: &Experiment) -> Result<Vec<String>> {
+        let name = experiment.name;
+        let raw = Raw::to_be_made(&self.dir.join(format!("{name}.json")))?;
+        let path = raw.path().to_owned();
+        // What was begun without something goes on only without it.
+        let same = self.lacked_the_same(experiment);
+        let resumes = path.exists() && same && matches!(experiment.source, Source::Campaign { .. });
+        if resumes {
+            self.of_this_plan(&path)?;
+        } else {
+            match (experiment.lacks)() {
+                Some(what) => self.state.lacked.insert(name.to_owned(), what),
+                None => self.state.lacked.remove(name),
+            };
+            self.save(&self.dir.join(STATE))?;
+            // A report on other raw data must not stand beside the new ones.
+            match fs::remove_file(raw.beside(REPORT)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error)?,
+                _ => {}
+            }
+        }
+        let (out, resume) = if resumes { (None, Some(path)) } else { (Some(path), None) };
+        let context = Context { out, resume, ..self.context.clone() };
+        let report = (experiment.run)(&context)?;
+        raw.keep(&report)?;
+        let skipped = &report.provenance.skipped;
+        Ok(skipped.iter().map(|s| format!("{}: {}", s.subject, s.reason)).collect())
+    }
+
+    /// Whether raw data are of the plan and seed of the directory.
+    fn of_this_plan(&self, raw: &Path) -> Result<()> {
+        let there = crate::verify::json(raw)?;
+        for (what, then, now) in [
+            ("plan", there["plan"].as_str().unwrap_or("none").to_owned(), self.state.plan.clone()),
+            ("seed", there["seed"].to_string(), self.state.seed.to_string()),
+        ] {
+            if then != now {
+                let words = format!("{}: another {what}: {then}, and this is {now}", raw.display());
+                bail!(Another(words));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the page that links all.
     fn page(&self) -> Result<()> {
+        let path = self.dir.join(PAGE);
+        write_whole(&path, self.state.page(&self.dir)?.as_bytes()).with_context(|| path.display().to_string())
+    }
+}
+
+/// Takes a directory for this program alone.
+fn locked(dir: &Path) -> Result<Flock<File>> {
+    let shown = dir.display();
+    let file = File::open(dir).with_context(|| shown.to_string())?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(lock),
+        Err((_, Errno::EWOULDBLOCK)) => bail!("{shown}: another reproduction works in it"),
+        Err((_, error)) => Err(error).with_context(|| shown.to_string()),
+    }
+}
+
+impl State {
+    /// That of a directory, if it has one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is of another format.
+    pub(crate) fn read(dir: &Path) -> Result<Option<Self>> {
+        let path = dir.join(STATE);
+        let shown = path.display();
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| shown.to_string())?,
+        };
+        let state: Self = serde_json::from_slice(&text).with_context(|| shown.to_string())?;
+        ensure!(
+            (state.format.as_str(), state.version) == (FORMAT, VERSION),
+            "{shown}: another format: choose another directory"
+        );
+        Ok(Some(state))
+    }
+
+    /// The page that links all, and has every claim's verdict in one table.
+    ///
+    /// # Errors
+    /// When it cannot be drawn, which would be a defect.
+    pub(crate) fn page(&self, dir: &Path) -> Result<String> {
         let mut document = Document {
             title: "A reproduction by dormouse".to_owned(),
             lead: format!(
                 "The {} plan with seed {}: what the papers claim, what came out here, and the data from which it follows.",
-                self.state.plan, self.state.seed
+                self.plan, self.seed
             ),
             about: "dormouse lab reproduce".to_owned(),
             ..Document::default()
@@ -201,14 +329,18 @@ impl Reproduction {
         let head = ["experiment", "claim", "paper", "ours", "expected", "verdict"];
         let (mut claims, mut counts) = (Table::words(head), BTreeMap::new());
         let mut experiments = Vec::new();
-        for (name, outcome) in &self.state.experiments {
+        for (name, outcome) in &self.experiments {
             experiments.push(Part::Text(format!("{name}: {}", outcome.words())));
-            if !matches!(outcome, Outcome::Ran(_)) {
+            if !outcome.has_report() {
                 continue;
             }
-            let path = self.dir.join(name).with_extension(REPORT);
-            let text = fs::read(&path).with_context(|| path.display().to_string())?;
-            let report: Value = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+            let report = match crate::verify::json(&dir.join(format!("{name}.{REPORT}"))) {
+                Ok(report) => report,
+                Err(error) => {
+                    experiments.push(Part::Text(format!("{name}: its report cannot be read: {error:#}")));
+                    continue;
+                }
+            };
             for claim in report["claims"].as_array().into_iter().flatten() {
                 let word = |key: &str| claim[key].as_str().unwrap_or_default().to_owned();
                 let finding = word("finding").replace('-', " ");
@@ -243,69 +375,16 @@ impl Reproduction {
         document.blocks.push(dormouse_report::Block::Cards(cards.collect()));
         document.section("claims", "Claims", [Part::Table(claims)]);
         document.section("experiments", "Experiments", experiments);
-        let versions = self.state.versions.iter().map(|(what, version)| format!("{what} {version}"));
+        let versions = self.versions.iter().map(|(what, version)| format!("{what} {version}"));
         document.section("", "Made by", [Part::List(versions.collect())]);
         document.section("", "Checking", [Part::Text(
             "Each experiment's page ends with its provenance. `dormouse lab verify DIRECTORY` makes every report again from the raw data; \
              `python3 scripts/check-reproduction DIRECTORY` computes savings, intervals and verdicts with a program of its own.".to_owned(),
         )]);
-        let page = document.html().map_err(anyhow::Error::msg)?;
-        let path = self.dir.join(PAGE);
-        write_whole(&path, page.as_bytes()).with_context(|| path.display().to_string())
+        document.html().map_err(anyhow::Error::msg)
     }
 }
 
 fn links(name: &str, ends: &[(&str, &str)]) -> Vec<(String, String)> {
     ends.iter().map(|(what, end)| ((*what).to_owned(), format!("{name}.{end}"))).collect()
-}
-
-/// Writes a report beside its raw data: as JSON, text and page, and each table and figure by itself.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn keep(raw: &Path, report: &Report) -> Result<()> {
-    let put = |path: PathBuf, text: &str| {
-        write_whole(&path, text.as_bytes()).with_context(|| path.display().to_string())
-    };
-    let folder = raw.with_extension("");
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    for (n, Exhibit { place, shown }) in report.tables.iter().enumerate() {
-        put(folder.join(stem("tables", n, place) + ".csv"), &shown.csv())?;
-    }
-    for (n, Exhibit { place, shown }) in report.figures.iter().enumerate() {
-        let name = stem("figures", n, place);
-        put(folder.join(name.clone() + ".csv"), &shown.csv())?;
-        put(folder.join(name + ".svg"), &shown.svg().map_err(anyhow::Error::msg)?)?;
-    }
-    // The report last: where it is, all is.
-    let [first, others @ ..] = report.files()?;
-    for (end, text) in others.into_iter().chain([first]) {
-        put(raw.with_extension(end), &text)?;
-    }
-    Ok(())
-}
-
-/// The raw data in a directory that have a report beside them, by name.
-///
-/// # Errors
-/// If it cannot be read, or has none.
-pub fn raw_files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let shown = || dir.display().to_string();
-    let entries =
-        fs::read_dir(dir).with_context(shown)?.collect::<Result<Vec<_>, _>>().with_context(shown)?;
-    let raw = |stem: PathBuf| Some(stem.with_extension("json")).filter(|raw| raw.exists());
-    let of =
-        |path: PathBuf| Some(dir.join(path.file_name()?.to_str()?.strip_suffix(REPORT)?.strip_suffix('.')?));
-    let mut files: Vec<PathBuf> = entries.into_iter().filter_map(|e| raw(of(e.path())?)).collect();
-    files.sort();
-    ensure!(!files.is_empty(), "{}: no raw data with a report beside them", shown());
-    Ok(files)
-}
-
-/// The name of an exhibit's file: its kind, number and place.
-fn stem(kind: &str, n: usize, place: &str) -> String {
-    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let words: String = place.chars().map(letter).collect();
-    let words = words.split('-').filter(|w| !w.is_empty()).collect::<Vec<_>>().join("-");
-    format!("{}-{:02}-{words}", kind.trim_end_matches('s'), n + 1)
 }

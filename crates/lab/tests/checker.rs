@@ -5,8 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dormouse_lab::{Context, find, reproduce};
+mod common;
+#[path = "common/streams.rs"]
+mod made;
+
+use dormouse_lab::kept::Raw;
+use dormouse_lab::results::Results;
+use dormouse_lab::results::esp::{Encapsulation, Engine, What};
+use dormouse_lab::{Context, find};
 use dormouse_testbed::{Need, require};
+use serde_json::{Value, json};
 
 struct Scratch(PathBuf);
 
@@ -16,6 +24,46 @@ impl Drop for Scratch {
     }
 }
 
+/// A small campaign of paper 004, in which some rules can be tested.
+fn rules() -> Results {
+    let mut results = common::campaign();
+    for (suite, each) in
+        [("aes128-sha1", 2.0), ("aes128ctr-sha1", 1.5), ("aes128gcm16", 4.0), ("aes128ccm16", 5.0)]
+    {
+        let mut s = common::sample(What::Path, suite, 1_420, 600.0 + each * 1_420.0);
+        s.aes_instructions = Some(false);
+        results.samples.push(s);
+    }
+    let mut tls = common::sample(What::Tls, "tls13-aes128gcm", 1_500, 800.0);
+    (tls.engine, tls.encapsulation, tls.file_bytes) = (Engine::Rustls, Encapsulation::None, Some(1 << 20));
+    let mut download = common::sample(What::Download, "aes128gcm16", 1_400, 1_600.0);
+    download.file_bytes = tls.file_bytes;
+    results.samples.extend([tls, download]);
+    results
+}
+
+/// Invented handoffs: a round of one point is missing, so that rounds must be paired by their numbers.
+fn handoffs(of: &Path) -> String {
+    let mut raw: Value = serde_json::from_slice(&fs::read(of).expect("raw data")).expect("JSON");
+    let sample = |line: &str, phase: &str, lacks: u32, ms: f64| {
+        let of = |n: u32| ms * (1.0 + 0.1 * f64::from(n * 7 % 11));
+        let rounds = (1..=7).filter(|n| *n != lacks);
+        let rounds =
+            rounds.map(|n| json!({ "round": n, "figures": { "pause": [of(n)], "exchange": [of(n) / 9.0] } }));
+        let point = json!({ "line": line, "phase": phase });
+        json!({ "point": point, "verified": true, "rounds": rounds.collect::<Vec<_>>() })
+    };
+    raw["experiment"] = "paper-003-handoff".into();
+    raw["units"] = json!({ "pause": "ms", "exchange": "ms" });
+    raw["samples"] = json!([
+        sample("mobile-ip", "initialization", 2, 10.0),
+        sample("mobile-ip", "handoff", 0, 10.0),
+        sample("mobike", "initialization", 0, 50.0),
+        sample("mobike", "handoff", 5, 20.0),
+    ]);
+    raw.to_string()
+}
+
 /// A directory with reports and their raw data.
 fn reports() -> Scratch {
     let dir = std::env::temp_dir().join(format!("dormouse-checker-{}", std::process::id()));
@@ -23,8 +71,19 @@ fn reports() -> Scratch {
     fs::create_dir_all(&dir).expect("a directory");
     let report = |name: &str, context: &Context| {
         let report = (find(name).expect("it is listed").run)(context).expect("it runs");
-        reproduce::keep(&dir.join(name).with_extension("json"), &report).expect("it is written");
+        let raw = Raw::new(&dir.join(name).with_extension("json")).expect("a name");
+        raw.keep(&report).expect("it is written");
     };
+    let made = [("paper-001", made::streams(false)), ("paper-004", rules())];
+    for (name, results) in made {
+        let raw = dir.join(name).with_extension("json");
+        results.write(&raw).expect("written");
+        report(name, &Context { file: Some(raw), ..Context::default() });
+    }
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/paper-003.json");
+    let raw = dir.join("paper-003-handoff.json");
+    fs::write(&raw, handoffs(&data)).expect("written");
+    report("paper-003-handoff", &Context { file: Some(raw), ..Context::default() });
     for name in ["paper-000-live", "paper-003"] {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name).with_extension("json");
         let raw = dir.join(name).with_extension("json");
@@ -54,30 +113,59 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
     let (agrees, said) = check(&scratch.0);
     assert!(agrees, "{said}");
     for stated in [
-        "10 of 12 claims' intervals",
-        "4 of 5 claims' intervals",
-        "10 of 10 claims' intervals",
+        "10 of 12 claims' intervals from raw data, 12 of 12 verdicts",
+        "5 of 6 claims' intervals from raw data, 6 of 6 verdicts",
+        "12 of 12 claims' intervals from raw data, 12 of 12 verdicts",
+        "2 of 2 claims' intervals from raw data, 2 of 2 verdicts",
+        "7 of 7 claims' intervals from raw data, 7 of 7 verdicts",
         "table cells",
         "verdicts",
     ] {
         assert!(said.contains(stated), "{stated}: {said}");
     }
-    let raw = scratch.0.join("paper-000.json");
-    let report = scratch.0.join("paper-000.report.json");
+    let of_four = said.lines().find(|line| line.contains("paper-004.json")).expect("its line");
+    assert!(!of_four.contains(" 0 of ") && of_four.ends_with("0 differences"), "{of_four}");
+    assert!(!said.contains("not checked") && !said.contains("NOT CHECKED"), "{said}");
+    tampered(&scratch.0);
+    nothing_to_compare(&scratch.0);
+}
+
+/// What stands after a place in a text, and the next quotation of something.
+fn after(text: &str, places: &[&str]) -> usize {
+    places.iter().fold(0, |at, place| at + text[at..].find(place).expect(place) + place.len())
+}
+
+fn tampered(dir: &Path) {
+    let with = |text: &str, at: usize| format!("{}9{}", &text[..at], &text[at..]);
+    for (name, places) in [
+        ("paper-000", &["\"ours\": {", "\"high\": "]),
+        ("paper-001", &["\"ours\": {", "\"low\": "]),
+        ("paper-003-handoff", &["\"ours\": {", "\"value\": "]),
+        ("paper-004", &["\"ours\": {", "\"high\": "]),
+    ] {
+        let [raw, report] = ["json", "report.json"].map(|end| dir.join(format!("{name}.{end}")));
+        let text = fs::read_to_string(&report).expect("a report");
+        fs::write(&report, with(&text, after(&text, places))).expect("written");
+        let (agrees, said) = check(&raw);
+        assert!(!agrees && said.contains("  intervals: "), "{name}: {said}");
+        fs::write(&report, text).expect("written");
+    }
+    let raw = dir.join("paper-000.json");
+    let report = dir.join("paper-000.report.json");
     let [raw_text, text] = [&raw, &report].map(|path| fs::read_to_string(path).expect("it is there"));
     let verdict = text.find("\"finding\": \"contradicted\"").expect("a verdict");
-    let end = text.find("\"high\": ").expect("an interval") + "\"high\": ".len();
-    let cost = raw_text.find("\"cost.all.time-outs\":[").expect("a cost") + "\"cost.all.time-outs\":[".len();
+    let cell = after(&text, &["\"tables\": [", "\"rows\": [", "[", ",", "\""]);
+    let cost = after(&raw_text, &["\"cost.all.time-outs\":["]);
     for (path, whole, other, stated) in [
         (
             &report,
             &text,
             text[..verdict].to_owned() + &text[verdict..].replacen("contradicted", "confirmed", 1),
-            "verdicts: ",
+            "  verdicts: ",
         ),
-        (&report, &text, format!("{}9{}", &text[..end], &text[end..]), "differences"),
-        (&raw, &raw_text, format!("{}9{}", &raw_text[..cost], &raw_text[cost..]), "costs: "),
-        (&raw, &raw_text, raw_text.replacen("\"value\": 2.29", "\"value\": 2.3", 1), "model: "),
+        (&report, &text, with(&text, cell), "  table cells: Policies, every packet wakes: "),
+        (&raw, &raw_text, with(&raw_text, cost), "  costs: "),
+        (&raw, &raw_text, raw_text.replacen("\"value\": 2.29", "\"value\": 2.3", 1), "  model: "),
     ] {
         assert_ne!(*whole, other, "{stated}");
         fs::write(path, other).expect("written");
@@ -85,4 +173,19 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
         assert!(!agrees && said.contains(stated), "{stated}: {said}");
         fs::write(path, whole).expect("written");
     }
+}
+
+fn nothing_to_compare(dir: &Path) {
+    let [raw, report] = ["json", "report.json"].map(|end| dir.join(format!("empty.{end}")));
+    fs::write(&raw, json!({ "seed": 1, "samples": [] }).to_string()).expect("written");
+    fs::write(&report, json!({ "experiment": "paper-002", "claims": [] }).to_string()).expect("written");
+    let (agrees, said) = check(&raw);
+    assert!(!agrees && said.contains("NOT CHECKED"), "{said}");
+    for wrong in [dir.join("nowhere"), dir.join("paper-000.txt")] {
+        let (agrees, said) = check(&wrong);
+        assert!(!agrees && said.lines().count() == 1 && !said.contains("Traceback"), "{said}");
+    }
+    fs::write(&raw, "{").expect("written");
+    let (agrees, said) = check(&raw);
+    assert!(!agrees && said.lines().count() == 1 && said.contains("empty.json"), "{said}");
 }

@@ -8,7 +8,7 @@ fn paper_000_names_its_traffic_and_compares_every_claim() {
         Context { recordings: Vec::new(), threads: 2, clients: Some(100), seed: 11, ..Context::default() };
     let experiment = find("paper-000").expect("it is listed");
     let report = (experiment.run)(&context).expect("it runs");
-    assert!(report.synthetic && report.traffic.iter().any(|line| line.contains("seed 500011")));
+    assert!(report.synthetic && report.traffic.iter().any(|line| line.contains("seed 500220")));
     for place in
         ["Fig. 2", "Fig. 4", "Fig. 5", "Fig. 7", "Fig. 8a", "Fig. 8b", "Fig. 9", "Fig. 11", "Fig. 12"]
     {

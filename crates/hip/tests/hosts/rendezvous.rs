@@ -307,10 +307,10 @@ fn servers_come_and_go() {
 fn a_registration_is_asked_for_again_when_its_time_is_another() {
     let mut world = world(13, Carrier::RawHip, Some(registrar()));
     let (server, sent) = (world.nodes[SERVER].tag, world.count(PacketType::Update));
-    world.act(CLIENT, |host, now| host.set_rendezvous(now, [server].into(), HOUR));
+    world.act(CLIENT, |host, now| host.set_servers(now, ([server].into(), BTreeSet::new()), HOUR));
     world.run(SOON);
     assert_eq!(world.count(PacketType::Update), sent, "it is the same");
-    world.act(CLIENT, |host, now| host.set_rendezvous(now, [server].into(), HOUR / 2));
+    world.act(CLIENT, |host, now| host.set_servers(now, ([server].into(), BTreeSet::new()), HOUR / 2));
     world.run(SOON);
     let asked = world.seen.iter().rev().find_map(|(_, bytes)| {
         let packet = Packet::parse(bytes).unwrap();

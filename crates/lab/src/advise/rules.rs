@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::levels::parts;
 use crate::judge::stats::{Bootstrap, Comparison, Verdict};
-use crate::judge::{Expect, Finding};
+use crate::judge::{Decides, Expect, Finding};
 use crate::results::esp::{Encapsulation, Engine, Metric, What};
 use crate::results::{Results, Sample};
 
@@ -30,6 +30,9 @@ pub struct Rule {
     pub finding: Finding,
     /// The numbers, or why there are none.
     pub ours: String,
+    /// The figures that decide.
+    #[serde(skip)]
+    pub figures: Vec<Decides>,
 }
 
 /// A cipher's mode, as paper 004 names them. CBC, CTR and NULL go with HMAC-SHA1-96 there.
@@ -282,23 +285,28 @@ pub(crate) fn check(results: &Results, bootstrap: &Bootstrap) -> Vec<Rule> {
 }
 
 fn one(results: &Results, bootstrap: &Bootstrap, d: &Definition) -> Rule {
-    let rule = |finding, ours| Rule { id: d.id, place: d.place, rule: d.rule, paper: d.paper, finding, ours };
+    let rule = |figures: Vec<Decides>, ours| {
+        let finding = Finding::each(figures.iter().map(Decides::finding));
+        Rule { id: d.id, place: d.place, rule: d.rule, paper: d.paper, finding, ours, figures }
+    };
     for what in d.on {
-        let mut findings = Vec::new();
+        let mut figures = Vec::new();
         let mut words = Vec::new();
         for test in d.tests {
             let found = pairs(results, bootstrap, test, Some(*what));
-            findings.extend(found.iter().map(|pair| test.expect.judge_ratio(&pair.comparison)));
+            figures.extend(found.iter().map(|pair| {
+                let places = results.places(&[pair.first, pair.second]);
+                Decides::ratio(test.expect, Some(&pair.comparison)).from(places, test.metric.name())
+            }));
             words.extend(summary(test, &found));
         }
-        let finding = Finding::all(findings);
-        if finding != Finding::NotMeasurable {
+        if !figures.is_empty() {
             let sha256 = integrity(results) == "sha256" && d.tests.iter().any(|t| t.first.mode.is_some());
             let note = if sha256 { " (with SHA-256 for SHA1, which the file lacks)" } else { "" };
-            return rule(finding, format!("{}: {}{note}", what.words(), words.join("; ")));
+            return rule(figures, format!("{}: {}{note}", what.words(), words.join("; ")));
         }
     }
-    rule(Finding::NotMeasurable, missing(results, d.needs, d.words))
+    rule(Vec::new(), missing(results, d.needs, d.words))
 }
 
 /// Why there is no pair: in the file's own words, if it has any.

@@ -182,10 +182,11 @@ fn plan_name(request: &Request) -> &'static str {
         && request.rates.is_empty()
         && request.rounds == 0
         && !request.compare_governors);
-    match (filtered, request.quick) {
-        (true, _) => "chosen",
-        (false, true) => "quick",
-        (false, false) => "full",
+    match (request.name, filtered, request.quick) {
+        ("", true, _) => "chosen",
+        ("", false, true) => "quick",
+        ("", false, false) => "full",
+        (name, ..) => name,
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod machine;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use dormouse_sansio::{Entropy as _, Seeded};
 
 use crate::experiment;
 use crate::judge::stats;
-use crate::results::format::{Conditions, Discarded, Machine, Skipped, shortened};
+use crate::results::format::{Conditions, Discarded, Input, Machine, Skipped, shortened};
 use crate::results::{Figures, Point, Results, Sample};
 
 /// After so long without a word on progress there is another one.
@@ -152,6 +153,11 @@ pub enum Ended {
 #[error("not as it was before: {0}")]
 pub struct Uncleared(pub String);
 
+/// A file that cannot be gone on with: it is of another plan, machine or build.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Another(pub String);
+
 /// A plan, perhaps partly carried out.
 #[derive(Debug)]
 pub struct Campaign<P: Point> {
@@ -175,7 +181,7 @@ impl<P: Point> Campaign<P> {
     /// The campaign in the file at `path`, which is written to again.
     ///
     /// # Errors
-    /// If the file cannot be read, is of another machine or another build, or lacks what a plan needs.
+    /// If the file cannot be read or lacks what a plan needs; [`Another`] if it is of another machine or another build.
     pub fn resume(path: &Path) -> Result<Self> {
         let shown = path.display();
         let results = Results::<P>::read(path).with_context(|| shown.to_string())?;
@@ -183,7 +189,7 @@ impl<P: Point> Campaign<P> {
         // Another build, or another library, is another program: its rounds are none of these.
         for (what, now) in versions().iter().filter(|(what, _)| what.as_str() != "kernel") {
             let then = results.versions.get(what).map_or("unknown", String::as_str);
-            ensure!(then == now, "{shown}: measured by {what} {then}, and this is {now}");
+            ensure!(then == now, Another(format!("{shown}: measured by {what} {then}, and this is {now}")));
         }
         ensure!(results.rounds > 0, "{shown}: it does not say how many rounds there should be");
         Ok(Self { results, out: Some(path.to_owned()) })
@@ -411,7 +417,10 @@ pub(crate) fn same_machine(path: &Path, whose: &str, then: &Machine, now: &Machi
         ("number of processors", &then.cores.to_string(), &now.cores.to_string()),
     ] {
         let path = path.display();
-        ensure!(then == now, "{path}: measured {whose} another {what}: {then}, and this is {now}");
+        ensure!(
+            then == now,
+            Another(format!("{path}: measured {whose} another {what}: {then}, and this is {now}"))
+        );
     }
     Ok(())
 }
@@ -429,22 +438,36 @@ fn shuffle(indices: &mut [usize], random: &mut Seeded) {
 
 pub(crate) fn versions() -> BTreeMap<String, String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    // As `git describe --always --dirty` has it.
-    let (commit, modified) = match option_env!("DORMOUSE_COMMIT") {
-        Some(tree) => tree.strip_suffix("-dirty").map_or((tree, "no"), |commit| (commit, "yes")),
-        None => ("unknown", "unknown"),
-    };
+    let (commit, modified) = tree(option_env!("DORMOUSE_COMMIT"));
     let own = [
         ("dormouse", env!("CARGO_PKG_VERSION")),
         // Of the tree that it was built from, as `make build` sets it.
         ("commit", commit),
         ("modified", modified),
+        // Two modified trees of one commit are two programs.
+        ("executable", executable()),
         ("kernel", kernel.trim()),
         ("build", build()),
     ];
     let libraries = ["aws-lc-rs", "aws-lc-sys", "rustls"].map(|name| Some((name, locked(name)?)));
     let all = own.into_iter().chain(libraries.into_iter().flatten());
     all.map(|(name, version)| (name.to_owned(), version.to_owned())).collect()
+}
+
+/// Commit of a tree that is described as by `git describe --always --dirty`, and whether it was modified; unknown without git.
+fn tree(described: Option<&str>) -> (&str, &str) {
+    match described {
+        None | Some("" | "unknown") => ("unknown", "unknown"),
+        Some(tree) => tree.strip_suffix("-dirty").map_or((tree, "no"), |commit| (commit, "yes")),
+    }
+}
+
+/// SHA-256 of this program's file.
+fn executable() -> &'static str {
+    static HASH: OnceLock<String> = OnceLock::new();
+    HASH.get_or_init(|| {
+        Input::of(Path::new("/proc/self/exe")).map_or_else(|_| "unknown".to_owned(), |exe| exe.sha256)
+    })
 }
 
 /// How this program was built.

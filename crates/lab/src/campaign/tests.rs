@@ -212,6 +212,8 @@ fn a_file_of_another_machine_build_or_experiment_is_not_continued() {
     };
     let error = refused(|r| r.machine.cpu = "Z80".into());
     assert!(error.contains("measured on another processor: Z80"), "{error}");
+    let error = Campaign::<Hashed>::resume(&path).unwrap_err();
+    assert!(error.is::<Another>(), "{error:#}");
     let error = refused(|r| _ = r.versions.insert("build".into(), "another".into()));
     assert!(error.contains("measured by build another, and this is "), "{error}");
     assert!(refused(|r| r.rounds = 0).contains("how many rounds"));
@@ -236,9 +238,23 @@ fn a_place_that_cannot_be_written_is_known_before_the_work() {
 #[test]
 fn results_say_with_what_they_were_made() {
     let versions = versions();
-    for what in ["dormouse", "commit", "kernel", "build", "aws-lc-rs", "rustls"] {
+    for what in ["dormouse", "commit", "kernel", "build", "executable", "aws-lc-rs", "rustls"] {
         assert!(versions.get(what).is_some_and(|v| !v.is_empty()), "{what}: {versions:?}");
     }
     assert!(versions["rustls"].starts_with("0."), "{versions:?}");
     assert_eq!(locked("no-such-library"), None);
+    let exe = Input::of(&std::env::current_exe().unwrap()).unwrap();
+    assert_eq!(versions["executable"], exe.sha256, "two modified trees are told apart");
+}
+
+#[test]
+fn a_tree_that_git_does_not_know_is_not_said_to_be_unmodified() {
+    for (described, told) in [
+        (None, ("unknown", "unknown")),
+        (Some("unknown"), ("unknown", "unknown")),
+        (Some("0123abc"), ("0123abc", "no")),
+        (Some("0123abc-dirty"), ("0123abc", "yes")),
+    ] {
+        assert_eq!(tree(described), told, "{described:?}");
+    }
 }

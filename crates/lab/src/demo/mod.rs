@@ -149,7 +149,7 @@ pub fn run(options: &Options, on_row: impl FnMut(&str)) -> Result<Results<Point>
     let policies = hour::POLICIES.into_iter().filter(|_| !options.short);
     let hours = policies.map(|p| Point { event: hour::EVENT.to_owned(), policy: Some(p.to_owned()) });
     let plan = Plan {
-        name: if options.short { "short" } else { "full" }.to_owned(),
+        name: if options.short { "quick" } else { "full" }.to_owned(),
         points: points.into_iter().chain(hours).collect(),
         rounds: 1,
         seed: options.seed,

@@ -10,7 +10,7 @@ pub mod stats;
 use dormouse_report::digits;
 use serde::Serialize;
 
-use stats::{Comparison, Measured, NEGLIGIBLE, Verdict};
+use stats::{Comparison, Measured, NEGLIGIBLE};
 
 /// Something that a paper claims, beside what came out here.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -61,20 +61,81 @@ impl Claim {
     /// The same of several figures, which must all be as expected.
     #[must_use]
     pub fn judged_all(self, figures: &[(Expect, Option<Measured>)]) -> Self {
-        let expected = figures.iter().map(|(expect, _)| expect.words()).collect::<Vec<_>>().join("; ");
-        let finding = Finding::each(figures.iter().map(|(expect, ours)| expect.judge(*ours)));
-        let figures = figures.iter().map(|(expect, ours)| Decides { expect: *expect, ours: *ours }).collect();
-        Self { expected, figures, ..self.found(finding) }
+        self.decided(figures.iter().map(|(expect, ours)| Decides::new(*expect, *ours)).collect())
+    }
+
+    /// The same, of figures that know more of themselves.
+    #[must_use]
+    pub fn decided(self, figures: Vec<Decides>) -> Self {
+        let alike = figures.chunk_by(|a, b| a.expect == b.expect).map(|alike| match alike {
+            [first, _, ..] if alike.len() == figures.len() => format!("each {}", first.expect.words()),
+            [first, _, ..] => format!("{} of them {}", alike.len(), first.expect.words()),
+            _ => alike.iter().map(|f| f.expect.words()).collect(),
+        });
+        let expected: Vec<String> = alike.collect();
+        let finding = Finding::each(figures.iter().map(Decides::finding));
+        Self { expected: expected.join("; "), figures, ..self.found(finding) }
     }
 }
 
 /// A figure that decides about a claim.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Decides {
     /// Where it must lie.
     pub expect: Expect,
     /// Where it lies; absent if it was not measured.
     pub ours: Option<Measured>,
+    /// Whether it is a ratio of which a direction is asked: within [`NEGLIGIBLE`] of 1 it has none.
+    #[serde(skip_serializing_if = "is_not")]
+    pub tie: bool,
+    /// From what in the raw data it follows, where that is so simple.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<From>,
+}
+
+/// From which samples of the raw data a figure follows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct From {
+    /// By their places in the file, from 0: one alone, the first over the second, or the ratio of the first two over that of the others.
+    pub samples: Vec<usize>,
+    /// What of them: a [`Metric`](crate::results::esp::Metric) in its word, or as the file's description has it.
+    pub figure: &'static str,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+const fn is_not(flag: &bool) -> bool {
+    !*flag
+}
+
+impl Decides {
+    /// A figure, and where it must lie.
+    #[must_use]
+    pub const fn new(expect: Expect, ours: Option<Measured>) -> Self {
+        Self { expect, ours, tie: false, from: None }
+    }
+
+    /// The same of a comparison. A difference that was shown not to matter confirms no direction.
+    #[must_use]
+    pub fn ratio(expect: Expect, comparison: Option<&Comparison>) -> Self {
+        let tie = expect == Expect::LESS || expect == Expect::MORE;
+        Self { tie, ..Self::new(expect, comparison.map(|c| c.ratio.into())) }
+    }
+
+    /// With the samples from which it follows.
+    #[must_use]
+    pub fn from(self, samples: Option<Vec<usize>>, figure: &'static str) -> Self {
+        Self { from: samples.map(|samples| From { samples, figure }), ..self }
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn finding(&self) -> Finding {
+        let tie = |m: &Measured| m.low > 1.0 - NEGLIGIBLE && m.high < 1.0 + NEGLIGIBLE;
+        if self.tie && self.ours.as_ref().is_some_and(|m| m.is_told() && tie(m)) {
+            return Finding::Undecided;
+        }
+        self.expect.judge(self.ours)
+    }
 }
 
 /// The range, without its ends, in which a figure must lie for a claim to hold.
@@ -132,16 +193,6 @@ impl Expect {
         } else {
             Finding::Undecided
         }
-    }
-
-    /// What a comparison says. A difference that was shown not to matter confirms no direction.
-    #[must_use]
-    pub fn judge_ratio(self, comparison: &Comparison) -> Finding {
-        let ratio = Measured::from(comparison.ratio);
-        if comparison.verdict == Verdict::Tie && (self == Self::LESS || self == Self::MORE) {
-            return Finding::Undecided;
-        }
-        self.judge(Some(ratio))
     }
 
     /// In words.
@@ -213,10 +264,11 @@ impl Finding {
 #[cfg(test)]
 mod tests {
     use super::Finding::{Confirmed, Contradicted, NotMeasurable, Partly, Undecided};
-    use super::{Expect, Finding, Measured};
+    use super::stats::Bootstrap;
+    use super::{Claim, Decides, Expect, Finding, Measured};
 
     fn of(low: f64, value: f64, high: f64) -> Option<Measured> {
-        Some(Measured { value, low, high, n: 20 })
+        Some(Measured { value, low, high, n: 20, level: 0.95 })
     }
 
     #[test]
@@ -245,8 +297,33 @@ mod tests {
         assert_eq!(Expect::LESS.judge(None), NotMeasurable);
         assert_eq!(Expect::LESS.judge(of(f64::NAN, 0.5, 0.6)), NotMeasurable);
         assert_eq!(Expect::LESS.judge(of(0.4, f64::NAN, 0.6)), NotMeasurable);
-        let few = Measured { value: 0.5, low: 0.4, high: 0.6, n: 4 };
+        let few = Measured { value: 0.5, low: 0.4, high: 0.6, n: 4, level: 0.875 };
         assert_eq!(Expect::LESS.judge(Some(few)), NotMeasurable);
+    }
+
+    #[test]
+    fn a_difference_that_does_not_matter_has_no_direction() {
+        let pairs: Vec<(f64, f64)> = (0..20).map(|n| (0.995, 1.0 + 1e-5 * f64::from(n))).collect();
+        let compared = Bootstrap::new(1).paired(&pairs);
+        for (expect, tie, finding) in [
+            (Expect::LESS, true, Undecided),
+            (Expect::MORE, true, Undecided),
+            (Expect::TIE, false, Confirmed),
+        ] {
+            let decides = Decides::ratio(expect, compared.as_ref());
+            assert_eq!((decides.tie, decides.finding()), (tie, finding), "{expect:?}");
+        }
+        assert_eq!(Decides::ratio(Expect::LESS, None).finding(), NotMeasurable);
+    }
+
+    #[test]
+    fn what_is_expected_of_all_figures_is_said_once() {
+        let claim = |figures: &[_]| Claim::new("", "", "", String::new()).judged_all(figures).expected;
+        let (more, less) = ((Expect::MORE, None), (Expect::LESS, None));
+        assert_eq!(claim(&[more, more]), "each above 1.00");
+        assert_eq!(claim(&[more]), "above 1.00");
+        assert_eq!(claim(&[more, less]), "above 1.00; below 1.00");
+        assert_eq!(claim(&[more, more, less]), "2 of them above 1.00; below 1.00");
     }
 
     #[test]

@@ -15,12 +15,13 @@
 //!   ([`Bootstrap::clusters`]), several policies on the same clients.
 //! - Intervals are for one comparison each; a table of twenty has, by chance, one that errs.
 
+use dormouse_report::percent;
 use dormouse_sansio::{Entropy as _, Seeded};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use crate::results::Sample;
 use crate::results::esp::Metric;
+use crate::results::{Point, Results, Sample};
 
 /// Rounds below which nothing is concluded.
 pub const MIN_ROUNDS: usize = 5;
@@ -29,7 +30,7 @@ pub const NEGLIGIBLE: f64 = 0.01;
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2_000;
 /// The confidence that intervals aim at.
-const LEVEL: f64 = 0.95;
+pub(crate) const LEVEL: f64 = 0.95;
 /// More rounds than these are not resampled: the interval is from this many of them, spread evenly.
 const MAX_RESAMPLED: usize = 2_000;
 
@@ -56,7 +57,7 @@ impl Estimate {
     }
 }
 
-/// Any figure with its interval of 95 %.
+/// Any figure with its interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Measured {
     /// The figure.
@@ -65,8 +66,10 @@ pub struct Measured {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// On how many independent ones it rests: rounds, bursts, clients.
+    /// On how many independent ones it rests: rounds, clients.
     pub n: usize,
+    /// Confidence of the interval: as [`Estimate::level`].
+    pub level: f64,
 }
 
 impl Measured {
@@ -76,16 +79,17 @@ impl Measured {
         self.n >= MIN_ROUNDS && [self.value, self.low, self.high].iter().all(|v| v.is_finite())
     }
 
-    /// With so many decimals: `47.3 [45.1, 49.6]`.
+    /// With so many decimals: `47.3 [45.1, 49.6]`; with its level where that is below 95 %: `47.3 [45.1, 49.6; 93.8 %]`.
     #[must_use]
     pub fn words(&self, decimals: usize) -> String {
-        format!("{:.decimals$} [{:.decimals$}, {:.decimals$}]", self.value, self.low, self.high)
+        let level = if self.level < LEVEL { format!("; {}", percent(self.level)) } else { String::new() };
+        format!("{:.decimals$} [{:.decimals$}, {:.decimals$}{level}]", self.value, self.low, self.high)
     }
 }
 
 impl From<Estimate> for Measured {
     fn from(e: Estimate) -> Self {
-        Self { value: e.median, low: e.low, high: e.high, n: e.n }
+        Self { value: e.median, low: e.low, high: e.high, n: e.n, level: e.level }
     }
 }
 
@@ -200,6 +204,33 @@ impl Bootstrap {
         Some(estimate(statistic(&samples), &mut all, n).into())
     }
 
+    /// What follows from several samples whose rounds were measured together, by the figures of each sample in each round: rounds are drawn
+    /// whole, the same ones for every sample, for what is alike within a round must not count as independent. `None` without rounds, if
+    /// a sample lacks one or a figure is not finite.
+    #[must_use]
+    pub fn rounds(
+        &self,
+        samples: &[Vec<Vec<f64>>],
+        statistic: impl Fn(&[Vec<f64>]) -> f64,
+    ) -> Option<Measured> {
+        let n = samples.first()?.len();
+        let whole = |s: &Vec<Vec<f64>>| {
+            s.len() == n && s.iter().all(|r| !r.is_empty() && r.iter().all(|v| v.is_finite()))
+        };
+        if n == 0 || !samples.iter().all(whole) {
+            return None;
+        }
+        let of = |rounds: &[usize]| {
+            let drawn =
+                |s: &Vec<Vec<f64>>| rounds.iter().filter_map(|r| s.get(*r)).flatten().copied().collect();
+            statistic(&samples.iter().map(drawn).collect::<Vec<_>>())
+        };
+        let mut rng = Seeded::new(self.seed);
+        let mut all: Vec<f64> =
+            (0..self.resamples).map(|_| of(&(0..n).map(|_| draw(&mut rng, n)).collect::<Vec<_>>())).collect();
+        Some(estimate(of(&(0..n).collect::<Vec<_>>()), &mut all, n).into())
+    }
+
     /// The sum of first figures over that of second ones, of clusters (a client's sessions) that are resampled whole. So a mean over
     /// sessions has the sum of a client's sessions first and their number second; a difference of two policies, that of their sums.
     /// `None` without clusters or if the second figures are all 0.
@@ -215,7 +246,9 @@ impl Bootstrap {
                     .fold((0.0, 0.0), |s, _| sum(s, &clusters[draw(&mut rng, clusters.len())])))
             })
             .collect();
-        value.is_finite().then(|| estimate(value, &mut all, clusters.len()).into())
+        // No median: few clusters make its interval wide, and its level no less.
+        let whole = || Estimate { level: LEVEL, ..estimate(value, &mut all, clusters.len()) };
+        value.is_finite().then(whole).map(Into::into)
     }
 
     /// A figure of a sample.
@@ -234,6 +267,15 @@ impl Bootstrap {
             self.unpaired(&a.values(metric), &b.values(metric))
         }
     }
+}
+
+/// What intervals of medians over a file's rounds hold, in words, where some are of too few rounds for 95 %.
+#[must_use]
+pub fn levels<P: Point>(results: &Results<P>) -> Option<String> {
+    let fewest = results.samples.iter().map(|s| s.rounds.len()).filter(|n| *n > 1).min()?;
+    let level = level(fewest);
+    (level < LEVEL)
+        .then(|| format!("intervals of a median over {fewest} rounds hold {}, not 95 %", percent(level)))
 }
 
 /// The median; `None` without figures.
@@ -360,19 +402,17 @@ fn resampled(values: &[f64], rng: &mut Seeded, drawn: &mut Vec<f64>) -> f64 {
     before.map_or(at, |before| f64::midpoint(before, at))
 }
 
+/// The confidence that an interval of a median of so many can have: it reaches at most from the least to the most of them.
+pub(crate) fn level(n: usize) -> f64 {
+    LEVEL.min(1.0 - 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX) - 1))
+}
+
 /// The interval from the resampled statistics.
 fn estimate(median: f64, resampled: &mut [f64], n: usize) -> Estimate {
     resampled.sort_by(f64::total_cmp);
     let tail = tail(n);
     let end = |q| of_sorted(resampled, q).unwrap_or(median);
-    let best = 1.0 - 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX) - 1);
-    Estimate {
-        median,
-        low: end(tail).min(median),
-        high: end(1.0 - tail).max(median),
-        level: LEVEL.min(best),
-        n,
-    }
+    Estimate { median, low: end(tail).min(median), high: end(1.0 - tail).max(median), level: level(n), n }
 }
 
 /// What is cut off at each end of the resampled statistics, for `n` figures.

@@ -68,7 +68,7 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
     let cost = |r: Resumption, load| traffic.questions.model.break_even(r, load);
     let points = traffic.all.clients.iter().map(|c| Point { client: c.client.name.clone() });
     let mut raw = campaign::begun(campaign::Plan {
-        name: if context.short { "quick" } else { "full" }.to_owned(),
+        name: context.plan().to_owned(),
         points: points.collect(),
         rounds: 0,
         seed: context.seed,

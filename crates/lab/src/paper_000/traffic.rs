@@ -30,6 +30,11 @@ pub(super) const SEEDS: u32 = 20;
 /// Added to the seed: populations on which no constant of Dormouse's scheduler was chosen (docs/policy.md names those).
 const UNSEEN: u64 = 500_000;
 
+/// The seed of a population: those of two seeds that a user gives share none.
+const fn seed(given: u64, n: u32) -> u64 {
+    given.wrapping_mul(SEEDS as u64).wrapping_add(UNSEEN + n as u64)
+}
+
 /// The idle periods of a client, in seconds, session by session.
 pub(super) type Sessions = Vec<Vec<f64>>;
 
@@ -115,12 +120,8 @@ fn parted(both: Analysis<(Figures, Periods)>) -> (Analysis<Figures>, Vec<Session
 /// [`SEEDS`] populations, each on one thread from its packets to its accounts.
 fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<Folded> {
     let each = context.clients.unwrap_or(if context.short { FEW } else { CLIENTS }).div_ceil(SEEDS);
-    let recipe = |n: u32| Recipe {
-        clients: each,
-        days: 1,
-        seed: context.seed.wrapping_add(UNSEEN + u64::from(n)),
-        start: 1_700_006_400,
-    };
+    let recipe =
+        |n: u32| Recipe { clients: each, days: 1, seed: seed(context.seed, n), start: 1_700_006_400 };
     let client = |n: u32, id: u32| Client {
         name: format!("seed-{}-{id:05}", recipe(n).seed),
         mac: None,
@@ -186,4 +187,19 @@ fn recorded(context: &Context, settings: Settings, model: Model) -> anyhow::Resu
     };
     let words = analysis.files.iter().map(of).collect();
     Ok((analysis, questions, words))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{SEEDS, UNSEEN, seed};
+
+    #[test]
+    fn populations_of_neighbouring_seeds_share_none() {
+        let all: BTreeSet<u64> = (0..50).flat_map(|given| (0..SEEDS).map(move |n| seed(given, n))).collect();
+        assert_eq!(all.len(), 50 * SEEDS as usize);
+        assert_eq!(all.first(), Some(&UNSEEN));
+        let _ = seed(u64::MAX, SEEDS - 1);
+    }
 }

@@ -75,11 +75,11 @@ impl results::Point for Point {
 }
 
 /// Crowds of up to `most` clients, which must be from 1 to [`MOST`].
-pub(super) fn plan(most: usize, seed: u64) -> campaign::Plan<Point> {
+pub(super) fn plan(name: &str, most: usize, seed: u64) -> campaign::Plan<Point> {
     let sizes = SIZES.into_iter().filter(|n| *n < most).chain([most]);
     let points = sizes.flat_map(|clients| WAYS.map(|way| Point { way, clients })).collect();
     campaign::Plan {
-        name: if most < MOST { "quick" } else { "full" }.to_owned(),
+        name: name.to_owned(),
         points,
         rounds: ROUNDS,
         seed,
@@ -103,6 +103,8 @@ pub(super) struct Bursts {
     standing: Option<Task>,
     /// Clients, from the first, that have a session.
     sessions: usize,
+    /// This gateway process has answered nobody yet: its first burst pays for what all others find done.
+    cold: bool,
     /// Messages that this gateway process sent again, and datagrams that did not fit into sockets, so far.
     counted: [u64; 3],
 }
@@ -110,7 +112,16 @@ pub(super) struct Bursts {
 impl Bursts {
     pub(super) fn new(largest: usize, interrupted: Arc<AtomicBool>) -> Result<Self> {
         let pki = Pki::new(Proof::Rsa2048)?;
-        Ok(Self { pki, largest, interrupted, stage: None, standing: None, sessions: 0, counted: [0; 3] })
+        Ok(Self {
+            pki,
+            largest,
+            interrupted,
+            stage: None,
+            standing: None,
+            sessions: 0,
+            cold: true,
+            counted: [0; 3],
+        })
     }
 
     fn stage(&mut self) -> Result<&mut (Stage, Crowd)> {
@@ -125,8 +136,31 @@ impl Bursts {
     /// The gateway is killed and started again; see [`Stage::restart`].
     fn restart(&mut self, tickets_too: bool) -> Result<()> {
         self.stage()?.0.restart(tickets_too)?;
-        (self.sessions, self.counted[0]) = (0, 0);
+        (self.sessions, self.cold, self.counted[0]) = (0, true, 0);
         Ok(())
+    }
+
+    /// A burst with what it needs before.
+    fn once(&mut self, point: &Point, figures: &mut [Vec<f64>; 7]) -> Result<()> {
+        match point.way {
+            Task::Full => {
+                let largest = self.largest;
+                self.stage()?.1.close(largest)?;
+                self.sessions = 0;
+            }
+            Task::Held => self.stage()?.1.sleep(point.clients, SLEEP)?,
+            _ => {}
+        }
+        self.burst(point, figures)?;
+        self.sessions = self.sessions.max(point.clients);
+        Ok(())
+    }
+
+    /// What is counted since each process began: see `counted`.
+    fn counters(&mut self) -> Result<[u64; 3]> {
+        let (stage, _) = self.stage()?;
+        let (gateway, others) = stage.overruns()?;
+        Ok([stage.counter("ike.retransmissions")?, gateway, others])
     }
 
     fn burst(&mut self, point: &Point, figures: &mut [Vec<f64>; 7]) -> Result<()> {
@@ -184,13 +218,17 @@ impl Subject for Bursts {
             let crowd = &mut self.stage()?.1;
             crowd.close(largest)?;
             crowd.run(largest, Task::Full).context("sessions for all")?;
-            self.sessions = largest;
+            (self.sessions, self.cold) = (largest, false);
         }
         if matches!(point.way, Task::Strict | Task::Quick) {
             // The gateway has lost every session, and not its ticket keys: what tickets are for. Nor what it keeps of the tickets, which is
             // on its disk a moment after they were given.
             std::thread::sleep(SETTLED);
             self.restart(false)?;
+        }
+        if self.cold {
+            self.once(point, &mut [const { Vec::new() }; 7]).context("the first burst")?;
+            (self.cold, self.counted) = (false, self.counters()?);
         }
         self.standing = Some(point.way);
         Ok(())
@@ -200,17 +238,7 @@ impl Subject for Bursts {
         let Point { way, clients } = *point;
         let mut all = [const { Vec::new() }; 7];
         for _ in 0..bursts(round) {
-            match way {
-                Task::Full => {
-                    let largest = self.largest;
-                    self.stage()?.1.close(largest)?;
-                    self.sessions = 0;
-                }
-                Task::Held => self.stage()?.1.sleep(clients, SLEEP)?,
-                _ => {}
-            }
-            self.burst(point, &mut all)?;
-            self.sessions = self.sessions.max(clients);
+            self.once(point, &mut all)?;
         }
         let resumed = match way {
             Task::Full => Some(false),
@@ -224,13 +252,16 @@ impl Subject for Bursts {
         let told = |of: fn(&dormouse_ike::LoadReport, f64) -> Duration| {
             told.as_ref().map(|report| millis(of(report, clients as f64)))
         };
-        let (gateway, others) = stage.overruns()?;
-        let counted = [stage.counter("ike.retransmissions")?, gateway, others];
+        let told = [
+            ("told_among", told(|report, clients| report.latency_at(clients))),
+            ("told_alone", told(|report, _| report.alone())),
+            ("told_each", told(|report, _| report.per_client())),
+        ];
+        let counted = self.counters()?;
         let since = |n: usize| counted[n].saturating_sub(before[n]) as f64;
-        let figures = Figures::default()
-            .with("told_among", told(|report, clients| report.latency_at(clients)))
-            .with("told_alone", told(|report, _| report.alone()))
-            .with("told_each", told(|report, _| report.per_client()))
+        let figures =
+            told.into_iter().fold(Figures::default(), |figures, (name, told)| figures.with(name, told));
+        let figures = figures
             .with("gateway_repeated", since(0))
             .with("gateway_overruns", since(1))
             .with("clients_overruns", since(2));
@@ -240,7 +271,8 @@ impl Subject for Bursts {
     }
 
     fn clear(&mut self) -> Result<()> {
-        (self.stage, self.standing, self.sessions, self.counted) = (None, None, 0, [0; 3]);
+        (self.stage, self.standing, self.sessions, self.cold) = (None, None, 0, true);
+        self.counted = [0; 3];
         Ok(())
     }
 }

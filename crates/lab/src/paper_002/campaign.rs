@@ -169,7 +169,7 @@ pub(super) const SHORT_MOST: u32 = 1_000;
 const SHORT_OF: (u8, u32) = (12, 1_024);
 
 /// Up to `most` associations at the responder.
-pub(super) fn plan(most: u32, short: bool, seed: u64) -> campaign::Plan<Point> {
+pub(super) fn plan(name: &str, most: u32, short: bool, seed: u64) -> campaign::Plan<Point> {
     let look = most <= LOOK;
     let short = short || look;
     let (hardest, longest) = if short { SHORT_OF } else { (MOST_K, 2_048) };
@@ -188,7 +188,7 @@ pub(super) fn plan(most: u32, short: bool, seed: u64) -> campaign::Plan<Point> {
     points.extend(pairs.map(|(algorithm, bits)| Point::KeyPair { algorithm, bits }));
     let sizes = [100, 1_000, MOST].into_iter().filter(|n| *n < most).chain([most]);
     points.extend(sizes.map(|associations| Point::Responder { key: Key::P256, associations }));
-    let mut skipped = vec![Skipped::new("key pair, DSA-512", "OpenSSL makes none any more")];
+    let mut skipped = Vec::new();
     match hosts::missing() {
         None => {
             let transfers = |link| [false, true].map(|hip| Point::Transfer { hip, link });
@@ -200,7 +200,7 @@ pub(super) fn plan(most: u32, short: bool, seed: u64) -> campaign::Plan<Point> {
     points.sort_unstable();
     points.dedup();
     campaign::Plan {
-        name: if short { "quick" } else { "full" }.to_owned(),
+        name: name.to_owned(),
         points,
         rounds: if look { 1 } else { ROUNDS },
         seed,
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_point_is_measured_and_what_is_missing_is_not_judged() {
-        let mut plan = plan(5, false, 7);
+        let mut plan = plan("chosen", 5, false, 7);
         plan.rounds = 2;
         plan.points = vec![
             Point::BaseExchange { key: Key::P256, group: 7, k: 1 },

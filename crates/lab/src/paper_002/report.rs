@@ -12,7 +12,7 @@ use super::EXPERIMENT;
 use super::campaign::{Algorithm, PAPER, Point};
 use super::pair::Key;
 use crate::experiment::{Exhibit, Report};
-use crate::judge::stats::{Mean, Measured};
+use crate::judge::stats::{LEVEL, Mean, Measured};
 use crate::judge::{Claim, Expect};
 use crate::results::Results;
 use daemons::Power;
@@ -144,7 +144,13 @@ impl Writer<'_> {
         let of = |round: u32| figure(&Self { round: Some(round), ..*self });
         let mean = Mean::of(&rounds.into_iter().map(of).collect::<Vec<_>>())?;
         let half = mean.half_interval();
-        Some(Measured { value: mean.mean, low: mean.mean - half, high: mean.mean + half, n: mean.count })
+        Some(Measured {
+            value: mean.mean,
+            low: mean.mean - half,
+            high: mean.mean + half,
+            n: mean.count,
+            level: LEVEL,
+        })
     }
 
     /// No number where nothing was measured.
@@ -444,6 +450,7 @@ impl Writer<'_> {
             "The paper's times are elapsed times of whole programs over WiFi; ours are processor time of the protocol alone, so the scaled ones are a lower bound of what a phone of that kind would take.".to_owned(),
             "The paper's configuration is measured in HIPv1 with RSA-1024; RSA-2048 and ECDSA are of HIPv2. Groups and puzzles are compared with RSA-2048.".to_owned(),
             "The paper's data of T1 to T4, of T2 by K and of the groups were drawings that are lost: what is compared is what its text states.".to_owned(),
+            "No DSA pair of 512 bits is made here: OpenSSL makes none any more.".to_owned(),
             "T1 is the responder's work on I1 with its R1 signed ahead, T2 the initiator's on R1 with the puzzle, T3 the responder's on I2, T4 the initiator's on R2.".to_owned(),
         ]
         .into_iter()

@@ -131,7 +131,7 @@ pub(super) fn errors(kbit: u32) -> String {
 
 pub(super) fn plan(short: bool, seed: u64) -> campaign::Plan<Point> {
     let (name, rounds, bytes) =
-        if short { ("short", SHORT_ROUNDS, SHORT_FILE) } else { ("full", ROUNDS, FILE) };
+        if short { ("quick", SHORT_ROUNDS, SHORT_FILE) } else { ("full", ROUNDS, FILE) };
     let (errors, stacks) =
         if short { (&SHORT_ERRORS[..], &[Stack::Reno][..]) } else { (&ERRORS[..], &Stack::ALL[..]) };
     let lines = stacks.iter().flat_map(|&stack| Line::ALL.map(|line| (stack, line)));

@@ -330,6 +330,21 @@ impl Metric {
         matches!(self, Self::Throughput | Self::Received)
     }
 
+    /// Its name in a report.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Cpu => "cpu",
+            Self::Energy => "energy",
+            Self::Elapsed => "elapsed",
+            Self::Loss => "loss",
+            Self::Jitter => "jitter",
+            Self::Joules => "joules",
+            Self::Received => "received",
+        }
+    }
+
     /// This figure of a round.
     #[must_use]
     pub fn of(self, figures: &Figures) -> Option<f64> {

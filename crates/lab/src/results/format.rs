@@ -417,6 +417,11 @@ impl<P: Point> Results<P> {
         words
     }
 
+    /// The places of samples of this file, by their identity.
+    pub(crate) fn places(&self, samples: &[&Sample<P>]) -> Option<Vec<usize>> {
+        samples.iter().map(|wanted| self.samples.iter().position(|s| std::ptr::eq(s, *wanted))).collect()
+    }
+
     /// The sample of a point.
     #[must_use]
     pub fn at(&self, point: &P) -> Option<&Sample<P>> {

@@ -1,8 +1,8 @@
 //! The rules of paper 004, section by section, as data. Owns their wording and the comparisons that test them.
 
-use super::{ANY, Definition, Differ, Mode, Pick, Rule, Test, missing, pairs};
-use crate::judge::stats::{Bootstrap, Estimate};
-use crate::judge::{Expect, Finding};
+use super::{ANY, Definition, Differ, Mode, Pair, Pick, Rule, Test, missing, pairs};
+use crate::judge::stats::{Bootstrap, Measured};
+use crate::judge::{Decides, Expect, Finding};
 use crate::results::Results;
 use crate::results::esp::{Encapsulation, Engine, Metric, What};
 
@@ -333,16 +333,16 @@ pub(super) fn who_gains_most(results: &Results, bootstrap: &Bootstrap) -> Rule {
             .at((250, 1_500))
             .expect(Expect::MORE);
         // The largest packets, where the cipher counts most.
-        let gain = pairs(results, bootstrap, &test, Some(what)).last().map(|p| p.comparison.ratio);
-        gain.filter(Estimate::is_enough)
+        pairs(results, bootstrap, &test, Some(what)).pop().filter(|p| p.comparison.ratio.is_enough())
     };
-    let rule = |finding, ours| Rule {
+    let rule = |figures: Vec<Decides>, ours| Rule {
         id: "who-gains-most",
         place: "section 4.3, Fig. 5",
         rule: "CCM and CBC gain more from AES instructions than CTR and GCM",
         paper: "CCM 1.3 times, CBC 1.1 times for large packets; CBC 3.3 times below 250 bytes",
-        finding,
+        finding: Finding::each(figures.iter().map(Decides::finding)),
         ours,
+        figures,
     };
     let all = |what: What| {
         let of = |m| gain(m, what);
@@ -355,19 +355,30 @@ pub(super) fn who_gains_most(results: &Results, bootstrap: &Bootstrap) -> Rule {
     };
     let Some((what, gains)) = PATHS.iter().find_map(|what| Some((*what, all(*what)?))) else {
         let needs = "all four modes with and without AES instructions";
-        return rule(Finding::NotMeasurable, missing(results, needs, &["aes instructions", "mask"]));
+        return rule(Vec::new(), missing(results, needs, &["aes instructions", "mask"]));
     };
     let (said, others) = gains.split_at(2);
-    // The gains were not measured side by side: one is larger if the intervals lie apart.
-    let more = |a: &Estimate, b: &Estimate| match () {
-        () if a.low > b.high => Finding::Confirmed,
-        () if a.high < b.low => Finding::Contradicted,
-        () => Finding::Undecided,
-    };
-    let finding = Finding::all(said.iter().flat_map(|(_, a)| others.iter().map(move |(_, b)| more(a, b))));
+    let figures = said.iter().flat_map(|(_, a)| others.iter().map(move |(_, b)| more(results, a, b)));
     let words: Vec<String> = gains
         .iter()
-        .map(|(name, r)| format!("{name} {:.2} times [{:.2}, {:.2}]", r.median, r.low, r.high))
+        .map(|(name, pair)| {
+            let r = pair.comparison.ratio;
+            format!("{name} {:.2} times [{:.2}, {:.2}]", r.median, r.low, r.high)
+        })
         .collect();
-    rule(finding, format!("{}: {}", what.words(), words.join(", ")))
+    rule(figures.collect(), format!("{}: {}", what.words(), words.join(", ")))
+}
+
+/// Whether one gain is larger than another. They were not measured side by side: their intervals must lie apart.
+fn more(results: &Results, a: &Pair<'_>, b: &Pair<'_>) -> Decides {
+    let (one, other) = (a.comparison.ratio, b.comparison.ratio);
+    let ours = Measured {
+        value: one.median / other.median,
+        low: one.low / other.high,
+        high: one.high / other.low,
+        n: one.n.min(other.n),
+        level: one.level.min(other.level),
+    };
+    let places = results.places(&[a.first, a.second, b.first, b.second]);
+    Decides { tie: true, ..Decides::new(Expect::MORE, Some(ours)) }.from(places, Metric::Throughput.name())
 }

@@ -26,6 +26,13 @@ fn bench() -> Bench {
 }
 
 #[test]
+fn a_plan_has_the_name_of_its_experiments_or_of_what_was_chosen() {
+    let plain = |quick| Request { quick, ..Request::default() };
+    let names = [plain(true), plain(false), request(), Request { name: "full", ..request() }];
+    assert_eq!(names.map(|r| plan_name(&r)), ["quick", "full", "chosen", "full"]);
+}
+
+#[test]
 fn its_points_are_measured() {
     let mut bench = bench();
     assert_eq!(bench.run(&AtomicBool::new(false), &mut |_| ()).unwrap(), Ended::Finished);

@@ -38,6 +38,8 @@ pub fn part(name: &str) -> Result<What> {
 /// What the user asked for; empty lists stand for the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
+    /// Name of the plan, of an experiment that has its own; empty: `quick`, `full`, or `chosen` where anything below is.
+    pub name: &'static str,
     /// Parts.
     pub parts: Vec<What>,
     /// Names of suites.

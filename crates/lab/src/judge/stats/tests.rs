@@ -156,3 +156,46 @@ proptest! {
         prop_assert!((one.delta + other.delta).abs() < 1e-12);
     }
 }
+
+#[test]
+fn what_is_alike_within_a_round_is_not_independent() {
+    // Five rounds that differ, with five bursts each that do not.
+    let rounds: Vec<Vec<f64>> = (1..=5).map(|n| vec![f64::from(n); 5]).collect();
+    let bursts: Vec<f64> = rounds.concat();
+    let median_of = |drawn: &[Vec<f64>]| median(&drawn[0]).unwrap_or(f64::NAN);
+    let alone = Bootstrap::new(1).joint(&[&bursts], median_of).expect("figures");
+    let whole = Bootstrap::new(1).rounds(std::slice::from_ref(&rounds), median_of).expect("figures");
+    assert_eq!((alone.n, whole.n, whole.value), (25, 5, 3.0));
+    assert_eq!((whole.low, whole.high, whole.level), (1.0, 5.0, 0.9375), "from the least to the most round");
+    assert!(alone.low > whole.low && alone.high < whole.high, "{alone:?}");
+    // Rounds of both samples are drawn together: what they share cancels.
+    let twice: Vec<Vec<f64>> = rounds.iter().map(|r| r.iter().map(|v| 2.0 * v).collect()).collect();
+    let ratio = |drawn: &[Vec<f64>]| drawn[0][0] / drawn[1][0];
+    let shared = Bootstrap::new(1).rounds(&[twice, rounds.clone()], ratio).expect("figures");
+    assert_eq!((shared.low, shared.value, shared.high), (2.0, 2.0, 2.0));
+    for lacking in
+        [vec![], vec![rounds[..4].to_vec(), rounds.clone()], vec![vec![vec![]]], vec![vec![vec![f64::NAN]]]]
+    {
+        assert_eq!(Bootstrap::new(1).rounds(&lacking, median_of), None);
+    }
+}
+
+#[test]
+fn an_interval_says_its_level_where_rounds_are_too_few() {
+    let of = |n: usize| -> Measured {
+        let values: Vec<f64> = (0..n).map(|n| 1.0 + n as f64).collect();
+        Bootstrap::new(1).median(&values).expect("figures").into()
+    };
+    assert_eq!(of(5).words(1), "3.0 [1.0, 5.0; 93.8 %]");
+    assert!(!of(6).words(1).contains('%') && of(6).level == 0.95, "{}", of(6).words(1));
+    let mut results = crate::results::Results::<crate::results::esp::Point>::new(Default::default());
+    let point = crate::results::esp::Point::new(crate::results::esp::What::Crypto, "none", 1, 1);
+    for rounds in [8, 5] {
+        let mut sample = crate::results::Sample::from(point.clone());
+        (1..=rounds).for_each(|n| sample.push(n, crate::results::Figures::default()));
+        results.samples.push(sample);
+        let few =
+            (rounds == 5).then(|| "intervals of a median over 5 rounds hold 93.8 %, not 95 %".to_owned());
+        assert_eq!(levels(&results), few);
+    }
+}

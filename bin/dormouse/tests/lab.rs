@@ -1,0 +1,105 @@
+//! `dormouse lab` as scripts see it: what would overwrite raw data or do nothing is refused before anything is measured, and what was not
+//! compared is no success.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+struct Scene(PathBuf);
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("dormouse-lab-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Exit code, and what was said on both outputs.
+    fn run(&self, arguments: &str) -> (i32, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+        let output = command.current_dir(&self.0).arg("lab").args(arguments.split(' ')).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout) + &text(output.stderr))
+    }
+
+    fn files(&self) -> Vec<String> {
+        let names = fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_would_overwrite_raw_data_is_refused_before_the_work() {
+    let scene = Scene::new("overwrite");
+    for (arguments, stated) in [
+        ("run paper-000 --clients 20 --out X.txt", "ends in .json"),
+        ("run paper-000 --clients 20 --out X.html", "ends in .json"),
+        ("run paper-000 --clients 20 --out X", "ends in .json"),
+        ("run paper-000 --clients 20 --out X.report.json", "another name"),
+        ("run paper-002 --resume X.txt", "ends in .json"),
+        ("run paper-000 --clients 20 --out X.json --html X.json", "overwrite"),
+    ] {
+        let (code, said) = scene.run(arguments);
+        assert!(code != 0 && said.contains(stated), "{arguments}: {code}: {said}");
+        assert_eq!(scene.files(), Vec::<String>::new(), "{arguments}");
+    }
+}
+
+#[test]
+fn what_would_do_nothing_is_refused() {
+    let scene = Scene::new("nothing");
+    for arguments in [
+        "run paper-000 --results X.json --short",
+        "run paper-000 --results X.json --seed 2",
+        "run paper-000 --results X.json --clients 20",
+        "run paper-000 --results X.json day.pcap",
+        "run paper-002 --resume X.json --quick",
+        "run paper-002 --resume X.json --seed 2",
+        "run paper-002 day.pcap",
+        "run paper-003-handoff --clients 2",
+        "reproduce paper-003 --quick --recording day.pcap",
+    ] {
+        fs::write(scene.0.join("day.pcap"), "").unwrap();
+        let (code, said) = scene.run(arguments);
+        let told = ["cannot be used with", "no recording is used", "--clients is of", "--recording is for"];
+        assert!(code != 0 && told.iter().any(|t| said.contains(t)), "{arguments}: {code}: {said}");
+        assert_eq!(scene.files(), ["day.pcap"], "{arguments}");
+    }
+}
+
+#[test]
+fn a_name_with_dots_stands_beside_its_report_and_nothing_to_compare_is_no_success() {
+    let scene = Scene::new("dots");
+    let (code, said) = scene.run("run paper-000 --short --clients 20 --out run.2026.json");
+    assert_eq!(code, 0, "{said}");
+    let files = ["run.2026", "run.2026.html", "run.2026.json", "run.2026.report.json", "run.2026.txt"];
+    assert_eq!(scene.files(), files);
+    let raw = fs::read_to_string(scene.0.join("run.2026.json")).unwrap();
+    assert!(raw.contains("\"plan\": \"chosen\""), "20 clients are no plan of ours");
+    let (code, said) = scene.run("verify .");
+    assert!(code == 0 && said.contains("the same bytes follow"), "{said}");
+    fs::write(scene.0.join("alone.json"), raw).unwrap();
+    let (code, said) = scene.run("verify alone.json");
+    assert!(code == 1 && said.contains("nothing stands beside it"), "{said}");
+}
+
+#[test]
+fn the_list_says_how_long_each_takes() {
+    let scene = Scene::new("list");
+    let (code, said) = scene.run("list");
+    assert!(code == 0, "{said}");
+    assert!(
+        said.contains("paper-003-handoff Paper 003") && said.contains("quick 15.0 s, full 90.0 s"),
+        "{said}"
+    );
+}

@@ -1,0 +1,26 @@
+//! The artefact appendix and the experiments: its table of durations is what `lab list` prints, and every experiment is claimed by its command.
+
+use dormouse_lab::EXPERIMENTS;
+use dormouse_report::duration;
+
+const APPENDIX: &str = include_str!("../../../ARTIFACT.md");
+
+#[test]
+fn durations_and_commands_are_those_of_the_experiments() {
+    for experiment in EXPERIMENTS {
+        let [quick, full] = experiment.takes.map(|t| t.words());
+        let row = format!("| `{}` | {quick} | {full} |\n", experiment.name);
+        assert!(APPENDIX.contains(&row), "{row}");
+        let command = format!("| `lab run {}` |", experiment.name);
+        assert!(APPENDIX.contains(&command), "{command}");
+    }
+    let [quick, full] = [0, 1]
+        .map(|plan: usize| duration(EXPERIMENTS.iter().map(|e| f64::from(e.takes[plan].seconds)).sum()));
+    for stated in [format!("| all | {quick} | {full} |"), format!("quick plan {quick}, full plan {full}")] {
+        assert!(APPENDIX.contains(&stated), "{stated}");
+    }
+    for (plan, takes) in [("quick", &quick), ("full", &full)] {
+        let line = APPENDIX.lines().find(|l| l.contains(&format!("--all --{plan}"))).expect("its command");
+        assert!(line.ends_with(&format!("# {takes}")) && !line.contains("--out target"), "{line}");
+    }
+}
