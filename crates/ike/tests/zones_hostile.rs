@@ -38,7 +38,7 @@ fn sa_between(field: &Field, of: usize, with: usize) -> SaId {
         Event::Established(established) if established.peer == name(with) => Some(established.sa),
         _ => None,
     });
-    established.last().expect("an IKE SA")
+    established.next_back().expect("an IKE SA")
 }
 
 fn router(gateways: &[usize], neighbours: &[usize]) -> Option<RouterPolicy> {
