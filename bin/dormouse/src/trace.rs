@@ -14,18 +14,19 @@ use dormouse_energy::model::{Baseline, Model, Resumption};
 use dormouse_energy::radio;
 use dormouse_io::capture::Capture;
 use dormouse_io::signal::Signals;
+use dormouse_trace::activity::Activity;
 use dormouse_trace::analyse::{Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Wanted};
 use dormouse_trace::flow::Spread;
+use dormouse_trace::fold::Sessions;
 use dormouse_trace::generate::{Population, Recipe, write};
-use dormouse_trace::input::EXPORT_PORTS;
-use dormouse_trace::input::{Input, compress, expand};
-use dormouse_trace::parquet_file::PeriodWriter;
+use dormouse_trace::input::{EXPORT_PORTS, Input, compress, expand, label};
 use dormouse_trace::periods::Collector;
 use dormouse_trace::report::figures::{Figures, Questions};
 use dormouse_trace::report::page::{ON_PAGE, ON_TERMINAL, document};
 use dormouse_trace::report::{charts, json};
-use dormouse_trace::seen::ClientPacket;
+use dormouse_trace::survey::Limits;
+use dormouse_trace::table_file::{Layout, TableWriter};
 
 use crate::measure::{profile, say};
 
@@ -49,7 +50,7 @@ enum TraceCommand {
 
 #[derive(Debug, Args)]
 struct GenerateArgs {
-    /// Where to: NAME.csv, NAME.pcapng or NAME.parquet; .csv and .pcapng also with .gz or .zst behind
+    /// Where to: NAME.csv, NAME.pcapng, NAME.parquet or NAME.arrow; the first two also with .gz or .zst behind
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Clients
@@ -93,9 +94,12 @@ enum Wake {
 
 #[derive(Debug, Args)]
 struct AnalyseArgs {
-    /// Recordings: pcap, pcapng, NetFlow v5/v9, IPFIX, nfdump CSV, Zeek conn log, `client,time,bytes,direction`, or idle periods; also gzip or zstd; patterns; `-` for standard input
+    /// Recordings: pcap, pcapng, NetFlow v5/v9, IPFIX, CSV of nfdump or Argus, Zeek conn log, Suricata EVE log, `client,time,bytes,direction`, all also gzip or zstd; activities as Parquet or Arrow IPC; patterns; `-` for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
+    /// Recordings with the same label are of one site, where one address is one client; otherwise each is its own (repeatable; FILE may be a pattern)
+    #[arg(long = "site", value_name = "FILE=LABEL")]
+    sites: Vec<String>,
     /// Whom to account: an address, a prefix, a link-layer address, or a name (repeatable); by default clients are found
     #[arg(long = "client", value_name = "PREFIX")]
     clients: Vec<String>,
@@ -121,6 +125,10 @@ struct AnalyseArgs {
     /// A silence longer than this is absence and ends a session, in seconds; 0: no silence does
     #[arg(long, value_name = "SECONDS", default_value_t = SESSION.as_secs_f64())]
     session: f64,
+    /// What else ends a session: nothing (silence), joining the network anew (association: 802.11, or DHCP without an address), or each
+    /// connection is one (connection: Zeek's uid, Suricata's flow_id)
+    #[arg(long, value_name = "silence|association|connection", default_value = "silence")]
+    session_by: Sessions,
     /// Shortest silence that counts as an idle period, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
     min_idle: f64,
@@ -139,7 +147,7 @@ struct AnalyseArgs {
     /// Also write a report: one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Also write the idle periods, as Parquet, to be read back here or elsewhere
+    /// Also write each client's idle periods with the bursts that ended them, to be read back here or elsewhere: Parquet, or Arrow IPC if the name ends in .arrow; into a directory (DIR/), Parquet in parts of whole clients
     #[arg(long, value_name = "FILE")]
     periods: Option<PathBuf>,
     /// No progress bar
@@ -178,11 +186,11 @@ fn generate(args: &GenerateArgs, json: bool) -> anyhow::Result<ExitCode> {
 fn generate_file(args: &GenerateArgs, population: Population, name: &str) -> anyhow::Result<u64> {
     let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
     let file = || std::fs::File::create(&args.file);
-    if plain.ends_with(".parquet") {
+    if plain.ends_with(".parquet") || plain.ends_with(".arrow") {
         if plain != name {
-            bail!("Parquet is compressed inside; drop the last suffix");
+            bail!("a table must be a plain file; drop the last suffix");
         }
-        return Ok(write::periods(population, file()?, MIN_IDLE_NANOS)?);
+        return Ok(write::activities(population, file()?, Layout::of_name(name), MIN_IDLE_NANOS)?);
     }
     let made: fn(Population, &mut dyn std::io::Write) -> std::io::Result<u64> = if plain.ends_with(".csv") {
         write::csv
@@ -190,7 +198,7 @@ fn generate_file(args: &GenerateArgs, population: Population, name: &str) -> any
         write::pcapng
     } else {
         bail!(
-            "expected a name ending in .csv, .pcapng or .parquet (the first two also with .gz or .zst behind)"
+            "expected a name ending in .csv, .pcapng, .parquet or .arrow (the first two also with .gz or .zst behind)"
         );
     };
     Ok(compress(name, std::io::BufWriter::with_capacity(1 << 20, file()?), |out| made(population, out))?)
@@ -219,7 +227,7 @@ fn record(args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The shortest idle period of a generated Parquet file.
+/// The shortest idle period of a generated table.
 const MIN_IDLE_NANOS: u64 = 250_000_000;
 
 fn inputs(args: &AnalyseArgs) -> anyhow::Result<Vec<Input>> {
@@ -232,6 +240,7 @@ fn inputs(args: &AnalyseArgs) -> anyhow::Result<Vec<Input>> {
     }
     let paths = expand(&names).map_err(anyhow::Error::msg)?;
     inputs.extend(paths.iter().map(|p| Input::file(p)));
+    let inputs = label(inputs, &args.sites).map_err(anyhow::Error::msg)?;
     Ok(inputs.into_iter().map(|input| input.with_export_ports(&ports)).collect())
 }
 
@@ -259,6 +268,9 @@ fn positive(seconds: f64, flag: &str) -> anyhow::Result<f64> {
     }
 }
 
+/// The shortest idle period that may be asked for: packets of a flow are not told apart within half of it.
+const FINEST: Duration = Duration::from_millis(1);
+
 fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
     let cost = match args.break_even {
         Some(seconds) => SleepCost::constant(positive(seconds, "--break-even")?),
@@ -266,7 +278,9 @@ fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
     };
     let mut settings = Settings::new(cost);
     settings.min_idle = Duration::try_from_secs_f64(args.min_idle)
-        .with_context(|| format!("--min-idle {}", args.min_idle))?;
+        .ok()
+        .filter(|idle| *idle >= FINEST)
+        .with_context(|| format!("--min-idle {}: expected at least a millisecond", args.min_idle))?;
     if args.session != 0.0 {
         let longest = positive(args.session, "--session")?.max(args.min_idle);
         settings.session =
@@ -283,8 +297,15 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
     let inputs = inputs(args)?;
     let settings = settings(args)?;
     let Ok(wanted) = args.clients.iter().map(|c| c.parse::<Wanted>()).collect::<Result<Vec<_>, _>>();
+    if args.periods.is_some() && args.session_by == Sessions::Connection {
+        bail!(
+            "--periods keeps a client's traffic in order of time, and no connections: not with --session-by connection"
+        );
+    }
     let options = Options {
         wanted,
+        sessions: args.session_by,
+        limits: Limits::default(),
         format: None,
         spread: args.flows,
         settings,
@@ -293,17 +314,17 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
     };
     let bar = Bar::new(&inputs, args.quiet);
     let progress = |phase, bytes| bar.tell(phase, bytes);
-    let survey = survey_all(&inputs, options.format, options.threads, &progress);
-    let (directory, rule) = Directory::find(&survey.facts, &options.wanted);
+    let survey = survey_all(&inputs, options.format, options.limits, options.threads, &progress);
+    let (directory, rule) = Directory::find(&survey.sites, &options.wanted);
     let synthetic = survey.files.iter().find_map(|f| f.synthetic.clone());
     let mut periods =
         args.periods.as_deref().map(|p| Periods::create(p, &settings, synthetic.as_deref())).transpose()?;
-    let mut tap = |event: &ClientPacket| {
+    let mut tap = |piece: &Activity| {
         if let Some(periods) = &mut periods {
-            periods.packet(event, &directory);
+            periods.piece(piece, &directory);
         }
     };
-    let accounting = json::Accounting::of(&settings);
+    let accounting = json::Accounting::of(&options);
     let report = if let Some(path) = &args.html {
         let questions = Questions::new(settings, model(args)?, directory.clients());
         let watch = |client: &Client| Figures::new(&questions, client);
@@ -355,47 +376,44 @@ fn about(args: &AnalyseArgs) -> String {
 /// The idle periods on their way to a file.
 struct Periods {
     collector: Collector,
-    writer: PeriodWriter<std::fs::File>,
-    failed: Option<anyhow::Error>,
+    writer: TableWriter,
+    failed: std::io::Result<()>,
 }
 
 impl Periods {
     fn create(path: &Path, settings: &Settings, synthetic: Option<&str>) -> anyhow::Result<Self> {
-        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
         let min_idle = u64::try_from(settings.min_idle.as_nanos())?;
+        let writer = TableWriter::create(path, min_idle, synthetic);
         Ok(Self {
             collector: Collector::new(min_idle),
-            writer: PeriodWriter::new(file, min_idle, synthetic)
-                .with_context(|| path.display().to_string())?,
-            failed: None,
+            writer: writer.with_context(|| path.display().to_string())?,
+            failed: Ok(()),
         })
     }
 
-    fn packet(&mut self, event: &ClientPacket, directory: &Directory) {
+    fn piece(&mut self, piece: &Activity, directory: &Directory) {
         let Self { collector, writer, failed } = self;
-        collector.packet(event, &mut |period| {
-            if failed.is_none() {
-                *failed = writer.push(period, &|id| name(directory, id)).err().map(Into::into);
+        collector.piece(piece, &mut |row| {
+            if failed.is_ok() {
+                *failed = writer.push(row, &|id| who(directory, id));
             }
         });
     }
 
-    fn finish(self, directory: &Directory) -> anyhow::Result<()> {
+    fn finish(self, directory: &Directory) -> std::io::Result<()> {
         let Self { collector, mut writer, mut failed } = self;
-        collector.finish(&mut |period| {
-            if failed.is_none() {
-                failed = writer.push(period, &|id| name(directory, id)).err().map(Into::into);
+        collector.finish(&mut |row| {
+            if failed.is_ok() {
+                failed = writer.push(row, &|id| who(directory, id));
             }
         });
-        match failed {
-            Some(e) => Err(e),
-            None => Ok(writer.finish(&|id| name(directory, id))?),
-        }
+        failed?;
+        writer.finish(&|id| who(directory, id))
     }
 }
 
-fn name(directory: &Directory, id: u32) -> String {
-    directory.clients().get(id as usize).map(|c| c.name.clone()).unwrap_or_default()
+fn who(directory: &Directory, id: u32) -> Option<Client> {
+    directory.clients().get(id as usize).cloned()
 }
 
 /// A progress bar for long inputs on a terminal.

@@ -72,6 +72,24 @@ fn a_file_that_is_no_result_is_not_continued() {
     assert!(text.contains(file.path()) && text.contains("no results file of dormouse"), "{text}");
 }
 
+/// The profile stands in the results: neither its name nor its file is looked for when they are continued.
+#[test]
+fn a_campaign_goes_on_without_the_file_of_its_profile() {
+    let (profile, results) = (File::new("profile"), File::new("profiled"));
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/energy/profiles/raspberry-pi-4.toml");
+    let text =
+        std::fs::read_to_string(shipped).unwrap().replace("name = \"raspberry-pi-4\"", "name = \"mine\"");
+    std::fs::write(&profile.0, text).unwrap();
+    let chosen = ["--what", "crypto", "--suites", "aes128gcm16", "--sizes", "64", "--quick", "--repeat", "1"];
+    let out = bench(&chosen).args(["--profile", profile.path(), "--out", results.path()]).output().unwrap();
+    assert!(out.status.success(), "{}", errors(&out));
+    std::fs::remove_file(&profile.0).unwrap();
+    let out = bench(&["--resume", results.path()]).output().unwrap();
+    assert!(out.status.success(), "{}", errors(&out));
+    let read: Results<Point> = Results::read(&results.0).unwrap();
+    assert_eq!((read.energy.name.as_str(), read.profiles.contains_key("mine")), ("mine", true));
+}
+
 #[test]
 fn a_place_that_cannot_be_written_is_named_before_anything_is_measured() {
     let out = bench(&["--what", "crypto", "--quick", "--out", "/nonexistent/x.json"]).output().unwrap();

@@ -137,7 +137,13 @@ fn options_change_what_they_say() {
 #[test]
 fn compressed_piped_and_matched_files_are_the_same_recording() {
     let scene = Scene::new("wrapping");
-    let of = |report: Value| report["clients"].clone();
+    // The site of a recording without a label is itself.
+    let of = |mut report: Value| {
+        for client in report["clients"].as_array_mut().unwrap() {
+            client.as_object_mut().unwrap().remove("site").unwrap();
+        }
+        report["clients"].clone()
+    };
     let plain = of(scene.json("trace talk.csv --json"));
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gz.write_all(talk().as_bytes()).unwrap();
@@ -156,12 +162,63 @@ fn compressed_piped_and_matched_files_are_the_same_recording() {
     let back = of(scene.json("trace talk.parquet --json"));
     assert_eq!(back[0]["idle_seconds"], plain[0]["idle_seconds"]);
     assert_eq!(back[0]["policies"]["paper"], plain[0]["policies"]["paper"]);
+    scene.json("trace talk.csv --json --periods talk.arrow");
+    assert_eq!(of(scene.json("trace talk.arrow --json")), back);
+}
+
+#[test]
+fn recordings_are_kept_apart_unless_they_are_called_one_site() {
+    let scene = Scene::new("sites");
+    scene.write("more.csv", talk().replace("17000", "18000"));
+    let packets = |arguments: &str| -> Vec<(String, u64)> {
+        let report = scene.json(&format!("trace {arguments} --json"));
+        let of = |c: &Value| (c["label"].as_str().unwrap().to_owned(), c["packets"].as_u64().unwrap());
+        report["clients"].as_array().unwrap().iter().map(of).collect()
+    };
+    let phone = |label: &str, packets: u64| (label.to_owned(), packets);
+    assert_eq!(
+        packets("talk.csv ./talk.csv more.csv --client phone"),
+        [phone("phone in more.csv", 200), phone("phone in talk.csv", 200)]
+    );
+    assert_eq!(packets("talk.csv more.csv --client phone --site *.csv=home"), [phone("phone", 400)]);
+    let (_, table, _) = scene.run("trace talk.csv more.csv");
+    assert!(table.contains("3 names occur in several recordings"), "{table}");
+    scene.json("trace talk.csv more.csv --json --periods both.parquet");
+    assert_eq!(packets("both.parquet --client phone").len(), 2);
+    scene.json("trace talk.csv more.csv --json --periods both/");
+    let parts = scene.0.join("both").read_dir().unwrap().count();
+    assert!(parts > 1);
+    let (whole, parted) = (packets("both.parquet"), packets("both"));
+    assert_eq!((parted.len(), parted.iter().map(|p| p.1).sum::<u64>()), (6, 2 * 301));
+    assert_eq!(parted[0].0, whole[0].0.replace("both.parquet", "both"));
+    scene.write("both/part-of-another.parquet", "");
+    let (code, _, err) = scene.run("trace talk.csv --json --periods both");
+    assert!(code == 1 && err.contains("another table's part-of-another.parquet"), "{err}");
+}
+
+#[test]
+fn what_ends_a_session_can_be_chosen() {
+    let scene = Scene::new("sessions");
+    let line = |uid: &str, at: u64| {
+        format!(
+            "{{\"ts\":{at}.0,\"uid\":\"{uid}\",\"id.orig_h\":\"10.0.0.5\",\"id.resp_h\":\"1.1.1.1\",\"duration\":60.0,\"orig_pkts\":3,\"resp_pkts\":0}}\n"
+        )
+    };
+    scene.write("conn.log", line("Ca", 1_700_000_000) + &line("Cb", 1_700_000_100));
+    let report = |rule: &str| scene.json(&format!("trace conn.log --json --session-by {rule}"));
+    let (silence, connection) = (report("silence"), report("connection"));
+    assert_eq!((&silence["total"]["sessions"], &silence["total"]["idle_periods"]), (&1.into(), &5.into()));
+    assert_eq!(
+        (&connection["total"]["sessions"], &connection["total"]["idle_periods"]),
+        (&2.into(), &4.into())
+    );
+    assert_eq!(connection["session_by"], "connection");
 }
 
 #[test]
 fn what_is_synthetic_says_so_in_every_output() {
     let scene = Scene::new("synthetic");
-    for name in ["day.csv", "day.csv.zst", "day.pcapng", "day.pcapng.gz", "day.parquet"] {
+    for name in ["day.csv", "day.csv.zst", "day.pcapng", "day.pcapng.gz", "day.parquet", "day.arrow"] {
         let made = scene.json(&format!("trace generate {name} --clients 5 --seed 3 --json"));
         assert_eq!((&made["synthetic"], &made["file"]), (&true.into(), &name.into()));
         assert!(made["label"].as_str().unwrap().starts_with("SYNTHETIC"));
@@ -201,10 +258,16 @@ fn what_cannot_be_done_is_said_with_its_name() {
     for (arguments, code, words) in [
         ("trace missing.pcap", 1, "missing.pcap: no such file"),
         ("trace no*thing", 1, "no*thing: no such file"),
+        ("trace .", 1, ".: a directory without part-*.parquet"),
         ("trace talk.csv --break-even -3", 2, "unexpected argument"),
         ("trace talk.csv --break-even=-3", 1, "expected a positive number"),
         ("trace talk.csv --wake-on sometimes", 2, "[possible values: all, outgoing]"),
         ("trace talk.csv --flows odd", 2, "expected even or edges"),
+        ("trace talk.csv --session-by luck", 2, "expected silence, association or connection"),
+        ("trace talk.csv --session-by connection --periods out", 1, "not with --session-by connection"),
+        ("trace talk.csv --min-idle 0.0001", 1, "at least a millisecond"),
+        ("trace talk.csv --site other.csv=home", 1, "none of the inputs"),
+        ("trace talk.csv --site talk.csv", 1, "expected FILE=LABEL"),
         ("trace talk.csv --resumption magic", 2, "mobike+ticket"),
         ("trace talk.csv --profile nothing", 1, "laptop-000"),
         ("trace talk.csv --profile pda-001", 1, "pda-001"),

@@ -329,6 +329,34 @@ impl Ledger {
         }
     }
 
+    /// `count` packets of one kind at one moment, as a burst's record has them: the first as any packet, the others without a silence
+    /// before them. Policies look at the first alone.
+    #[inline]
+    pub fn packets(&mut self, at: Instant, packet: &PacketInfo, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.packet(at, packet);
+        let further = count - 1;
+        self.session.packets = self.session.packets.saturating_add(further);
+        if further > 0 && self.settings.wake_on == WakeOn::Outgoing && !packet.is_outgoing() {
+            let proxied = self.settings.proxy.is_some_and(|answers| answers(packet));
+            self.clairvoyant.missed[usize::from(proxied)] += further;
+            for run in self.runs.iter_mut().filter(|run| run.asleep.is_some()) {
+                *if proxied { &mut run.totals.packets_proxied } else { &mut run.totals.packets_lost } +=
+                    further;
+            }
+        }
+    }
+
+    /// The session ends with the packet that came last, whatever follows: the client leaves, or what comes is another connection, which may
+    /// have begun before that packet.
+    pub fn leave(&mut self) {
+        if let Some(last) = self.last.take() {
+            self.end_session(last);
+        }
+    }
+
     /// A packet that ends an idle period, or that not every radio may hear.
     fn eventful(&mut self, last: Instant, silence: Duration, at: Instant, packet: &PacketInfo) {
         if self.settings.session.is_some_and(|longest| silence > longest) {
@@ -365,7 +393,9 @@ impl Ledger {
     /// The recording has ended with the last packet: its sessions in order of time.
     #[must_use]
     pub fn sessions(mut self) -> Vec<ClientReport> {
-        self.end_session(self.last.unwrap_or(Instant::ZERO));
+        if self.last.is_some() || self.sessions.is_empty() {
+            self.end_session(self.last.unwrap_or(Instant::ZERO));
+        }
         self.sessions
     }
 

@@ -129,3 +129,42 @@ fn absence_ends_a_session_and_is_charged_saved_and_learned_by_none() {
     let first = ledger.sessions()[0].policy("timeout").copied().unwrap();
     assert_eq!((first.cycles, first.packets_lost, first.off_seconds), (1, 1, 95.0));
 }
+
+/// Each packet on its own and the same as counts: one account.
+#[test]
+fn packets_that_are_counted_cost_what_they_cost_one_by_one() {
+    let times =
+        [(0.0, OUT, 3), (50.0, IN, 4), (90.0, DNS, 2), (200.0, OUT, 1), (400.0, IN, 7), (900.0, OUT, 5)];
+    for wake_on in [WakeOn::All, WakeOn::Outgoing] {
+        let settings = Settings { wake_on, proxy: Some(paper_proxy), ..settings() };
+        let policies = [Policy::Never, Policy::Timeout(5.0), Policy::BreakEven];
+        let ledger = || Ledger::new(settings, policies.map(|p| p.scheduler(B)).into());
+        let (mut single, mut counted) = (ledger(), ledger());
+        for (seconds, info, count) in times {
+            let at = Instant::ZERO + Duration::from_secs_f64(seconds);
+            (0..count).for_each(|_| single.packet(at, &info));
+            counted.packets(at, &info, count);
+        }
+        let report = counted.finish();
+        assert_eq!(report.packets, 22);
+        assert_eq!(single.finish(), report, "{wake_on:?}");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_session() {
+    let mut ledger = Ledger::new(settings(), vec![Policy::Timeout(5.0).scheduler(B)]);
+    ledger.leave();
+    for seconds in [10.0, 30.0] {
+        ledger.packet(Instant::ZERO + Duration::from_secs_f64(seconds), &OUT);
+    }
+    ledger.leave();
+    // A connection that had begun before the other one ended.
+    for seconds in [20.0, 60.0] {
+        ledger.packet(Instant::ZERO + Duration::from_secs_f64(seconds), &OUT);
+    }
+    let sessions = ledger.sessions();
+    let idle: Vec<f64> = sessions.iter().map(|s| s.idle_seconds).collect();
+    assert_eq!(idle, [20.0, 40.0]);
+    assert_eq!(sessions[1].policy("timeout").unwrap().cycles, 1);
+}

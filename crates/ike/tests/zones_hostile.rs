@@ -34,7 +34,7 @@ fn handoff(seed: u64) -> Field {
 
 /// The SA of this machine with that one.
 fn sa_between(field: &Field, of: usize, with: usize) -> SaId {
-    let established = field.sides[of].events.iter().filter_map(|event| match event {
+    let mut established = field.sides[of].events.iter().filter_map(|event| match event {
         Event::Established(established) if established.peer == name(with) => Some(established.sa),
         _ => None,
     });

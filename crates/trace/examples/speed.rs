@@ -11,12 +11,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use dormouse_trace::analyse::{stream, survey_all};
+use dormouse_trace::activity::Activity;
+use dormouse_trace::analyse::{gather, survey_all};
 use dormouse_trace::clients::Directory;
 use dormouse_trace::flow::Spread;
+use dormouse_trace::fold::{Fold, Sessions};
 use dormouse_trace::generate::{Population, Recipe, write};
 use dormouse_trace::input::Input;
 use dormouse_trace::periods::Collector;
+use dormouse_trace::sort::Sorter;
+use dormouse_trace::survey::Limits;
 
 /// Processor time of this process and its finished children, and the clock on the wall.
 struct Clocks(f64, Instant);
@@ -59,18 +63,23 @@ fn measure(path: &Path, packets: u64) -> std::io::Result<()> {
     let million = packets as f64 / 1e6;
     let inputs = [Input::file(path)];
     let begin = Clocks::now();
-    let survey = survey_all(&inputs, None, 1, &|_, _| ());
-    let (directory, _) = Directory::find(&survey.facts, &[]);
+    let survey = survey_all(&inputs, None, Limits::default(), 1, &|_, _| ());
+    let (directory, _) = Directory::find(&survey.sites, &[]);
     let surveyed = begin.elapsed();
     let (mut periods, mut idle) = (0u64, 0u64);
     let mut collector = Collector::new(250_000_000);
-    let mut row = |p: &dormouse_trace::periods::Period| {
-        periods += u64::from(p.idle > 0);
-        idle += p.idle;
+    let mut row = |row: &Activity| {
+        let silence = row.silence.filter(|silence| *silence >= 250_000_000);
+        periods += u64::from(silence.is_some());
+        idle += silence.unwrap_or(0);
     };
-    stream(&inputs, &survey, &directory, Spread::Even, &|_, _| (), &mut |event| {
-        collector.packet(&event, &mut row)
-    });
+    let mut sorter = Sorter::default();
+    gather(&inputs, &survey, &directory, Spread::Even, &|_, _| (), &mut |a| sorter.push(a))?;
+    let mut fold = Fold::new(250_000_000, None, Sessions::Silence);
+    for activity in sorter.sorted()? {
+        fold.push(activity?, &mut |piece| collector.piece(&piece.activity, &mut row));
+    }
+    fold.finish(&mut |piece| collector.piece(&piece.activity, &mut row));
     collector.finish(&mut row);
     let both = begin.elapsed();
     println!(

@@ -1,28 +1,33 @@
-//! From recordings to results: survey, directory, one ordered stream, and the accounting of every client.
+//! From recordings to results: survey, directory, activities by client and time, and the accounting of every client.
 //!
-//! The calling thread decodes and merges; clients are shared out to `threads` workers by number. Each client's packets reach
-//! its worker in order of time, so results depend neither on the number of threads nor on the order of the files.
+//! The calling thread decodes, sorts and folds; clients are shared out to `threads` workers by number, and a worker has one client at a
+//! time. Each client's pieces reach it in order of time, so results depend neither on the number of threads nor on the order of the files
+//! nor on that of their records.
 
 use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::clients::{Client, Directory, Ends, Rule, Wanted};
-use crate::decode::Format;
+use crate::activity::{Activity, Mark, Moment};
+use crate::clients::{Client, Directory, Handed, Site, Wanted};
+use crate::decode::{Format, Next};
 use crate::flow::Spread;
+use crate::fold::{Fold, Piece, Sessions, View};
 use crate::input::Input;
-use crate::merge::Merge;
-use crate::seen::{ClientPacket, Seen};
-use crate::survey::{Facts, FileSurvey, survey};
+use crate::read::Reader;
+use crate::seen::ClientPacket;
+use crate::sort::Sorter;
+use crate::survey::{Facts, FileSurvey, Limits, merge, survey};
 use dormouse_energy::PacketInfo;
 use dormouse_energy::account::{ClientReport, Ledger, Settings};
 use dormouse_energy::schedule::Policy;
 use dormouse_sansio::Instant;
 
-/// Packets handed to a worker at once.
-const BATCH: usize = 4096;
+/// Pieces handed to a worker at once.
+const BATCH: usize = 1024;
 /// Batches under way to one worker.
 const BACKLOG: usize = 8;
 
@@ -37,6 +42,10 @@ pub struct Options {
     pub spread: Spread,
     /// How costs are counted.
     pub settings: Settings,
+    /// What ends a session, beside the silence in `settings`.
+    pub sessions: Sessions,
+    /// How much of who speaks to whom is remembered.
+    pub limits: Limits,
     /// The policies, `clairvoyant` apart.
     pub policies: Vec<Policy>,
     /// Worker threads, at least 1.
@@ -56,8 +65,8 @@ impl Options {
 pub struct Survey {
     /// Each file, sorted by name.
     pub files: Vec<FileSurvey>,
-    /// The facts of all files.
-    pub facts: Facts,
+    /// The facts of each site.
+    pub sites: BTreeMap<String, Facts>,
 }
 
 /// One client's result.
@@ -88,36 +97,38 @@ impl<X> ClientResult<X> {
 /// The result of everything.
 #[derive(Debug)]
 pub struct Analysis<X> {
-    /// The clients that had packets, sorted by name.
+    /// The clients that had packets, sorted by site and name.
     pub clients: Vec<ClientResult<X>>,
-    /// By which rule they were found.
-    pub rule: Rule,
+    /// By which rule they were found, in words.
+    pub rule: String,
     /// Each file, sorted by name.
     pub files: Vec<FileSurvey>,
-    /// Packets in all files, after flows were spread.
+    /// Packets in all files.
     pub packets: u64,
     /// Packets that belong to no client.
     pub unattributed: u64,
-    /// Packets that came too late to be put in their place; they count as simultaneous with their client's last.
+    /// Packets of flows that were too many at once in one client ([`crate::fold::MAX_OPEN`]) to be put in their place.
     pub late: u64,
+    /// Addresses that several devices had.
+    pub handed: Vec<Handed>,
 }
 
 /// Something that watches a client's packets beside the ledger: figures, exporters. One for each client.
 pub trait Watch: Send {
-    /// The client's next packet.
-    fn packet(&mut self, at: u64, info: &PacketInfo);
+    /// The client's next packets, and the number of their session as the input tells it (silences end sessions beside).
+    fn moment(&mut self, moment: &Moment, session: u32);
     /// The last packet has passed.
     fn finish(&mut self) {}
 }
 
 impl Watch for () {
-    fn packet(&mut self, _at: u64, _info: &PacketInfo) {}
+    fn moment(&mut self, _moment: &Moment, _session: u32) {}
 }
 
 impl<A: Watch, B: Watch> Watch for (A, B) {
-    fn packet(&mut self, at: u64, info: &PacketInfo) {
-        self.0.packet(at, info);
-        self.1.packet(at, info);
+    fn moment(&mut self, moment: &Moment, session: u32) {
+        self.0.moment(moment, session);
+        self.1.moment(moment, session);
     }
 
     fn finish(&mut self) {
@@ -134,6 +145,7 @@ pub type Progress<'a> = &'a (dyn Fn(u32, u64) + Sync);
 pub fn survey_all(
     inputs: &[Input],
     format: Option<Format>,
+    limits: Limits,
     threads: usize,
     progress: Progress<'_>,
 ) -> Survey {
@@ -153,7 +165,7 @@ pub fn survey_all(
                             progress(0, done.1.iter().sum());
                         }
                     };
-                    let result = survey(input, format, &report);
+                    let result = survey(input, format, limits, &report);
                     if let Ok(mut done) = done.lock() {
                         done.0.push(result);
                     }
@@ -163,72 +175,130 @@ pub fn survey_all(
     });
     let mut results = done.into_inner().map(|d| d.0).unwrap_or_default();
     results.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    let mut facts = Facts::default();
-    let mut files = Vec::with_capacity(results.len());
-    for (file, of_file) in results {
-        facts.merge(of_file);
-        files.push(file);
+    let mut all = Survey { files: Vec::with_capacity(results.len()), sites: BTreeMap::new() };
+    for (mut file, facts) in results {
+        merge(&mut all.sites, &mut file, facts, limits);
+        all.files.push(file);
     }
-    Survey { files, facts }
+    all
 }
 
-/// Turns a packet into the events of the clients that it belongs to.
+/// Packets that were read, and those of them that belong to no client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// All.
+    pub packets: u64,
+    /// Of no client.
+    pub unattributed: u64,
+}
+
+/// One file on its way to activities.
 struct Attribution<'a> {
-    directory: &'a Directory,
-    /// For each file, the client numbers of its names.
-    names: Vec<Vec<Option<Option<u32>>>>,
+    site: &'a Site,
+    spread: Spread,
+    /// The client numbers of the input's own.
+    names: Vec<Option<Option<u32>>>,
+    /// Clients whose next packet is the first behind an association.
+    joined: BTreeSet<u32>,
+    counts: Counts,
 }
 
 impl Attribution<'_> {
-    #[inline]
-    fn ends(&mut self, merge: &Merge<'_>, file: usize, seen: &Seen) -> Ends {
-        if seen.name == 0 {
-            return self.directory.ends(seen);
+    fn named(&mut self, reader: &Reader, number: u32) -> Option<u32> {
+        let at = number as usize;
+        if self.names.len() <= at {
+            self.names.resize(at + 1, None);
         }
-        [self.named(merge, file, seen.name).map(|id| (id, seen.direction)), None]
+        let known = self.names.get_mut(at)?;
+        *known.get_or_insert_with(|| reader.decoder().named(number).and_then(|n| self.site.named(&n)))
     }
 
-    fn named(&mut self, merge: &Merge<'_>, file: usize, name: u32) -> Option<u32> {
-        let names = self.names.get_mut(file)?;
-        let at = name as usize;
-        if names.len() <= at {
-            names.resize(at + 1, None);
+    fn count(&mut self, packets: u64, clients: bool) {
+        self.counts.packets = self.counts.packets.saturating_add(packets);
+        if !clients {
+            self.counts.unattributed = self.counts.unattributed.saturating_add(packets);
         }
-        let known = names.get_mut(at)?;
-        *known.get_or_insert_with(|| merge.name(file, name).and_then(|n| self.directory.named(n)))
+    }
+
+    /// Hands on the activities of both ends.
+    #[inline]
+    fn record(
+        &mut self,
+        reader: &Reader,
+        next: &Next,
+        sink: &mut dyn FnMut(Activity) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match next {
+            Next::Packet(seen) => {
+                let ends = match seen.name.checked_sub(1) {
+                    None => self.site.ends(seen),
+                    Some(number) => [self.named(reader, number).map(|id| (id, seen.direction)), None],
+                };
+                self.count(1, ends != [None, None]);
+                for (n, (client, direction)) in
+                    ends.into_iter().enumerate().filter_map(|(n, e)| Some((n, e?)))
+                {
+                    let info = seen.info(direction);
+                    let mut activity = Activity::packet(&ClientPacket { at: seen.at, client, info });
+                    if (n == 0 && seen.joins()) || (!self.joined.is_empty() && self.joined.remove(&client)) {
+                        activity.mark = Mark::Joins;
+                    }
+                    sink(activity)?;
+                }
+            }
+            Next::Flow(flow) => {
+                let ends = self.site.ends(&flow.first);
+                self.count(flow.activity(0, flow.first.direction, self.spread).packets, ends != [None, None]);
+                for (client, direction) in ends.into_iter().flatten() {
+                    sink(flow.activity(client, direction, self.spread))?;
+                }
+            }
+            Next::Burst(activity) => {
+                let client = self.named(reader, activity.client);
+                self.count(activity.packets, client.is_some());
+                if let Some(client) = client {
+                    sink(Activity { client, ..**activity })?;
+                }
+            }
+            Next::Joins(mac) => self.joined.extend(self.site.device(*mac)),
+            Next::Upkeep | Next::Damaged(_) | Next::End => {}
+        }
+        Ok(())
     }
 }
 
-/// Feeds every client's packets, in order of time, to `sink`.
-/// Returns packets read, packets that belong to no client, packets that came too late.
-pub fn stream(
+/// Every client's activities, file by file in the order of the survey, as they are read.
+///
+/// # Errors
+/// Those of `sink`. What changed in a file since the survey is not noticed.
+pub fn gather(
     inputs: &[Input],
     survey: &Survey,
     directory: &Directory,
     spread: Spread,
     progress: Progress<'_>,
-    sink: &mut dyn FnMut(ClientPacket),
-) -> (u64, u64, u64) {
-    let of = |input: &Input| survey.files.iter().find(|f| f.name == input.name());
-    let files: Vec<_> = inputs.iter().filter_map(|i| Some((i, of(i)?))).collect();
-    let mut attribution = Attribution { directory, names: vec![Vec::new(); files.len()] };
-    let mut merge = Merge::new(files, spread);
-    let (mut packets, mut unattributed) = (0u64, 0u64);
-    while let Some((file, seen)) = merge.packet() {
-        packets += 1;
-        if packets.is_multiple_of(1 << 18) {
-            progress(1, merge.offset());
+    sink: &mut dyn FnMut(Activity) -> io::Result<()>,
+) -> io::Result<Counts> {
+    let (mut counts, mut before) = (Counts::default(), 0);
+    for file in survey.files.iter().filter(|f| f.format.is_some() && f.records > 0) {
+        let Some(input) = inputs.iter().find(|i| i.name() == file.name) else { continue };
+        let Ok(mut reader) = Reader::open(input, file.format) else { continue };
+        let none = Site::default();
+        let site = directory.site(&file.site).unwrap_or(&none);
+        let mut of = Attribution { site, spread, names: Vec::new(), joined: BTreeSet::new(), counts };
+        let mut records = 0u64;
+        while let Some(next) = reader.record() {
+            of.record(&reader, &next, sink)?;
+            records += 1;
+            if records.is_multiple_of(1 << 17) {
+                progress(1, before + reader.offset());
+            }
         }
-        let ends = attribution.ends(&merge, file, &seen);
-        if ends == [None, None] {
-            unattributed += 1;
-        }
-        for (client, direction) in ends.into_iter().flatten() {
-            sink(ClientPacket { at: seen.at, client, info: seen.info(direction) });
-        }
+        counts = of.counts;
+        before += reader.offset();
     }
-    progress(1, merge.offset());
-    (packets, unattributed, merge.late())
+    progress(1, before);
+    Ok(counts)
 }
 
 /// A client's account on its way.
@@ -236,6 +306,7 @@ pub struct Account<X> {
     first: u64,
     last: u64,
     sessions: Ledger,
+    session: u32,
     /// The same without an end of sessions; absent where there is none anyhow.
     days: Option<Ledger>,
     extra: X,
@@ -244,23 +315,46 @@ pub struct Account<X> {
 impl<X: Watch> Account<X> {
     /// For a client whose first packet comes at `first`.
     #[must_use]
-    pub fn new(settings: Settings, policies: &[Policy], first: u64, extra: X) -> Self {
+    pub fn new(settings: Settings, rule: Sessions, policies: &[Policy], first: u64, extra: X) -> Self {
         let break_even = settings.cost.break_even();
         let ledger =
             |settings| Ledger::new(settings, policies.iter().map(|p| p.scheduler(break_even)).collect());
-        let days = settings.session.map(|_| ledger(Settings { session: None, ..settings }));
-        Self { first, last: first, sessions: ledger(settings), days, extra }
+        let ends = settings.session.is_some() || rule != Sessions::Silence;
+        let days = ends.then(|| ledger(Settings { session: None, ..settings }));
+        Self { first, last: first, sessions: ledger(settings), session: 0, days, extra }
     }
 
     /// The client's next packet, in order of time.
     pub fn packet(&mut self, at: u64, info: &PacketInfo) {
+        self.moment(&Moment { at, count: 1, info: *info }, self.session, View::Both);
+    }
+
+    /// The client's next piece.
+    pub fn piece(&mut self, piece: &Piece) {
+        let Piece { activity, view } = piece;
+        if activity.packets == 1 {
+            let moment = Moment { at: activity.start, count: 1, info: activity.first };
+            self.moment(&moment, activity.session, *view);
+            return;
+        }
+        activity.moments().for_each(|moment| self.moment(&moment, activity.session, *view));
+    }
+
+    fn moment(&mut self, moment: &Moment, session: u32, view: View) {
+        let Moment { at, count, info } = *moment;
         self.last = self.last.max(at);
         let now = Instant::from_nanos(at);
-        self.sessions.packet(now, info);
-        if let Some(days) = &mut self.days {
-            days.packet(now, info);
+        if view != View::Client {
+            if session != self.session {
+                self.sessions.leave();
+                self.session = session;
+            }
+            self.sessions.packets(now, &info, count);
+            self.extra.moment(moment, session);
         }
-        self.extra.packet(at, info);
+        if let (Some(days), true) = (&mut self.days, view != View::Sessions) {
+            days.packets(now, &info, count);
+        }
     }
 
     /// The last packet has passed.
@@ -273,70 +367,65 @@ impl<X: Watch> Account<X> {
     }
 }
 
-/// The accounts of one worker.
+/// The accounts of one worker, one after the other.
 struct Worker<'a, X> {
     options: &'a Options,
     watch: &'a (dyn Fn(&Client) -> X + Sync),
-    directory: &'a Directory,
-    workers: usize,
-    accounts: Vec<Option<Box<Account<X>>>>,
+    clients: &'a [Client],
+    account: Option<(u32, Box<Account<X>>)>,
+    done: Vec<ClientResult<X>>,
 }
 
 impl<X: Watch> Worker<'_, X> {
-    fn packet(&mut self, event: &ClientPacket) {
-        let at = event.client as usize / self.workers;
-        if self.accounts.len() <= at {
-            self.accounts.resize_with(at + 1, || None);
+    fn piece(&mut self, piece: &Piece) {
+        let number = piece.activity.client;
+        if self.account.as_ref().is_none_or(|(client, _)| *client != number) {
+            self.close();
+            let Some(client) = self.clients.get(number as usize) else { return };
+            let Options { settings, sessions, policies, .. } = self.options;
+            let extra = (self.watch)(client);
+            let account = Account::new(*settings, *sessions, policies, piece.activity.start, extra);
+            self.account = Some((number, Box::new(account)));
         }
-        let Some(slot) = self.accounts.get_mut(at) else { return };
-        let account = slot.get_or_insert_with(|| {
-            let client = self.directory.clients().get(event.client as usize);
-            let extra = (self.watch)(client.unwrap_or(&UNKNOWN));
-            Box::new(Account::new(self.options.settings, &self.options.policies, event.at, extra))
-        });
-        account.packet(event.at, &event.info);
+        if let Some((_, account)) = &mut self.account {
+            account.piece(piece);
+        }
     }
 
-    fn finish(self, worker: usize) -> Vec<ClientResult<X>> {
-        let accounts = self.accounts.into_iter().enumerate();
-        accounts
-            .filter_map(|(at, account)| {
-                let client = self.directory.clients().get(at * self.workers + worker)?.clone();
-                Some(account?.finish(client))
-            })
-            .collect()
+    fn close(&mut self) {
+        if let Some((number, account)) = self.account.take()
+            && let Some(client) = self.clients.get(number as usize)
+        {
+            self.done.push(account.finish(client.clone()));
+        }
     }
-}
 
-const UNKNOWN: Client = Client { name: String::new(), mac: None, addresses: Vec::new() };
-
-fn work<X: Watch>(
-    mut worker: Worker<'_, X>,
-    number: usize,
-    batches: &Receiver<Vec<ClientPacket>>,
-) -> Vec<ClientResult<X>> {
-    for batch in batches {
-        batch.iter().for_each(|event| worker.packet(event));
+    fn work(mut self, batches: &Receiver<Vec<Piece>>) -> Vec<ClientResult<X>> {
+        for batch in batches {
+            batch.iter().for_each(|piece| self.piece(piece));
+        }
+        self.close();
+        self.done
     }
-    worker.finish(number)
 }
 
 /// The whole way. `watch` makes what else is to be collected for each client; `()` collects nothing.
 ///
 /// # Errors
-/// Never for what is in the files: that is in [`FileSurvey::losses`]. When a worker died.
+/// Never for what is in the files: that is in [`FileSurvey::losses`]. When a temporary file cannot be written, or a worker died.
 pub fn analyse<X: Watch>(
     inputs: &[Input],
     options: &Options,
     progress: Progress<'_>,
     watch: &(dyn Fn(&Client) -> X + Sync),
 ) -> io::Result<Analysis<X>> {
-    let survey = survey_all(inputs, options.format, options.threads, progress);
-    let (directory, rule) = Directory::find(&survey.facts, &options.wanted);
+    let survey = survey_all(inputs, options.format, options.limits, options.threads, progress);
+    let (directory, rule) = Directory::find(&survey.sites, &options.wanted);
     account(inputs, survey, &directory, rule, options, progress, watch, &mut |_| ())
 }
 
-/// The second half of [`analyse`], for callers that need the survey or the directory: `tap` sees every event in order of time.
+/// The second half of [`analyse`], for callers that need the survey or the directory: `tap` sees every piece of a client as a whole, client
+/// by client and in order of time.
 ///
 /// # Errors
 /// As [`analyse`].
@@ -345,34 +434,46 @@ pub fn account<X: Watch>(
     inputs: &[Input],
     survey: Survey,
     directory: &Directory,
-    rule: Rule,
+    rule: String,
     options: &Options,
     progress: Progress<'_>,
     watch: &(dyn Fn(&Client) -> X + Sync),
-    tap: &mut dyn FnMut(&ClientPacket),
+    tap: &mut dyn FnMut(&Activity),
 ) -> io::Result<Analysis<X>> {
+    let mut sorter = Sorter::default();
+    let counts = gather(inputs, &survey, directory, options.spread, progress, &mut |a| sorter.push(a))?;
     let workers = options.threads.clamp(1, 64);
-    let (mut clients, counts) = std::thread::scope(|scope| -> io::Result<_> {
-        let mut senders: Vec<SyncSender<Vec<ClientPacket>>> = Vec::new();
+    let (mut clients, late) = std::thread::scope(|scope| -> io::Result<_> {
+        let mut senders: Vec<SyncSender<Vec<Piece>>> = Vec::new();
         let mut handles = Vec::new();
-        for number in 0..workers {
+        for _ in 0..workers {
             let (sender, receiver) = sync_channel(BACKLOG);
-            let worker = Worker { options, watch, directory, workers, accounts: Vec::new() };
-            handles.push(scope.spawn(move || work(worker, number, &receiver)));
+            let worker =
+                Worker { options, watch, clients: directory.clients(), account: None, done: Vec::new() };
+            handles.push(scope.spawn(move || worker.work(&receiver)));
             senders.push(sender);
         }
-        let mut batches: Vec<Vec<ClientPacket>> = (0..workers).map(|_| Vec::with_capacity(BATCH)).collect();
-        let counts = stream(inputs, &survey, directory, options.spread, progress, &mut |event| {
-            tap(&event);
-            let to = event.client as usize % workers;
+        let mut batches: Vec<Vec<Piece>> = (0..workers).map(|_| Vec::with_capacity(BATCH)).collect();
+        let mut out = |piece: &Piece| {
+            if piece.view != View::Sessions {
+                tap(&piece.activity);
+            }
+            let to = piece.activity.client as usize % workers;
             if let (Some(batch), Some(sender)) = (batches.get_mut(to), senders.get(to)) {
-                batch.push(event);
+                batch.push(*piece);
                 if batch.len() == BATCH {
                     // A worker that died is noticed when it is joined.
                     let _ = sender.send(std::mem::replace(batch, Vec::with_capacity(BATCH)));
                 }
             }
-        });
+        };
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let Settings { min_idle, session, .. } = options.settings;
+        let mut fold = Fold::new(nanos(min_idle), session.map(nanos), options.sessions);
+        for activity in sorter.sorted()? {
+            fold.push(activity?, &mut out);
+        }
+        fold.finish(&mut out);
         for (batch, sender) in batches.into_iter().zip(senders) {
             let _ = sender.send(batch);
         }
@@ -380,11 +481,12 @@ pub fn account<X: Watch>(
         for handle in handles {
             clients.extend(handle.join().map_err(|_| io::Error::other("an accounting thread died"))?);
         }
-        Ok((clients, counts))
+        Ok((clients, fold.crowded()))
     })?;
     clients.sort_by(|a, b| a.client.cmp(&b.client));
-    let (packets, unattributed, late) = counts;
-    Ok(Analysis { clients, rule, files: survey.files, packets, unattributed, late })
+    let Counts { packets, unattributed } = counts;
+    let handed = directory.handed().to_vec();
+    Ok(Analysis { clients, rule, files: survey.files, packets, unattributed, late, handed })
 }
 
 /// Seconds as nanoseconds, for times within one client's recording.

@@ -1,5 +1,8 @@
 //! Who is a client. Owns the rule; must never look at packets before the survey is complete.
 //!
+//! Each site is looked at by itself, and a recording is a site of its own unless it was given a label (`--site`): the same address in two
+//! recordings is two clients.
+//!
 //! **Named.** An input that names its clients (the plain CSV, idle periods) is believed.
 //!
 //! **Devices.** Where frames have link-layer addresses, a device is an address that sent frames and is not a router: it sent
@@ -22,7 +25,7 @@
 //! 6. devices of any kind but the one with most partners.
 //!
 //! Where captures and flow records are read together, rules 4 and 5 are applied to the flow records also if 1, 2 or 3 found
-//! devices; flow records of a device's address are the device's.
+//! devices; flow records of a device's address are the device's, of several that had it the one's that had it then.
 //!
 //! Group addresses, loopback, link-local and unspecified addresses are never clients by themselves.
 
@@ -85,17 +88,17 @@ impl Wanted {
         matches!(self, Self::Net(net) if address.ip().is_some_and(|ip| net.contains(&ip)))
     }
 
-    fn name(&self, name: &str) -> bool {
+    fn name(&self, named: &Named) -> bool {
         match self {
-            Self::Name(wanted) => wanted == name,
-            Self::Net(net) => name.parse().is_ok_and(|ip: core::net::IpAddr| net.contains(&ip)),
-            Self::Mac(mac) => Mac::parse(name) == Some(*mac),
+            Self::Name(wanted) => *wanted == named.name,
+            Self::Net(net) => named.name.parse().is_ok_and(|ip: core::net::IpAddr| net.contains(&ip)),
+            Self::Mac(mac) => named.mac == Some(*mac) || Mac::parse(&named.name) == Some(*mac),
         }
     }
 }
 
 /// By which rule the clients were found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rule {
     /// The input names them.
     Named,
@@ -133,63 +136,152 @@ impl fmt::Display for Rule {
     }
 }
 
+/// A client as an input names it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Named {
+    /// The site within the input; empty if the input does not say.
+    pub site: String,
+    /// Its name.
+    pub name: String,
+    /// Its link-layer address, if the input says: two of one name are two clients.
+    pub mac: Option<Mac>,
+}
+
 /// A client.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Client {
-    /// What reports call it.
+    /// Where it was recorded.
+    pub site: String,
+    /// Its address or name.
     pub name: String,
     /// Its link-layer address, if it is a device.
     pub mac: Option<Mac>,
     /// Its IP addresses.
     pub addresses: Vec<Addr>,
+    /// What reports call it: its name, and what tells it apart from others of that name.
+    pub label: String,
+}
+
+impl Client {
+    /// One that has nothing but a name.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        let (site, addresses) = (String::new(), Vec::new());
+        Self { site, name: name.to_owned(), mac: None, addresses, label: name.to_owned() }
+    }
+}
+
+/// An address that several devices of a site had, one after the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Handed {
+    /// The address.
+    pub address: Addr,
+    /// Their labels, in the order in which they had it.
+    pub clients: Vec<String>,
 }
 
 /// The clients, and the way from a packet to them.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     clients: Vec<Client>,
+    sites: BTreeMap<String, Site>,
+    handed: Vec<Handed>,
+}
+
+/// The clients of one site.
+#[derive(Clone, Debug, Default)]
+pub struct Site {
     macs: Table<Mac, u32>,
     addresses: Table<Addr, u32>,
-    /// Addresses of devices, for records without link-layer addresses.
-    of_devices: Table<Addr, u32>,
-    names: BTreeMap<String, u32>,
+    /// Addresses of devices, for records without link-layer addresses: from when each had it, in order.
+    of_devices: Table<Addr, Vec<(u64, u32)>>,
+    names: BTreeMap<Named, u32>,
 }
 
 /// A client's number and the packet's direction, for either end of a packet.
 pub type Ends = [Option<(u32, Direction)>; 2];
 
+/// How a client is known.
+enum Known {
+    /// By its link-layer address, with when it sent from which address.
+    Device(BTreeMap<Addr, Sightings>),
+    Address,
+    Name(Named),
+}
+
 impl Directory {
-    /// Finds the clients in the facts of all files.
+    /// Finds the clients in the facts of each site; and says by which rules.
     #[must_use]
-    pub fn find(facts: &Facts, wanted: &[Wanted]) -> (Self, Rule) {
-        let view = View::new(facts);
-        let (mut found, rule) =
-            if wanted.is_empty() { view.found() } else { (view.asked(wanted), Rule::Asked) };
-        let named = facts.names.keys().filter(|n| wanted.is_empty() || wanted.iter().any(|w| w.name(n)));
-        let before = found.len();
-        found.extend(named.map(|name| Client { name: name.clone(), mac: None, addresses: Vec::new() }));
-        let rule = if rule == Rule::NoneFound && found.len() > before { Rule::Named } else { rule };
-        (Self::new(found), rule)
+    pub fn find(sites: &BTreeMap<String, Facts>, wanted: &[Wanted]) -> (Self, String) {
+        let (mut all, mut rules) = (Vec::new(), BTreeSet::new());
+        for (site, facts) in sites {
+            let view = View::new(facts);
+            let (mut found, mut rule) =
+                if wanted.is_empty() { view.found() } else { (view.asked(wanted), Rule::Asked) };
+            found.sort();
+            found.dedup();
+            let names =
+                || facts.names.keys().filter(|n| wanted.is_empty() || wanted.iter().any(|w| w.name(n)));
+            if rule == Rule::NoneFound && names().next().is_some() {
+                rule = Rule::Named;
+            }
+            rules.insert(rule);
+            all.extend(found.into_iter().map(|mut client| {
+                client.site.clone_from(site);
+                let of = client.mac.and_then(|mac| facts.macs.get(&mac));
+                let known = of.map_or(Known::Address, |of| Known::Device(of.addresses.clone()));
+                (client, site, known)
+            }));
+            all.extend(names().map(|named| {
+                let within =
+                    if named.site.is_empty() { site.clone() } else { format!("{site}/{}", named.site) };
+                (
+                    Client { site: within, mac: named.mac, ..Client::named(&named.name) },
+                    site,
+                    Known::Name(named.clone()),
+                )
+            }));
+        }
+        if rules.len() > 1 {
+            rules.remove(&Rule::NoneFound);
+        }
+        let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
+        let rules = if rules.is_empty() { Rule::NoneFound.to_string() } else { rules.join("; ") };
+        (Self::new(all), rules)
     }
 
-    fn new(mut clients: Vec<Client>) -> Self {
-        clients.sort();
-        clients.dedup();
+    fn new(mut all: Vec<(Client, &String, Known)>) -> Self {
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        tell_apart(&mut all);
         let mut directory = Self::default();
-        for (id, client) in (0u32..).zip(&clients) {
-            match client.mac {
-                Some(mac) => {
-                    directory.macs.insert(mac, id);
-                    let known = client.addresses.iter().filter(|a| a.scope() >= Scope::Private);
-                    directory.of_devices.extend(known.map(|a| (*a, id)));
+        for (id, (client, site, known)) in (0u32..).zip(all) {
+            let site = directory.sites.entry(site.clone()).or_default();
+            match known {
+                Known::Device(addresses) => {
+                    site.macs.extend(client.mac.map(|mac| (mac, id)));
+                    for (address, seen) in addresses.iter().filter(|(a, _)| a.scope() >= Scope::Private) {
+                        site.of_devices.entry(*address).or_default().push((seen.first, id));
+                    }
                 }
-                None if client.addresses.is_empty() => {
-                    directory.names.insert(client.name.clone(), id);
+                Known::Name(named) => {
+                    site.names.insert(named, id);
                 }
-                None => directory.addresses.extend(client.addresses.iter().map(|a| (*a, id))),
+                Known::Address => site.addresses.extend(client.addresses.iter().map(|a| (*a, id))),
+            }
+            directory.clients.push(client);
+        }
+        let Self { clients, sites, handed } = &mut directory;
+        let label = |id: u32| clients.get(id as usize).map(|c| c.label.clone()).unwrap_or_default();
+        for (address, had) in sites.values_mut().flat_map(|s| s.of_devices.iter_mut()) {
+            had.sort_unstable();
+            if had.len() > 1 {
+                handed.push(Handed {
+                    address: *address,
+                    clients: had.iter().map(|(_, id)| label(*id)).collect(),
+                });
             }
         }
-        directory.clients = clients;
+        handed.sort_by(|a, b| (a.address, &a.clients).cmp(&(b.address, &b.clients)));
         directory
     }
 
@@ -199,27 +291,76 @@ impl Directory {
         &self.clients
     }
 
-    /// The client that an input calls `name`.
+    /// Addresses that changed hands, in order.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<u32> {
-        self.names.get(name).copied()
+    pub fn handed(&self) -> &[Handed] {
+        &self.handed
+    }
+
+    /// The clients of a site; nothing if it has none.
+    #[must_use]
+    pub fn site(&self, label: &str) -> Option<&Site> {
+        self.sites.get(label)
+    }
+}
+
+/// Gives clients of one name labels: with the link-layer address where there are several in a site, with the site where there are several.
+fn tell_apart(all: &mut [(Client, &String, Known)]) {
+    let mut of_name: BTreeMap<String, (BTreeSet<String>, usize)> = BTreeMap::new();
+    for (client, ..) in all.iter() {
+        let of = of_name.entry(client.name.clone()).or_default();
+        of.0.insert(client.site.clone());
+        of.1 += 1;
+    }
+    for (client, ..) in all {
+        let Some((sites, clients)) = of_name.get(&client.name) else { continue };
+        client.label.clone_from(&client.name);
+        if *clients > sites.len()
+            && let Some(mac) = client.mac
+        {
+            client.label += &format!(" ({mac})");
+        }
+        if sites.len() > 1 {
+            client.label += &format!(" in {}", client.site);
+        }
+    }
+}
+
+impl Site {
+    /// The client that an input of this site calls so.
+    #[must_use]
+    pub fn named(&self, named: &Named) -> Option<u32> {
+        self.names.get(named).copied()
+    }
+
+    /// The device with a link-layer address.
+    #[must_use]
+    pub fn device(&self, mac: Mac) -> Option<u32> {
+        self.macs.get(&mac).copied()
     }
 
     #[inline]
-    fn end(&self, end: End) -> Option<u32> {
+    fn end(&self, end: End, at: u64) -> Option<u32> {
         if end.mac == Mac::NONE {
-            return self.addresses.get(&end.ip).or_else(|| self.of_devices.get(&end.ip)).copied();
+            return self.addresses.get(&end.ip).copied().or_else(|| self.lessee(end.ip, at));
         }
         self.macs.get(&end.mac).or_else(|| self.addresses.get(&end.ip)).copied()
     }
 
-    /// The clients that this packet belongs to: its sender, its receiver, both or neither.
+    /// The device that had an address then: the last that had sent from it, or the first that ever would.
+    fn lessee(&self, address: Addr, at: u64) -> Option<u32> {
+        let had = self.of_devices.get(&address)?;
+        let behind = had.partition_point(|(since, _)| *since <= at);
+        had.get(behind.saturating_sub(1)).map(|(_, id)| *id)
+    }
+
+    /// The clients at both ends of a packet.
     #[inline]
     #[must_use]
     pub fn ends(&self, seen: &Seen) -> Ends {
         [
-            self.end(seen.src).map(|id| (id, Direction::Outgoing)),
-            self.end(seen.dst).map(|id| (id, Direction::Incoming)),
+            self.end(seen.src, seen.at).map(|id| (id, Direction::Outgoing)),
+            self.end(seen.dst, seen.at).map(|id| (id, Direction::Incoming)),
         ]
     }
 }
@@ -387,9 +528,9 @@ fn device(mac: Mac, f: &MacFacts) -> Client {
     };
     let main = f.addresses.iter().filter(|(a, _)| rank(a) > 0).max_by_key(|(a, s)| (rank(a), s.count, **a));
     let name = main.map_or_else(|| mac.to_string(), |(a, _)| a.to_string());
-    Client { name, mac: Some(mac), addresses: f.addresses.keys().copied().collect() }
+    Client { mac: Some(mac), addresses: f.addresses.keys().copied().collect(), ..Client::named(&name) }
 }
 
 fn address(address: Addr) -> Client {
-    Client { name: address.to_string(), mac: None, addresses: vec![address] }
+    Client { addresses: vec![address], ..Client::named(&address.to_string()) }
 }

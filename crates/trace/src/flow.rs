@@ -1,10 +1,10 @@
-//! Flows: several packets of which only start, end and number are known. Owns how they are spread over time.
+//! Flows: several packets of which only start, end and number are known. Owns what one is for either of its ends.
 
 use std::str::FromStr;
 
-use crate::periods::Period;
+use crate::activity::{Activity, Mark};
 use crate::seen::Seen;
-use dormouse_energy::{Direction, PacketInfo};
+use dormouse_energy::Direction;
 
 /// How a flow's packets are placed in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,6 +43,8 @@ pub struct Flow {
     pub forward_bytes: u64,
     /// Bytes from the responder.
     pub back_bytes: u64,
+    /// The record has an identifier of its connection.
+    pub named: bool,
 }
 
 impl Flow {
@@ -64,132 +66,74 @@ impl Flow {
             ..*f
         }
     }
-}
 
-/// A record on its way to becoming packets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cursor {
-    what: What,
-    packets: u64,
-    next: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
-    Flow(Flow, Spread),
-    Burst(Period),
-}
-
-impl Cursor {
-    /// At the flow's first packet. A record without packet counts had at least one, two if it lasted.
+    /// What the flow is for a client at the originator's end (`Outgoing`) or the responder's. A record without packet counts had at
+    /// least one packet, two if it lasted; the originator, if it sent anything, begins.
     #[must_use]
-    pub fn new(mut flow: Flow, spread: Spread) -> Self {
-        flow.end = flow.end.max(flow.first.at);
-        if flow.forward.saturating_add(flow.back) == 0 {
-            flow.forward = if flow.end > flow.first.at { 2 } else { 1 };
+    pub fn activity(&self, client: u32, end: Direction, spread: Spread) -> Activity {
+        let (start, last) = (self.first.at, self.end.max(self.first.at));
+        let (mut forward, mut back) = (self.forward, self.back);
+        if forward == 0 && back == 0 {
+            forward = if last > start { 2 } else { 1 };
         }
-        let counted = flow.forward.saturating_add(flow.back);
-        let packets = match spread {
-            Spread::Even => counted,
-            Spread::Edges => counted.min(2),
+        let size = |bytes: u64, packets: u64| u32::try_from(bytes / packets.max(1)).unwrap_or(u32::MAX);
+        let there = Seen { size: size(self.forward_bytes, forward), ..self.first };
+        let answer = Seen { at: last, size: size(self.back_bytes, back), ..self.reply() };
+        let answer = if back > 0 { answer } else { Seen { at: last, ..there } };
+        let there = if forward > 0 { there } else { Seen { at: start, ..answer } };
+        if spread == Spread::Edges {
+            let packets = forward.saturating_add(back).min(2);
+            (forward, back) = match (forward > 0, back > 0) {
+                (true, true) => (1, 1),
+                (true, false) => (packets, 0),
+                _ => (0, packets),
+            };
+        }
+        let originator = end != Direction::Incoming;
+        let way = |towards_responder: bool| match towards_responder == originator {
+            true => Direction::Outgoing,
+            false => Direction::Incoming,
         };
-        Self { what: What::Flow(flow, spread), packets, next: 0 }
-    }
-
-    /// At the first packet of the burst that ended an idle period.
-    #[must_use]
-    pub const fn burst(period: Period) -> Self {
-        Self { what: What::Burst(period), packets: period.packets as u64, next: 0 }
-    }
-
-    /// The packet at the cursor; `None` behind the last.
-    #[must_use]
-    pub fn packet(&self) -> Option<Seen> {
-        if self.next >= self.packets {
-            return None;
+        let packets = forward.saturating_add(back);
+        Activity {
+            client,
+            start,
+            end: last,
+            packets,
+            outgoing: if originator { forward } else { back },
+            lead: u64::from(originator == (forward == 0)),
+            mark: if self.named { Mark::Connection } else { Mark::None },
+            first: there.info(way(forward > 0)),
+            last: answer.info(way(back == 0)),
+            ..Activity::default()
         }
-        match &self.what {
-            What::Flow(flow, spread) => {
-                let forward = self.is_forward(flow, *spread);
-                let (mut seen, bytes, packets) = if forward {
-                    (flow.first, flow.forward_bytes, flow.forward)
-                } else {
-                    (flow.reply(), flow.back_bytes, flow.back)
-                };
-                seen.size = u32::try_from(bytes / packets.max(1)).unwrap_or(u32::MAX);
-                seen.at = self.at();
-                Some(seen)
-            }
-            What::Burst(period) => {
-                let (at, info) = period.packet(u32::try_from(self.next).ok()?)?;
-                let PacketInfo { direction, protocol, size, .. } = info;
-                let (src_port, dst_port) = match direction {
-                    Direction::Incoming => (info.remote_port, info.local_port),
-                    _ => (info.local_port, info.remote_port),
-                };
-                let name = period.client.saturating_add(1);
-                Some(Seen { at, size, protocol, src_port, dst_port, name, direction, ..Seen::default() })
-            }
-        }
-    }
-
-    /// When the packet at the cursor passes.
-    #[must_use]
-    pub fn at(&self) -> u64 {
-        let (start, span) = match &self.what {
-            What::Flow(flow, _) => (flow.first.at, flow.end - flow.first.at),
-            What::Burst(period) => (period.at, period.span),
-        };
-        let steps = self.packets.saturating_sub(1).max(1);
-        let offset = u128::from(span) * u128::from(self.next.min(steps)) / u128::from(steps);
-        start.saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
-    }
-
-    /// To the next packet; whether there is one.
-    pub fn advance(&mut self) -> bool {
-        self.next += 1;
-        self.next < self.packets
-    }
-
-    /// The two directions are interleaved in proportion; the originator, if it sent anything, begins.
-    fn is_forward(&self, f: &Flow, spread: Spread) -> bool {
-        if f.forward == 0 {
-            return false;
-        }
-        match spread {
-            Spread::Edges => self.next == 0 || f.back == 0,
-            Spread::Even => {
-                let all = u128::from(f.forward) + u128::from(f.back);
-                u128::from(self.next) * u128::from(f.forward) % all < u128::from(f.forward)
-            }
-        }
+        .consistent()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn packets(flow: Flow, spread: Spread) -> Vec<(u64, bool, u32)> {
-        let mut cursor = Cursor::new(flow, spread);
-        let mut out = Vec::new();
-        while let Some(p) = cursor.packet() {
-            out.push((p.at, p.src_port == 1, p.size));
-            cursor.advance();
-        }
-        out
-    }
+    use crate::activity::Cursor;
 
     fn flow(start: u64, end: u64, forward: u64, back: u64) -> Flow {
         let first = Seen { at: start, src_port: 1, dst_port: 2, ..Seen::default() };
-        Flow { first, end, forward, back, forward_bytes: forward * 100, back_bytes: back * 50 }
+        let (forward_bytes, back_bytes) = (forward * 100, back * 50);
+        Flow { first, end, forward, back, forward_bytes, back_bytes, named: false }
+    }
+
+    /// Time, whether the originator sent it, its port, size.
+    fn packets(flow: Flow, spread: Spread) -> Vec<(u64, bool, u16, u32)> {
+        let mut cursor = Cursor::new(flow.activity(0, Direction::Outgoing, spread));
+        let single = |p: Activity| (p.start, p.first.is_outgoing(), p.first.local_port, p.first.size);
+        std::iter::from_fn(|| cursor.piece(0)).map(single).collect()
     }
 
     #[test]
     fn packets_are_spread_evenly_and_directions_in_proportion() {
         assert_eq!(
             packets(flow(100, 400, 2, 2), Spread::Even),
-            [(100, true, 100), (200, false, 50), (300, true, 100), (400, false, 50)]
+            [(100, true, 1, 100), (200, false, 1, 50), (300, true, 1, 100), (400, false, 1, 50)]
         );
         for (forward, back) in [(1, 0), (0, 3), (7, 2), (2, 7), (5, 5)] {
             let all = packets(flow(0, 1000, forward, back), Spread::Even);
@@ -200,9 +144,21 @@ mod tests {
     }
 
     #[test]
+    fn the_responder_sees_the_same_packets_the_other_way() {
+        for (forward, back) in [(1, 0), (0, 3), (7, 2), (2, 7), (5, 5)] {
+            let flow = flow(0, 1000, forward, back);
+            let theirs = flow.activity(0, Direction::Incoming, Spread::Even);
+            assert_eq!((theirs.packets, theirs.outgoing), (forward + back, back));
+            assert_eq!(theirs.first.is_outgoing(), forward == 0, "{forward} {back}");
+            assert_eq!(theirs.first.local_port, 2);
+        }
+    }
+
+    #[test]
     fn edges_keep_the_first_and_the_last() {
-        assert_eq!(packets(flow(5, 9, 100, 3), Spread::Edges), [(5, true, 100), (9, false, 50)]);
-        assert_eq!(packets(flow(5, 5, 1, 0), Spread::Edges), [(5, true, 100)]);
+        assert_eq!(packets(flow(5, 9, 100, 3), Spread::Edges), [(5, true, 1, 100), (9, false, 1, 50)]);
+        assert_eq!(packets(flow(5, 5, 1, 0), Spread::Edges), [(5, true, 1, 100)]);
+        assert_eq!(packets(flow(5, 9, 8, 0), Spread::Edges).len(), 2);
     }
 
     #[test]

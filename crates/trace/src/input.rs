@@ -3,8 +3,10 @@
 //! Every recording is read twice: once to survey it (who is a client, how late do records come), once to account. Standard
 //! input is therefore copied to a temporary file that has no name and vanishes with the process.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::bytes::Bytes;
@@ -12,10 +14,14 @@ use crate::bytes::Bytes;
 /// UDP ports on which collectors of exported flows listen: those usual for NetFlow, and IPFIX's (4739).
 pub const EXPORT_PORTS: [u16; 3] = [2055, 4739, 9995];
 
+/// How the names of a table's parts begin, in a directory that holds it (as Spark writes them too).
+pub const PART: &str = "part-";
+
 /// One recording.
 #[derive(Debug)]
 pub struct Input {
     name: String,
+    label: Option<String>,
     place: Place,
     export_ports: Vec<u16>,
 }
@@ -49,7 +55,22 @@ impl Wrapping {
 
 impl Input {
     fn new(name: String, place: Place) -> Self {
-        Self { name, place, export_ports: EXPORT_PORTS.to_vec() }
+        Self { name, label: None, place, export_ports: EXPORT_PORTS.to_vec() }
+    }
+
+    /// It belongs to the site with this label, as others may.
+    #[must_use]
+    pub fn with_site(self, label: &str) -> Self {
+        Self { label: Some(label.to_owned()), ..self }
+    }
+
+    /// The site that it belongs to: its label; or its name, for nothing else is known to have been recorded at the same place. The parts of a table have
+    /// the name of their directory.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        let whole = self.name.rsplit_once('/').filter(|(_, file)| is_part(file));
+        let name = whole.map_or(self.name.as_str(), |(directory, _)| directory);
+        self.label.as_deref().unwrap_or(name)
     }
 
     /// Exported flows inside a capture are looked for on these UDP ports instead of the usual ones ([`EXPORT_PORTS`]); on none, nowhere.
@@ -146,14 +167,19 @@ pub(crate) fn anonymous_file() -> io::Result<File> {
     Err(io::Error::other(format!("no free name for a temporary file in {}", directory.display())))
 }
 
-/// Files by name or pattern (`*`, `?`, `[...]`, `**`), sorted, each once. A name that exists is taken as it is.
+/// Files by name or pattern (`*`, `?`, `[...]`, `**`), sorted, each once however it is called. A name that exists is taken as it is; of a
+/// directory, the parts of the table that it holds.
 ///
 /// # Errors
-/// Says which argument matches nothing or is no pattern.
+/// Says which argument matches nothing, is no pattern, or is a directory without a table.
 pub fn expand(arguments: &[String]) -> Result<Vec<PathBuf>, String> {
     let mut paths = Vec::new();
     for argument in arguments {
         let path = PathBuf::from(argument);
+        if path.is_dir() {
+            paths.extend(parts(&path)?);
+            continue;
+        }
         if path.exists() {
             paths.push(path);
             continue;
@@ -169,8 +195,65 @@ pub fn expand(arguments: &[String]) -> Result<Vec<PathBuf>, String> {
         }
     }
     paths.sort();
+    let mut seen = BTreeSet::new();
+    paths.retain(|path| match path.metadata() {
+        // By another name, through a link or a second directory entry it is the same file.
+        Ok(of) => seen.insert((of.dev(), of.ino())),
+        Err(_) => true,
+    });
     paths.dedup();
     Ok(paths)
+}
+
+/// Whether a file of this name is a part of a table in a directory.
+#[must_use]
+pub fn is_part(file: &str) -> bool {
+    file.starts_with(PART) && [".parquet", ".arrow"].iter().any(|end| file.ends_with(end))
+}
+
+/// The parts of a table in a directory.
+fn parts(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |e: io::Error| format!("{}: {e}", directory.display());
+    let mut parts = Vec::new();
+    for entry in directory.read_dir().map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let part = entry.file_name().to_str().is_some_and(is_part);
+        parts.extend(part.then(|| directory.join(entry.file_name())));
+    }
+    if parts.is_empty() {
+        return Err(format!("{}: a directory without {PART}*.parquet or {PART}*.arrow", directory.display()));
+    }
+    Ok(parts)
+}
+
+/// Gives inputs the labels of `FILE=LABEL` arguments; FILE is a name or a pattern, as for [`expand`]. The last that fits counts.
+///
+/// # Errors
+/// Says which argument has no label or fits no input.
+pub fn label(inputs: Vec<Input>, sites: &[String]) -> Result<Vec<Input>, String> {
+    let mut rules = Vec::new();
+    for site in sites {
+        let parts = site.rsplit_once('=').filter(|(file, label)| !file.is_empty() && !label.is_empty());
+        let (file, label) = parts.ok_or_else(|| format!("{site:?}: expected FILE=LABEL"))?;
+        let pattern = glob::Pattern::new(file).map_err(|e| format!("{file}: {e}"))?;
+        let same = Path::new(file).metadata().ok().map(|of| (of.dev(), of.ino()));
+        let fits = move |input: &Input| {
+            let of = match &input.place {
+                Place::Path(path) => path.metadata().ok().map(|of| (of.dev(), of.ino())),
+                Place::Spool(_) => None,
+            };
+            input.name == file || pattern.matches(&input.name) || (same.is_some() && of == same)
+        };
+        if !inputs.iter().any(&fits) {
+            return Err(format!("{site:?}: {file} is none of the inputs"));
+        }
+        rules.push((fits, label));
+    }
+    let labelled = |input: Input| match rules.iter().rev().find(|(fits, _)| fits(&input)) {
+        Some((_, label)) => input.with_site(label),
+        None => input,
+    };
+    Ok(inputs.into_iter().map(labelled).collect())
 }
 
 /// Writes through the compressor that `name` ends in (`.gz`, `.zst`, or none).

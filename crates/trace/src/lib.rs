@@ -1,31 +1,36 @@
 //! Recorded traffic in, idle periods and savings out.
 //!
-//! - [`input`], [`decode`], [`source`], [`merge`]: files of any supported format as one stream of packets in order of time.
-//! - [`survey`], [`clients`]: who is a client.
+//! - [`input`], [`decode`], [`read`]: files of any supported format, record by record.
+//! - [`survey`], [`clients`]: who is a client, in each recording by itself.
+//! - [`activity`]: the one record, what a client did in one stretch; [`sort`], [`fold`]: by client and in order of time.
 //! - [`analyse`]: the accounting of every client, on as many threads as wanted, always with the same result.
 //! - [`report`]: table, JSON, and one HTML page.
 //!
-//! Recordings are hostile input: nothing here panics on them, memory is bounded by the number of clients and stated limits,
-//! and what cannot be read is reported with its place. This crate must never capture or send a packet.
+//! Recordings are hostile input: nothing here panics on them, and what cannot be read is reported with its place. Memory does not grow with
+//! packets: it is bounded by stated limits ([`survey::Limits`], [`sort::HELD`], [`fold::MAX_OPEN`]), and beside them grows with clients and
+//! sessions, some 500 bytes for each; what is more goes through temporary files. This crate must never capture or send a packet.
 
+pub mod activity;
 pub mod analyse;
 pub mod bytes;
 pub mod clients;
 pub mod decode;
 pub mod flow;
+pub mod fold;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod generate;
 pub mod index;
 pub mod input;
 pub mod loss;
-pub mod merge;
-pub mod parquet_file;
 pub mod periods;
+pub mod read;
 pub mod report;
 pub mod seen;
-pub mod source;
+pub mod sort;
 pub mod survey;
+pub mod table;
+pub mod table_file;
 
 pub use seen::Seen;
 

@@ -5,6 +5,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use dormouse_energy::{Direction, PacketInfo};
 
+use crate::activity::time_of_day;
+
 /// A link-layer address in the low 48 bits; 0 is "none". [`Mac::THIS_MACHINE`] stands for the capturing machine where the
 /// link layer says "ours" without naming an address (Linux cooked captures).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -222,9 +224,7 @@ impl Seen {
             Direction::Incoming => (self.dst_port, self.src_port),
             Direction::Outgoing | Direction::Unknown => (self.src_port, self.dst_port),
         };
-        let seconds = self.at / 1_000_000_000;
-        // A recording that starts at its own zero has no time of day.
-        let time_of_day = (seconds > 86_400 * 366).then(|| u32::try_from(seconds % 86_400).unwrap_or(0));
+        let time_of_day = time_of_day(self.at);
         PacketInfo {
             direction,
             protocol: self.protocol,
@@ -233,6 +233,15 @@ impl Seen {
             size: self.size,
             time_of_day,
         }
+    }
+}
+
+impl Seen {
+    /// Whether its sender has no address yet and asks for one by DHCP: it has just joined (RFC 2131, section 4.4.1).
+    #[inline]
+    #[must_use]
+    pub const fn joins(&self) -> bool {
+        self.src_port == 68 && self.dst_port == 67 && self.protocol == 17 && self.src.ip.is_none()
     }
 }
 

@@ -1,23 +1,50 @@
-//! The first reading of a recording: who speaks to whom, and how late records come. Owns the facts from which
+//! The first reading of a recording: who speaks to whom, and what looks odd about its times. Owns the facts from which
 //! [`crate::clients`] finds the clients; must never account anything.
 //!
-//! Facts from several files are merged with operations that do not depend on the order.
+//! Facts of files of one site are merged with operations that do not depend on the order, and those of different sites never. How much is
+//! remembered is bounded ([`Limits`]); what is beyond is counted, and said to be a loss.
 
 use std::collections::BTreeMap;
 
+use crate::clients::Named;
 use crate::decode::exports::Exported;
 use crate::decode::{Format, Next};
 use crate::index::{Table, mix};
 use crate::input::Input;
-use crate::loss::Losses;
+use crate::loss::{Loss, Losses};
+use crate::read::Reader;
 use crate::seen::{Addr, Mac, Scope, Seen};
-use crate::source::Reader;
 use indexmap::map::Entry;
 
-/// Addresses remembered; further ones are only counted.
-const MAX_ADDRESSES: usize = 1 << 20;
-/// Link-layer addresses remembered.
-const MAX_MACS: usize = 1 << 18;
+/// How much of who speaks to whom is remembered, of one file while it is read and of all files together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Addresses (some 100 bytes each).
+    pub addresses: usize,
+    /// Link-layer addresses (with their IP addresses some 2 kB each at most).
+    pub macs: usize,
+    /// Clients that inputs name.
+    pub names: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { addresses: 1 << 20, macs: 1 << 18, names: 1 << 22 }
+    }
+}
+
+impl Limits {
+    /// What is left of them beside these facts.
+    fn beside(self, facts: &BTreeMap<String, Facts>) -> Self {
+        let held = |of: fn(&Facts) -> usize| facts.values().map(of).sum::<usize>();
+        Self {
+            addresses: self.addresses.saturating_sub(held(|f| f.addresses.len())),
+            macs: self.macs.saturating_sub(held(|f| f.macs.len())),
+            names: self.names.saturating_sub(held(|f| f.names.len())),
+        }
+    }
+}
+
 /// Addresses remembered for one link-layer address: more is no host.
 pub const MAX_ADDRESSES_OF_MAC: usize = 32;
 /// Entries of the cache in front of the tables.
@@ -76,19 +103,44 @@ pub struct AddrFacts {
     pub bare: bool,
 }
 
-/// Facts of all files together.
+/// Facts of all files of a site.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Facts {
     /// By link-layer address.
     pub macs: BTreeMap<Mac, MacFacts>,
     /// By IP address.
     pub addresses: BTreeMap<Addr, AddrFacts>,
-    /// Clients that the inputs named, with packets.
-    pub names: BTreeMap<String, u64>,
-    /// Packets (flows for flow logs).
-    pub records: u64,
-    /// Sightings that found the tables full.
+    /// Clients that the inputs named, with records.
+    pub names: BTreeMap<Named, u64>,
+    /// Records of ends that were new when the tables were full.
     pub overflow: u64,
+}
+
+/// Steps in the times of a capture that no order of packets explains: more than [`Jumps::BACK`] back, more than [`Jumps::FORWARD`] on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Jumps {
+    /// How often back.
+    pub back: u64,
+    /// How often on.
+    pub forward: u64,
+    /// The first: its record, counted from 1, and the times before and after, in nanoseconds since 1970.
+    pub first: Option<(u64, u64, u64)>,
+}
+
+impl Jumps {
+    /// One second: packets of several queues may be out of order by less.
+    pub const BACK: u64 = 1_000_000_000;
+    /// A day in which nobody in the recording sent anything.
+    pub const FORWARD: u64 = 86_400_000_000_000;
+
+    fn step(&mut self, record: u64, from: u64, to: u64) {
+        let (back, forward) = (to.saturating_add(Self::BACK) < from, from.saturating_add(Self::FORWARD) < to);
+        self.back += u64::from(back);
+        self.forward += u64::from(forward);
+        if back || forward {
+            self.first.get_or_insert((record, from, to));
+        }
+    }
 }
 
 /// What the first reading says of one file.
@@ -96,6 +148,8 @@ pub struct Facts {
 pub struct FileSurvey {
     /// Its name.
     pub name: String,
+    /// The site that it belongs to: its label, or itself.
+    pub site: String,
     /// Its format; `None` if it could not be opened.
     pub format: Option<Format>,
     /// First time, in nanoseconds since 1970 (`u64::MAX` if empty).
@@ -104,10 +158,10 @@ pub struct FileSurvey {
     pub last: u64,
     /// Records.
     pub records: u64,
-    /// By how much the latest record came late, in nanoseconds.
-    pub lateness: u64,
-    /// Records that came before their predecessor.
+    /// Records that came before their predecessor; of a client that the input names, before its own.
     pub out_of_order: u64,
+    /// Where a capture's clock seems to have been set.
+    pub jumps: Jumps,
     /// 802.11 frames without traffic.
     pub upkeep: u64,
     /// What the export datagrams in a capture yielded.
@@ -145,12 +199,14 @@ struct Collector {
     cache: Vec<Option<(Pair, Sightings)>>,
     macs: Table<Mac, MacFacts>,
     addresses: Table<Addr, AddrFacts>,
+    limits: Limits,
     overflow: u64,
 }
 
 impl Collector {
-    fn new() -> Self {
-        Self { cache: vec![None; CACHE], macs: Table::default(), addresses: Table::default(), overflow: 0 }
+    fn new(limits: Limits) -> Self {
+        let (macs, addresses) = (Table::default(), Table::default());
+        Self { cache: vec![None; CACHE], macs, addresses, limits, overflow: 0 }
     }
 
     #[inline]
@@ -184,7 +240,7 @@ impl Collector {
             self.note_mac(pair, seen);
         }
         if pair.src.scope() != Scope::NotOneHost
-            && let Some(facts) = self.address(pair.src)
+            && let Some(facts) = self.address(pair.src, seen.count)
         {
             facts.sent.add(seen);
             facts.serves |= pair.serves;
@@ -192,16 +248,16 @@ impl Collector {
             facts.bare |= pair.bare;
         }
         if pair.dst.scope() != Scope::NotOneHost
-            && let Some(facts) = self.address(pair.dst)
+            && let Some(facts) = self.address(pair.dst, seen.count)
         {
-            facts.received += seen.count;
+            facts.received = facts.received.saturating_add(seen.count);
             facts.partners |= partner(pair.src);
             facts.bare |= pair.bare;
         }
     }
 
     fn note_mac(&mut self, pair: Pair, seen: Sightings) {
-        let Some(facts) = known(&mut self.macs, pair.src_mac, MAX_MACS) else {
+        let Some(facts) = known(&mut self.macs, pair.src_mac, self.limits.macs) else {
             self.overflow += seen.count;
             return;
         };
@@ -212,10 +268,10 @@ impl Collector {
         }
     }
 
-    fn address(&mut self, address: Addr) -> Option<&mut AddrFacts> {
-        let facts = known(&mut self.addresses, address, MAX_ADDRESSES);
+    fn address(&mut self, address: Addr, count: u64) -> Option<&mut AddrFacts> {
+        let facts = known(&mut self.addresses, address, self.limits.addresses);
         if facts.is_none() {
-            self.overflow += 1;
+            self.overflow = self.overflow.saturating_add(count);
         }
         facts
     }
@@ -240,49 +296,54 @@ fn known<K: std::hash::Hash + Eq, V: Default>(
     }
 }
 
-impl Facts {
-    fn note_address(&mut self, address: Addr, update: impl FnOnce(&mut AddrFacts)) {
-        if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
-            self.overflow += 1;
-            return;
-        }
-        update(self.addresses.entry(address).or_default());
+/// The facts about `key`, of at most `left` more keys.
+fn merged<'a, K: Ord, V: Default>(
+    table: &'a mut BTreeMap<K, V>,
+    key: K,
+    left: &mut usize,
+) -> Option<&'a mut V> {
+    if !table.contains_key(&key) {
+        *left = left.checked_sub(1)?;
     }
+    Some(table.entry(key).or_default())
+}
 
-    /// Takes over the facts of another file.
-    pub fn merge(&mut self, other: Self) {
+impl Facts {
+    /// Takes over the facts of another file, of which no more may be new than `left` says.
+    pub fn merge(&mut self, other: Self, mut left: Limits) {
+        self.overflow = self.overflow.saturating_add(other.overflow);
         for (mac, facts) in other.macs {
-            match self.macs.get_mut(&mac) {
-                None => {
-                    self.macs.insert(mac, facts);
-                }
-                Some(mine) => {
-                    mine.sent.add(facts.sent);
-                    mine.station |= facts.station;
-                    if facts.overflow {
-                        mine.overflow = true;
-                        mine.addresses.clear();
-                    }
-                    for (address, seen) in facts.addresses {
-                        mine.add_address(address, seen);
-                    }
-                }
+            let Some(mine) = merged(&mut self.macs, mac, &mut left.macs) else {
+                self.overflow = self.overflow.saturating_add(facts.sent.count);
+                continue;
+            };
+            mine.sent.add(facts.sent);
+            mine.station |= facts.station;
+            if facts.overflow {
+                mine.overflow = true;
+                mine.addresses.clear();
+            }
+            for (address, seen) in facts.addresses {
+                mine.add_address(address, seen);
             }
         }
         for (address, facts) in other.addresses {
-            self.note_address(address, |mine| {
-                mine.sent.add(facts.sent);
-                mine.received += facts.received;
-                mine.serves |= facts.serves;
-                mine.partners |= facts.partners;
-                mine.bare |= facts.bare;
-            });
+            let Some(mine) = merged(&mut self.addresses, address, &mut left.addresses) else {
+                self.overflow = self.overflow.saturating_add(facts.sent.count.saturating_add(facts.received));
+                continue;
+            };
+            mine.sent.add(facts.sent);
+            mine.received = mine.received.saturating_add(facts.received);
+            mine.serves |= facts.serves;
+            mine.partners |= facts.partners;
+            mine.bare |= facts.bare;
         }
-        for (name, packets) in other.names {
-            *self.names.entry(name).or_default() += packets;
+        for (name, records) in other.names {
+            match merged(&mut self.names, name, &mut left.names) {
+                Some(mine) => *mine += records,
+                None => self.overflow = self.overflow.saturating_add(records),
+            }
         }
-        self.records += other.records;
-        self.overflow += other.overflow;
     }
 }
 
@@ -303,16 +364,39 @@ impl MacFacts {
     }
 }
 
+/// Takes the facts of a file over into those of its site, and says what of them found no room.
+pub fn merge(sites: &mut BTreeMap<String, Facts>, file: &mut FileSurvey, facts: Facts, limits: Limits) {
+    let left = limits.beside(sites);
+    let of_site = sites.entry(file.site.clone()).or_default();
+    let before = of_site.overflow;
+    of_site.merge(facts, left);
+    let overflow = of_site.overflow - before;
+    if overflow > 0 {
+        let Limits { addresses, macs, names } = limits;
+        let reason = format!(
+            "{overflow} records of further ends were not looked at for clients: {addresses} addresses, {macs} link-layer addresses and \
+             {names} names are the most that are remembered of all inputs"
+        );
+        file.losses.push(Loss { file: file.name.clone(), offset: 0, record: 0, reason });
+    }
+}
+
 /// Reads one input through. Every few thousand records `progress` gets the number of bytes read since its last call.
-pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + Sync)) -> (FileSurvey, Facts) {
+pub fn survey(
+    input: &Input,
+    format: Option<Format>,
+    limits: Limits,
+    progress: &(dyn Fn(u64) + Sync),
+) -> (FileSurvey, Facts) {
     let mut file = FileSurvey {
         name: input.name().to_owned(),
+        site: input.site().to_owned(),
         format: None,
         first: u64::MAX,
         last: 0,
         records: 0,
-        lateness: 0,
         out_of_order: 0,
+        jumps: Jumps::default(),
         upkeep: 0,
         exported: Exported::default(),
         losses: Losses::default(),
@@ -326,21 +410,20 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
         }
     };
     file.format = Some(reader.format());
-    let mut collector = Collector::new();
-    let mut named: Vec<Named> = Vec::new();
-    let (mut previous, mut latest) = (0, 0);
+    let mut collector = Collector::new(limits);
+    let mut named: Vec<Records> = Vec::new();
+    let (mut previous, mut packet) = (0, None);
     while let Some(next) = reader.record() {
         let (start, end) = match &next {
-            Next::Packet(seen) => {
-                if seen.name == 0 {
-                    collector.see(seen, 1);
-                } else {
-                    // Only the order within a client matters: recordings sorted by client need no reordering.
-                    let late = count_name(&mut named, seen.name, seen.at);
-                    file.lateness = file.lateness.max(late);
-                    file.out_of_order += u64::from(late > 0);
-                    (latest, previous) = (seen.at, seen.at);
+            Next::Packet(seen) if seen.name == 0 => {
+                collector.see(seen, 1);
+                if let Some(before) = packet.replace(seen.at) {
+                    file.jumps.step(file.records + 1, before, seen.at);
                 }
+                (seen.at, seen.at)
+            }
+            Next::Packet(seen) => {
+                previous = Records::count(&mut named, seen.name - 1, seen.at);
                 (seen.at, seen.at)
             }
             Next::Flow(flow) => {
@@ -350,9 +433,9 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
                 }
                 (flow.first.at, flow.end)
             }
-            Next::Burst(period) => {
-                count_name(&mut named, period.client.saturating_add(1), period.at);
-                (period.at, period.at.saturating_add(period.span))
+            Next::Burst(activity) => {
+                previous = Records::count(&mut named, activity.client, activity.start);
+                (activity.start, activity.end)
             }
             _ => continue,
         };
@@ -360,8 +443,6 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
         file.first = file.first.min(start);
         file.out_of_order += u64::from(start < previous);
         previous = start;
-        // `lateness` is measured against the latest start, `last` against the latest end.
-        file.lateness = file.lateness.max(raise(&mut latest, start) - start);
         file.last = file.last.max(end);
         if file.records.is_multiple_of(65_536) {
             progress(reader.offset());
@@ -373,33 +454,32 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
     file.losses.extend(reader.losses().clone());
     file.synthetic = reader.decoder().synthetic().map(str::to_owned);
     let mut facts = collector.finish();
-    facts.records = file.records;
-    for (name, of) in reader.decoder().names().into_iter().flatten().zip(named) {
-        *facts.names.entry(name.clone()).or_default() += of.records;
+    for (number, of) in (0u32..).zip(named) {
+        if let Some(name) = reader.decoder().named(number) {
+            *facts.names.entry(name).or_default() += of.records;
+        }
     }
     (file, facts)
 }
 
-/// A client that the input names.
+/// Records of a client that the input names.
 #[derive(Clone, Copy, Default)]
-struct Named {
+struct Records {
     records: u64,
     latest: u64,
 }
 
-/// Counts a record of a named client; by how much it came late.
-fn count_name(named: &mut Vec<Named>, name: u32, at: u64) -> u64 {
-    let slot = name as usize - 1;
-    if named.len() <= slot {
-        named.resize(slot + 1, Named::default());
+impl Records {
+    /// Counts one; when the client's latest was before it.
+    fn count(named: &mut Vec<Self>, number: u32, at: u64) -> u64 {
+        let slot = number as usize;
+        if named.len() <= slot {
+            named.resize(slot + 1, Self::default());
+        }
+        let Some(of) = named.get_mut(slot) else { return 0 };
+        of.records += 1;
+        let before = of.latest;
+        of.latest = before.max(at);
+        before
     }
-    let Some(of) = named.get_mut(slot) else { return 0 };
-    of.records += 1;
-    raise(&mut of.latest, at) - at
-}
-
-/// Raises the running maximum to `start` and returns it.
-fn raise(latest: &mut u64, start: u64) -> u64 {
-    *latest = (*latest).max(start);
-    *latest
 }

@@ -4,13 +4,12 @@ mod common;
 
 use std::io::Write as _;
 
-use common::{PHONE, ROUTER_MAC, SERVER, TALK, Temporary, options, pcap, report, talk, talk_on_ethernet};
-use dormouse_trace::analyse::{Options, account, survey_all};
-use dormouse_trace::clients::Directory;
-use dormouse_trace::parquet_file::PeriodWriter;
-use dormouse_trace::periods::Collector;
+use common::{
+    PHONE, ROUTER_MAC, SERVER, TALK, Temporary, options, pcap, report, table, talk, talk_on_ethernet,
+};
+use dormouse_trace::decode::Next;
+use dormouse_trace::read::Reader;
 use dormouse_trace::report::json::Report;
-use dormouse_trace::seen::ClientPacket;
 
 fn analysed(name: &str, content: &[u8]) -> Report {
     let file = Temporary::with(name, content);
@@ -168,6 +167,77 @@ fn flow_logs_of_single_packets() {
     assert_eq!((row.client.as_str(), row.packets, report.lost_total), ("192.168.7.20", 8, 0));
 }
 
+#[test]
+fn argus_records_of_single_packets() {
+    let line = |at: u64, out: bool, style: fn(&str) -> String| {
+        let (a, b) = if out { ("192.168.7.20", "203.0.113.9") } else { ("203.0.113.9", "192.168.7.20") };
+        let rest = at - 1_600_000_000_000_000;
+        let second = 40 + rest / 1_000_000;
+        let time =
+            format!("2020/09/13 12:{:02}:{:02}.{:06}", 26 + second / 60, second % 60, rest % 1_000_000);
+        format!("{time},0.000000,{},{a},4000,   ->,{b},443,CON,0,,1,60,60,flow\n", style("udp"))
+    };
+    let plain = |text: &str| text.to_owned();
+    let quoted = |text: &str| format!("\"{text}\"");
+    let head = "StartTime,Dur,Proto,SrcAddr,Sport,Dir,DstAddr,Dport,State,sTos,dTos,TotPkts,TotBytes,SrcBytes,Label\n";
+    for style in [plain as fn(&str) -> String, quoted] {
+        let lines: String = TALK.iter().map(|(at, out)| line(*at, *out, style)).collect();
+        // What is no traffic between hosts of IP: its own record, and a frame that it names by link-layer addresses.
+        let management = "2020/09/13 12:26:40.0,0.0,man,0,0,   ->,0,0,STA,0,0,0,0,0,man\n";
+        let frame = "2020/09/13 12:26:41.0,0.0,llc,00:1b:17:00:01:30,,->,01:80:c2:00:00:00,,INT,,,1,60,60,\n";
+        let icmp = "2020/09/13 12:26:41.0,0.0,icmp,203.0.113.9,0x0303,->,203.0.113.7,0xcc2e,URP,,,1,60,60,\n";
+        let report =
+            analysed("argus.binetflow", format!("{head}{management}{lines}{frame}{icmp}").as_bytes());
+        assert_eq!(report.files[0].format, Some("argus"));
+        assert_eq!(report.files[0].records, 9);
+        is_the_talk(&report, "192.168.7.20");
+    }
+}
+
+#[test]
+fn argus_divides_packets_as_bytes_are_divided() {
+    let of = |packets: u64, bytes: u64, sent: u64| {
+        let text = format!(
+            "StartTime,Dur,Proto,SrcAddr,DstAddr,TotPkts,TotBytes,SrcBytes\n\
+             1600000000.5,2.0,tcp,192.168.7.20,203.0.113.9,{packets},{bytes},{sent}\n"
+        );
+        let file = Temporary::with("divided.csv", text.as_bytes());
+        let mut reader = Reader::open(&file.input(), None).expect("a recording");
+        let Some(Next::Flow(flow)) = reader.record() else { panic!("no flow") };
+        assert_eq!((flow.first.at, flow.end), (1_600_000_000_500_000_000, 1_600_000_002_500_000_000));
+        (flow.forward, flow.back, flow.forward_bytes, flow.back_bytes)
+    };
+    assert_eq!(of(10, 1000, 300), (3, 7, 300, 700));
+    assert_eq!(of(10, 100_000, 60), (1, 9, 60, 99_940));
+    assert_eq!(of(10, 1000, 1000), (10, 0, 1000, 0));
+    assert_eq!(of(10, 1000, 0), (0, 10, 0, 1000));
+    assert_eq!(of(1, 100, 60), (1, 0, 60, 40));
+    assert_eq!(of(5, 0, 0), (5, 0, 0, 0));
+}
+
+#[test]
+fn suricata_flows_of_single_packets() {
+    let event = |at: u64, out: bool| {
+        let (a, b) = if out { ("192.168.7.20", "203.0.113.9") } else { ("203.0.113.9", "192.168.7.20") };
+        let rest = at - 1_600_000_000_000_000;
+        let second = 40 + rest / 1_000_000;
+        let time =
+            format!("2020-09-13T14:{:02}:{:02}.{:06}+0200", 26 + second / 60, second % 60, rest % 1_000_000);
+        format!(
+            "{{\"timestamp\":\"2020-09-13T15:00:00.000000+0200\",\"flow_id\":{rest},\"event_type\":\"flow\",\"src_ip\":\"{a}\",\"src_port\":4000,\
+             \"dest_ip\":\"{b}\",\"dest_port\":443,\"proto\":\"UDP\",\"flow\":{{\"pkts_toserver\":1,\"pkts_toclient\":0,\"bytes_toserver\":60,\
+             \"bytes_toclient\":0,\"start\":\"{time}\",\"end\":\"{time}\",\"age\":0}}}}\n"
+        )
+    };
+    let stats = "{\"timestamp\":\"2020-09-13T15:00:00.000000+0200\",\"event_type\":\"stats\",\"stats\":{}}\n";
+    let dns =
+        "{\"timestamp\":\"x\",\"event_type\":\"dns\",\"src_ip\":\"192.168.7.20\",\"dest_ip\":\"8.8.8.8\"}\n";
+    let lines: String = TALK.iter().map(|(at, out)| event(*at, *out)).collect();
+    let report = analysed("eve.json", format!("{stats}{lines}{dns}").as_bytes());
+    assert_eq!((report.files[0].format, report.files[0].records), (Some("suricata"), 8));
+    is_the_talk(&report, "192.168.7.20");
+}
+
 /// The talk in whole milliseconds, which is all that v5 and v9 can say: the silence of 249.999 ms becomes one of 250.
 fn is_the_talk_in_milliseconds(report: &Report) {
     assert_eq!(report.lost_total, 0, "{:?}", report.lost);
@@ -266,36 +336,27 @@ fn data_before_its_template_is_lost_and_said_to_be() {
     assert!(report.lost[0].reason.contains("template 256"), "{:?}", report.lost);
 }
 
-/// Writes the idle periods of an input.
-fn periods(input: &Temporary, options: &Options, output: &Temporary) {
-    let inputs = [input.input()];
-    let survey = survey_all(&inputs, None, 1, &|_, _| ());
-    let (directory, rule) = Directory::find(&survey.facts, &[]);
-    let file = std::fs::File::create(&output.0).expect("a temporary file");
-    let mut writer = PeriodWriter::new(file, 250_000_000, None).expect("a writer");
-    let mut collector = Collector::new(250_000_000);
-    let name = |id: u32| directory.clients()[id as usize].name.clone();
-    let mut tap = |e: &ClientPacket| collector.packet(e, &mut |p| writer.push(p, &name).expect("written"));
-    account(&inputs, survey, &directory, rule, options, &|_, _| (), &|_| (), &mut tap).expect("an analysis");
-    collector.finish(&mut |p| writer.push(p, &name).expect("written"));
-    writer.finish(&name).expect("written");
-}
-
 #[test]
-fn idle_periods_go_out_and_come_back() {
+fn activities_go_out_and_come_back() {
     let capture = Temporary::with("before.pcap", &pcap(1, &talk_on_ethernet()));
-    let table = Temporary::new("periods.parquet");
-    periods(&capture, &options(), &table);
-    is_the_talk(&report(&[table.input()], &options()), "192.168.7.20");
+    for name in ["activities.parquet", "activities.arrow"] {
+        let file = Temporary::new(name);
+        table(&[capture.input()], &options(), &file);
+        let back = report(&[file.input()], &options());
+        is_the_talk(&back, "192.168.7.20");
+        assert_eq!(back.clients[0].mac.as_deref(), Some("02:00:00:00:00:14"), "{name}");
+        let site = &back.clients[0].site;
+        assert!(site.ends_with("before.pcap") && site.starts_with(&*file.0.to_string_lossy()), "{site}");
+    }
 }
 
 #[test]
-fn idle_periods_of_a_recording_give_the_same_idle_time() {
+fn activities_of_a_recording_give_the_same_idle_time() {
     let Some(path) = common::recording("lock-hub.pcap") else { return };
     let copy = Temporary::with("hub.pcap", &std::fs::read(path).expect("a recording"));
-    let table = Temporary::new("hub.parquet");
-    periods(&copy, &options(), &table);
-    let (before, after) = (report(&[copy.input()], &options()), report(&[table.input()], &options()));
+    let file = Temporary::new("hub.parquet");
+    table(&[copy.input()], &options(), &file);
+    let (before, after) = (report(&[copy.input()], &options()), report(&[file.input()], &options()));
     let (a, b) = (&before.clients[0], &after.clients[0]);
     assert_eq!((a.packets, a.idle_periods), (b.packets, b.idle_periods));
     assert!((a.idle_seconds - b.idle_seconds).abs() < 1e-3);

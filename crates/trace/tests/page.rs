@@ -20,14 +20,14 @@ fn page() -> (String, String) {
     let file = Temporary::with("page.csv", &csv);
     let inputs = [file.input()];
     let options = options();
-    let survey = survey_all(&inputs, None, 2, &|_, _| ());
-    let (directory, rule) = Directory::find(&survey.facts, &[]);
+    let survey = survey_all(&inputs, None, options.limits, 2, &|_, _| ());
+    let (directory, rule) = Directory::find(&survey.sites, &[]);
     let model = Profile::shipped("laptop-000").expect("shipped").model().expect("complete");
     let questions = Questions::new(options.settings, model, directory.clients());
     let watch = |client: &Client| Figures::new(&questions, client);
     let results = account(&inputs, survey, &directory, rule, &options, &|_, _| (), &watch, &mut |_| ())
         .expect("an analysis");
-    let accounting = Accounting::of(&options.settings);
+    let accounting = Accounting::of(&options);
     let report = Report::new(&results, accounting);
     assert!(report.synthetic && serde_json::to_string(&report).expect("JSON").contains("\"synthetic\":true"));
     let charts = charts::all(&results, &questions);

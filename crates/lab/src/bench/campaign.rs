@@ -140,7 +140,7 @@ impl Bench {
     }
 
     fn runner(&mut self) -> Result<Runner> {
-        let (mut joules, _) = Joules::find(self.times.profile.as_deref())?;
+        let mut joules = Joules::again(&self.campaign.results.profiles)?;
         joules.rest();
         self.campaign.results.energy = joules.describe();
         let pair = self.far.take().map(Pair::new).transpose()?;

@@ -1,6 +1,7 @@
 //! What a measurement costs in energy: by a meter of this machine, or estimated from CPU time. Owns the idle machine's power,
 //! which is taken off; must never give joules without saying where they come from.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -56,16 +57,31 @@ impl Joules {
                 Some(profile) => profile,
                 None => Profile::from_toml(&std::fs::read_to_string(name).with_context(|| name.to_owned())?)?,
             };
-            let watts = profile.power(CORE_POWER).with_context(|| format!("device profile {name}"))?;
-            if !(watts.is_finite() && watts > 0.0) {
-                bail!("device profile {name}: {CORE_POWER} is {watts} W, expected more than 0");
-            }
-            return Ok((Self::Estimated { watts, profile: Box::new(profile) }, None));
+            return Ok((Self::by(profile, name)?, None));
         }
         match open(Path::new("/"), &Choice::Best, BootClock::now()) {
             Ok(opened) => Ok((Self::metered(opened.meter), None)),
             Err(error) => Ok((Self::None, Some(format!("{error}; {}", estimates())))),
         }
+    }
+
+    /// By the device profile that a campaign began with: it stands in the results, and its file may be gone.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(crate) fn again(profiles: &BTreeMap<String, Profile>) -> Result<Self> {
+        match profiles.iter().next() {
+            Some((name, profile)) => Self::by(profile.clone(), name),
+            None => Ok(Self::find(None)?.0),
+        }
+    }
+
+    fn by(profile: Profile, name: &str) -> Result<Self> {
+        let watts = profile.power(CORE_POWER).with_context(|| format!("device profile {name}"))?;
+        if !(watts.is_finite() && watts > 0.0) {
+            bail!("device profile {name}: {CORE_POWER} is {watts} W, expected more than 0");
+        }
+        Ok(Self::Estimated { watts, profile: Box::new(profile) })
     }
 
     fn metered(meter: Box<dyn Meter>) -> Self {
@@ -245,6 +261,16 @@ mod tests {
     fn cryptography_is_charged_for_the_time_that_is_timed() {
         let mut counter = Steps::of(61e-6, 1e-3);
         assert_eq!(metered(&mut counter, What::Crypto, 0.0), Some(4.0), "the rest made what was opened");
+    }
+
+    /// As a campaign is resumed: from what its file says, wherever it came from.
+    #[test]
+    fn a_profile_is_taken_from_the_results_and_not_looked_for_again() {
+        let profile = Profile { name: "my-laptop".to_owned(), ..Profile::shipped("raspberry-pi-4").unwrap() };
+        let profiles = BTreeMap::from([(profile.name.clone(), profile)]);
+        assert!(Joules::find(Some("my-laptop")).is_err(), "no such file, and none ships");
+        let joules = Joules::again(&profiles).unwrap();
+        assert_eq!(joules.profile().unwrap().name, "my-laptop");
     }
 
     #[test]

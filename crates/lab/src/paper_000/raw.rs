@@ -66,7 +66,7 @@ pub(super) fn model(raw: &Results<Point>) -> Result<Model> {
 /// The raw data of traffic that was followed.
 pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Result<Results<Point>> {
     let cost = |r: Resumption, load| traffic.questions.model.break_even(r, load);
-    let points = traffic.all.clients.iter().map(|c| Point { client: c.client.name.clone() });
+    let points = traffic.all.clients.iter().map(|c| Point { client: c.client.label.clone() });
     let mut raw = campaign::begun(campaign::Plan {
         name: context.plan().to_owned(),
         points: points.collect(),
@@ -96,7 +96,7 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
     let drawn: Vec<&Client> = charts::extremes(&traffic.all).iter().map(|(c, _)| &c.client).collect();
     for (n, (sample, all)) in raw.samples.iter_mut().zip(&traffic.all.clients).enumerate() {
         let outgoing = traffic.outgoing.clients.get(n).context("a client without packets")?;
-        ensure!(outgoing.client == all.client, "{} and {}", outgoing.client.name, all.client.name);
+        ensure!(outgoing.client == all.client, "{} and {}", outgoing.client.label, all.client.label);
         let periods = traffic.idle.get(n).map_or(&[][..], Vec::as_slice);
         sample.verified = true;
         fill(sample, all, outgoing, periods, drawn.contains(&&all.client));
@@ -169,7 +169,8 @@ pub(super) fn traffic(raw: &Results<Point>) -> Result<Traffic> {
     let questions = Questions::new(settings(model, WakeOn::All), model, &clients);
     let followed = |which: &str| -> Followed {
         let clients = raw.samples.iter().map(|sample| of_client(sample, which, &questions)).collect();
-        Analysis { clients, rule: Rule::Named, files: Vec::new(), packets: 0, unattributed: 0, late: 0 }
+        let (rule, files, handed) = (Rule::Named.to_string(), Vec::new(), Vec::new());
+        Analysis { clients, rule, files, packets: 0, unattributed: 0, late: 0, handed }
     };
     let idle =
         |s: &Sample<Point>| -> Sessions { sessions(s).map(|r| r.figures.all("periods").to_vec()).collect() };
@@ -184,7 +185,7 @@ pub(super) fn traffic(raw: &Results<Point>) -> Result<Traffic> {
 }
 
 fn client(sample: &Sample<Point>) -> Client {
-    Client { name: sample.client.clone(), mac: None, addresses: Vec::new() }
+    Client::named(&sample.client)
 }
 
 fn sessions(sample: &Sample<Point>) -> impl Iterator<Item = &Round> {

@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dormouse_energy::PacketInfo;
 use dormouse_energy::account::{SESSION, Settings, WakeOn};
 use dormouse_energy::model::Model;
 use dormouse_energy::schedule::{MIN_IDLE, Policy};
+use dormouse_trace::activity::Moment;
 use dormouse_trace::analyse::{Account, Analysis, ClientResult, Options, Watch, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Rule};
 use dormouse_trace::flow::Spread;
+use dormouse_trace::fold::Sessions as Ends;
 use dormouse_trace::generate::{Population, Recipe};
 use dormouse_trace::input::Input;
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, Questions};
+use dormouse_trace::survey::Limits;
 
 use super::raw::settings;
 use crate::experiment::Context;
@@ -89,13 +91,16 @@ type Folded = (Analysis<(Figures, Periods)>, Questions, Vec<String>);
 #[derive(Default)]
 struct Periods {
     last: Option<u64>,
+    session: u32,
     sessions: Sessions,
 }
 
 impl Watch for Periods {
-    fn packet(&mut self, at: u64, _: &PacketInfo) {
+    fn moment(&mut self, moment: &Moment, session: u32) {
+        let at = moment.at;
         let silence = Duration::from_nanos(self.last.map_or(0, |last| at.saturating_sub(last)));
-        if self.last.is_none() || silence > SESSION {
+        let another = core::mem::replace(&mut self.session, session) != session;
+        if self.last.is_none() || silence > SESSION || another {
             self.sessions.push(Vec::new());
         } else if silence >= MIN_IDLE
             && let Some(session) = self.sessions.last_mut()
@@ -113,8 +118,8 @@ fn parted(both: Analysis<(Figures, Periods)>) -> (Analysis<Figures>, Vec<Session
         clients.push(ClientResult { client, first, last, sessions, days, extra: extra.0 });
         idle.push(extra.1.sessions);
     }
-    let Analysis { rule, files, packets, unattributed, late, .. } = both;
-    (Analysis { clients, rule, files, packets, unattributed, late }, idle)
+    let Analysis { rule, files, packets, unattributed, late, handed, .. } = both;
+    (Analysis { clients, rule, files, packets, unattributed, late, handed }, idle)
 }
 
 /// [`SEEDS`] populations, each on one thread from its packets to its accounts.
@@ -122,11 +127,7 @@ fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<F
     let each = context.clients.unwrap_or(if context.short { FEW } else { CLIENTS }).div_ceil(SEEDS);
     let recipe =
         |n: u32| Recipe { clients: each, days: 1, seed: seed(context.seed, n), start: 1_700_006_400 };
-    let client = |n: u32, id: u32| Client {
-        name: format!("seed-{}-{id:05}", recipe(n).seed),
-        mac: None,
-        addresses: Vec::new(),
-    };
+    let client = |n: u32, id: u32| Client::named(&format!("seed-{}-{id:05}", recipe(n).seed));
     let names: Vec<Client> = (0..SEEDS).flat_map(|n| (0..each).map(move |id| client(n, id))).collect();
     let (questions, policies) = (Questions::new(settings, model, &names), policies());
     let (next, done) = (AtomicU32::new(0), Mutex::new(Vec::new()));
@@ -135,7 +136,7 @@ fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<F
         for packet in Population::new(recipe(n)) {
             let Some(slot) = accounts.get_mut(packet.client as usize) else { continue };
             let extra = || (Figures::new(&questions, &client(n, packet.client)), Periods::default());
-            slot.get_or_insert_with(|| Account::new(settings, &policies, packet.at, extra()))
+            slot.get_or_insert_with(|| Account::new(settings, Ends::Silence, &policies, packet.at, extra()))
                 .packet(packet.at, &packet.info);
         }
         (0..each).zip(accounts).filter_map(|(id, account)| Some(account?.finish(client(n, id)))).collect()
@@ -162,8 +163,8 @@ fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<F
     let packets = clients.iter().map(|c| c.days.packets).sum();
     let last = recipe(SEEDS - 1).seed;
     let words = vec![recipe(0).label(), format!("the same with each seed up to {last}: {SEEDS} populations")];
-    let analysis =
-        Analysis { clients, rule: Rule::Named, files: Vec::new(), packets, unattributed: 0, late: 0 };
+    let (rule, files, handed) = (Rule::Named.to_string(), Vec::new(), Vec::new());
+    let analysis = Analysis { clients, rule, files, packets, unattributed: 0, late: 0, handed };
     Ok((analysis, questions, words))
 }
 
@@ -171,9 +172,11 @@ fn recorded(context: &Context, settings: Settings, model: Model) -> anyhow::Resu
     let inputs: Vec<Input> = context.recordings.iter().map(|p| Input::file(p)).collect();
     let threads = context.threads.max(1);
     let (wanted, policies) = (Vec::new(), policies());
-    let options = Options { wanted, format: None, spread: Spread::Even, settings, policies, threads };
-    let survey = survey_all(&inputs, None, threads, &|_, _| ());
-    let (directory, rule) = Directory::find(&survey.facts, &[]);
+    let (sessions, limits) = (Ends::Silence, Limits::default());
+    let options =
+        Options { wanted, format: None, spread: Spread::Even, settings, sessions, limits, policies, threads };
+    let survey = survey_all(&inputs, None, limits, threads, &|_, _| ());
+    let (directory, rule) = Directory::find(&survey.sites, &[]);
     let questions = Questions::new(settings, model, directory.clients());
     let watch = |client: &Client| (Figures::new(&questions, client), Periods::default());
     let analysis = account(&inputs, survey, &directory, rule, &options, &|_, _| (), &watch, &mut |_| ())

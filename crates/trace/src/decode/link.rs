@@ -51,6 +51,8 @@ pub enum Frame<'a> {
     Traffic(&'a [u8]),
     /// 802.11 management or control, or a null frame: the radio's own upkeep, which the schedulers do not decide on.
     Upkeep,
+    /// The same, and a station (with this address) associates.
+    Joins(Mac),
     /// Too short for its link layer's header.
     Short,
 }
@@ -259,6 +261,9 @@ fn radiotap<'a>(frame: &'a [u8], seen: &mut Seen) -> Frame<'a> {
 fn wifi<'a>(frame: &'a [u8], seen: &mut Seen) -> Frame<'a> {
     let Some(&[control, flags]) = frame.first_chunk::<2>() else { return Frame::Short };
     let (kind, subtype) = (control >> 2 & 3, control >> 4);
+    if kind == 0 && matches!(subtype, 0 | 2) && frame.len() >= 24 {
+        return Frame::Joins(mac(frame, 10)); // (re)association request
+    }
     if kind != 2 || subtype & 4 != 0 {
         return Frame::Upkeep; // management, control, or data without data
     }

@@ -11,8 +11,8 @@ mod record;
 pub mod text;
 
 use crate::bytes::Bytes;
-use crate::index::Names;
-use crate::parquet_file::PeriodReader;
+use crate::clients::Named;
+use crate::table_file::{self, ARROW, ActivityReader, PARQUET};
 use exports::{Exported, Exports};
 pub use record::{Damage, Format, Next};
 
@@ -27,8 +27,11 @@ impl Format {
             if pcap::is_magic(magic) {
                 return Ok(Self::Pcap);
             }
-            if head.starts_with(b"PAR1") {
-                return Ok(Self::Periods);
+            if head.starts_with(PARQUET) {
+                return Ok(Self::Parquet);
+            }
+            if head.starts_with(ARROW) || table_file::is_stream(head) {
+                return Ok(Self::Arrow);
             }
             if magic == pcapng::SECTION_HEADER {
                 return Ok(Self::Pcapng);
@@ -58,23 +61,23 @@ pub enum Decoder {
     Text(Box<text::Text>),
     /// NetFlow and IPFIX.
     Netflow(netflow::Netflow),
-    /// Idle periods.
-    Periods(Box<PeriodReader>),
+    /// Tables of activities.
+    Table(Box<ActivityReader>),
 }
 
 impl Decoder {
     /// Reads the input's header. In captures, exported flows are looked for on `export_ports` ([`exports`]).
     ///
     /// # Errors
-    /// A description of what is wrong with it. Idle periods are read from the file itself: see [`PeriodReader::open`].
+    /// A description of what is wrong with it. Tables are read from the file itself: see [`ActivityReader::open`].
     pub fn open(format: Format, bytes: &mut Bytes, export_ports: &[u16]) -> Result<Self, String> {
         let exports = || Exports::on(export_ports);
         Ok(match format {
             Format::Pcap => Self::Pcap(pcap::Pcap::open(bytes, exports())?),
             Format::Pcapng => Self::Pcapng(pcapng::Pcapng::new(exports())),
-            Format::Periods => return Err("idle periods must be a plain file".to_owned()),
+            Format::Parquet | Format::Arrow => return Err("a table must be a plain file".to_owned()),
             Format::Netflow => Self::Netflow(netflow::Netflow::default()),
-            Format::Csv | Format::Zeek | Format::Nfdump => {
+            Format::Csv | Format::Zeek | Format::Nfdump | Format::Argus | Format::Suricata => {
                 Self::Text(Box::new(text::Text::open(format, bytes)?))
             }
         })
@@ -88,20 +91,25 @@ impl Decoder {
             Self::Pcapng(d) => d.next(bytes),
             Self::Text(d) => d.next(bytes),
             Self::Netflow(d) => d.next(bytes),
-            Self::Periods(d) => match d.row() {
+            Self::Table(d) => match d.row() {
                 None => Next::End,
-                Some(Ok(period)) => Next::Burst(Box::new(period)),
+                Some(Ok(activity)) => Next::Burst(Box::new(activity)),
                 Some(Err(reason)) => Next::Damaged(Damage::one(d.done(), 0, reason)),
             },
         }
     }
 
-    /// The clients that the input names itself; [`Seen::name`] minus one is the index.
+    /// The client to which the input gives this number, counted from 0 ([`Seen::name`] minus one).
+    ///
+    /// [`Seen::name`]: crate::seen::Seen::name
     #[must_use]
-    pub fn names(&self) -> Option<&Names> {
+    pub fn named(&self, number: u32) -> Option<Named> {
         match self {
-            Self::Text(d) => Some(d.names()),
-            Self::Periods(d) => Some(d.names()),
+            Self::Text(d) => {
+                let name = d.names().get_index(number as usize)?.clone();
+                Some(Named { site: String::new(), name, mac: None })
+            }
+            Self::Table(d) => d.names().get_index(number as usize).cloned(),
             _ => None,
         }
     }
@@ -112,7 +120,7 @@ impl Decoder {
         match self {
             Self::Pcap(d) => d.exported(),
             Self::Pcapng(d) => d.exported(),
-            Self::Text(_) | Self::Netflow(_) | Self::Periods(_) => Exported::default(),
+            Self::Text(_) | Self::Netflow(_) | Self::Table(_) => Exported::default(),
         }
     }
 
@@ -121,7 +129,7 @@ impl Decoder {
     pub fn synthetic(&self) -> Option<&str> {
         match self {
             Self::Text(d) => d.synthetic(),
-            Self::Periods(d) => d.synthetic(),
+            Self::Table(d) => d.synthetic(),
             Self::Pcapng(d) => d.synthetic(),
             Self::Pcap(_) | Self::Netflow(_) => None,
         }

@@ -346,7 +346,7 @@ fn v5_record(r: &[u8], clock: Clock) -> Option<Next> {
     };
     let end = boot + u64::from(be32(r, 28)?) * MILLI;
     let (forward, forward_bytes) = (u64::from(be32(r, 16)?), u64::from(be32(r, 20)?));
-    let flow = Flow { first, end, forward, back: 0, forward_bytes, back_bytes: 0 };
+    let flow = Flow { first, end, forward, forward_bytes, ..Flow::default() };
     Some(Next::Flow(Box::new(flow)))
 }
 

@@ -115,6 +115,7 @@ impl Pcap {
                 (!exported).then_some(Next::Packet(seen))
             }
             Frame::Upkeep => Some(Next::Upkeep),
+            Frame::Joins(mac) => Some(Next::Joins(mac)),
             Frame::Short => {
                 let reason = format!("a frame of {captured} bytes is too short for its link layer");
                 Some(Next::Damaged(Damage::one(self.records, whole, reason)))

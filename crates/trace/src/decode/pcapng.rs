@@ -211,6 +211,7 @@ impl Pcapng {
                 Ok((!exported).then_some(Next::Packet(seen)))
             }
             Frame::Upkeep => Ok(Some(Next::Upkeep)),
+            Frame::Joins(mac) => Ok(Some(Next::Joins(mac))),
             Frame::Short => Err(format!("a frame of {captured} bytes is too short for its link layer")),
         }
     }

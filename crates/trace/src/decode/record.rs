@@ -1,9 +1,9 @@
 //! What a decoder yields: the next record, or the damage in its place; and the names of the formats. Owns these types; must never
 //! read a byte.
 
+use crate::activity::Activity;
 use crate::flow::Flow;
-use crate::periods::Period;
-use crate::seen::Seen;
+use crate::seen::{Mac, Seen};
 
 /// What the next record was.
 #[derive(Clone, PartialEq, Debug)]
@@ -12,8 +12,10 @@ pub enum Next {
     Packet(Seen),
     /// Several packets of which only the start, the end and the number are known.
     Flow(Box<Flow>),
-    /// An idle period and the packets that ended it.
-    Burst(Box<Period>),
+    /// A row of activities: its client's number is that of its name in the input.
+    Burst(Box<Activity>),
+    /// A wireless station asked its access point to let it in: counted as upkeep, and a session may begin with its next packet.
+    Joins(Mac),
     /// A frame that carries no traffic (802.11 management): counted, not used.
     Upkeep,
     /// Something that could not be read.
@@ -64,8 +66,14 @@ pub enum Format {
     Nfdump,
     /// NetFlow v5, v9 or IPFIX messages one behind the other.
     Netflow,
-    /// Idle periods as Parquet.
-    Periods,
+    /// Argus records as CSV (`ra -c ,`).
+    Argus,
+    /// Suricata's EVE log: its flow records.
+    Suricata,
+    /// Activities as Parquet.
+    Parquet,
+    /// Activities as Arrow IPC, a file or a stream.
+    Arrow,
 }
 
 impl Format {
@@ -79,13 +87,10 @@ impl Format {
             Self::Zeek => "zeek",
             Self::Nfdump => "nfdump",
             Self::Netflow => "netflow",
-            Self::Periods => "periods",
+            Self::Argus => "argus",
+            Self::Suricata => "suricata",
+            Self::Parquet => "parquet",
+            Self::Arrow => "arrow",
         }
-    }
-
-    /// Whether records are flows rather than packets.
-    #[must_use]
-    pub const fn is_flows(self) -> bool {
-        matches!(self, Self::Zeek | Self::Nfdump | Self::Netflow | Self::Periods)
     }
 }

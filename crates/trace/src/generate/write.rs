@@ -1,12 +1,20 @@
-//! Synthetic traffic to files: CSV, pcapng or idle periods. Owns the label in each.
+//! Synthetic traffic to files: CSV, pcapng or a table of activities. Owns the label in each.
 
 use std::io::{self, Write};
 
 use super::Population;
-use crate::parquet_file::PeriodWriter;
+use crate::activity::Activity;
+use crate::clients::Client;
+use crate::fold::{Fold, Sessions};
 use crate::periods::Collector;
 use crate::seen::ClientPacket;
+use crate::sort::Sorter;
+use crate::table_file::{ActivityWriter, Layout};
 use dormouse_energy::Direction;
+use dormouse_energy::account::SESSION;
+
+/// Where synthetic clients live.
+const SITE: &str = "synthetic";
 
 /// The name of a synthetic client.
 #[must_use]
@@ -119,27 +127,38 @@ fn frame(made: &ClientPacket) -> Vec<u8> {
     f
 }
 
-/// Writes idle periods; the label is in the metadata. Returns the number of packets.
+/// Writes activities; the label is in the metadata. Returns the number of packets.
 ///
 /// # Errors
-/// When the output cannot be written.
-pub fn periods<W: Write + Send>(population: Population, out: W, min_idle: u64) -> io::Result<u64> {
+/// When the output or a temporary file cannot be written.
+pub fn activities<W: Write + Send>(
+    population: Population,
+    out: W,
+    layout: Layout,
+    min_idle: u64,
+) -> io::Result<u64> {
     let label = population.recipe().label();
-    let mut writer = PeriodWriter::new(out, min_idle, Some(&label)).map_err(io::Error::other)?;
-    let mut collector = Collector::new(min_idle);
-    let (mut packets, mut failed) = (0, None);
-    let mut row = |p: &crate::periods::Period| {
-        if failed.is_none() {
-            failed = writer.push(p, &name).err();
+    let mut writer = ActivityWriter::new(out, layout, min_idle, Some(&label))?;
+    let (mut packets, mut failed) = (0, Ok(()));
+    let who = |id: u32| Some(Client { site: SITE.to_owned(), ..Client::named(&name(id)) });
+    let mut row = |a: &Activity| {
+        if failed.is_ok() {
+            failed = writer.push(a, &who);
         }
     };
+    let mut sorter = Sorter::default();
     for packet in population {
-        collector.packet(&packet, &mut row);
+        sorter.push(Activity::packet(&packet))?;
         packets += 1;
     }
-    collector.finish(&mut row);
-    match failed {
-        Some(e) => Err(io::Error::other(e)),
-        None => writer.finish(&name).map(|()| packets).map_err(io::Error::other),
+    let longest = u64::try_from(SESSION.as_nanos()).ok();
+    let (mut fold, mut collector) =
+        (Fold::new(min_idle, longest, Sessions::Silence), Collector::new(min_idle));
+    for activity in sorter.sorted()? {
+        fold.push(activity?, &mut |piece| collector.piece(&piece.activity, &mut row));
     }
+    fold.finish(&mut |piece| collector.piece(&piece.activity, &mut row));
+    collector.finish(&mut row);
+    failed?;
+    writer.finish(&who).map(|()| packets)
 }

@@ -106,7 +106,7 @@ pub fn extremes(results: &Results) -> Vec<(&ClientResult<Figures>, &'static str)
 fn timeline(n: usize, client: &ClientResult<Figures>, why: &str, questions: &Questions) -> Chart {
     let line = &client.extra.timeline;
     let id = format!("timeline-{}", n + 1);
-    let title = format!("Timeline of {} ({why})", client.client.name);
+    let title = format!("Timeline of {} ({why})", client.client.label);
     let mut chart = Chart::new(&id, &title, "hours since the first packet", "longest idle period, s");
     let hours = |column: usize| count(column as u64 * line.width / 1_000_000_000) / 3600.0;
     let points = line.columns.iter().enumerate();

@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
+use crate::activity::Moment;
 use crate::analyse::Watch;
 use crate::clients::Client;
 use crate::index::mix;
@@ -44,7 +45,7 @@ pub struct Questions {
     pub settings: Settings,
     /// The device.
     pub model: Model,
-    /// Clients of the sample, by name.
+    /// Clients of the sample, by label.
     pub sample: BTreeSet<String>,
     /// Clients of the larger sample for losses.
     pub loss_sample: BTreeSet<String>,
@@ -56,7 +57,8 @@ impl Questions {
     #[must_use]
     pub fn new(settings: Settings, model: Model, clients: &[Client]) -> Self {
         let hash = |name: &str| name.bytes().fold(0u64, |h, b| mix(h ^ u64::from(b)));
-        let mut names: Vec<(u64, &str)> = clients.iter().map(|c| (hash(&c.name), c.name.as_str())).collect();
+        let mut names: Vec<(u64, &str)> =
+            clients.iter().map(|c| (hash(&c.label), c.label.as_str())).collect();
         names.sort_unstable();
         let first = |n: usize| names.iter().take(n).map(|(_, name)| (*name).to_owned()).collect();
         Self { settings, model, sample: first(SAMPLE), loss_sample: first(LOSS_SAMPLE) }
@@ -87,7 +89,7 @@ impl Timeline {
         Self { origin, width: 1_000_000_000, columns: Vec::new() }
     }
 
-    fn packet(&mut self, at: u64, idle: f64) {
+    fn packets(&mut self, at: u64, count: u32, idle: f64) {
         let since = at.saturating_sub(self.origin);
         while since / self.width >= COLUMNS as u64 {
             self.halve();
@@ -97,7 +99,7 @@ impl Timeline {
             self.columns.resize(column + 1, (0, 0.0));
         }
         if let Some((packets, longest)) = self.columns.get_mut(column) {
-            *packets = packets.saturating_add(1);
+            *packets = packets.saturating_add(count);
             let idle = idle as f32;
             *longest = longest.max(idle);
         }
@@ -106,14 +108,17 @@ impl Timeline {
     fn halve(&mut self) {
         self.width = self.width.saturating_mul(2);
         let pairs = self.columns.chunks(2);
-        self.columns = pairs.map(|p| p.iter().fold((0, 0.0), |a, b| (a.0 + b.0, b.1.max(a.1)))).collect();
+        self.columns = pairs
+            .map(|p| p.iter().fold((0u32, 0.0f32), |a, b| (a.0.saturating_add(b.0), b.1.max(a.1))))
+            .collect();
     }
 }
 
 /// What is collected of one client.
 pub struct Figures {
     settings: Settings,
-    last: u64,
+    session: u32,
+    last: Option<u64>,
     /// The timeline.
     pub timeline: Timeline,
     /// Idle periods by length; see [`bucket_start`].
@@ -181,7 +186,7 @@ impl Ledgers<Ledger> {
             time_outs: vec![ledger(settings.cost, &TIME_OUTS.map(Policy::Timeout))],
             ..Self::default()
         };
-        if questions.loss_sample.contains(&client.name) {
+        if questions.loss_sample.contains(&client.label) {
             let loss = |proxy: Proxy| {
                 let settings = Settings { wake_on: WakeOn::Outgoing, proxy: Some(proxy), ..*settings };
                 let policies = [Policy::PAPER, Policy::Dormouse];
@@ -189,7 +194,7 @@ impl Ledgers<Ledger> {
             };
             ledgers.loss = vec![loss(paper_proxy), loss(modern_proxy)];
         }
-        if questions.sample.contains(&client.name) {
+        if questions.sample.contains(&client.label) {
             let grid: Vec<Policy> = THRESHOLDS
                 .into_iter()
                 .flat_map(|alpha| THRESHOLDS.map(|beta| Policy::Paper { alpha, beta }))
@@ -215,7 +220,8 @@ impl Figures {
     pub fn new(questions: &Questions, client: &Client) -> Self {
         Self {
             settings: questions.settings,
-            last: 0,
+            session: 0,
+            last: None,
             timeline: Timeline::new(0),
             histogram: vec![0; BUCKETS],
             ledgers: Ledgers::<Ledger>::new(questions, client),
@@ -227,29 +233,35 @@ impl Figures {
     #[must_use]
     pub fn of(questions: &Questions, timeline: Timeline, results: Ledgers<Vec<ClientReport>>) -> Self {
         let (settings, ledgers) = (questions.settings, Ledgers::default());
-        Self { settings, last: 0, timeline, histogram: Vec::new(), ledgers, results }
+        Self { settings, session: 0, last: None, timeline, histogram: Vec::new(), ledgers, results }
     }
 }
 
 impl Watch for Figures {
-    fn packet(&mut self, at: u64, info: &PacketInfo) {
-        if self.last == 0 {
-            self.timeline = Timeline::new(at);
-            self.last = at;
+    fn moment(&mut self, moment: &Moment, session: u32) {
+        let Moment { at, count, info } = *moment;
+        if session != self.session {
+            self.session = session;
+            self.last = None;
+            self.ledgers.all().for_each(Ledger::leave);
         }
-        let silence = Duration::from_nanos(at.saturating_sub(self.last));
-        self.last = self.last.max(at);
+        if self.timeline.columns.is_empty() {
+            self.timeline = Timeline::new(at);
+        }
+        let last = self.last.unwrap_or(at);
+        let silence = Duration::from_nanos(at.saturating_sub(last));
+        self.last = Some(last.max(at));
         let mut idle = 0.0;
         if silence >= self.settings.min_idle && self.settings.session.is_none_or(|longest| silence <= longest)
         {
             idle = silence.as_secs_f64();
-            if let Some(count) = self.histogram.get_mut(bucket(idle)) {
-                *count = count.saturating_add(1);
+            if let Some(bucket) = self.histogram.get_mut(bucket(idle)) {
+                *bucket = bucket.saturating_add(1);
             }
         }
-        self.timeline.packet(self.last, idle);
+        self.timeline.packets(last.max(at), u32::try_from(count).unwrap_or(u32::MAX), idle);
         let now = Instant::from_nanos(at);
-        self.ledgers.all().for_each(|l| l.packet(now, info));
+        self.ledgers.all().for_each(|l| l.packets(now, &info, count));
     }
 
     fn finish(&mut self) {
@@ -286,7 +298,7 @@ mod tests {
     fn a_timeline_keeps_its_sums_in_bounded_memory() {
         let mut timeline = Timeline::new(5);
         for n in 0..10_000u64 {
-            timeline.packet(5 + n * 7_000_000_000, if n == 5000 { 99.0 } else { 7.0 });
+            timeline.packets(5 + n * 7_000_000_000, 1, if n == 5000 { 99.0 } else { 7.0 });
         }
         assert!(timeline.columns.len() <= COLUMNS);
         assert_eq!(timeline.columns.iter().map(|c| c.0).sum::<u32>(), 10_000);

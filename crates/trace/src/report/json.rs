@@ -3,9 +3,11 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-use crate::analyse::{Analysis, ClientResult, Watch};
+use crate::analyse::{Analysis, ClientResult, Options, Watch};
+use crate::clients::{Client, Handed};
 use crate::loss::Loss;
-use dormouse_energy::account::{ClientReport, Settings, Totals, WakeOn};
+use crate::survey::Jumps;
+use dormouse_energy::account::{ClientReport, Totals, WakeOn};
 
 /// The version of the report.
 pub const VERSION: u32 = 2;
@@ -23,6 +25,8 @@ pub struct Report {
     pub min_idle: f64,
     /// The silence that ends a session, in seconds; null if none does.
     pub session: Option<f64>,
+    /// What ends a session: `silence` alone, or also an `association`, or each `connection`.
+    pub session_by: &'static str,
     /// Which packets wake: `all` or `outgoing`.
     pub wake_on: &'static str,
     /// By which rule clients were found.
@@ -35,8 +39,10 @@ pub struct Report {
     pub files: Vec<FileRow>,
     /// Packets that belong to no client.
     pub unattributed_packets: u64,
-    /// Packets that came too late to be put in their place.
+    /// Packets of flows that were too many at once in one client to be put in their place.
     pub late_packets: u64,
+    /// Addresses that several devices had.
+    pub handed: Vec<HandedRow>,
     /// What could not be read (the first entries of each file).
     pub lost: Vec<Loss>,
     /// How many entries there would be.
@@ -46,8 +52,13 @@ pub struct Report {
 /// One client, or all.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// Its name; `total` for all together.
+    /// Its name; `total` for all together. Clients of several sites, and devices that had the same address, may share it.
     pub client: String,
+    /// What tells it apart from all others; the name where that does.
+    pub label: String,
+    /// Where it was recorded: a label, or the file.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub site: String,
     /// Its link-layer address, if it is a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
@@ -101,18 +112,47 @@ pub struct PolicyRow {
 pub struct FileRow {
     /// Its name.
     pub file: String,
+    /// The site that it belongs to.
+    pub site: String,
     /// Its format; null if it could not be read.
     pub format: Option<&'static str>,
     /// Packets or flows.
     pub records: u64,
-    /// Those that came before their predecessor.
+    /// Those that came before their predecessor (of a client that the input names: before its own).
     pub out_of_order: u64,
+    /// Where the clock of a capture seems to have been set; absent if nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockRow>,
     /// 802.11 management and control frames, not counted as packets.
     pub upkeep_frames: u64,
     /// NetFlow and IPFIX datagrams inside a capture, read instead of being counted as packets.
     pub export_datagrams: u64,
     /// Flows in them.
     pub exported_flows: u64,
+}
+
+/// Steps in the times of a capture.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ClockRow {
+    /// How often by more than a second back.
+    pub back: u64,
+    /// How often by more than a day on.
+    pub forward: u64,
+    /// The record, counted from 1, of the first step.
+    pub record: u64,
+    /// The time before it, in seconds since 1970.
+    pub from: f64,
+    /// The time behind it.
+    pub to: f64,
+}
+
+/// An address that several devices of a site had.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct HandedRow {
+    /// The address.
+    pub address: String,
+    /// Their labels, in the order in which they had it.
+    pub clients: Vec<String>,
 }
 
 /// How the costs were counted, for the report's head.
@@ -126,13 +166,17 @@ pub struct Accounting {
     pub wake_on: &'static str,
     /// The silence that ends a session, in seconds.
     pub session: Option<f64>,
+    /// What else ends one.
+    pub session_by: &'static str,
 }
 
 impl Accounting {
-    /// Of an analysis under `settings`.
+    /// Of an analysis with these options.
     #[must_use]
-    pub fn of(settings: &Settings) -> Self {
+    pub fn of(options: &Options) -> Self {
+        let settings = &options.settings;
         Self {
+            session_by: options.sessions.name(),
             break_even: settings.cost.break_even(),
             min_idle: settings.min_idle.as_secs_f64(),
             wake_on: if settings.wake_on == WakeOn::All { "all" } else { "outgoing" },
@@ -153,7 +197,8 @@ impl Report {
             min_idle: accounting.min_idle,
             wake_on: accounting.wake_on,
             session: accounting.session,
-            rule: analysis.rule.to_string(),
+            session_by: accounting.session_by,
+            rule: analysis.rule.clone(),
             clients: analysis.clients.iter().map(client).collect(),
             total: total(&analysis.clients),
             files: files()
@@ -161,7 +206,9 @@ impl Report {
                     file: f.name.clone(),
                     format: f.format.map(|f| f.name()),
                     records: f.records,
+                    site: f.site.clone(),
                     out_of_order: f.out_of_order,
+                    clock: clock(&f.jumps),
                     upkeep_frames: f.upkeep,
                     export_datagrams: f.exported.datagrams,
                     exported_flows: f.exported.flows,
@@ -169,10 +216,20 @@ impl Report {
                 .collect(),
             unattributed_packets: analysis.unattributed,
             late_packets: analysis.late,
+            handed: analysis.handed.iter().map(handed).collect(),
             lost: files().flat_map(|f| f.losses.kept()).cloned().collect(),
             lost_total: files().map(|f| f.losses.total()).sum(),
         }
     }
+}
+
+fn clock(jumps: &Jumps) -> Option<ClockRow> {
+    let (record, from, to) = jumps.first?;
+    Some(ClockRow { back: jumps.back, forward: jumps.forward, record, from: unix(from), to: unix(to) })
+}
+
+fn handed(handed: &Handed) -> HandedRow {
+    HandedRow { address: handed.address.to_string(), clients: handed.clients.clone() }
 }
 
 fn unix(nanos: u64) -> f64 {
@@ -196,15 +253,15 @@ fn rows(report: &ClientReport) -> BTreeMap<&'static str, PolicyRow> {
 }
 
 fn client<X>(result: &ClientResult<X>) -> Row {
-    row(&result.client.name, result.client.mac.map(|m| m.to_string()), &[result])
+    row(&result.client, &[result])
 }
 
 fn total<X>(clients: &[ClientResult<X>]) -> Row {
-    row("total", None, &clients.iter().collect::<Vec<_>>())
+    row(&Client::named("total"), &clients.iter().collect::<Vec<_>>())
 }
 
 /// Clients together.
-fn row<X>(name: &str, mac: Option<String>, clients: &[&ClientResult<X>]) -> Row {
+fn row<X>(as_one: &Client, clients: &[&ClientResult<X>]) -> Row {
     let sessions = || clients.iter().flat_map(|c| &c.sessions);
     let (sum, days) = (ClientReport::sum(sessions()), ClientReport::sum(clients.iter().map(|c| &c.days)));
     let mut policies = rows(&sum);
@@ -215,8 +272,10 @@ fn row<X>(name: &str, mac: Option<String>, clients: &[&ClientResult<X>]) -> Row 
         row.mean_saved_fraction = (!saved.is_empty()).then(|| saved.iter().sum::<f64>() / saved.len() as f64);
     }
     Row {
-        client: name.to_owned(),
-        mac,
+        client: as_one.name.clone(),
+        label: as_one.label.clone(),
+        site: as_one.site.clone(),
+        mac: as_one.mac.map(|m| m.to_string()),
         first: clients.iter().map(|c| c.first).min().map_or(0.0, unix),
         last: clients.iter().map(|c| c.last).max().map_or(0.0, unix),
         packets: sum.packets,

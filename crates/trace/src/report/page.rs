@@ -2,6 +2,8 @@
 
 use dormouse_report::{Block, Chart, Document, Part, Table, duration, percent, thousands};
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::json::{Report, Row};
 
 /// Clients in the terminal's table.
@@ -44,7 +46,7 @@ fn lead(report: &Report) -> String {
         report.rule,
         thousands(report.total.sessions as u64),
         thousands(report.total.packets),
-        duration(report.total.last - report.total.first),
+        span(report),
         report.break_even,
         if report.wake_on == "all" {
             "every packet wakes the radio"
@@ -52,11 +54,31 @@ fn lead(report: &Report) -> String {
             "only the client's own packets wake the radio"
         },
         report.min_idle,
-        report.session.map_or_else(String::new, |s| format!(
-            ", and above {} absence, which ends the session",
-            duration(s)
-        ))
+        ends_of_sessions(report)
     )
+}
+
+/// How long the recordings are: what lies between those of different sites was seen by nobody.
+fn span(report: &Report) -> String {
+    let mut sites: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for row in &report.clients {
+        let (first, last) = sites.entry(row.site.as_str()).or_insert((row.first, row.last));
+        (*first, *last) = (first.min(row.first), last.max(row.last));
+    }
+    let longest = duration(sites.values().map(|(first, last)| last - first).fold(0.0, f64::max));
+    if sites.len() > 1 { format!("{} recordings of up to {longest}", sites.len()) } else { longest }
+}
+
+fn ends_of_sessions(report: &Report) -> String {
+    let absence =
+        report.session.map(|s| format!(", and above {} absence, which ends the session", duration(s)));
+    let words = absence.unwrap_or_default();
+    words
+        + match report.session_by {
+            "association" => "; joining the network anew ends one too",
+            "connection" => "; each connection is a session by itself",
+            _ => "",
+        }
 }
 
 fn cards(report: &Report) -> Block {
@@ -127,7 +149,7 @@ fn clients(report: &Report, shown: usize) -> Vec<Part> {
 
 fn client(row: &Row) -> Vec<String> {
     let mut cells = vec![
-        row.client.clone(),
+        row.label.clone(),
         thousands(row.packets),
         duration(row.last - row.first),
         thousands(row.sessions as u64),
@@ -138,11 +160,63 @@ fn client(row: &Row) -> Vec<String> {
     cells
 }
 
+/// Entries of one kind that are spelt out.
+const SPELT: usize = 10;
+
+/// What looks odd about clocks and addresses.
+fn odd(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (file, clock) in report.files.iter().filter_map(|f| Some((&f.file, f.clock.as_ref()?))) {
+        notes.push(format!(
+            "{file}: the times step {} back by more than a second and {} on by more than a day, first at record {} from {} to {} s since 1970: \
+             was the clock set? What is on one side of such a step says nothing about the other",
+            times(clock.back),
+            times(clock.forward),
+            clock.record,
+            clock.from,
+            clock.to,
+        ));
+    }
+    for handed in report.handed.iter().take(SPELT) {
+        notes.push(format!("{} changed hands: {}", handed.address, handed.clients.join(", then ")));
+    }
+    if report.handed.len() > SPELT {
+        notes.push(format!(
+            "{} further addresses changed hands; the JSON report has all",
+            report.handed.len() - SPELT
+        ));
+    }
+    let mut sites: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for row in &report.clients {
+        sites.entry(row.client.as_str()).or_default().insert(row.site.as_str());
+    }
+    let several: Vec<_> = sites.iter().filter(|(_, sites)| sites.len() > 1).collect();
+    if let Some((name, of)) = several.first() {
+        notes.push(format!(
+            "{} name{} in several recordings ({name} in {}) and count as a client in each: --site FILE=LABEL makes recordings one site",
+            several.len(),
+            if several.len() == 1 { " occurs" } else { "s occur" },
+            of.iter().take(SPELT).copied().collect::<Vec<_>>().join(", ")
+        ));
+    }
+    notes
+}
+
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        n => format!("{} times", thousands(n)),
+    }
+}
+
 fn inputs(report: &Report) -> Vec<Part> {
-    let mut table = Table::new(["file", "format", "records", "out of order"]);
+    let labelled = report.files.iter().any(|f| f.site != f.file);
+    let head = ["file", "format", "records", "out of order"].into_iter();
+    let mut table = Table::new(head.chain(labelled.then_some("site")));
     for f in &report.files {
         let format = f.format.unwrap_or("–").to_owned();
-        table.row([f.file.clone(), format, thousands(f.records), thousands(f.out_of_order)]);
+        let cells = [f.file.clone(), format, thousands(f.records), thousands(f.out_of_order)].into_iter();
+        table.row(cells.chain(labelled.then(|| f.site.clone())));
     }
     let mut notes = Vec::new();
     let mut note = |count: u64, words: &str| {
@@ -151,7 +225,10 @@ fn inputs(report: &Report) -> Vec<Part> {
         }
     };
     note(report.unattributed_packets, "packets belong to no client");
-    note(report.late_packets, "packets came too late to be put in their place");
+    note(
+        report.late_packets,
+        "packets belong to flows that were too many at once in one client: they count when there was no more room",
+    );
     note(
         report.files.iter().map(|f| f.upkeep_frames).sum(),
         "802.11 management, control and null frames are not counted as packets",
@@ -162,6 +239,7 @@ fn inputs(report: &Report) -> Vec<Part> {
             file.file, file.export_datagrams, file.exported_flows
         ));
     }
+    notes.extend(odd(report));
     if report.clients.is_empty() {
         notes.push("no client found; name one with --client".to_owned());
     }

@@ -6,10 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dormouse_energy::account::Settings;
 use dormouse_energy::model::SleepCost;
-use dormouse_trace::analyse::{Analysis, Options, analyse};
+use dormouse_trace::activity::Activity;
+use dormouse_trace::analyse::{Analysis, Options, account, analyse, survey_all};
+use dormouse_trace::clients::{Client, Directory};
 use dormouse_trace::flow::Spread;
+use dormouse_trace::fold::Sessions;
 use dormouse_trace::input::Input;
+use dormouse_trace::periods::Collector;
 use dormouse_trace::report::json::{Accounting, Report};
+use dormouse_trace::survey::Limits;
+use dormouse_trace::table_file::{ActivityWriter, Layout};
 
 /// A recording of the set used for tests, or `None` (and a word about it) where it is missing.
 pub(crate) fn recording(name: &str) -> Option<PathBuf> {
@@ -57,6 +63,8 @@ pub(crate) fn options() -> Options {
         format: None,
         spread: Spread::Even,
         settings: Settings::new(SleepCost::constant(22.3)),
+        sessions: Sessions::Silence,
+        limits: Limits::default(),
         policies: Options::policies(60.0),
         threads: 2,
     }
@@ -67,8 +75,23 @@ pub(crate) fn run(inputs: &[Input], options: &Options) -> Analysis<()> {
 }
 
 pub(crate) fn report(inputs: &[Input], options: &Options) -> Report {
-    let accounting = Accounting::of(&options.settings);
+    let accounting = Accounting::of(options);
     Report::new(&run(inputs, options), accounting)
+}
+
+/// Writes the activities of inputs.
+pub(crate) fn table(inputs: &[Input], options: &Options, output: &Temporary) {
+    let survey = survey_all(inputs, None, options.limits, 1, &|_, _| ());
+    let (directory, rule) = Directory::find(&survey.sites, &[]);
+    let file = std::fs::File::create(&output.0).expect("a temporary file");
+    let layout = Layout::of_name(&output.0.to_string_lossy());
+    let mut writer = ActivityWriter::new(file, layout, 250_000_000, None).expect("a writer");
+    let mut collector = Collector::new(250_000_000);
+    let who = |id: u32| -> Option<Client> { directory.clients().get(id as usize).cloned() };
+    let mut tap = |a: &Activity| collector.piece(a, &mut |p| writer.push(p, &who).expect("written"));
+    account(inputs, survey, &directory, rule, options, &|_, _| (), &|_| (), &mut tap).expect("an analysis");
+    collector.finish(&mut |p| writer.push(p, &who).expect("written"));
+    writer.finish(&who).expect("written");
 }
 
 /// A pcap file of frames with times in microseconds.

@@ -70,7 +70,7 @@ pub struct Request {
     pub seed: u64,
 }
 
-/// How long the measurement of a point lasts, and what else a campaign needs to go on.
+/// How long the measurement of a point lasts.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
     /// Of [`What::Crypto`].
@@ -79,9 +79,6 @@ pub(crate) struct Times {
     pub path: Duration,
     /// Of [`What::Stream`].
     pub stream: Duration,
-    /// The device profile that energy is estimated from, as it was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<String>,
 }
 
 impl Times {
@@ -98,7 +95,7 @@ impl Times {
             _ => ms(1_000),
         };
         let (crypto, path) = if request.quick { (ms(10), ms(120)) } else { (ms(20), ms(400)) };
-        Self { crypto, path, stream, profile: request.profile.clone() }
+        Self { crypto, path, stream }
     }
 
     /// How long one round of a point should take. Downloads are guessed at 100 MB/s.

@@ -18,14 +18,17 @@ pub(super) enum Column {
     DestinationAddress,
     SourcePort,
     DestinationPort,
-    SourceMac,
-    DestinationMac,
     Duration,
     End,
     ForwardPackets,
     BackPackets,
     ForwardBytes,
     BackBytes,
+    /// Both directions together.
+    Packets,
+    /// Both directions together.
+    AllBytes,
+    Connection,
 }
 
 impl Column {
@@ -44,8 +47,25 @@ impl Column {
                 "resp_pkts" => Self::BackPackets,
                 "orig_ip_bytes" => Self::ForwardBytes,
                 "resp_ip_bytes" => Self::BackBytes,
-                "orig_l2_addr" => Self::SourceMac,
-                "resp_l2_addr" => Self::DestinationMac,
+                "uid" => Self::Connection,
+                _ => Self::Ignored,
+            },
+            // The names that `ra` gives its columns, with and without an underline (Argus 3 and 5).
+            Format::Argus => match name.to_ascii_lowercase().replace('_', "").as_str() {
+                "starttime" | "stime" => Self::Time,
+                "lasttime" | "ltime" => Self::End,
+                "dur" => Self::Duration,
+                "proto" => Self::Protocol,
+                "srcaddr" | "saddr" => Self::SourceAddress,
+                "dstaddr" | "daddr" => Self::DestinationAddress,
+                "sport" => Self::SourcePort,
+                "dport" => Self::DestinationPort,
+                "srcpkts" | "spkts" => Self::ForwardPackets,
+                "dstpkts" | "dpkts" => Self::BackPackets,
+                "srcbytes" | "sbytes" => Self::ForwardBytes,
+                "dstbytes" | "dbytes" => Self::BackBytes,
+                "totpkts" | "pkts" => Self::Packets,
+                "totbytes" | "bytes" => Self::AllBytes,
                 _ => Self::Ignored,
             },
             Format::Nfdump => match name {
@@ -80,7 +100,7 @@ impl Column {
 /// The header line names of the plain CSV when it has none.
 pub(super) const PLAIN: [Column; 4] = [Column::Client, Column::Time, Column::Bytes, Column::Direction];
 
-/// The cells of a line with the columns that they belong to.
+/// The cells of a line without quotation marks inside, with the columns that they belong to.
 pub(super) fn cells<'a>(
     columns: &[Column],
     separator: u8,
@@ -99,9 +119,33 @@ pub(super) fn cells<'a>(
                 text
             }
         };
-        let decorated = |b: Option<&u8>| b.is_some_and(|b| !b.is_ascii_graphic() || *b == b'"');
+        let bare = |b: Option<&u8>| b.is_none_or(|b| b.is_ascii_graphic());
         let bytes = cell.as_bytes();
-        let plain = !decorated(bytes.first()) && !decorated(bytes.last());
-        Some((*column, if plain { cell } else { cell.trim().trim_matches('"') }))
+        Some((*column, if bare(bytes.first()) && bare(bytes.last()) { cell } else { cell.trim() }))
     })
+}
+
+/// The cells of a line with quotation marks (RFC 4180; a line is a record, so that none has a line break).
+pub(super) fn quoted(separator: u8, line: &str) -> Result<Vec<String>, String> {
+    let mut reader = csv_core::ReaderBuilder::new().delimiter(separator).build();
+    let (mut cells, mut cell, mut rest) = (Vec::new(), Vec::new(), line.as_bytes());
+    let mut out = [0; 256];
+    loop {
+        let (result, read, written) = reader.read_field(rest, &mut out);
+        rest = rest.get(read..).unwrap_or_default();
+        cell.extend(out.get(..written).unwrap_or_default());
+        match result {
+            // The end of the line is the end of its last cell: said by an empty read.
+            csv_core::ReadFieldResult::InputEmpty | csv_core::ReadFieldResult::OutputFull => {}
+            csv_core::ReadFieldResult::Field { record_end } => {
+                let text =
+                    String::from_utf8(std::mem::take(&mut cell)).map_err(|_| "not UTF-8".to_owned())?;
+                cells.push(text.trim().to_owned());
+                if record_end {
+                    return Ok(cells);
+                }
+            }
+            csv_core::ReadFieldResult::End => return Ok(cells),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Text formats: the plain CSV, Zeek conn logs and nfdump's CSV. Owns lines and columns.
+//! Text formats: the plain CSV, Zeek conn logs, the CSV of nfdump and Argus, Suricata's EVE log. Owns lines and columns.
 //!
 //! The plain CSV is `client,time,bytes,direction`, in that order or as the header line says; further columns that are
 //! understood: `protocol`, `local_port`, `remote_port`. Time is in seconds since 1970 with any number of digits. Lines that
@@ -12,9 +12,9 @@ use super::record::{Damage, Format, Next};
 use crate::bytes::Bytes;
 use crate::index::Names;
 use crate::seen::Seen;
-use column::{Column, PLAIN, cells};
+use column::{Column, PLAIN, cells, quoted};
 use dormouse_energy::Direction;
-use flow::{FlowBuilder, json_flow};
+use flow::{FlowBuilder, suricata, zeek};
 use value::{direction, number, protocol, seconds};
 
 /// Clients that one CSV file may name.
@@ -33,9 +33,18 @@ pub fn detect(head: &[u8]) -> Option<Format> {
     if line.starts_with('{') && line.contains("\"id.orig_h\"") {
         return Some(Format::Zeek);
     }
+    if line.starts_with('{') && line.contains("\"event_type\"") {
+        return Some(Format::Suricata);
+    }
     let has = |name: &str| line.split(',').any(|c| c.trim().trim_matches('"') == name);
+    let argus = |name: &str| {
+        line.split(',').any(|c| Column::named(Format::Argus, c) == Column::named(Format::Argus, name))
+    };
     if (has("ts") && has("sa")) || (has("firstSeen") && has("srcAddr")) {
         return Some(Format::Nfdump);
+    }
+    if ["StartTime", "SrcAddr", "DstAddr"].into_iter().all(argus) {
+        return Some(Format::Argus);
     }
     let mut cells = line.split(',');
     let (client, time) = (cells.next()?, cells.next()?);
@@ -87,7 +96,7 @@ impl Text {
             if text.starts_with(b"#") {
                 self.comment(&String::from_utf8_lossy(text));
             } else if !text.is_empty() {
-                if self.columns.is_empty() && !text.starts_with(b"{") {
+                if self.columns.is_empty() && !text.starts_with(b"{") && self.format != Format::Suricata {
                     let named: Vec<Column> = String::from_utf8_lossy(text)
                         .split(char::from(self.separator))
                         .map(|name| Column::named(self.format, name))
@@ -180,41 +189,34 @@ impl Text {
     fn line(&mut self, line: &[u8]) -> Result<Next, String> {
         let line = core::str::from_utf8(line).map_err(|_| "not UTF-8".to_owned())?;
         match self.format {
-            Format::Csv => self.packet(line),
+            Format::Suricata => suricata(line),
+            Format::Zeek if line.starts_with('{') => zeek(line),
             Format::Nfdump if line.starts_with("Summary") => Err(SUMMARY.to_owned()),
-            _ if line.starts_with('{') => json_flow(line),
-            _ => self.flow(line),
-        }
-    }
-
-    fn cells<'a>(&self, line: &'a str) -> impl Iterator<Item = (Column, &'a str)> {
-        cells(&self.columns, self.separator, line)
-    }
-
-    fn packet(&mut self, line: &str) -> Result<Next, String> {
-        let mut seen = Seen::default();
-        let (mut client, mut time) = (None, None);
-        let (mut local, mut remote) = (0, 0);
-        for (column, cell) in cells(&self.columns, self.separator, line) {
-            match column {
-                Column::Client => client = Some(cell),
-                Column::Time => {
-                    time = Some(seconds(cell).ok_or_else(|| format!("{cell:?} is no time in seconds"))?)
-                }
-                Column::Bytes => seen.size = number(cell, "size")?,
-                Column::Direction => seen.direction = direction(cell)?,
-                Column::Protocol => seen.protocol = protocol(cell),
-                Column::LocalPort => local = number(cell, "port")?,
-                Column::RemotePort => remote = number(cell, "port")?,
-                _ => {}
+            _ if line.contains('"') && self.separator != b'\t' => {
+                let cells = quoted(self.separator, line)?;
+                let columns = core::mem::take(&mut self.columns);
+                let next = self.record(columns.iter().copied().zip(cells.iter().map(String::as_str)));
+                self.columns = columns;
+                next
             }
+            Format::Csv => {
+                let (seen, client) = packet(cells(&self.columns, self.separator, line))?;
+                self.named(seen, client)
+            }
+            _ => flow(self.format, cells(&self.columns, self.separator, line)),
         }
-        let client = client.filter(|c| !c.is_empty()).ok_or("no client")?;
-        seen.at = time.ok_or("no time")?;
-        seen.name = self.name(client)?;
-        (seen.src_port, seen.dst_port) =
-            if seen.direction == Direction::Incoming { (remote, local) } else { (local, remote) };
-        Ok(Next::Packet(seen))
+    }
+
+    fn record<'a>(&mut self, cells: impl Iterator<Item = (Column, &'a str)>) -> Result<Next, String> {
+        if self.format != Format::Csv {
+            return flow(self.format, cells);
+        }
+        let (seen, client) = packet(cells)?;
+        self.named(seen, client)
+    }
+
+    fn named(&mut self, seen: Seen, client: &str) -> Result<Next, String> {
+        Ok(Next::Packet(Seen { name: self.name(client)?, ..seen }))
     }
 
     /// The number of a client's name, from 1.
@@ -226,14 +228,40 @@ impl Text {
         };
         Ok(u32::try_from(at + 1).unwrap_or(u32::MAX))
     }
+}
 
-    fn flow(&self, line: &str) -> Result<Next, String> {
-        let mut builder = FlowBuilder::default();
-        for (column, cell) in self.cells(line) {
-            builder.set(column, cell)?;
+/// A line of the plain CSV: its packet, and its client.
+fn packet<'a>(cells: impl Iterator<Item = (Column, &'a str)>) -> Result<(Seen, &'a str), String> {
+    let mut seen = Seen::default();
+    let (mut client, mut time) = (None, None);
+    let (mut local, mut remote) = (0, 0);
+    for (column, cell) in cells {
+        match column {
+            Column::Client => client = Some(cell),
+            Column::Time => {
+                time = Some(seconds(cell).ok_or_else(|| format!("{cell:?} is no time in seconds"))?)
+            }
+            Column::Bytes => seen.size = number(cell, "size")?,
+            Column::Direction => seen.direction = direction(cell)?,
+            Column::Protocol => seen.protocol = protocol(cell),
+            Column::LocalPort => local = number(cell, "port")?,
+            Column::RemotePort => remote = number(cell, "port")?,
+            _ => {}
         }
-        builder.finish()
     }
+    let client = client.filter(|c| !c.is_empty()).ok_or("no client")?;
+    seen.at = time.ok_or("no time")?;
+    (seen.src_port, seen.dst_port) =
+        if seen.direction == Direction::Incoming { (remote, local) } else { (local, remote) };
+    Ok((seen, client))
+}
+
+fn flow<'a>(format: Format, cells: impl Iterator<Item = (Column, &'a str)>) -> Result<Next, String> {
+    let mut builder = FlowBuilder::new(format);
+    for (column, cell) in cells {
+        builder.set(column, cell)?;
+    }
+    builder.finish()
 }
 
 /// The error of the line that begins nfdump's closing summary, which is no damage.
@@ -257,6 +285,9 @@ mod tests {
             of("firstSeen,duration,proto,srcAddr,srcPort,dstAddr,dstPort,packets,bytes\n"),
             Some(Format::Nfdump)
         );
+        assert_eq!(of("StartTime,Dur,Proto,SrcAddr,Sport,Dir,DstAddr,Dport,State\n"), Some(Format::Argus));
+        assert_eq!(of("stime,dur,saddr,daddr\n"), Some(Format::Argus));
+        assert_eq!(of("{\"timestamp\":\"2017\",\"event_type\":\"stats\"}\n"), Some(Format::Suricata));
         assert_eq!(of("client,time,bytes,direction\n"), Some(Format::Csv));
         assert_eq!(of("# a comment\nphone,12.5,100,out\n"), Some(Format::Csv));
         assert_eq!(of("hello world\n"), None);

@@ -37,13 +37,17 @@ fn digits(text: &str) -> Option<u64> {
     })
 }
 
-/// `2024-01-31 12:34:56.789`, taken as UTC, in nanoseconds since 1970.
+/// `2024-01-31 12:34:56.789`, also with `/` between year, month and day, in nanoseconds since 1970; UTC, unless `+hhmm` or `-hhmm` follows.
 #[must_use]
 pub(super) fn calendar(text: &str) -> Option<u64> {
     let (date, time) = text.split_once([' ', 'T'])?;
-    let mut parts = date.split('-').map(digits);
+    let mut parts = date.split(['-', '/']).map(digits);
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-    let mut clock = time.trim_end_matches('Z').splitn(3, ':');
+    let (time, east) = match time.rfind(['+', '-']).and_then(|at| time.split_at_checked(at)) {
+        Some((time, zone)) => (time, Some((zone.starts_with('+'), minutes_of_zone(zone.get(1..)?)?))),
+        None => (time.trim_end_matches('Z'), None),
+    };
+    let mut clock = time.splitn(3, ':');
     let (hour, minute, second) = (digits(clock.next()?)?, digits(clock.next()?)?, seconds(clock.next()?)?);
     if !(1970..=2400).contains(&year)
         || !(1..=12).contains(&month)
@@ -59,7 +63,20 @@ pub(super) fn calendar(text: &str) -> Option<u64> {
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     let days =
         era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
-    ((days * 24 + hour) * 60 + minute).checked_mul(60_000_000_000)?.checked_add(second)
+    let minutes = (days * 24 + hour) * 60 + minute;
+    let minutes = match east {
+        Some((true, ahead)) => minutes.checked_sub(ahead)?,
+        Some((false, behind)) => minutes + behind,
+        None => minutes,
+    };
+    minutes.checked_mul(60_000_000_000)?.checked_add(second)
+}
+
+/// `hhmm` or `hh:mm`.
+fn minutes_of_zone(text: &str) -> Option<u64> {
+    let (hours, minutes) = text.split_once(':').or_else(|| text.split_at_checked(2))?;
+    let (hours, minutes) = (digits(hours)?, digits(minutes)?);
+    (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)
 }
 
 /// A number, also one that nfdump abbreviated; an empty cell is 0.
@@ -149,6 +166,11 @@ mod tests {
         assert_eq!(calendar("1970-01-01 00:00:00"), Some(0));
         assert_eq!(calendar("2000-02-29 23:59:59.5"), Some(951_868_799_500_000_000));
         assert_eq!(calendar("2021-03-08T15:22:15.831389Z"), Some(1_615_216_935_831_389_000));
+        assert_eq!(calendar("2021/03/08 15:22:15.831389"), Some(1_615_216_935_831_389_000));
+        assert_eq!(calendar("2021-03-08T17:52:15.831389+0230"), Some(1_615_216_935_831_389_000));
+        assert_eq!(calendar("2021-03-08T10:22:15.831389-05:00"), Some(1_615_216_935_831_389_000));
+        assert_eq!(calendar("2021-03-08T10:22:15-9"), None);
+        assert_eq!(calendar("1970-01-01T00:00:00+0100"), None);
         assert_eq!(calendar("2021-13-08 15:22:15"), None);
         assert_eq!(calendar("1615216935"), None);
     }
