@@ -42,26 +42,32 @@ impl World {
         if phase == Phase::Initialization {
             if self.up {
                 self.world.device.ok(&["down", "office"])?;
+                self.up = false;
+            }
+            // While it can still tell its gateway, which tells the routers.
+            for at in 0..2 {
+                self.world.has_keys(at, false)?;
             }
             self.world.go(None)?;
-            if self.mode != Mode::Whole {
-                self.world.has_keys(0, false)?;
-                self.world.has_keys(1, false)?;
+        } else {
+            if !self.up {
+                self.world.go(Some(1 - to))?;
+                self.begin()?;
             }
-        } else if !self.up {
-            self.world.go(Some(1 - to))?;
-            self.begin()?;
-        }
-        if phase == Phase::Handoff && self.mode != Mode::Whole {
-            self.world.has_keys(1 - to, true)?;
+            // A router that is not told where devices are asks when it sees their packets.
+            let ping = format!("ping -c 1 -W 1 {SERVER}");
+            self.world.mobile.eventually(&ping, LIMIT)?;
+            if self.mode != Mode::Whole {
+                self.world.has_keys(1 - to, true)?;
+            }
         }
         let (begin, unix) = (Instant::now(), unix_now_precise().as_secs_f64());
         self.world.go(Some(to))?;
+        self.at = Some(to);
         if phase == Phase::Initialization {
             self.begin()?;
         }
         let burst = self.prober.burst(&self.echo, begin, PROBES, 20, LIMIT)?;
-        (self.at, self.up) = (Some(to), true);
         let pause = burst.first_echo.context("nothing came back")?.as_secs_f64() * 1e3;
         let mut figures = Figures::default().with("pause", pause);
         if phase == Phase::Handoff {
