@@ -51,6 +51,12 @@ pub(crate) enum ControlVerb {
     },
     /// At a gateway: no ticket that was given until now counts any more, as is needed after its state was restored from a copy. Sessions go on; each device's next one begins by a full exchange
     ForgetTickets,
+    /// Tell a gateway, or an access router, where a device is, whose header keys are to follow it
+    Keys {
+        /// What is known
+        #[command(subcommand)]
+        news: KeysNews,
+    },
     /// Tell the daemon that the radio is about to be switched off
     Suspend,
     /// Tell the daemon that the radio is back
@@ -93,6 +99,43 @@ pub(crate) enum ControlVerb {
     Reload,
     /// Stop the daemon in good order
     Shutdown,
+}
+
+/// What a registration says of a device.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysNews {
+    /// At a gateway: the device is behind this router now, which gets its header keys
+    At {
+        /// The device: the identity that it proved, or an inner address
+        peer: String,
+        /// The router's identity
+        router: String,
+    },
+    /// At an access router: a device has come here from another one, which is asked for its header keys; then its gateway, if they are not there
+    Fetch {
+        /// The identity of the router before
+        previous: String,
+        /// The outer address of the device's gateway
+        gateway: std::net::IpAddr,
+        /// The SPI of either direction between gateway and device, in hexadecimal
+        #[arg(value_parser = spi)]
+        spi: u32,
+    },
+}
+
+impl KeysNews {
+    fn verb(&self) -> Verb {
+        match self {
+            Self::At { peer, router } => Verb::KeysAt { peer: peer.clone(), router: router.clone() },
+            Self::Fetch { previous, gateway, spi } => {
+                Verb::KeysFetch { previous: previous.clone(), gateway: *gateway, spi: *spi }
+            }
+        }
+    }
+}
+
+fn spi(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 16).map_err(|_| "not eight hexadecimal digits".into())
 }
 
 /// How much the radio may sleep.
@@ -178,6 +221,10 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         ControlVerb::ForgetTickets => {
             let (answer, _) = client.ask(Verb::ForgetTickets)?;
             out.done(&answer, "no ticket of before counts any more")
+        }
+        ControlVerb::Keys { news } => {
+            let (answer, _) = client.ask(news.verb())?;
+            out.done(&answer, "noted: the keys follow")
         }
         ControlVerb::Suspend => {
             let (answer, _) = client.ask(Verb::Suspend)?;

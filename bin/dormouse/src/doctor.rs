@@ -375,7 +375,8 @@ fn network() -> Check {
     }
 }
 
-/// A gateway whose clients reach more than itself forwards, in each family of its pools. Nothing is asked of a client.
+/// A gateway whose clients reach more than itself forwards, in each family of its pools, and an access router forwards IPv4. Nothing is asked
+/// of a client.
 fn forwarding(root: &Path, file: &File) -> Vec<Check> {
     let gateways = || file.connection.values().filter(|c| c.role == Role::Gateway);
     let families = [
@@ -388,13 +389,17 @@ fn forwarding(root: &Path, file: &File) -> Vec<Check> {
             Selector::Dynamic => false,
         };
         let pooled = |c: &Connection| c.pool.addresses.iter().any(|net| net.addr().is_ipv4() == v4);
-        gateways().any(|c| pooled(c) && c.child.local.iter().any(beyond))
+        (v4 && file.router.is_some()) || gateways().any(|c| pooled(c) && c.child.local.iter().any(beyond))
     };
     let look = |(name, key, v4): (&str, &str, bool)| {
         let path = root.join(key.replace('.', "/"));
         needed(v4).then(|| match probe::number(&path) {
-            Ok(0) => check(name, CheckOutcome::Failure, "off: what clients send to others is dropped")
-                .advise(&format!("{key} = 1 in /etc/sysctl.d/60-dormouse.conf, then sysctl --system")),
+            Ok(0) => check(
+                name,
+                CheckOutcome::Failure,
+                "off: what clients, or devices of an access router, send to others is dropped",
+            )
+            .advise(&format!("{key} = 1 in /etc/sysctl.d/60-dormouse.conf, then sysctl --system")),
             Ok(_) => ok(name, "on"),
             Err(e) => check(name, CheckOutcome::Skipped, format!("{}: {e}", path.display())),
         })
@@ -485,5 +490,8 @@ mod tests {
         let found = asked("0\n", "0\n", "gateway", "\"10.1.1.1/32\"", both);
         assert!(found.is_empty(), "clients reach the gateway alone: {found:?}");
         assert!(asked("0\n", "0\n", "client", all, "").is_empty());
+        let router = config::parse("[router]\ndevice = \"a\"\nnetwork = \"b\"\n").unwrap();
+        let found = forwarding(Path::new("/nowhere"), &router);
+        assert_eq!(found.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["IPv4 forwarding"]);
     }
 }

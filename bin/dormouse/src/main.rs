@@ -18,6 +18,7 @@ mod meter;
 mod reference;
 mod render;
 mod render_hip;
+mod render_router;
 mod render_sleep;
 mod style;
 mod trace;

@@ -28,6 +28,7 @@ pub(crate) fn page() -> String {
     section(&mut out, root, "audit", definition(root, "Audit"), defaults.get("audit"));
     section(&mut out, root, "sleep", definition(root, "Sleep"), defaults.get("sleep"));
     section(&mut out, root, "standin", definition(root, "StandIn"), defaults.get("standin"));
+    section(&mut out, root, "router", definition(root, "Router"), None);
     let connection = definition(root, "Connection");
     section(&mut out, root, "connection.NAME", connection, None);
     for (key, name) in [

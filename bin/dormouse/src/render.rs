@@ -1,6 +1,7 @@
 //! How the daemon's answers look to people. Owns layout only; decides nothing.
 
 use crate::render_hip;
+use crate::render_router;
 use crate::render_sleep;
 use crate::style::{Style, duration, field};
 use dormouse_control::{
@@ -59,6 +60,10 @@ pub(crate) fn status(status: &Status, style: Style) -> String {
     if let Some(it) = &status.hip {
         out.push('\n');
         out.push_str(&render_hip::status(it, style));
+    }
+    if let Some(it) = &status.router {
+        out.push('\n');
+        out.push_str(&render_router::status(it, style));
     }
     out.push('\n');
     let offloads = status.offloads.iter().map(|o| match (&o.why, o.active) {
@@ -473,6 +478,7 @@ mod tests {
             },
             connections: vec![office()],
             hip: None,
+            router: None,
             sleep: None,
             gateway: Some(Gateway {
                 sessions: vec![Session {

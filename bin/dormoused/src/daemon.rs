@@ -14,6 +14,7 @@ use crate::machine::Machine;
 use crate::names::Names;
 use crate::radio::Device;
 use crate::reload::Reload;
+use crate::router::Transit;
 use crate::setup;
 use crate::signers::Signers;
 use crate::store::Store;
@@ -60,6 +61,7 @@ const SIGNED: u64 = 13;
 const FILES: u64 = 14;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 1 << 16;
+const TRANSIT: u64 = 1 << 20;
 
 /// MTU of the tunnel interface: what fits ESP in UDP over IPv6 on an Ethernet with the widest suite; TCP is clamped to what
 /// the path really carries.
@@ -83,6 +85,8 @@ pub(crate) struct Daemon {
     pub(crate) machine: Machine,
     pub(crate) block: Block,
     pub(crate) wires: Wires,
+    /// The access router that this machine is.
+    pub(crate) transit: Option<Transit>,
     pub(crate) verbs: Verbs,
     pub(crate) started: Instant,
     pub(crate) stopping: bool,
@@ -109,7 +113,7 @@ impl Daemon {
     /// # Errors
     /// Names what is missing or refused.
     pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
-        let Loaded { daemon: settings, written, sleep, connections, hip, standin, audit } = loaded;
+        let Loaded { daemon: settings, written, sleep, connections, hip, standin, router, audit } = loaded;
         let bind = !connections.is_empty() && settings.ike_port < 1024;
         privileges::require(Needed { raw: false, bind })?;
         let account = privileges::find_user(&settings.user)?;
@@ -140,6 +144,7 @@ impl Daemon {
         if connections.iter().any(|c| c.role == Role::Gateway) {
             machine.serve_clients(settings.proxy_neighbours);
         }
+        let transit = router.as_ref().map(|router| Transit::new(router, &mut machine)).transpose()?;
         machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
         let reload = Reload::new(args, account.is_some().then_some(&settings.user), written)?;
         let server =
@@ -166,6 +171,9 @@ impl Daemon {
         let may_sleep = sleep.settings.mode != Mode::Performance;
         let hip = hip.map(|hip| Directory::new(hip, &denials, (may_sleep, sleepers), &mut node));
         let mut host = Host::new(now, node, hold, pool);
+        if let Some(router) = &router {
+            host.set_router(router);
+        }
         if device.is_some() {
             host.let_sleep(now, sleep.settings.clone(), sleep.speed, WISHES);
         }
@@ -203,6 +211,7 @@ impl Daemon {
             host,
             machine,
             wires: Wires::new(tun, mtu, carriers),
+            transit,
             store,
             lineages,
             auditor,
@@ -255,6 +264,9 @@ impl Daemon {
         }
         for (i, socket) in self.wires.carriers.raw.iter().enumerate() {
             self.poller.add(socket, RAW + i as u64, Interest::READ)?;
+        }
+        for (i, tun) in self.transit.iter().flat_map(|transit| &transit.tuns).enumerate() {
+            self.poller.add(tun, TRANSIT + i as u64, Interest::READ)?;
         }
         Ok(())
     }
@@ -340,6 +352,7 @@ impl Daemon {
                         neighbours.answers();
                     }
                 }
+                token if token >= TRANSIT => self.receive_transit(now, (token - TRANSIT) as usize)?,
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize, event.closed)?,
                 token => self.receive(now, (token - UDP) as usize, event.closed)?,
             }
@@ -559,6 +572,11 @@ impl Driver for Daemon {
             Output::Inner(_) => {
                 // Lost if the TUN's queue is full, as on any network.
                 let _lost = self.wires.tun.write(&[IoSlice::new(bytes)]);
+            }
+            Output::Transit(to) => {
+                if let Some(transit) = &self.transit {
+                    transit.send(to, bytes);
+                }
             }
             Output::Order(order) => self.obey(now, order),
             Output::News(news) => self.tell(news),

@@ -17,7 +17,7 @@ use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Instant, Path};
 
 /// The tunnel interface is switched off.
-const EIO: i32 = 5;
+pub(crate) const EIO: i32 = 5;
 /// Super-packets taken from the TUN before sockets get their turn.
 const BUDGET: usize = 64;
 /// Receptions from one socket before the TUN and the timers get their turn.

@@ -19,6 +19,7 @@ pub(crate) struct Loaded {
     pub(crate) connections: Vec<Resolved>,
     pub(crate) hip: Option<ResolvedHip>,
     pub(crate) standin: config::standin::StandIn,
+    pub(crate) router: Option<file::Router>,
     pub(crate) audit: file::Audit,
 }
 
@@ -90,8 +91,8 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         daemon.log.clone_from(log);
     }
     let written = serde_json::to_value(&file).unwrap_or_default();
-    let file::File { daemon, standin, audit, .. } = file;
-    Ok(Loaded { daemon, written, sleep, connections, hip, standin, audit })
+    let file::File { daemon, standin, audit, router, .. } = file;
+    Ok(Loaded { daemon, written, sleep, connections, hip, standin, router, audit })
 }
 
 /// Says in the log what is unwise, or will make peers refuse us: the clock may be wrong, so the daemon runs nevertheless.

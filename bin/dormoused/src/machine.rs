@@ -5,14 +5,15 @@ use crate::neighbours::Neighbours;
 use anyhow::{Context, Result};
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::netlink::{
-    Found, Ledger, Link, MAIN, MARK, Monitor, Route, TABLE, local_rule, own_side_rule, tunnel_rules,
+    Found, InterfaceName, Ledger, Link, MAIN, MARK, Monitor, Route, TABLE, local_rule, own_side_rule,
+    transit_rule, tunnel_rules,
 };
 use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
 use dormouse_node::config::block::whole;
 use dormouse_node::config::file::{DnsMode, Proxy};
 use dormouse_sansio::{Carrier, Path};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
@@ -124,6 +125,23 @@ impl Machine {
                 Err(e) => tracing::warn!("clients are not answered for in local networks: {e:#}"),
             }
         }
+    }
+
+    /// Access router: what comes in by `interface` and is for others goes into the interface `tun`; `side`: 0 or 1, another for each.
+    ///
+    /// # Errors
+    /// The kernel's, for IPv4.
+    pub(crate) fn lead_transit(&mut self, interface: InterfaceName, side: u32, tun: u32) -> Result<()> {
+        for all in [IpNet::from(Ipv4Net::default()), IpNet::from(Ipv6Net::default())] {
+            let v6 = all.addr().is_ipv6();
+            let rule = transit_rule(v6, interface, side);
+            let led = self.ledger.add_route(Route { table: rule.table, ..Route::over(tun, all) });
+            match led.and_then(|()| self.ledger.add_rule(rule)) {
+                Err(e) if v6 => tracing::info!(%e, "IPv6 in transit is left to the kernel"),
+                result => result?,
+            }
+        }
+        Ok(())
     }
 
     /// Addresses or routes of the machine may have changed: looks at them, also once at the start. Returns the addresses at which peers

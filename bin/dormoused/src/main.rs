@@ -16,6 +16,7 @@ mod neighbours;
 mod radio;
 mod reload;
 mod removal;
+mod router;
 mod setup;
 mod signers;
 mod sleep_status;

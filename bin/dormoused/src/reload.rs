@@ -96,7 +96,7 @@ impl Difference {
     /// `roles`: those that the daemon was started for; `unheld`: connections with something to be held that cannot be.
     fn of(old: &Value, new: &Value, roles: &BTreeSet<Role>, unheld: &BTreeSet<String>) -> Self {
         let mut it = Self::default();
-        for section in ["daemon", "standin"] {
+        for section in ["daemon", "standin", "router"] {
             for (key, old, new) in both(old, new, section) {
                 if old != new {
                     it.restart.push(format!("{section}.{key}"));
@@ -162,6 +162,12 @@ fn in_force(old: &Value, new: Value, kept: &BTreeSet<String>) -> Value {
     for section in ["daemon", "standin"] {
         if let Some((to, from)) = now.get_mut(section).zip(old.get(section)) {
             to.clone_from(from);
+        }
+    }
+    if let Some(now) = now.as_object_mut() {
+        match old.get("router") {
+            Some(router) => drop(now.insert("router".into(), router.clone())),
+            None => drop(now.remove("router")),
         }
     }
     if let Some(connections) = now.get_mut("connection").and_then(Value::as_object_mut) {
@@ -358,6 +364,21 @@ mod tests {
         );
         // It is still said at the next reload.
         assert_eq!(difference(&now, &new).restart, found.restart);
+    }
+
+    #[test]
+    fn an_access_router_comes_goes_and_changes_by_a_new_start_alone() {
+        let router = json!({"router": {"device": "wlan0", "network": "eth0", "rate_kbit": 0}});
+        let faster = json!({"router": {"device": "wlan0", "network": "eth0", "rate_kbit": 9}});
+        for (old, new, keys) in [
+            (&json!({}), &router, &["router.device", "router.network", "router.rate_kbit"][..]),
+            (&router, &json!({}), &["router.device", "router.network", "router.rate_kbit"]),
+            (&router, &faster, &["router.rate_kbit"]),
+        ] {
+            let found = difference(old, new);
+            assert_eq!(found.restart, keys);
+            assert_eq!(&in_force(old, new.clone(), &found.kept), old);
+        }
     }
 
     #[test]

@@ -269,6 +269,8 @@ impl Daemon {
                 }
             }
             Verb::HipDown { peer } => self.hip_down(now, &peer),
+            Verb::KeysAt { peer, router } => self.device_is_at(now, &peer, &router),
+            Verb::KeysFetch { previous, gateway, spi } => self.fetch_keys(now, &previous, gateway, spi),
             Verb::Suspend if self.is_gateway_alone() => Err(Error::new(
                 ErrorKind::Request,
                 "this machine is a gateway alone: it has no session to leave asleep, and goes on forwarding",
@@ -407,6 +409,7 @@ impl Daemon {
             sleep,
             gateway: status::gateway(self.host.node(), &self.connections, now),
             hip: self.hip_status(now),
+            router: self.router_status(),
             offloads: self.offloads(),
             deadlines: deadlines.iter().map(|d| status::deadline(d, now)).collect(),
         }

@@ -58,6 +58,24 @@ pub enum Verb {
         /// Its name or HIT.
         peer: String,
     },
+    /// Gateway: the device `peer` is behind this access router now, which gets its header keys: a registration says so.
+    /// [`ErrorKind::NotConnected`] if there is no such session, or the router is none of its zones'.
+    KeysAt {
+        /// The identity that it proved, or an inner address of it.
+        peer: String,
+        /// The router's identity.
+        router: String,
+    },
+    /// Access router: a device has come here from the router `previous`. Its header keys are asked for there, and of its gateway if they are
+    /// not there. [`ErrorKind::NotConnected`] if there is no session with that router.
+    KeysFetch {
+        /// That router's identity.
+        previous: String,
+        /// The gateway's outer address.
+        gateway: std::net::IpAddr,
+        /// The SPI of either direction between gateway and device.
+        spi: u32,
+    },
     /// The radio is about to be switched off: nothing is due until `resume`.
     Suspend,
     /// The radio is back.

@@ -19,6 +19,9 @@ pub struct Status {
     /// The Host Identity Protocol; absent if no connection has that role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hip: Option<crate::HipStatus>,
+    /// The access router; absent if this machine is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<crate::RouterStatus>,
     /// What leaves outside of a tunnel that should carry it. Empty: nothing does.
     #[serde(default)]
     pub in_clear: Vec<crate::InClear>,

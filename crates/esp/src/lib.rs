@@ -51,7 +51,7 @@ pub use selector::Selectors;
 pub use sequence::{SequenceExhausted, reconstruct};
 pub use spis::Spis;
 pub use tunnel::{InstallError, Outer, Rebuilt, State, Stripped, Tunnel};
-pub use zones::{ChangeError, GrantError, Header, HeaderZones, Look, RouterStats, ZoneParams};
+pub use zones::{ChangeError, GrantError, Header, HeaderZones, Keys, Look, RouterStats, ZoneParams};
 
 /// SPI and sequence number.
 pub const ESP_HEADER_LEN: usize = 8;

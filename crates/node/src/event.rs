@@ -123,8 +123,8 @@ pub enum Order {
         /// The network may be another one.
         fresh: bool,
     },
-    /// Access router without an [`Agent`](crate::host::transit::Agent): what the headers of a device's packets could be read with, from now on
-    /// or no longer.
+    /// Access router that nothing reads headers at ([`Agent`](crate::host::transit::Agent), [`set_router`](crate::host::Host::set_router)):
+    /// what the headers of a device's packets could be read with, from now on or no longer.
     Header(HeaderOrder),
     /// Have this signed beside the loop ([`SignOrder::sign`]), and hand the result to [`crate::Node::signed`].
     Sign {

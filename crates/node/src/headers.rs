@@ -30,9 +30,13 @@ impl Node {
         self.drain_ike(now);
     }
 
-    /// Access router: it has none for an SA between this gateway and a device.
+    /// Access router: it has none for an SA between this gateway and a device. A router with one neighbour asks there first; one with several
+    /// cannot know where the device was before.
     pub(crate) fn ask_for_keys(&mut self, now: Instant, gateway: IpAddr, spi: u32) {
-        self.ike.ask_for_keys(now, gateway, spi);
+        match self.ike.only_neighbour().cloned() {
+            Some(previous) => self.ike.fetch_keys(now, &previous, gateway, spi),
+            None => self.ike.ask_for_keys(now, gateway, spi),
+        };
         self.drain_ike(now);
     }
 }

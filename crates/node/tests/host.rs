@@ -177,6 +177,7 @@ fn drive_over(end: &mut End, now: Instant, mtu: u16) -> Seen {
                 }
                 seen.orders.push(order);
             }
+            Output::Transit(_) => {}
             Output::News(news) => seen.news.push(news),
         }
     }

@@ -75,6 +75,16 @@ impl Repair {
         }
     }
 
+    /// Whether [`Self::poll_transmit`] has something now.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Snoop(agent) => agent.is_due(),
+            Self::EspArq(router) => router.is_due(),
+        }
+    }
+
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {

@@ -20,6 +20,7 @@ pub mod radio;
 pub mod replay;
 mod require;
 mod roaming;
+pub mod routers;
 mod traffic;
 pub mod wireguard;
 pub mod zones;

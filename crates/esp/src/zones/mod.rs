@@ -21,7 +21,7 @@ use crate::ESP_HEADER_LEN;
 use crate::inbound::Discard;
 use crate::outbound::Shape;
 
-pub use router::{ChangeError, GrantError, Header, HeaderZones, Look, RouterStats};
+pub use router::{ChangeError, GrantError, Header, HeaderZones, Keys, Look, RouterStats};
 
 /// Bytes of every zone's IV, on the wire in the first zone alone.
 pub(crate) const IV: usize = 8;

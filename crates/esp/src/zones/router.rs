@@ -195,6 +195,17 @@ pub struct RouterStats {
     pub changed: u64,
 }
 
+/// Whether the keys of an SA do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keys {
+    /// They do, as far as packets have shown.
+    Fit,
+    /// The latest packets did not open: [`HeaderNews::Stale`].
+    Stale,
+    /// They read, and change nothing more: [`HeaderNews::Exhausted`].
+    Exhausted,
+}
+
 /// All first zones of which a router has the keys.
 #[derive(Debug, Default)]
 pub struct HeaderZones {
@@ -314,6 +325,29 @@ impl HeaderZones {
         })?;
         self.stats.changed += 1;
         Ok(true)
+    }
+
+    /// What it has keys of, by name, and whether they do.
+    pub fn held(&self) -> impl Iterator<Item = (GrantId, Keys)> {
+        let ids = self.zones.keys().filter(|name| name.2 == Direction::ToDevice).map(|name| name.1);
+        let ids: BTreeSet<GrantId> = ids.collect();
+        ids.into_iter().map(|id| (id, self.keys(id)))
+    }
+
+    fn keys(&self, id: GrantId) -> Keys {
+        if self.stale.contains(&id) {
+            Keys::Stale
+        } else if self.exhausted.contains(&id) {
+            Keys::Exhausted
+        } else {
+            Keys::Fit
+        }
+    }
+
+    /// Keys that the key manager was told do not do ([`HeaderNews`]), and still do not.
+    pub fn unfit(&self) -> impl Iterator<Item = HeaderNews> {
+        let stale = self.stale.iter().copied().map(HeaderNews::Stale);
+        stale.chain(self.exhausted.iter().copied().map(HeaderNews::Exhausted))
     }
 
     /// What the key manager should know, oldest first.

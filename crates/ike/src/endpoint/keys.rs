@@ -72,6 +72,13 @@ impl Endpoint {
         asked
     }
 
+    /// Router: its neighbour, if it has one and no other, and there is an IKE SA with it: what comes here without a word comes from there.
+    #[must_use]
+    pub fn only_neighbour(&self) -> Option<&Identity> {
+        let [only] = self.shared.config.router.as_ref()?.neighbours.as_slice() else { return None };
+        self.shared.links.to(only).map(|_| only)
+    }
+
     /// Router: for how many SAs it has keys.
     #[must_use]
     pub fn header_keys(&self) -> usize {

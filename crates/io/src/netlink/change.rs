@@ -204,6 +204,8 @@ fn rule_message(rule: &Rule) -> RuleMessage {
     ];
     message.attributes.extend(rule.mark.map(RuleAttribute::FwMark));
     message.attributes.extend(rule.to.map(|net| RuleAttribute::Destination(net.network())));
+    let from = rule.from_interface.map(|name| RuleAttribute::Iifname(name.as_str().to_owned()));
+    message.attributes.extend(from);
     message.attributes.extend(rule.suppress_prefix_length.map(RuleAttribute::SuppressPrefixLen));
     message
 }
@@ -242,6 +244,7 @@ fn rule_text(rule: &Rule) -> String {
     let mut out = format!("{}priority {}", if rule.v6 { "(IPv6) " } else { "" }, rule.priority);
     out.push_str(if rule.invert { " not" } else { "" });
     let _ = rule.to.map(|to| write!(out, " to {to}"));
+    let _ = rule.from_interface.map(|name| write!(out, " iif {}", name.as_str()));
     let _ = rule.mark.map(|m| write!(out, " fwmark {m}"));
     let _ = write!(out, " lookup {}", rule.table);
     let _ = rule.suppress_prefix_length.map(|n| write!(out, " suppress_prefixlength {n}"));

@@ -26,7 +26,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger for the tunnel whose routes are in `table`; two daemons in one network namespace need two tables.
+    /// An empty ledger for the tunnel whose routes are in `table`, and in the two tables behind it; two daemons in one network namespace need
+    /// tables of their own.
     ///
     /// # Errors
     /// The kernel's.
@@ -41,13 +42,15 @@ impl Ledger {
     /// The kernel's; the others are removed all the same.
     pub fn remove_stale(&mut self) -> Result<usize, Error> {
         let table = self.table;
-        let ours = |protocol: u8, of: u32| protocol == PROTOCOL && of == table;
+        // Two more are for what is in transit.
+        let tables = table..=table + 2;
+        let ours = |protocol: u8, of: u32| protocol == PROTOCOL && tables.contains(&of);
         // Of the rules into the main table none says whose it is but the protocol: they go with the others.
         let into_ours =
             |r: &Rule| ours(r.protocol, r.table) || (r.protocol == PROTOCOL && r.table == super::MAIN);
         let rules = self.netlink.rules()?.into_iter().filter(into_ours).map(Entry::Rule);
         let mut stale: Vec<Entry> = rules.collect();
-        if !stale.iter().any(|e| matches!(e, Entry::Rule(r) if r.table == table)) {
+        if !stale.iter().any(|e| matches!(e, Entry::Rule(r) if tables.contains(&r.table))) {
             // A rule into the main table alone belongs to another daemon's tunnel.
             stale.clear();
         }

@@ -34,7 +34,7 @@ pub const PROTOCOL: u8 = 109;
 pub const TABLE: u32 = 25709;
 /// Mark of the tunnel's own packets.
 pub const MARK: u32 = 25709;
-/// Priority of the tunnel's rules, give or take two: before `main` (32766) and the rules of network managers, behind `local` (0).
+/// Priority of the tunnel's rules, give or take three: before `main` (32766) and the rules of network managers, behind `local` (0).
 pub const PRIORITY: u32 = 5200;
 /// The kernel's main table.
 pub const MAIN: u32 = 254;
@@ -147,6 +147,39 @@ impl Route {
     }
 }
 
+/// The name of an interface, which need not be there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InterfaceName {
+    bytes: [u8; Self::MOST],
+    len: u8,
+}
+
+impl InterfaceName {
+    /// The kernel's bound.
+    const MOST: usize = 15;
+
+    /// `None` for what no interface is called.
+    #[must_use]
+    pub fn new(name: &str) -> Option<Self> {
+        let len = u8::try_from(name.len()).ok().filter(|len| *len > 0)?;
+        let mut bytes = [0; Self::MOST];
+        bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+        Some(Self { bytes, len })
+    }
+
+    /// It.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.bytes.get(..self.len.into()).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for InterfaceName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
 /// A policy rule that sends packets to a table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rule {
@@ -160,6 +193,8 @@ pub struct Rule {
     pub invert: bool,
     /// For packets to here.
     pub to: Option<IpNet>,
+    /// For packets that came in by this interface.
+    pub from_interface: Option<InterfaceName>,
     /// The table.
     pub table: u32,
     /// Routes with a prefix of this length or shorter do not count.
@@ -224,6 +259,15 @@ pub fn own_side_rule(net: IpNet) -> Rule {
     Rule { priority: PRIORITY - 2, to: Some(net.trunc()), ..main_rule(matches!(net, IpNet::V6(_))) }
 }
 
+/// Comes before all others: packets that came in by `interface`, and are not for this machine, look into the table of what is in transit
+/// from there, `TABLE + 1 + side`. What comes back from where that leads is forwarded as it would have been.
+#[must_use]
+pub fn transit_rule(v6: bool, interface: InterfaceName, side: u32) -> Rule {
+    let (priority, table) = (PRIORITY - 3, TABLE + 1 + side.min(1));
+    let from_interface = Some(interface);
+    Rule { priority, table, from_interface, suppress_prefix_length: None, ..main_rule(v6) }
+}
+
 /// Into the main table, its default routes left out.
 fn main_rule(v6: bool) -> Rule {
     Rule {
@@ -232,6 +276,7 @@ fn main_rule(v6: bool) -> Rule {
         mark: None,
         invert: false,
         to: None,
+        from_interface: None,
         table: MAIN,
         suppress_prefix_length: Some(0),
         protocol: PROTOCOL,

@@ -1,6 +1,8 @@
 //! Questions: links, addresses, routes, rules, neighbours, and the way to a destination.
 
-use super::{Address, Error, Found, Link, Neighbour, Netlink, PROTOCOL, Route, RouteKind, Rule};
+use super::{
+    Address, Error, Found, InterfaceName, Link, Neighbour, Netlink, PROTOCOL, Route, RouteKind, Rule,
+};
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage as Message;
@@ -249,6 +251,7 @@ pub(super) fn rule(message: &RuleMessage) -> Option<Rule> {
         mark: None,
         invert: header.flags.contains(RuleFlags::Invert),
         to: None,
+        from_interface: None,
         table: u32::from(header.table),
         suppress_prefix_length: None,
         protocol: 0,
@@ -258,6 +261,7 @@ pub(super) fn rule(message: &RuleMessage) -> Option<Rule> {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
             RuleAttribute::FwMark(mark) => rule.mark = Some(*mark),
             RuleAttribute::Destination(to) => rule.to = IpNet::new(*to, header.dst_len).ok(),
+            RuleAttribute::Iifname(name) => rule.from_interface = InterfaceName::new(name),
             RuleAttribute::Table(table) => rule.table = *table,
             // The kernel says "none" as all ones.
             RuleAttribute::SuppressPrefixLen(n) => {

@@ -2,8 +2,8 @@
 
 use crate::common::{in_namespace, ip, link};
 use dormouse_io::netlink::{
-    Error, Ledger, MAIN, MARK, Neighbour, Netlink, PROTOCOL, Route, RouteKind, TABLE, local_rule,
-    own_side_rule, tunnel_rules,
+    Error, InterfaceName, Ledger, MAIN, MARK, Neighbour, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE,
+    local_rule, own_side_rule, transit_rule, tunnel_rules,
 };
 use ipnet::IpNet;
 use nix::errno::Errno;
@@ -183,17 +183,23 @@ fn what_a_killed_run_left_is_recognised_and_other_things_are_not_touched() {
         }
         killed.add_rule(own_side_rule(net("10.1.0.0/16"))).unwrap();
         killed.add_rule(local_rule(net("192.0.2.0/24"))).unwrap();
+        let transit = transit_rule(false, InterfaceName::new("not-there").unwrap(), 1);
+        killed.add_route(Route { table: transit.table, ..Route::over(tun, net("0.0.0.0/0")) }).unwrap();
+        killed.add_rule(transit).unwrap();
+        assert!(killed.netlink().rules().unwrap().contains(&Rule { protocol: PROTOCOL, ..transit }));
+        assert!(ip("rule show").contains("iif not-there"));
         std::mem::forget(killed);
-        let mut neighbour = Ledger::new(TABLE + 1).unwrap();
-        neighbour.add_route(Route { table: TABLE + 1, ..Route::over(tun, net("10.0.0.0/8")) }).unwrap();
+        let mut neighbour = Ledger::new(TABLE + 3).unwrap();
+        neighbour.add_route(Route { table: TABLE + 3, ..Route::over(tun, net("10.0.0.0/8")) }).unwrap();
         ip("route add 10.7.0.0/16 dev tun table 25709 proto static");
         ip("rule add priority 5300 lookup 25709");
         let mut ledger = Ledger::new(TABLE).unwrap();
-        assert_eq!(ledger.remove_stale().unwrap(), 5);
+        assert_eq!(ledger.remove_stale().unwrap(), 7);
         assert_eq!(ledger.remove_stale().unwrap(), 0);
         assert!(ip("rule show").contains("5300:") && !ip("rule show").contains("5201:"));
+        assert!(!ip("rule show").contains("not-there"));
         assert_eq!(ip("route show table 25709").trim(), "10.7.0.0/16 dev tun proto static scope link");
-        assert!(ip("route show table 25710").contains("10.0.0.0/8"));
+        assert!(ip("route show table 25712").contains("10.0.0.0/8"));
     });
 }
 

@@ -3,6 +3,7 @@
 //! `docs/configuration.md` is made from these definitions (`dormouse reference`), so the comments are the manual. This module
 //! must never read another file or resolve a name: [`super::resolve`] does.
 
+pub use super::access_router::{Repair, Router};
 pub use super::audit::Audit;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
 pub use super::half_open::HalfOpen;
@@ -30,6 +31,9 @@ pub struct File {
     pub standin: super::standin::StandIn,
     /// Gateway: what is put on record of those who come (docs/audit.md).
     pub audit: Audit,
+    /// Access router: what stands between a radio and the network. Absent: this machine is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub router: Option<Router>,
     /// Connections by name. A client has one for each gateway, a gateway one for each kind of client.
     pub connection: BTreeMap<String, Connection>,
 }

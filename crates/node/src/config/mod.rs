@@ -1,5 +1,6 @@
 //! Configuration: what may be written ([`file`], [`sleep`]) and what it means ([`resolve`]).
 
+pub mod access_router;
 mod audit;
 pub mod block;
 mod credentials;

@@ -116,6 +116,7 @@ pub fn resolve_with(
 ) -> Result<Vec<Resolved>, ConfigError> {
     validate::daemon(&file.daemon)?;
     validate::audit(&file.audit)?;
+    super::access_router::validate(file.router.as_ref(), &file.daemon.interface)?;
     let routers = zones::routers(file)?;
     let listen: Vec<_> = file.daemon.listen.iter().copied().filter(|a| !a.is_unspecified()).collect();
     let one = |(name, c): (&String, &Connection)| {

@@ -18,6 +18,7 @@ mod drive;
 mod lsi;
 mod output;
 mod path;
+mod router;
 pub mod transit;
 
 pub use crate::event::{Order, Radio, Store};
@@ -25,6 +26,7 @@ pub use drive::{Driver, forward, settle};
 pub use lsi::{Lsis, Service};
 pub use output::{Datagram, News, Origin, Output};
 pub use path::{NotSent, PathCounters};
+pub use router::{Name, RouterCounters, RouterInfo, Side};
 
 use crate::config::Resolved;
 use crate::devices::Kept;
@@ -327,6 +329,9 @@ impl Host {
         if let Some((path, datagram)) = self.transit.poll_transmit() {
             *out = datagram;
             return Some(Output::Datagram(Datagram { path, ecn: 0, segment: None, fragmentable: true }));
+        }
+        if let Some(output) = self.poll_transit_packet(out) {
+            return Some(output);
         }
         if self.node.poll_stand_in(out) {
             self.lsis.answer(now, out);

@@ -1,5 +1,6 @@
 //! What a host hands back. Owns the names; an output is carried out by the driver before it asks for the next one.
 
+use super::router::Side;
 use crate::audit::Record;
 use crate::event::{Change, Order};
 use crate::sleeper;
@@ -13,6 +14,8 @@ pub enum Output {
     Datagram(Datagram),
     /// Write the packet that stands in the buffer to the inner side. Lost if there is no room, as on any network.
     Inner(Origin),
+    /// Access router: the packet that stands in the buffer goes on to this side. Lost if there is no room.
+    Transit(Side),
     /// Do this to the machine.
     Order(Order),
     /// People may want to know this.

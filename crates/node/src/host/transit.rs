@@ -1,8 +1,9 @@
 //! A router in transit: datagrams that are not the host's own pass an [`Agent`], which may look at them, delay, repeat or drop them,
 //! and go on. Owns the seam; what an agent does is its own affair (a TCP agent beside a bad radio link, a foreign agent of Mobile IP).
-//! Without an agent everything goes on at once, unchanged.
+//! Without an agent everything goes on at once, unchanged. An access router that ships sees whole packets instead ([`Host::handle_packet`]).
 
 use super::Host;
+use super::router::Router;
 use dormouse_keying::{HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant, Path};
 use std::collections::VecDeque;
@@ -52,6 +53,8 @@ pub(super) struct Transit {
     agent: Option<Box<dyn Agent>>,
     /// Without an agent: what goes on.
     passing: VecDeque<(Path, Vec<u8>)>,
+    /// The access router that this machine is.
+    pub(super) router: Option<Router>,
 }
 
 impl Transit {
@@ -59,18 +62,30 @@ impl Transit {
         if let Some(agent) = &mut self.agent {
             agent.handle_timeout(now);
         }
+        if let Some(router) = &mut self.router {
+            router.handle_timeout(now);
+        }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Deadline> {
-        self.agent.as_ref().and_then(|a| a.poll_timeout())
+        let agent = self.agent.as_ref().and_then(|a| a.poll_timeout());
+        Deadline::earlier(agent, self.router.as_ref().and_then(Router::poll_timeout))
     }
 
-    /// False if there is no agent to obey.
+    /// False if there is nobody to obey.
     pub(super) fn obey(&mut self, order: &HeaderOrder) -> bool {
-        self.agent.as_mut().is_some_and(|agent| {
+        if let Some(agent) = &mut self.agent {
             agent.obey(order);
-            true
-        })
+        }
+        if let Some(router) = &mut self.router {
+            router.obey(order);
+        }
+        self.agent.is_some() || self.router.is_some()
+    }
+
+    fn poll_wish(&mut self) -> Option<Wish> {
+        let agent = self.agent.as_mut().and_then(|agent| agent.poll_wish());
+        agent.or_else(|| self.router.as_mut()?.poll_wish())
     }
 
     pub(super) fn poll_transmit(&mut self) -> Option<(Path, Vec<u8>)> {
@@ -95,7 +110,7 @@ impl Host {
 
     /// The agent asks for keys: the key manager asks their gateway, if there is a session with it.
     pub(super) fn grant_wishes(&mut self, now: Instant) {
-        while let Some(wish) = self.transit.agent.as_mut().and_then(|agent| agent.poll_wish()) {
+        while let Some(wish) = self.transit.poll_wish() {
             match wish {
                 Wish::Other(news) => self.node.header_news(now, news),
                 Wish::Missing { gateway, spi } => self.node.ask_for_keys(now, gateway, spi),

@@ -203,6 +203,12 @@ impl Router {
         false
     }
 
+    /// Whether [`Self::poll_transmit`] has something now.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.sas.values().any(|sa| sa.kept.iter().any(|kept| kept.due))
+    }
+
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {

@@ -30,7 +30,7 @@ mod limits;
 
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_esp::{Header, HeaderZones, Look};
 use dormouse_sansio::{Deadline, Instant};
@@ -58,11 +58,24 @@ pub struct Stats {
     pub evicted: u64,
 }
 
+/// SPIs without keys that wait to be read; the oldest goes first.
+const UNKNOWN_MOST: usize = 16;
+
+/// An SA between a gateway and a device of which packets have passed, and none of whose keys are here. Its packets may not be in zones at all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Unknown {
+    /// The gateway's outer address.
+    pub gateway: IpAddr,
+    /// The SPI, of either direction.
+    pub spi: u32,
+}
+
 /// An agent for all connections to the devices of one radio.
 #[derive(Debug, Default)]
 pub struct Agent {
     limits: Limits,
     zones: HeaderZones,
+    unknown: VecDeque<Unknown>,
     flows: BTreeMap<Id, Flow>,
     /// The deadline of every connection.
     agenda: BTreeSet<(Instant, Id)>,
@@ -92,6 +105,23 @@ impl Agent {
         &mut self.zones
     }
 
+    /// The same, to look at.
+    #[must_use]
+    pub const fn readable(&self) -> &HeaderZones {
+        &self.zones
+    }
+
+    /// An SA of which a packet has passed unread, for want of keys; oldest first. Each packet tells it anew.
+    pub fn poll_unknown(&mut self) -> Option<Unknown> {
+        self.unknown.pop_front()
+    }
+
+    /// Whether [`Self::poll_transmit`] has something now.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     /// Connections, copies and their bytes that are held now.
     #[must_use]
     pub fn held(&self) -> (usize, usize, usize) {
@@ -101,7 +131,7 @@ impl Agent {
     /// The radio takes a packet for the device now.
     pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
         let mut room = None;
-        let Some(segment) = Segment::read(packet, Way::ToDevice, &mut self.zones, &mut room) else { return };
+        let Some(segment) = self.read(packet, Way::ToDevice, &mut room) else { return };
         let id = segment.id;
         if segment.tcp.flags & (RST | SYN) != 0 {
             self.forget(id);
@@ -121,9 +151,7 @@ impl Agent {
     /// A packet of the device has arrived.
     pub fn from_device(&mut self, now: Instant, packet: &[u8]) -> Verdict {
         let mut room = None;
-        let Some(segment) = Segment::read(packet, Way::FromDevice, &mut self.zones, &mut room) else {
-            return Verdict::Forward;
-        };
+        let Some(segment) = self.read(packet, Way::FromDevice, &mut room) else { return Verdict::Forward };
         let id = segment.id;
         if segment.tcp.flags & (RST | SYN) != 0 {
             self.forget(id);
@@ -163,6 +191,40 @@ impl Agent {
             if !flow.expire(now, &self.limits) {
                 self.put(id, flow);
             }
+        }
+    }
+
+    /// The segment in a whole packet, or in the first zone of an ESP packet; that is put into `room` opened.
+    fn read<'a>(&mut self, packet: &'a [u8], way: Way, room: &'a mut Option<Header>) -> Option<Segment<'a>> {
+        let view = outer::whole(packet)?;
+        let Some(esp) = outer::esp(&view) else { return Segment::of(&view, None, way, view.as_bytes()) };
+        let header = match self.zones.look(esp) {
+            Look::Header(header) => header,
+            Look::Closed => return None,
+            Look::NoKey => {
+                let gateway = if way == Way::ToDevice { view.src() } else { view.dst() };
+                self.note_unknown(gateway, esp);
+                return None;
+            }
+        };
+        if header.is_to_device() != (way == Way::ToDevice) {
+            return None;
+        }
+        let inner = Packet::parse_header(room.insert(header).as_bytes()).ok();
+        let inner = inner.filter(|inner| inner.fragment().is_none())?;
+        Segment::of(&inner, Some((view.src(), view.dst())), way, view.as_bytes())
+    }
+
+    fn note_unknown(&mut self, gateway: IpAddr, esp: &[u8]) {
+        let Some(unknown) = esp.first_chunk().map(|spi| Unknown { gateway, spi: u32::from_be_bytes(*spi) })
+        else {
+            return;
+        };
+        if !self.unknown.contains(&unknown) {
+            if self.unknown.len() >= UNKNOWN_MOST {
+                self.unknown.pop_front();
+            }
+            self.unknown.push_back(unknown);
         }
     }
 
@@ -225,24 +287,6 @@ struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// The segment in a whole packet, or in the first zone of an ESP packet; that is put into `room` opened.
-    fn read(
-        packet: &'a [u8],
-        way: Way,
-        zones: &mut HeaderZones,
-        room: &'a mut Option<Header>,
-    ) -> Option<Self> {
-        let view = outer::whole(packet)?;
-        let Some(esp) = outer::esp(&view) else { return Self::of(&view, None, way, view.as_bytes()) };
-        let Look::Header(header) = zones.look(esp) else { return None };
-        if header.is_to_device() != (way == Way::ToDevice) {
-            return None;
-        }
-        let inner = Packet::parse_header(room.insert(header).as_bytes()).ok();
-        let inner = inner.filter(|inner| inner.fragment().is_none())?;
-        Self::of(&inner, Some((view.src(), view.dst())), way, view.as_bytes())
-    }
-
     fn of(view: &Packet<'a>, outer: Option<(IpAddr, IpAddr)>, way: Way, packet: &'a [u8]) -> Option<Self> {
         let (tcp, data) = Tcp::parse_header(view).ok()?;
         let from = SocketAddr::new(view.src(), tcp.src_port);

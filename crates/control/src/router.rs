@@ -1,0 +1,50 @@
+//! The access router, as `status` reports it.
+
+use serde::{Deserialize, Serialize};
+
+/// What stands between a radio and the network. Counts are of packets since the daemon started, unless said otherwise.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RouterStatus {
+    /// The interface towards devices.
+    pub device: String,
+    /// The interface towards the network.
+    pub network: String,
+    /// How the radio is repaired: `none` or `snoop`.
+    pub repair: String,
+    /// Sent to devices, repetitions included.
+    pub to_device: u64,
+    /// Sent to the network.
+    pub to_network: u64,
+    /// Dropped because too many waited for the radio.
+    pub dropped: u64,
+    /// Waiting for the radio now.
+    pub waiting: usize,
+    /// Packets of which a copy was kept.
+    pub kept: u64,
+    /// Sent again from here.
+    pub repeated: u64,
+    /// Acknowledgements that did not go on.
+    pub suppressed: u64,
+    /// TCP connections followed now.
+    pub connections: usize,
+    /// Copies held now, in bytes.
+    pub held_bytes: usize,
+    /// Whose header was read with the keys of a gateway.
+    pub read: u64,
+    /// Which the keys here did not open.
+    pub closed: u64,
+    /// Questions to gateways for header keys.
+    pub asked: u64,
+    /// The header keys.
+    pub keys: Vec<HeaderKeys>,
+}
+
+/// Header keys of one SA.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct HeaderKeys {
+    /// The SPIs in hexadecimal: of what goes to the device, and of what comes from it.
+    pub spi: String,
+    /// `fit`; `stale`: packets no longer open; `used-up`: headers can be read, and no longer changed. For the latter two others are asked
+    /// for.
+    pub state: String,
+}

@@ -1,0 +1,324 @@
+//! An access router: whole packets between its two sides, the device's, where the radio is, and the network's. It stands where
+//! `dormouse-snoop` wants to: packets for the device wait here until the radio is free, and the repair sees each when the radio takes it.
+//!
+//! Owns the queue in front of the radio, and what is asked of key managers and when again; what is kept, repeated and hidden is the
+//! repair's. Must never change a packet, make one, or hold one back for want of keys: what it cannot read goes on as it came.
+
+use super::transit::Wish;
+use super::{Host, Output};
+use crate::config::access_router::{Repair as Kind, Router as Settings};
+use dormouse_esp::{Keys, RouterStats};
+use dormouse_keying::{GrantId, HeaderNews, HeaderOrder};
+use dormouse_sansio::{Deadline, Instant};
+use dormouse_snoop::tcp::{Stats, Unknown};
+use dormouse_snoop::{Repair, Verdict};
+use dormouse_wire::ip;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// What waits for a radio of a known rate is at most what it carries in this time, and [`WAITING_LEAST`] at least.
+const WAITING_TIME: Duration = Duration::from_millis(250);
+/// In bytes.
+const WAITING_LEAST: usize = 32 << 10;
+/// A driver that comes this late lets the radio catch up.
+const CATCH_UP: Duration = Duration::from_millis(2);
+/// The first pause before keys are asked for again; each further one is twice as long, up to [`ASK_LONGEST`].
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+const ASK_LONGEST: Duration = Duration::from_secs(600);
+/// Between any two questions: gateways take ten a second from a router.
+const ASK_PACE: Duration = Duration::from_millis(200);
+/// SAs about which was asked. One that has not been asked about for longest gives way.
+const ASKED_MOST: usize = 256;
+
+/// A side of an access router.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Where devices are.
+    Device,
+    /// Where their gateways are.
+    Network,
+}
+
+/// What an access router has counted, in packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RouterCounters {
+    /// Sent to devices, repetitions included.
+    pub to_device: u64,
+    /// Sent to the network.
+    pub to_network: u64,
+    /// Dropped because too many waited for the radio.
+    pub dropped: u64,
+    /// Not counted in packets: questions for keys.
+    pub asked: u64,
+}
+
+/// How an access router stands.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RouterInfo {
+    /// What it has counted.
+    pub counters: RouterCounters,
+    /// Packets that wait for the radio.
+    pub waiting: usize,
+    /// What SNOOP has done.
+    pub snoop: Stats,
+    /// Connections, copies and their bytes that SNOOP holds now.
+    pub held: (usize, usize, usize),
+    /// What was opened with header keys.
+    pub zones: RouterStats,
+    /// The header keys, and whether they do.
+    pub keys: Vec<(GrantId, Keys)>,
+}
+
+/// What keys are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Question {
+    Missing(Unknown),
+    Stale(GrantId),
+    Exhausted(GrantId),
+}
+
+impl Question {
+    fn wish(self) -> Wish {
+        match self {
+            Self::Missing(Unknown { gateway, spi }) => Wish::Missing { gateway, spi },
+            Self::Stale(id) => Wish::Other(HeaderNews::Stale(id)),
+            Self::Exhausted(id) => Wish::Other(HeaderNews::Exhausted(id)),
+        }
+    }
+
+    fn is_about(self, id: GrantId) -> bool {
+        match self {
+            Self::Missing(unknown) => [id.to_device, id.from_device].contains(&unknown.spi),
+            Self::Stale(of) | Self::Exhausted(of) => of == id,
+        }
+    }
+}
+
+impl From<HeaderNews> for Question {
+    fn from(news: HeaderNews) -> Self {
+        match news {
+            HeaderNews::Stale(id) => Self::Stale(id),
+            HeaderNews::Exhausted(id) => Self::Exhausted(id),
+        }
+    }
+}
+
+/// When something was asked, and how long it is not asked again.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    at: Instant,
+    pause: Duration,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Router {
+    repair: Repair,
+    /// Bits in a second; 0: the radio is always free.
+    rate: u64,
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    waiting_most: usize,
+    /// The radio takes nothing before.
+    idle_at: Instant,
+    ready: VecDeque<(Side, Vec<u8>)>,
+    asked: BTreeMap<Question, Asked>,
+    ask_next: Instant,
+    wishes: VecDeque<Wish>,
+    counters: RouterCounters,
+}
+
+impl Router {
+    fn new(settings: &Settings) -> Self {
+        let rate = u64::from(settings.rate_kbit) * 1_000;
+        let most = u128::from(rate) * WAITING_TIME.as_millis() / 8_000;
+        Self {
+            repair: match settings.repair {
+                Kind::None => Repair::None,
+                Kind::Snoop => Repair::Snoop(Box::default()),
+            },
+            rate,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            waiting_most: usize::try_from(most).unwrap_or(usize::MAX).max(WAITING_LEAST),
+            idle_at: Instant::ZERO,
+            ready: VecDeque::new(),
+            asked: BTreeMap::new(),
+            ask_next: Instant::ZERO,
+            wishes: VecDeque::new(),
+            counters: RouterCounters::default(),
+        }
+    }
+
+    fn handle_packet(&mut self, now: Instant, from: Side, packet: Vec<u8>) {
+        // What the kernel itself says on the interfaces that lead here is for nobody behind this router.
+        if ip::flow(&packet).is_none_or(|flow| flow.dst.is_multicast() || flow.src.is_unspecified()) {
+            return;
+        }
+        match from {
+            Side::Network if packet.len() > self.waiting_most.saturating_sub(self.waiting_bytes) => {
+                self.counters.dropped += 1;
+            }
+            Side::Network => {
+                self.waiting_bytes += packet.len();
+                self.waiting.push_back(packet);
+            }
+            Side::Device => {
+                if self.repair.from_device(now, &packet) == Verdict::Forward {
+                    self.counters.to_network += 1;
+                    self.ready.push_back((Side::Network, packet));
+                }
+            }
+        }
+        self.pump(now);
+        self.ask(now);
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.repair.handle_timeout(now);
+        self.pump(now);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Deadline> {
+        let waits = !self.waiting.is_empty() || self.repair.is_due();
+        let turn = waits.then(|| Deadline::strict(self.idle_at, "the radio is free for the next packet"));
+        Deadline::earlier(self.repair.poll_timeout(), turn)
+    }
+
+    pub(super) fn poll_packet(&mut self) -> Option<(Side, Vec<u8>)> {
+        self.ready.pop_front()
+    }
+
+    pub(super) fn poll_wish(&mut self) -> Option<Wish> {
+        self.wishes.pop_front()
+    }
+
+    /// Takes keys, or forgets them.
+    pub(super) fn obey(&mut self, order: &HeaderOrder) {
+        let id = match order {
+            HeaderOrder::Grant(grant) => grant.id(),
+            HeaderOrder::Revoke(id) => *id,
+        };
+        let Repair::Snoop(agent) = &mut self.repair else { return };
+        match (agent.zones().apply(order), order) {
+            (Ok(()), HeaderOrder::Grant(_)) => {
+                self.asked.retain(|question, _| !question.is_about(id));
+                tracing::info!(sa = %Name(id), "header keys came");
+            }
+            (Ok(()), HeaderOrder::Revoke(_)) => tracing::info!(sa = %Name(id), "header keys were taken back"),
+            (Err(error), _) => tracing::warn!(sa = %Name(id), %error, "header keys cannot be used"),
+        }
+    }
+
+    fn info(&self) -> RouterInfo {
+        let mut info =
+            RouterInfo { counters: self.counters, waiting: self.waiting.len(), ..RouterInfo::default() };
+        if let Repair::Snoop(agent) = &self.repair {
+            info.snoop = *agent.stats();
+            info.held = agent.held();
+            info.zones = *agent.readable().stats();
+            info.keys = agent.readable().held().collect();
+        }
+        info
+    }
+
+    /// The radio takes what is next, as long as it is free.
+    fn pump(&mut self, now: Instant) {
+        while self.idle_at <= now {
+            let mut packet = Vec::new();
+            if !self.repair.poll_transmit(now, &mut packet) {
+                let Some(next) = self.waiting.pop_front() else { break };
+                self.waiting_bytes -= next.len();
+                self.repair.to_device(now, &next);
+                packet = next;
+            }
+            if self.rate > 0 {
+                let nanos = packet.len() as u128 * 8_000_000_000 / u128::from(self.rate);
+                let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+                let late = (now - self.idle_at).saturating_sub(CATCH_UP);
+                self.idle_at = self.idle_at + late + takes;
+            }
+            self.counters.to_device += 1;
+            self.ready.push_back((Side::Device, packet));
+        }
+    }
+
+    /// Asks for what is missing or does not do, as often as is decent.
+    fn ask(&mut self, now: Instant) {
+        let Repair::Snoop(agent) = &mut self.repair else { return };
+        // Told by [`dormouse_esp::HeaderZones::unfit`] as long as it is so.
+        while agent.zones().poll_news().is_some() {}
+        let mut questions: Vec<Question> = agent.readable().unfit().map(Question::from).collect();
+        while let Some(unknown) = agent.poll_unknown() {
+            questions.push(Question::Missing(unknown));
+        }
+        for question in questions {
+            let before = self.asked.get(&question);
+            let waits = before.is_some_and(|asked| now < asked.at + asked.pause);
+            if waits || now < self.ask_next {
+                continue;
+            }
+            let pause = before.map_or(ASK_AGAIN, |asked| (asked.pause * 2).min(ASK_LONGEST));
+            if before.is_none() && self.asked.len() >= ASKED_MOST {
+                let oldest = self.asked.iter().min_by_key(|(_, asked)| asked.at).map(|(of, _)| *of);
+                oldest.map(|of| self.asked.remove(&of));
+            }
+            self.asked.insert(question, Asked { at: now, pause });
+            self.ask_next = now + ASK_PACE;
+            self.counters.asked += 1;
+            match question {
+                Question::Missing(Unknown { gateway, spi }) => {
+                    tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
+                }
+                Question::Stale(id) => {
+                    tracing::warn!(sa = %Name(id), "header keys are stale: packets go on unread, and others are asked for");
+                }
+                Question::Exhausted(id) => {
+                    tracing::info!(sa = %Name(id), "header keys are used up: others are asked for");
+                }
+            }
+            self.wishes.push_back(question.wish());
+        }
+    }
+}
+
+/// Header keys as they are named in logs and in the status: the SPI of what goes to the device, and of what comes from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Name(pub GrantId);
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:08x} {:08x}", self.0.to_device, self.0.from_device)
+    }
+}
+
+impl Host {
+    /// This machine is an access router from now on. Packets between its two sides come by [`Host::handle_packet`], and go on by
+    /// [`Output::Transit`].
+    pub fn set_router(&mut self, settings: &Settings) {
+        self.transit.router = Some(Router::new(settings));
+    }
+
+    /// A whole packet came from one side that is on its way to the other. Lost if this machine is no access router.
+    pub fn handle_packet(&mut self, now: Instant, from: Side, packet: Vec<u8>) {
+        if let Some(router) = &mut self.transit.router {
+            router.handle_packet(now, from, packet);
+            self.grant_wishes(now);
+        }
+    }
+
+    /// How the access router stands; `None` if this machine is none.
+    #[must_use]
+    pub fn router_info(&self) -> Option<RouterInfo> {
+        self.transit.router.as_ref().map(Router::info)
+    }
+
+    pub(super) fn poll_transit_packet(&mut self, out: &mut Vec<u8>) -> Option<Output> {
+        let (to, packet) = self.transit.router.as_mut()?.poll_packet()?;
+        *out = packet;
+        Some(Output::Transit(to))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+use super::*;
+use dormouse_crypto::{Encr, Secret};
+use dormouse_esp::{IPV4_IN_IP, Outbound, SaParams, ZoneParams};
+use dormouse_keying::{HeaderGrant, HeaderSa, Nodes, ZoneMap};
+use dormouse_sansio::Seeded;
+use dormouse_wire::ip::tcp::{ACK, Segment};
+use dormouse_wire::ip::{Ipv4Header, protocol};
+use std::net::{Ipv4Addr, SocketAddr};
+
+const GCM: Encr = Encr::Aes128Gcm16;
+const LEN: u32 = 100;
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const DEVICE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+
+fn ms(n: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(n)
+}
+
+fn router(repair: Kind, rate_kbit: u32) -> Router {
+    Router::new(&Settings { device: "wlan0".into(), network: "eth0".into(), repair, rate_kbit })
+}
+
+/// A composite SA: what its two senders seal, with SPI 1,000 to the device and 1,001 from it.
+struct Sa {
+    down: Outbound,
+    up: Outbound,
+    key: u8,
+}
+
+impl Sa {
+    fn new(key: u8) -> Self {
+        let half = |spi| {
+            let further = vec![(GCM, Secret::from([key + 1; 20]))];
+            let zones = Some(ZoneParams { map: ZoneMap::default(), further });
+            let params = SaParams { zones, ..SaParams::new(spi, GCM, None, Secret::from([key; 20])) };
+            Outbound::new(&params, &mut Seeded::new(1)).expect("a sender")
+        };
+        Self { down: half(1_000), up: half(1_001), key }
+    }
+
+    const fn id() -> GrantId {
+        GrantId { to_device: 1_000, from_device: 1_001 }
+    }
+
+    fn grant(&self) -> HeaderOrder {
+        let sa = |spi| HeaderSa { spi, keymat: Secret::from([self.key; 20]), sequence: 0 };
+        HeaderOrder::Grant(Box::new(HeaderGrant {
+            map: ZoneMap::default(),
+            encr: GCM,
+            esn: true,
+            to_device: sa(1_000),
+            from_device: sa(1_001),
+            nodes: Nodes::new(1, 16).expect("nodes"),
+        }))
+    }
+
+    fn seal(sender: &mut Outbound, inner: &[u8], [src, dst]: [Ipv4Addr; 2]) -> Vec<u8> {
+        let mut slot = vec![0; sender.sealed_len(inner.len())];
+        let head = sender.head_len();
+        slot[head..head + inner.len()].copy_from_slice(inner);
+        sender.seal(&mut slot, inner.len(), IPV4_IN_IP).expect("sealed");
+        let header = Ipv4Header::new(src, dst, protocol::ESP).to_bytes(slot.len()).expect("a header");
+        [&header[..], &slot].concat()
+    }
+
+    /// The data segment of this number, sealed.
+    fn data(&mut self, number: u32) -> Vec<u8> {
+        Self::seal(&mut self.down, &data(number), [GATEWAY, DEVICE])
+    }
+
+    /// The device's acknowledgement of all segments before this one, sealed.
+    fn ack(&mut self, number: u32) -> Vec<u8> {
+        Self::seal(&mut self.up, &ack(number), [DEVICE, GATEWAY])
+    }
+}
+
+fn segment(down: bool, sequence: u32, acknowledgement: u32, payload: &[u8]) -> Vec<u8> {
+    let ends: [SocketAddr; 2] = [([203, 0, 113, 1], 80).into(), ([10, 1, 0, 2], 5_000).into()];
+    let [src, dst] = if down { ends } else { [ends[1], ends[0]] };
+    let segment = Segment { src, dst, sequence, acknowledgement, flags: ACK, window: 1_000, options: &[] };
+    let mut out = Vec::new();
+    segment.build(payload, &mut out).expect("a packet");
+    out
+}
+
+fn data(number: u32) -> Vec<u8> {
+    segment(true, number * LEN, 0, &[number as u8; LEN as usize])
+}
+
+fn ack(number: u32) -> Vec<u8> {
+    segment(false, 0, number * LEN, &[])
+}
+
+fn ready(router: &mut Router) -> Vec<Sent> {
+    std::iter::from_fn(|| router.poll_packet()).collect()
+}
+
+fn wishes(router: &mut Router) -> Vec<Wish> {
+    std::iter::from_fn(|| router.poll_wish()).collect()
+}
+
+/// A packet that goes on, and where to.
+type Sent = (Side, Vec<u8>);
+
+/// Segments 0 to 5 pass; the device has all but 1. What the router sends then.
+fn lose_one(router: &mut Router, sa: &mut Sa) -> (Vec<Vec<u8>>, Vec<Sent>) {
+    router.handle_packet(ms(0), Side::Network, sa.data(0));
+    router.handle_packet(ms(10), Side::Device, sa.ack(1));
+    let sent: Vec<_> = (1..=5).map(|n| sa.data(n)).collect();
+    for (packet, at) in sent.iter().zip(20..) {
+        router.handle_packet(ms(at), Side::Network, packet.clone());
+    }
+    ready(router);
+    let duplicate = sa.ack(1);
+    router.handle_packet(ms(31), Side::Device, duplicate);
+    (sent, ready(router))
+}
+
+#[test]
+fn with_the_keys_of_a_gateway_it_repeats_what_the_radio_lost_and_hides_it() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+    router.obey(&sa.grant());
+    let (sent, answer) = lose_one(&mut router, &mut sa);
+    assert_eq!(answer, [(Side::Device, sent[0].clone())], "the packet byte for byte, and no duplicate");
+    let info = router.info();
+    assert_eq!((info.snoop.repeated, info.snoop.suppressed), (1, 1));
+    assert_eq!(info.keys, [(Sa::id(), Keys::Fit)]);
+    assert_eq!((info.counters.to_device, info.counters.to_network, info.counters.asked), (7, 1, 0));
+    // They go when their gateway says so, and what comes goes on as before.
+    router.obey(&HeaderOrder::Revoke(Sa::id()));
+    let (_, answer) = lose_one(&mut router, &mut sa);
+    assert!(matches!(answer.as_slice(), [(Side::Network, _)]), "{answer:?}");
+    assert_eq!((router.info().keys, router.info().snoop.repeated), (vec![], 1));
+}
+
+#[test]
+fn without_keys_and_without_repair_all_goes_on_as_it_came() {
+    for repair in [Kind::None, Kind::Snoop] {
+        let (mut router, mut sa) = (router(repair, 0), Sa::new(7));
+        if repair == Kind::None {
+            router.obey(&sa.grant());
+        }
+        for n in 0..6 {
+            let (down, up) = (sa.data(n), sa.ack(1));
+            router.handle_packet(ms(n.into()), Side::Network, down.clone());
+            router.handle_packet(ms(n.into()), Side::Device, up.clone());
+            assert_eq!(ready(&mut router), [(Side::Device, down), (Side::Network, up)]);
+        }
+        let asked = wishes(&mut router);
+        let missing = Wish::Missing { gateway: GATEWAY.into(), spi: 1_000 };
+        assert_eq!(asked, if repair == Kind::Snoop { vec![missing] } else { vec![] });
+    }
+}
+
+#[test]
+fn plain_tcp_is_repaired_without_any_key() {
+    let mut router = router(Kind::Snoop, 0);
+    for (n, at) in [(0, 0), (1, 20), (2, 21)] {
+        router.handle_packet(ms(at), Side::Network, data(n));
+        if n == 0 {
+            router.handle_packet(ms(10), Side::Device, ack(1));
+        }
+    }
+    ready(&mut router);
+    router.handle_packet(ms(31), Side::Device, ack(1));
+    assert_eq!(ready(&mut router), [(Side::Device, data(1))]);
+}
+
+#[test]
+fn stale_keys_are_told_and_asked_about_again_until_others_come() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+    router.obey(&Sa::new(50).grant());
+    let mut asked = Vec::new();
+    for second in 0..60 {
+        let packet = sa.data(second);
+        router.handle_packet(ms(u64::from(second) * 1_000), Side::Network, packet.clone());
+        assert_eq!(ready(&mut router), [(Side::Device, packet)], "untouched");
+        asked.extend(wishes(&mut router).into_iter().map(|wish| (second, wish)));
+    }
+    let stale = Wish::Other(HeaderNews::Stale(Sa::id()));
+    // The third packet that does not open says it; then after 2, 4, 8, ... seconds.
+    assert_eq!(asked, [2, 4, 8, 16, 32].map(|second| (second, stale)));
+    assert_eq!(router.info().keys, [(Sa::id(), Keys::Stale)]);
+    router.obey(&sa.grant());
+    assert_eq!(router.info().keys, [(Sa::id(), Keys::Fit)]);
+    let (_, answer) = lose_one(&mut router, &mut Sa { down: sa.down, up: sa.up, key: 7 });
+    assert!(matches!(answer.as_slice(), [(Side::Device, _)]), "{answer:?}");
+}
+
+#[test]
+fn a_radio_of_known_rate_takes_one_packet_at_a_time_and_repetitions_first() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 1_000), Sa::new(7));
+    router.obey(&sa.grant());
+    let mut now = ms(1_000);
+    let mut taken = Vec::new();
+    let mut turn = |router: &mut Router, now: &mut Instant| {
+        let due = router.poll_timeout().expect("packets wait");
+        assert!(due.at > *now, "no packet before the radio is free");
+        *now = due.at;
+        router.handle_timeout(*now);
+        taken.extend(ready(router).into_iter().map(|(_, packet)| packet));
+    };
+    let sent: Vec<_> = (0..30).map(|n| sa.data(n)).collect();
+    for packet in &sent {
+        router.handle_packet(now, Side::Network, packet.clone());
+    }
+    assert_eq!(ready(&mut router).len(), 2, "one, and what the radio could have taken before");
+    for _ in 0..8 {
+        turn(&mut router, &mut now);
+    }
+    // The third packet is lost: the device has 0 and 1, and what came after.
+    let first = sa.ack(2);
+    router.handle_packet(now, Side::Device, first);
+    let again = sa.ack(2);
+    router.handle_packet(now, Side::Device, again);
+    ready(&mut router);
+    turn(&mut router, &mut now);
+    turn(&mut router, &mut now);
+    assert!(taken[8..].contains(&sent[2]), "it overtakes the 20 that wait");
+}
+
+#[test]
+fn what_waits_for_the_radio_is_bounded() {
+    let mut router = router(Kind::Snoop, 8);
+    for n in 0..5_000 {
+        router.handle_packet(ms(0), Side::Network, data(n));
+    }
+    assert!(router.waiting_bytes <= WAITING_LEAST, "{}", router.waiting_bytes);
+    let info = router.info();
+    assert_eq!(info.counters.dropped + info.counters.to_device + info.waiting as u64, 5_000);
+    assert!(info.counters.dropped > 4_000);
+}
+
+#[test]
+fn a_flood_of_unknown_spis_asks_little_and_is_forgotten() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+    let mut asked = 0;
+    for spi in 0..20_000_u32 {
+        let mut packet = sa.data(0);
+        packet[20..24].copy_from_slice(&(5_000 + spi).to_be_bytes());
+        router.handle_packet(ms(spi.into()), Side::Network, packet);
+        ready(&mut router);
+        asked += wishes(&mut router).len();
+    }
+    assert!(asked <= 101, "{asked} in 20 seconds");
+    assert!(router.asked.len() <= ASKED_MOST && router.wishes.is_empty());
+}
+
+#[test]
+fn what_the_kernel_says_to_its_own_link_goes_nowhere() {
+    let mut router = router(Kind::Snoop, 0);
+    let header = Ipv4Header::new(DEVICE, Ipv4Addr::new(224, 0, 0, 22), protocol::UDP);
+    let packet = [&header.to_bytes(8).expect("a header")[..], &[0; 8]].concat();
+    for from in [Side::Device, Side::Network] {
+        router.handle_packet(ms(0), from, packet.clone());
+    }
+    assert_eq!(ready(&mut router), []);
+}
