@@ -345,10 +345,9 @@ fn the_lab_lists_and_runs_its_experiments() {
     let report = scene.json("lab run paper-000 --clients 20 --json --html lab.html --out raw.json");
     let verified = scene.json("lab verify raw.json --json");
     let file = &verified["files"][0];
-    assert_eq!(
-        (file["compared"].as_array().unwrap().len(), &file["differences"]),
-        (3, &serde_json::json!([]))
-    );
+    // The report in three forms, and its exhibits.
+    assert!(file["compared"].as_array().unwrap().len() > 3, "{file}");
+    assert_eq!(file["differences"], serde_json::json!([]));
     let tampered =
         std::fs::read_to_string(scene.0.join("raw.txt")).unwrap().replacen("confirmed", "refuted", 1);
     std::fs::write(scene.0.join("raw.txt"), tampered).unwrap();

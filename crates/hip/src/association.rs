@@ -273,6 +273,8 @@ pub(crate) struct Rekey {
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) path: Path,
+    /// If it is behind a relay of ours: where the relay sees it.
+    pub(crate) relay: Option<RelayTo>,
     pub(crate) nonce: [u8; 16],
 }
 
@@ -335,6 +337,15 @@ impl Session {
 }
 
 impl Association {
+    /// Behind which relay of ours packets to the peer go: where it says that it is, while it is asked there.
+    pub(crate) fn via(&self) -> Option<RelayTo> {
+        let asked = match &self.stage {
+            Stage::Up(session) => session.candidate.as_ref().and_then(|c| c.relay),
+            _ => None,
+        };
+        asked.or(self.relay)
+    }
+
     pub(crate) const fn owner(&self) -> Owner {
         Owner::Hip(self.id)
     }

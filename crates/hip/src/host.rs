@@ -70,8 +70,10 @@ pub struct Host {
     strangers: BTreeSet<(Instant, SaId)>,
     /// When ESP under an unknown SPI last began an exchange with a peer of the directory.
     lost: BTreeMap<Hit, Instant>,
-    /// Associations whose peer is registered at us, and until when.
-    clients: BTreeMap<SaId, Instant>,
+    /// Associations whose peer is registered at us: until when, and whether at the relay.
+    clients: BTreeMap<SaId, (Instant, bool)>,
+    /// How many of them are at the rendezvous server, and at the relay.
+    clients_at: [usize; 2],
     /// When a rendezvous server of ours is tried next, and how long the wait after that is; by our tag and its.
     tries: BTreeMap<(Hit, Hit), (Instant, Duration)>,
     outbox: Outbox,
@@ -107,6 +109,7 @@ impl Host {
             strangers: BTreeSet::new(),
             lost: BTreeMap::new(),
             clients: BTreeMap::new(),
+            clients_at: [0; 2],
             tries: BTreeMap::new(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
@@ -293,7 +296,8 @@ impl Host {
         let none = Discard("no such association");
         let mut association = self.take(id).ok_or(none)?;
         let local = self.local(association.ours).ok_or(none)?;
-        self.outbox.set_via(self.seen.map(|seen| seen.relay).or(association.relay));
+        self.outbox.set_via(self.seen.map(|seen| seen.relay).or(association.via()));
+        let before = association.relay;
         let outcome = self.with(now, local, |_, _, around| Some(act(&mut association, around)));
         self.outbox.set_via(self.seen.map(|seen| seen.relay));
         let behind = association.relay;
@@ -312,6 +316,9 @@ impl Host {
                 Err(discard)
             }
         };
+        if let Some(before) = before.filter(|before| behind.is_none_or(|it| it.server != before.server)) {
+            self.permit(now, id, before.server);
+        }
         if let Some(behind) = behind {
             self.permit(now, id, behind.server);
         }
@@ -320,7 +327,9 @@ impl Host {
 
     fn take(&mut self, id: SaId) -> Option<Association> {
         let association = self.associations.remove(&id)?;
-        self.clients.remove(&id);
+        if let Some((_, relay)) = self.clients.remove(&id) {
+            self.clients_at[usize::from(relay)] -= 1;
+        }
         if let Some(since) = association.unused_since() {
             self.strangers.remove(&(since, id));
         }
@@ -341,7 +350,9 @@ impl Host {
         if let Stage::Up(session) = &association.stage
             && let Some(until) = session.served.end()
         {
-            self.clients.insert(id, until);
+            let relay = session.served.relays();
+            self.clients_at[usize::from(relay)] += 1;
+            self.clients.insert(id, (until, relay));
         }
         self.by_tags.insert((association.ours, association.peer), id);
         self.associations.insert(id, association);
@@ -460,17 +471,16 @@ impl Host {
             _ => {}
         }
         let before = self.by_tags.get(&(ours, peer)).copied();
-        let was_client = before.and_then(|id| self.clients.get(&id)).is_some_and(|until| *until > now);
+        let was_client = before.and_then(|id| self.clients.get(&id)).is_some_and(|(until, _)| *until > now);
         let id = self.name();
         let mark = self.outbox.len();
         let made = self.with(now, local, |pool, load, around| {
             Some(respond::i2(packet, path, pool, load, around).and_then(|accepted| {
                 let child = around.spis.reserve(around.entropy);
-                let has_room = was_client || around.clients_left > 0;
                 let asked = accepted.asked.as_ref();
                 let mut served = Served::default();
                 let registered =
-                    asked.map(|asked| register::decide(asked, (peer, path), &served, has_room, around));
+                    asked.map(|asked| register::decide(asked, (peer, path), &served, was_client, around));
                 let (mut registered, decided) = registered.unwrap_or_default();
                 served.change(&decided);
                 registered.extend(relay_of::tell(&served, true, path));
@@ -496,7 +506,9 @@ impl Host {
                 dormancy: Dormancy::of(packet),
                 ..Session::new(around, agreed, child, spi_out, Some(r2))
             };
-            let (stage, relay) = (Stage::Up(Box::new(session)), around.seen.map(|seen| seen.relay));
+            let relay = around.seen.map(|seen| seen.relay);
+            let relay = relay.filter(|_| !around.config.relays.contains(&peer));
+            let stage = Stage::Up(Box::new(session));
             let mut association = Association { id, ours, peer, path, relay, stage };
             initiate::established(&association, packet, around);
             let install = association.install(around, esp, esp_keys, pair);

@@ -153,12 +153,12 @@ impl Forwards {
         permits.iter().any(is_it).then_some(client)
     }
 
-    /// The clients that may send ESP with this SPI, and to whom.
+    /// The clients that may send ESP with this SPI, and to whom: of two places of one peer, to that which was permitted last.
     pub(crate) fn outward(&self, now: Instant, spi: u32) -> impl Iterator<Item = (SaId, SocketAddr)> {
         let clients = self.outward.range((spi, SaId::new(0))..=(spi, SaId::new(u64::MAX)));
         clients.filter_map(move |(_, client)| {
             let is_it = |p: &&Permit| p.spi_out == spi && p.until > now;
-            Some((*client, self.of.get(client)?.iter().find(is_it)?.peer))
+            Some((*client, self.of.get(client)?.iter().filter(is_it).max_by_key(|p| p.until)?.peer))
         })
     }
 }
@@ -206,6 +206,9 @@ mod tests {
         assert_eq!((it.inward(at(500), peer, 2_000_001), it.outward(at(500), 1_000_001).count()), (None, 0));
         it.forget(client);
         assert!(it.permit(at(500), other, &wanted(1)));
+        let moved = PeerPermission { peer_port: 4_000, ..wanted(1) };
+        assert!(it.permit(at(501), other, &moved), "the peer has moved");
+        assert_eq!(it.outward(at(502), 1_000_001).map(|(_, to)| to.port()).collect::<Vec<_>>(), [4_000]);
     }
 
     #[test]

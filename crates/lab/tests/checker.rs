@@ -60,6 +60,9 @@ fn handoffs(of: &Path) -> String {
         sample("mobile-ip", "handoff", 0, 10.0),
         sample("mobike", "initialization", 0, 50.0),
         sample("mobike", "handoff", 5, 20.0),
+        sample("routers", "handoff", 3, 10.0),
+        sample("pkd", "handoff", 0, 10.5),
+        sample("dkm", "handoff", 0, 20.0),
     ]);
     raw.to_string()
 }
@@ -116,7 +119,7 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
         "12 of 12 claims' intervals from raw data, 12 of 12 verdicts",
         "5 of 6 claims' intervals from raw data, 6 of 6 verdicts",
         "12 of 12 claims' intervals from raw data, 12 of 12 verdicts",
-        "2 of 2 claims' intervals from raw data, 2 of 2 verdicts",
+        "4 of 4 claims' intervals from raw data, 4 of 4 verdicts",
         "7 of 7 claims' intervals from raw data, 7 of 7 verdicts",
         "table cells",
         "verdicts",

@@ -31,12 +31,13 @@ impl Node {
     }
 
     /// Access router: it has none for an SA between this gateway and a device. A router with one neighbour asks there first; one with several
-    /// cannot know where the device was before.
-    pub(crate) fn ask_for_keys(&mut self, now: Instant, gateway: IpAddr, spi: u32) {
-        match self.ike.only_neighbour().cloned() {
+    /// cannot know where the device was before. `false` if there is no session to ask by.
+    pub(crate) fn ask_for_keys(&mut self, now: Instant, gateway: IpAddr, spi: u32) -> bool {
+        let asked = match self.ike.only_neighbour().cloned() {
             Some(previous) => self.ike.fetch_keys(now, &previous, gateway, spi),
             None => self.ike.ask_for_keys(now, gateway, spi),
         };
         self.drain_ike(now);
+        asked
     }
 }

@@ -194,13 +194,13 @@ pub fn expand(arguments: &[String]) -> Result<Vec<PathBuf>, String> {
             return Err(format!("{argument}: no such file"));
         }
     }
-    paths.sort();
     let mut seen = BTreeSet::new();
+    // By another name, through a link or a second directory entry it is the same file: it keeps the name that it was called by first.
     paths.retain(|path| match path.metadata() {
-        // By another name, through a link or a second directory entry it is the same file.
         Ok(of) => seen.insert((of.dev(), of.ino())),
         Err(_) => true,
     });
+    paths.sort();
     paths.dedup();
     Ok(paths)
 }

@@ -11,6 +11,7 @@ use crate::association::{Association, Candidate, Stage};
 use crate::exchange::multihome::Failover;
 use crate::exchange::{Around, Fate, close, ice, initiate, multihome, update};
 use crate::quirks::Quirk;
+use crate::relay::RelayTo;
 
 /// How long our address is said to be good; it is announced again when it changes.
 const LIFETIME: u32 = 3_600;
@@ -115,21 +116,26 @@ pub(crate) fn can_verify(peer: Hit, around: &Around<'_>) -> bool {
     !quirks.has(Quirk::Bare) && !quirks.has(Quirk::KnownParametersOnly)
 }
 
-/// The peer says that it moved: it is asked there whether it is so, and until it has answered nothing changes.
+/// The peer says that it moved, or a relay of ours sees it elsewhere: it is asked there whether it is so, and until it has answered nothing changes.
 /// "A host MUST verify the reachability of an UNVERIFIED address." (RFC 8046 section 5.4)
 /// "The status of a newly learned address MUST initially be set to UNVERIFIED" (RFC 8046 section 5.4)
-pub(crate) fn take(association: &mut Association, path: Path, around: &mut Around<'_>) {
+pub(crate) fn take(
+    association: &mut Association,
+    path: Path,
+    relay: Option<RelayTo>,
+    around: &mut Around<'_>,
+) {
     let Stage::Up(session) = &mut association.stage else { return };
     if !can_verify(association.peer, around) {
         return;
     }
-    if session.candidate.as_ref().is_some_and(|c| c.path == path) {
+    if session.candidate.as_ref().is_some_and(|c| (c.path, c.relay) == (path, relay)) {
         // It is being asked: a question in place of that, at both ends, would never have its answer.
         return;
     }
     let mut nonce = [0; 16];
     around.entropy.fill(&mut nonce);
-    session.candidate = Some(Candidate { path, nonce });
+    session.candidate = Some(Candidate { path, relay, nonce });
     // It goes there with the acknowledgement, in place of what waits.
     session.outstanding = None;
 }
@@ -154,7 +160,7 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
     {
         return;
     }
-    take(association, path, around);
+    take(association, path, None, around);
     update::send(association, None, around);
 }
 
@@ -164,10 +170,13 @@ pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, aroun
     let Stage::Up(session) = &mut association.stage else { return };
     let echoed = packet.find(ParamType::EchoResponseSigned).map(|p| p.contents);
     let Some(candidate) = session.candidate.take() else { return };
-    if echoed != Some(candidate.nonce.as_slice()) {
+    // What was said again to where the peer was before is answered from there.
+    let elsewhere = candidate.relay.is_some() && candidate.relay != around.seen.map(|seen| seen.relay);
+    if echoed != Some(candidate.nonce.as_slice()) || elsewhere {
         return;
     }
     association.path = candidate.path;
+    association.relay = candidate.relay.or(association.relay);
     let path = association.esp_path(candidate.path, around);
     around.order(ChildSa::Remap { owner, path });
     ice::again(association, around);

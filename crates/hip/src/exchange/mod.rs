@@ -41,8 +41,8 @@ pub(crate) struct Around<'a> {
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) stats: &'a mut Stats,
     pub(crate) peers: &'a Peers,
-    /// How many clients a server may still take.
-    pub(crate) clients_left: usize,
+    /// How many clients a rendezvous server, and a relay, may still take.
+    pub(crate) clients_left: [usize; 2],
     /// What a relay of ours has told of the packet that is being looked at.
     pub(crate) seen: Option<Seen>,
     /// Whose data is passed on.

@@ -133,7 +133,7 @@ pub(crate) fn next(association: &mut Association, around: &mut Around<'_>) -> bo
     session.multihome.failover = Failover::Trying(left);
     session.announcing = true;
     session.candidate = None;
-    locate::take(association, way, around);
+    locate::take(association, way, None, around);
     update::send(association, None, around);
     true
 }

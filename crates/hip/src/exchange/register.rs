@@ -37,6 +37,11 @@ impl Served {
         self.until(service).is_some()
     }
 
+    /// What of it is given at this time.
+    fn at(&self, now: Instant) -> Self {
+        Self(self.0.iter().copied().filter(|(_, until)| *until > now).collect())
+    }
+
     /// Whether anything is relayed.
     pub(crate) fn relays(&self) -> bool {
         self.has(RELAY_UDP_HIP) || self.has(RELAY_UDP_ESP)
@@ -157,10 +162,11 @@ pub(crate) fn decide(
     asked: &Asked,
     (peer, path): (Hit, Path),
     served: &Served,
-    has_room: bool,
+    is_client: bool,
     around: &Around<'_>,
 ) -> (Vec<Param>, Decided) {
     let relayed = |t: u8| t == RELAY_UDP_HIP || t == RELAY_UDP_ESP;
+    let served = &served.at(around.now);
     let both = served.relays() || asked.iter().any(|(t, wanted)| relayed(*t) && *wanted != 0);
     let (mut granted, mut failed, mut decided) = (BTreeMap::new(), BTreeMap::new(), Decided::new());
     for (service, wanted) in asked {
@@ -172,7 +178,9 @@ pub(crate) fn decide(
             Some(_) if *wanted == 0 => Ok(0),
             Some(registrar) if !registrar.permits.permits(peer) => Err(NEEDS_CREDENTIALS),
             Some(_) if crossed => Err(ONE_OF_BOTH),
-            Some(_) if !has_room => Err(NO_RESOURCES),
+            Some(_) if !is_client && around.clients_left[usize::from(relayed(*service))] == 0 => {
+                Err(NO_RESOURCES)
+            }
             // "[...] then it SHOULD grant the registration for the minimum or maximum lifetime, respectively." (RFC 8003 section 4.3)
             Some(registrar) => Ok(encoded(
                 lifetime(*wanted).clamp(SHORTEST_REGISTRATION, registrar.longest.max(SHORTEST_REGISTRATION)),
@@ -235,10 +243,12 @@ pub(crate) fn answer_came(
     }
 }
 
-/// The peer is no rendezvous server of ours any more.
+/// The peer is no rendezvous server, and no relay, of ours any more.
 pub(crate) fn forget(association: &mut Association) {
     if let Stage::Up(session) = &mut association.stage {
         session.registration = Registering::No;
+        session.relay = super::relay::Client::default();
+        session.keepalive = session.keepalive.filter(|_| session.ice.is_some());
     }
 }
 

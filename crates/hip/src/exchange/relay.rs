@@ -48,11 +48,9 @@ enum Stands {
 }
 
 impl Client {
-    /// Whether an UPDATE is to ask for something.
+    /// Whether an UPDATE is to ask for something: not while it is unknown where data is relayed, since nothing can be asked for then.
     pub(crate) fn wants(&self) -> bool {
-        self.permits
-            .values()
-            .any(|(_, stands)| *stands != Stands::Sent && !matches!(stands, Stands::Until(_)))
+        self.relayed.is_some() && self.permits.values().any(|(_, stands)| *stands == Stands::Unsent)
     }
 
     /// When a permission is to be asked for once more.
@@ -101,7 +99,11 @@ pub(crate) fn learn(session: &mut Session, packet: &Packet<'_>, path: Path) {
     };
     let client = &mut session.relay;
     client.reflexive = at(ParamType::RegFrom).or(client.reflexive);
-    client.relayed = at(ParamType::RelayedAddress).filter(|at| *at == path.remote).or(client.relayed);
+    let relayed = at(ParamType::RelayedAddress);
+    if let Some(other) = relayed.filter(|at| *at != path.remote) {
+        tracing::warn!(relay = %path.remote, %other, "a relay takes data elsewhere than where it is spoken with: none goes through it");
+    }
+    client.relayed = relayed.filter(|at| *at == path.remote).or(client.relayed);
 }
 
 /// The data of the peer of this association is to pass, or not any more.
@@ -118,7 +120,9 @@ pub(crate) fn permit(
         Some(wanted) if permits.get(&of).is_some_and(|(there, _)| *there == wanted) => {}
         Some(wanted) => {
             permits.insert(of, (wanted, Stands::Unsent));
-            update::send(association, None, around);
+            if session.relay.wants() {
+                update::send(association, None, around);
+            }
         }
     }
 }

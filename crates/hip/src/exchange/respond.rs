@@ -54,7 +54,7 @@ pub(crate) fn i1(
     let group = version::groups(version, around.config).into_iter().find(fits);
     let group = group.ok_or(Discard("an I1 without a group that we have"))?;
     let k = load
-        .i1(around.now, path.remote.ip(), &around.config.difficulty)
+        .i1(around.now, caller(path, around), &around.config.difficulty)
         .ok_or(Discard("more I1 packets than are answered"))?;
     let r1 =
         pool.answer(around, (packet.header.sender, path), group, k).ok_or(Discard("no R1 could be made"))?;
@@ -134,7 +134,7 @@ pub(crate) fn i2(
             return Err(Discard("an I2 with an easier puzzle than the load permits"));
         }
     };
-    if !load.i2(now, path.remote.ip(), difficulty) {
+    if !load.i2(now, caller(path, around), difficulty) {
         around.stats.i2_dropped += 1;
         return Err(Discard("more I2 packets than there is time for"));
     }
@@ -168,6 +168,11 @@ pub(crate) fn i2(
     let asked = register::asked(packet);
     let theirs = around.seen.map(|_| (locators.unwrap_or_default(), candidates::pacing(packet)));
     Ok(Accepted { agreed, esp_keys, index, spi_out, i2: fingerprint(packet), asked, theirs })
+}
+
+/// Who calls, for what is limited by address: not the relay of ours through which it does.
+fn caller(path: Path, around: &Around<'_>) -> IpAddr {
+    around.seen.map_or(path.remote, |seen| seen.relay.to).ip()
 }
 
 /// An I2 whose solution was right, but not the rest of it: its sender has worked and learns why.

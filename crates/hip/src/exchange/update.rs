@@ -123,7 +123,6 @@ pub(crate) fn receive(
     let is_new = seq.is_some_and(|id| is_ahead(session, id));
     if acked || is_new {
         alive::heard(association, around);
-        association.relay = around.seen.map(|seen| seen.relay).or(association.relay);
     }
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if acked {
@@ -189,7 +188,13 @@ fn sequenced(
     let moved = locate::read(packet, path, association.path);
     // Its NAT may have changed what it cannot see.
     let rebound = session.served.relays() && path != association.path && path.carrier == Carrier::HipUdp;
-    let moved = moved.or(rebound.then_some(path));
+    // What is relayed for a relay itself is none of its ways.
+    let relay = around.seen.map(|seen| seen.relay);
+    let relay = relay.filter(|_| !around.config.relays.contains(&association.peer));
+    let behind = relay.is_some() && relay != association.relay;
+    let moved = moved.or((rebound || behind).then_some(path));
+    // A client of ours is not where another relay is: each could be made to send to the other for ever.
+    let moved = moved.filter(|_| !session.served.relays() || packet.find(ParamType::RelayTo).is_none());
     let asked = register::asked(packet);
     let is_client = session.served.end().is_some_and(|at| at > around.now);
     register::answer_came(session, packet, false, around);
@@ -200,16 +205,15 @@ fn sequenced(
     }
     ice::learn(association, packet, around);
     if let Some(candidate) = moved {
-        locate::take(association, candidate, around);
+        locate::take(association, candidate, relay, around);
     }
     let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents);
     let echo = echo.filter(|e| e.len() <= MAX_ECHO);
-    let has_room = is_client || around.clients_left > 0;
     let mut said = Vec::new();
     if let Stage::Up(session) = &mut association.stage {
         if let Some(asked) = &asked {
             let decided =
-                register::decide(asked, (association.peer, path), &session.served, has_room, around);
+                register::decide(asked, (association.peer, path), &session.served, is_client, around);
             session.served.change(&decided.1);
             said = decided.0;
         }

@@ -168,6 +168,7 @@ impl Host {
             served(association, now, RELAY_UDP_ESP).map(|_| association)
         };
         let inward = self.forwards.inward(now, path.remote, spi).and_then(of).map(|client| client.path);
+        let inward = inward.filter(|to| to.remote != path.remote);
         let outward = || {
             let mut clients = self.forwards.outward(now, spi);
             let (_, to) = clients.find(|(id, _)| of(*id).is_some_and(|a| a.path.remote == path.remote))?;

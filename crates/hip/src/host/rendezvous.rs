@@ -16,13 +16,16 @@ use crate::limits::{FIRST_RETRY, LAST_RETRY, MAX_R1_A_SECOND};
 use crate::protect;
 
 impl Host {
-    /// How many clients we may still take.
-    pub(super) fn clients_left(&self, now: Instant) -> usize {
-        let registrars = [&self.config.registrar, &self.config.relay_server];
-        let most = registrars.into_iter().flatten().map(|registrar| registrar.max_clients).max().unwrap_or(0);
-        let left = most.saturating_sub(self.clients.len());
-        // Registrations that are over are counted when there is need alone.
-        if left > 0 { left } else { self.clients.values().filter(|until| **until <= now).count() }
+    /// How many clients we may still take, as a rendezvous server and as a relay.
+    pub(super) fn clients_left(&self, now: Instant) -> [usize; 2] {
+        let registrars = [(&self.config.registrar, false), (&self.config.relay_server, true)];
+        registrars.map(|(registrar, relay)| {
+            let most = registrar.as_ref().map_or(0, |registrar| registrar.max_clients);
+            let left = most.saturating_sub(self.clients_at[usize::from(relay)]);
+            // Registrations that are over are counted when there is need alone.
+            let is_over = |(until, at): &&(Instant, bool)| *until <= now && *at == relay;
+            if left > 0 || most == 0 { left } else { self.clients.values().filter(is_over).count() }
+        })
     }
 
     /// A packet for another host: if that is a client of ours, it goes on to it.

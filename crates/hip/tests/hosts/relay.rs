@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use dormouse_hip::{Accept, Host, HostConfig, Registrar, Registration};
-use dormouse_keying::{ChildId, Discard, KeyManager};
+use dormouse_keying::{ChildId, Discard, KeyManager, Owner};
 use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::hip::{Draft, NotifyType, Packet, PacketType, Param, ParamType};
 
@@ -260,6 +260,48 @@ fn a_host_behind_a_nat_moves() {
         assert!(!way(&world, ASKS, CLIENT).1, "{mover}: a direct way again");
         assert!(data_passes(&mut world), "{mover}: {:?}", world.drops);
     }
+}
+
+/// Where no direct way comes to the rescue, the relay sends data to where the host is now, and not to where it was as well.
+#[test]
+fn a_host_behind_a_hard_nat_moves() {
+    for mover in [ASKS, CLIENT] {
+        let mut world = with_relay(17, [true; 2]);
+        ask(&mut world);
+        world.run(LATER);
+        assert!(data_passes(&mut world), "{:?}", world.drops);
+        world.nats.push(Nat::new("203.0.113.9", "10.0.9.1", true));
+        world.place(mover, "10.0.9.1");
+        world.run(LATER);
+        assert!(world.joined(ASKS, CLIENT) && way(&world, ASKS, CLIENT).1, "{mover}: {:?}", world.drops);
+        assert!(data_passes(&mut world), "{mover}: {:?}", world.drops);
+    }
+}
+
+/// Who repeats a peer's packet to the relay from another address moves no data there: the peer does not answer from it.
+#[test]
+fn data_goes_where_the_peer_has_answered() {
+    let mut world = with_relay(18, [true; 2]);
+    ask(&mut world);
+    world.run(LATER);
+    assert!(data_passes(&mut world), "{:?}", world.drops);
+    let id = world.nodes[ASKS].host.describe().next().unwrap().id;
+    world.lost = 1_000;
+    world.act(ASKS, |host, now| host.ask(now, Owner::Hip(id)));
+    let (path, update) = world.last(PacketType::Update);
+    world.lost = 0;
+    let victim: SocketAddr = "198.51.100.66:53".parse().unwrap();
+    let spoofed = Path { local: path.remote, remote: victim, carrier: Carrier::HipUdp };
+    assert_eq!(world.hand(RELAY, spoofed, &update), Ok(()));
+    world.seen.clear();
+    for _ in 0..20 {
+        assert!(data_passes(&mut world), "{:?}", world.drops);
+    }
+    world.run(Duration::from_secs(400));
+    assert!(world.joined(ASKS, CLIENT) && data_passes(&mut world), "{:?}", world.drops);
+    let to_victim = world.seen.iter().filter(|(path, _)| path.remote == victim);
+    let of_hip = |bytes: &[u8]| Packet::parse(bytes.get(4..).unwrap_or_default()).is_ok();
+    assert_eq!(to_victim.filter(|(_, bytes)| !of_hip(bytes)).count(), 0, "data went to who did not answer");
 }
 
 /// A client of a relay shows NATs on the way that it is in use, and the relay nothing else.

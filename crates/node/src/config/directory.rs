@@ -178,7 +178,10 @@ impl Peers {
                 "{prefix} is none: of {LSI_SHORTEST} to {LSI_LONGEST} bits, and of hosts' addresses"
             ));
         }
-        let reached = self.list.iter().flat_map(|known| known.peer.addresses.iter().chain(&known.rendezvous));
+        let reached = self
+            .list
+            .iter()
+            .flat_map(|known| known.peer.addresses.iter().chain(&known.rendezvous).chain(&known.relays));
         let inside = |address: &&IpAddr| matches!(address, IpAddr::V4(it) if prefix.contains(it));
         if let Some(address) = reached.into_iter().find(inside) {
             return Err(format!("{address} is in {prefix}: peers are not reached there then"));

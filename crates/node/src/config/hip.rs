@@ -394,7 +394,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         if p.carrier.is_some_and(|carrier| !h.carriers.contains(&carrier)) {
             return Err(ConfigError::new(key("carrier"), "is not one of hip.carriers"));
         }
-        if !p.relays.is_empty() && !h.carriers.contains(&HipCarrier::Udp) {
+        if !p.relays.is_empty() && (!h.carriers.contains(&HipCarrier::Udp) || version(known.hit) != 2) {
             return Err(ConfigError::new(key("relays"), BY_UDP));
         }
         through.push((known.hit, p.rendezvous.clone(), key("rendezvous"), false));
@@ -450,7 +450,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     if h.registration.0 < REGISTRATION_LEAST {
         return Err(wrong("registration", &format!("{REGISTRATION_LEAST} s is the least")));
     }
-    if h.relay_server.is_some() && !h.carriers.contains(&HipCarrier::Udp) {
+    if h.relay_server.is_some() && (!h.carriers.contains(&HipCarrier::Udp) || only_v1) {
         return Err(wrong("relay_server", &BY_UDP));
     }
     let registrar = |key: &str, clients: &[String], longest: Seconds, max_clients| {

@@ -14,6 +14,7 @@ use dormouse_snoop::tcp::{Stats, Unknown};
 use dormouse_snoop::{Repair, Verdict};
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// What waits for a radio of a known rate is at most what it carries in this time, and [`WAITING_LEAST`] at least.
@@ -191,6 +192,14 @@ impl Router {
 
     pub(super) fn poll_wish(&mut self) -> Option<Wish> {
         self.wishes.pop_front()
+    }
+
+    /// There is no session by which these keys could be asked for: they are asked for as soon again as for the first time.
+    pub(super) fn not_asked(&mut self, gateway: IpAddr, spi: u32) {
+        if let Some(asked) = self.asked.get_mut(&Question::Missing(Unknown { gateway, spi })) {
+            asked.pause = ASK_AGAIN;
+            self.counters.asked -= 1;
+        }
     }
 
     /// Takes keys, or forgets them.

@@ -113,7 +113,13 @@ impl Host {
         while let Some(wish) = self.transit.poll_wish() {
             match wish {
                 Wish::Other(news) => self.node.header_news(now, news),
-                Wish::Missing { gateway, spi } => self.node.ask_for_keys(now, gateway, spi),
+                Wish::Missing { gateway, spi } => {
+                    if !self.node.ask_for_keys(now, gateway, spi)
+                        && let Some(router) = &mut self.transit.router
+                    {
+                        router.not_asked(gateway, spi);
+                    }
+                }
             }
         }
     }
