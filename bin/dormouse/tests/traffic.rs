@@ -349,10 +349,10 @@ fn the_lab_lists_and_runs_its_experiments() {
     assert!(file["compared"].as_array().unwrap().len() > 3, "{file}");
     assert_eq!(file["differences"], serde_json::json!([]));
     let tampered =
-        std::fs::read_to_string(scene.0.join("raw.txt")).unwrap().replacen("confirmed", "refuted", 1);
+        std::fs::read_to_string(scene.0.join("raw.txt")).unwrap().replacen("contradicted", "confirmed", 1);
     std::fs::write(scene.0.join("raw.txt"), tampered).unwrap();
     let (code, out, _) = scene.run("lab verify .");
-    assert!(code == 1 && out.contains("raw.txt: line") && out.contains("refuted"), "{out}");
+    assert!(code == 1 && out.contains("raw.txt: line") && out.contains("confirmed"), "{out}");
     assert_eq!(report["synthetic"], true);
     let figures = report["figures"].as_array().unwrap();
     for place in ["Fig. 2", "Fig. 4", "Fig. 5", "Fig. 7", "Fig. 8", "Fig. 9", "Fig. 11", "Fig. 12"] {
