@@ -42,7 +42,9 @@ fn gateway_file(routers: &str) -> String {
         + &format!("[connection.office.child.zones]\nrouters = [{routers}]\n")
         + "[connection.r1]\nrole = \"gateway\"\n"
         + &auth("r1", "gateway", "r1")
-        + "[connection.r1.keys]\npeer = \"router\"\nserves = [\"10.77.0.0/24\"]\n"
+        + "[connection.r1.keys]\npeer = \"router\"\n"
+        // Where it serves means nothing if it may have no keys.
+        + if routers.is_empty() { "" } else { "serves = [\"10.77.0.0/24\"]\n" }
 }
 
 fn router_file(repair: &str) -> String {
