@@ -59,8 +59,9 @@ pub struct Host {
     by_tags: BTreeMap<(Hit, Hit), SaId>,
     timers: BTreeSet<(Instant, SaId)>,
     load: Load,
-    /// What we send on to clients, and from them.
-    relays: Option<Meter>,
+    /// What we send on of hosts that are not known, and of clients and the peers that they have permitted: the first cannot use up what the
+    /// second may send.
+    relays: Option<[Meter; 2]>,
     /// Whose data we pass on.
     forwards: Forwards,
     /// What a relay of ours has told of the packet that is being looked at.
@@ -102,7 +103,7 @@ impl Host {
             timers: BTreeSet::new(),
             load: Load::new(&mut *entropy),
             relays: (config.registrar.is_some() || config.relay_server.is_some())
-                .then(|| Meter::new(entropy.next_u64())),
+                .then(|| [(); 2].map(|()| Meter::new(entropy.next_u64()))),
             forwards: Forwards::default(),
             seen: None,
             peers: Peers::default(),

@@ -145,6 +145,11 @@ impl Forwards {
         self.remove_of(client, |_| true);
     }
 
+    /// Whether a client has permitted a peer at this address.
+    pub(crate) fn permits(&self, now: Instant, client: SaId, from: SocketAddr) -> bool {
+        self.of.get(&client).is_some_and(|all| all.iter().any(|p| p.peer == from && p.until > now))
+    }
+
     /// The client for which ESP from this address is.
     pub(crate) fn inward(&self, now: Instant, from: SocketAddr, spi: u32) -> Option<SaId> {
         let client = *self.inward.get(&(spi, from))?;

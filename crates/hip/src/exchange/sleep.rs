@@ -236,8 +236,8 @@ pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bo
     false
 }
 
-/// The peer sleeps, and takes us for asleep: an UPDATE tells it that we are not, if it has woken meanwhile. If not, ours is told by the one
-/// with which the peer wakes.
+/// Sends an UPDATE without DORMANCY_SLEEPING to a peer that sleeps and takes us for asleep: it counts if the peer has woken meanwhile. Otherwise the
+/// peer learns it from our answer to the UPDATE with which it wakes.
 fn take_back(association: &mut Association, around: &mut Around<'_>) {
     update::send(association, None, around);
     if let Stage::Up(session) = &association.stage

@@ -219,7 +219,9 @@ fn sequenced(
         }
         said.extend(relay::tell(&session.served, asked.is_some(), path));
         for wanted in &permitted {
-            if !around.forwards.permit(around.now, association.id, wanted) {
+            // Data for this host itself comes by its own associations.
+            let here = around.peers.ours().contains(&wanted.peer_address.to_canonical());
+            if here || !around.forwards.permit(around.now, association.id, wanted) {
                 tracing::debug!(?wanted, "a permission for which there is no room, or of what is another's");
             }
         }

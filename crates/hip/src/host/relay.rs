@@ -68,14 +68,16 @@ impl Host {
             return None;
         }
         let from_client = packet.find(ParamType::RelayTo).is_some();
-        let sent_on = if from_client {
-            self.sent_by_client(now, path, packet)
+        let (sent_on, known) = if from_client {
+            (self.sent_by_client(now, path, packet), true)
         } else {
-            self.relay_client(now, packet.header.receiver, RELAY_UDP_HIP)?;
-            self.sent_to_client(now, path, packet)
+            let (client, _) = self.relay_client(now, packet.header.receiver, RELAY_UDP_HIP)?;
+            let permitted = self.forwards.permits(now, client.id, path.remote);
+            (self.sent_to_client(now, path, packet), permitted)
         };
         Some(sent_on.and_then(|(to, bytes)| {
-            let (meter, most) = (self.relays.as_mut(), self.config.difficulty.to_one_address);
+            let meter = self.relays.as_mut().map(|meters| &mut meters[usize::from(known)]);
+            let most = self.config.difficulty.to_one_address;
             if !meter.is_some_and(|meter| meter.count(now, to.remote.ip(), most, MAX_R1_A_SECOND)) {
                 return Err(Discard("more packets for a host than are sent on"));
             }

@@ -39,7 +39,7 @@ impl Host {
     pub(super) fn relay(&mut self, now: Instant, path: Path, packet: &Packet<'_>) -> Result<(), Discard> {
         let receiver = packet.header.receiver;
         let another = Discard("for another host");
-        let relays = self.relays.as_mut().ok_or(another)?;
+        let relays = self.relays.as_mut().map(|[strangers, _]| strangers).ok_or(another)?;
         if !matches!(packet.header.kind, PacketType::I1 | PacketType::Update) {
             return Err(another);
         }

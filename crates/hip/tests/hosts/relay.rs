@@ -469,6 +469,26 @@ fn a_relay_sends_on_no_flood() {
     assert_eq!(world.nodes[RELAY].host.stats().relayed_data, passed);
 }
 
+/// What strangers send for a client takes nothing of what its peers may.
+#[test]
+fn a_flood_does_not_cut_a_client_off_from_its_peers() {
+    let mut world = with_relay(19, [true; 2]);
+    ask(&mut world);
+    let (path, i1) = world.last(PacketType::I1);
+    world.run(LATER);
+    assert!(data_passes(&mut world), "{:?}", world.drops);
+    let from = Path { remote: "198.51.100.77:4000".parse().unwrap(), ..mirrored(path) };
+    let before = world.child(ASKS);
+    world.rekey(ASKS);
+    for _ in 0..40 {
+        for _ in 0..300 {
+            world.hand(RELAY, from, &i1).ok();
+        }
+        world.run(Duration::from_millis(50));
+    }
+    assert!(world.joined(ASKS, CLIENT) && world.child(ASKS) != before, "{:?}", world.drops);
+}
+
 /// Only an echo that a check of ours has asked for moves data: a check that is sent again from elsewhere does not.
 #[test]
 fn replayed_checks_move_nothing() {

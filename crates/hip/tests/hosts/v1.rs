@@ -250,7 +250,7 @@ fn both_versions_live_in_one_host() {
 }
 
 /// A host that speaks version 1 with one peer does not answer others in it, not even one that is admitted in version 2, or that asks for any
-/// host; and stops when it is told to.
+/// host. The association ends when version 1 is taken from its peer.
 #[test]
 fn version_1_is_for_those_for_whom_it_was_asked() {
     for opportunistic in [false, true] {
