@@ -121,6 +121,20 @@ pub(crate) enum KeysNews {
         #[arg(value_parser = spi)]
         spi: u32,
     },
+    /// At an access router: a registration says that a device has come. On the device's next packet the router asks for its header keys; if
+    /// it has them, it reports to the gateway that the device is here
+    Here {
+        /// Its outer address: with Mobile IP its home address
+        device: std::net::IpAddr,
+        /// The identity of the router where it was before, which is asked first
+        #[arg(long, value_name = "ROUTER")]
+        from: Option<String>,
+    },
+    /// At an access router: a device has left. Packets that still come for it ask for no keys
+    Gone {
+        /// Its outer address
+        device: std::net::IpAddr,
+    },
 }
 
 impl KeysNews {
@@ -130,6 +144,8 @@ impl KeysNews {
             Self::Fetch { previous, gateway, spi } => {
                 Verb::KeysFetch { previous: previous.clone(), gateway: *gateway, spi: *spi }
             }
+            Self::Here { device, from } => Verb::KeysHere { device: *device, previous: from.clone() },
+            Self::Gone { device } => Verb::KeysGone { device: *device },
         }
     }
 }

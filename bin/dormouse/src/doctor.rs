@@ -12,7 +12,7 @@ use dormouse_io::netlink::{MAIN, Netlink};
 use dormouse_io::{block, privileges, probe, radio, resolver};
 use dormouse_node::config;
 use dormouse_node::config::block::Blocking;
-use dormouse_node::config::file::{Block, Connection, Daemon, File, HipCarrier, Role, Selector};
+use dormouse_node::config::file::{Block, Child, Connection, Daemon, File, HipCarrier, Role, Selector};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -273,13 +273,16 @@ fn dns() -> Check {
 
 fn ports(running: bool, file: &File) -> Vec<Check> {
     let Daemon { listen, ike_port, nat_t_port, .. } = &file.daemon;
-    let hip =
-        |c: &Connection| c.hip.as_ref().filter(|h| h.carriers.contains(&HipCarrier::Udp)).map(|h| h.udp_port);
+    let hip = |(name, c): (&String, &Connection)| {
+        let port = c.hip.as_ref().filter(|h| h.carriers.contains(&HipCarrier::Udp)).map(|h| h.udp_port)?;
+        Some((port, format!("connection.{name}.hip.udp_port")))
+    };
     // Without a configuration, what most will have.
     let ike = file.connection.is_empty() || file.connection.values().any(|c| c.role != Role::Hip);
-    let ike = if ike { vec![*ike_port, *nat_t_port] } else { Vec::new() };
-    let all = ike.into_iter().chain(file.connection.values().filter_map(hip));
-    all.map(|number| port(number, listen, running)).collect()
+    let keys = [(*ike_port, "daemon.ike_port"), (*nat_t_port, "daemon.nat_t_port")];
+    let ike = keys.into_iter().filter(|_| ike).map(|(port, key)| (port, key.to_owned()));
+    let all = ike.chain(file.connection.iter().filter_map(hip));
+    all.map(|of| port(of, listen, running)).collect()
 }
 
 /// HITs are IPv6 addresses of the tunnel interface, also where the network has IPv4 alone.
@@ -302,7 +305,7 @@ fn tags(root: &Path, file: &File) -> Option<Check> {
 }
 
 /// Whether a UDP port of the configuration is free on all addresses that are listened on, or is in use by a daemon of ours.
-fn port(port: u16, listen: &[IpAddr], running: bool) -> Check {
+fn port((port, key): (u16, String), listen: &[IpAddr], running: bool) -> Check {
     let name = format!("UDP port {port}");
     let error = listen.iter().find_map(|ip| probe::udp_port_free(SocketAddr::new(*ip, port)).err());
     match error {
@@ -312,7 +315,7 @@ fn port(port: u16, listen: &[IpAddr], running: bool) -> Check {
         }
         Some(e) if e.kind() == io::ErrorKind::AddrInUse => {
             check(&name, CheckOutcome::Failure, "in use by another program")
-                .advise("stop it (ss -lunp shows which), or change daemon.ike_port and daemon.nat_t_port")
+                .advise(&format!("stop it (ss -lunp shows which), or change {key}"))
         }
         Some(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             check(&name, CheckOutcome::Skipped, "only root can see whether it is free")
@@ -378,6 +381,10 @@ fn network() -> Check {
 /// A gateway whose clients reach more than itself forwards, in each family of its pools, and an access router forwards IPv4. Nothing is asked
 /// of a client.
 fn forwarding(root: &Path, file: &File) -> Vec<Check> {
+    fn children(c: &Connection) -> impl Iterator<Item = &Child> {
+        std::iter::once(&c.child).chain(c.children.values())
+    }
+
     let gateways = || file.connection.values().filter(|c| c.role == Role::Gateway);
     let families = [
         ("IPv4 forwarding", "net.ipv4.ip_forward", true),
@@ -388,8 +395,13 @@ fn forwarding(root: &Path, file: &File) -> Vec<Check> {
             Selector::Net(net) => net.addr().is_ipv4() == v4 && net.prefix_len() < net.max_prefix_len(),
             Selector::Dynamic => false,
         };
-        let pooled = |c: &Connection| c.pool.addresses.iter().any(|net| net.addr().is_ipv4() == v4);
-        (v4 && file.router.is_some()) || gateways().any(|c| pooled(c) && c.child.local.iter().any(beyond))
+        // Who calls: clients with addresses of the pool, or without one a network of its own.
+        let callers = |c: &Connection| {
+            c.pool.addresses.iter().any(|net| net.addr().is_ipv4() == v4)
+                || c.pool.addresses.is_empty() && children(c).any(|child| child.remote.iter().any(beyond))
+        };
+        let leads = |c: &Connection| callers(c) && children(c).any(|child| child.local.iter().any(beyond));
+        (v4 && file.router.is_some()) || gateways().any(leads)
     };
     let look = |(name, key, v4): (&str, &str, bool)| {
         let path = root.join(key.replace('.', "/"));
@@ -441,6 +453,8 @@ mod tests {
         let text = format!("[daemon]\nlisten = [\"127.0.0.1\"]\nike_port = {ike}\nnat_t_port = 0\n");
         let of = |text: &str, running| {
             let found = ports(running, &config::parse(text).unwrap());
+            let named = |c: &Check| c.change.as_ref().is_none_or(|c| c.contains("_port"));
+            assert!(found.iter().all(named), "{found:?}");
             found.into_iter().map(|c| (c.name, c.outcome)).collect::<Vec<_>>()
         };
         let free = ("UDP port 0".to_owned(), CheckOutcome::Ok);
@@ -490,6 +504,10 @@ mod tests {
         let found = asked("0\n", "0\n", "gateway", "\"10.1.1.1/32\"", both);
         assert!(found.is_empty(), "clients reach the gateway alone: {found:?}");
         assert!(asked("0\n", "0\n", "client", all, "").is_empty());
+        let found = asked("0\n", "0\n", "gateway", "\"10.1.0.0/16\"]\nremote = [\"10.2.0.0/16\"", "");
+        assert_eq!(found.len(), 1, "two sites, without a pool: {found:?}");
+        let further = "\"10.1.1.1/32\"]\n[connection.a.children.lab]\nlocal = [\"10.3.0.0/16\"";
+        assert_eq!(asked("0\n", "0\n", "gateway", further, both).len(), 1, "a further child leads on");
         let router = config::parse("[router]\ndevice = \"a\"\nnetwork = \"b\"\n").unwrap();
         let found = forwarding(Path::new("/nowhere"), &router);
         assert_eq!(found.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["IPv4 forwarding"]);

@@ -169,7 +169,12 @@ fn keygen(file: &Path, kind: NewKey, force: bool, out: &Output) -> Result<ExitCo
     written.map_err(|e| match &e {
         state::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => there(file),
         state::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            Error::new(ErrorKind::Permission, e.to_string())
+            let error = Error::new(ErrorKind::Permission, format!("{shown} cannot be written: {source}"));
+            error.with_change("as root, or name another file: the daemon reads it as root")
+        }
+        state::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            let folder = file.parent().unwrap_or(file).display();
+            failed("there is no such folder").with_change(format!("mkdir {folder}, or name another file"))
         }
         _ => Error::new(ErrorKind::Other, e.to_string()),
     })?;

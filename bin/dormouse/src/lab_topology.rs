@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use dormouse_lab::demo;
-use dormouse_lab::topology::{HELP, Walk};
+use dormouse_lab::topology::{HELP, Protection, Walk};
 
 use crate::measure;
 
@@ -19,12 +19,16 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Build a network in namespaces, and walk a device around in it
 ///
-/// mobile-ip: a home agent, two foreign agents and a mobile host, each a program in a namespace of its own, and a correspondent in a fifth. Each line
+/// mobile-ip: a home agent, two foreign agents and a mobile host, each a program in a namespace of its own, and a correspondent in a fifth; beside them the daemons of a gateway, two access routers with SNOOP, and the device. Each line
 /// that is read is a command; `help` lists them. Everything goes when it ends, also by Ctrl-C.
 #[derive(Debug, Args)]
 pub(crate) struct TopologyArgs {
     /// Which network
     name: Name,
+    /// What protects the device's packets: nothing, IPsec, or IPsec in zones, whose header keys come to a foreign agent's router from the
+    /// gateway before the device does (pkd), or from the router where it was (dkm)
+    #[arg(long, value_enum, default_value_t = Protect::Pkd)]
+    protect: Protect,
     /// Read the commands from this file; the first one that fails ends it. Without a file they come from standard input
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -34,6 +38,29 @@ pub(crate) struct TopologyArgs {
 enum Name {
     /// Mobile IP (RFC 5944)
     MobileIp,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Protect {
+    /// Mobile IP alone
+    None,
+    /// The daemons' tunnel to a gateway beside the home agent
+    Ipsec,
+    /// The same in zones, with Proactive Key Distribution
+    Pkd,
+    /// The same in zones, with Directed Key Migration
+    Dkm,
+}
+
+impl From<Protect> for Protection {
+    fn from(of: Protect) -> Self {
+        match of {
+            Protect::None => Self::None,
+            Protect::Ipsec => Self::Whole,
+            Protect::Pkd => Self::Ahead,
+            Protect::Dkm => Self::Migrate,
+        }
+    }
 }
 
 /// Runs the verb.
@@ -55,7 +82,7 @@ pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
     let strict = args.script.is_some();
     let prompts = !strict && std::io::stdin().is_terminal();
     let interrupted = measure::interrupted()?;
-    let mut walk = Walk::start()?;
+    let mut walk = Walk::start(args.protect.into())?;
     if prompts {
         eprint!("The device is at home. Commands:\n\n{HELP}\n{}\n", walk.hosts());
     }
@@ -85,7 +112,7 @@ pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
             Err(error) => eprintln!("error: {error:#}"),
         }
     }
-    // Nobody knows then what of a script was done.
+    // How much of a script was done is not known then.
     ensure!(!strict || !interrupted.load(Ordering::Relaxed), "interrupted");
     if json {
         measure::say(&(serde_json::to_string_pretty(&walk.json()?)? + "\n"))?;

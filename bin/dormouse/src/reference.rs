@@ -48,8 +48,12 @@ pub(crate) fn page() -> String {
     section(&mut out, root, "connection.NAME.child.zones", definition(root, "Zones"), zones);
     section(&mut out, root, "connection.NAME.keys", definition(root, "Keys"), None);
     section(&mut out, root, "connection.NAME.hip", definition(root, "Hip"), None);
-    for (key, name) in [("rendezvous_server", "HipRendezvousServer"), ("relay_server", "HipRelayServer")] {
-        section(&mut out, root, &format!("connection.NAME.hip.{key}"), definition(root, name), None);
+    for key in ["rendezvous_server", "relay_server"] {
+        // One table for both; what each is stands at its key.
+        let mut registrar = definition(root, "HipRegistrar").cloned().unwrap_or_default();
+        let of_key = root.pointer(&format!("/$defs/Hip/properties/{key}/description"));
+        registrar["description"] = of_key.cloned().unwrap_or_default();
+        section(&mut out, root, &format!("connection.NAME.hip.{key}"), Some(&registrar), None);
     }
     section(&mut out, root, "[connection.NAME.hip.peers]", definition(root, "HipPeer"), None);
     section(&mut out, root, "[connection.NAME.ppk.keys]", definition(root, "PpkKey"), None);

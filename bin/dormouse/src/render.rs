@@ -3,10 +3,10 @@
 use crate::render_hip;
 use crate::render_router;
 use crate::render_sleep;
-use crate::style::{Style, duration, field};
+use crate::style::{Style, block_words, bytes, columns, duration, field};
 use dormouse_control::{
-    BlockStatus, Check, CheckOutcome, Connection, ConnectionState, Denied, Event, EventKind, Gateway, Portal,
-    SaStatus, Stats, Status, Traffic,
+    Check, CheckOutcome, Connection, ConnectionState, Denied, Event, EventKind, Gateway, Portal, SaStatus,
+    Stats, Status, Traffic,
 };
 use dormouse_report::Table;
 use std::fmt::Write as _;
@@ -218,11 +218,6 @@ fn sleepers(it: &Gateway, style: Style) -> String {
     columns(&table, style)
 }
 
-/// A table with its heads dimmed; nothing without rows.
-pub(crate) fn columns(table: &Table, style: Style) -> String {
-    if table.rows.is_empty() { String::new() } else { table.columns("  ", |head| style.dim(head)) }
-}
-
 /// One event in a line.
 pub(crate) fn event(it: &Event, style: Style) -> String {
     let what = match &it.kind {
@@ -265,12 +260,6 @@ pub(crate) fn stats(stats: &Stats) -> String {
         let _ = writeln!(out, "{name:<width$}  {value:>12}");
         out
     })
-}
-
-/// Whether what belongs into the tunnel is kept in it.
-pub(crate) fn block_words(block: BlockStatus, style: Style) -> String {
-    let force = if block.holds { style.good("in force") } else { style.warning("not in force") };
-    format!("{}, {force}", block.mode.name())
 }
 
 /// What a denial has met.
@@ -365,24 +354,6 @@ fn traffic(t: &Traffic) -> String {
     )
 }
 
-/// Three digits and a unit.
-pub(crate) fn bytes(n: u64) -> String {
-    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
-    if n < 1000 {
-        return format!("{n} B");
-    }
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let mut value = n as f64 / 1000.0;
-    let mut unit = 0;
-    // What would be rounded to four digits goes to the next unit.
-    while value >= 999.5 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    format!("{value:.digits$} {}", UNITS.get(unit).copied().unwrap_or_default())
-}
-
 /// Time of day, UTC.
 fn clock(unix: f64) -> String {
     #[expect(
@@ -399,34 +370,12 @@ fn clock(unix: f64) -> String {
 mod tests {
     use super::*;
     use dormouse_control::{
-        BlockMode, DaemonStatus, DeadlineStatus, InClear, LastWake, Nat, Offload, Role, Session, Ticket,
-        WakeRung,
+        BlockMode, BlockStatus, DaemonStatus, DeadlineStatus, InClear, LastWake, Nat, Offload, Role, Session,
+        Ticket, WakeRung,
     };
 
     #[test]
-    fn quantities_are_short_and_right() {
-        let durations = [
-            (0.0, "0 s"),
-            (1.5, "1.5 s"),
-            (89.4, "89 s"),
-            (90.0, "1 min 30 s"),
-            (3600.0, "1 h"),
-            (90_000.0, "1 d 1 h"),
-        ];
-        for (seconds, text) in durations {
-            assert_eq!(duration(seconds), text);
-        }
-        assert_eq!(duration(-1.0), "now");
-        for (n, text) in [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1000, "1.00 kB"),
-            (999_499, "999 kB"),
-            (999_500, "1.00 MB"),
-            (u64::MAX, "18447 PB"),
-        ] {
-            assert_eq!(bytes(n), text);
-        }
+    fn a_time_of_day_is_whole() {
         assert_eq!(clock(86_399.25), "23:59:59.250Z");
     }
 

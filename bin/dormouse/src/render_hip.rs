@@ -1,7 +1,6 @@
 //! How the Host Identity Protocol's state looks to people. Owns layout only; decides nothing.
 
-use crate::render::{block_words, bytes, columns};
-use crate::style::{Style, duration, field};
+use crate::style::{Style, block_words, bytes, columns, duration, field};
 use dormouse_control::{HipPeer, HipRegistration, HipState, HipStatus};
 use dormouse_report::Table;
 use std::fmt::Write as _;
@@ -22,6 +21,10 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
     }
     if let Some(lsi) = &it.lsi {
         field(&mut out, style, "for IPv4", &format!("{lsi}, on this host alone"));
+    }
+    if let Some(names) = &it.names {
+        let how = if names.asked { String::new() } else { format!(", if {} is asked", names.server) };
+        field(&mut out, style, "names", &format!("NAME.{}{how}", names.domain));
     }
     field(&mut out, style, "listens", &it.carriers.join(", "));
     field(
@@ -61,7 +64,7 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
         table.row([
             called(p) + old,
             state(p, style),
-            p.path.clone().unwrap_or_default() + if p.relayed { ", a relay" } else { "" },
+            path(p),
             of_esp(&|esp| esp.suite.clone()),
             of_esp(&|esp| duration(esp.age_seconds)),
             p.quiet_seconds.map(duration).unwrap_or_default(),
@@ -112,6 +115,13 @@ pub(crate) fn hosts(it: &HipStatus) -> String {
     let named = it.peers.iter().filter(|p| !p.names.is_empty());
     let lines = named.flat_map(|p| [Some(&p.hit), p.lsi.as_ref()].map(|address| (address, p)));
     lines.filter_map(|(address, p)| Some(format!("{} {}\n", address?, p.names.join(" ")))).collect()
+}
+
+/// Where packets go and how.
+fn path(peer: &HipPeer) -> String {
+    let Some(path) = &peer.path else { return String::new() };
+    let esp = if peer.esp_in_udp && !path.ends_with("(UDP)") { ", ESP in UDP" } else { "" };
+    format!("{path}{}{esp}", if peer.relayed { ", a relay" } else { "" })
 }
 
 fn state(peer: &HipPeer, style: Style) -> String {

@@ -1,17 +1,18 @@
 //! How an access router looks to people. Owns layout only; decides nothing.
 
-use crate::render::bytes;
-use crate::style::{Style, field};
+use crate::style::{Style, bytes, field};
 use dormouse_control::RouterStatus;
 
 /// The two sides, what was done between them, and the header keys.
 pub(crate) fn status(it: &RouterStatus, style: Style) -> String {
     let mut out = format!("{}  {} - {}\n", style.strong("router"), it.device, it.network);
     let held = bytes(it.held_bytes as u64);
-    let did = format!(
-        "{}: {} packets repeated of {} kept, {} acknowledgements hidden; {} connections, {held} held",
-        it.repair, it.repeated, it.kept, it.suppressed, it.connections
-    );
+    let heard = match it.repair.as_str() {
+        "esp-arq" => format!("{} reports; {} SAs", it.reports, it.connections),
+        _ => format!("{} acknowledgements hidden; {} connections", it.suppressed, it.connections),
+    };
+    let did =
+        format!("{}: {} packets repeated of {} kept, {heard}, {held} held", it.repair, it.repeated, it.kept);
     field(&mut out, style, "repair", &did);
     let passed = format!(
         "{} packets to devices, {} from them; {} wait, {} dropped",
@@ -47,6 +48,7 @@ mod tests {
             kept: 800,
             repeated: 60,
             suppressed: 70,
+            reports: 0,
             connections: 1,
             held_bytes: 4_500,
             read: 1_200,

@@ -1,5 +1,7 @@
-//! What every rendering shares: colour, only on a terminal and never against the user's will; lines of a list; lengths of time.
+//! What every rendering shares: colour, only on a terminal and never against the user's will; lines of a list; quantities.
 
+use dormouse_control::BlockStatus;
+use dormouse_report::Table;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
@@ -88,5 +90,65 @@ pub(crate) fn duration(seconds: f64) -> String {
         90..=3599 => two(whole / 60, "min", whole % 60, "s"),
         3600..=86_399 => two(whole / 3600, "h", whole % 3600 / 60, "min"),
         _ => two(whole / 86_400, "d", whole % 86_400 / 3600, "h"),
+    }
+}
+
+/// Three digits and a unit.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if n < 1000 {
+        return format!("{n} B");
+    }
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mut value = n as f64 / 1000.0;
+    let mut unit = 0;
+    // What would be rounded to four digits goes to the next unit.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.digits$} {}", UNITS.get(unit).copied().unwrap_or_default())
+}
+
+/// A table with its heads dimmed; nothing without rows.
+pub(crate) fn columns(table: &Table, style: Style) -> String {
+    if table.rows.is_empty() { String::new() } else { table.columns("  ", |head| style.dim(head)) }
+}
+
+/// Whether what belongs into the tunnel is kept in it.
+pub(crate) fn block_words(block: BlockStatus, style: Style) -> String {
+    let force = if block.holds { style.good("in force") } else { style.warning("not in force") };
+    format!("{}, {force}", block.mode.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_short_and_right() {
+        let durations = [
+            (0.0, "0 s"),
+            (1.5, "1.5 s"),
+            (89.4, "89 s"),
+            (90.0, "1 min 30 s"),
+            (3600.0, "1 h"),
+            (90_000.0, "1 d 1 h"),
+        ];
+        for (seconds, text) in durations {
+            assert_eq!(duration(seconds), text);
+        }
+        assert_eq!(duration(-1.0), "now");
+        for (n, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (999_499, "999 kB"),
+            (999_500, "1.00 MB"),
+            (u64::MAX, "18447 PB"),
+        ] {
+            assert_eq!(bytes(n), text);
+        }
     }
 }

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use dormouse_energy::account::{SESSION, Settings, WakeOn};
+use dormouse_energy::account::{SESSION, Settings};
 use dormouse_energy::cost::SleepCost;
 use dormouse_energy::model::{Baseline, Model, Resumption};
-use dormouse_energy::radio;
+use dormouse_energy::{WakeOn, radio};
 use dormouse_io::capture::Capture;
 use dormouse_io::signal::Signals;
 use dormouse_trace::activity::Activity;
 use dormouse_trace::analyse::{Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Wanted};
+use dormouse_trace::facts::Limits;
 use dormouse_trace::flow::Spread;
 use dormouse_trace::fold::Sessions;
 use dormouse_trace::generate::{Population, Recipe, write};
@@ -25,7 +26,6 @@ use dormouse_trace::periods::Collector;
 use dormouse_trace::report::figures::{Figures, Questions};
 use dormouse_trace::report::page::{ON_PAGE, ON_TERMINAL, document};
 use dormouse_trace::report::{charts, json};
-use dormouse_trace::survey::Limits;
 use dormouse_trace::table_file::{Layout, TableWriter};
 
 use crate::measure::{profile, say};

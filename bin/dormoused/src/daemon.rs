@@ -4,19 +4,17 @@
 //! scheduled at all until a timer with a stated reason is due.
 
 use crate::args::Args;
-use crate::audit::Auditor;
 use crate::block::{self, Block};
 use crate::datapath::Wires;
+use crate::helpers::Helpers;
 use crate::hip::Directory;
-use crate::lineages::{Keeper, Report, Sqlite};
+use crate::lineages::{Keeper, Report};
 use crate::load::Loaded;
 use crate::machine::Machine;
-use crate::names::Names;
 use crate::radio::Device;
 use crate::reload::Reload;
 use crate::router::Transit;
 use crate::setup;
-use crate::signers::Signers;
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
@@ -25,7 +23,7 @@ use dormouse_ike::config::SelectorSpec;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
-use dormouse_io::fetch::{Fetcher, Wanted};
+use dormouse_io::fetch::Wanted;
 use dormouse_io::notify;
 use dormouse_io::ownership::Namespace;
 use dormouse_io::poller::{Interest, Poller, Ready};
@@ -70,10 +68,16 @@ const TUNNEL_MTU: u16 = 1400;
 /// What the gateway, or a peer, is asked to do for a sleeping device.
 const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 
+/// What the loop sleeps on.
+pub(crate) struct Wakers {
+    pub(crate) poller: Poller,
+    timer: Timer,
+    signals: Signals,
+}
+
 /// The daemon, set up.
 pub(crate) struct Daemon {
     pub(crate) settings: file::Daemon,
-    pub(crate) config_path: String,
     pub(crate) args: Args,
     pub(crate) reload: Reload,
     pub(crate) connections: Vec<Resolved>,
@@ -95,15 +99,8 @@ pub(crate) struct Daemon {
     /// The radio, its meter and the machine's own sleep; only a client and a host of HIP have them.
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
-    /// A gateway's store of lineages.
-    pub(crate) lineages: Option<Keeper>,
-    pub(crate) auditor: Auditor,
-    pub(crate) names: Names,
-    fetcher: Fetcher,
-    signers: Signers,
-    pub(crate) poller: Poller,
-    timer: Timer,
-    signals: Signals,
+    pub(crate) helpers: Helpers,
+    pub(crate) wakers: Wakers,
     _namespace: Namespace,
 }
 
@@ -182,17 +179,10 @@ impl Daemon {
             let held = privileges::drop_to(&account)?;
             tracing::info!(user = settings.user, ?held, "privileges dropped");
         }
-        // A thread: it must have given its privileges away too.
         let gateway = roles.contains(&Role::Gateway);
-        let lineages = store
-            .lineages()?
-            .filter(|_| gateway)
-            .map(|lineages| Keeper::new(Sqlite(lineages)))
-            .transpose()?;
-        let auditor = Auditor::new(&audit)?;
+        let helpers = Helpers::new(&store, gateway, &audit, settings.ike_port, block.is_used())?;
         let poller = Poller::new()?;
         let timer = Timer::new()?;
-        let names = Names::new(settings.ike_port, block.is_used())?;
         let mut daemon = Self {
             verbs: Verbs::new(server),
             started: now,
@@ -202,7 +192,6 @@ impl Daemon {
             _namespace: namespace,
             block,
             settings,
-            config_path: args.config.display().to_string(),
             args: args.clone(),
             reload,
             roles,
@@ -213,60 +202,54 @@ impl Daemon {
             wires: Wires::new(tun, mtu, carriers),
             transit,
             store,
-            lineages,
-            auditor,
-            names,
-            fetcher: Fetcher::new()?,
-            signers: Signers::new()?,
-            poller,
-            timer,
-            signals,
+            helpers,
+            wakers: Wakers { poller, timer, signals },
         };
         daemon.watch()?;
         Ok(daemon)
     }
 
     fn watch(&mut self) -> Result<()> {
-        self.poller.add(&self.wires.tun, TUN, Interest::READ)?;
-        self.poller.add(&self.timer, TIMER, Interest::READ)?;
-        self.poller.add(&self.signals, SIGNALS, Interest::READ)?;
-        self.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
-        self.poller.add(&self.names, NAMES, Interest::READ)?;
-        self.poller.add(&self.fetcher, FETCHED, Interest::READ)?;
-        self.poller.add(&self.signers, SIGNED, Interest::READ)?;
-        self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
+        self.wakers.poller.add(&self.wires.tun, TUN, Interest::READ)?;
+        self.wakers.poller.add(&self.wakers.timer, TIMER, Interest::READ)?;
+        self.wakers.poller.add(&self.wakers.signals, SIGNALS, Interest::READ)?;
+        self.wakers.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
+        self.wakers.poller.add(&self.helpers.names, NAMES, Interest::READ)?;
+        self.wakers.poller.add(&self.helpers.fetcher, FETCHED, Interest::READ)?;
+        self.wakers.poller.add(&self.helpers.signers, SIGNED, Interest::READ)?;
+        self.wakers.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
         if let Some(reader) = self.reload.reader() {
-            self.poller.add(reader, FILES, Interest::READ)?;
+            self.wakers.poller.add(reader, FILES, Interest::READ)?;
         }
-        if let Some(lineages) = &self.lineages {
-            self.poller.add(lineages, LINEAGES, Interest::READ)?;
+        if let Some(lineages) = &self.helpers.lineages {
+            self.wakers.poller.add(lineages, LINEAGES, Interest::READ)?;
         }
         if let Some(guard) = &self.machine.guard {
-            self.poller.add(guard, DNS, Interest::READ)?;
+            self.wakers.poller.add(guard, DNS, Interest::READ)?;
         }
         if let Some(guard) = &self.block.guard {
-            self.poller.add(guard, BLOCK, Interest::READ)?;
+            self.wakers.poller.add(guard, BLOCK, Interest::READ)?;
         }
         if let Some(guard) = self.machine.neighbours.as_ref().and_then(|n| n.guard.as_ref()) {
-            self.poller.add(guard, NEIGHBOURS, Interest::READ)?;
+            self.wakers.poller.add(guard, NEIGHBOURS, Interest::READ)?;
         }
         if let Some(guard) = self.device.as_ref().and_then(|d| d.guard.as_ref()) {
-            self.poller.add(guard, RADIO, Interest::READ)?;
+            self.wakers.poller.add(guard, RADIO, Interest::READ)?;
         }
         if let Some(device) = &mut self.device {
             device.watch_machine();
             if let Some(watch) = &device.machine {
-                self.poller.add(watch, MACHINE, Interest::READ)?;
+                self.wakers.poller.add(watch, MACHINE, Interest::READ)?;
             }
         }
         for (i, socket) in self.wires.carriers.udp.iter().enumerate() {
-            self.poller.add(socket, UDP + i as u64, Interest::READ)?;
+            self.wakers.poller.add(socket, UDP + i as u64, Interest::READ)?;
         }
         for (i, socket) in self.wires.carriers.raw.iter().enumerate() {
-            self.poller.add(socket, RAW + i as u64, Interest::READ)?;
+            self.wakers.poller.add(socket, RAW + i as u64, Interest::READ)?;
         }
         for (i, tun) in self.transit.iter().flat_map(|transit| &transit.tuns).enumerate() {
-            self.poller.add(tun, TRANSIT + i as u64, Interest::READ)?;
+            self.wakers.poller.add(tun, TRANSIT + i as u64, Interest::READ)?;
         }
         Ok(())
     }
@@ -302,7 +285,7 @@ impl Daemon {
         let mut ready = Vec::new();
         while !self.stopping {
             self.settle(BootClock::now())?;
-            self.poller.wait(&mut ready, None)?;
+            self.wakers.poller.wait(&mut ready, None)?;
             self.turn(&ready)?;
         }
         self.stop();
@@ -317,11 +300,11 @@ impl Daemon {
             match event.token {
                 TUN => tun = true,
                 TIMER => {
-                    if self.timer.clear() {
+                    if self.wakers.timer.clear() {
                         self.host.set_wall_clock(now, unix_now());
                         self.host.handle_timeout(now);
                         if self.host.may_send() {
-                            self.names.handle_timeout(now);
+                            self.helpers.names.handle_timeout(now);
                         }
                     }
                 }
@@ -329,12 +312,12 @@ impl Daemon {
                 NETWORK => self.network_changed(now)?,
                 NAMES => self.names_found(now),
                 SIGNED => {
-                    while let Some((sa, result)) = self.signers.next() {
+                    while let Some((sa, result)) = self.helpers.signers.next() {
                         self.host.node_mut().signed(now, sa, result);
                     }
                 }
                 FETCHED => {
-                    while let Some((id, content)) = self.fetcher.take() {
+                    while let Some((id, content)) = self.helpers.fetcher.take() {
                         self.host.node_mut().fetched(now, id, content);
                     }
                 }
@@ -364,7 +347,7 @@ impl Daemon {
     }
 
     fn signals(&mut self, now: Instant) -> Result<()> {
-        while let Some(signal) = self.signals.next()? {
+        while let Some(signal) = self.wakers.signals.next()? {
             match signal {
                 Signal::Stop => self.stopping = true,
                 Signal::Reload => self.reload(now, None),
@@ -379,7 +362,7 @@ impl Daemon {
         self.answer_waiting(now);
         self.answer_hip(now);
         let own = Deadline::earlier(self.waits(), self.names_deadline());
-        self.timer.arm(Deadline::earlier(self.host.poll_timeout(), own), false)?;
+        self.wakers.timer.arm(Deadline::earlier(self.host.poll_timeout(), own), false)?;
         Ok(())
     }
 
@@ -392,7 +375,7 @@ impl Daemon {
         match order {
             Order::Store(what) => self.keep(what),
             Order::Lineage(operation) => {
-                if let Some(keeper) = &self.lineages {
+                if let Some(keeper) = &self.helpers.lineages {
                     keeper.put(operation);
                 }
             }
@@ -407,25 +390,25 @@ impl Daemon {
             Order::PeerGone { routes } => self.machine.peers_gone(&routes),
             Order::Resolve { connection } => {
                 if let Some(gateway) = self.gateway_of(&connection).map(ToOwned::to_owned) {
-                    self.names.ask(&gateway);
+                    self.helpers.names.ask(&gateway);
                 }
             }
             Order::ForgetName { connection } => {
                 if let Some(gateway) = self.gateway_of(&connection).map(ToOwned::to_owned) {
-                    self.names.give_up(&gateway);
+                    self.helpers.names.give_up(&gateway);
                 }
             }
             Order::FindWays { fresh } => {
-                if fresh && self.names.in_doubt() {
-                    self.names.network(self.machine.online());
+                if fresh && self.helpers.names.in_doubt() {
+                    self.helpers.names.network(self.machine.online());
                 }
                 self.find_ways(now);
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
             Order::Header(order) => tracing::debug!(?order, "nothing reads headers on this machine"),
-            Order::Sign { sa, order } => self.signers.sign(sa, order),
-            Order::Fetch { id, url, body } => self.fetcher.fetch(Wanted { id, url, body }),
+            Order::Sign { sa, order } => self.helpers.signers.sign(sa, order),
+            Order::Fetch { id, url, body } => self.helpers.fetcher.fetch(Wanted { id, url, body }),
         }
     }
 
@@ -447,7 +430,7 @@ impl Daemon {
     fn tell(&mut self, news: News) {
         match news {
             News::Changed(change) => self.announce(change),
-            News::Record(record) => self.auditor.write(&record),
+            News::Record(record) => self.helpers.auditor.write(&record),
             News::Sleep(event) => self.sleep_event(event),
             News::Announced { connection, verdict } => tracing::debug!(%connection, ?verdict, "announced"),
             News::Missed { connection, packets } => {
@@ -497,7 +480,7 @@ impl Daemon {
     }
 
     fn lineages_report(&mut self, now: Instant) {
-        for report in self.lineages.as_mut().map(Keeper::reports).unwrap_or_default() {
+        for report in self.helpers.lineages.as_mut().map(Keeper::reports).unwrap_or_default() {
             match report {
                 Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
                 Report::Reachable(reachable) => self.host.node_mut().set_store(reachable),
@@ -541,7 +524,7 @@ impl Daemon {
         // The farewells: one datagram each, not waited for.
         host::settle(self, now);
         // Which waits until what was asked of it is done.
-        self.lineages = None;
+        self.helpers.lineages = None;
         // Together with the radio's: each may take half a minute, and the service manager waits for two.
         self.machine.release_helpers();
         // The end of its guard puts the radio back on.

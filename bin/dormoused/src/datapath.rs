@@ -133,9 +133,9 @@ impl Daemon {
             wires.blocked = blocked;
             let (tun, udp) =
                 if blocked { (Interest::NONE, Interest::BOTH) } else { (Interest::READ, Interest::READ) };
-            self.poller.modify(&self.wires.tun, TUN, tun)?;
+            self.wakers.poller.modify(&self.wires.tun, TUN, tun)?;
             for (i, socket) in self.wires.carriers.udp.iter().enumerate() {
-                self.poller.modify(socket, UDP + i as u64, udp)?;
+                self.wakers.poller.modify(socket, UDP + i as u64, udp)?;
             }
         }
         Ok(())

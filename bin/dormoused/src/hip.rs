@@ -16,9 +16,9 @@ use dormouse_io::entropy::OsEntropy;
 use dormouse_keying::Failure;
 use dormouse_node::config::ResolvedHip;
 use dormouse_node::config::block::Blocking;
-use dormouse_node::config::directory::{Known, Lsi, Peers, tag, tags, version};
+use dormouse_node::config::directory::{Known, Lsi, Peers, resolver, tag, tags, version};
 use dormouse_node::config::file::HipCarrier;
-use dormouse_node::host::Lsis;
+use dormouse_node::host::{Lsis, PeerNames};
 use dormouse_node::sleeper::Mode;
 use dormouse_node::{Change, FailureKind, Node, Offer};
 use dormouse_sansio::{Deadline, Instant};
@@ -53,6 +53,8 @@ pub(crate) struct Directory {
     config: HostConfig,
     peers: Peers,
     lsi: Option<Lsi>,
+    /// Behind the names of peers, for programs; empty: they have none.
+    domain: String,
     /// Why a peer was not reached the last time: counts while nothing is under way with it.
     failures: BTreeMap<Hit, (FailureKind, String)>,
     waiting: Vec<Waiting>,
@@ -67,7 +69,8 @@ impl Directory {
         (may_sleep, hold): (bool, Hold),
         node: &mut Node,
     ) -> Self {
-        let ResolvedHip { name, auto, blocking: _, identities, mut config, carriers, peers, lsi } = resolved;
+        let ResolvedHip { name, auto, blocking: _, identities, mut config, carriers, peers, lsi, domain } =
+            resolved;
         config.first_generation = unix_now().0;
         (config.may_sleep, config.hold) = (may_sleep, Some(hold));
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
@@ -79,6 +82,7 @@ impl Directory {
             config: config.clone(),
             peers,
             lsi,
+            domain,
             failures: BTreeMap::new(),
             waiting: Vec::new(),
         };
@@ -120,6 +124,14 @@ impl Directory {
         let Some(lsi) = &self.lsi else { return Lsis::default() };
         let of = |known: &Known| Some((known.lsi?, (known.hit.0, self.ours_to(known.hit)?.0)));
         Lsis::new(lsi.ours, self.peers.iter().filter_map(of), lsi.services.clone())
+    }
+
+    /// What programs here are told when they ask for the name of a peer.
+    fn names(&self) -> Option<PeerNames> {
+        let server = resolver(version(*self.ours.first()?));
+        let of = |known: &Known| (known.hit.0, known.lsi.filter(|_| self.lsi.is_some()));
+        let names = self.peers.iter().flat_map(|p| p.names.iter().map(move |name| (name.as_str(), of(p))));
+        PeerNames::new(server, self.ours.iter().map(|hit| hit.0), &self.domain, names)
     }
 
     /// Our tag of the version that this peer has.
@@ -182,12 +194,18 @@ impl Directory {
                 "admit {} at the peer: [[connection.NAME.hip.peers]], or dormouse allow",
                 self.ours_to(peer)?
             )),
-            FailureKind::Timeout => Some(format!(
-                "is it the HIT of the host that is there (dormouse hip status says it), and do IP protocols 139 and 50, or UDP {}, pass?",
-                self.config.udp_port
-            )),
+            FailureKind::Timeout => {
+                let by = match self.known(peer) {
+                    Some(known) if known.peer.udp => format!("UDP {}", self.config.udp_port),
+                    Some(_) => "IP protocols 139 and 50".to_owned(),
+                    None => format!("IP protocols 139 and 50, or UDP {},", self.config.udp_port),
+                };
+                Some(format!(
+                    "is it the HIT of the host that is there (dormouse hip status says it), and do hip.carriers there and the network pass {by}?"
+                ))
+            }
             FailureKind::Proposal => {
-                Some(format!("connection.{}.hip.esp, here or at the peer", self.connection))
+                Some(format!("connection.{}.hip.esp or hip.ciphers, here or at the peer", self.connection))
             }
             _ => None,
         }
@@ -243,10 +261,19 @@ impl Daemon {
         for hit in ours {
             self.machine.add(&hip.connection, hit.0.into(), all(hit));
         }
+        self.serve_names();
         self.look_at_sources(now);
         if auto {
             self.call_all(now);
         }
+    }
+
+    /// Programs here find the peers by their names.
+    fn serve_names(&mut self) {
+        let Some(hip) = &self.hip else { return };
+        let names = hip.names();
+        self.machine.serve_names(names.as_ref().map(|names| (names.server(), hip.domain.clone())));
+        self.host.set_names(names);
     }
 
     fn call_all(&mut self, now: Instant) {
@@ -279,8 +306,10 @@ impl Daemon {
 
     fn role_of_hip(&mut self) -> Result<&mut Directory, Error> {
         let message = "this daemon has no connection of role \"hip\"";
-        let error = Error::new(ErrorKind::UnknownConnection, message)
-            .with_change(format!("add [connection.NAME] with role = \"hip\" to {}", self.config_path));
+        let error = Error::new(ErrorKind::UnknownConnection, message).with_change(format!(
+            "add [connection.NAME] with role = \"hip\" to {}",
+            self.args.config.display()
+        ));
         self.hip.as_mut().ok_or(error)
     }
 
@@ -467,7 +496,9 @@ impl Daemon {
             ("version", hip.ours.iter().copied().map(version).eq(ours.iter().copied().map(version))),
             ("carriers", hip.carriers == new.carriers),
             ("udp_port", was.udp_port == is.udp_port),
+            ("esp_in_udp", was.esp_in_udp == is.esp_in_udp || hip.carriers != new.carriers),
             ("esp", was.esp_suites == is.esp_suites),
+            ("ciphers", was.ciphers == is.ciphers),
             ("lsi", of_machine(&hip.lsi) == of_machine(&new.lsi)),
             ("rendezvous_server", was.registrar == is.registrar),
             ("relay_server", was.relay_server == is.relay_server),
@@ -496,6 +527,7 @@ impl Daemon {
         (config.multihoming, config.liveness) = (new.config.multihoming, new.config.liveness);
         config.registration = new.config.registration;
         hip.peers.clone_from(&new.peers);
+        hip.domain.clone_from(&new.domain);
         self.host.set_lsis(hip.lsis());
         if matches!(new.config.accept, Accept::Listed(_)) {
             gone.iter().for_each(|hit| self.host.node_mut().dismiss_beside(&hit.to_string()));
@@ -514,6 +546,7 @@ impl Daemon {
             hip.set_multihoming(now, new.config.multihoming);
             hip.set_liveness(now, new.config.liveness);
         });
+        self.serve_names();
         self.look_at_sources(now);
         restart
     }

@@ -12,6 +12,7 @@ use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
 use dormouse_node::config::block::whole;
 use dormouse_node::config::file::{DnsMode, Proxy};
+use dormouse_node::host::REVERSE;
 use dormouse_sansio::{Carrier, Path};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,10 @@ pub(crate) struct Machine {
     outer: Vec<IpAddr>,
     /// Gateway: where the routes to peers have a source.
     sources: BTreeMap<IpNet, IpAddr>,
+    /// The name server of the peers of HIP, and their domain.
+    peer_names: Option<(IpAddr, String)>,
+    /// What was ordered last of DNS has been done.
+    installed: bool,
     /// Why DNS is done as it is.
     pub(crate) resolver_in_use: String,
 }
@@ -102,6 +107,8 @@ impl Machine {
             own_side: BTreeSet::new(),
             outer: Vec::new(),
             sources: BTreeMap::new(),
+            peer_names: None,
+            installed: false,
             resolver_in_use,
         })
     }
@@ -273,19 +280,46 @@ impl Machine {
             .unwrap_or_default()
     }
 
+    /// The names of this domain are asked at this address of the tunnel's interface, unless a connection has name servers of its own: one
+    /// interface has one list of servers, which are taken for equals.
+    pub(crate) fn serve_names(&mut self, names: Option<(IpAddr, String)>) {
+        if self.peer_names != names {
+            self.peer_names = names;
+            self.set_dns();
+        }
+    }
+
+    /// The name server of the peers of HIP, their domain, and whether this machine asks it.
+    pub(crate) fn names(&self) -> Option<(IpAddr, &str, bool)> {
+        let (server, domain) = self.peer_names.as_ref()?;
+        let others = self.configured.values().any(|c| !c.assigned.dns.is_empty());
+        Some((*server, domain, self.installed && !others))
+    }
+
     fn set_dns(&mut self) {
         let Some(guard) = &mut self.guard else { return };
-        let servers: Vec<IpAddr> =
+        let mut servers: Vec<IpAddr> =
             self.configured.values().flat_map(|c| c.assigned.dns.iter().copied()).collect();
-        let domains: Vec<String> =
+        let mut domains: Vec<String> =
             self.configured.values().flat_map(|c| c.assigned.domains.iter().cloned()).collect();
+        let mut unsearched = Vec::new();
+        if let Some((server, domain)) = self.peer_names.as_ref().filter(|_| servers.is_empty()) {
+            (servers, domains) = (vec![*server], vec![domain.clone()]);
+            unsearched = REVERSE.map(str::to_owned).to_vec();
+        }
         let result = if servers.is_empty() {
             guard.revert()
         } else {
             // Everything is asked in the tunnel unless the gateway names the domains that it is good for.
             let exclusive = domains.is_empty();
-            let settings =
-                Settings { interface: self.interface.clone(), index: self.tun, servers, domains, exclusive };
+            let settings = Settings {
+                interface: self.interface.clone(),
+                index: self.tun,
+                servers,
+                domains,
+                unsearched,
+                exclusive,
+            };
             guard.set(settings)
         };
         report(result, "DNS", "");
@@ -296,9 +330,15 @@ impl Machine {
         let Some(guard) = &mut self.guard else { return false };
         loop {
             match guard.next() {
-                Ok(Some(GuardReply::Done(choice))) => self.resolver_in_use = choice.to_string(),
-                Ok(Some(GuardReply::Reverted)) => {}
-                Ok(Some(GuardReply::Failed(why))) => tracing::warn!(%why, "DNS"),
+                Ok(Some(GuardReply::Done(choice))) => {
+                    self.installed = true;
+                    self.resolver_in_use = choice.to_string();
+                }
+                Ok(Some(GuardReply::Reverted)) => self.installed = false,
+                Ok(Some(GuardReply::Failed(why))) => {
+                    self.installed = false;
+                    tracing::warn!(%why, "DNS");
+                }
                 Ok(None) => return true,
                 Err(e) => {
                     tracing::warn!(%e, "DNS is left alone from now on");
@@ -323,8 +363,8 @@ impl Machine {
         routes.iter().any(|r| r.table == MAIN && scope(r) && r.index.is_some_and(leads))
     }
 
-    /// The way to a gateway outside the tunnel, and what its link carries; `None` without a network.
-    pub(crate) fn way_to(&mut self, gateway: IpAddr, ike_port: u16) -> Option<(Path, u16)> {
+    /// The way to a gateway outside the tunnel, from one UDP port to another, and what its link carries; `None` without a network.
+    pub(crate) fn way_to(&mut self, gateway: IpAddr, (from, to): (u16, u16)) -> Option<(Path, u16)> {
         let found = match self.ledger.netlink().route_to(gateway, MARK) {
             Ok(found) => found?,
             Err(e) => {
@@ -340,8 +380,8 @@ impl Machine {
         }
         let mtu = mtu.unwrap_or(link.mtu).min(link.mtu);
         let path = Path {
-            local: SocketAddr::new(source, ike_port),
-            remote: SocketAddr::new(gateway, ike_port),
+            local: SocketAddr::new(source, from),
+            remote: SocketAddr::new(gateway, to),
             carrier: Carrier::Ike,
         };
         // Loopback claims 65,536 bytes; the real path behind any link is believed to be an Ethernet's at most.
@@ -364,7 +404,7 @@ impl Machine {
             return usable;
         }
         // Without an address of the link's own, the kernel would take one of the tunnel.
-        let leading = remotes.iter().filter_map(|remote| Some(self.way_to(*remote, 0)?.0.local.ip()));
+        let leading = remotes.iter().filter_map(|remote| Some(self.way_to(*remote, (0, 0))?.0.local.ip()));
         let mut sources: Vec<IpAddr> = leading.filter(|source| usable.contains(source)).collect();
         usable.retain(|address| sources.iter().any(|source| source.is_ipv4() == address.is_ipv4()));
         sources.append(&mut usable);

@@ -6,6 +6,7 @@ mod block;
 mod daemon;
 mod datapath;
 mod denials;
+mod helpers;
 mod hip;
 mod lineages;
 mod load;

@@ -8,15 +8,13 @@ use dormouse_io::entropy::OsEntropy;
 use dormouse_io::netlink::{MARK, set_mark};
 use dormouse_io::resolver::file::ResolvConf;
 use dormouse_sansio::Entropy as _;
-use dormouse_wire::dns::{Header, IN, Message, Name, Question, RECURSION_DESIRED, Section};
+use dormouse_wire::dns::{A, AAAA, Header, IN, Message, Name, Question, RECURSION_DESIRED, Section};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
 /// The system's list, and the one in which systemd-resolved keeps the servers behind its own address.
 const LISTS: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
-const A: u16 = 1;
-const AAAA: u16 = 28;
 /// A server that does not answer within this time is asked again, then the next one.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 2;

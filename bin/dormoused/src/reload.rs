@@ -290,9 +290,9 @@ impl Daemon {
             .iter()
             .filter(|c| difference.removed.contains(&c.name) || difference.changed.contains(&c.name))
         {
-            old.gateway.iter().for_each(|gateway| self.names.give_up(gateway));
+            old.gateway.iter().for_each(|gateway| self.helpers.names.give_up(gateway));
         }
-        self.auditor = auditor;
+        self.helpers.auditor = auditor;
         self.machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
         self.connections = connections;
         self.host.reconfigure(now, &self.connections, &difference.changed);

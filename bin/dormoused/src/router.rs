@@ -100,6 +100,10 @@ fn identity(text: &str) -> Result<Identity, Error> {
     text.parse().map_err(|e| Error::new(ErrorKind::Request, format!("'{text}' is no identity: {e}")))
 }
 
+fn no_router() -> Error {
+    Error::new(ErrorKind::Request, "this machine is no access router").with_change("router.device")
+}
+
 /// Says it if the kernel does not forward.
 fn forwards(settings: &Router) {
     for name in [&settings.device, &settings.network].into_iter().chain(&INTERFACES.map(str::to_owned)) {
@@ -175,6 +179,28 @@ impl Daemon {
         asked.then_some(Reply::Done).ok_or_else(error)
     }
 
+    /// Access router: a registration says that a device has come here.
+    ///
+    /// # Errors
+    /// If this machine is no access router, or the router before has no name.
+    pub(crate) fn device_has_come(
+        &mut self,
+        now: Instant,
+        device: IpAddr,
+        previous: Option<&str>,
+    ) -> Result<Reply, Error> {
+        let previous = previous.map(identity).transpose()?;
+        self.host.device_has_come(now, device, previous).then_some(Reply::Done).ok_or_else(no_router)
+    }
+
+    /// Access router: it says that a device has left.
+    ///
+    /// # Errors
+    /// If this machine is no access router.
+    pub(crate) fn device_has_gone(&mut self, now: Instant, device: IpAddr) -> Result<Reply, Error> {
+        self.host.device_has_gone(now, device).then_some(Reply::Done).ok_or_else(no_router)
+    }
+
     /// For `status`.
     pub(crate) fn router_status(&self) -> Option<RouterStatus> {
         let (transit, info) = (self.transit.as_ref()?, self.host.router_info()?);
@@ -198,6 +224,7 @@ impl Daemon {
             kept: info.snoop.kept,
             repeated: info.snoop.repeated,
             suppressed: info.snoop.suppressed,
+            reports: info.reports,
             connections: info.held.0,
             held_bytes: info.held.2,
             read: info.zones.opened,

@@ -27,6 +27,7 @@ pub(crate) fn endpoint(
 ) -> Result<(EndpointConfig, Option<SharedPool>)> {
     let mut config = EndpointConfig {
         ports: Ports { ike: settings.ike_port, natt: settings.nat_t_port },
+        window: settings.ike_window,
         max_sas: Some(settings.session_limit),
         half_open: settings.half_open.resolve(),
         hold: HoldPolicy {

@@ -193,9 +193,9 @@ impl Daemon {
     fn look_at_voiding(&mut self, now: Instant) {
         for voiding in self.verbs.voiding.values_mut().filter(|v| v.mark.is_none()) {
             // Without a store there are no tickets.
-            voiding.mark = Some(self.lineages.as_ref().map_or(0, Keeper::mark));
+            voiding.mark = Some(self.helpers.lineages.as_ref().map_or(0, Keeper::mark));
         }
-        if self.lineages.is_none() {
+        if self.helpers.lineages.is_none() {
             self.written(0);
         }
         for client in self.verbs.void(|v| v.until <= now) {
@@ -271,6 +271,8 @@ impl Daemon {
             Verb::HipDown { peer } => self.hip_down(now, &peer),
             Verb::KeysAt { peer, router } => self.device_is_at(now, &peer, &router),
             Verb::KeysFetch { previous, gateway, spi } => self.fetch_keys(now, &previous, gateway, spi),
+            Verb::KeysHere { device, previous } => self.device_has_come(now, device, previous.as_deref()),
+            Verb::KeysGone { device } => self.device_has_gone(now, device),
             Verb::Suspend if self.is_gateway_alone() => Err(Error::new(
                 ErrorKind::Request,
                 "this machine is a gateway alone: it has no session to leave asleep, and goes on forwarding",
@@ -356,7 +358,7 @@ impl Daemon {
                 let message =
                     format!("there is no client connection '{name}'; client connections: {}", known());
                 Err(Error::new(ErrorKind::UnknownConnection, message)
-                    .with_change(format!("add [connection.{name}] to {}", self.config_path)))
+                    .with_change(format!("add [connection.{name}] to {}", self.args.config.display())))
             }
             (None, [only]) => Ok((*only).to_owned()),
             (None, _) => Err(Error::new(
@@ -400,7 +402,7 @@ impl Daemon {
                 mtu: self.wires.tun_mtu,
                 listen: self.wires.carriers.udp.iter().map(|s| s.local_addr().to_string()).collect(),
                 resolver: self.machine.resolver_in_use.clone(),
-                config: self.config_path.clone(),
+                config: self.args.config.display().to_string(),
                 suspended: self.host.node().is_suspended(),
             },
             connections,

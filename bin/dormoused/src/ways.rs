@@ -35,9 +35,9 @@ impl Daemon {
     pub(crate) fn find_ways(&mut self, now: Instant) {
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             let Some(gateway) = &c.gateway else { continue };
-            let (machine, port) = (&mut self.machine, self.settings.ike_port);
-            let named = self.names.addresses(gateway);
-            self.host.find_ways(now, &c.name, &named, |ip| machine.way_to(ip, port));
+            let (machine, ports) = (&mut self.machine, (self.settings.ike_port, c.ike.remote_ports.ike));
+            let named = self.helpers.names.addresses(gateway);
+            self.host.find_ways(now, &c.name, &named, |ip| machine.way_to(ip, ports));
         }
     }
 
@@ -48,17 +48,20 @@ impl Daemon {
     /// Why the name of a connection's gateway has no address.
     pub(crate) fn nameless(&self, connection: &str) -> Option<String> {
         let gateway = self.gateway_of(connection)?;
-        self.names.trouble(gateway).map(|why| format!("the gateway's name {gateway} is not known: {why}"))
+        self.helpers
+            .names
+            .trouble(gateway)
+            .map(|why| format!("the gateway's name {gateway} is not known: {why}"))
     }
 
     /// When a name is asked for again; not while the radio sleeps.
     pub(crate) fn names_deadline(&self) -> Option<Deadline> {
-        self.names.deadline().filter(|_| self.host.may_send())
+        self.helpers.names.deadline().filter(|_| self.host.may_send())
     }
 
     pub(crate) fn names_found(&mut self, now: Instant) {
         let online = self.machine.online();
-        for (name, result) in self.names.found(now, online) {
+        for (name, result) in self.helpers.names.found(now, online) {
             match result {
                 Ok(addresses) => tracing::info!(%name, ?addresses, "gateway"),
                 Err(e) => {

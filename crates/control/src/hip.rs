@@ -16,6 +16,9 @@ pub struct HipStatus {
     /// Our local-scope identifier, for programs that know IPv4 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<String>,
+    /// By which names programs of this host find the peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<HipNames>,
     /// What is listened to: `ip`, `udp 10500`.
     pub carriers: Vec<String>,
     /// Anyone who proves an identity may come, not only the peers that are configured.
@@ -31,6 +34,17 @@ pub struct HipStatus {
     pub block: Option<BlockStatus>,
     /// The peers that are configured, and others with an association.
     pub peers: Vec<HipPeer>,
+}
+
+/// The names of the peers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HipNames {
+    /// What stands behind each.
+    pub domain: String,
+    /// The name server that knows them, an address of this host alone.
+    pub server: String,
+    /// This machine asks it about them.
+    pub asked: bool,
 }
 
 /// A tag of this host.
@@ -119,6 +133,9 @@ pub struct HipPeer {
     /// Outer addresses in use: `local -> remote (carrier)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// ESP goes in UDP there; else it is IP protocol 50.
+    #[serde(default)]
+    pub esp_in_udp: bool,
     /// The pair of ESP SAs that sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub esp: Option<SaStatus>,

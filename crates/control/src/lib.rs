@@ -28,6 +28,7 @@ mod request;
 mod response;
 mod router;
 mod rung;
+mod sa;
 mod sleep;
 mod standin;
 mod status;
@@ -36,16 +37,17 @@ pub use block::{BlockMode, BlockStatus, InClear, Portal};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
 pub use exit::ExitCode;
-pub use hip::{HipIdentity, HipPeer, HipRegistration, HipState, HipStatus};
+pub use hip::{HipIdentity, HipNames, HipPeer, HipRegistration, HipState, HipStatus};
 pub use request::{Request, Verb};
 pub use response::{Denied, Outcome, Reply, Response};
 pub use router::{HeaderKeys, RouterStatus};
 pub use rung::WakeRung;
+pub use sa::{SaStatus, Traffic};
 pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState, SleepStatus, WakeStatus};
 pub use standin::{AbsentDevice, DeviceSleep, StandIn};
 pub use status::{
     Check, CheckOutcome, Connection, ConnectionState, DaemonStatus, DeadlineStatus, Gateway, LastError,
-    LastWake, Nat, Offload, Role, SaStatus, Session, Stats, Status, Ticket, Traffic,
+    LastWake, Nat, Offload, Role, Session, Stats, Status, Ticket,
 };
 
 /// Version of the protocol, in every line.

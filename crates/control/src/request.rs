@@ -76,6 +76,21 @@ pub enum Verb {
         /// The SPI of either direction between gateway and device.
         spi: u32,
     },
+    /// Access router: a registration says that the device has come here. When the device's next packet names its SA: if this router has no
+    /// header keys for it, it asks the router `previous` for them, and the gateway if `previous` has none; otherwise it reports to the
+    /// gateway that the device is here.
+    KeysHere {
+        /// The device's outer address: with Mobile IP its home address.
+        device: std::net::IpAddr,
+        /// The identity of the router where it was before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        previous: Option<String>,
+    },
+    /// Access router: the device has left. Packets that still come for it ask for no keys.
+    KeysGone {
+        /// As it came.
+        device: std::net::IpAddr,
+    },
     /// The radio is about to be switched off: nothing is due until `resume`.
     Suspend,
     /// The radio is back.

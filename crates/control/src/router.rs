@@ -9,7 +9,7 @@ pub struct RouterStatus {
     pub device: String,
     /// The interface towards the network.
     pub network: String,
-    /// How the radio is repaired: `none` or `snoop`.
+    /// How the radio is repaired: `none`, `snoop` or `esp-arq`.
     pub repair: String,
     /// Sent to devices, repetitions included.
     pub to_device: u64,
@@ -25,7 +25,10 @@ pub struct RouterStatus {
     pub repeated: u64,
     /// Acknowledgements that did not go on.
     pub suppressed: u64,
-    /// TCP connections followed now.
+    /// With `esp-arq`: reports of devices.
+    #[serde(default)]
+    pub reports: u64,
+    /// TCP connections followed now; with `esp-arq` SAs that are reported.
     pub connections: usize,
     /// Copies held now, in bytes.
     pub held_bytes: usize,

@@ -1,6 +1,7 @@
 //! The state of a daemon as `status`, `stats` and `doctor` report it. Times are in seconds from now unless a name says otherwise.
 
 use crate::rung::WakeRung;
+use crate::sa::{SaStatus, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// Everything as it stands.
@@ -173,36 +174,6 @@ pub struct Connection {
     pub block: Option<crate::BlockStatus>,
 }
 
-/// One SA, IKE or CHILD.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct SaStatus {
-    /// The SPIs, ours first, in hexadecimal.
-    pub spi: String,
-    /// Its algorithms, in the words of the configuration.
-    pub suite: String,
-    /// Since it was set up.
-    pub age_seconds: f64,
-    /// Until it gets new keys; absent if never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rekey_in_seconds: Option<f64>,
-    /// CHILD SA: `tunnel`, `transport` or `beet`; empty for an IKE SA.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub mode: String,
-    /// CHILD SA: how many zones of their own keys its packets have; 0: one key protects all.
-    #[serde(default, skip_serializing_if = "is_none")]
-    pub zones: usize,
-    /// Gateway: access routers that hold the keys of its first zone, or are to: `identity: wanted`, `giving`, `held`, `refused`, `revoking`
-    /// or `forgotten`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub routers: Vec<String>,
-}
-
-/// Whether there are no zones.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this shape")]
-const fn is_none(zones: &usize) -> bool {
-    *zones == 0
-}
-
 /// The resumption ticket (RFC 5723) of a client connection.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Ticket {
@@ -211,21 +182,6 @@ pub struct Ticket {
     /// Until it is worthless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_seconds: Option<f64>,
-}
-
-/// Counters of one direction each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Traffic {
-    /// Inner packets received.
-    pub packets_in: u64,
-    /// Inner bytes received.
-    pub bytes_in: u64,
-    /// Inner packets sent.
-    pub packets_out: u64,
-    /// Inner bytes sent.
-    pub bytes_out: u64,
-    /// Packets dropped: not authentic, replayed, malformed, or for no policy.
-    pub dropped: u64,
 }
 
 /// NAT traversal.

@@ -55,6 +55,10 @@ const ECP521_COORDINATE: usize = 66;
 
 impl DhGroup {
     /// Every group that may protect traffic.
+    /// "In general, hosts SHOULD prefer stronger groups over weaker ones if the computation overhead is not prohibitively high for the
+    /// intended application." (RFC 7401 section 5.2.6)
+    /// "Implementations SHOULD implement Group IDs 4 and 8." (RFC 7401 section 5.2.7)
+    /// "Any ECDH used with HIP MUST have a co-factor of 1." (RFC 7401 section 5.2.7)
     pub const ALL: [Self; 6] =
         [Self::Ecp384, Self::Ecp521, Self::Ecp256, Self::Modp3072, Self::Modp2048, Self::Modp1536];
 
@@ -189,6 +193,8 @@ fn draw_521(entropy: &mut dyn Entropy) -> Option<PrivateKey> {
 }
 
 /// A cipher of the ENCRYPTED parameter.
+/// "All implementations MUST support AES [RFC3602]." (RFC 7401 section 5.3.2)
+/// "Implementors SHOULD support NULL-ENCRYPT for testing/debugging purposes" (RFC 7401 section 5.2.8)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum HipCipher {
     /// AES-128-CBC, which all must have.
@@ -237,6 +243,8 @@ impl HipCipher {
 
     /// The initialization vector, drawn from `entropy`, and the ciphertext of `plain`, padded by PKCS #5 (RFC 7401 section 5.2.18). `None`
     /// if the key has the wrong length.
+    /// "In this case, the above block of data MUST include additional padding, as specified by the encryption algorithm." (RFC 7401 section
+    /// 5.2.18)
     #[must_use]
     pub fn encrypt(self, key: &[u8], plain: &[u8], entropy: &mut dyn Entropy) -> Option<Vec<u8>> {
         let mut data = plain.to_vec();

@@ -1,12 +1,12 @@
 //! The key that protects packets: ESP payloads and IKE SK payloads. Owns the order of keying material and the composition
-//! of cipher and MAC; it must never allocate per packet, nor choose an IV or a nonce.
+//! of cipher and MAC; it must never choose an IV or a nonce, nor, but for GMAC and CMAC, allocate per packet.
 //!
 //! Combined-mode ciphers (RFC 4106, RFC 5282, RFC 7634): nonce = salt (4, from the keying material) | IV (8, in the packet).
 //! CTR (RFC 3686, RFC 5930): counter block = nonce (4, from the keying material) | IV (8) | counter from 1 (4), then
-//! encrypt-then-MAC. CBC (RFC 3602): the IV (16) is in the packet, then encrypt-then-MAC. CCM (RFC 4309): nonce = salt (3) | IV (8).
-//! NULL (RFC 2410): the MAC alone.
+//! encrypt-then-MAC. CBC (RFC 3602): the IV (16) is in the packet, then encrypt-then-MAC. NULL (RFC 2410): the MAC alone.
 
-use aes::Aes128;
+mod rare;
+
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{
     self, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, UnboundCipherKey,
@@ -14,9 +14,6 @@ use aws_lc_rs::cipher::{
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
-use ccm::aead::array::Array;
-use ccm::consts::{U8, U11, U16};
-use ccm::{AeadInOut, KeyInit};
 
 use crate::error::{Error, Unauthentic};
 use crate::secret::ct_eq;
@@ -48,12 +45,6 @@ enum Keys {
     Boxed(Box<dyn Protect>),
 }
 
-/// CCM of RustCrypto, with the salt of RFC 4309.
-struct Ccm<K> {
-    key: K,
-    salt: [u8; 3],
-}
-
 struct Cbc {
     encrypt: EncryptingKey,
     decrypt: DecryptingKey,
@@ -81,10 +72,11 @@ impl PacketKey {
     /// key if there is one. (For an IKE SA that is SK_e | SK_a.)
     ///
     /// # Errors
-    /// [`Error::Pairing`] if a combined-mode cipher comes with an integrity algorithm or another without;
+    /// [`Error::Pairing`] if a combined-mode cipher comes with an integrity algorithm or another without, or CMAC with encryption;
     /// [`Error::Length`] if `keymat` has not exactly the length needed.
     pub fn new(encr: Encr, integ: Option<Integ>, keymat: &[u8]) -> Result<Self, Error> {
-        if encr.is_aead() == integ.is_some() {
+        let bare = integ == Some(Integ::AesCmac96) && encr != Encr::Null;
+        if encr.is_aead() == integ.is_some() || bare {
             return Err(Error::Pairing { encr, integ });
         }
         let expected = keymat_len(encr, integ);
@@ -95,7 +87,7 @@ impl PacketKey {
         let (salt, mac) = rest.split_at(encr.salt_len());
         let keys = match integ {
             None => aead_keys(encr, key, salt),
-            Some(integ) => composed_keys(encr, key, salt, hmac::Key::new(mac_algorithm(integ), mac)),
+            Some(integ) => composed_keys(encr, integ, key, salt, mac),
         };
         let keys = keys.ok_or(Error::Backend { operation: "key set-up" })?;
         let icv = integ.map_or(encr.icv_len(), Integ::icv_len);
@@ -269,29 +261,20 @@ fn aead_keys(encr: Encr, key: &[u8], salt: &[u8]) -> Option<Keys> {
         Encr::Aes128Gcm16 => &aead::AES_128_GCM,
         Encr::Aes256Gcm16 => &aead::AES_256_GCM,
         Encr::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
-        Encr::Aes128Ccm8 => return Ccm::<ccm::Ccm<Aes128, U8, U11>>::boxed(key, salt),
-        Encr::Aes128Ccm16 => return Ccm::<ccm::Ccm<Aes128, U16, U11>>::boxed(key, salt),
-        Encr::Aes128Cbc
-        | Encr::Aes256Cbc
-        | Encr::Aes128Ctr
-        | Encr::Aes256Ctr
-        | Encr::Null
-        | Encr::NullIv16 => return None,
+        _ => return rare::aead_keys(encr, key, salt),
     };
     let key = LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?);
     Some(Keys::Aead { key, salt: salt.try_into().ok()? })
 }
 
-fn composed_keys(encr: Encr, key: &[u8], salt: &[u8], mac: hmac::Key) -> Option<Keys> {
+fn composed_keys(encr: Encr, integ: Integ, key: &[u8], salt: &[u8], mac: &[u8]) -> Option<Keys> {
+    let Some(algorithm) = mac_algorithm(integ) else { return rare::cmac_keys(mac) };
+    let mac = hmac::Key::new(algorithm, mac);
     let algorithm = match encr {
         Encr::Aes128Cbc | Encr::Aes128Ctr => &cipher::AES_128,
         Encr::Aes256Cbc | Encr::Aes256Ctr => &cipher::AES_256,
         Encr::Null | Encr::NullIv16 => return Some(Keys::Null(Box::new(mac))),
-        Encr::Aes128Gcm16
-        | Encr::Aes256Gcm16
-        | Encr::ChaCha20Poly1305
-        | Encr::Aes128Ccm8
-        | Encr::Aes128Ccm16 => return None,
+        _ => return None,
     };
     let key = || UnboundCipherKey::new(algorithm, key).ok();
     Some(match encr {
@@ -306,46 +289,15 @@ fn composed_keys(encr: Encr, key: &[u8], salt: &[u8], mac: hmac::Key) -> Option<
     })
 }
 
-impl<K: AeadInOut<NonceSize = U11> + KeyInit + Send + Sync + 'static> Ccm<K> {
-    fn boxed(key: &[u8], salt: &[u8]) -> Option<Keys> {
-        let key = K::new_from_slice(key).ok()?;
-        Some(Keys::Boxed(Box::new(Self { key, salt: salt.try_into().ok()? })))
-    }
-}
-
-impl<K: AeadInOut<NonceSize = U11> + Send + Sync> Ccm<K> {
-    /// salt | iv. `iv` has been checked to be 8 bytes.
-    fn nonce(&self, iv: &[u8]) -> Array<u8, U11> {
-        let mut nonce = Array::default();
-        let (salt, rest) = nonce.split_at_mut(self.salt.len());
-        salt.copy_from_slice(&self.salt);
-        rest.copy_from_slice(iv);
-        nonce
-    }
-}
-
-impl<K: AeadInOut<NonceSize = U11> + Send + Sync> Protect for Ccm<K> {
-    fn seal(&self, around: Around<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), Unauthentic> {
-        let nonce = self.nonce(around.iv);
-        let tag = self.key.encrypt_inout_detached(&nonce, around.aad, data.into());
-        icv.copy_from_slice(&tag.map_err(|_| Unauthentic)?);
-        Ok(())
-    }
-
-    fn open(&self, around: Around<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), Unauthentic> {
-        let nonce = self.nonce(around.iv);
-        let tag = icv.try_into().map_err(|_| Unauthentic)?;
-        self.key.decrypt_inout_detached(&nonce, around.aad, data.into(), tag).map_err(|_| Unauthentic)
-    }
-}
-
-fn mac_algorithm(integ: Integ) -> hmac::Algorithm {
-    match integ {
+/// `None` for what is no HMAC.
+fn mac_algorithm(integ: Integ) -> Option<hmac::Algorithm> {
+    Some(match integ {
         Integ::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
         Integ::HmacSha256_128 | Integ::HmacSha256Whole => hmac::HMAC_SHA256,
         Integ::HmacSha384_192 => hmac::HMAC_SHA384,
         Integ::HmacSha512_256 => hmac::HMAC_SHA512,
-    }
+        Integ::AesCmac96 => return None,
+    })
 }
 
 /// salt | iv. `iv` has been checked to be 8 bytes.

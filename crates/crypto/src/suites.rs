@@ -29,6 +29,10 @@ pub enum Encr {
     Aes128Ccm16,
     /// No encryption, but an initialization vector of 16 bytes: what one kind of HIP peer takes for RFC 2410.
     NullIv16,
+    /// AES-128-GCM with an 8-byte ICV (RFC 4106). HIP alone can agree on it.
+    Aes128Gcm8,
+    /// AES-128-GMAC (RFC 4543): no encryption. HIP alone can agree on it.
+    Aes128Gmac,
 }
 
 /// An integrity algorithm: IKEv2 transform type 3.
@@ -44,6 +48,8 @@ pub enum Integ {
     HmacSha512_256,
     /// HMAC-SHA-256 that is not cut: what one kind of HIP peer takes for [`Self::HmacSha256_128`].
     HmacSha256Whole,
+    /// AES-CMAC-96 (RFC 4494), with [`Encr::Null`]. HIP alone can agree on it.
+    AesCmac96,
 }
 
 /// A pseudo-random function: IKEv2 transform type 2.
@@ -124,7 +130,7 @@ const INTEG_OF_IKE: usize = 4;
 
 /// Lengths in bytes, `key_length` (the IKEv2 attribute) in bits. `icv` is 0 where an integrity algorithm brings it.
 #[rustfmt::skip]
-const ENCR: [EncrRow; 11] = [
+const ENCR: [EncrRow; 13] = [
     EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::Aes256Gcm16,      id: 20, key_length: Some(256), name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::ChaCha20Poly1305, id: 28, key_length: None,      name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
@@ -136,15 +142,18 @@ const ENCR: [EncrRow; 11] = [
     EncrRow { alg: Encr::Aes128Ccm8,       id: 14, key_length: Some(128), name: "aes128ccm8",       key: 16, salt: 3, iv: 8,  block: 1,  icv: 8 },
     EncrRow { alg: Encr::Aes128Ccm16,      id: 16, key_length: Some(128), name: "aes128ccm16",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::NullIv16,         id: 11, key_length: None,      name: "nulliv16",         key: 0,  salt: 0, iv: 16, block: 1,  icv: 0 },
+    EncrRow { alg: Encr::Aes128Gcm8,       id: 18, key_length: Some(128), name: "aes128gcm8",       key: 16, salt: 4, iv: 8,  block: 1,  icv: 8 },
+    EncrRow { alg: Encr::Aes128Gmac,       id: 21, key_length: Some(128), name: "aes128gmac",       key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
 ];
 
 #[rustfmt::skip]
-const INTEG: [IntegRow; 5] = [
+const INTEG: [IntegRow; 6] = [
     IntegRow { alg: Integ::HmacSha1_96,    id: 2,  name: "sha1",   key: 20, icv: 12 },
     IntegRow { alg: Integ::HmacSha256_128, id: 12, name: "sha256", key: 32, icv: 16 },
     IntegRow { alg: Integ::HmacSha384_192, id: 13, name: "sha384", key: 48, icv: 24 },
     IntegRow { alg: Integ::HmacSha512_256, id: 14, name: "sha512", key: 64, icv: 32 },
     IntegRow { alg: Integ::HmacSha256Whole, id: 12, name: "sha256whole", key: 32, icv: 32 },
+    IntegRow { alg: Integ::AesCmac96, id: 8, name: "aescmac96", key: 16, icv: 12 },
 ];
 
 #[rustfmt::skip]
@@ -289,10 +298,14 @@ impl Encr {
     }
 
     /// Whether the zones of a packet can be sealed with it, each by itself (`docs/wire/mml-ipsec.md`): an AEAD with a salt of 4 bytes, an IV of
-    /// 8 and an ICV of 16.
+    /// 8 and an ICV of 16, of those that IKE has: a zone is encrypted, which GMAC does not.
     #[must_use]
     pub const fn suits_zones(self) -> bool {
-        self.is_aead() && self.salt_len() == 4 && self.iv_len() == 8 && self.icv_len() == 16
+        (self as usize) < ENCR_OF_IKE
+            && self.is_aead()
+            && self.salt_len() == 4
+            && self.iv_len() == 8
+            && self.icv_len() == 16
     }
 }
 
@@ -392,6 +405,7 @@ mod tests {
         let fit: Vec<Encr> = Encr::ALL.into_iter().filter(|encr| encr.suits_zones()).collect();
         assert_eq!(fit, [Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305]);
         assert!(!Encr::Aes128Ccm16.suits_zones(), "its salt has three bytes");
+        assert!(!Encr::Aes128Gmac.suits_zones(), "it does not encrypt");
     }
 
     /// What RFC 8247 or RFC 8221 marks MUST NOT (DES 1, 2 and 9, Blowfish 7, 3IDEA 8, NULL 11 in IKE; MD5; groups 1 and 22)
@@ -407,7 +421,8 @@ mod tests {
             assert_eq!(Group::by_id(id), None, "group {id}");
         }
         assert_eq!(Integ::by_name("sha256whole"), None);
-        for hip in [Encr::Null, Encr::NullIv16, Encr::Aes128Ccm8, Encr::Aes128Ccm16] {
+        assert_eq!((Integ::by_name("aescmac96"), Integ::by_id(8)), (None, None), "CMAC is HIP's alone");
+        for hip in ENCR.iter().skip(ENCR_OF_IKE).map(|row| row.alg) {
             assert_eq!(Encr::by_id(hip.id(), hip.key_length()), None, "{hip} is HIP's alone");
             assert_eq!(Encr::by_name(hip.name()), None);
         }

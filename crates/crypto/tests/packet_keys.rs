@@ -8,7 +8,8 @@ fn unhex(digits: &str) -> Vec<u8> {
 }
 
 /// Those that IKE cannot agree on.
-const OF_HIP: [Encr; 4] = [Encr::Null, Encr::NullIv16, Encr::Aes128Ccm8, Encr::Aes128Ccm16];
+const OF_HIP: [Encr; 6] =
+    [Encr::Null, Encr::NullIv16, Encr::Aes128Ccm8, Encr::Aes128Ccm16, Encr::Aes128Gcm8, Encr::Aes128Gmac];
 
 /// Every pairing that can be negotiated.
 fn pairings() -> Vec<(Encr, Option<Integ>)> {
@@ -17,6 +18,7 @@ fn pairings() -> Vec<(Encr, Option<Integ>)> {
         .into_iter()
         .chain(OF_HIP)
         .flat_map(|e| if e.is_aead() { vec![(e, None)] } else { separate(e) })
+        .chain([(Encr::Null, Some(Integ::AesCmac96))])
         .collect()
 }
 
@@ -42,6 +44,73 @@ fn ccm() {
         key.open(&aad, &iv, &mut data, &[], &tag).expect("opened");
         assert_eq!(hex::encode(&data), "7b40e6c987692d0202cb6f44b423c267dd");
     }
+}
+
+/// A packet of draft-mcgrew-gcm-test-01, with the first half of its ICV (RFC 4106 section 6).
+#[test]
+fn gcm_with_a_short_icv() {
+    let keymat = unhex("4c80cdefbb5d10da906ac73c3613a6342e443b68");
+    let key = PacketKey::new(Encr::Aes128Gcm8, None, &keymat).expect("a key");
+    assert_eq!((key.iv_len(), key.icv_len(), key.block_len(), key.separate_mac()), (8, 8, 1, false));
+    let (iv, aad) = (unhex("4956ed7e3b244cfe"), unhex("000043218765432100000000"));
+    let plain = "45000048699a000080114db7c0a80102c0a801010a9bf15638d301000001000000000000045f736970045f756470037369700963796265726369747902646b000021000101020201";
+    let sealed = "fecf537e729d5b07dc30df528dd22b768d1b98736696a6fd348509fa13ceac34cfa2436f14a3f3cf65925bf1f4a13c5d15b21e1884f5ff6247aeabb786b93bce61bc17d768fd9732";
+    let (mut data, mut icv) = (unhex(plain), [0; 8]);
+    key.seal(&aad, &iv, &mut data, &[], &mut icv).expect("sealed");
+    assert_eq!((hex::encode(&data), hex::encode(icv)), (sealed.into(), "459018148f6cbe72".into()));
+    key.open(&aad, &iv, &mut data, &[], &icv).expect("opened");
+    assert_eq!(hex::encode(&data), plain);
+    // The other half, which a library that truncates at the wrong end would take; and the whole.
+    assert_eq!(key.open(&aad, &iv, &mut unhex(sealed), &[], &unhex("2fd04796562dfdb4")), Err(Unauthentic));
+    let whole = unhex("459018148f6cbe722fd04796562dfdb4");
+    assert_eq!(key.open(&aad, &iv, &mut unhex(sealed), &[], &whole), Err(Unauthentic));
+}
+
+/// The packet of draft-mcgrew-gcm-test-01 with ENCR_NULL_AUTH_AES_GMAC: the IV is authenticated, and nothing encrypted.
+#[test]
+fn gmac() {
+    let keymat = unhex("4c80cdefbb5d10da906ac73c3613a63422433c64");
+    let key = PacketKey::new(Encr::Aes128Gmac, None, &keymat).expect("a key");
+    assert_eq!((key.iv_len(), key.icv_len(), key.block_len(), key.separate_mac()), (8, 16, 1, false));
+    let (iv, aad) = ([0; 8], unhex("0000432100000007"));
+    let plain = "45000030da3a00008001df3bc0a80005c0a800010800c6cd020007006162636465666768696a6b6c6d6e6f707172737401020201";
+    let (mut data, mut icv) = (unhex(plain), [0; 16]);
+    key.seal(&aad, &iv, &mut data, &[], &mut icv).expect("sealed");
+    assert_eq!(
+        (hex::encode(&data), hex::encode(icv)),
+        (plain.into(), "f2a9a836e155106aa8dcd618e4099aaa".into())
+    );
+    key.open(&aad, &iv, &mut data, &[], &icv).expect("opened");
+    assert_eq!(hex::encode(&data), plain);
+    // The same bytes divided otherwise are another packet: the IV makes the nonce.
+    let joined = [&iv[..], &unhex(plain)].concat();
+    assert_eq!(key.open(&aad, &[1; 8], &mut joined.clone(), &[], &icv), Err(Unauthentic));
+}
+
+/// RFC 4494 section 5, in the parts that a packet has: what stands before the data, the data, the high half of the sequence number.
+#[test]
+fn cmac() {
+    let all = "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e5130c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710";
+    let key = PacketKey::new(Encr::Null, Some(Integ::AesCmac96), &unhex("2b7e151628aed2a6abf7158809cf4f3c"))
+        .expect("a key");
+    assert_eq!((key.iv_len(), key.icv_len(), key.block_len(), key.separate_mac()), (0, 12, 1, true));
+    for (len, icv) in [
+        (0, "bb1d6929e95937287fa37d12"),
+        (16, "070a16b46b4d4144f79bdd9d"),
+        (40, "dfa66747de9ae63030ca3261"),
+        (64, "51f0bebf7e3b9d92fc497417"),
+    ] {
+        let message = &unhex(all)[..len];
+        let (front, rest) = message.split_at(len.min(8));
+        let (middle, tail) = rest.split_at(rest.len().saturating_sub(4));
+        let (mut data, mut made) = (middle.to_vec(), [0; 12]);
+        key.seal(front, &[], &mut data, tail, &mut made).expect("sealed");
+        assert_eq!((data.as_slice(), hex::encode(made)), (middle, icv.to_owned()));
+        key.open(front, &[], &mut data, tail, &made).expect("opened");
+    }
+    let with = |encr, len| PacketKey::new(encr, Some(Integ::AesCmac96), &vec![1; len]).is_err();
+    assert!(with(Encr::Aes128Cbc, 32), "RFC 7402 has it without encryption alone");
+    assert!(with(Encr::NullIv16, 16) && with(Encr::Null, 15) && with(Encr::Aes128Gmac, 36));
 }
 
 /// NULL leaves the data as it is, and the MAC is over it (RFC 4868's test case 1: HMAC-SHA-256 of "Hi There").

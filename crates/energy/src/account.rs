@@ -17,23 +17,13 @@
 use core::time::Duration;
 
 use crate::cost::SleepCost;
-use crate::packet::PacketInfo;
+use crate::packet::{PacketInfo, WakeOn};
 use crate::schedule::{MIN_IDLE, Scheduler};
 use dormouse_sansio::Instant;
 
 /// The silence that ends a session unless configured otherwise. Networks forget a station after minutes to an hour without a frame, and
 /// no timer of a device that is present is rarer.
 pub const SESSION: Duration = Duration::from_secs(3_600);
-
-/// Which packets wake a sleeping radio.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum WakeOn {
-    /// Every packet, as if a second radio announced those that arrive. Nothing is ever lost.
-    #[default]
-    All,
-    /// Only packets that the client sends. Those that arrive meanwhile are lost, or answered by proxy.
-    Outgoing,
-}
 
 /// What the gateway answers in the place of a sleeping client.
 pub type Proxy = fn(&PacketInfo) -> bool;
@@ -349,7 +339,7 @@ impl Ledger {
         }
     }
 
-    /// The session ends with the packet that came last, whatever follows: the client leaves, or what comes is another connection, which may
+    /// Ends the session with the packet that came last, at once: the client leaves, or the next packet is of another connection, which may
     /// have begun before that packet.
     pub fn leave(&mut self) {
         if let Some(last) = self.last.take() {

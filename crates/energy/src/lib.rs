@@ -23,4 +23,4 @@ pub mod radio;
 pub mod schedule;
 pub mod states;
 
-pub use packet::{Direction, PacketInfo};
+pub use packet::{Direction, PacketInfo, WakeOn};

@@ -12,6 +12,16 @@ pub enum Direction {
     Unknown,
 }
 
+/// Which packets wake a sleeping radio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WakeOn {
+    /// Every packet, as if a second radio announced those that arrive. Nothing is ever lost.
+    #[default]
+    All,
+    /// Only packets that the client sends. Those that arrive meanwhile are lost, or answered by proxy.
+    Outgoing,
+}
+
 /// Side information about one packet. `PacketInfo::default()` is a packet of which only the time is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketInfo {
@@ -53,7 +63,7 @@ impl PacketInfo {
         u16::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48).unwrap_or(0)
     }
 
-    /// Whether this packet must wake a sleeping radio under [`crate::account::WakeOn::Outgoing`].
+    /// Whether this packet must wake a sleeping radio under [`WakeOn::Outgoing`].
     #[must_use]
     pub fn is_outgoing(&self) -> bool {
         self.direction != Direction::Incoming

@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use dormouse_energy::account::{ClientReport, Ledger, Settings, WakeOn, paper_proxy};
+use dormouse_energy::account::{ClientReport, Ledger, Settings, paper_proxy};
 use dormouse_energy::model::SleepCost;
 use dormouse_energy::schedule::Policy;
-use dormouse_energy::{Direction, PacketInfo};
+use dormouse_energy::{Direction, PacketInfo, WakeOn};
 use dormouse_sansio::Instant;
 
 const B: f64 = 20.0;

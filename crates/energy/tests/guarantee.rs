@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use dormouse_energy::account::{ClientReport, Ledger, Settings, WakeOn};
+use dormouse_energy::account::{ClientReport, Ledger, Settings};
 use dormouse_energy::model::SleepCost;
 use dormouse_energy::schedule::{ALLOWANCE, Dormouse, Policy, Scheduler};
-use dormouse_energy::{Direction, PacketInfo};
+use dormouse_energy::{Direction, PacketInfo, WakeOn};
 use dormouse_sansio::{Entropy, Instant, Seeded};
 use proptest::prelude::*;
 

@@ -79,6 +79,20 @@ fn the_average_user_decides_where_the_own_history_has_no_long_period() {
 }
 
 #[test]
+fn the_average_user_that_ships_is_the_published_law() {
+    // S(t) = t^-1.5 from a second on: at the first age t whose S(t + B, rounded up to an age) / S(t) is above beta.
+    let (b, beta) = (22.3, 0.8);
+    let survival = |t: f64| t.max(1.0).powf(-1.5);
+    let trusted = AGE.into_iter().find(|t| {
+        let reach = AGE.into_iter().find(|a| *a >= t + b).unwrap();
+        survival(reach) / survival(*t) > beta
+    });
+    let off_after = Paper::new(b, 0.5, beta, AverageUser::shipped()).decide().seconds();
+    assert!((off_after - trusted.unwrap()).abs() < 1e-6, "{off_after} against {trusted:?}");
+    assert!((100.0..200.0).contains(&off_after), "t / (t + B) above 0.8^(2/3), from 139 s on");
+}
+
+#[test]
 fn history_survives_a_restart() {
     let mut paper = Paper::new(22.3, 0.5, 0.8, AverageUser::shipped());
     (1..50).for_each(|i| paper.learn(Duration::from_secs(i * i % 90)));

@@ -5,7 +5,7 @@ use dormouse_crypto::{Encr, Integ, Secret};
 use dormouse_keying::{HeaderGrant, HeaderOrder, HeaderSa, Mode, Nodes, ZoneEnd, ZoneMap};
 use dormouse_sansio::Seeded;
 
-use crate::inbound::Discard;
+use crate::discard::Discard;
 use crate::{HeaderZones, Inbound, Look, Outbound, SaParams, ZoneParams};
 
 /// The SAs under test: each kind of cipher, both modes, with and without extended sequence numbers.

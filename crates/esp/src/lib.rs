@@ -20,9 +20,12 @@
 //! datagram *is* the UDP payload, and the driver tells it from IKE by the non-ESP marker.
 
 mod beet;
+mod discard;
 pub mod ecn;
 mod inbound;
 mod iv;
+mod layout;
+mod lifetime;
 mod outbound;
 mod params;
 pub mod pmtu;
@@ -41,9 +44,11 @@ pub mod fuzz;
 #[cfg(test)]
 mod known_answers;
 
-pub use inbound::{Discard, Inbound, Opened};
+pub use discard::Discard;
+pub use inbound::{Inbound, Opened};
+pub use lifetime::{Counters, Life, Limits, Volume};
 pub use outbound::{Outbound, SealError};
-pub use params::{Counters, Life, Limits, SaParams, Tfc, Volume};
+pub use params::{SaParams, Tfc};
 pub use pmtu::{Overhead, PathMtu};
 pub use replay::{Replay, ReplayWindow};
 pub use sad::{Accepted, DRAIN, Sad};

@@ -16,7 +16,9 @@ use dormouse_keying::{ChildId, Install, Mode, Owner};
 use dormouse_sansio::{Deadline, Entropy, Instant};
 use dormouse_wire::ip::{Flow, LastFlow};
 
-use crate::inbound::{Discard, Opened, split_header};
+use crate::discard::Discard;
+use crate::inbound::Opened;
+use crate::layout::split_header;
 use crate::selector::{Selectors, bits};
 use crate::spis::Spis;
 use crate::tunnel::{InstallError, State, Tunnel};

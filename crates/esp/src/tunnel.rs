@@ -7,13 +7,15 @@ use dormouse_crypto::{Encr, Error as CryptoError, Integ, Secret};
 use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, Zones};
 use dormouse_sansio::{Entropy, Instant, Path};
 use dormouse_wire::ike::TsRange;
-use dormouse_wire::ip::{self, Ecn, Flow};
+use dormouse_wire::ip::{self, Ecn, Flow, Ipv6};
 use thiserror::Error;
 
 use crate::beet::{self, PseudoHeader};
-use crate::inbound::{Discard, Inbound};
+use crate::discard::Discard;
+use crate::inbound::Inbound;
+use crate::lifetime::{Limits, Volume};
 use crate::outbound::Outbound;
-use crate::params::{Limits, SaParams, Tfc, Volume};
+use crate::params::{SaParams, Tfc};
 use crate::pmtu::{Overhead, PathMtu};
 use crate::selector::Selectors;
 use crate::transport::{self, Header};
@@ -217,24 +219,34 @@ impl Tunnel {
         self.overhead.inner_mtu(self.pmtu.get(now).into())
     }
 
-    /// Sends over another path from now on, behind a link of `link_mtu` bytes.
+    /// Sends over another path from now on, behind a link of `link_mtu` bytes. Between the same addresses, what was learned of the path's MTU
+    /// still counts.
     pub fn remap(&mut self, path: Path, link_mtu: u16) {
+        let addresses = |path: &Path| (path.local.ip(), path.remote.ip());
+        if addresses(&path) != addresses(&self.path) {
+            self.pmtu = PathMtu::new(&path, link_mtu);
+        }
         self.overhead = self.overhead.on(&path);
         self.path = path;
-        self.pmtu = PathMtu::new(&path, link_mtu);
         self.outbound.set_inner_mtu(self.inner_mtu(Instant::ZERO));
     }
 
     /// What of an IP packet is carried. In BEET mode, IPv4 options are made into a pseudo header where they lie, over the
-    /// addresses. `None` if it cannot be carried: a fragment where the IP header stays outside, IPv4 options in transport mode (they
-    /// would have to move to the outer header), and what is no IP packet.
+    /// addresses. `None` if it cannot be carried: a fragment where the IP header stays outside, but for one of IPv6 in BEET mode, whose
+    /// fragment header is carried; IPv4 options in transport mode (they would have to move to the outer header); and what is no IP packet.
     #[must_use]
     pub fn strip(&self, packet: &mut [u8]) -> Option<Stripped> {
         if self.mode() == Mode::Tunnel {
             let next_header = if packet.first()? >> 4 == 6 { IPV6_IN_IP } else { IPV4_IN_IP };
             return Some(Stripped { len: 0, next_header });
         }
-        let (len, next_header) = transport::header(packet)?;
+        let (len, next_header) = match self.mode() {
+            // All that is behind the inner header is carried, so a fragment is too, as in tunnel mode (RFC 4303 section 3.3.4).
+            Mode::Beet(_) if packet.first()? >> 4 == 6 => {
+                (Ipv6::HEADER, Ipv6::parse(packet).ok()?.next_header())
+            }
+            _ => transport::header(packet)?,
+        };
         match self.mode() {
             _ if len == 20 || packet.first()? >> 4 == 6 => Some(Stripped { len, next_header }),
             Mode::Beet(_) => {

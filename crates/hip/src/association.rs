@@ -12,17 +12,19 @@
 //! | CLOSING | [`Stage::Closing`] |
 //! | CLOSED | [`Stage::Closed`] |
 
+use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, DhKey};
 use dormouse_keying::{Beet, ChildId, ChildSa, Failure, Install, Mode, Owner, Protection, SaId};
 use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path};
-use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
+use dormouse_wire::hip::{EspInfo, Hit, Param, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{EspSuite, Timing};
 use crate::exchange::alive::Check;
 use crate::exchange::ice::Ice;
+use crate::exchange::in_udp::InUdp;
 use crate::exchange::multihome::Multihome;
 use crate::exchange::register::Served;
 use crate::exchange::sleep::Dormancy;
@@ -30,7 +32,7 @@ use crate::exchange::{Around, candidates, relay};
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
 use crate::puzzle::Solver;
-use crate::quirks::Quirk;
+use crate::quirks::{Quirk, Quirks};
 use crate::relay::RelayTo;
 
 /// One peer, as one identity of ours knows it.
@@ -86,6 +88,18 @@ impl Retry {
         self
     }
 
+    /// Whether it was sent again already.
+    pub(crate) fn is_repeated(&self, timing: &Timing) -> bool {
+        self.wait > timing.first_wait
+    }
+
+    /// The peer is there after all: what it has not answered is sent again at once, and waited for as at first.
+    pub(crate) fn renew(&mut self, now: Instant, timing: &Timing) {
+        if self.is_repeated(timing) {
+            (self.left, self.wait, self.at) = (timing.tries, timing.first_wait / 2, now);
+        }
+    }
+
     /// Whether it is to be sent once more, its time having come; false: there was no answer.
     pub(crate) fn again(&mut self, now: Instant) -> bool {
         if self.left == 0 {
@@ -122,10 +136,12 @@ pub(crate) struct Offer {
     pub(crate) public: Vec<u8>,
     pub(crate) cipher: dormouse_crypto::hip::HipCipher,
     pub(crate) esp: EspSuite,
+    /// Where else the responder says that it is.
+    pub(crate) others: Vec<IpAddr>,
     /// Sent back under the signature.
     pub(crate) echo_signed: Option<Vec<u8>>,
     /// Sent back behind it.
-    pub(crate) echoes: Vec<Vec<u8>>,
+    pub(crate) echoes: Vec<Param>,
     /// Verifications that packets of others may still cost.
     pub(crate) looks_left: u32,
 }
@@ -150,6 +166,10 @@ pub(crate) struct I2Sent {
     pub(crate) counter: Option<R1Counter>,
     /// That of the R1.
     pub(crate) ice: Option<candidates::Offered>,
+    /// Those of the R1.
+    pub(crate) others: Vec<IpAddr>,
+    /// Our addresses that the I2 names besides the one that it was sent from.
+    pub(crate) named: Vec<IpAddr>,
     /// Verifications that packets of others may still cost.
     pub(crate) looks_left: u32,
     /// What the responder said last, if the exchange fails.
@@ -220,6 +240,9 @@ pub(crate) struct Session {
     pub(crate) keepalive: Option<Instant>,
     pub(crate) multihome: Multihome,
     pub(crate) dormancy: Dormancy,
+    pub(crate) in_udp: InUdp,
+    /// When the peer was told last that we do not understand it.
+    pub(crate) notified: Option<Instant>,
 }
 
 /// How our registration at a server stands.
@@ -283,12 +306,15 @@ pub(crate) struct Closing {
     pub(crate) retry: Retry,
     pub(crate) agreed: Agreed,
     pub(crate) nonce: [u8; 16],
+    /// The peer's relay, or ours, if the way to the peer is a direct one.
+    pub(crate) relay: Option<Path>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Closed {
     pub(crate) agreed: Agreed,
     pub(crate) until: Instant,
+    pub(crate) relay: Option<Path>,
 }
 
 impl Session {
@@ -322,6 +348,8 @@ impl Session {
             keepalive: None,
             multihome: Multihome::default(),
             dormancy: Dormancy::default(),
+            in_udp: InUdp::default(),
+            notified: None,
         }
     }
 
@@ -352,17 +380,30 @@ impl Association {
 
     /// How ESP travels where packets go: by protocol 50, or in the same UDP.
     pub(crate) fn esp_path(&self, path: Path, around: &Around<'_>) -> Path {
-        let port = around.config.udp_port;
+        self.esp_by(path, around.config.udp_port, around.peers.quirks(self.peer))
+    }
+
+    /// The same with this UDP port and this peer's quirks.
+    pub(crate) fn esp_by(&self, path: Path, port: u16, quirks: Quirks) -> Path {
         match path.carrier {
-            Carrier::RawHip if around.peers.quirks(self.peer).has(Quirk::EspInUdp) => {
-                path.with_ports(Carrier::HipUdp, port, port)
+            Carrier::RawHip if quirks.has(Quirk::EspInUdp) => path.with_ports(Carrier::HipUdp, port, port),
+            Carrier::RawHip => {
+                let in_udp = match &self.stage {
+                    Stage::Up(session) => session.in_udp.esp_path(path),
+                    _ => None,
+                };
+                in_udp.unwrap_or(path.with_ports(Carrier::RawEsp, 0, 0))
             }
-            Carrier::RawHip => path.with_ports(Carrier::RawEsp, 0, 0),
             _ => path,
         }
     }
 
     /// The order that installs a pair of ESP SAs between the two tags.
+    /// "Anti-replay protection MUST be used in an ESP SA established with HIP." (RFC 7402 section 3.3.6)
+    /// "This means that each host MUST rekey before its sequence number reaches 2^64." (RFC 7402 section 3.3.6)
+    /// "It MUST initiate a rekey if its incoming ESP sequence counter is about to overflow." (RFC 7402 section 6.8)
+    /// "The rekeying procedure SHOULD be initiated early enough to make sure that the SA replay counters do not overflow." (RFC 7402
+    /// section 6.8)
     /// "When ESP is used with HIP, a 64-bit sequence number MUST be used." (RFC 7402 section 3.3.6)
     pub(crate) fn install(&self, around: &Around<'_>, esp: EspSuite, keys: EspKeys, pair: Pair) -> ChildSa {
         let (local, remote) = (self.ours.0.into(), self.peer.0.into());
@@ -436,6 +477,7 @@ impl Association {
                     [session.relay.due(), session.keepalive].into_iter().flatten().min().map(strict);
                 let relayed = Deadline::earlier(relayed, session.ice.as_ref().and_then(|ice| ice.deadline()));
                 let to_peer = Deadline::earlier(Deadline::earlier(update, renewal), relayed);
+                let to_peer = Deadline::earlier(to_peer, session.in_udp.deadline());
                 let to_peer = session.dormancy.peer_sleeps_until().or(to_peer);
                 Deadline::earlier(to_peer, Deadline::earlier(r2, retiring))
             }

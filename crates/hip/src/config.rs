@@ -17,7 +17,11 @@ use crate::quirks::{Quirk, Quirks};
 /// An ESP suite (RFC 7402 section 5.1.2).
 /// "All HIP implementations MUST support AES-128-CBC and AES-256-CBC" (RFC 7402 section 3.3.5)
 /// "[...] all implementations SHOULD implement the ESP NULL encryption algorithm" (RFC 7402 section 3.3.5)
-/// GCM with an 8-byte ICV, CMAC and GMAC are not here: no library that we use has them for packets.
+/// "When the ESP NULL encryption is used, it MUST be used together with SHA-256 authentication as specified in Section 5.1.2." (RFC 7402
+/// section 3.3.5)
+/// Those without encryption are neither offered nor taken unless they are configured:
+/// "[...] the suite MUST NOT be accepted if offered by the peer unless the local policy configuration regarding the peer host is explicitly
+/// set to allow an authentication-only mode." (RFC 7402 section 3.3.5)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EspSuite {
     /// AES-128-GCM with a 16-byte ICV.
@@ -32,22 +36,31 @@ pub enum EspSuite {
     Aes128Ccm16,
     /// AES-128-CCM with an 8-byte ICV, for small devices.
     Aes128Ccm8,
+    /// AES-128-GCM with an 8-byte ICV, for small devices.
+    Aes128Gcm8,
     /// HMAC-SHA-256 without encryption: what is sent can be read. Never offered unless configured.
     NullSha256,
+    /// AES-CMAC-96 without encryption.
+    NullAesCmac,
+    /// AES-128-GMAC, without encryption.
+    NullAesGmac,
     /// HMAC-SHA1 without encryption: version 1 alone, in place of [`Self::NullSha256`].
     NullSha1,
 }
 
 impl EspSuite {
     /// Every suite of version 2.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Aes128Gcm16,
         Self::Aes128CbcSha256,
         Self::Aes256CbcSha256,
         Self::Aes128CbcSha1,
         Self::Aes128Ccm16,
         Self::Aes128Ccm8,
+        Self::Aes128Gcm8,
         Self::NullSha256,
+        Self::NullAesCmac,
+        Self::NullAesGmac,
     ];
 
     /// Its number.
@@ -61,15 +74,19 @@ impl EspSuite {
             Self::Aes128Ccm16 => 11,
             Self::Aes128CbcSha256 => 8,
             Self::Aes256CbcSha256 => 9,
+            Self::Aes128Gcm8 => 12,
             Self::Aes128Gcm16 => 13,
+            Self::NullAesCmac => 14,
+            Self::NullAesGmac => 15,
         }
     }
 
     /// Its algorithms, with a peer that has these quirks.
     pub(crate) fn algorithms_with(self, quirks: Quirks) -> (Encr, Option<Integ>) {
         let (encr, integ) = self.algorithms();
+        let long_iv = matches!(self, Self::NullSha256 | Self::NullSha1) && quirks.has(Quirk::NullIv16);
         (
-            if encr == Encr::Null && quirks.has(Quirk::NullIv16) { Encr::NullIv16 } else { encr },
+            if long_iv { Encr::NullIv16 } else { encr },
             integ.map(|integ| match integ {
                 Integ::HmacSha256_128 if quirks.has(Quirk::EspIcv32) => Integ::HmacSha256Whole,
                 _ => integ,
@@ -87,7 +104,10 @@ impl EspSuite {
             Self::Aes128Gcm16 => (Encr::Aes128Gcm16, None),
             Self::Aes128Ccm16 => (Encr::Aes128Ccm16, None),
             Self::Aes128Ccm8 => (Encr::Aes128Ccm8, None),
+            Self::Aes128Gcm8 => (Encr::Aes128Gcm8, None),
             Self::NullSha256 => (Encr::Null, Some(Integ::HmacSha256_128)),
+            Self::NullAesCmac => (Encr::Null, Some(Integ::AesCmac96)),
+            Self::NullAesGmac => (Encr::Aes128Gmac, None),
             Self::NullSha1 => (Encr::Null, Some(Integ::HmacSha1_96)),
         }
     }
@@ -95,6 +115,7 @@ impl EspSuite {
 
 /// Who may begin an association with us.
 #[derive(Clone, PartialEq, Eq, Debug)]
+/// "Wildcarding SHOULD be supported for such ACLs, and also for Responders that offer public or anonymous services." (RFC 7401 section 7)
 pub enum Accept {
     /// Peers with these tags.
     Listed(BTreeSet<Hit>),
@@ -163,6 +184,7 @@ pub struct Difficulty {
 }
 
 /// Retransmission. The first wait doubles with each try.
+/// "The UPDATE timer SHOULD be exponentially backed off for subsequent retransmissions." (RFC 7401 section 6.11)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
     /// How long the first try waits for its answer.
@@ -187,6 +209,8 @@ pub struct HostConfig {
     /// Diffie-Hellman groups, the best first.
     pub groups: Vec<DhGroup>,
     /// Ciphers of ENCRYPTED, the best first.
+    /// "As the default configuration, the HIP_CIPHER parameter MUST contain at least one of the mandatory Cipher IDs." (RFC 7401 section
+    /// 5.2.8)
     pub ciphers: Vec<HipCipher>,
     /// ESP suites, the best first; six at most are offered.
     /// "As the default configuration, the ESP_TRANSFORM parameter MUST contain at least one of the mandatory Suite IDs." (RFC 7402 section
@@ -242,6 +266,9 @@ pub struct HostConfig {
     pub hold: Option<Hold>,
     /// The UDP port of HIP, ours and the peers' (RFC 9028 section 4.1).
     pub udp_port: u16,
+    /// We listen at that port besides protocol 139, and with a peer that does too, as it has shown in the base exchange, ESP goes in UDP
+    /// (`docs/wire/hip-udp.md`).
+    pub esp_in_udp: bool,
 }
 
 impl HostConfig {
@@ -298,6 +325,7 @@ impl Default for HostConfig {
             may_sleep: false,
             hold: None,
             udp_port: 10_500,
+            esp_in_udp: false,
         }
     }
 }

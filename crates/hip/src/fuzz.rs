@@ -13,6 +13,10 @@ use dormouse_wire::hip::{DomainId, Draft, Header, Hit, PacketType, Version, set_
 
 use crate::{Accept, Host, HostConfig, Identity, Peer, Quirk, Registrar, Registration};
 
+mod clients;
+
+pub use clients::clients_input;
+
 /// Two keys that protect nothing, PKCS #8.
 const KEYS: [&[u8]; 2] = [
     &[
@@ -39,11 +43,11 @@ const KEYS: [&[u8]; 2] = [
     ],
 ];
 
-fn address(host: usize) -> SocketAddr {
+pub(crate) fn address(host: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, host as u8 + 1], 0))
 }
 
-fn path(from: usize) -> Path {
+pub(crate) fn path(from: usize) -> Path {
     Path { local: address(from), remote: address(1 - from), carrier: Carrier::RawHip }
 }
 
@@ -59,7 +63,7 @@ fn identity(n: usize, old: bool) -> Option<Identity> {
 }
 
 /// The second is a rendezvous server, at which the first registers.
-fn host(n: usize, old: bool) -> Option<Host> {
+pub(crate) fn host(n: usize, old: bool) -> Option<Host> {
     let (identity, server) = (identity(n, old)?, identity(1, old)?.hit());
     let registrar = Registrar { permits: Accept::Any, longest: Duration::from_secs(300), max_clients: 1 };
     let config = HostConfig {
@@ -75,7 +79,7 @@ fn host(n: usize, old: bool) -> Option<Host> {
 }
 
 /// Carries up to `budget` datagrams between the two, each at its turn; the last that was not handed over.
-fn carry(hosts: &mut [Host; 2], now: Instant, budget: usize) -> Option<(usize, Vec<u8>)> {
+pub(crate) fn carry(hosts: &mut [Host; 2], now: Instant, budget: usize) -> Option<(usize, Vec<u8>)> {
     let mut left = budget;
     for from in (0..2).cycle().take(64) {
         hosts[from].handle_timeout(now);

@@ -31,6 +31,9 @@ const ECDSA: u16 = 7;
 const CURVE_P256: u16 = 1;
 const CURVE_P384: u16 = 2;
 
+/// "HIP implementations MUST support the Rivest Shamir Adleman [RSA] public key algorithm and the Elliptic Curve Digital Signature
+/// Algorithm (ECDSA) for generating the HI as defined in Section 5.2.9." (RFC 7401 section 3)
+/// "Any ECDSA used with HIP MUST have a co-factor of 1." (RFC 7401 section 5.2.9)
 /// A HIT suite: how a tag is made, and the hash of everything in an association whose responder has such a tag (RFC 7401 section
 /// 5.2.10).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -102,6 +105,8 @@ impl HitSuite {
 
     /// The tag of an encoded key: "Encode_96( )" takes the middle 96 bits of the hash (RFC 7343 section 2), "Encode_n" of version 1
     /// the middle 100 (RFC 4843 section 2).
+    /// "The HIT MUST be generated according to the ORCHID generation method described in [RFC7343] using a context ID value of 0xF0EF F02F
+    /// BFF4 3D0F E793 0C3C 6E61 74EA" (RFC 7401 section 3.2)
     #[must_use]
     pub fn tag(self, key: &[u8]) -> Hit {
         let hash = hash(self.hash(), &[&CONTEXT, key]);
@@ -308,6 +313,7 @@ fn dsa_numbers(encoded: &[u8]) -> Option<v1::Numbers> {
     of_prime.next().is_none().then(|| v1::Numbers::Dsa { q: q.to_vec(), p, g, y })
 }
 
+/// "The fields MUST be encoded in network byte order, as defined in [RFC3110]." (RFC 7401 section 3.2)
 fn encode_rsa(exponent: &[u8], modulus: &[u8]) -> Vec<u8> {
     match u8::try_from(exponent.len()) {
         Ok(len) => [&[len], exponent, modulus].concat(),

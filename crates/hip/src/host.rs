@@ -12,22 +12,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::net::IpAddr;
 use core::time::Duration;
 
-use dormouse_keying::{Discard, Event, SaId, SpiSource};
+use dormouse_keying::{Discard, Event, Owner, SaId, SpiSource};
 use dormouse_sansio::{Carrier, Class, Entropy, Instant, Path};
-use dormouse_wire::hip::{Hit, Packet, PacketType};
+use dormouse_wire::hip::{Hit, Packet, PacketType, ParamType};
 
 use crate::association::{Association, Pair, Session, Stage};
 use crate::config::{Accept, HostConfig};
+use crate::exchange::in_udp::InUdp;
 use crate::exchange::register::Served;
 use crate::exchange::sleep::Dormancy;
 use crate::exchange::{
     Around, Fate, Outcome, alive, close, give_up, ice, initiate, locate, multihome, notify, register,
-    relay as relay_of, respond, update,
+    relay as relay_of, respond, unsigned_echoes, update,
 };
 use crate::hit::{HitSuite, Identity, speak_alike};
 use crate::load::{Load, Meter};
 use crate::outbox::{MARKER, Outbox};
 use crate::peers::Peers;
+use crate::protect;
 use crate::r1::Pool;
 use crate::relay::{Forwards, Seen};
 use crate::stats::Stats;
@@ -39,15 +41,26 @@ mod relay;
 mod reload;
 mod rendezvous;
 mod sleepers;
-pub(crate) mod strangers;
+mod strangers;
 
 pub use description::{ConnectError, Description, Phase, Registration};
 
 /// An identity of ours with its puzzles.
+/// "[...] there SHOULD be a separate counter for each Host Identity, if there is more than one local Host Identity." (RFC 7401 section
+/// 4.1.4)
 #[derive(Debug)]
 struct Local {
     identity: Identity,
     pool: Pool,
+}
+
+/// Associations whose peer is registered at us.
+#[derive(Debug, Default)]
+struct Clients {
+    /// Until when, and whether at the relay.
+    until: BTreeMap<SaId, (Instant, bool)>,
+    /// How many are at the rendezvous server, and at the relay.
+    at: [usize; 2],
 }
 
 /// See the module's text.
@@ -71,10 +84,7 @@ pub struct Host {
     strangers: BTreeSet<(Instant, SaId)>,
     /// When ESP under an unknown SPI last began an exchange with a peer of the directory.
     lost: BTreeMap<Hit, Instant>,
-    /// Associations whose peer is registered at us: until when, and whether at the relay.
-    clients: BTreeMap<SaId, (Instant, bool)>,
-    /// How many of them are at the rendezvous server, and at the relay.
-    clients_at: [usize; 2],
+    clients: Clients,
     /// When a rendezvous server of ours is tried next, and how long the wait after that is; by our tag and its.
     tries: BTreeMap<(Hit, Hit), (Instant, Duration)>,
     outbox: Outbox,
@@ -109,8 +119,7 @@ impl Host {
             peers: Peers::default(),
             strangers: BTreeSet::new(),
             lost: BTreeMap::new(),
-            clients: BTreeMap::new(),
-            clients_at: [0; 2],
+            clients: Clients::default(),
             tries: BTreeMap::new(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
@@ -328,8 +337,8 @@ impl Host {
 
     fn take(&mut self, id: SaId) -> Option<Association> {
         let association = self.associations.remove(&id)?;
-        if let Some((_, relay)) = self.clients.remove(&id) {
-            self.clients_at[usize::from(relay)] -= 1;
+        if let Some((_, relay)) = self.clients.until.remove(&id) {
+            self.clients.at[usize::from(relay)] -= 1;
         }
         if let Some(since) = association.unused_since() {
             self.strangers.remove(&(since, id));
@@ -352,8 +361,8 @@ impl Host {
             && let Some(until) = session.served.end()
         {
             let relay = session.served.relays();
-            self.clients_at[usize::from(relay)] += 1;
-            self.clients.insert(id, (until, relay));
+            self.clients.at[usize::from(relay)] += 1;
+            self.clients.until.insert(id, (until, relay));
         }
         self.by_tags.insert((association.ours, association.peer), id);
         self.associations.insert(id, association);
@@ -382,22 +391,32 @@ impl Host {
         let packet = Packet::parse(bytes).map_err(|_| Discard("not a HIP packet"))?;
         let (sender, receiver) = (packet.header.sender, packet.header.receiver);
         if path.carrier == Carrier::RawHip && !packet.checksum_is_right(path.remote.ip(), path.local.ip()) {
+            // "However, an implementation MUST NOT send an ICMP message if the checksum fails; instead, it MUST silently drop the packet."
+            // (RFC 7401 section 5.4.2)
             return Err(Discard("a wrong checksum"));
         }
-        if packet.unsupported_critical().is_some() {
-            return Err(Discard("an unknown critical parameter"));
+        // An I2's sender learns it once its puzzle was looked at.
+        let unknown = packet.unsupported_critical();
+        if let Some(kind) =
+            unknown.filter(|_| packet.header.kind != PacketType::I2 || self.local(receiver).is_none())
+        {
+            return Err(self.not_understood(now, &packet, kind));
         }
         // "The Responder MUST check that the Responder's HIT in the received I1 packet is either one of its own HITs or NULL." (RFC 7401
         // section 6.7)
         let opportunistic =
             receiver == Hit::NULL && packet.header.kind == PacketType::I1 && self.config.opportunistic;
         let ours = if opportunistic { self.tag_towards(sender) } else { Some(receiver) };
+        // "The system MUST check that the Responder's HIT corresponds to one of its own HITs and MUST drop the packet otherwise." (RFC 7401
+        // section 6.9)
         let Some(local) = ours.and_then(|ours| self.local(ours)) else {
             return match self.relay_on(now, path, &packet) {
                 Some(result) => result,
                 None => self.relay(now, path, &packet),
             };
         };
+        // "The system MUST further check that the Initiator's HIT Suite is supported. The Responder SHOULD silently drop I2 packets with
+        // unsupported Initiator HITs." (RFC 7401 section 6.9)
         if !initiate::tags_are_usable(&packet.header) || self.local(sender).is_some() {
             return Err(Discard("from a host without a usable tag"));
         }
@@ -409,6 +428,13 @@ impl Host {
             PacketType::I1 => self.i1(now, (path, via), &packet, local),
             PacketType::I2 => self.i2(now, path, &packet, local),
             kind => {
+                // "A system receiving an R1 packet MUST first check to see if it has sent an I1 packet to the originator of the R1 packet"
+                // (RFC 7401 section 6.8)
+                // "[...] the received Initiator's HIT MUST correspond to the HIT used in the original I1. Also, the Responder's HIT MUST
+                // correspond to the one used in the I1" (RFC 7401 section 6.8)
+                // "[...] the received R1 packet SHOULD be matched against the associations using only the HITs." (RFC 7401 section 6.8)
+                // "The system MUST verify that the HITs in use correspond to the HITs that were received in the R1 packet that caused the
+                // transition to the I1-SENT state." (RFC 7401 section 6.10)
                 let id = self.by_tags.get(&(receiver, sender)).copied();
                 let id = id.ok_or(Discard("no association with its sender"))?;
                 self.change(now, id, |a, around| match kind {
@@ -416,8 +442,10 @@ impl Host {
                     PacketType::R2 => initiate::r2(a, &packet, around),
                     PacketType::Update => update::receive(a, &packet, path, via, around),
                     PacketType::Notify => notify::receive(a, &packet, around),
-                    PacketType::Close => close::close(a, &packet, around),
+                    PacketType::Close => close::close(a, &packet, path, around),
                     PacketType::CloseAck => close::close_ack(a, &packet, around),
+                    // "If a HIP host receives a HIP packet that contains an unrecognized packet type, it MUST drop the packet." (RFC 7401
+                    // section 5.1)
                     _ => Err(Discard("an unknown packet type")),
                 })?;
                 if kind == PacketType::R2 {
@@ -429,6 +457,17 @@ impl Host {
         }
     }
 
+    /// A packet has a critical parameter of a type that we do not know.
+    fn not_understood(&mut self, now: Instant, packet: &Packet<'_>, kind: ParamType) -> Discard {
+        if let Some(id) = self.by_tags.get(&(packet.header.receiver, packet.header.sender)).copied() {
+            self.on(now, Owner::Hip(id), |a, around| notify::not_understood(a, packet, kind, around));
+        }
+        Discard("an unknown critical parameter")
+    }
+
+    /// "If the Responder is in I1-SENT state, it MUST make a comparison between the sender's HIT and its own (i.e., the receiver's) HIT."
+    /// (RFC 7401 section 6.7)
+    /// "If the sender's HIT is smaller than its own HIT, it SHOULD send the R1 packet and stay at I1-SENT." (RFC 7401 section 6.7)
     /// "If the sender's HIT is greater than its own HIT, it should drop the I1 packet and stay at I1-SENT." (RFC 7401 section 6.7)
     fn i1(
         &mut self,
@@ -452,6 +491,8 @@ impl Host {
     }
 
     /// An I2: an association, in place of what there was with its sender.
+    /// "If the system's state machine is in the I2-SENT state, the system MUST make a comparison between its local and sender's HITs" (RFC
+    /// 7401 section 6.9)
     fn i2(&mut self, now: Instant, path: Path, packet: &Packet<'_>, local: usize) -> Result<(), Discard> {
         let (ours, peer) = (packet.header.receiver, packet.header.sender);
         match self.stage(ours, peer) {
@@ -460,7 +501,7 @@ impl Host {
             }
             Some(Stage::Up(session)) => {
                 let again = session.r2.as_ref().filter(|r2| r2.i2 == respond::fingerprint(packet));
-                if let Some(r2) = again.map(|r2| r2.r2.clone()) {
+                if let Some(r2) = again.and_then(|r2| protect::append(&r2.r2, &unsigned_echoes(packet))) {
                     // It is its sender's, for it was checked when it came first.
                     self.outbox.push(path, Class::Urgent, &r2);
                     return Ok(());
@@ -472,7 +513,8 @@ impl Host {
             _ => {}
         }
         let before = self.by_tags.get(&(ours, peer)).copied();
-        let was_client = before.and_then(|id| self.clients.get(&id)).is_some_and(|(until, _)| *until > now);
+        let was_client =
+            before.and_then(|id| self.clients.until.get(&id)).is_some_and(|(until, _)| *until > now);
         let id = self.name();
         let mark = self.outbox.len();
         let made = self.with(now, local, |pool, load, around| {
@@ -505,6 +547,7 @@ impl Host {
             let session = Session {
                 served,
                 dormancy: Dormancy::of(packet),
+                in_udp: InUdp::of(packet, around),
                 ..Session::new(around, agreed, child, spi_out, Some(r2))
             };
             let relay = around.seen.map(|seen| seen.relay);
@@ -517,7 +560,8 @@ impl Host {
             if let Some((theirs, pacing)) = theirs {
                 ice::begin(&mut association, (&theirs, false, pacing), around);
             }
-            multihome::announce(&mut association, around);
+            let named = multihome::named(peer, path, around);
+            multihome::established(&mut association, packet, &named, around);
             Some(association)
         })
         .map(|association| self.keep(association))
@@ -549,3 +593,6 @@ impl core::fmt::Debug for Host {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

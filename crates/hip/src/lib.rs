@@ -11,6 +11,7 @@
 //! - [`Quirk`]: how one peer departs from the RFCs.
 //! - `load`: what others may ask of us; `r1`: answers computed ahead; `keymat`: keys; `association`: what is kept of a peer; `version`: what version 1 has otherwise; `exchange`: one module an exchange.
 
+mod address;
 mod association;
 pub mod config;
 mod exchange;

@@ -10,6 +10,10 @@ pub const MAX_USED_SOLUTIONS: usize = 65_536;
 pub const MAX_K_BEHIND: u8 = 4;
 /// I2 packets with one solution that are worth a Diffie-Hellman computation.
 pub const MAX_COMPUTATIONS: u32 = 8;
+/// The shortest time between two NOTIFY packets to an established peer about critical parameters that we do not know.
+pub const NOTIFY_AGAIN: Duration = Duration::from_secs(1);
+/// R1 packets of a generation that are signed before it begins: as many as the one before has, but for those of load.
+pub const MAX_AHEAD: usize = 8;
 /// Verifications that others can cause while one exchange of ours waits: of NOTIFY packets, and of R1 packets with a newer puzzle.
 pub const MAX_LOOKS: u32 = 4;
 /// Hashes of a puzzle's search that are computed in one go: some milliseconds.
@@ -35,6 +39,7 @@ pub const FIRST_RETRY: Duration = Duration::from_secs(30);
 /// The longest wait between two tries.
 pub const LAST_RETRY: Duration = Duration::from_secs(3_600);
 /// After so long the next packet of ESP under an unknown SPI, which anyone can send, may begin another exchange with a peer.
+/// "However, any such responses MUST be rate-limited to prevent abuse" (RFC 7401 section 4.3)
 pub const LOST_AGAIN: Duration = Duration::from_secs(60);
 /// An association that was used within this time does not give way to another peer's, unless that is configured.
 pub const BUSY_FOR: Duration = Duration::from_secs(60);

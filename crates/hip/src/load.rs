@@ -1,6 +1,8 @@
 //! How much others ask of us before they have proved who they are: I1 and I2 packets by the second and by the address that they come from.
 //! Owns the counts and the difficulty that follows from them; must never keep anything of a sender.
 //!
+//! "The Responder SHOULD use heuristics to determine when it is under a denial-of-service attack, and set the puzzle difficulty value #K
+//! appropriately, as explained later." (RFC 7401 section 4.1.1)
 //! An I1 costs a MAC, and who sends it may not be where it says: its rate makes puzzles harder for as long as it lasts. An I2 costs
 //! public-key work, and who sends it has solved a puzzle: as long as there are too many, puzzles become harder by the second, until
 //! their senders cannot keep up.
@@ -9,9 +11,9 @@ use core::net::IpAddr;
 
 use dormouse_sansio::{Entropy, Instant};
 
+use crate::address::octets;
 use crate::config::Difficulty;
 use crate::limits::{MAX_K_BEHIND, MAX_R1_A_SECOND};
-use crate::r1::octets;
 
 /// Counters by address: addresses that share one share its limit.
 const BUCKETS: usize = 4_096;
@@ -80,6 +82,8 @@ impl Load {
 
     /// Counts an I1. The difficulty of the puzzle that it gets; `None` if it gets no answer.
     /// "An R1 packet sender MUST have a mechanism to rate-limit R1 packets sent to an address." (RFC 7401 section 6.7)
+    /// "To avoid such reflection attacks, the Responder SHOULD rate-limit the sending of R1 packets in general or SHOULD rate-limit the
+    /// sending of R1 packets to a specific IP address." (RFC 7401 section 8)
     pub(crate) fn i1(&mut self, now: Instant, from: IpAddr, difficulty: &Difficulty) -> Option<u8> {
         if !self.i1.count(now, from, difficulty.to_one_address, MAX_R1_A_SECOND) {
             return None;

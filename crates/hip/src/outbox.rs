@@ -43,7 +43,7 @@ impl Outbox {
     pub(crate) fn push(&mut self, path: Path, class: Class, packet: &[u8]) {
         let via = self.via.filter(|via| via.server == path.remote && path.carrier == Carrier::HipUdp);
         let what = via.map_or(What::Hip, |via| What::Relayed(via.to));
-        let transmit = Transmit { path, class, segment: None };
+        let transmit = Transmit { path, class, segment: None, fragmentable: true };
         self.queue.push_back(Waiting { transmit, bytes: packet.to_vec(), what });
     }
 
@@ -53,7 +53,7 @@ impl Outbox {
             return false;
         }
         self.data += 1;
-        let transmit = Transmit { path, class: Class::Timely, segment: None };
+        let transmit = Transmit { path, class: Class::Timely, segment: None, fragmentable: false };
         self.queue.push_back(Waiting { transmit, bytes: datagram.to_vec(), what: What::Esp });
         true
     }

@@ -7,7 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::Hit;
 
-use crate::config::Peer;
+use crate::config::{Accept, HostConfig, Peer};
 use crate::quirks::Quirks;
 
 #[derive(Debug, Default)]
@@ -103,6 +103,11 @@ impl Peers {
         ways
     }
 
+    /// Whether this is the address of a rendezvous server of the peer's, which takes no ESP for it.
+    pub(crate) fn is_rendezvous_of(&self, tag: Hit, address: IpAddr) -> bool {
+        self.servers.get(&tag).is_some_and(|server| server.addresses.contains(&address))
+    }
+
     fn to(&self, peer: Option<&Peer>, port: u16) -> Vec<Path> {
         let Some(peer) = peer else { return Vec::new() };
         let (carrier, port) = if peer.udp { (Carrier::HipUdp, port) } else { (Carrier::RawHip, 0) };
@@ -124,4 +129,12 @@ impl Peers {
         let same = same.map(|ip| Path { local: SocketAddr::new(ip, path.local.port()), ..path });
         same.or_else(|| self.ways(tag, port).into_iter().next())
     }
+}
+
+/// Whether the configuration names this peer.
+pub(crate) fn is_configured(config: &HostConfig, peers: &Peers, peer: Hit) -> bool {
+    matches!(&config.accept, Accept::Listed(_)) && config.accept.permits(peer)
+        || peers.has(peer)
+        || config.rendezvous.contains(&peer)
+        || config.relays.contains(&peer)
 }

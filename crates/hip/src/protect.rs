@@ -69,6 +69,9 @@ pub(crate) fn signature_is_right(
 
 /// Adds parameters that stand behind the signature to a packet that is whole.
 pub(crate) fn append(packet: &[u8], params: &[Param]) -> Option<Vec<u8>> {
+    if params.is_empty() {
+        return Some(packet.to_vec());
+    }
     let mut draft = again(&Packet::parse(packet).ok()?);
     params.iter().for_each(|param| draft.add(param));
     draft.finish().ok()
@@ -84,6 +87,8 @@ fn again(packet: &Packet<'_>) -> Draft {
 }
 
 /// A packet that is sent on to a client of a rendezvous server: with the address that it came from, under a MAC.
+/// "Because this replacement conceals the Initiator's IP address, the RVS MUST append a FROM parameter containing the original source IP
+/// address of the packet." (RFC 8004 section 3.3)
 /// "This FROM parameter MUST be integrity protected by an RVS_HMAC keyed with the corresponding rendezvous registration integrity key"
 /// (RFC 8004 section 3.3)
 pub(crate) fn relayed(packet: &Packet<'_>, from: Ipv6Addr, key: &PrfKey) -> Option<Vec<u8>> {

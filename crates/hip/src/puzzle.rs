@@ -36,6 +36,9 @@ impl Puzzle {
 
     /// Whether `j` solves it: "Ltrunc( RHASH( I2.I | I2.hit_i | I2.hit_r | I2.J ), #K )" is 0 (RFC 7401 appendix A), the lowest K bits.
     #[must_use]
+    /// "The lowest-order #K bits of the result MUST be zeros." (RFC 7401 section 4.1.2)
+    /// "In a valid response puzzle, the #K low-order bits of the resulting RHASH digest MUST be zero." (RFC 7401 section 6.3)
+    /// "All the data in the hash input MUST be in network byte order." (RFC 7401 section 6.3)
     pub fn is_solved_by(&self, j: &[u8]) -> bool {
         let digest = hash(self.hash, &[&self.i, &self.initiator.octets(), &self.responder.octets(), j]);
         let mut zeros = 0;

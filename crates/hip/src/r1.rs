@@ -3,11 +3,12 @@
 //! solutions; must never keep anything of an initiator that has not solved a puzzle.
 //!
 //! A generation ends when its time is over or it has too many used solutions; solutions of the one before are accepted as long again.
-//! Nothing needs a timer: a generation is made when a packet finds the last one over.
+//! Its keys and signatures are made ahead, one by one while nothing else is to be done, when an initiator was answered in the last quarter of the
+//! one before, or what was answered must be signed anew. So a host that is called has them when they are needed, and one that is
+//! not called makes none: no timer wakes it. What is asked for and was not made ahead is made then.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, DhKey};
@@ -17,10 +18,11 @@ use dormouse_wire::hip::{
     DhValue, Hit, Packet, PacketType, Param, ParamType, Puzzle as PuzzleParam, R1Counter, Solution, Version,
 };
 
+use crate::address::octets;
 use crate::config::HostConfig;
 use crate::exchange::{Around, candidates, register};
 use crate::hit::{HitSuite, Identity};
-use crate::limits::{MAX_COMPUTATIONS, MAX_USED_SOLUTIONS};
+use crate::limits::{MAX_AHEAD, MAX_COMPUTATIONS, MAX_USED_SOLUTIONS};
 use crate::protect;
 use crate::puzzle::Puzzle;
 use crate::quirks::{Quirk, Quirks};
@@ -63,6 +65,10 @@ pub(crate) struct Generation {
 pub(crate) struct Pool {
     generations: VecDeque<Generation>,
     next_number: u64,
+    /// What follows the newest one, as far as it is made.
+    ahead: Option<Generation>,
+    /// Since when something is to be made ahead.
+    wanted: Option<Instant>,
 }
 
 /// Why a solution is not accepted.
@@ -78,36 +84,89 @@ pub(crate) enum BadSolution {
 
 impl Pool {
     pub(crate) const fn new(first_generation: u64) -> Self {
-        Self { generations: VecDeque::new(), next_number: first_generation }
+        Self { generations: VecDeque::new(), next_number: first_generation, ahead: None, wanted: None }
     }
 
     /// What an R1 says has changed: those that were signed ahead are signed anew.
     pub(crate) fn sign_again(&mut self) {
+        let is_called = self.generations.front().is_some_and(|newest| !newest.templates.is_empty());
         self.generations.iter_mut().for_each(|generation| generation.templates.clear());
+        self.ahead = None;
+        self.wanted = is_called.then_some(Instant::ZERO);
+    }
+
+    /// Since when something is to be made ahead: [`Self::make_ahead`] makes one piece.
+    pub(crate) const fn wanted(&self) -> Option<Instant> {
+        self.wanted
+    }
+
+    /// Makes one signed R1 of the newest generation if it has none, else of the next one if that is to come soon.
+    pub(crate) fn make_ahead(&mut self, around: &mut Around<'_>) {
+        let Around { now, identity, config, .. } = *around;
+        if self.wanted.is_none() {
+            return;
+        }
+        let (life, suite) = (config.timing.generation, identity.public().suite());
+        self.turn(now, life, suite, around.entropy);
+        let Some(newest) = self.generations.front() else { return };
+        let (is_empty, ends, mut kinds) =
+            (newest.templates.is_empty(), newest.ends(now, life), newest.kinds());
+        if is_empty {
+            let best = version::groups(suite.version(), config).first().copied();
+            kinds.extend(best.map(|group| (group, Quirks::NONE)));
+        } else if ends && self.ahead.is_none() {
+            self.ahead = Some(self.generation(now, suite, around.entropy));
+        }
+        let of = if is_empty { self.generations.front_mut() } else { self.ahead.as_mut() };
+        let k = config.difficulty.idle;
+        let made = of.and_then(|of| {
+            let (group, quirks) =
+                kinds.into_iter().find(|(group, quirks)| of.place((*group, k, *quirks)).is_none())?;
+            let template = of.template(identity, config, (group, k, quirks), around.entropy)?;
+            around.stats.r1_signed += 1;
+            of.templates.push(template);
+            Some(())
+        });
+        if is_empty || made.is_none() {
+            self.wanted = None;
+        }
     }
 
     /// Begins a generation if the newest one is over, and drops those that are too old.
+    /// "The Responder MUST periodically change such a secret." (RFC 7401 section 4.1.2)
+    /// "A system's local counter MUST be incremented at least as often as every time old R1s cease to be valid." (RFC 7401 section 4.1.4)
+    /// "The sender SHOULD increment this counter periodically." (RFC 7401 section 5.2.3)
+    /// "R1 information MUST NOT be discarded until a time period [...] after the R1 packet is no longer being offered." (RFC 7401 section
+    /// 6.7.1)
     fn turn(&mut self, now: Instant, life: Duration, suite: HitSuite, entropy: &mut dyn Entropy) {
         let over = |g: &Generation| now >= g.born + life || g.used.len() >= MAX_USED_SOLUTIONS;
         if self.generations.front().is_none_or(over) {
-            let mut secret = Secret::zeroed(32);
-            entropy.fill(secret.as_mut_bytes());
-            self.generations.push_front(Generation {
-                number: self.next_number,
-                born: now,
-                suite,
-                secret: PrfKey::new(suite.prf(), secret.as_bytes()),
-                templates: Vec::new(),
-                keys: Vec::new(),
-                used: BTreeMap::new(),
-            });
-            self.next_number = self.next_number.wrapping_add(1);
+            let next = self.ahead.take().map(|next| Generation { born: now, ..next });
+            let next = next.unwrap_or_else(|| self.generation(now, suite, entropy));
+            self.generations.push_front(next);
         }
         self.generations.truncate(2);
         self.generations.retain(|g| now < g.born + life * 2);
     }
 
+    fn generation(&mut self, now: Instant, suite: HitSuite, entropy: &mut dyn Entropy) -> Generation {
+        let mut secret = Secret::zeroed(32);
+        entropy.fill(secret.as_mut_bytes());
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        Generation {
+            number,
+            born: now,
+            suite,
+            secret: PrfKey::new(suite.prf(), secret.as_bytes()),
+            templates: Vec::new(),
+            keys: Vec::new(),
+            used: BTreeMap::new(),
+        }
+    }
+
     /// An R1 for an initiator that came by `path`. `None` if it cannot be made.
+    /// "The Initiator's HIT MUST match the one received in the I1 packet if the R1 is a response to an I1." (RFC 7401 section 5.3.2)
     pub(crate) fn answer(
         &mut self,
         around: &mut Around<'_>,
@@ -118,9 +177,11 @@ impl Pool {
         let Around { now, identity, config, .. } = *around;
         self.turn(now, config.timing.generation, identity.public().suite(), around.entropy);
         let generation = self.generations.front_mut()?;
+        if generation.ends(now, config.timing.generation) && self.ahead.is_none() {
+            self.wanted = self.wanted.or(Some(now));
+        }
         let quirks = around.peers.quirks(initiator).of_r1();
-        let found = generation.templates.iter().position(|t| (t.group, t.k, t.quirks) == (group, k, quirks));
-        let at = match found {
+        let at = match generation.place((group, k, quirks)) {
             Some(at) => at,
             None => {
                 let template = generation.template(identity, config, (group, k, quirks), around.entropy)?;
@@ -139,6 +200,14 @@ impl Pool {
 
     /// The generation whose puzzle, of at least `least` bits, an I2 that came by `path` has solved: the one that it names, or the one whose
     /// puzzle it is. The solution is not used up yet.
+    /// "Implementations MUST accept puzzles from the current generation and MAY accept puzzles from earlier generations." (RFC 7401 section
+    /// 4.1.4)
+    /// "[...] it is RECOMMENDED that the Responder is able to verify a valid puzzle solution at least Lifetime seconds after the puzzle
+    /// secret has been deprecated." (RFC 7401 section 4.1.2)
+    /// "If the generation counter in the newly received I2 packet is outside the accepted range, the I2 packet is stale (and perhaps
+    /// replayed) and SHOULD be dropped." (RFC 7401 section 6.9)
+    /// "The system MUST validate the solution to the puzzle by computing the hash described in Section 5.3.3 using the same RHASH
+    /// algorithm." (RFC 7401 section 6.9)
     pub(crate) fn judge(
         &mut self,
         around: &mut Around<'_>,
@@ -173,8 +242,34 @@ impl Pool {
 }
 
 impl Generation {
+    /// Whether the next one is to be made: three quarters of it are over.
+    fn ends(&self, now: Instant, life: Duration) -> bool {
+        now >= self.born + life * 3 / 4 || self.used.len() >= MAX_USED_SOLUTIONS / 4 * 3
+    }
+
+    /// Where the R1 of this kind is.
+    fn place(&self, (group, k, quirks): (DhGroup, u8, Quirks)) -> Option<usize> {
+        self.templates.iter().position(|t| (t.group, t.k, t.quirks) == (group, k, quirks))
+    }
+
+    /// For which groups and quirks there are R1s, of any difficulty.
+    fn kinds(&self) -> Vec<(DhGroup, Quirks)> {
+        let mut kinds: Vec<(DhGroup, Quirks)> = Vec::new();
+        for kind in self.templates.iter().map(|t| (t.group, t.quirks)) {
+            if !kinds.contains(&kind) && kinds.len() < MAX_AHEAD {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
     /// "#I = Ltrunc( RHASH ( S | HIT-I | HIT-R | IP-I | IP-R ), n)" (RFC 7401 appendix A), with K besides: an initiator cannot claim
     /// an easier puzzle than it was given.
+    /// "To prevent precomputation attacks, the Responder MUST select the number #I in such a way that the Initiator cannot guess it.
+    /// Furthermore, the construction MUST allow the Responder to verify that the value #I was indeed selected by it and not by the
+    /// Initiator." (RFC 7401 section 4.1.2)
+    /// "Responder implementations SHOULD include sufficient randomness in the puzzle values so that algorithmic complexity attacks become
+    /// impossible" (RFC 7401 section 4.1.1)
     fn random_number(&self, k: u8, initiator: Hit, responder: Hit, path: Path) -> Secret {
         let (theirs, ours) = (octets(path.remote.ip()), octets(path.local.ip()));
         let whole = self.secret.compute(&[&[k], &initiator.octets(), &responder.octets(), &theirs, &ours]);
@@ -235,6 +330,10 @@ impl Generation {
         let ciphers = version::ciphers(version, config);
         let ciphers = ciphers.into_iter().filter_map(|c| version::cipher_id(version, c)).collect();
         let esp = version::esp_suites(version, config).iter().map(|s| s.id()).collect();
+        // "It SHOULD be included in the R1" (RFC 7401 section 5.2.3)
+        // "For each listed TF type, the sender of the TRANSPORT_FORMAT_LIST parameter MUST include the respective transport format
+        // parameter in the HIP packet." (RFC 7401 section 5.2.11)
+        // "The Responder MUST provide at least one payload transport format type." (RFC 7401 section 6.7)
         let params = [
             counter,
             Some(Param::Puzzle(PuzzleParam { k, lifetime, opaque: [0; 2], i })),
@@ -262,12 +361,4 @@ fn offered(version: Version, best: DhGroup, config: &HostConfig) -> Vec<DhGroup>
     let others =
         version::groups(version, config).into_iter().filter(|g| version == Version::V1 && *g != best);
     [best].into_iter().chain(others).take(2).collect()
-}
-
-/// An address as 16 bytes.
-pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
-        IpAddr::V6(a) => a.octets(),
-    }
 }

@@ -9,8 +9,7 @@ use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use dormouse_wire::hip::{PeerPermission, TransportAddress};
 
-use crate::exchange::locate::mapped;
-use crate::exchange::multihome::is_locator;
+use crate::address::{is_locator, mapped};
 use crate::limits::{BUSY_FOR, MAX_PERMITS, MAX_PERMITS_OF_ONE, PERMIT};
 
 /// The only protocol below HIP that is relayed.

@@ -33,6 +33,8 @@ pub struct Stats {
     pub relayed_data: u64,
     /// Direct ways that took the place of one through a relay.
     pub direct: u64,
+    /// ESP went over from protocol 50 to UDP, where the peer had answered.
+    pub esp_in_udp: u64,
     /// Packets that were dropped for any reason.
     pub dropped: u64,
 }

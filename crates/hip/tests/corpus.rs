@@ -12,3 +12,8 @@ fn hip_rendezvous() {
 fn hip_host() {
     replay::replay("hip_host", dormouse_hip::fuzz::host_input);
 }
+
+#[test]
+fn hip_clients() {
+    replay::replay("hip_clients", dormouse_hip::fuzz::clients_input);
+}

@@ -75,7 +75,7 @@ pub(crate) enum Action {
         /// What.
         asked: Request,
     },
-    /// Router: the gateway is told that keys of what its device sends with this SPI went to another router.
+    /// Router: tells the gateway that the header keys of the SA with this SPI went to another router.
     Gave {
         /// Who gave them first.
         gateway: Identity,

@@ -150,18 +150,6 @@ pub enum ChildMode {
     Transport,
 }
 
-/// MSS clamping of TCP connections through the tunnel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MssClamp {
-    /// To what the path MTU leaves.
-    #[default]
-    Auto,
-    /// Not at all.
-    Off,
-    /// To this many bytes.
-    Fixed(u16),
-}
-
 /// One CHILD_SA of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChildConfig {
@@ -183,8 +171,6 @@ pub struct ChildConfig {
     pub replay_window: u32,
     /// When it is rekeyed.
     pub lifetime: Lifetime,
-    /// MSS clamping.
-    pub mss_clamp: MssClamp,
     /// Inner packets are padded to a multiple of this many bytes, to hide their sizes (RFC 4303, section 2.7); 0: no more than the
     /// cipher needs.
     pub pad_to: u16,
@@ -216,7 +202,6 @@ impl Default for ChildConfig {
                 margin_percent: 10,
                 jitter_percent: 10,
             },
-            mss_clamp: MssClamp::Auto,
             pad_to: 0,
         }
     }

@@ -56,7 +56,7 @@ impl Endpoint {
             rekey_at: c.rekey_at,
             expires_at: c.expire_at,
             zones: c.zones.as_ref().map_or(1, ZoneMap::zones),
-            routers: self.shared.distribution.holders(c.id).to_vec(),
+            routers: self.shared.header.distribution.holders(c.id).to_vec(),
         };
         Some(Description {
             suite: ike.core.channel.suite.to_string(),

@@ -83,3 +83,4 @@ pub use event::{CloseReason, Established, Event};
 pub use mlike::gateway::{Holder, Holding};
 pub use pace::Pace;
 pub use stats::{Kind, Stats};
+pub use window::MAX_WINDOW;

@@ -38,6 +38,6 @@ impl Outbox {
             out.extend_from_slice(&NON_ESP_MARKER);
         }
         out.extend_from_slice(&queued.datagram);
-        Some(Transmit { path: queued.path, class: queued.class, segment: None })
+        Some(Transmit { path: queued.path, class: queued.class, segment: None, fragmentable: true })
     }
 }

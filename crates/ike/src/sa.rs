@@ -276,7 +276,7 @@ impl IkeSa {
             {
                 shared.callers.disclaim(&caller, hosts(&child.ts_remote));
             }
-            shared.distribution.remove(id);
+            shared.header.distribution.remove(id);
             shared.event(Event::Child(ChildSa::Remove { owner: Owner::Ike(self.core.id()), child: id }));
         }
     }

@@ -20,9 +20,7 @@ use crate::event::Event;
 use crate::half_opens::{HalfOpens, Refusals};
 use crate::limits;
 use crate::load::LoadHistory;
-use crate::mlike::gateway::Distribution;
-use crate::mlike::links::Links;
-use crate::mlike::router::Keyring;
+use crate::mlike::HeaderKeys;
 use crate::outbox::Outbox;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
@@ -49,11 +47,7 @@ pub(crate) struct Shared {
     pub(crate) load: LoadHistory,
     /// Client: the lineage of each connection's last session that is over, to be named at the next full login.
     pub(crate) lineages: BTreeMap<String, Name>,
-    /// Gateway: who has the keys of which first zone.
-    pub(crate) distribution: Distribution,
-    /// Router: the keys that it was given.
-    pub(crate) keyring: Keyring,
-    pub(crate) links: Links,
+    pub(crate) header: HeaderKeys,
     /// Certificates of peers whose signatures need no second verification.
     pub(crate) known_paths: KnownPaths,
     /// Gateway: the store of lineages is known to be out of reach.
@@ -69,9 +63,7 @@ impl Shared {
         Self {
             load,
             lineages: BTreeMap::new(),
-            distribution: Distribution::default(),
-            keyring: Keyring::default(),
-            links: Links::default(),
+            header: HeaderKeys::default(),
             known_paths: KnownPaths::default(),
             store_away: false,
             callers: Callers::default(),

@@ -12,7 +12,7 @@ use core::time::Duration;
 use dormouse_sansio::{Class, Instant};
 
 /// The largest window that we grant or use, also if the peer offers more: each open request costs memory at both ends.
-pub(crate) const MAX_WINDOW: u32 = 8;
+pub const MAX_WINDOW: u32 = 8;
 
 /// Ids that are left when the SA is rekeyed for want of more.
 const IDS_LEFT: u32 = 1 << 16;

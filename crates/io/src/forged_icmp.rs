@@ -1,4 +1,4 @@
-//! Sockets go on whatever ICMP error comes: anybody on the way can forge one about a packet of ours.
+//! No ICMP error ends a socket: anyone can forge one that quotes a packet of ours.
 
 use std::io::IoSliceMut;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

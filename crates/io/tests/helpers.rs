@@ -5,7 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 use dormouse_io::netlink::Neighbour;
-use dormouse_io::{neighbours, radio, resolver};
+use dormouse_io::{block, neighbours, radio, resolver};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use radio::{Commands, Driver, Order, Reply};
@@ -29,15 +29,17 @@ fn main() {
         }
         ["radio-guard"] => return radio::serve().unwrap(),
         ["neighbour-guard"] => return neighbours::serve().unwrap(),
+        ["block-guard", file] => return block::serve(Path::new(file)).unwrap(),
         _ => {}
     }
-    let tests: [Test; 6] = [
+    let tests: [Test; 7] = [
         ("DNS: obeys, outlives SIGTERM, restores at the end", dns_restores_at_the_end),
         ("DNS: killed at each step, by its file", |d| dns_killed(d, Method::File)),
         ("DNS: killed at each step, by resolvconf", |d| dns_killed(d, Method::Resolvconf)),
         ("DNS: a resolvconf and a bus that hang", dns_that_hangs),
         ("radio: killed at each step", radio_killed),
         ("neighbours: killed at each step", neighbours_killed),
+        ("block: killed at each step", block_killed),
     ];
     for (name, test) in tests {
         let directory = std::env::temp_dir().join(format!("dormouse-io-helpers-{}", std::process::id()));
@@ -110,6 +112,7 @@ fn settings() -> Settings {
         index: 7,
         servers: vec!["10.9.0.1".parse().unwrap()],
         domains: Vec::new(),
+        unsearched: Vec::new(),
         exclusive: true,
     }
 }
@@ -327,6 +330,69 @@ fn neighbours_killed(_: &Path) {
         until("the kernel answers", || entries() == 1);
         drop(guard);
         assert_eq!(entries(), 0, "its end removes what it made");
+    })
+    .join()
+    .unwrap();
+}
+
+/// What holds is never taken away by the guard's end: the rules are those before the order or after it, and the next guard takes them over.
+fn block_killed(directory: &Path) {
+    if !nix::unistd::geteuid().is_root() || Command::new("nft").arg("-v").output().is_err() {
+        return println!("skipped: the block's guard needs root and nft");
+    }
+    let kept = directory.join("kept");
+    std::thread::spawn(move || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let rules = |names: &[&str]| {
+            let held = |name: &&str| block::Blocked {
+                connection: (*name).to_owned(),
+                carried: vec!["10.99.0.0/24".parse().unwrap()],
+                exact: Vec::new(),
+                own: Vec::new(),
+                local_network: false,
+                local_names: false,
+                always: *name == "a",
+                inward: false,
+            };
+            let held = names.iter().map(held).collect();
+            block::Rules { tunnel: "tunnel0".into(), held, ..block::Rules::default() }
+        };
+        let start = || block::Guard::spawn(&program(), &["block-guard", kept.to_str().unwrap()]).unwrap();
+        let orders: [&[&str]; 5] = [&["a"], &["a", "b"], &["b"], &[], &["a"]];
+        for last in 0..=orders.len() {
+            for answered in [false, true] {
+                let mut guard = start();
+                guard.begin().unwrap();
+                for (i, names) in orders.iter().take(last).enumerate() {
+                    guard.hold(&rules(names)).unwrap();
+                    if answered || i + 1 < last {
+                        guard.settle(|news| assert_eq!(news, block::News::Held)).unwrap();
+                    }
+                }
+                kill(pid(guard.pid()), Signal::SIGKILL).unwrap();
+                until("its end is seen", || guard.next().is_err());
+                drop(guard);
+
+                let at = |n: usize| n.checked_sub(1).map_or(Vec::new(), |n| orders[n].to_vec());
+                let mut next = start();
+                let mut found = next.begin().unwrap();
+                found.sort();
+                let after = found == at(last);
+                assert!(
+                    after || !answered && last > 0 && found == at(last - 1),
+                    "{found:?} after {last} orders"
+                );
+                assert!(block::kept(&kept).is_ok(), "what is always held is read back whole");
+                // The next one is obeyed, and a program that the killed one left running does not undo it.
+                next.hold(&rules(&["b"])).unwrap();
+                next.settle(|_| {}).unwrap();
+                until("the next one holds", || block::held().unwrap() == ["b"]);
+                next.hold(&rules(&[])).unwrap();
+                next.settle(|_| {}).unwrap();
+                until("and lets go", || block::held().unwrap().is_empty());
+                drop(next);
+            }
+        }
     })
     .join()
     .unwrap();

@@ -19,6 +19,8 @@ use std::net::IpAddr;
 pub(crate) struct Client {
     pub(crate) config: Resolved,
     pub(crate) ladder: Ladder,
+    /// It may come up because something needs it: it was not taken down by request.
+    pub(crate) on_demand: bool,
     /// The SA that serves the connection.
     pub(crate) sa: Option<SaId>,
     /// The SA that is being negotiated.
@@ -63,6 +65,7 @@ impl Client {
         Self {
             config,
             ladder,
+            on_demand: true,
             sa: None,
             attempt: None,
             ticket: None,

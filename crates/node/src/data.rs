@@ -12,7 +12,6 @@ use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::{Flow, protocol};
-use std::time::Duration;
 
 /// Datagrams that came together: from one sender, over one path, at one time. Remembers what the first of them proved, so that the
 /// others cost no further look-up. Begin a new one after any other call of the node.
@@ -23,9 +22,6 @@ pub struct Train {
     /// The device that sent the packets.
     device: Option<DeviceId>,
 }
-
-/// A key manager beside IKE hears of ESP in one direction no more often than this.
-const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 impl Node {
     /// A datagram came in over `path`.
@@ -106,6 +102,9 @@ impl Node {
         datagram: &mut [u8],
     ) -> Result<Inbound, Discard> {
         self.sad.handle_timeout(now);
+        if self.repairs.answered(datagram) {
+            return Ok(Inbound::Consumed);
+        }
         let Accepted { id, opened, flow } = match self.sad.open(datagram) {
             Ok(accepted) => accepted,
             Err(e) => {
@@ -137,7 +136,7 @@ impl Node {
             };
             *train = Train { settled: None, device: self.sessions.get(owner).and_then(|s| s.device) };
             if !matches!(state, State::Draining { .. }) {
-                if self.sessions.get(owner).is_some_and(|s| s.tentative) {
+                if self.sessions.get(owner).is_some_and(Session::is_tentative) {
                     // The client is there; its packets wait until its ticket is known to count.
                     self.confirm(now, owner, path);
                 } else {
@@ -154,7 +153,8 @@ impl Node {
         if let (Some(devices), Some(device), true) = (&mut self.devices, train.device, whole) {
             devices.observe_inbound(now, device, datagram.get(opened.inner.clone()).unwrap_or_default());
         }
-        Ok(Inbound::Inner { range: opened.inner, child: id, next_header: opened.next_header, flow })
+        let (seq, next_header) = (opened.seq, opened.next_header);
+        Ok(Inbound::Inner { range: opened.inner, child: id, seq, next_header, flow })
     }
 
     /// Bookkeeping for an authentic packet: the mapping, the ladder, the successor of a rekeyed tunnel.
@@ -171,11 +171,10 @@ impl Node {
         let ips = |path: &Path| (path.local.ip(), path.remote.ip());
         let proves = ips(&tunnel.path) == ips(&path);
         let Some(session) = self.sessions.get_mut(owner) else { return };
-        session.last_received = if proves { Some(now) } else { session.last_received };
-        session.heard = Some(now);
+        session.contact.received(now, proves);
         let woke = session.ends_sleep(id.spi(), sequence);
         // What a peer sent before it slept does not say where it will be.
-        let moved = moved && (woke || session.asleep.is_none() || owner.ike().is_some());
+        let moved = moved && (woke || !session.is_asleep() || owner.ike().is_some());
         if let Some(missed) = self.missed(owner, id, sequence) {
             self.events.push_back(missed);
         }
@@ -216,7 +215,7 @@ impl Node {
     /// ours go, neither end sleeps, and none is missed. That the SA is due for renewal, the next train says again.
     fn is_settled(&mut self, owner: Owner, id: ChildId, path: &Path) -> bool {
         self.sad.get(id).is_some_and(|t| t.path == *path)
-            && self.sessions.get(owner).is_some_and(|s| s.asleep.is_none())
+            && self.sessions.get(owner).is_some_and(|s| !s.is_asleep())
             && !(self.suspended && self.client_of(owner).is_some())
             && self.client_of(owner).is_none_or(|c| !c.heard_up_to.contains_key(&id))
     }
@@ -355,7 +354,7 @@ impl Node {
     #[must_use]
     pub fn unconfirmed(&self, id: ChildId) -> Option<SaId> {
         let owner = self.sad.get(id)?.owner;
-        self.sessions.get(owner).filter(|s| s.tentative).and(owner.ike())
+        self.sessions.get(owner).filter(|s| s.is_tentative()).and(owner.ike())
     }
 
     /// Lends a tunnel for sealing.
@@ -388,8 +387,7 @@ impl Node {
         let Some(tunnel) = self.sad.get(id) else { return };
         let (owner, life) = (tunnel.owner, tunnel.outbound.life());
         if let Some(session) = self.sessions.get_mut(owner) {
-            session.last_sent = Some(now);
-            session.spoke = true;
+            session.contact.sent(now);
         }
         self.tell_of_traffic(now, owner, false);
         if life != Life::Fresh {
@@ -403,9 +401,8 @@ impl Node {
     fn tell_of_traffic(&mut self, now: Instant, owner: Owner, heard: bool) {
         if let (Owner::Hip(_), Some((_, manager))) = (owner, &mut self.manager)
             && let Some(session) = self.sessions.get_mut(owner)
-            && session.told.is_none_or(|(before, at)| before != heard || at + TELL_AGAIN <= now)
+            && session.contact.tells(now, heard)
         {
-            session.told = Some((heard, now));
             manager.traffic(now, owner, heard);
         }
     }

@@ -6,7 +6,7 @@
 //! the stand-in.
 
 use crate::connections::ConnectionId;
-use crate::event::{Event, Order};
+use crate::event::{Event, Kept, Order};
 use crate::node::Node;
 use crate::sessions::{Session, Sessions, Who};
 use dormouse_ike::SleepFlags;
@@ -51,15 +51,6 @@ struct Known {
     credential: Option<Credential>,
     /// Other clients do not reach it.
     isolate: bool,
-}
-
-/// A packet that was kept for a device.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kept {
-    /// Whose it is: it goes through no session of another.
-    pub device: DeviceId,
-    /// The whole packet.
-    pub packet: Box<[u8]>,
 }
 
 /// What a change of a device has to do with: it may take routes back, and hand out what was kept.
@@ -150,7 +141,7 @@ impl Devices {
         }
         session.device = self.enrol(now, session).or(session.device);
         // A new tunnel of a session that sleeps is a successor that was made before; a new session is the device itself.
-        if let (None, Some(id)) = (&session.asleep, session.device) {
+        if let (false, Some(id)) = (session.is_asleep(), session.device) {
             self.awake(now, id, around);
         }
     }
@@ -198,7 +189,7 @@ impl Devices {
     /// A session has ended, the last of its peer or not. True if its device sleeps and its routes stay.
     pub(crate) fn session_ended(&mut self, session: &Session, sessions: &Sessions) -> bool {
         let Some(id) = self.of(session) else { return false };
-        if sessions.iter().any(|(_, s)| !s.tentative && s.is_of_peer(session)) {
+        if sessions.iter().any(|(_, s)| !s.is_tentative() && s.is_of_peer(session)) {
             return false;
         }
         if self.stand_in.asleep(id).is_none() {

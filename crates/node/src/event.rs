@@ -1,15 +1,15 @@
 //! What a node tells its driver. Owns the names; an event is a fact that the driver applies to the machine.
 
-use crate::audit::Record;
-use crate::devices::Kept;
 use crate::ladder::Rung;
 use crate::pool;
+use crate::record::Record;
 use dormouse_crypto::Secret;
 use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::ticket::lineage::Operation;
 use dormouse_ike::{LoadReport, SleepVerdict};
 use dormouse_keying::{HeaderOrder, SaId};
+use dormouse_standin::DeviceId;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -69,6 +69,15 @@ pub enum Event {
     Changed(Change),
     /// Gateway: something to put on record.
     Record(Box<Record>),
+}
+
+/// A packet that was kept for a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Whose it is: it goes through no session of another.
+    pub device: DeviceId,
+    /// The whole packet.
+    pub packet: Box<[u8]>,
 }
 
 /// Something to do to the machine.

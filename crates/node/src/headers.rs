@@ -1,9 +1,11 @@
 //! Keys of headers (`docs/wire/mlike.md`), as far as the machine beside IKE has a part in them: where devices are, and what a router's data
 //! plane says. Owns no state; who may have which keys is decided by [`dormouse_ike`].
 
+use crate::client::Client;
+use crate::event::Order;
 use crate::node::Node;
 use dormouse_crypto::cert::Identity;
-use dormouse_keying::{HeaderNews, SaId};
+use dormouse_keying::{GrantId, HeaderNews, SaId};
 use dormouse_sansio::Instant;
 use std::net::IpAddr;
 
@@ -30,14 +32,48 @@ impl Node {
         self.drain_ike(now);
     }
 
-    /// Access router: it has none for an SA between this gateway and a device. A router with one neighbour asks there first; one with several
-    /// cannot know where the device was before. `false` if there is no session to ask by.
-    pub(crate) fn ask_for_keys(&mut self, now: Instant, gateway: IpAddr, spi: u32) -> bool {
-        let asked = match self.ike.only_neighbour().cloned() {
-            Some(previous) => self.ike.fetch_keys(now, &previous, gateway, spi),
-            None => self.ike.ask_for_keys(now, gateway, spi),
-        };
+    /// Access router: it has none for an SA between this gateway and a device. The router where the device was before is asked first, if that is
+    /// known: a registration named it, or there is one neighbour alone. `false` if there is no session to ask by.
+    pub(crate) fn ask_for_keys(
+        &mut self,
+        now: Instant,
+        gateway: IpAddr,
+        spi: u32,
+        previous: Option<&Identity>,
+    ) -> bool {
+        let previous = previous.or_else(|| self.ike.only_neighbour()).cloned();
+        let fetched = previous.is_some_and(|previous| self.ike.fetch_keys(now, &previous, gateway, spi));
+        let asked = fetched || self.ike.ask_for_keys(now, gateway, spi);
         self.drain_ike(now);
         asked
+    }
+
+    /// Access router: a device has come here whose keys are here. `false` if its gateway could not be told.
+    pub(crate) fn device_came(&mut self, now: Instant, id: GrantId) -> bool {
+        let told = self.ike.device_came(now, id);
+        self.drain_ike(now);
+        told
+    }
+
+    /// There are keys to exchange with this peer, and there is no session with it: a connection that is for keys, and for this peer alone, comes
+    /// up, unless it was taken down by request.
+    pub(crate) fn link_wanted(&mut self, now: Instant, peer: &Identity) {
+        let is_for = |client: &&mut Client| {
+            let ike = &client.config.ike;
+            client.on_demand
+                && ike.is_childless()
+                && ike.remote_id.exact().is_some_and(|id| id.is_same_as(peer))
+        };
+        let Some(client) = self.connections.clients_mut().find(is_for) else {
+            tracing::debug!(%peer, "no session to exchange keys on, and no connection to make one");
+            return;
+        };
+        if !client.is_wanted() {
+            let connection = client.config.name.clone();
+            tracing::info!(%peer, connection, "comes up, to exchange header keys");
+            self.order(Order::Resolve { connection: connection.clone() });
+            self.up(now, &connection);
+            self.order(Order::FindWays { fresh: false });
+        }
     }
 }

@@ -23,7 +23,8 @@
 //! # Timers
 //! *greeting*: a device that wakes from an announced sleep and has nothing to send says so after [`GREETING`], with a probe.
 //! *unanswered*: data went out and nothing came back for `held`; then the gateway is probed. With the probe's own deadline that is how
-//! soon a gateway that has lost the SA and says nothing is noticed: 4 s by default. It counts time with the radio on: a sleep stops it,
+//! soon a gateway that has lost the SA and says nothing is noticed: 4 s by default; one with other addresses is asked at each of them, for
+//! *probe* each, before the next rung. It counts time with the radio on: a sleep stops it,
 //! and a question that was under way is asked anew after the wake. *probe*, *resume*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
 //! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it. Where the gateway says
 //! that it has no time, the pause is from half of that to one and a half, drawn at random, so that not all clients which it refused come back together.

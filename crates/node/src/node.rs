@@ -20,6 +20,7 @@ use crate::connections::{ConnectionId, Connections};
 use crate::devices::Devices;
 use crate::event::{Change, Event, Order, Store};
 use crate::ladder::{Action, Failure, State};
+use crate::repair::Repairs;
 use crate::revival::Beside;
 use crate::sessions::Sessions;
 use dormouse_esp::{Sad, Spis};
@@ -45,6 +46,8 @@ pub enum Inbound {
         range: Range<usize>,
         /// Which tunnel it came through: [`Node::child_mut`] makes it a packet again.
         child: ChildId,
+        /// Its number.
+        seq: u64,
         /// What it is: 4 or 41 in tunnel mode, otherwise what [`dormouse_esp::Tunnel::rebuild`] takes.
         next_header: u8,
         /// Its flow, in tunnel mode.
@@ -117,6 +120,7 @@ pub struct Node {
     /// Gateway: some connection keeps some of its clients apart.
     pub(crate) isolating: bool,
     pub(crate) records: Records,
+    pub(crate) repairs: Repairs,
 }
 
 impl std::fmt::Debug for Node {
@@ -171,6 +175,7 @@ impl Node {
             suspended: false,
             isolating,
             records: Records::default(),
+            repairs: Repairs::default(),
         }
     }
 
@@ -211,6 +216,7 @@ impl Node {
     /// The client connection is wanted. False if there is none of this name.
     pub fn up(&mut self, now: Instant, connection: &str) -> bool {
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
+        client.on_demand = true;
         client.ladder.up(now, !self.suspended);
         self.climb(now);
         true
@@ -226,6 +232,7 @@ impl Node {
     pub(crate) fn take_down(&mut self, now: Instant, connection: &str, why: &str) -> bool {
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
         client.ladder.down();
+        client.on_demand = false;
         client.resend.clear();
         client.set_ticket(None);
         let (held, attempt) = (client.sa.take(), client.attempt.take());
@@ -293,6 +300,7 @@ impl Node {
             self.announcement_lost(id);
         }
         self.announcement_lost_beside();
+        self.repairs.leave_all(now);
         self.suspended = true;
         let held: Vec<SaId> = self.connections.clients().filter_map(|c| c.sa).collect();
         for client in self.connections.clients_mut() {
@@ -343,9 +351,9 @@ impl Node {
         if !self.quiet() && self.ike.poll_timeout().is_some_and(|d| d.at <= now) {
             for (owner, session) in self.sessions.iter_mut() {
                 if let Some(sa) = owner.ike()
-                    && (session.last_sent.is_some() || session.last_received.is_some())
+                    && let Some((sent, received)) = session.contact.take_news()
                 {
-                    self.ike.note_traffic(now, sa, session.last_sent.take(), session.last_received.take());
+                    self.ike.note_traffic(now, sa, sent, received);
                 }
             }
             self.ike.handle_timeout(now);
@@ -360,6 +368,7 @@ impl Node {
         if !self.suspended {
             self.revival_timeout(now);
         }
+        self.repairs.handle_timeout(now);
         let mut came_up = false;
         for id in self.connections.client_ids() {
             let expired = self.connections.client_mut(id).and_then(|c| {
@@ -404,7 +413,7 @@ impl Node {
         upkeep
             .chain(ladders)
             .chain([self.devices.as_ref().and_then(Devices::poll_timeout), self.manager_deadline()])
-            .chain([self.beside.deadline().filter(|_| !self.suspended)])
+            .chain([self.beside.deadline().filter(|_| !self.suspended), self.repairs.deadline()])
             .flatten()
     }
 

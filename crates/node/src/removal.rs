@@ -120,7 +120,7 @@ impl Node {
         if self.connections.client(id).is_some() {
             return Vec::new();
         }
-        let ours = self.sessions.iter().map(|(_, s)| s).filter(|s| s.connection == id && !s.tentative);
+        let ours = self.sessions.iter().map(|(_, s)| s).filter(|s| s.connection == id && !s.is_tentative());
         let sessions = ours.map(|s| {
             let leased = s.assigned.addresses().into_iter().map(IpNet::from);
             ((s.peer.clone(), s.who.identity.clone()), leased.chain(s.routes.iter().copied()).collect())

@@ -1,11 +1,12 @@
 //! What IKE reports, passed on to sessions and ladders, and outward as the node's own events. Owns no state.
 
-use crate::audit::{self, How, Text};
+use crate::audit;
 use crate::connections::ConnectionId;
 use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
 use crate::ladder::{Failure, Rung, State};
 use crate::node::Node;
-use crate::sessions::{Session, Who, prefixes};
+use crate::record::{How, Text};
+use crate::sessions::{Presence, Session, Who, prefixes};
 use dormouse_esp::Selectors;
 use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike};
@@ -73,8 +74,7 @@ impl Node {
                 self.with_devices(|d, around| d.session_awake(now, Owner::Ike(sa), around));
             }
             Ike::Header(order) => self.order(Order::Header(order)),
-            // Routers call their gateway, and each other, by connections of their own, which the ladder keeps up.
-            Ike::LinkWanted { peer } => tracing::debug!(%peer, "no session to exchange keys on"),
+            Ike::LinkWanted { peer } => self.link_wanted(now, &peer),
             Ike::PeerAddresses { sa, addresses } => self.peer_addresses(sa, addresses),
         }
     }
@@ -89,7 +89,7 @@ impl Node {
             resumed: e.resumed,
             method: audit::method(e.method),
             assigned: e.configuration,
-            tentative: !e.confirmed,
+            presence: if e.confirmed { Presence::Awake } else { Presence::Tentative },
             dormancy: e.dormancy,
             ..Session::new(now, id, e.peer.to_string(), who, e.path)
         };
@@ -123,7 +123,7 @@ impl Node {
         let Some(tunnel) = self.sad.get(id) else { return };
         let bound = tunnel.mode() != Mode::Tunnel;
         let source = tunnel.selectors.local().first().filter(|_| bound).map(|ts| ts.start);
-        let Some(session) = self.sessions.get_mut(owner).filter(|s| !s.tentative) else { return };
+        let Some(session) = self.sessions.get_mut(owner).filter(|s| !s.is_tentative()) else { return };
         let Some(client) = self.connections.client_mut(session.connection) else {
             let routes = session.add_routes(tunnel.selectors.remote());
             if !routes.is_empty() {
@@ -202,7 +202,7 @@ impl Node {
 
     /// How long ago it was resumed, if never anything but IKE came back to what was sent.
     fn silent_for(&self, now: Instant, sa: SaId) -> Option<Duration> {
-        let silent = |s: &&Session| s.resumed && s.spoke && s.heard.is_none();
+        let silent = |s: &&Session| s.resumed && s.contact.spoke && s.contact.heard.is_none();
         self.sessions.get(Owner::Ike(sa)).filter(silent).map(|s| now - s.established)
     }
 
@@ -334,7 +334,7 @@ impl Node {
         self.sad.end_draining_of(owner);
         let Some(session) = self.sessions.remove(owner) else { return };
         self.record_end(now, &session, why);
-        if session.tentative {
+        if session.is_tentative() {
             if let Some(sa) = owner.ike() {
                 self.push(Event::Judged { sa, granted: false });
             }

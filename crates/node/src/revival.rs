@@ -6,6 +6,7 @@ use crate::event::{Change, Event};
 use crate::hold::HoldQueue;
 use crate::ladder::Rung;
 use crate::node::Node;
+use crate::sessions::Session;
 use dormouse_ike::{SleepFlags, SleepVerdict, Sleeping};
 use dormouse_keying::Owner;
 use dormouse_sansio::{Deadline, Instant};
@@ -148,7 +149,7 @@ impl Node {
         let (mut waits, mut rung) = (BTreeSet::new(), None);
         for owner in self.sessions.beside() {
             let peer = self.peer_of(owner);
-            let asleep = self.sessions.get(owner).is_some_and(|s| s.asleep.is_some());
+            let asleep = self.sessions.get(owner).is_some_and(Session::is_asleep);
             let Some((_, manager)) = &mut self.manager else { return };
             let flows = manager.woke(now, owner);
             match (slept, flows) {
@@ -169,7 +170,7 @@ impl Node {
             let patience = Some(now + PATIENCE);
             self.beside.revival = Some(Revival { since: now, waits, rung, patience, told: false });
             if !self.revived_all(now) && flows {
-                // Nobody's packets wait for another's session.
+                // No packet waits for another peer's session.
                 self.push(Event::Flowing);
             }
         }

@@ -1,8 +1,8 @@
 //! The established sessions of a node: one for each SA of a key manager. Owns what is known of the peer at the other end; must
 //! never hold an SA of ESP (the SAD does) nor decide when a session ends (its key manager does).
 
-use crate::audit::Traffic;
 use crate::connections::ConnectionId;
+use crate::record::Traffic;
 use dormouse_ike::Mark;
 use dormouse_ike::admission::Credential;
 use dormouse_ike::config_payload::AssignedConfig;
@@ -13,6 +13,10 @@ use dormouse_wire::ike::TsRange;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
+
+/// A key manager beside IKE hears of ESP in one direction no more often than this.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 /// Tells peers of one connection apart.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -21,6 +25,62 @@ pub(crate) struct Who {
     pub(crate) identity: (u8, Vec<u8>),
     /// The inner addresses that it was assigned: those of devices that share the identity differ.
     pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// Whether the peer's device is there.
+#[derive(Debug)]
+pub(crate) enum Presence {
+    /// The session was resumed at once, and its client has not shown yet that it is there: nothing is sent or announced.
+    Tentative,
+    /// It is.
+    Awake,
+    /// It sleeps; how far its ESP had come.
+    Asleep(Vec<Mark>),
+}
+
+/// When ESP went which way, and who was told.
+#[derive(Debug, Default)]
+pub(crate) struct Contact {
+    /// When it was last sent and received, until IKE knows: it stands in for liveness checks and keepalives.
+    last_sent: Option<Instant>,
+    last_received: Option<Instant>,
+    /// When it was last received, whether IKE knows or not.
+    pub(crate) heard: Option<Instant>,
+    /// What the key manager beside IKE was told last, and when: that some has come, or that some was sent.
+    told: Option<(bool, Instant)>,
+    /// It was sent, ever.
+    pub(crate) spoke: bool,
+}
+
+impl Contact {
+    /// It was sent.
+    pub(crate) fn sent(&mut self, now: Instant) {
+        self.last_sent = Some(now);
+        self.spoke = true;
+    }
+
+    /// It came in. `proves`: between the addresses at which the peer is reached.
+    pub(crate) fn received(&mut self, now: Instant, proves: bool) {
+        self.heard = Some(now);
+        if proves {
+            self.last_received = Some(now);
+        }
+    }
+
+    /// When it was last sent and received, if IKE does not know yet; from now on it does.
+    pub(crate) fn take_news(&mut self) -> Option<(Option<Instant>, Option<Instant>)> {
+        let news = (self.last_sent.take(), self.last_received.take());
+        (news != (None, None)).then_some(news)
+    }
+
+    /// Whether the key manager beside IKE is to be told now that some came (`heard`) or was sent; then it counts as told.
+    pub(crate) fn tells(&mut self, now: Instant, heard: bool) -> bool {
+        let tells = self.told.is_none_or(|(before, at)| before != heard || at + TELL_AGAIN <= now);
+        if tells {
+            self.told = Some((heard, now));
+        }
+        tells
+    }
 }
 
 /// One established SA of a key manager.
@@ -45,19 +105,8 @@ pub(crate) struct Session {
     /// Prefixes that lead to the peer.
     pub(crate) routes: Vec<IpNet>,
     pub(crate) assigned: AssignedConfig,
-    /// When ESP was last sent and received, until IKE knows: it stands in for liveness checks and keepalives.
-    pub(crate) last_sent: Option<Instant>,
-    pub(crate) last_received: Option<Instant>,
-    /// When ESP was last received, whether IKE knows or not.
-    pub(crate) heard: Option<Instant>,
-    /// What the key manager beside IKE was told last of its ESP, and when: that some has come, or that some was sent.
-    pub(crate) told: Option<(bool, Instant)>,
-    /// ESP was sent, ever.
-    pub(crate) spoke: bool,
-    /// It was resumed at once, and its client has not shown yet that it is there: nothing is sent or announced.
-    pub(crate) tentative: bool,
-    /// The peer's device sleeps; how far its ESP had come.
-    pub(crate) asleep: Option<Vec<Mark>>,
+    pub(crate) contact: Contact,
+    pub(crate) presence: Presence,
     /// Both ends know the dormancy extension.
     pub(crate) dormancy: bool,
     /// Gateway: the device at the other end, if it is stood in for while it sleeps.
@@ -80,13 +129,8 @@ impl Session {
             carried: Traffic::default(),
             routes: Vec::new(),
             assigned: AssignedConfig::default(),
-            last_sent: None,
-            last_received: None,
-            heard: None,
-            told: None,
-            spoke: false,
-            tentative: false,
-            asleep: None,
+            contact: Contact::default(),
+            presence: Presence::Awake,
             dormancy: false,
             device: None,
         }
@@ -97,15 +141,39 @@ impl Session {
         (self.connection, &self.who) == (other.connection, &other.who)
     }
 
+    /// See [`Presence::Tentative`].
+    pub(crate) fn is_tentative(&self) -> bool {
+        matches!(self.presence, Presence::Tentative)
+    }
+
+    /// The peer's device sleeps.
+    pub(crate) fn is_asleep(&self) -> bool {
+        matches!(self.presence, Presence::Asleep(_))
+    }
+
     /// Its peer is awake and known to be there.
     pub(crate) fn hears(&self) -> bool {
-        self.asleep.is_none() && !self.tentative
+        matches!(self.presence, Presence::Awake)
+    }
+
+    /// The peer's device goes to sleep. A tentative session stays one: what is said on it counts when it is confirmed.
+    pub(crate) fn falls_asleep(&mut self, marks: Vec<Mark>) {
+        if !self.is_tentative() {
+            self.presence = Presence::Asleep(marks);
+        }
+    }
+
+    /// The peer's device is awake.
+    pub(crate) fn wakes(&mut self) {
+        if self.is_asleep() {
+            self.presence = Presence::Awake;
+        }
     }
 
     /// An authentic ESP packet came in: whether it was sent after its sender announced a sleep.
     pub(crate) fn ends_sleep(&self, spi: u32, sequence: u64) -> bool {
-        let marks = self.asleep.as_ref();
-        marks.is_some_and(|marks| marks.iter().find(|m| m.spi == spi).is_none_or(|m| sequence > m.sequence))
+        let Presence::Asleep(marks) = &self.presence else { return false };
+        marks.iter().find(|m| m.spi == spi).is_none_or(|m| sequence > m.sequence)
     }
 
     /// Gateway: the peer is reached at the addresses of these selectors too. Returns the prefixes that are new. A peer that may
@@ -181,4 +249,48 @@ pub(crate) fn prefixes(ranges: &[TsRange]) -> Vec<IpNet> {
     nets.sort_unstable();
     nets.dedup();
     nets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::Connections;
+    use dormouse_sansio::Carrier;
+    use std::net::SocketAddr;
+
+    fn session() -> Session {
+        let at = |n| SocketAddr::from(([192, 0, 2, n], 500));
+        let path = Path { local: at(1), remote: at(2), carrier: Carrier::Ike };
+        let who = Who { identity: (2, b"a.test".to_vec()), addresses: Vec::new() };
+        let connection = Connections::default().add("office".to_owned(), None);
+        Session::new(Instant::ZERO, connection, "a.test".to_owned(), who, path)
+    }
+
+    #[test]
+    fn only_a_device_that_is_there_falls_asleep_and_wakes() {
+        let mut session = session();
+        session.presence = Presence::Tentative;
+        session.falls_asleep(Vec::new());
+        session.wakes();
+        assert!(session.is_tentative() && !session.hears(), "it has confirmed nothing");
+        session.presence = Presence::Awake;
+        session.falls_asleep(vec![Mark { spi: 7, sequence: 5 }]);
+        assert!(session.is_asleep() && !session.hears());
+        assert_eq!([5, 6].map(|sequence| session.ends_sleep(7, sequence)), [false, true]);
+        assert!(session.ends_sleep(8, 1), "a tunnel that was not there before");
+        session.wakes();
+        assert!(session.hears() && !session.ends_sleep(7, 6));
+    }
+
+    #[test]
+    fn each_is_told_of_esp_once() {
+        let (mut contact, now) = (Contact::default(), Instant::ZERO);
+        assert_eq!(contact.take_news(), None);
+        contact.sent(now);
+        contact.received(now, false);
+        assert_eq!(contact.take_news(), Some((Some(now), None)), "what came elsewhere proves nothing");
+        assert_eq!((contact.take_news(), contact.heard), (None, Some(now)));
+        assert!(contact.tells(now, true) && !contact.tells(now, true) && contact.tells(now, false));
+        assert!(contact.tells(now + TELL_AGAIN, false) && !contact.tells(now + TELL_AGAIN, false));
+    }
 }

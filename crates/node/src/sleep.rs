@@ -1,11 +1,12 @@
 //! Sleep, at both ends: a client announces it before its radio goes off, and a gateway leaves sleeping clients in peace. Owns
 //! what the two ends' sessions remember of it; the exchange is IKE's, and when to sleep is the driver's.
 
-use crate::audit::How;
 use crate::connections::ConnectionId;
 use crate::event::{Change, Event};
 use crate::ladder::Granted;
 use crate::node::Node;
+use crate::record::How;
+use crate::sessions::Presence;
 use dormouse_ike::{LoadReport, Mark, SleepFlags, SleepVerdict, Sleeping};
 use dormouse_keying::{ChildId, Owner, SaId};
 use dormouse_sansio::{Instant, Path};
@@ -98,14 +99,14 @@ impl Node {
     pub(crate) fn peer_sleeps(&mut self, owner: Owner, marks: Vec<Mark>) {
         if let Some(session) = self.sessions.get_mut(owner) {
             tracing::debug!(%owner, peer = session.peer, "sleeps");
-            session.asleep = Some(marks);
+            session.falls_asleep(marks);
         }
     }
 
     pub(crate) fn peer_awake(&mut self, owner: Owner) {
         if let Some(session) = self.sessions.get_mut(owner) {
             tracing::debug!(%owner, peer = session.peer, "is awake");
-            session.asleep = None;
+            session.wakes();
         }
     }
 
@@ -120,8 +121,8 @@ impl Node {
     pub(crate) fn confirmed(&mut self, now: Instant, sa: SaId) {
         let owner = Owner::Ike(sa);
         let Some(session) = self.sessions.get_mut(owner) else { return };
-        session.tentative = false;
-        (session.established, session.heard) = (now, Some(now));
+        session.presence = Presence::Awake;
+        (session.established, session.contact.heard) = (now, Some(now));
         let (connection, peer, resumed) = (session.connection, session.peer.clone(), session.resumed);
         let connection = self.connections.name(connection).to_owned();
         self.changed(Change::PeerUp { connection, peer, resumed });

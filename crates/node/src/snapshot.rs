@@ -114,7 +114,7 @@ impl Node {
     /// All sessions in which this node is the gateway, and those of the key manager beside IKE.
     #[must_use]
     pub fn gateway_sessions(&self, now: Instant) -> Vec<SessionInfo> {
-        let ours = |s: &Session| !s.tentative && self.connections.client(s.connection).is_none();
+        let ours = |s: &Session| !s.is_tentative() && self.connections.client(s.connection).is_none();
         let ours = self.sessions.iter().filter(|(_, s)| ours(s));
         ours.map(|(owner, session)| self.session_info(now, owner, session)).collect()
     }
@@ -149,8 +149,8 @@ impl Node {
             path: s.path,
             age: now - s.established,
             resumed: s.resumed,
-            asleep: s.asleep.is_some(),
-            quiet: now - s.heard.unwrap_or(s.established),
+            asleep: s.is_asleep(),
+            quiet: now - s.contact.heard.unwrap_or(s.established),
             addresses: s.assigned.addresses(),
             dns: s.assigned.dns.clone(),
             children: self.sad.of(owner).iter().filter_map(child).collect(),

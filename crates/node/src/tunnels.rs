@@ -14,6 +14,7 @@ impl Node {
                 for id in self.sad.of(owner).to_vec() {
                     if let Some(tunnel) = self.sad.get_mut(id) {
                         tunnel.remap(path, self.path_mtu);
+                        self.repairs.leave(now, id);
                     }
                 }
                 if let Some(client) = self.client_of(owner) {
@@ -21,6 +22,7 @@ impl Node {
                 }
             }
             ChildSa::Remove { child, owner } => {
+                self.repairs.remove(now, child);
                 if let Some((session, tunnel)) = self.sessions.get_mut(owner).zip(self.sad.get(child)) {
                     session.carried.add(tunnel);
                 }
@@ -43,7 +45,10 @@ impl Node {
             return self.sad.refuse(install.child);
         }
         match self.sad.install(install, self.path_mtu, &mut *self.entropy) {
-            Ok(()) => self.tunnel_installed(now, owner, install.child),
+            Ok(()) => {
+                self.report_from(now, install);
+                self.tunnel_installed(now, owner, install.child);
+            }
             Err(error) => {
                 tracing::error!(%owner, child = %install.child, %error, "a CHILD SA could not be installed")
             }

@@ -160,7 +160,7 @@ impl KeyManager for StaticKeys {
 
     fn poll_transmit(&mut self, _: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         out.extend(self.messages.pop_front()?);
-        Some(Transmit { path: self.path, class: Class::Urgent, segment: None })
+        Some(Transmit { path: self.path, class: Class::Urgent, segment: None, fragmentable: true })
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {
@@ -374,7 +374,7 @@ impl World {
         let path = Path { local: path.remote, remote: path.local, ..path };
         let to = &mut self.nodes[1 - from];
         let inbound = to.handle_datagram(self.now, path, &mut slot).ok()?;
-        let Inbound::Inner { range, child, next_header, flow } = inbound else { panic!("{inbound:?}") };
+        let Inbound::Inner { range, child, next_header, flow, .. } = inbound else { panic!("{inbound:?}") };
         let outer =
             Outer { source: path.remote.ip(), destination: path.local.ip(), ecn: Ecn::from_traffic_class(0) };
         let carried = slot.get_mut(range)?;

@@ -93,6 +93,8 @@ pub struct Transmit {
     pub class: Class,
     /// Size of each datagram in the buffer, in bytes, if there is more than one (UDP GSO).
     pub segment: Option<usize>,
+    /// Whether IP may cut it into fragments: key management may be, ESP may not.
+    pub fragmentable: bool,
 }
 
 /// Whether a network interface may be called so: what the kernel takes, less what has a meaning of its own in a packet filter's rules or

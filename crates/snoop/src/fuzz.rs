@@ -38,7 +38,7 @@ pub fn zones(data: &[u8]) -> Stats {
     let header = |spi| HeaderSa { spi, keymat: Secret::from([1; 20]), sequence: 0 };
     let (to_device, from_device) = (header(1_000), header(1_001));
     let grant = HeaderGrant { map: map.clone(), encr, esn: true, to_device, from_device, nodes: Nodes::ALL };
-    assert_eq!(agent.zones().apply(&HeaderOrder::Grant(Box::new(grant))), Ok(()));
+    assert_eq!(agent.reader().zones().apply(&HeaderOrder::Grant(Box::new(grant))), Ok(()));
     let [down, up] = [1_000, 1_001].map(|spi| Outbound::new(&sa(spi), &mut Seeded::new(0)));
     let (Ok(mut down), Ok(mut up)) = (down, up) else { return Stats::default() };
     drive(data, agent, limits, |packet, to_device| {

@@ -1,11 +1,12 @@
 //! Repair of a radio hop at the access router, so that the two ends of a connection do not take what the radio loses for congestion.
 //!
 //! Owns copies of packets on their way to a device, until the device has them, and the timers that say when one is sent again. Pure:
-//! no clock, no sockets, no randomness. Must never change a packet, send one that it was not given, or make an acknowledgement.
+//! no clock, no sockets, no randomness. Must never change a packet, send one that it was not given (but for answers to the reports of [`arq`]), or make an acknowledgement.
 //!
 //! - [`tcp::Agent`] is SNOOP (Balakrishnan, Seshan, Amir and Katz, "Improving TCP/IP Performance over Wireless Networks", MobiCom 1995):
 //!   it reads TCP headers: of plain packets, and of ESP packets in zones of whose first zone it was given the keys (multi-layered IPsec).
-//! - [`arq`] needs no header: ESP's sequence numbers are in clear, and the device says which of them came.
+//! - [`arq`] needs no TCP: ESP's sequence numbers are in clear, and the device says which of them came. [`arq::Agent`] takes the keys of first zones to
+//!   tell a device's packets from forged ones.
 //!
 //! # Driving contract
 //! The agent stands between the router's queue and the radio: it sees a packet when the radio takes it, not when it begins to wait.
@@ -20,11 +21,22 @@
 pub mod arq;
 pub mod fuzz;
 mod outer;
+mod reader;
 mod rtt;
 mod sequence;
 pub mod tcp;
 
+use dormouse_esp::{GrantError, HeaderZones};
+use dormouse_keying::HeaderOrder;
 use dormouse_sansio::{Deadline, Instant};
+pub use reader::{Reader, Unknown};
+
+/// Where a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    ToDevice,
+    FromDevice,
+}
 
 /// What becomes of a packet from the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,17 +55,51 @@ pub enum Repair {
     None,
     /// By TCP's headers.
     Snoop(Box<tcp::Agent>),
-    /// By the numbers of ESP, with the device's help.
+    /// By the numbers of ESP, with the help of one device.
     EspArq(Box<arq::Router>),
+    /// The same for all devices whose packets are in zones that can be read.
+    Reported(Box<arq::Agent>),
 }
 
 impl Repair {
+    /// What it can read in ESP, if it reads.
+    pub fn reader(&mut self) -> Option<&mut Reader> {
+        match self {
+            Self::None | Self::EspArq(_) => None,
+            Self::Snoop(agent) => Some(agent.reader()),
+            Self::Reported(agent) => Some(agent.reader()),
+        }
+    }
+
+    /// The same, to look at.
+    #[must_use]
+    pub fn readable(&self) -> Option<&HeaderZones> {
+        match self {
+            Self::None | Self::EspArq(_) => None,
+            Self::Snoop(agent) => Some(agent.readable()),
+            Self::Reported(agent) => Some(agent.readable()),
+        }
+    }
+
+    /// Takes keys of a first zone, or forgets them.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub fn obey(&mut self, order: &HeaderOrder) -> Result<(), GrantError> {
+        match self {
+            Self::None | Self::EspArq(_) => Ok(()),
+            Self::Snoop(agent) => agent.reader().zones().apply(order),
+            Self::Reported(agent) => agent.obey(order),
+        }
+    }
+
     /// The radio takes a packet for the device now.
     pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
         match self {
             Self::None => {}
             Self::Snoop(agent) => agent.to_device(now, packet),
             Self::EspArq(router) => router.to_device(now, packet),
+            Self::Reported(agent) => agent.to_device(now, packet),
         }
     }
 
@@ -63,6 +109,7 @@ impl Repair {
             Self::None => Verdict::Forward,
             Self::Snoop(agent) => agent.from_device(now, packet),
             Self::EspArq(router) => router.from_device(now, packet),
+            Self::Reported(agent) => agent.from_device(now, packet),
         }
     }
 
@@ -72,6 +119,7 @@ impl Repair {
             Self::None => false,
             Self::Snoop(agent) => agent.poll_transmit(now, out),
             Self::EspArq(router) => router.poll_transmit(now, out),
+            Self::Reported(agent) => agent.poll_transmit(now, out),
         }
     }
 
@@ -82,6 +130,7 @@ impl Repair {
             Self::None => false,
             Self::Snoop(agent) => agent.is_due(),
             Self::EspArq(router) => router.is_due(),
+            Self::Reported(agent) => agent.is_due(),
         }
     }
 
@@ -92,6 +141,7 @@ impl Repair {
             Self::None => None,
             Self::Snoop(agent) => agent.poll_timeout(),
             Self::EspArq(router) => router.poll_timeout(),
+            Self::Reported(agent) => agent.poll_timeout(),
         }
     }
 
@@ -101,6 +151,7 @@ impl Repair {
             Self::None => {}
             Self::Snoop(agent) => agent.handle_timeout(now),
             Self::EspArq(router) => router.handle_timeout(now),
+            Self::Reported(agent) => agent.handle_timeout(now),
         }
     }
 }

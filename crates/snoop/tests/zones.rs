@@ -81,7 +81,7 @@ impl Sa {
 
 fn agent(sa: &Sa) -> Agent {
     let mut agent = Agent::new(Limits::default());
-    agent.zones().apply(&sa.grant(1)).expect("keys");
+    agent.reader().zones().apply(&sa.grant(1)).expect("keys");
     agent
 }
 
@@ -119,7 +119,7 @@ fn a_lost_packet_is_repeated_byte_for_byte_and_its_duplicates_are_hidden() {
         assert_eq!(repeats(&mut agent, ms(31)), sealed[..1]);
         assert_eq!(agent.from_device(ms(42), &sa.seal(&ack(6 * LEN as u32, &[]), false)), Verdict::Forward);
         assert_eq!(agent.held(), (1, 0, 0));
-        assert_eq!((agent.stats().repeated, agent.zones().stats().changed), (1, 0));
+        assert_eq!((agent.stats().repeated, agent.reader().zones().stats().changed), (1, 0));
     }
 }
 
@@ -147,7 +147,7 @@ fn without_the_key_all_goes_on_and_nothing_is_kept() {
         assert_eq!(repair.from_device(ms(20 + number), &sa.seal(&ack(0, &[]), false)), Verdict::Forward);
     }
     let Repair::Snoop(agent) = &mut repair else { unreachable!() };
-    assert_eq!((agent.held(), agent.zones().poll_news()), ((0, 0, 0), None));
+    assert_eq!((agent.held(), agent.reader().zones().poll_news()), ((0, 0, 0), None));
 }
 
 #[test]
@@ -160,10 +160,10 @@ fn with_a_stale_key_it_says_so_and_lets_all_go_on() {
     }
     assert_eq!(agent.held(), (0, 0, 0));
     let id = GrantId { to_device: 1_000, from_device: 1_001 };
-    assert_eq!(agent.zones().poll_news(), Some(HeaderNews::Stale(id)));
-    assert_eq!(agent.zones().poll_news(), None);
+    assert_eq!(agent.reader().zones().poll_news(), Some(HeaderNews::Stale(id)));
+    assert_eq!(agent.reader().zones().poll_news(), None);
     // It gets the new one.
-    agent.zones().apply(&sa.grant(2)).expect("keys");
+    agent.reader().zones().apply(&sa.grant(2)).expect("keys");
     warm(&mut agent, &mut sa);
     assert_eq!(agent.held().1, 5);
 }
@@ -172,7 +172,7 @@ fn with_a_stale_key_it_says_so_and_lets_all_go_on() {
 fn a_connection_outlives_the_rekeying_of_its_sa() {
     let (mut old, mut new) = (Sa::new(1_000, 7, ZoneMap::default()), Sa::new(2_000, 50, ZoneMap::default()));
     let mut agent = agent(&old);
-    agent.zones().apply(&new.grant(1)).expect("keys");
+    agent.reader().zones().apply(&new.grant(1)).expect("keys");
     let sealed = warm(&mut agent, &mut old);
     assert_eq!(agent.from_device(ms(31), &new.seal(&ack(LEN as u32, &[]), false)), Verdict::Suppress);
     assert_eq!(repeats(&mut agent, ms(31)), sealed[..1], "under the SA that it was sealed in");
@@ -242,7 +242,7 @@ proptest! {
             if steps == crash {
                 agent = Agent::new(Limits::default());
                 let fresh = nodes.take(1).expect("a number");
-                agent.zones().apply(&sa.grant(fresh.own())).expect("keys");
+                agent.reader().zones().apply(&sa.grant(fresh.own())).expect("keys");
             }
             // What the radio carries now: what is repeated, else what is new, else after a while the oldest again.
             let mut radio = Vec::new();
@@ -266,7 +266,7 @@ proptest! {
             if lost() || agent.from_device(now, &answer) == Verdict::Suppress {
                 continue;
             }
-            let changed = agent.zones().change(&mut answer[20..], |header| _ = tcp::set_window(header, 500));
+            let changed = agent.reader().zones().change(&mut answer[20..], |header| _ = tcp::set_window(header, 500));
             if changed == Ok(true) {
                 nonces.record(&answer);
             }

@@ -27,8 +27,25 @@ pub const AUTHORITATIVE: u16 = 0x0400;
 pub const TRUNCATED: u16 = 0x0200;
 /// Bit of [`Header::flags`]: recursion desired, copied into the response.
 pub const RECURSION_DESIRED: u16 = 0x0100;
+/// Response code: the question is not understood (RFC 1035 section 4.1.1).
+pub const FORMAT_ERROR: u16 = 1;
+/// Response code: there is no such name.
+pub const NO_NAME: u16 = 3;
+/// Response code: the server does not know this kind of query.
+pub const NOT_IMPLEMENTED: u16 = 4;
 /// Response code: the server does not want to answer this (RFC 1035 section 4.1.1).
 pub const REFUSED: u16 = 5;
+
+/// Types of records: an IPv4 address, the start of a zone, a name for an address, an IPv6 address, and the extension of EDNS (RFC 6891).
+pub const A: u16 = 1;
+/// See [`A`].
+pub const SOA: u16 = 6;
+/// See [`A`].
+pub const PTR: u16 = 12;
+/// See [`A`].
+pub const AAAA: u16 = 28;
+/// See [`A`].
+pub const OPT: u16 = 41;
 
 /// The class of the Internet.
 pub const IN: u16 = 1;
@@ -345,8 +362,6 @@ fn record(section: Section, reader: &mut Reader<'_>, message: &[u8], expand: Exp
 fn expand(kind: u16, mut data: Reader<'_>, message: &[u8]) -> Result<Vec<u8>> {
     const NS: u16 = 2;
     const CNAME: u16 = 5;
-    const SOA: u16 = 6;
-    const PTR: u16 = 12;
     const MX: u16 = 15;
     const SRV: u16 = 33;
     const NSEC: u16 = 47;

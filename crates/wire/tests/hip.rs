@@ -217,11 +217,8 @@ fn order_is_kept_and_checked() {
 fn malformed_headers_are_refused() {
     let good = i1();
     for (at, value, what) in [
-        (0, 6, "upper-layer data"),
         (1, 4, "a length below that of the packet"),
         (1, 6, "a length beyond the packet"),
-        (2, 0x81, "the first fixed bit"),
-        (3, 0x20, "the second fixed bit"),
         (3, 0x31, "version 3"),
         (43, 9, "a parameter longer than the packet"),
     ] {
@@ -235,6 +232,33 @@ fn malformed_headers_are_refused() {
     assert_eq!(long.clone().finish().map(|p| p.len()), Ok(2_048));
     long.add(&Param::Opaque(ParamType::HipMac, vec![0; 4]));
     assert!(matches!(long.finish(), Err(Error::TooLong { .. })));
+}
+
+/// RFC 7401 section 5.1: fixed and reserved bits mean nothing to a receiver, and what follows a packet with another next header is not looked at.
+#[test]
+fn what_later_versions_may_use_is_ignored() {
+    let good = i1();
+    let expected = Packet::parse(&good).expect("an I1");
+    for (at, value) in [(2, 0x81), (3, 0x20), (3, 0x2f), (0, 6)] {
+        let mut other = good.clone();
+        other[at] = value;
+        let parsed = Packet::parse(&other).expect("an I1 still");
+        assert_eq!((parsed.header, parsed.params()), (expected.header, expected.params()));
+    }
+    let (src, dst) = ("192.0.2.1".parse().expect("an address"), "192.0.2.2".parse().expect("an address"));
+    let mut followed = good.clone();
+    followed[0] = 6;
+    set_checksum(&mut followed, Some((src, dst)));
+    followed.extend_from_slice(b"upper-layer data");
+    let parsed = Packet::parse(&followed).expect("an I1, and data");
+    assert_eq!((parsed.as_bytes().len(), parsed.params()), (good.len(), expected.params()));
+    assert!(parsed.checksum_is_right(src, dst));
+    followed[0] = 59;
+    assert!(Packet::parse(&followed).is_err(), "nothing follows by its own word");
+    assert_eq!(expected.header.controls, 0);
+    let mut controls = good.clone();
+    controls[7] = 0xfe;
+    assert_eq!(Packet::parse(&controls).expect("an I1 still").params(), expected.params());
 }
 
 #[test]

@@ -7,13 +7,13 @@ use super::registration;
 use crate::daemon::Daemon;
 use crate::status;
 use dormouse_control as control;
-use dormouse_control::{HipIdentity, HipPeer, HipState, HipStatus};
+use dormouse_control::{HipIdentity, HipNames, HipPeer, HipState, HipStatus};
 use dormouse_hip::{Accept, Description, Host as Hip, Phase};
 use dormouse_keying::Owner;
 use dormouse_node::SessionInfo;
 use dormouse_node::config::directory::version;
 use dormouse_node::config::file::HipCarrier;
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Carrier, Instant};
 use dormouse_wire::hip::Hit;
 
 impl Daemon {
@@ -49,6 +49,8 @@ impl Daemon {
                 }),
                 relayed: open.is_some_and(|d| d.relayed),
                 path: open.filter(|d| d.phase != Phase::Closing).map(|d| d.path.to_string()),
+                esp_in_udp: open
+                    .is_some_and(|d| d.phase == Phase::Established && d.esp_path.carrier == Carrier::HipUdp),
                 esp: open.and_then(sending).zip(session).map(|(c, s)| status::child(s, c, now)),
                 quiet_seconds: session.map(|s| s.quiet.as_secs_f64()),
                 traffic: session.map(status::traffic).unwrap_or_default(),
@@ -70,6 +72,11 @@ impl Daemon {
                 .map(|hit| HipIdentity { hit: hit.to_string(), version: version(*hit) })
                 .collect(),
             lsi: hip.lsi.as_ref().map(|lsi| lsi.ours.to_string()),
+            names: self.machine.names().map(|(server, domain, asked)| HipNames {
+                domain: domain.to_owned(),
+                server: server.to_string(),
+                asked,
+            }),
             carriers: hip
                 .carriers
                 .iter()
@@ -105,6 +112,7 @@ impl Daemon {
             ("hip.relayed_control", stats.relayed_control),
             ("hip.relayed_data", stats.relayed_data),
             ("hip.direct", stats.direct),
+            ("hip.esp_in_udp", stats.esp_in_udp),
             ("hip.dropped", stats.dropped),
         ]
     }

@@ -8,18 +8,21 @@
 //! code that protects real packets, [`PacketKey::new`]; the rest hides behind a trait object that a program without a
 //! benchmark never makes.
 //!
-//! [`rsa_1024`] makes a key of HIP version 1 for paper 002, as nobody should for a peer.
+//! [`rsa_1024`] makes a key of HIP version 1 for paper 002, [`dsa_pair`] one of any length to see how long that takes: too short for use
+//! with peers.
 //!
 //! [`verify`] holds a suite against known answers. A benchmark must ask it first: a fast wrong cipher is no result.
 
 mod ccm;
 mod composed;
+mod dsa_pair;
 mod known;
 mod rsa_1024;
 
 use core::fmt;
 use core::str::FromStr;
 
+pub use dsa_pair::dsa_pair;
 pub use known::{WrongAnswer, verify, verify_with};
 pub use rsa_1024::rsa_1024;
 

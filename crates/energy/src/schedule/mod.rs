@@ -18,8 +18,7 @@ pub use dormouse::{ALLOWANCE, Dormouse, TIME_OUTS, Tuning};
 pub use paper::{AGE, AGES, AverageUser, Paper};
 pub use simple::{BreakEven, Never, Timeout};
 
-use crate::account::WakeOn;
-use crate::packet::PacketInfo;
+use crate::packet::{PacketInfo, WakeOn};
 use dormouse_sansio::Instant;
 
 /// Shortest silence that counts as an idle period unless configured otherwise (paper 000 leaves it open), in seconds.

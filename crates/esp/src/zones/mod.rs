@@ -18,8 +18,8 @@ use dormouse_keying::{Nodes, ZoneEnd, ZoneMap, Zones};
 use dormouse_wire::ip::{Packet, protocol};
 
 use crate::ESP_HEADER_LEN;
-use crate::inbound::Discard;
-use crate::outbound::Shape;
+use crate::discard::Discard;
+use crate::layout::Shape;
 
 pub use router::{ChangeError, GrantError, Header, HeaderZones, Keys, Look, RouterStats};
 
@@ -303,7 +303,7 @@ struct Parts {
 impl Parts {
     /// Of a packet with so many zones; `None` if it cannot be one.
     fn of(packet: &[u8], zones: usize) -> Option<Self> {
-        let (_, low) = crate::inbound::split_header(packet)?;
+        let (_, low) = crate::layout::split_header(packet)?;
         let head = ESP_HEADER_LEN..ESP_HEADER_LEN + IV + field_len(zones);
         let body = packet.len().checked_sub(head.end + zones * ICV)?;
         let [end, ..] = Cut::parse(packet.get(head.clone())?, zones, body)?.ends;

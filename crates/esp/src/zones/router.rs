@@ -11,7 +11,7 @@ use dormouse_keying::{GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Z
 use thiserror::Error;
 
 use super::{COUNT_BITS, IV, LAST, Parts, ZoneAad, blank, first_iv};
-use crate::inbound::split_header;
+use crate::layout::split_header;
 use crate::replay::{DEFAULT_WINDOW, ReplayWindow};
 use crate::sequence::{Counter, reconstruct};
 

@@ -6,7 +6,7 @@ use crate::common::params;
 use dormouse_crypto::Encr;
 use dormouse_esp::{Discard, InstallError, Outer, Overhead, Sad};
 use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, SaId};
-use dormouse_sansio::{Carrier, Path, Seeded};
+use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, flow};
 
@@ -162,6 +162,25 @@ fn fragments_and_other_addresses_are_not_carried() {
     assert!(pair.seal(&elsewhere).is_none());
 }
 
+/// A fragment of IPv6 goes with its fragment header, the first and a later one; it is put together where it is going.
+#[test]
+fn fragments_of_ipv6_are_carried() {
+    for place in [1, 0x80] {
+        let mut packet = hex::decode("60000000001020400000").unwrap()[..8].to_vec();
+        packet[6] = 44;
+        for hit in [HIT.0, HIT.1] {
+            packet.extend_from_slice(&hit.parse::<std::net::Ipv6Addr>().unwrap().octets());
+        }
+        packet.extend_from_slice(&[17, 0, 0, place, 0, 0, 0, 7, 3, 0xe8, 7, 0xd0, 0x40, 0, 1, 2]);
+        let mut pair = Pair::new(HIT.0, HIT.1, OUTER_V4);
+        let (datagram, sent) = pair.seal(&packet).unwrap();
+        assert_eq!(sent, packet[40..]);
+        let opened = pair.open(datagram).unwrap();
+        assert_eq!(opened[40..], packet[40..]);
+        assert_eq!(opened[6], 44);
+    }
+}
+
 #[test]
 fn what_does_not_fit_the_tunnel_is_refused() {
     // A pseudo header that is malformed, and one where IPv6 addresses leave no room for options.
@@ -192,6 +211,29 @@ fn the_largest_packet_fits_with_options_too() {
             let (datagram, _) = pair.seal(&packet).unwrap();
             assert!(datagram.len() + path.outer_overhead() <= 1_500);
         }
+    }
+}
+
+/// From protocol 50 to UDP between the same addresses: eight bytes less, and what was learned of the path counts; elsewhere it does not.
+#[test]
+fn another_carrier_takes_its_bytes_and_keeps_the_path() {
+    for outer in [OUTER_V4, OUTER_V6] {
+        let mut pair = Pair::new(HIT.0, HIT.1, outer);
+        let tunnel = pair.sender.get_mut(ChildId::new(0x0a0a)).unwrap();
+        let (now, udp) = (Instant::ZERO, tunnel.path);
+        let raw = udp.with_ports(Carrier::RawEsp, 0, 0);
+        tunnel.remap(raw, LINK_MTU);
+        let before = tunnel.inner_mtu(now);
+        tunnel.remap(udp, LINK_MTU);
+        assert_eq!(tunnel.inner_mtu(now), before - 8);
+        tunnel.pmtu.lower(now, 1_400);
+        let lowered = tunnel.inner_mtu(now);
+        tunnel.remap(raw, LINK_MTU);
+        assert_eq!(tunnel.inner_mtu(now), lowered + 8);
+        let mut elsewhere = raw;
+        elsewhere.local.set_ip(ip(if raw.local.is_ipv4() { "192.0.2.9" } else { "2001:db8::9" }));
+        tunnel.remap(elsewhere, LINK_MTU);
+        assert_eq!(tunnel.inner_mtu(now), before);
     }
 }
 

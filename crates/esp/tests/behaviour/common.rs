@@ -5,7 +5,7 @@ use dormouse_crypto::{Encr, Integ, Secret};
 use dormouse_esp::{Inbound, Outbound, SaParams};
 use dormouse_sansio::{Entropy, Seeded};
 
-pub(crate) const SUITES: [(Encr, Option<Integ>); 15] = [
+pub(crate) const SUITES: [(Encr, Option<Integ>); 18] = [
     (Encr::Aes128Gcm16, None),
     (Encr::Aes256Gcm16, None),
     (Encr::ChaCha20Poly1305, None),
@@ -20,6 +20,9 @@ pub(crate) const SUITES: [(Encr, Option<Integ>); 15] = [
     (Encr::Aes128Ccm8, None),
     (Encr::Aes128Ccm16, None),
     (Encr::NullIv16, Some(Integ::HmacSha256Whole)),
+    (Encr::Aes128Gcm8, None),
+    (Encr::Aes128Gmac, None),
+    (Encr::Null, Some(Integ::AesCmac96)),
     (Encr::Aes256Cbc, Some(Integ::HmacSha256Whole)),
 ];
 

@@ -6,7 +6,7 @@ use core::time::Duration;
 use dormouse_sansio::{Deadline, Instant};
 
 use crate::association::{Association, Outstanding, Session, Stage};
-use crate::exchange::{Around, update};
+use crate::exchange::{Around, in_udp, update};
 use crate::limits::{SILENCE, SILENCE_TRIES};
 
 /// When a peer is asked, if nothing comes from it before.
@@ -46,6 +46,9 @@ pub(crate) fn unanswered(session: &mut Session, now: Instant) {
 pub(crate) fn check_if_due(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     if let Some(due) = session.check.take_if(|check| check.at <= around.now) {
+        if due.data_waits {
+            in_udp::doubt(association, around);
+        }
         check(association, due.data_waits, around);
     }
 }

@@ -7,9 +7,9 @@ use core::time::Duration;
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Draft, Locator, LocatorValue, Packet, Param, ParamType, Version, parse_params};
 
+use crate::address::mapped;
 use crate::association::Agreed;
 use crate::exchange::Around;
-use crate::exchange::locate::mapped;
 use crate::keymat::HipKeys;
 use crate::limits::{MAX_OTHER_ADDRESSES, PACING, SLOWEST_PACING};
 use crate::quirks::Quirk;

@@ -162,8 +162,7 @@ impl Ice {
 
     /// The way through the relay, from where we are now.
     pub(crate) fn through_relay(&self, peers: &Peers) -> Option<Path> {
-        let local = SocketAddr::new(peers.ours_to(self.relay.remote.ip())?, self.relay.local.port());
-        Some(Path { local, ..self.relay })
+        from_here(self.relay, peers)
     }
 
     /// What the peer names, but for relays.
@@ -255,6 +254,12 @@ impl Ice {
     }
 }
 
+/// The way through a relay, from where we are now.
+pub(crate) fn from_here(relay: Path, peers: &Peers) -> Option<Path> {
+    let local = SocketAddr::new(peers.ours_to(relay.remote.ip())?, relay.local.port());
+    Some(Path { local, ..relay })
+}
+
 /// Does what is due: checks that wait for their answer, the next one, the choice.
 pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<'_>) {
     let (hits, now) = ((association.ours, association.peer), around.now);
@@ -303,21 +308,14 @@ fn choose(session: &mut Session, hits: (Hit, Hit), around: &mut Around<'_>) {
 /// "Each connectivity check sent by a host MUST include a SEQ parameter and ECHO_REQUEST_SIGNED parameter" (RFC 9028 section 4.6.2)
 fn ask(
     session: &mut Session,
-    (ours, peer): (Hit, Hit),
+    hits: (Hit, Hit),
     (at, nominates): (usize, bool),
     answer: Option<&Answer<'_>>,
     around: &mut Around<'_>,
 ) {
     let Some(pair) = session.ice.as_mut().and_then(|ice| ice.pairs.get_mut(at)) else { return };
-    let mut nonce = [0; 16];
-    around.entropy.fill(&mut nonce);
-    let id = session.next_id;
-    session.next_id = id.wrapping_add(1);
-    let mut draft = protect::draft(PacketType::Update, ours, peer);
-    draft.add(&Param::Seq(id));
-    answer.iter().for_each(|a| draft.add(&Param::Ack(vec![a.id])));
-    draft.add(&Param::Opaque(ParamType::EchoRequestSigned, nonce.to_vec()));
-    answer.iter().for_each(|a| draft.add(&Param::Opaque(ParamType::EchoResponseSigned, a.echo.to_vec())));
+    let said = answer.map(|a| (a.id, a.echo));
+    let (mut draft, id, nonce) = update::question(&mut session.next_id, hits, said, around);
     answer
         .iter()
         .for_each(|a| draft.add(&Param::Transport(ParamType::MappedAddress, relay::written(a.from))));

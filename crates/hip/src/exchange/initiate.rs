@@ -12,11 +12,16 @@ use crate::association::{
     Agreed, Association, I1Sent, I2Sent, Offer, Pair, Refusal, Retry, Session, Solving, Stage,
 };
 use crate::config::{EspSuite, HostConfig};
+use crate::exchange::in_udp::InUdp;
+use crate::exchange::multihome::Multihome;
 use crate::exchange::sleep::Dormancy;
-use crate::exchange::{Around, Fate, Outcome, candidates, give_up, ice, multihome, register, relay, sleep};
+use crate::exchange::{
+    Around, Fate, Outcome, candidates, give_up, ice, in_udp, multihome, register, relay, sleep,
+    unsigned_echoes,
+};
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::{self, Keymat};
-use crate::limits::{KEEPALIVE, MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
+use crate::limits::{KEEPALIVE, MAX_ECHO, MAX_LOOKS};
 use crate::protect;
 use crate::puzzle::{Puzzle, Search, Solver};
 use crate::quirks::Quirk;
@@ -73,6 +78,11 @@ fn looks(stage: &mut Stage, packet: &Packet<'_>) -> u32 {
 }
 
 /// An R1: checked, and its puzzle begun.
+/// "If an implementation receives a malformed R1 message, it MUST silently drop the packet." (RFC 7401 section 6.8.1)
+/// "The system SHOULD wait for an acceptable time span to allow further R1 packets with higher R1 generation counters or different HIT and
+/// HIT Suites to arrive before restarting or aborting the BEX." (RFC 7401 section 6.8)
+/// "The Initiator SHOULD then select the initial preferred destination address using the source address of the selected received R1" (RFC
+/// 7401 section 6.6.1)
 pub(crate) fn r1(
     association: &mut Association,
     packet: &Packet<'_>,
@@ -87,7 +97,10 @@ pub(crate) fn r1(
             sent.refusal = Some(Refusal { kind: Failure::Proposal, why: discard.0 });
         }
     })?;
-    let offer = Offer { looks_left, ice: candidates::offered(packet, path, around), ..offer };
+    let ice = candidates::offered(packet, path, around);
+    let path = multihome::preferred(packet, path, around).unwrap_or(path);
+    let others = multihome::others(packet, path).unwrap_or_default();
+    let offer = Offer { looks_left, ice, others, ..offer };
     let suite = offer.responder.suite();
     let puzzle = Puzzle {
         hash: suite.hash(),
@@ -115,16 +128,22 @@ pub(crate) fn r1(
 }
 
 /// Why an R1 of the peer itself leads to nothing.
-const NOTHING_IN_COMMON: [Discard; 3] = [NO_CIPHER, NO_IDENTITY, NO_ESP];
+const NOTHING_IN_COMMON: [Discard; 4] = [NO_GROUP, NO_CIPHER, NO_IDENTITY, NO_ESP];
+const NO_GROUP: Discard = Discard("the peer offers no Diffie-Hellman group that we have");
 const NO_CIPHER: Discard = Discard("the peer offers no HIP cipher that we have");
 const NO_IDENTITY: Discard = Discard("the peer does not know identities like ours");
 const NO_ESP: Discard = Discard("the peer offers no ESP suite that we have");
 
-/// What an R1 must have (RFC 7401 section 6.8), the cheap checks first.
+/// What an R1 must have (RFC 7401 section 6.8), the cheap checks first. That there is nothing in common counts only if the peer has signed it:
+/// "However, the Initiator MUST verify the signature of the R1 packet before restarting or aborting the handshake. It MUST silently ignore the
+/// R1 packet if the signature is not valid." (RFC 7401 section 4.1.3)
 fn read_r1(packet: &Packet<'_>, around: &mut Around<'_>) -> Result<Offer, Discard> {
     let Some(Param::HostId(host_id)) = packet.read(ParamType::HostId) else {
         return Err(Discard("an R1 without HOST_ID"));
     };
+    // "It MUST check that the Responder's HI matches with the one expected, if any." (RFC 7401 section 5.3.2)
+    // "The system SHOULD attempt to validate the HIT against the received Host Identity by using the received Host Identity to construct a
+    // HIT and verify that it matches the Sender's HIT." (RFC 7401 section 6.8)
     let responder = HostIdentity::of(packet.header.sender, host_id, packet.header.version)
         .map_err(|_| Discard("an R1 with an unusable identity"))?
         .ok_or(Discard("an R1 whose tag is not that of its identity"))?;
@@ -134,12 +153,16 @@ fn read_r1(packet: &Packet<'_>, around: &mut Around<'_>) -> Result<Offer, Discar
     {
         return Err(discard);
     }
+    // "The system SHOULD validate the R1 signature before applying further packet processing, according to Section 5.2.15." (RFC 7401
+    // section 6.8)
     if !protect::signature_is_right(packet, ParamType::HipSignature2, &responder, around.stats) {
         return Err(Discard("an R1 with a wrong signature"));
     }
     offer
 }
 
+/// "Conversely, a recipient MUST be prepared to handle received transform parameters that contain more than six Suite IDs." (RFC 7402
+/// section 5.1.2)
 fn numbers(packet: &Packet<'_>, kind: ParamType) -> Vec<u16> {
     match packet.read(kind) {
         Some(Param::Numbers(_, mut n) | Param::Suites(_, mut n)) => {
@@ -161,6 +184,8 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
     let version = packet.header.version;
     let (group, public) = choose_group(packet, config)?;
     let ciphers = version::ciphers(version, config);
+    // "The Initiator MUST choose only one of the corresponding Cipher IDs." (RFC 7401 section 5.2.8)
+    // "The chosen cipher MUST correspond to one of the ciphers offered by the Responder in the R1." (RFC 7401 section 5.3.3)
     let cipher = numbers(packet, version::ciphers_kind(version))
         .into_iter()
         .find_map(|id| ciphers.iter().copied().find(|c| version::cipher_id(version, *c) == Some(id)))
@@ -169,10 +194,15 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
         Some(Param::HitSuiteList(suites)) => suites,
         _ => Vec::new(),
     };
+    // "The system MUST check that the Initiator's HIT Suite is contained in the HIT_SUITE_LIST parameter in the R1 packet" (RFC 7401
+    // section 6.8)
     if version == Version::V2 && !suites.contains(&(around.identity.public().suite().id() << 4)) {
         return Err(NO_IDENTITY);
     }
     let known = version::esp_suites(version, config);
+    // "The receiver MUST ignore the TF type in the TRANSPORT_FORMAT_LIST if no matching transport format parameter is present in the
+    // packet." (RFC 7401 section 5.2.11)
+    // "The chosen type MUST correspond to one of the types offered by the Responder in the R1." (RFC 7401 section 5.3.3)
     let esp = numbers(packet, ParamType::EspTransform)
         .into_iter()
         .find_map(|id| known.iter().copied().find(|s| s.id() == id))
@@ -182,8 +212,7 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
         Some(Param::R1Counter(_, counter)) => Some(counter),
         _ => None,
     };
-    let echoes =
-        |kind| packet.params().iter().filter(move |p| p.kind == kind && p.contents.len() <= MAX_ECHO);
+    let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents);
     let quirks = around.peers.quirks(responder.hit());
     let register = register::is_offered(packet, register::wanted(config, responder.hit()))
         && !quirks.has(Quirk::KnownParametersOnly);
@@ -191,17 +220,15 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
         responder,
         register,
         ice: None,
+        others: Vec::new(),
         counter,
         solution: Solution { k: puzzle.k, reserved: 0, opaque: puzzle.opaque, i: puzzle.i, j: Vec::new() },
         group,
         public,
         cipher,
         esp,
-        echo_signed: echoes(ParamType::EchoRequestSigned).next().map(|p| p.contents.to_vec()),
-        echoes: echoes(ParamType::EchoRequestUnsigned)
-            .take(MAX_ECHOES)
-            .map(|p| p.contents.to_vec())
-            .collect(),
+        echo_signed: echo.filter(|echo| echo.len() <= MAX_ECHO).map(<[u8]>::to_vec),
+        echoes: unsigned_echoes(packet),
         looks_left: 0,
     })
 }
@@ -228,7 +255,15 @@ fn choose_group(packet: &Packet<'_>, config: &HostConfig) -> Result<(DhGroup, Ve
     // "The Responder MUST NOT select any other DH Group ID that is contained in both lists, because then a downgrade attack cannot be
     // detected." (RFC 7401 section 5.2.6)
     let best = theirs.iter().find_map(|id| config.groups.iter().copied().find(|g| g.id() == *id));
-    let best = best.filter(|g| g.id() == group).ok_or(Discard("an R1 with another group than the best"))?;
+    let best = best.ok_or(NO_GROUP)?;
+    // "The system MUST check that the DH Group ID in the DIFFIE_HELLMAN parameter in the R1 matches the first DH Group ID in the
+    // Responder's DH_GROUP_LIST in the R1 packet, and also that this Group ID corresponds to a value that was included in the Initiator's
+    // DH_GROUP_LIST in the I1 packet." (RFC 7401 section 6.8)
+    // "Otherwise, the communication is subject to a downgrade attack, and the Initiator MUST either restart the base exchange with a new I1
+    // packet or abort the base exchange." (RFC 7401 section 4.1.3)
+    if best.id() != group {
+        return Err(Discard("an R1 with another group than the best"));
+    }
     Ok((best, public))
 }
 
@@ -239,6 +274,8 @@ fn has_esp(packet: &Packet<'_>) -> bool {
 }
 
 /// The next slice of the search; with a solution, the I2.
+/// "The system MUST terminate the search after exceeding the remaining lifetime of the puzzle." (RFC 7401 section 6.8)
+/// "The Initiator SHOULD give up after exceeding the puzzle Lifetime in the PUZZLE parameter" (RFC 7401 section 4.1.2)
 pub(crate) fn solve(association: &mut Association, around: &mut Around<'_>) -> Fate {
     let Stage::Solving(solving) = &mut association.stage else { return Fate::Lives };
     let j = match solving.solver.advance() {
@@ -288,7 +325,9 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
         return None;
     };
     let child = early.map_or_else(|| around.spis.reserve(around.entropy), |(_, child)| child);
-    let chosen = Chosen { index, spi: child.spi(), public: key.public_value(), host_id };
+    let locators = multihome::shows(peer, association.path, child.spi(), around);
+    let named = multihome::named(peer, association.path, around);
+    let chosen = Chosen { index, spi: child.spi(), locators, public: key.public_value(), host_id };
     let Some(packet) = write_i2(offer, chosen, keys.of_exchange(quirks).0, ours, peer, around) else {
         around.spis.release(child);
         return None;
@@ -307,8 +346,10 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
         peer_public: offer.public.clone(),
     };
     let retry = Retry::new(packet, Class::Urgent, around.now, &around.config.timing);
-    let (counter, ice, looks_left) = (offer.counter, offer.ice, offer.looks_left);
-    let sent = I2Sent { retry, agreed, child, esp_keys, counter, ice, looks_left, notified: None };
+    let (counter, ice, others, looks_left) =
+        (offer.counter, offer.ice, offer.others.clone(), offer.looks_left);
+    let sent =
+        I2Sent { retry, agreed, child, esp_keys, counter, ice, others, named, looks_left, notified: None };
     Some(Stage::I2Sent(Box::new(sent)))
 }
 
@@ -316,14 +357,16 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
 struct Chosen<'a> {
     index: u16,
     spi: u32,
+    /// LOCATOR_SET.
+    locators: Option<Param>,
     public: &'a [u8],
     /// In the clear or encrypted.
     host_id: Param,
 }
 
-/// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, [NAT_TRAVERSAL_MODE, TRANSACTION_PACING,] ENCRYPTED { [LOCATOR_SET,]
+/// ESP_INFO, [R1_COUNTER,] [LOCATOR_SET,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, [NAT_TRAVERSAL_MODE, TRANSACTION_PACING,] ENCRYPTED { [LOCATOR_SET,]
 /// HOST_ID }, [REG_REQUEST,] [ECHO_RESPONSE_SIGNED,]
-/// TRANSPORT_FORMAT_LIST, ESP_TRANSFORM, [DORMANCY,] HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC
+/// TRANSPORT_FORMAT_LIST, ESP_TRANSFORM, [DORMANCY,] [ESP_IN_UDP,] HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC
 /// 7402 section 5.2.1.2).
 fn write_i2(
     offer: &Offer,
@@ -342,6 +385,8 @@ fn write_i2(
     if let Some(R1Counter { reserved, generation }) = offer.counter {
         draft.add(&Param::R1Counter(version::counter(version), R1Counter { reserved, generation }));
     }
+    chosen.locators.iter().for_each(|param| draft.add(param));
+    // "In the I2 packet, the Initiator MUST display the solution to the received puzzle." (RFC 7401 section 4.1)
     draft.add(&Param::Solution(offer.solution.clone()));
     let value = DhValue { group: offer.group.id(), public: chosen.public.to_vec() };
     draft.add(&Param::DiffieHellman(vec![value]));
@@ -352,6 +397,7 @@ fn write_i2(
     if offer.register {
         draft.add(&register::request(around.config, register::wanted(around.config, peer)));
     }
+    // "[...] can include some data in R1 that the Initiator MUST copy unmodified in the corresponding I2 packet." (RFC 7401 section 4.1.2)
     if let Some(echo) = &offer.echo_signed {
         draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.clone()));
     }
@@ -360,13 +406,13 @@ fn write_i2(
     }
     draft.add(&Param::Suites(ParamType::EspTransform, vec![offer.esp.id()]));
     sleep::shows(peer, around).iter().for_each(|param| draft.add(param));
-    let signed = protect::finish(draft, mac, around.identity)?;
-    let echoes: Vec<_> =
-        offer.echoes.iter().map(|e| Param::Opaque(ParamType::EchoResponseUnsigned, e.clone())).collect();
-    if echoes.is_empty() { Some(signed) } else { protect::append(&signed, &echoes) }
+    in_udp::shows(peer, around).iter().for_each(|param| draft.add(param));
+    protect::append(&protect::finish(draft, mac, around.identity)?, &offer.echoes)
 }
 
 /// An R2: the association is established.
+/// "The Initiator MUST validate both the HIP_MAC and the signature." (RFC 7401 section 5.3.4)
+/// "The system MUST verify the HIP signature according to the procedures in Section 5.2.14." (RFC 7401 section 6.10)
 /// "If an R2 packet is received in state I2-SENT, it MUST be processed." (RFC 7401 section 6.10)
 /// "The system MUST verify the HIP_MAC_2 according to the procedures in Section 5.2.13." (RFC 7401 section 6.10)
 pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mut Around<'_>) -> Outcome {
@@ -396,13 +442,15 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
         association.stage = Stage::I2Sent(sent);
         return Ok(give_up(association, around, "the peer's relay takes no data for it"));
     }
-    let I2Sent { agreed, child, esp_keys, .. } = *sent;
+    let I2Sent { agreed, child, esp_keys, others, named, .. } = *sent;
     let pair = Pair { child, spi_out: info.new_spi, replaces: None, send_now: true };
     let install = association.install(around, agreed.esp, esp_keys, pair);
     established(association, packet, around);
     around.order(install);
     let mut session = Session::new(around, agreed, child, info.new_spi, None);
     session.dormancy = Dormancy::of(packet);
+    session.in_udp = InUdp::of(packet, around);
+    session.multihome = Multihome::with(others);
     let wanted = register::wanted(around.config, association.peer);
     session.registration = register::answered(packet, wanted, around.now);
     if around.config.relays.contains(&association.peer) {
@@ -413,7 +461,8 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     if let Some((offered, theirs)) = theirs {
         ice::begin(association, (&theirs, true, offered.pacing), around);
     }
-    multihome::announce(association, around);
+    multihome::established(association, packet, &named, around);
+    in_udp::begin(association, around);
     Ok(Fate::Lives)
 }
 
@@ -426,6 +475,11 @@ pub(crate) fn established(association: &Association, packet: &Packet<'_>, around
 }
 
 /// The suites that the configuration and a packet's only choice have in common.
+/// "The ESP_TRANSFORM parameter is verified, and it MUST contain a single value in the parameter; and it MUST match one of the values
+/// offered in the initialization packet." (RFC 7402 section 6.5)
+/// "The I2 packet MUST have a single value in the HIP_CIPHER parameter, which MUST match one of the values offered to the Initiator in the
+/// R1 packet." (RFC 7401 section 6.9)
+/// "The system MUST process the TRANSPORT_FORMAT_LIST parameter." (RFC 7401 section 6.9)
 pub(crate) fn only_choice(packet: &Packet<'_>, around: &Around<'_>) -> Option<(HipCipher, EspSuite)> {
     let single = |kind| match *numbers(packet, kind) {
         [n] => Some(n),

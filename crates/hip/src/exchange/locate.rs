@@ -7,9 +7,10 @@ use dormouse_keying::ChildSa;
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Hit, Locator, LocatorValue, Packet, Param, ParamType};
 
+use crate::address::{is_locator, mapped};
 use crate::association::{Association, Candidate, Stage};
 use crate::exchange::multihome::Failover;
-use crate::exchange::{Around, Fate, close, ice, initiate, multihome, update};
+use crate::exchange::{Around, Fate, close, ice, in_udp, initiate, multihome, update};
 use crate::quirks::Quirk;
 use crate::relay::RelayTo;
 
@@ -17,12 +18,17 @@ use crate::relay::RelayTo;
 const LIFETIME: u32 = 3_600;
 
 /// Our address has changed: an UPDATE with the new locator goes to the peer, from there. An exchange that is under way begins anew, for
+/// "However, it is RECOMMENDED that a host send a LOCATOR_SET whenever it recognizes a change of its IP addresses in use on an active HIP
+/// association" (RFC 8046 section 5.2)
 /// its puzzle was for the old address. Where the peer has said that it is, and has not answered yet, it is asked from the new address.
 pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Around<'_>) -> Fate {
     if association.path == path {
         return Fate::Lives;
     }
     association.path = path;
+    if let Stage::Up(session) = &mut association.stage {
+        session.in_udp.leave();
+    }
     let (owner, esp) = (association.owner(), association.esp_path(path, around));
     if matches!(association.stage, Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) {
         initiate::again(association, around);
@@ -39,7 +45,10 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
         .take()
         .map(|c| Candidate { path: Path { local: path.local, ..c.path }, ..c })
         .filter(|c| c.path.local.is_ipv4() == c.path.remote.is_ipv4());
-    around.order(ChildSa::Remap { owner, path: esp });
+    // Where only its rendezvous server can be asked for the peer, ESP waits for the peer's own answer.
+    if !around.peers.is_rendezvous_of(association.peer, path.remote.ip()) {
+        around.order(ChildSa::Remap { owner, path: esp });
+    }
     update::send(association, None, around);
     Fate::Lives
 }
@@ -47,6 +56,8 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
 /// What we announce: the address that we send from.
 /// "Hosts MUST NOT announce broadcast or multicast addresses in LOCATOR_SETs." (RFC 8046 section 5.2)
 /// "[...] the SPI MUST match that of the ESP_INFO." (RFC 8046 section 5.2)
+/// "[...] the SPI MUST match that of the NEW SPI in the ESP_INFO." (RFC 8046 section 5.2)
+/// "The preferred bit SHOULD be set" (RFC 8046 section 5.2)
 /// "Each locator MUST have a non-zero lifetime." (RFC 8046 section 4)
 pub(crate) fn ours(path: Path, spi: u32, around: &Around<'_>) -> Vec<Locator> {
     let address = mapped(path.local.ip());
@@ -70,13 +81,9 @@ pub(crate) fn via_rvs(server: IpAddr) -> Param {
     Param::Addresses(ParamType::ViaRvs, vec![mapped(server)])
 }
 
-pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(a) => a.to_ipv6_mapped(),
-        IpAddr::V6(a) => a,
-    }
-}
-
+/// "A host SHOULD be prepared to receive a single LOCATOR_SET parameter in a HIP UPDATE packet." (RFC 8046 section 5.3)
+/// "Once the host has processed the locators, if the LOCATOR_SET parameter contains a new preferred locator, the host SHOULD initiate a
+/// change of the preferred locator." (RFC 8046 section 5.3)
 /// Where the peer says that it is reached, if that is not where it is known to be. In UDP it is where the packet came from: a NAT may
 /// have changed what the peer cannot see. Elsewhere it is the address that it prefers, or the source if it names that, or another that it
 /// names; of a family that we can send from.
@@ -96,9 +103,7 @@ pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path>
         // "That is, the address MUST NOT be a broadcast or multicast address." (RFC 8046 section 5.3)
         let usable = |l: &&Locator| {
             let ip = address(l).map(|a| a.to_canonical());
-            ip.is_some_and(|ip| {
-                ip.is_ipv4() == from.local.is_ipv4() && (ip == source || multihome::is_locator(ip))
-            })
+            ip.is_some_and(|ip| ip.is_ipv4() == from.local.is_ipv4() && (ip == source || is_locator(ip)))
         };
         let named = |l: &&Locator| address(l).is_some_and(|a| a.to_canonical() == source);
         let mut of = locators.iter().filter(usable);
@@ -141,21 +146,22 @@ pub(crate) fn take(
 }
 
 /// ESP of the peer comes by this path: it is asked there, as if it had said so, because what it said may have been lost, and a NAT says
-/// nothing. Not while another UPDATE of ours waits: so there is one question in the time that it takes to give one up. What waits for a
+/// nothing. Not while another UPDATE of ours waits that was sent only once: so there is one question in that time. What waits for a
 /// peer that sleeps was not sent, and goes there too.
 pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Around<'_>) {
     let known = association.path;
-    let in_udp =
-        known.carrier == Carrier::RawHip && around.peers.quirks(association.peer).has(Quirk::EspInUdp);
+    let always = around.peers.quirks(association.peer).has(Quirk::EspInUdp);
+    let Stage::Up(session) = &mut association.stage else { return };
+    let in_udp = known.carrier == Carrier::RawHip && (always || session.in_udp.may_come());
     let path = match esp.carrier {
         Carrier::HipUdp if in_udp => esp.with_ports(Carrier::RawHip, 0, 0),
-        Carrier::RawEsp if !in_udp => esp.with_ports(Carrier::RawHip, 0, 0),
+        Carrier::RawEsp if !always => esp.with_ports(Carrier::RawHip, 0, 0),
         _ => esp,
     };
-    let Stage::Up(session) = &mut association.stage else { return };
     if path == known
         || path.carrier != known.carrier
-        || session.outstanding.is_some() && !session.dormancy.peer_sleeps()
+        || session.outstanding.as_ref().is_some_and(|o| !o.retry.is_repeated(&around.config.timing))
+            && !session.dormancy.peer_sleeps()
         || !can_verify(association.peer, around)
     {
         return;
@@ -175,9 +181,11 @@ pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, aroun
     if echoed != Some(candidate.nonce.as_slice()) || elsewhere {
         return;
     }
+    session.in_udp.leave();
     association.path = candidate.path;
     association.relay = candidate.relay.or(association.relay);
     let path = association.esp_path(candidate.path, around);
     around.order(ChildSa::Remap { owner, path });
     ice::again(association, around);
+    in_udp::begin(association, around);
 }

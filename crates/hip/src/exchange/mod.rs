@@ -5,6 +5,7 @@ pub(crate) mod alive;
 pub(crate) mod candidates;
 pub(crate) mod close;
 pub(crate) mod ice;
+pub(crate) mod in_udp;
 pub(crate) mod initiate;
 pub(crate) mod locate;
 pub(crate) mod multihome;
@@ -20,10 +21,12 @@ use std::collections::VecDeque;
 
 use dormouse_keying::{ChildId, ChildSa, Discard, Event, Failure, Owner, SpiSource};
 use dormouse_sansio::{Entropy, Instant, Path};
+use dormouse_wire::hip::{Packet, Param, ParamType};
 
 use crate::association::{Association, Retry, Session, Stage};
 use crate::config::HostConfig;
 use crate::hit::Identity;
+use crate::limits::{MAX_ECHO, MAX_ECHOES};
 use crate::outbox::Outbox;
 use crate::peers::Peers;
 use crate::relay::{Forwards, Seen};
@@ -69,6 +72,14 @@ pub(crate) enum Fate {
 
 /// A packet was dropped, or what became of the association.
 pub(crate) type Outcome = Result<Fate, Discard>;
+
+/// The answers to what a packet, or anyone on its way, wants back without a signature.
+/// "The ECHO_REQUEST_UNSIGNED parameter MUST be responded to with an ECHO_RESPONSE_UNSIGNED parameter." (RFC 7401 section 5.2.21)
+pub(crate) fn unsigned_echoes(packet: &Packet<'_>) -> Vec<Param> {
+    let asked = packet.params().iter().filter(|p| p.kind == ParamType::EchoRequestUnsigned);
+    let asked = asked.filter(|p| p.contents.len() <= MAX_ECHO).take(MAX_ECHOES);
+    asked.map(|p| Param::Opaque(ParamType::EchoResponseUnsigned, p.contents.to_vec())).collect()
+}
 
 /// ESP ends: the pairs are removed, what is reserved goes back, and the SA is over for the node.
 /// "When the system drops a HIP association, [...] the associated ESP SAs MUST also be dropped." (RFC 7402 section 6.7)
@@ -124,6 +135,10 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     };
     match &mut association.stage {
         Stage::I1Sent(sent) => {
+            // "Furthermore, upon timeout, the implementation MUST refrain from sending the same I1 packet to multiple addresses." (RFC 7401
+            // section 6.6.1)
+            // "Upon timeout, the sender SHOULD retransmit the I1 packet and restart the timer, up to a maximum of I1_RETRIES_MAX tries."
+            // (RFC 7401 section 6.6)
             if sent.retry.at <= now {
                 sent.paths.rotate_left(1);
                 association.path = sent.paths.first().copied().unwrap_or(path);
@@ -134,14 +149,20 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         }
         Stage::Solving(_) => return initiate::solve(association, around),
         Stage::I2Sent(sent) => {
+            // "The sender SHOULD retransmit the I2 packet upon a timeout and restart the timer, up to a maximum of I2_RETRIES_MAX tries."
+            // (RFC 7401 section 6.8)
             if !due(&mut sent.retry, path, around.outbox) {
                 let why = sent.notified.map_or("no answer to the I2", |n| n.why);
                 return give_up(association, around, why);
             }
         }
         Stage::Closing(closing) => {
+            let is_due = closing.retry.at <= now;
             if !due(&mut closing.retry, path, around.outbox) {
                 return Fate::Ends;
+            }
+            if is_due {
+                close::again(closing, around);
             }
         }
         Stage::Closed(closed) => {

@@ -6,17 +6,47 @@ use dormouse_wire::hip::{Hit, Notification, NotifyType, Packet, PacketType, Para
 
 use crate::association::{Association, Refusal, Stage};
 use crate::exchange::{Around, Fate, Outcome};
+use crate::limits::NOTIFY_AGAIN;
 use crate::protect;
 
 /// Tells a peer why its packet was refused. Only to one whose puzzle was solved.
 /// "To avoid certain types of attacks, a Responder SHOULD avoid sending a NOTIFICATION to any host with which it has not successfully
 /// verified a puzzle solution." (RFC 7401 section 5.2.19)
 pub(crate) fn send(peer: Hit, path: Path, around: &mut Around<'_>, kind: NotifyType) {
+    send_with(peer, path, around, Notification { kind, data: Vec::new() });
+}
+
+fn send_with(peer: Hit, path: Path, around: &mut Around<'_>, what: Notification) {
     let mut draft = protect::draft(PacketType::Notify, around.identity.hit(), peer);
-    draft.add(&Param::Notification(Notification { kind, data: Vec::new() }));
+    draft.add(&Param::Notification(what));
     if let Some(packet) = protect::finish_signed(draft, ParamType::HipSignature, around.identity) {
         around.outbox.push(path, Class::Timely, &packet);
     }
+}
+
+/// A packet has a critical parameter that we do not know: an authentic sender learns it where it is known to be, once in a while.
+/// "In general, if a HIP association exists between the sender and receiver of a packet causing an error condition, the receiver SHOULD
+/// respond with a NOTIFY packet." (RFC 7401 section 4.3)
+pub(crate) fn not_understood(
+    association: &mut Association,
+    packet: &Packet<'_>,
+    kind: ParamType,
+    around: &mut Around<'_>,
+) {
+    let (peer, path, now) = (association.peer, association.path, around.now);
+    let Stage::Up(session) = &mut association.stage else { return };
+    let was_told = session.notified.is_some_and(|at| at + NOTIFY_AGAIN > now);
+    if !was_told && protect::mac_is_right(packet, &session.agreed.keys.mac_in) {
+        session.notified = Some(now);
+        send_unknown(peer, path, around, kind);
+    }
+}
+
+/// Names a critical parameter that we do not know.
+/// "Notification Data contains the 2-octet parameter type." (RFC 7401 section 5.2.19)
+pub(crate) fn send_unknown(peer: Hit, path: Path, around: &mut Around<'_>, kind: ParamType) {
+    let data = kind.code().to_be_bytes().to_vec();
+    send_with(peer, path, around, Notification { kind: NotifyType::UnsupportedCriticalParameterType, data });
 }
 
 const fn failure(kind: NotifyType) -> Failure {
@@ -37,6 +67,10 @@ const fn failure(kind: NotifyType) -> Failure {
     }
 }
 
+/// "Unrecognized error types MUST be ignored, except that they SHOULD be logged." (RFC 7401 section 5.2.19)
+/// "Notification Data in NOTIFICATION parameters where the Notify Message Type is in the status range MUST be ignored if not recognized."
+/// (RFC 7401 section 5.2.19)
+/// "If processed, any errors in a received NOTIFICATION parameter SHOULD be logged." (RFC 7401 section 6.13)
 /// What a NOTIFY says is remembered while an I2 is unanswered: it is the reason that the user sees, if the exchange fails.
 /// "Received errors MUST be considered only as informational, and the receiver SHOULD NOT change its HIP state [...] purely based on
 /// the received NOTIFY message." (RFC 7401 section 6.13)
@@ -45,9 +79,8 @@ pub(crate) fn receive(
     packet: &Packet<'_>,
     around: &mut Around<'_>,
 ) -> Outcome {
-    if matches!(packet.read(ParamType::Notification), Some(Param::Notification(n)) if n.kind == NotifyType::NatKeepalive)
-    {
-        // It was for NATs on its way.
+    if matches!(packet.read(ParamType::Notification), Some(Param::Notification(n)) if !n.kind.is_error()) {
+        // A keep-alive was for NATs on its way, and that an I2 has come changes nothing: it is sent again until the R2 comes.
         return Ok(Fate::Lives);
     }
     let Stage::I2Sent(sent) = &mut association.stage else {

@@ -168,7 +168,7 @@ pub(crate) fn decide(
     let relayed = |t: u8| t == RELAY_UDP_HIP || t == RELAY_UDP_ESP;
     let served = &served.at(around.now);
     let both = served.relays() || asked.iter().any(|(t, wanted)| relayed(*t) && *wanted != 0);
-    let (mut granted, mut failed, mut decided) = (BTreeMap::new(), BTreeMap::new(), Decided::new());
+    let (mut granted, mut failed) = (Asked::new(), BTreeMap::new());
     for (service, wanted) in asked {
         let registrar = registrar(around.config, *service)
             .filter(|_| !relayed(*service) || path.carrier == Carrier::HipUdp);
@@ -187,17 +187,23 @@ pub(crate) fn decide(
             )),
         };
         match grant {
-            Ok(time) => {
-                granted.entry(time).or_insert_with(Vec::new).push(*service);
-                decided.push((*service, (time != 0).then(|| around.now + lifetime(time))));
-            }
+            Ok(time) => granted.push((*service, time)),
             Err(failure) => failed.entry(failure).or_insert_with(Vec::new).push(*service),
         }
     }
+    // "The registrar MUST NOT include more than one REG_RESPONSE parameter in its R2 or UPDATE packets" (RFC 8003 section 4.4) So what is asked
+    // for at once has the shortest of its times, and that something ends beside it is not told.
+    let time = granted.iter().map(|(_, time)| *time).filter(|time| *time != 0).min();
+    let lasts = |granted: u8| time.filter(|_| granted != 0);
+    let told = granted.iter().filter(|(_, granted)| lasts(*granted) == time);
     let response =
-        |(lifetime, types)| Param::Registration(ParamType::RegResponse, Registration { lifetime, types });
+        Registration { lifetime: time.unwrap_or(0), types: told.map(|(service, _)| *service).collect() };
+    let response = Param::Registration(ParamType::RegResponse, response);
+    let response = (!granted.is_empty()).then_some(response);
     let refusal = |(failure, types)| Param::RegFailed(RegFailed { failure, types });
-    (granted.into_iter().map(response).chain(failed.into_iter().map(refusal)).collect(), decided)
+    let until = |granted| lasts(granted).map(|time| around.now + lifetime(time));
+    let decided = granted.iter().map(|(service, granted)| (*service, until(*granted))).collect();
+    (response.into_iter().chain(failed.into_iter().map(refusal)).collect(), decided)
 }
 
 /// What a registrar's R2 or UPDATE makes of our registration.

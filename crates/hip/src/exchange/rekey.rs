@@ -32,6 +32,7 @@ pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) -> F
         return Fate::Lives;
     }
     let agreed = &session.agreed;
+    // "If that amount is exceeded, the packet MUST contain a new Diffie-Hellman key." (RFC 7402 section 5.1.1)
     let fresh = around.config.rekey_with_dh || !agreed.keymat.suffices(agreed.next, agreed.esp);
     session.rekey = offer(session, fresh, agreed.next, around);
     if session.rekey.is_some() {
@@ -41,6 +42,10 @@ pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) -> F
 }
 
 /// Our half.
+/// "Additionally, when a host rekeys, the SPI MUST be changed." (RFC 7402 section 3.2.1)
+/// "In the latter case, the system MUST generate a new Diffie-Hellman public key." (RFC 7402 section 6.8)
+/// "If the UPDATE does not contain DIFFIE_HELLMAN, the ESP_INFO KEYMAT Index MUST be greater than or equal to the index of the next byte to
+/// be drawn from the current KEYMAT." (RFC 7402 section 6.8)
 /// "If the UPDATE contains the DIFFIE_HELLMAN parameter, the KEYMAT Index in the ESP_INFO parameter MUST be zero" (RFC 7402 section
 /// 6.8)
 fn offer(session: &Session, fresh: bool, index: u16, around: &mut Around<'_>) -> Option<Rekey> {
@@ -92,6 +97,14 @@ pub(crate) fn read(packet: &Packet<'_>, session: &Session) -> Result<Option<Half
 }
 
 /// Takes the peer's half; if we have none, ours is made, and goes with the acknowledgement.
+/// "The host receiving the UPDATE message requesting update of an existing ESP SA MUST reply with an UPDATE message." (RFC 7402 section
+/// 4.1.3)
+/// "If the incoming UPDATE contained a DIFFIE_HELLMAN parameter, the reply packet MUST also contain a DIFFIE_HELLMAN parameter." (RFC 7402
+/// section 4.1.3)
+/// "Otherwise, the ESP_INFO KEYMAT Index MUST be greater than or equal to the index of the next byte to be drawn from the current KEYMAT.
+/// In this case, it is RECOMMENDED that the host use the KEYMAT Index requested by the peer in the received ESP_INFO." (RFC 7402 section
+/// 6.9.1)
+/// "If there is an outstanding rekeying request, the UPDATE MUST be acknowledged" (RFC 7402 section 6.9)
 pub(crate) fn take(
     association: &mut Association,
     info: EspInfo,
@@ -112,6 +125,8 @@ pub(crate) fn take(
 }
 
 /// Installs the new pair when both halves are known, and ends the old one when the peer has ours.
+/// "The system MUST NOT replace its keying material until the rekeying packet exchange successfully completes." (RFC 7402 section 6.8)
+/// "The system MUST NOT delete its existing SAs, but continue using them if its policy still allows." (RFC 7402 section 6.8)
 pub(crate) fn advance(association: &mut Association, around: &mut Around<'_>) {
     install(association, around);
     let owner = association.owner();

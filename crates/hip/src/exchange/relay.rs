@@ -9,8 +9,8 @@ use dormouse_keying::{Discard, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_wire::hip::{Packet, Param, ParamType, PeerPermission, Version};
 
+use crate::address::mapped;
 use crate::association::{Association, Session, Stage};
-use crate::exchange::locate::mapped;
 use crate::exchange::register::{self, Served};
 use crate::exchange::{Around, alive, update};
 use crate::limits::{KEEPALIVE, KEEPALIVES_TO_ASK, MAX_PERMITS_AT_ONCE, PERMIT_RENEWED};

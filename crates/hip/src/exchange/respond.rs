@@ -15,7 +15,9 @@ use dormouse_wire::hip::{
 use crate::association::{Agreed, R2Sent};
 use crate::config::EspSuite;
 use crate::exchange::register::Asked;
-use crate::exchange::{Around, candidates, initiate, locate, notify, register, sleep};
+use crate::exchange::{
+    Around, candidates, in_udp, initiate, locate, multihome, notify, register, sleep, unsigned_echoes,
+};
 use crate::hit::HostIdentity;
 use crate::keymat::{self, EspKeys, Keymat};
 use crate::load::Load;
@@ -28,6 +30,10 @@ use crate::version;
 const ONE_OF: [DhGroup; 2] = [DhGroup::Ecp256, DhGroup::Ecp384];
 
 /// Answers an I1, which came by `path` or, through a rendezvous server, from there `via` the server; nothing is kept of it.
+/// "An implementation SHOULD reply to an I1 with an R1 packet, unless the implementation is unable or unwilling to set up a HIP
+/// association." (RFC 7401 section 6.7)
+/// "If an implementation receives a malformed I1 packet, it SHOULD NOT respond with a NOTIFY message, as such a practice could open up a
+/// potential denial-of-service threat." (RFC 7401 section 6.7.2)
 /// "It is RECOMMENDED that the HIP state machine does not transition upon sending an R1 packet." (RFC 7401 section 6.7)
 pub(crate) fn i1(
     packet: &Packet<'_>,
@@ -51,7 +57,10 @@ pub(crate) fn i1(
     let fits = |g: &DhGroup| {
         theirs.as_ref().is_none_or(|theirs| theirs.contains(&g.id()) && (!one || ONE_OF.contains(g)))
     };
-    let group = version::groups(version, around.config).into_iter().find(fits);
+    // "If no suitable DH Group ID was contained in the DH_GROUP_LIST in the I1 packet, it sends an R1 with any suitable DH public key." (RFC
+    // 7401 section 6.7) So its sender learns what we have.
+    let groups = version::groups(version, around.config);
+    let group = groups.iter().find(|g| fits(g)).or(groups.first().filter(|_| !one)).copied();
     let group = group.ok_or(Discard("an I1 without a group that we have"))?;
     let k = load
         .i1(around.now, caller(path, around), &around.config.difficulty)
@@ -80,13 +89,16 @@ pub(crate) struct Accepted {
     i2: Vec<u8>,
     /// What it asks for.
     pub(crate) asked: Option<Asked>,
+    /// What it wants back without a signature.
+    echoes: Vec<Param>,
     /// Its sender's candidates, and how fast they may be tried, if it came through our relay.
     pub(crate) theirs: Option<(Vec<Locator>, Duration)>,
 }
 
-/// The hash by which an I2 that comes again is known.
+/// The hash by which an I2 that comes again is known, of what its sender has signed: a middlebox may add another question to each.
 pub(crate) fn fingerprint(packet: &Packet<'_>) -> Vec<u8> {
-    hash(HashAlg::Sha256, &[packet.as_bytes()])
+    let signed = packet.covered_by(ParamType::HipSignature, &[]);
+    hash(HashAlg::Sha256, &[signed.as_deref().unwrap_or(packet.as_bytes())])
 }
 
 /// Checks an I2 in the order of what the checks cost.
@@ -139,6 +151,11 @@ pub(crate) fn i2(
         return Err(Discard("more I2 packets than there is time for"));
     }
     generation.spend(sender, &solution);
+    if let Some(kind) = packet.unsupported_critical() {
+        around.stats.i2_refused += 1;
+        notify::send_unknown(sender, path, around, kind);
+        return Err(Discard("an unknown critical parameter"));
+    }
     around.stats.i2_computed += 1;
     // "[...] the Responder SHOULD reply with a NOTIFY packet with type NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER and abort the base exchange."
     // (RFC 9028 section 4.3)
@@ -151,8 +168,12 @@ pub(crate) fn i2(
     let Some(key) = generation.key(*group) else {
         return refuse(packet, path, around, NotifyType::InvalidDhChosen);
     };
+    // "[...] the Responder SHOULD validate the Initiator's DH public key as described in [RFC2785], Section 3.1." (RFC 7401 section 5.3.2)
+    // "If the validation fails, the Responder MUST NOT generate a DH shared key and MUST silently abort the HIP BEX." (RFC 7401 section
+    // 5.3.2)
     let Some(kij) = keymat::agree(key, public, quirks) else {
-        return refuse(packet, path, around, NotifyType::InvalidSyntax);
+        around.stats.i2_refused += 1;
+        return Err(Discard("an I2 whose public value is not in the group"));
     };
     let group = key.group();
     let agreed = match authenticate(packet, &kij, (&solution.i, &solution.j), around) {
@@ -167,7 +188,8 @@ pub(crate) fn i2(
     let agreed = Agreed { identity, keys, keymat, suite, i, j, esp, next, group, peer_public };
     let asked = register::asked(packet);
     let theirs = around.seen.map(|_| (locators.unwrap_or_default(), candidates::pacing(packet)));
-    Ok(Accepted { agreed, esp_keys, index, spi_out, i2: fingerprint(packet), asked, theirs })
+    let (i2, echoes) = (fingerprint(packet), unsigned_echoes(packet));
+    Ok(Accepted { agreed, esp_keys, index, spi_out, i2, asked, echoes, theirs })
 }
 
 /// Who calls, for what is limited by address: not the relay of ours through which it does.
@@ -222,6 +244,8 @@ fn authenticate(
     let quirks = around.peers.quirks(peer);
     let keymat = Keymat::new(suite, kij, (i, j), [ours, peer], quirks);
     let (keys, index) = keymat.hip_keys(cipher, ours, peer).ok_or(NotifyType::InvalidSyntax)?;
+    // "The system MUST verify the HIP_MAC according to the procedures in Section 5.2.12." (RFC 7401 section 6.9)
+    // "The Responder MUST validate the HIP_MAC." (RFC 7401 section 5.3.3)
     if !protect::mac_is_right(packet, keys.of_exchange(quirks).1) {
         around.stats.bad_macs += 1;
         return Err(NotifyType::HipMacFailed);
@@ -246,6 +270,8 @@ fn authenticate(
     let identity = HostIdentity::of(peer, host_id, packet.header.version)
         .map_err(|_| NotifyType::UnsupportedHitSuite)?
         .ok_or(NotifyType::InvalidHit)?;
+    // "The system MUST verify the HIP_SIGNATURE according to Sections 5.2.14 and 5.3.3." (RFC 7401 section 6.9)
+    // "The Responder MUST validate this signature." (RFC 7401 section 5.3.3)
     if !protect::signature_is_right(packet, ParamType::HipSignature, &identity, around.stats) {
         return Err(NotifyType::AuthenticationFailed);
     }
@@ -255,6 +281,7 @@ fn authenticate(
     let Some(Param::EspInfo(info)) = packet.read(ParamType::EspInfo) else {
         return Err(NotifyType::InvalidSyntax);
     };
+    // "The KEYMAT Index field MUST contain the index value to the KEYMAT from where the ESP SA keys are drawn." (RFC 7402 section 6.5)
     // "For this initial ESP SA establishment, the old SPI value MUST be zero." (RFC 7402 section 6.5)
     if info.old_spi != 0 || info.new_spi < 256 || info.keymat_index != index {
         return Err(NotifyType::InvalidSyntax);
@@ -263,7 +290,7 @@ fn authenticate(
     Ok(Authentic { identity, keymat, keys, index, esp, esp_keys, spi_out: info.new_spi, locators })
 }
 
-/// The R2 to an I2 that was accepted; sent, and kept for as long as the I2 may come again.
+/// The R2 to an I2 that was accepted; sent, and kept, without answers to middleboxes, for as long as the I2 may come again.
 /// "Even if the I2 packet contains LOCATOR_SET parameters, the Responder MUST still send the R2 packet to the source address of the I2." (RFC
 /// 8047 section 4.2.8)
 pub(crate) fn r2(
@@ -276,16 +303,18 @@ pub(crate) fn r2(
 ) -> Option<R2Sent> {
     let mut draft = protect::draft(PacketType::R2, around.identity.hit(), peer);
     draft.add(&Param::EspInfo(EspInfo { keymat_index: accepted.index, old_spi: 0, new_spi: spi }));
+    multihome::shows(peer, path, spi, around).iter().for_each(|param| draft.add(param));
     if accepted.theirs.is_some() {
         let ours = candidates::ours(None, spi, around);
         draft.add(&candidates::sealed(ours, &accepted.agreed.keys, around)?);
     }
     registered.iter().for_each(|param| draft.add(param));
     sleep::shows(peer, around).iter().for_each(|param| draft.add(param));
+    in_udp::shows(peer, around).iter().for_each(|param| draft.add(param));
     let quirks = around.peers.quirks(peer);
     let key = accepted.agreed.keys.of_exchange(quirks).0;
     let r2 = protect::finish_r2(draft, key, around.identity, quirks)?;
-    around.outbox.push(path, Class::Urgent, &r2);
+    around.outbox.push(path, Class::Urgent, &protect::append(&r2, &accepted.echoes)?);
     let until = around.now + around.config.timing.patience();
     Some(R2Sent { i2: accepted.i2.clone(), r2, until })
 }

@@ -14,7 +14,7 @@
 
 use core::time::Duration;
 
-use dormouse_keying::{Event, SleepVerdict};
+use dormouse_keying::{Event, Owner, SleepVerdict};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::{Hit, Packet, Param, ParamType, Version};
 use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
@@ -22,8 +22,8 @@ use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
 use crate::association::{Association, Session, Stage};
 use crate::exchange::{Around, alive, update};
 use crate::hit::HitSuite;
-use crate::host::strangers;
 use crate::limits::SLEEP_GRACE;
+use crate::peers::is_configured;
 use crate::quirks::Quirk;
 
 /// The version of this extension.
@@ -122,11 +122,11 @@ pub(crate) fn may_sleep(packet: &Packet<'_>) -> bool {
 }
 
 fn is_named(peer: Hit, around: &Around<'_>) -> bool {
-    strangers::is_configured(around.config, around.peers, peer)
+    is_configured(around.config, around.peers, peer)
 }
 
 /// Whether a peer can be sent parameters that it may not know. Those of version 1 are old programs.
-fn is_told(peer: Hit, around: &Around<'_>) -> bool {
+pub(crate) fn is_told(peer: Hit, around: &Around<'_>) -> bool {
     let is_old = HitSuite::of(peer).is_none_or(|suite| suite.version() == Version::V1);
     !is_old && !around.peers.quirks(peer).has(Quirk::KnownParametersOnly)
 }
@@ -195,6 +195,14 @@ pub(crate) fn acknowledged(
     }
 }
 
+/// A new UPDATE of the peer: if we have relied on its holding the association while we slept, it does.
+pub(crate) fn is_there(session: &mut Session, owner: Owner, around: &mut Around<'_>) {
+    if matches!(session.dormancy.ours, Ours::Relied) {
+        session.dormancy.ours = Ours::Awake;
+        around.events.push_back(Event::Revived { owner, moved: false });
+    }
+}
+
 /// The radio is on: what was said of its sleep is no longer so.
 pub(crate) fn over(association: &mut Association) {
     let Stage::Up(session) = &mut association.stage else { return };
@@ -226,7 +234,9 @@ pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bo
     // What the peer was asked before the sleep had no chance of an answer.
     session.outstanding.take_if(|o| matches!(before, Ours::Over { held: None }) || o.retry.at <= now);
     let held = matches!(before, Ours::Over { held: Some(until) } if until > now);
-    if held && has_address && session.outstanding.is_none() {
+    // During the sleep a NAT of the peer's may have forgotten the direct way, or a relay us: data that relied on it would be lost.
+    let may_be_closed = session.ice.is_some();
+    if held && !may_be_closed && has_address && session.outstanding.is_none() {
         session.dormancy.ours = Ours::Relied;
         alive::heard(association, around);
         return true;
@@ -266,6 +276,14 @@ pub(crate) fn ask(association: &mut Association, around: &mut Around<'_>) {
 pub(crate) fn revive(association: &mut Association, around: &mut Around<'_>) {
     if has_address(association, around) {
         alive::check(association, true, around);
+        // The relay leads to a peer whose NAT has forgotten the direct way.
+        if let Stage::Up(session) = &association.stage
+            && let (Some(ice), Some(outstanding)) = (&session.ice, &session.outstanding)
+            && !ice.is_relayed(outstanding.to)
+            && let Some(way) = ice.through_relay(around.peers)
+        {
+            around.outbox.push(way, outstanding.retry.class, &outstanding.retry.packet);
+        }
     } else if let Stage::Up(session) = &mut association.stage {
         session.check = None;
     }

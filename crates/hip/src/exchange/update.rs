@@ -1,6 +1,8 @@
 //! UPDATE (RFC 7401 sections 5.3.5, 6.11 and 6.12): its sequence, acknowledgement and retransmission. Owns which parts one has, rekeying
 //! ([`super::rekey`]) and addresses ([`super::locate`]); must never have two of ours on their way.
 //!
+//! "Therefore, any new UPDATEs that depend on a previous outstanding UPDATE being successfully received and acknowledged MUST be postponed
+//! until reception of the necessary ACK(s) occurs." (RFC 7401 section 6.11)
 //! One UPDATE of ours is outstanding at a time. When there is more to say, a new one with all that is not acknowledged takes its
 //! place: "a host MUST NOT generate new UPDATEs while it has an outstanding ESP SA update request, unless it is restarting the update
 //! process" (RFC 7402 section 6.8).
@@ -9,13 +11,14 @@ use core::net::IpAddr;
 
 use dormouse_keying::Discard;
 use dormouse_sansio::{Carrier, Class, Path};
-use dormouse_wire::hip::{DhValue, Draft, EspInfo, Packet, PacketType, Param, ParamType};
+use dormouse_wire::hip::{DhValue, Draft, EspInfo, Hit, Packet, PacketType, Param, ParamType};
 
 use crate::association::{Association, Outstanding, Registering, Retry, Session, Stage};
 use crate::exchange::multihome::Failover;
 use crate::exchange::sleep::Told;
 use crate::exchange::{
-    Around, Fate, Outcome, alive, close, ice, locate, multihome, register, rekey, relay, sleep,
+    Around, Fate, Outcome, alive, close, ice, in_udp, locate, multihome, register, rekey, relay, sleep,
+    unsigned_echoes,
 };
 use crate::limits::MAX_ECHO;
 use crate::protect;
@@ -33,6 +36,7 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         return Fate::Lives;
     }
     ice::handle_timeout(association, around);
+    in_udp::handle_timeout(association, around);
     relay::keep_alive(association, around);
     relay::renew(association, around);
     register::renew(association, around);
@@ -77,6 +81,7 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     if multihome::next(association, around) {
         return Fate::Lives;
     }
+    // "[...] the state machine SHOULD move from state ESTABLISHED to state CLOSING as depicted in Section 4.4.4." (RFC 7401 section 6.11)
     // "If no acknowledgment is received from the peer after UPDATE_RETRY_MAX times, the HIP association is considered to be broken"
     // (RFC 7401 section 6.11)
     close::begin(association, around, "the peer does not answer")
@@ -85,6 +90,7 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
 /// An UPDATE of the peer, which came by `path` or, through a rendezvous server, from there `via` the server.
 /// "The system MUST verify the HIP_MAC in the UPDATE packet. If the verification fails, the packet MUST be dropped." (RFC 7401
 /// section 6.12.1) The signature is for middleboxes: "The system MAY verify the SIGNATURE in the UPDATE packet."
+/// "The HIP_MAC verification (next step) MUST NOT be skipped." (RFC 7401 section 6.12.1)
 pub(crate) fn receive(
     association: &mut Association,
     packet: &Packet<'_>,
@@ -99,6 +105,16 @@ pub(crate) fn receive(
         around.stats.bad_macs += 1;
         return Err(Discard("an UPDATE with a wrong MAC"));
     }
+    if let Some(Param::HostId(named)) = packet.read(ParamType::HostId) {
+        // "If the UPDATE includes the HOST_ID parameter, the receiving host MUST verify that the HOST_ID corresponds to the HOST_ID that was used
+        // to establish the HIP association, and the HIP_SIGNATURE MUST verify with the public key associated with this HOST_ID parameter."
+        // (RFC 8046 section 4.3)
+        let peer = &session.agreed.identity;
+        let same = (named.algorithm, &named.key) == (peer.host_id().algorithm, &peer.host_id().key);
+        if !same || !protect::signature_is_right(packet, ParamType::HipSignature, peer, around.stats) {
+            return Err(Discard("an UPDATE that names another identity"));
+        }
+    }
     let seq = match packet.read(ParamType::Seq) {
         Some(Param::Seq(id)) => Some(id),
         _ => None,
@@ -112,7 +128,12 @@ pub(crate) fn receive(
     if let Some(outcome) = ice::receive(association, packet, path, (seq, &acks), around) {
         return outcome;
     }
+    if let Some(outcome) = in_udp::receive(association, packet, path, (seq, &acks), around) {
+        return outcome;
+    }
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
+    // "Hosts MUST implement the processing of ACK parameters with multiple SEQ sequence numbers even if they do not implement sending ACK
+    // parameters with multiple SEQ sequence numbers." (RFC 7401 section 5.3.5)
     let acked = session.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id));
     // "If no match is found or if the ACK does not acknowledge a new UPDATE, then either the packet MUST be dropped if no SEQ parameter is
     // present" (RFC 7401 section 6.12.2)
@@ -142,10 +163,14 @@ pub(crate) fn receive(
         locate::verified(association, packet, around);
         rekey::advance(association, around);
         sleep::acknowledged(association, packet, Told { moved, sleep }, around);
+        if moved {
+            in_udp::begin(association, around);
+        }
         if more {
             send(association, None, around);
         }
     }
+    // "[...] and itself MUST NOT be acknowledged by a separate ACK parameter." (RFC 7401 section 5.3.5)
     let outcome = match seq {
         Some(id) => sequenced(association, packet, (path, via), id, around),
         None => Ok(Fate::Lives),
@@ -154,6 +179,7 @@ pub(crate) fn receive(
     outcome
 }
 
+/// "Hence, a wraparound after 2^32 updates has to be expected and MUST be handled accordingly." (RFC 7401 section 6.12)
 /// Whether an UPDATE with this id was not processed before. Ids are compared "with respect to a circular sequence number space" (RFC 7401
 /// section 6.12).
 fn is_ahead(session: &Session, id: u32) -> bool {
@@ -161,6 +187,9 @@ fn is_ahead(session: &Session, id: u32) -> bool {
 }
 
 /// The part of an UPDATE that wants an answer.
+/// "The presence of a SEQ parameter indicates that the receiver MUST acknowledge the UPDATE." (RFC 7401 section 5.3.5)
+/// "[...] the receiver MUST keep track of which UPDATEs were previously processed, so that duplicates or retransmissions are ACKed and not
+/// reprocessed." (RFC 7401 section 6.12)
 fn sequenced(
     association: &mut Association,
     packet: &Packet<'_>,
@@ -168,9 +197,11 @@ fn sequenced(
     id: u32,
     around: &mut Around<'_>,
 ) -> Outcome {
-    let to = association.path;
+    let (to, owner) = (association.path, association.owner());
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if let Some((last, reply)) = session.reply.as_ref().filter(|(last, _)| *last == id) {
+        // "[...] the host receiving the LOCATOR_SET MUST be prepared to handle the possibility of duplicate LOCATOR_SETs sent to more than
+        // one of the host's addresses." (RFC 8046 section 5.3)
         // "As a result, the host MUST detect and avoid reprocessing a LOCATOR_SET parameter that is redundant with a LOCATOR_SET parameter
         // that has been recently received and processed." (RFC 8046 section 5.3)
         // "The system MUST acknowledge, again, such (apparent) UPDATE message retransmissions" (RFC 7401 section 6.12.1)
@@ -183,6 +214,7 @@ fn sequenced(
         return Err(Discard("an UPDATE that was processed before"));
     }
     let bare = around.peers.quirks(association.peer).has(Quirk::KnownParametersOnly);
+    // "A host SHOULD first process the ESP_INFO before the LOCATOR_SET" (RFC 8046 section 5.3)
     let rekeyed = if bare { None } else { rekey::read(packet, session)? };
     let permitted = relay::asked(session, packet, around.now)?;
     let moved = locate::read(packet, path, association.path);
@@ -199,7 +231,10 @@ fn sequenced(
     let is_client = session.served.end().is_some_and(|at| at > around.now);
     register::answer_came(session, packet, false, around);
     multihome::learn(session, packet, moved.unwrap_or(association.path));
+    // "The system MUST record the Update ID in the received SEQ parameter, for replay protection." (RFC 7401 section 6.12.1)
     session.expected = id.wrapping_add(1);
+    session.outstanding.iter_mut().for_each(|o| o.retry.renew(around.now, &around.config.timing));
+    sleep::is_there(session, owner, around);
     if let Some((info, public)) = rekeyed {
         rekey::take(association, info, public, around);
     }
@@ -229,7 +264,7 @@ fn sequenced(
     let held = sleep::asked(association, packet, around);
     said.extend(echo.map(|echo| Param::Opaque(ParamType::EchoResponseSigned, echo.to_vec())));
     said.extend(held);
-    answer(association, &Answer { id, said, via }, around);
+    answer(association, &Answer { id, said, echoes: unsigned_echoes(packet), via }, around);
     rekey::advance(association, around);
     Ok(Fate::Lives)
 }
@@ -240,6 +275,8 @@ pub(crate) struct Answer {
     id: u32,
     /// What answers its question, REG_RESPONSE, REG_FAILED, REG_FROM, RELAYED_ADDRESS, DORMANCY_HELD.
     said: Vec<Param>,
+    /// What it wants back without a signature.
+    echoes: Vec<Param>,
     /// The rendezvous server through which it came.
     via: Option<IpAddr>,
 }
@@ -250,13 +287,12 @@ impl Answer {
         self.said.iter().any(|param| param.kind() == ParamType::DormancyHeld)
     }
 
+    /// Adds what stands behind the signature.
     /// "A host receiving an UPDATE packet MUST be prepared to process the FROM and RVS_HMAC parameters and MUST include a VIA_RVS parameter
     /// in the UPDATE reply that contains the ACK of the UPDATE SEQ." (RFC 8046 section 3.2.3)
-    fn with_server(&self, packet: Vec<u8>) -> Option<Vec<u8>> {
-        match self.via {
-            Some(via) => protect::append(&packet, &[locate::via_rvs(via)]),
-            None => Some(packet),
-        }
+    fn unsigned(&self, packet: &[u8]) -> Option<Vec<u8>> {
+        let via = self.via.map(locate::via_rvs);
+        protect::append(packet, &self.echoes.iter().cloned().chain(via).collect::<Vec<_>>())
     }
 }
 
@@ -268,6 +304,7 @@ fn add_sorted(draft: &mut Draft, params: impl IntoIterator<Item = Param>) {
 }
 
 /// Acknowledges an UPDATE: with what we have to say ourselves, or alone.
+/// "In general, UPDATEs carrying SEQ SHOULD be ACKed upon completion of the processing of the UPDATE." (RFC 7401 section 5.3.5)
 fn answer(association: &mut Association, answer: &Answer, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     let unsent = session.outstanding.is_none();
@@ -283,7 +320,7 @@ fn answer(association: &mut Association, answer: &Answer, around: &mut Around<'_
     let mut draft = protect::draft(PacketType::Update, association.ours, association.peer);
     add_sorted(&mut draft, [Param::Ack(vec![answer.id])].into_iter().chain(answer.said.iter().cloned()));
     let packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
-    let Some(packet) = packet.and_then(|p| answer.with_server(p)) else { return };
+    let Some(packet) = packet.and_then(|p| answer.unsigned(&p)) else { return };
     let to = session.candidate.as_ref().map_or(association.path, |c| c.path);
     around.outbox.push(to, Class::Urgent, &packet);
     session.reply = Some((answer.id, packet));
@@ -296,7 +333,31 @@ impl Session {
     }
 }
 
+/// The beginning of an UPDATE that stands beside the ordered ones and asks for an answer by the way that it takes, with the answer to a question
+/// of the peer's (its id and what it asks to have back); its own id, and what it asks to have back.
+pub(crate) fn question(
+    next_id: &mut u32,
+    (ours, peer): (Hit, Hit),
+    answer: Option<(u32, &[u8])>,
+    around: &mut Around<'_>,
+) -> (Draft, u32, [u8; 16]) {
+    let mut nonce = [0; 16];
+    around.entropy.fill(&mut nonce);
+    let id = *next_id;
+    *next_id = id.wrapping_add(1);
+    let mut draft = protect::draft(PacketType::Update, ours, peer);
+    draft.add(&Param::Seq(id));
+    answer.iter().for_each(|(id, _)| draft.add(&Param::Ack(vec![*id])));
+    draft.add(&Param::Opaque(ParamType::EchoRequestSigned, nonce.to_vec()));
+    answer
+        .iter()
+        .for_each(|(_, echo)| draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.to_vec())));
+    (draft, id, nonce)
+}
+
 /// Sends an UPDATE with all that the peer has not acknowledged, in place of the outstanding one, and with the answer to the peer's.
+/// "The UPDATE packet MUST carry an ESP_INFO and MAY carry a DIFFIE_HELLMAN parameter." (RFC 7402 section 5.3.1)
+/// "The acknowledgment UPDATE packet MUST carry an ESP_INFO and MAY carry a DIFFIE_HELLMAN parameter." (RFC 7402 section 5.3.2)
 pub(crate) fn send(association: &mut Association, answer: Option<&Answer>, around: &mut Around<'_>) {
     let (ours, peer, path) = (association.ours, association.peer, association.path);
     let Stage::Up(session) = &mut association.stage else { return };
@@ -337,7 +398,7 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer>, aroun
     add_sorted(&mut draft, said);
     let mut packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     if let Some(answer) = answer {
-        packet = packet.and_then(|p| answer.with_server(p));
+        packet = packet.and_then(|p| answer.unsigned(&p));
     }
     let Some(packet) = packet else { return };
     let urgent = session.announcing || session.candidate.is_some() || answer.is_some();

@@ -5,7 +5,8 @@ use dormouse_sansio::Path;
 use dormouse_wire::hip::Hit;
 
 use super::Host;
-use crate::association::{Refusal, Registering, Stage};
+use crate::association::{Association, Refusal, Registering, Stage};
+use crate::hit::Identity;
 
 /// Why an association cannot be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,8 +59,12 @@ pub struct Description {
     pub peer: Hit,
     /// Where its packets go.
     pub path: Path,
+    /// How ESP goes there.
+    pub esp_path: Path,
     /// That is a relay, by which the peer is reached.
     pub relayed: bool,
+    /// The peer has announced that it sleeps, and was not heard since.
+    pub peer_sleeps: bool,
     /// How far it is.
     pub phase: Phase,
     /// The pair of ESP SAs that sends.
@@ -106,12 +111,30 @@ impl Host {
                 Stage::I2Sent(sent) => sent.notified,
                 _ => None,
             };
-            let relayed = match &a.stage {
-                Stage::Up(session) => session.ice.as_ref().is_some_and(|ice| ice.is_relayed(a.path)),
-                _ => false,
-            };
+            let up = if let Stage::Up(session) = &a.stage { Some(session) } else { None };
+            let relayed =
+                up.and_then(|session| session.ice.as_ref()).is_some_and(|ice| ice.is_relayed(a.path));
+            let peer_sleeps = up.is_some_and(|session| session.dormancy.peer_sleeps());
             let (id, ours, peer, path) = (a.id, a.ours, a.peer, a.path);
-            Description { id, ours, peer, path, relayed, phase, child, refusal, registration }
+            let esp_path = a.esp_by(path, self.config.udp_port, self.peers.quirks(peer));
+            Description {
+                id,
+                ours,
+                peer,
+                path,
+                esp_path,
+                relayed,
+                peer_sleeps,
+                phase,
+                child,
+                refusal,
+                registration,
+            }
         })
+    }
+
+    /// Our first identity and the first association of which this is so: who tests us seals packets as we would.
+    pub(crate) fn sealing(&self, of: impl Fn(&Association) -> bool) -> Option<(&Identity, &Association)> {
+        Some((&self.locals.first()?.identity, self.associations.values().find(|a| of(a))?))
     }
 }

@@ -1,6 +1,7 @@
 //! A host as its node drives it. Owns which of its parts a verb is for.
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId};
 use dormouse_sansio::{Deadline, Instant, Path, Transmit};
@@ -11,6 +12,9 @@ use super::{Host, relay};
 use crate::association::{Association, Stage};
 use crate::exchange::{Fate, alive, handle_timeout, locate, multihome, rekey, sleep};
 use crate::limits::FIRST_RETRY;
+
+/// R1 packets are made ahead when there is nothing else to do.
+const AHEAD: Duration = Duration::from_secs(10);
 
 impl KeyManager for Host {
     fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<(), Discard> {
@@ -26,6 +30,12 @@ impl KeyManager for Host {
         }
         self.register(now);
         self.end_unused(now);
+        for local in 0..self.locals.len() {
+            self.with(now, local, |pool, _, around| {
+                pool.make_ahead(around);
+                Some(())
+            });
+        }
     }
 
     fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -46,7 +56,10 @@ impl KeyManager for Host {
     fn poll_timeout(&self) -> Option<Deadline> {
         let association = self.timers.first().and_then(|(_, id)| self.associations.get(id)?.deadline());
         let try_at = self.next_try().map(|(at, _)| Deadline { at, slack: FIRST_RETRY, why: "HIP: a server" });
-        Deadline::earlier(Deadline::earlier(association, try_at), self.next_unused())
+        let ahead = self.locals.iter().filter_map(|local| local.pool.wanted()).min();
+        let ahead = ahead.map(|at| Deadline { at, slack: AHEAD, why: "HIP: R1 packets ahead" });
+        let soon = Deadline::earlier(association, ahead);
+        Deadline::earlier(Deadline::earlier(soon, try_at), self.next_unused())
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -8,8 +8,8 @@ use dormouse_sansio::{Carrier, Class, Instant, Path};
 use dormouse_wire::hip::{Hit, Packet, PacketType, Param, ParamType};
 
 use super::Host;
+use crate::address::mapped;
 use crate::association::Stage;
-use crate::exchange::locate;
 use crate::exchange::register::RENDEZVOUS;
 use crate::hit::speak_alike;
 use crate::limits::{FIRST_RETRY, LAST_RETRY, MAX_R1_A_SECOND};
@@ -21,10 +21,10 @@ impl Host {
         let registrars = [(&self.config.registrar, false), (&self.config.relay_server, true)];
         registrars.map(|(registrar, relay)| {
             let most = registrar.as_ref().map_or(0, |registrar| registrar.max_clients);
-            let left = most.saturating_sub(self.clients_at[usize::from(relay)]);
+            let left = most.saturating_sub(self.clients.at[usize::from(relay)]);
             // Registrations that are over are counted when there is need alone.
             let is_over = |(until, at): &&(Instant, bool)| *until <= now && *at == relay;
-            if left > 0 || most == 0 { left } else { self.clients.values().filter(is_over).count() }
+            if left > 0 || most == 0 { left } else { self.clients.until.values().filter(is_over).count() }
         })
     }
 
@@ -63,7 +63,7 @@ impl Host {
         if !relays.count(now, to.remote.ip(), self.config.difficulty.to_one_address, MAX_R1_A_SECOND) {
             return Err(Discard("more packets for a client than are sent on"));
         }
-        let sent_on = protect::relayed(packet, locate::mapped(path.remote.ip()), key);
+        let sent_on = protect::relayed(packet, mapped(path.remote.ip()), key);
         self.outbox.push(to, Class::Urgent, &sent_on.ok_or(Discard("too long to be sent on"))?);
         self.stats.relayed += 1;
         Ok(())

@@ -8,20 +8,11 @@ use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
 
 use super::Host;
-use crate::config::{Accept, HostConfig};
 use crate::limits::BUSY_FOR;
-use crate::peers::Peers;
+use crate::peers::is_configured;
 
 /// Those that are ending come before this one.
 const NOT_ENDING: (Instant, SaId) = (Instant::from_nanos(1), SaId::new(0));
-
-/// Whether the configuration names this peer.
-pub(crate) fn is_configured(config: &HostConfig, peers: &Peers, peer: Hit) -> bool {
-    matches!(&config.accept, Accept::Listed(_)) && config.accept.permits(peer)
-        || peers.has(peer)
-        || config.rendezvous.contains(&peer)
-        || config.relays.contains(&peer)
-}
 
 impl Host {
     /// Whether the configuration names this peer.

@@ -6,9 +6,9 @@ use crate::world::{World, config};
 use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_hip::config::Difficulty;
 use dormouse_hip::{ConnectError, EspSuite, HostConfig};
-use dormouse_keying::{Failure, KeyManager};
+use dormouse_keying::{Discard, Failure, KeyManager};
 use dormouse_sansio::{Carrier, Path};
-use dormouse_wire::hip::{Packet, PacketType, Param, ParamType};
+use dormouse_wire::hip::{Draft, Packet, PacketType, Param, ParamType, set_checksum};
 
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(120);
@@ -65,11 +65,113 @@ fn every_group_cipher_and_suite_works() {
     }
 }
 
+/// Whom the other has no group for learns at once that it is so, from an R1 that is signed; a forged one says nothing.
+#[test]
+fn no_group_in_common_is_known_at_once() {
+    let of = |group| HostConfig { groups: vec![group], ..config() };
+    let hosts = vec![("p256", of(DhGroup::Ecp384)), ("p256", of(DhGroup::Modp3072))];
+    let mut world = World::new(2, Carrier::RawHip, hosts);
+    world.connect(0, 1);
+    while world.count(PacketType::R1) == 0 {
+        let end = world.now + SOON;
+        world.step(end);
+    }
+    let (path, r1) = world.last(PacketType::R1);
+    let listed = Packet::parse(&r1).unwrap().read(ParamType::DhGroupList);
+    assert_eq!(listed, Some(Param::DhGroupList(vec![DhGroup::Modp3072.id()])));
+    let refusal =
+        |world: &World| world.nodes[0].host.describe().next().and_then(|d| d.refusal).map(|r| r.kind);
+    let mut forged = r1;
+    let last = forged.len() - 9;
+    forged[last] ^= 1;
+    set_checksum(&mut forged, Some((path.local.ip(), path.remote.ip())));
+    assert_eq!(world.hand(0, mirrored(path), &forged), Err(Discard("an R1 with a wrong signature")));
+    assert_eq!(refusal(&world), None);
+    world.run(SOON);
+    assert_eq!(refusal(&world), Some(Failure::Proposal));
+    world.run(SOON * 60);
+    assert_eq!(world.nodes[0].plane.closed[0].1, "the peer offers no Diffie-Hellman group that we have");
+}
+
+/// What a middlebox adds to a packet on its way comes back in the answer, also where a packet comes again with another question.
+#[test]
+fn echoes_without_a_signature_come_back() {
+    let asking = |(path, bytes): (Path, Vec<u8>), question: &str| {
+        let packet = Packet::parse(&bytes).unwrap();
+        let mut draft = Draft::new(&packet.header);
+        packet.params().iter().for_each(|p| draft.add(&Param::Opaque(p.kind, p.contents.to_vec())));
+        draft.add(&Param::Opaque(ParamType::EchoRequestUnsigned, question.into()));
+        let mut bytes = draft.finish().unwrap();
+        set_checksum(&mut bytes, Some((path.local.ip(), path.remote.ip())));
+        (mirrored(path), bytes)
+    };
+    let answer = |world: &World, kind| match Packet::parse(&world.last(kind).1).unwrap() {
+        packet if packet.header.sender == world.nodes[1].tag => packet.read(ParamType::EchoResponseUnsigned),
+        _ => None,
+    };
+    let said = |text: &str| Some(Param::Opaque(ParamType::EchoResponseUnsigned, text.into()));
+    let mut world = World::new(3, Carrier::RawHip, vec![("p256", config()), ("p384", config())]);
+    let id = world.connect(0, 1);
+    while world.count(PacketType::I2) == 0 {
+        let end = world.now + SOON;
+        world.step(end);
+    }
+    for question in ["first", "second"] {
+        let (path, i2) = asking(world.last(PacketType::I2), question);
+        world.hand(1, path, &i2).unwrap();
+        assert_eq!(answer(&world, PacketType::R2), said(question));
+    }
+    world.run(SOON);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
+    assert_eq!(world.nodes[1].plane.established, 1);
+    world.rekey(0);
+    let (path, update) = asking(world.last(PacketType::Update), "third");
+    world.hand(1, path, &update).unwrap();
+    assert_eq!(answer(&world, PacketType::Update), said("third"));
+    world.run(SOON);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
+    world.act(0, |host, now| host.close(now, id));
+    let (path, close) = asking(world.last(PacketType::Close), "fourth");
+    world.hand(1, path, &close).unwrap();
+    assert_eq!(answer(&world, PacketType::CloseAck), said("fourth"));
+}
+
+fn mirrored(path: Path) -> Path {
+    Path { local: path.remote, remote: path.local, ..path }
+}
+
+/// Suites have the numbers of RFC 7402 section 5.1.2; the responder's first that the initiator has is taken, and both ends draw as many
+/// bytes of key material for each direction as it needs: key, salt, key of the MAC.
+#[test]
+fn rare_suites_are_negotiated_by_their_numbers() {
+    use EspSuite::{Aes128Gcm8, Aes128Gcm16, NullAesCmac, NullAesGmac};
+    for (suite, id, bytes) in [(Aes128Gcm8, 12, 20), (NullAesCmac, 14, 16), (NullAesGmac, 15, 20)] {
+        let initiator = HostConfig { esp_suites: vec![Aes128Gcm16, suite], ..config() };
+        let responder =
+            HostConfig { esp_suites: vec![EspSuite::Aes128CbcSha256, suite, Aes128Gcm16], ..config() };
+        let mut world = World::new(2, Carrier::RawHip, vec![("p256", initiator), ("p256", responder)]);
+        world.connect(0, 1);
+        world.run(SOON);
+        assert!(world.joined(0, 1), "{suite:?}: {:?}", world.drops);
+        let (_, i2) = world.last(PacketType::I2);
+        let Some(Param::Suites(_, chosen)) = Packet::parse(&i2).unwrap().read(ParamType::EspTransform) else {
+            panic!("no ESP_TRANSFORM")
+        };
+        assert_eq!(chosen, [id]);
+        let pair = world.nodes[0].plane.installed.values().next().expect("a pair");
+        assert_eq!((pair.encr, pair.integ), suite.algorithms());
+        assert_eq!(pair.keymat_in.as_bytes().len(), bytes);
+    }
+}
+
 /// Nothing that can be read is offered or accepted unless configured, and no R1 has more than six suites.
 #[test]
 fn suites_without_encryption_must_be_asked_for() {
-    let weak = HostConfig { esp_suites: vec![EspSuite::NullSha256], ..config() };
-    for (initiator, responder) in [(weak.clone(), config()), (config(), weak)] {
+    let weak = |suite| HostConfig { esp_suites: vec![suite], ..config() };
+    let readable = [EspSuite::NullSha256, EspSuite::NullAesCmac, EspSuite::NullAesGmac];
+    for (initiator, responder) in
+        readable.into_iter().flat_map(|s| [(weak(s), config()), (config(), weak(s))])
+    {
         let mut world = World::new(2, Carrier::RawHip, vec![("p256", initiator), ("p256", responder)]);
         world.connect(0, 1);
         world.run(SOON);
@@ -88,7 +190,7 @@ fn suites_without_encryption_must_be_asked_for() {
     let Some(Param::Suites(_, offered)) = Packet::parse(&r1).unwrap().read(ParamType::EspTransform) else {
         panic!("no ESP_TRANSFORM")
     };
-    assert_eq!(offered, [13, 8, 9, 1, 11, 10]);
+    assert_eq!(offered, [13, 8, 9, 1, 11, 10], "six at most");
     assert!(world.joined(0, 1));
 }
 

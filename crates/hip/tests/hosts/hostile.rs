@@ -402,6 +402,28 @@ fn a_downgrade_of_the_group_is_noticed() {
     assert_eq!(world.hand(0, path, &r1), Err(Discard("an R1 with another group than the best")));
 }
 
+/// RFC 7401 section 5.3.2: an I2 whose public value is no point of the curve ends in silence, and the real one counts.
+#[test]
+fn a_public_value_outside_of_the_group_is_dropped_silently() {
+    let mut world = world(18);
+    world.connect(0, 1);
+    while world.count(PacketType::I2) == 0 {
+        let end = world.now + SOON;
+        world.step(end);
+    }
+    let (path, mut bad) = world.last(PacketType::I2);
+    let value = Packet::parse(&bad).unwrap().find(ParamType::DiffieHellman).unwrap();
+    let (at, len) = (value.at + 4, value.contents.len());
+    bad[at + 3..at + len].fill(0xff);
+    let bad = whole(bad, path);
+    let sent = world.seen.len();
+    let dropped = Err(Discard("an I2 whose public value is not in the group"));
+    assert_eq!(world.hand(1, mirrored(path), &bad), dropped);
+    assert_eq!(world.seen.len(), sent, "no NOTIFY");
+    world.run(SOON);
+    assert!(world.joined(0, 1));
+}
+
 /// Only listed peers are let in; the others learn why, for they have worked, and their user sees it.
 #[test]
 fn a_stranger_is_refused_and_told() {
@@ -459,6 +481,12 @@ fn forged_notifications_are_ignored() {
     for _ in 0..100 {
         assert!(world.hand(0, path, &forged).is_err());
     }
+    assert_eq!(world.nodes[0].host.stats().verified - verified, 4);
+    // A status is no error, and costs nothing.
+    let mut draft = Draft::new(&header);
+    let kind = NotifyType::I2Acknowledgement;
+    draft.add(&Param::Notification(Notification { kind, data: Vec::new() }));
+    assert_eq!(world.hand(0, path, &whole(draft.finish().unwrap(), mirrored(path))), Ok(()));
     assert_eq!(world.nodes[0].host.stats().verified - verified, 4);
     world.run(SOON);
     assert!(world.joined(0, 1));

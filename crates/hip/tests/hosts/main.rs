@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod ahead;
 mod base_exchange;
+mod critical;
 mod ends;
 mod hostile;
+mod in_udp;
 mod multihome;
 mod quirks;
 mod relay;

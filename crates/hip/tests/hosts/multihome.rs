@@ -7,9 +7,11 @@ use std::time::Duration;
 use dormouse_hip::HostConfig;
 use dormouse_keying::{KeyManager, Owner};
 use dormouse_sansio::{Carrier, Path};
-use dormouse_wire::hip::{LocatorValue, Packet, PacketType, Param, ParamType};
+use dormouse_wire::hip::{
+    Draft, Header, Hit, Locator, LocatorValue, Packet, PacketType, Param, ParamType, Puzzle, set_checksum,
+};
 
-use crate::world::{World, config};
+use crate::world::{World, config, identity};
 
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(120);
@@ -52,7 +54,8 @@ fn way(world: &World, node: usize) -> (IpAddr, IpAddr) {
 /// RFC 8047 section 5.1: the address in use with the SPI and preferred, the other without.
 #[test]
 fn all_addresses_are_announced_if_configured() {
-    let world = joined(1, Carrier::RawHip, multihomed());
+    let mut world = joined(1, Carrier::RawHip, multihomed());
+    world.run(LATER);
     let announced = world.seen.iter().find_map(|(path, bytes)| {
         let packet = Packet::parse(bytes).unwrap();
         let ours = path.local.ip() == ip(OURS[0]);
@@ -67,6 +70,10 @@ fn all_addresses_are_announced_if_configured() {
     assert_eq!([a.to_canonical(), b.to_canonical()], OURS.map(ip));
     assert_eq!((first.preferred, second.preferred), (true, false));
     assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "no timer is left");
+    // I2 and R2 say it, and nothing else is sent for it; an R1, which anyone is sent, does not.
+    let named = |kind| Packet::parse(&world.last(kind).1).unwrap().find(ParamType::LocatorSet).is_some();
+    use PacketType::{I2, R1, R2, Update};
+    assert_eq!((named(R1), named(I2), named(R2), world.count(Update)), (false, true, true, 0));
     for (carrier, one) in [(Carrier::RawHip, config()), (Carrier::HipUdp, multihomed())] {
         let world = joined(1, carrier, one);
         assert_eq!(world.count(PacketType::Update), 0, "by default, and in UDP, nothing is announced");
@@ -221,4 +228,86 @@ fn what_is_configured_can_change() {
     world.run(LATER);
     assert_eq!(world.count(PacketType::Update), asked);
     assert!(world.joined(0, 1));
+}
+
+/// A responder with this key names another address in its R1, preferred or not; its addresses besides.
+fn r1_with(locators: Vec<Locator>) -> World {
+    let hosts = vec![("p256", multihomed()), ("known p256", multihomed())];
+    let mut world = World::new(9, Carrier::RawHip, hosts);
+    for (node, addresses) in [OURS, THEIRS].into_iter().enumerate() {
+        world.nodes[node].others = addresses[1..].iter().map(|a| (ip(a), 0).into()).collect();
+        let addresses = addresses.map(ip);
+        world.act(node, |host, now| host.set_addresses(now, &addresses));
+    }
+    world.connect(0, 1);
+    while world.count(PacketType::R1) == 0 {
+        let end = world.now + SOON;
+        world.step(end);
+    }
+    let (path, bytes) = world.last(PacketType::R1);
+    world.dead.insert(ip(OURS[0]));
+    world.run(SOON / 2);
+    world.dead.clear();
+    // The same, with the addresses, signed by the same key.
+    let packet = Packet::parse(&bytes).unwrap();
+    let signed = |receiver: Hit, puzzle: Param| {
+        let mut draft = Draft::new(&Header { receiver, ..packet.header });
+        let mut params: Vec<Param> =
+            packet.params().iter().map(|p| Param::Opaque(p.kind, p.contents.to_vec())).collect();
+        params.retain(|p| ![ParamType::HipSignature2, ParamType::Puzzle].contains(&p.kind()));
+        params.extend([Param::LocatorSet(locators.clone()), puzzle]);
+        params.sort_by_key(|p| p.kind().code());
+        params.iter().for_each(|p| draft.add(p));
+        draft
+    };
+    let Some(Param::Puzzle(puzzle)) = packet.read(ParamType::Puzzle) else { panic!("no PUZZLE") };
+    let blank = Puzzle { opaque: [0; 2], i: vec![0; puzzle.i.len()], ..puzzle.clone() };
+    let covered = signed(Hit::NULL, Param::Puzzle(blank)).covered(&[]);
+    let signature = identity("known p256").sign(&covered).unwrap();
+    let mut draft = signed(packet.header.receiver, Param::Puzzle(puzzle));
+    draft.add(&Param::Signature(ParamType::HipSignature2, signature));
+    let mut bytes = draft.finish().unwrap();
+    set_checksum(&mut bytes, Some((path.local.ip(), path.remote.ip())));
+    let from = Path { local: path.remote, remote: path.local, ..path };
+    world.hand(0, from, &bytes).unwrap();
+    world
+}
+
+fn locator(address: &str, preferred: bool) -> Locator {
+    let address = match ip(address) {
+        IpAddr::V4(a) => a.to_ipv6_mapped(),
+        IpAddr::V6(a) => a,
+    };
+    Locator { traffic: 0, preferred, lifetime: 60, value: LocatorValue::Address(address) }
+}
+
+/// RFC 8047 section 4.2.8: the I2 goes to the address that the R1 prefers, and so does what follows; one that no host can have is passed over.
+#[test]
+fn an_r1_says_where_the_i2_goes() {
+    for (locators, expected) in [
+        (vec![locator(THEIRS[0], false), locator(THEIRS[1], true)], THEIRS[1]),
+        (vec![locator(THEIRS[1], false)], THEIRS[0]),
+        (vec![locator("224.0.0.1", true), locator("169.254.0.9", true)], THEIRS[0]),
+        (vec![locator("2001:db8::1", true)], THEIRS[0]),
+    ] {
+        let mut world = r1_with(locators.clone());
+        world.run(SOON / 2);
+        assert_eq!(world.last(PacketType::I2).0.remote.ip(), ip(expected), "{locators:?}");
+        let ends = [0, 1].map(|n| world.nodes[n].host.describe().next().map(|d| d.path));
+        let [Some(ours), _] = ends else { panic!("{ends:?}") };
+        assert_eq!(ours.remote.ip(), ip(expected));
+    }
+}
+
+/// What an I2 or R2 names is tried when the way in use fails, although no UPDATE has named it.
+#[test]
+fn addresses_of_the_exchange_are_tried() {
+    for node in [0, 1] {
+        let mut world = joined(11, Carrier::RawHip, multihomed());
+        assert_eq!(world.count(PacketType::Update), 0);
+        world.dead = BTreeSet::from([ip(THEIRS[0]), ip(OURS[0])]);
+        check(&mut world, node);
+        world.run(SOON * 30);
+        assert_eq!(way(&world, 0), (ip(OURS[1]), ip(THEIRS[1])), "asked by {node}: {:?}", world.drops);
+    }
 }

@@ -65,6 +65,42 @@ fn each_works_where_both_ends_have_it() {
     assert!(works(world(1, &config(), &[], &[0, 1])));
 }
 
+/// All that do not forbid it, together, in both versions: the association is rekeyed by either end, moves, is rekeyed again, and ends.
+#[test]
+fn all_that_allow_it_are_rekeyed_and_move() {
+    let moving = Quirk::ALL.into_iter().filter(|q| ![Quirk::Bare, Quirk::KnownParametersOnly].contains(q));
+    let moving: Vec<Quirk> = moving.collect();
+    let suites = [vec![EspSuite::NullSha256], vec![EspSuite::Aes128CbcSha256]];
+    for (kinds, suites) in
+        [(["known p256", "known p384"], suites[0].clone()), (["known p256", "known p384"], suites[1].clone())]
+            .into_iter()
+            .chain([(["v1 rsa", "v1 dsa"], config().esp_suites)])
+    {
+        let one = HostConfig { esp_suites: suites, ..config() };
+        let mut world = World::new(12, Carrier::RawHip, kinds.map(|kind| (kind, one.clone())).to_vec());
+        [0, 1].into_iter().for_each(|node| set(&mut world, node, &moving));
+        let id = world.connect(0, 1);
+        world.run(SOON * 2);
+        let mut children = vec![world.nodes[0].host.describe().next().unwrap().child];
+        for (node, address) in [(0, "203.0.113.7"), (1, "203.0.113.8")] {
+            let child = world.nodes[node].host.describe().next().unwrap().child.unwrap();
+            world.act(node, |host, now| dormouse_keying::KeyManager::rekey_child(host, now, child));
+            world.run(SOON * 2);
+            assert!(world.joined(0, 1), "{kinds:?} rekeyed by {node}: {:?}", world.drops);
+            world.place(0, address);
+            world.run(SOON * 2);
+            assert!(world.joined(0, 1), "{kinds:?} at {address}: {:?}", world.drops);
+            children.push(world.nodes[0].host.describe().next().unwrap().child);
+        }
+        children.dedup();
+        assert_eq!(children.len(), 3, "{kinds:?}: each rekeying made another pair");
+        assert_eq!(world.nodes[0].host.describe().next().unwrap().id, id, "one association for all of it");
+        world.act(0, |host, now| host.close(now, id));
+        world.run(LATER * 2);
+        assert!(world.nodes.iter().all(|n| n.host.describe().count() == 0), "{kinds:?}: {:?}", world.drops);
+    }
+}
+
 #[test]
 fn an_exchange_with_an_ordinary_peer_fails_with_these() {
     let difficulty = Difficulty { idle: 12, ..config().difficulty };
@@ -119,6 +155,13 @@ fn esp_is_installed_as_the_peer_has_it() {
         (EspSuite::NullSha256, &[Quirk::NullIv16], Encr::NullIv16, Some(Integ::HmacSha256_128), true),
         (EspSuite::Aes128CbcSha256, &[Quirk::NullIv16], Encr::Aes128Cbc, Some(Integ::HmacSha256_128), true),
         (EspSuite::NullSha256, &[], Encr::Null, Some(Integ::HmacSha256_128), true),
+        (
+            EspSuite::NullAesCmac,
+            &[Quirk::NullIv16, Quirk::EspIcv32],
+            Encr::Null,
+            Some(Integ::AesCmac96),
+            false,
+        ),
     ] {
         let one = HostConfig { esp_suites: vec![suite], ..config() };
         let mut world = world(5, &one, quirks, &[0, 1]);

@@ -558,3 +558,26 @@ fn data_ends_with_the_registration() {
     world.run(Duration::from_millis(500));
     assert!(!data_passes(&mut world));
 }
+
+/// The direct way is gone: the CLOSE finds the peer through the relay, and so does its answer.
+#[test]
+fn an_end_is_told_through_the_relay() {
+    for (closes, other) in [(ASKS, CLIENT), (CLIENT, ASKS)] {
+        let mut world = with_relay(31, [false; 2]);
+        assert!(ask(&mut world));
+        world.run(LATER);
+        assert!(!way(&world, ASKS, CLIENT).1 && !way(&world, CLIENT, ASKS).1, "by a direct way");
+        for (from, to) in [(ASKS, CLIENT), (CLIENT, ASKS)] {
+            let at = |text: &str| text.parse().unwrap();
+            world.apart.insert((at(OUTSIDE[from]), at(INSIDE[to])));
+        }
+        let peer = world.nodes[other].tag;
+        let id = world.nodes[closes].host.describe().find(|d| d.peer == peer).unwrap().id;
+        world.act(closes, |host, now| host.close(now, id));
+        world.run(Duration::from_secs(4));
+        let why = world.nodes[other].plane.closed.last().map(|(_, why)| *why);
+        assert_eq!(why, Some("the peer closed the association"), "{:?}", world.drops);
+        let left = world.nodes[closes].host.describe().filter(|d| d.peer == peer).count();
+        assert_eq!(left, 0, "the answer came back: {:?}", world.drops);
+    }
+}

@@ -74,6 +74,14 @@ pub(crate) struct Node {
     pub(crate) plane: Plane,
 }
 
+impl Node {
+    /// Whether it gets what comes by this path: HIP without UDP knows no ports.
+    fn is_at(&self, path: Path) -> bool {
+        let is = |at: &SocketAddr| *at == path.local || at.port() == 0 && at.ip() == path.local.ip();
+        is(&self.address) || self.others.iter().any(is)
+    }
+}
+
 /// A datagram under way: when it arrives, in which order it was sent, from where to where.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Flight {
@@ -136,6 +144,12 @@ pub(crate) struct World {
     pub(crate) data: Vec<(usize, SocketAddr)>,
     /// Addresses that nothing reaches, and from which nothing gets away.
     pub(crate) dead: BTreeSet<IpAddr>,
+    /// From whom nothing reaches whom.
+    pub(crate) apart: BTreeSet<(IpAddr, IpAddr)>,
+    /// Addresses that no UDP reaches.
+    pub(crate) no_udp: BTreeSet<IpAddr>,
+    /// Addresses behind a firewall: in comes what answers, by the same carrier, what has gone out to there.
+    pub(crate) firewalls: BTreeMap<IpAddr, BTreeSet<(Carrier, IpAddr)>>,
     /// The reasons of all drops.
     pub(crate) drops: Vec<&'static str>,
 }
@@ -177,6 +191,9 @@ impl World {
             nats: Vec::new(),
             data: Vec::new(),
             dead: BTreeSet::new(),
+            apart: BTreeSet::new(),
+            no_udp: BTreeSet::new(),
+            firewalls: BTreeMap::new(),
             drops: Vec::new(),
         }
     }
@@ -224,6 +241,9 @@ impl World {
             Some(nat) => Path { local: nat.outward(path.local, path.remote), ..path },
             None => path,
         };
+        if let Some(open) = self.firewalls.get_mut(&path.local.ip()) {
+            open.insert((path.carrier, path.remote.ip()));
+        }
         let delay = Duration::from_millis(10 + self.chance.below(30));
         self.sent += 1;
         let at = std::cmp::Reverse((self.now + delay, self.sent));
@@ -241,6 +261,13 @@ impl World {
         }
         let behind = self.nats.iter().find(|nat| nat.inside.contains(&path.local.ip()));
         behind.is_none_or(|nat| nat.inside.contains(&path.remote.ip())).then_some(path)
+    }
+
+    fn lets_in(&self, path: Path) -> bool {
+        let udp = path.carrier == Carrier::HipUdp && self.no_udp.contains(&path.local.ip());
+        let firewall = self.firewalls.get(&path.local.ip());
+        let apart = self.apart.contains(&(path.remote.ip(), path.local.ip()));
+        !udp && !apart && firewall.is_none_or(|open| open.contains(&(path.carrier, path.remote.ip())))
     }
 
     /// A host sends ESP to the peer of its newest association, as its data plane would.
@@ -268,7 +295,8 @@ impl World {
     /// Hands a datagram to a host at once.
     pub(crate) fn hand(&mut self, node: usize, path: Path, bytes: &[u8]) -> Result<(), Discard> {
         let mut bytes = bytes.to_vec();
-        if path.carrier == Carrier::HipUdp && !bytes.starts_with(&[0; 4]) {
+        let in_udp = path.carrier == Carrier::HipUdp && !bytes.starts_with(&[0; 4]);
+        if in_udp || path.carrier == Carrier::RawEsp {
             return self.take_data(node, path, &bytes);
         }
         let result = self.nodes[node].host.handle_datagram(self.now, path, &mut bytes);
@@ -291,8 +319,8 @@ impl World {
                 && let Some(path) = self.inward(path)
                 && !self.dead.contains(&path.local.ip())
                 && !self.dead.contains(&path.remote.ip())
-                && let Some(node) =
-                    self.nodes.iter().position(|n| n.address == path.local || n.others.contains(&path.local))
+                && self.lets_in(path)
+                && let Some(node) = self.nodes.iter().position(|n| n.is_at(path))
                 && Some(node) != self.radio_off
                 && let Err(discard) = self.hand(node, path, &bytes)
             {

@@ -5,7 +5,7 @@ use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, K
 
 use super::*;
 
-/// [`super::verify`] by somebody who knows no certificates yet.
+/// [`super::verify`] without remembered paths.
 fn verify(
     proof: &Proof<'_>,
     connection: &Connection,

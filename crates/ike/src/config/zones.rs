@@ -82,7 +82,8 @@ impl Default for RouterPolicy {
 
 impl Connection {
     /// Whether it has no CHILD SAs: it is between a gateway and a router, or between two routers, and carries keys (RFC 6023).
-    pub(crate) fn is_childless(&self) -> bool {
+    #[must_use]
+    pub fn is_childless(&self) -> bool {
         self.children.is_empty()
     }
 

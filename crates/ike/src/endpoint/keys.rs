@@ -4,16 +4,16 @@
 use core::net::IpAddr;
 
 use dormouse_crypto::cert::Identity;
-use dormouse_keying::{HeaderNews, SaId};
+use dormouse_keying::{GrantId, HeaderNews, SaId};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ike::mlike::{Migrate, Request, Why};
 
 use super::Endpoint;
 use crate::config::{RouterPolicy, ZonePolicy};
 use crate::event::Event;
-use crate::exchange::keys::Keys;
 use crate::handshake::Slot;
 use crate::limits::KEY_ASKS_WAITING;
+use crate::mlike::Keys;
 use crate::mlike::links::Link;
 use crate::shared::Shared;
 
@@ -24,7 +24,7 @@ impl Endpoint {
     /// them, and those that need them no longer are told to forget them. Where the configuration knows which outer addresses a router
     /// serves, this is not needed. `false` if there is no such session, or the router may not have its keys.
     pub fn device_is_at(&mut self, now: Instant, sa: SaId, router: &Identity) -> bool {
-        let permitted = self.shared.distribution.visit(sa, router);
+        let permitted = self.shared.header.distribution.visit(sa, router);
         self.settle(now);
         permitted
     }
@@ -42,18 +42,29 @@ impl Endpoint {
             HeaderNews::Stale(id) => (id, Why::Stale),
             HeaderNews::Exhausted(id) => (id, Why::Exhausted),
         };
-        let Some(gateway) = self.shared.keyring.giver(id).cloned() else { return false };
-        let link = self.shared.links.to(&gateway);
+        let Some(gateway) = self.shared.header.keyring.giver(id).cloned() else { return false };
+        let link = self.shared.header.links.to(&gateway);
         let keys = Keys::Ask(Request { why, spi: id.from_device });
         let asked = self.ask_some(now, link, Some(&gateway), keys);
         self.settle(now);
         asked
     }
 
+    /// Router: a device has come here whose keys are here already: their gateway hears of it, so that the routers around this one get them.
+    /// `false` if there is no IKE SA with it, or too many requests wait on it.
+    pub fn device_came(&mut self, now: Instant, id: GrantId) -> bool {
+        let Some(gateway) = self.shared.header.keyring.giver(id).cloned() else { return false };
+        let link = self.shared.header.links.to(&gateway);
+        let keys = Keys::Ask(Request { why: Why::Here, spi: id.from_device });
+        let told = self.ask_some(now, link, Some(&gateway), keys);
+        self.settle(now);
+        told
+    }
+
     /// Router: packets between this gateway and a device have an SPI for which there are no keys. `false` if there is no IKE SA with the
     /// gateway: the driver makes one, where its configuration has one, and asks again; or if too many requests wait on it.
     pub fn ask_for_keys(&mut self, now: Instant, gateway: IpAddr, spi: u32) -> bool {
-        let link = self.shared.links.at(gateway);
+        let link = self.shared.header.links.at(gateway);
         let asked = self.ask_some(now, link, None, Keys::Ask(Request { why: Why::None, spi }));
         self.settle(now);
         asked
@@ -65,7 +76,7 @@ impl Endpoint {
     pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, spi: u32) -> bool {
         let policy = self.shared.config.router.as_ref();
         let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
-        let link = self.shared.links.to(previous);
+        let link = self.shared.header.links.to(previous);
         let keys = Keys::Migrate(Migrate { gateway, spi });
         let asked = neighbour && self.ask_some(now, link, Some(previous), keys);
         self.settle(now);
@@ -76,21 +87,21 @@ impl Endpoint {
     #[must_use]
     pub fn only_neighbour(&self) -> Option<&Identity> {
         let [only] = self.shared.config.router.as_ref()?.neighbours.as_slice() else { return None };
-        self.shared.links.to(only).map(|_| only)
+        self.shared.header.links.to(only).map(|_| only)
     }
 
     /// Router: for how many SAs it has keys.
     #[must_use]
     pub fn header_keys(&self) -> usize {
-        self.shared.keyring.len()
+        self.shared.header.keyring.len()
     }
 
     // ---- inside ----
 
     /// Deadlines that belong to no SA.
     pub(super) fn common_deadlines(&self) -> impl Iterator<Item = Deadline> {
-        let Shared { config, distribution, keyring, .. } = &self.shared;
-        [config.admission.revocation.deadline(), distribution.deadline(), keyring.deadline()]
+        let Shared { config, header, .. } = &self.shared;
+        [config.admission.revocation.deadline(), header.distribution.deadline(), header.keyring.deadline()]
             .into_iter()
             .flatten()
     }
@@ -132,7 +143,7 @@ impl Endpoint {
                 let config = ike.core.link.conn.children.get(child.config);
                 let policy = config.and_then(|config| config.zones.as_ref());
                 let none = ZonePolicy::default();
-                self.shared.distribution.reconfigure(child.id, policy.unwrap_or(&none));
+                self.shared.header.distribution.reconfigure(child.id, policy.unwrap_or(&none));
             }
         }
     }
@@ -142,13 +153,13 @@ impl Endpoint {
         if let Some(Slot::Established(ike)) = self.slots.get(&sa)
             && ike.core.link.conn.is_childless()
         {
-            self.shared.distribution.distrust(&ike.core.peer);
+            self.shared.header.distribution.distrust(&ike.core.peer);
         }
     }
 
     pub(super) fn note_link(&mut self, id: SaId, link: Option<Link>) {
-        if let Some((peer, up)) = self.shared.links.note(id, link) {
-            self.shared.distribution.link_changed(&peer, up);
+        if let Some((peer, up)) = self.shared.header.links.note(id, link) {
+            self.shared.header.distribution.link_changed(&peer, up);
         }
     }
 
@@ -158,17 +169,17 @@ impl Endpoint {
             let link = match self.slots.get(&id) {
                 Some(Slot::Established(ike)) => {
                     let from = ike.core.link.path.remote.ip();
-                    self.shared.distribution.note_address(id, from);
+                    self.shared.header.distribution.note_address(id, from);
                     ike.carries_keys(&self.shared).then(|| Link { peer: ike.core.peer.clone(), from })
                 }
                 _ => None,
             };
             self.note_link(id, link);
         }
-        if !self.shared.distribution.has_orders() {
+        if !self.shared.header.distribution.has_orders() {
             return;
         }
-        let orders = self.shared.distribution.orders(&self.shared.links);
+        let orders = self.shared.header.distribution.orders(&self.shared.header.links);
         for (sa, keys) in orders.exchanges {
             self.ask(now, Some(sa), None, keys);
         }
@@ -179,10 +190,10 @@ impl Endpoint {
 
     /// New keys are made for SAs whose first zone is known to too many routers, or to one that got it from another.
     pub(super) fn renew_keys(&mut self, now: Instant) {
-        for child in self.shared.distribution.take_renewals(now) {
+        for child in self.shared.header.distribution.take_renewals(now) {
             self.rekey_child(now, child);
         }
-        for id in self.shared.keyring.expire(now) {
+        for id in self.shared.header.keyring.expire(now) {
             self.shared.event(Event::Header(dormouse_keying::HeaderOrder::Revoke(id)));
         }
     }

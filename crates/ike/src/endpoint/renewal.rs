@@ -177,7 +177,7 @@ impl Endpoint {
         }
         if let Denial::Name(name) = &denial {
             // Also a router with which there is no IKE SA at the moment.
-            self.shared.distribution.distrust(name);
+            self.shared.header.distribution.distrust(name);
         }
         self.shared.config.admission.denials.insert(denial);
         self.admit_again(now);

@@ -9,9 +9,9 @@ use crate::callers::{Caller, Present};
 use crate::claim::Claim;
 use crate::config::Unique;
 use crate::event::CloseReason;
-use crate::exchange::keys::Keys;
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
+use crate::mlike::Keys;
 use crate::sa::IkeSa;
 use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::SaId;
@@ -157,15 +157,15 @@ impl Endpoint {
             Action::Sleeps(id) => self.end_beside(id),
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Ask { gateway, asked } => {
-                let link = self.shared.links.to(&gateway);
+                let link = self.shared.header.links.to(&gateway);
                 self.ask(now, link, Some(&gateway), Keys::Ask(asked));
             }
             Action::AskAt { gateway, asked } => {
-                let link = self.shared.links.at(gateway);
+                let link = self.shared.header.links.at(gateway);
                 self.ask(now, link, None, Keys::Ask(asked));
             }
             Action::Gave { gateway, spi, to } => {
-                let link = self.shared.links.to(&gateway);
+                let link = self.shared.header.links.to(&gateway);
                 self.ask(now, link, Some(&gateway), Keys::Gave { spi, to });
             }
             Action::Close(id) => {

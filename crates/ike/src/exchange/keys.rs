@@ -5,7 +5,7 @@
 use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
-use dormouse_keying::{ChildId, GrantId, HeaderOrder};
+use dormouse_keying::{GrantId, HeaderOrder};
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::mlike::{self as wire, Migrate, Reason, Refused, Why};
 use dormouse_wire::ike::{Id, NotifyType, Payload};
@@ -14,28 +14,11 @@ use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
 use crate::auth;
 use crate::event::Event;
-use crate::mlike::{Given, id_of, name_of};
+use crate::mlike::{Given, Keys, id_of, name_of};
 use crate::payloads::{View, notify};
 use crate::sa::{Answer, Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
-
-/// See the module's text.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Keys {
-    /// Gateway: this router gets the keys of this CHILD SA.
-    Give { child: ChildId, router: Identity },
-    /// Gateway: this router forgets all that it is to forget.
-    Revoke { router: Identity },
-    /// The same, under way.
-    Revoking { router: Identity, ids: Vec<GrantId> },
-    /// Router: the gateway is asked, or told.
-    Ask(wire::Request),
-    /// Router: the one where the device was before is asked.
-    Migrate(Migrate),
-    /// Router: the gateway is told that the keys of what its device sends with this SPI went to the router `to`.
-    Gave { spi: u32, to: Identity },
-}
 
 /// A gateway that is told too much at once is told again after this time.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -44,10 +27,10 @@ impl Run for Keys {
     fn build(&mut self, _: &mut IkeSa, shared: &mut Shared, now: Instant) -> Option<Request> {
         let (payloads, class) = match self {
             Self::Give { child, router } => {
-                (shared.distribution.given(now, *child, router)?.payloads(), Class::Urgent)
+                (shared.header.distribution.given(now, *child, router)?.payloads(), Class::Urgent)
             }
             Self::Revoke { router } | Self::Revoking { router, .. } => {
-                let ids = shared.distribution.to_revoke(router);
+                let ids = shared.header.distribution.to_revoke(router);
                 if ids.is_empty() {
                     return None;
                 }
@@ -74,10 +57,10 @@ impl Run for Keys {
         match self {
             Self::Give { child, router } => {
                 let takes = view.has(NotifyType::KeyHeld);
-                shared.distribution.answered(child, &router, takes, neighbours(view));
+                shared.header.distribution.answered(child, &router, takes, neighbours(view));
             }
             Self::Revoke { .. } => {}
-            Self::Revoking { router, ids } => shared.distribution.revoked(&router, &ids),
+            Self::Revoking { router, ids } => shared.header.distribution.revoked(&router, &ids),
             Self::Ask(asked) => {
                 if view.has(NotifyType::KeyDistribute) {
                     let giver = sa.core.peer.clone();
@@ -170,7 +153,7 @@ impl IkeSa {
             self.answer_distribute(shared, now, view)
         } else if let Some(revoked) = view.notify(NotifyType::KeyRevoke) {
             for id in wire::parse_names(&revoked.data).unwrap_or_default().into_iter().map(id_of) {
-                if shared.keyring.revoke(&self.core.peer, id) {
+                if shared.header.keyring.revoke(&self.core.peer, id) {
                     shared.event(Event::Header(HeaderOrder::Revoke(id)));
                 }
             }
@@ -215,15 +198,15 @@ impl IkeSa {
         data: &[u8],
     ) -> Vec<Payload> {
         let router = self.core.peer.clone();
-        if !shared.distribution.may_ask(now, &router) {
+        if !shared.header.distribution.may_ask(now, &router) {
             return vec![notify(NotifyType::TemporaryFailure, [])];
         }
         let answer = match asked.why {
             Why::Given => match wire::parse_given(data).ok().and_then(|id| auth::identity(&id).ok()) {
-                Some(to) => shared.distribution.gave(&router, asked.spi, &to).map(|()| None),
+                Some(to) => shared.header.distribution.gave(&router, asked.spi, &to).map(|()| None),
                 None => Err(Reason::Unreadable),
             },
-            _ => shared.distribution.asked(now, &router, asked),
+            _ => shared.header.distribution.asked(now, &router, asked),
         };
         match answer {
             Ok(Some(given)) => given.payloads(),
@@ -239,13 +222,14 @@ impl IkeSa {
 
     fn answer_migrate(&mut self, shared: &mut Shared, now: Instant, asked: Migrate) -> Vec<Payload> {
         let next = self.core.peer.clone();
-        if !shared.keyring.may_migrate(now, &next) {
+        if !shared.header.keyring.may_migrate(now, &next) {
             return vec![notify(NotifyType::TemporaryFailure, [])];
         }
         let policy = shared.config.router.clone();
         let moved = policy.ok_or(Reason::NotPermitted);
-        let moved =
-            moved.and_then(|policy| shared.keyring.migrate(now, &policy, &shared.links, &next, asked));
+        let moved = moved.and_then(|policy| {
+            shared.header.keyring.migrate(now, &policy, &shared.header.links, &next, asked)
+        });
         match moved {
             Ok((given, gateway)) => {
                 let id = given.grant.id();
@@ -297,7 +281,7 @@ impl IkeSa {
         let id = given.grant.id();
         let refused = |why| Refused { why, spi: id.to_device };
         let policy = shared.config.router.clone().ok_or(refused(Reason::NotPermitted))?;
-        let keyring = &mut shared.keyring;
+        let keyring = &mut shared.header.keyring;
         let taken = match asked {
             Some(asked) => keyring.take_moved(now, &policy, asked, giver, &given),
             None => keyring.take(now, &policy, giver, &given),
@@ -311,8 +295,8 @@ impl IkeSa {
 impl Shared {
     /// The gateway does not know an SA any more: its keys are of no use.
     fn forget_keys(&mut self, giver: &Identity, spi: u32) {
-        if let Some(id) = self.keyring.named(giver, spi)
-            && self.keyring.forget(id)
+        if let Some(id) = self.header.keyring.named(giver, spi)
+            && self.header.keyring.forget(id)
         {
             self.event(Event::Header(HeaderOrder::Revoke(id)));
         }

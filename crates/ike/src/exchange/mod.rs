@@ -109,7 +109,7 @@ exchanges! {
     Addresses(addresses::Addresses) = addresses::Addresses,
     Ticket(ticket::TicketRequest) = ticket::TicketRequest,
     Sleep(sleep::AnnounceSleep) = sleep::AnnounceSleep,
-    Keys(keys::Keys) = keys::Keys,
+    Keys(crate::mlike::Keys) = crate::mlike::Keys,
 }
 
 impl Exchange {

@@ -20,10 +20,9 @@ use dormouse_keying::{ChildId, GrantId, HeaderGrant, SaId};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ike::mlike::{NAMES_MAX, NEIGHBOURS_MAX};
 
-use super::Given;
 use super::links::Links;
+use super::{Given, Keys};
 use crate::config::ZonePolicy;
-use crate::exchange::keys::Keys;
 use crate::limits::{
     KEY_LIFETIME_MOST, KEY_RENEWAL_DOUBLED_MOST, KEY_RENEWAL_EVERY, KEYS_TO_REVOKE_MAX, NODES_OF_ROUTER,
 };

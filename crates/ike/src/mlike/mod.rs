@@ -19,15 +19,44 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Identity;
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::suites::Encr;
-use dormouse_keying::{GrantId, HeaderGrant, HeaderSa, Nodes, ZoneEnd, ZoneMap};
+use dormouse_keying::{ChildId, GrantId, HeaderGrant, HeaderSa, Nodes, ZoneEnd, ZoneMap};
 use dormouse_wire::ike::mlike::{self as wire, Distribute};
 use dormouse_wire::ike::{NotifyType, Payload, PayloadType};
 use zeroize::Zeroize;
 
 use crate::payloads::{View, notify};
 use crate::proposal::{EspProposal, EspSuite};
+
+/// What is to be said about keys on an IKE SA between a gateway and a router, or between two routers: an exchange of [`crate::exchange::keys`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Keys {
+    /// Gateway: this router gets the keys of this CHILD SA.
+    Give { child: ChildId, router: Identity },
+    /// Gateway: this router forgets all that it is to forget.
+    Revoke { router: Identity },
+    /// The same, under way.
+    Revoking { router: Identity, ids: Vec<GrantId> },
+    /// Router: the gateway is asked, or told.
+    Ask(wire::Request),
+    /// Router: the one where the device was before is asked.
+    Migrate(wire::Migrate),
+    /// Router: tells the gateway that the header keys of the SA with this SPI went to the router `to`.
+    Gave { spi: u32, to: Identity },
+}
+
+/// All that an endpoint knows of keys of first zones.
+#[derive(Default)]
+pub(crate) struct HeaderKeys {
+    /// Gateway: who has the keys of which first zone.
+    pub(crate) distribution: gateway::Distribution,
+    /// Router: the keys that it was given.
+    pub(crate) keyring: router::Keyring,
+    /// The IKE SAs over which they travel.
+    pub(crate) links: links::Links,
+}
 
 /// What an offer of a CHILD SA says about zones.
 #[derive(Clone, PartialEq, Eq, Debug)]

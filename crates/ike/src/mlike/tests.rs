@@ -5,10 +5,8 @@ use super::links::{Link, Links};
 use super::router::Keyring;
 use super::*;
 use crate::config::{IdentityPattern, RouterPolicy, RouterRule, ZonePolicy};
-use crate::exchange::keys::Keys;
 use crate::limits::{KEY_MIGRATE_BURST, KEY_RENEWAL_EVERY};
-use dormouse_crypto::cert::Identity;
-use dormouse_keying::{ChildId, SaId};
+use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::mlike::{Migrate, Reason, Request, Why};
 
@@ -145,7 +143,7 @@ fn a_device_that_takes_anothers_spi_does_not_steer_requests_about_it() {
     assert!(first != second && first != id && second != id);
 }
 
-/// Of several that nobody is near to, none is taken to be where the router says.
+/// Of several devices, none of them near a router, none is taken to be where the router says.
 #[test]
 fn a_router_claims_a_device_by_an_spi_that_one_device_has_chosen() {
     let nowhere = policy(&[rule("r1", &[], &[])]);
@@ -317,6 +315,36 @@ fn keys_of_a_router_that_is_believed_no_longer_are_made_anew() {
     assert_eq!(due, [child], "those that it has had, and no others");
 }
 
+/// Mobile IP: no address tells where the device is.
+#[test]
+fn a_router_that_has_the_keys_already_says_that_the_device_has_come() {
+    let rules = [rule("r1", &[], &["r2"]), rule("r2", &[], &["r3"]), rule("r3", &[], &[])];
+    let ahead = ZonePolicy { proactive: true, most_routers: 8, ..policy(&rules) };
+    let mut gateway = Gateway::default();
+    let child = gateway.device(1, "192.0.2.1", (1_000, 2_000), &ahead);
+    for (sa, router) in (1..).zip(["r1", "r2", "r3"]) {
+        gateway.link(sa, router);
+    }
+    assert!(gateway.asks("r1", Why::None, 2_000).is_ok());
+    gateway.work();
+    assert_eq!((gateway.holding(child, "r2"), gateway.holding(child, "r3")), (Some(Holding::Held), None));
+    assert_eq!(gateway.asks("r2", Why::Here, 2_000), Ok(None));
+    gateway.work();
+    let held = ["r1", "r2", "r3"].map(|router| gateway.holding(child, router));
+    assert_eq!(held, [Some(Holding::Forgotten), Some(Holding::Held), Some(Holding::Held)]);
+    assert_eq!(gateway.renewals(60 * MINUTE), [], "a router has them from the gateway alone");
+    assert_eq!(gateway.asks("r9", Why::Here, 2_000), Err(Reason::NotPermitted));
+}
+
+#[test]
+fn keys_that_a_router_has_and_was_not_given_are_made_anew() {
+    let named = policy(&[rule("r1", &[], &[]), rule("r2", &[], &[])]);
+    let mut gateway = Gateway::default();
+    let child = gateway.device(1, "192.0.2.1", (1_000, 2_000), &named);
+    assert_eq!(gateway.asks("r2", Why::Here, 2_000), Ok(None));
+    assert_eq!(gateway.renewals(MINUTE).first(), Some(&(KEY_RENEWAL_EVERY, child)));
+}
+
 // ---- the router ----
 
 fn router() -> (RouterPolicy, Links) {
@@ -361,7 +389,11 @@ fn keys_are_given_on_when_the_gateway_can_be_told_to_neighbours_and_not_too_ofte
     let mut migrate =
         |links: &Links, next| keyring.migrate(now, &policy, links, &name(next), asked).map(|_| ());
     assert_eq!(migrate(&links, "r3"), Err(Reason::NotPermitted), "it is no neighbour");
-    assert_eq!(migrate(&Links::default(), "r2"), Err(Reason::NotPermitted), "nobody would know");
+    assert_eq!(
+        migrate(&Links::default(), "r2"),
+        Err(Reason::NotPermitted),
+        "the gateway would not learn of it"
+    );
     assert_eq!(migrate(&links, "r2"), Ok(()));
     assert_eq!(migrate(&links, "r2"), Err(Reason::Unknown), "they are gone");
     let mut often = |who| (0..1_000).filter(|_| keyring.may_migrate(now, &name(who))).count();

@@ -174,7 +174,8 @@ impl FromStr for IkeProposal {
 const fn prf_beside(integ: Integ) -> Prf {
     match integ {
         Integ::HmacSha1_96 => Prf::HmacSha1,
-        Integ::HmacSha256_128 | Integ::HmacSha256Whole => Prf::HmacSha256,
+        // The last two are named by no proposal.
+        Integ::HmacSha256_128 | Integ::HmacSha256Whole | Integ::AesCmac96 => Prf::HmacSha256,
         Integ::HmacSha384_192 => Prf::HmacSha384,
         Integ::HmacSha512_256 => Prf::HmacSha512,
     }

@@ -190,7 +190,16 @@ impl IkeSa {
         let path = self.esp_path();
         let session = (self.core.id(), path.remote.ip());
         let child = ChildId::new(agreed.spi_in);
-        shared.distribution.install(now, child, replaces, session, policy, grant, path.local.ip(), until);
+        shared.header.distribution.install(
+            now,
+            child,
+            replaces,
+            session,
+            policy,
+            grant,
+            path.local.ip(),
+            until,
+        );
     }
 }
 

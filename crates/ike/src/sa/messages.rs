@@ -72,7 +72,7 @@ impl IkeSa {
             self.handle_request(shared, now, path, header, datagram)
         };
         if self.mlike && self.core.link.conn.is_childless() {
-            // It was decrypted where it lies, whatever came of it.
+            // It was decrypted in place, also if its handling has failed since.
             datagram.zeroize();
         }
         if let Fate::Ends(reason) = fate? {

@@ -64,6 +64,12 @@ impl Guard {
         Ok(Self { helper: Helper::spawn(program, arguments)?, due: 0 })
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.helper.pid()
+    }
+
     /// Waits for the connections that an earlier run has left something held for. Their rules stay until [`Guard::hold`].
     ///
     /// # Errors

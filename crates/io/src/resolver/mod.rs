@@ -36,6 +36,8 @@ pub struct Settings {
     pub servers: Vec<IpAddr>,
     /// Domains to search, and to ask those servers about.
     pub domains: Vec<String>,
+    /// Domains to ask those servers about and not to search, as of reverse look-ups, as far as the method can tell them apart.
+    pub unsearched: Vec<String>,
     /// All names are asked in the tunnel; otherwise those of `domains`, as far as the method can tell them apart.
     pub exclusive: bool,
 }
@@ -164,6 +166,7 @@ impl Resolver {
     pub fn set(&mut self, mut settings: Settings) -> Result<Choice, Error> {
         // The gateway says these; a line break in one would be a line of its own in the machine's configuration.
         settings.domains.retain(|domain| is_domain(domain));
+        settings.unsearched.retain(|domain| is_domain(domain));
         if settings.servers.is_empty() {
             self.revert()?;
             return Ok(Choice { method: Method::None, why: "the gateway assigned no name servers".into() });

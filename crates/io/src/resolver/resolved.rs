@@ -57,6 +57,7 @@ pub(super) fn set(bus: Option<&str>, settings: &Settings) -> Result<(), Error> {
         .collect();
     // A domain that is "routing only" decides who is asked, without being searched; "." is every name.
     let mut domains: Vec<(&str, bool)> = settings.domains.iter().map(|d| (d.as_str(), false)).collect();
+    domains.extend(settings.unsearched.iter().map(|d| (d.as_str(), true)));
     if settings.exclusive {
         domains.push((".", true));
     }

@@ -11,6 +11,7 @@ fn settings(exclusive: bool) -> Settings {
         index: 9,
         servers: vec!["10.9.0.1".parse().unwrap(), "fd09::1".parse().unwrap()],
         domains: vec!["corp.example".into(), "evil\nnameserver 6.6.6.6".into()],
+        unsearched: Vec::new(),
         exclusive,
     }
 }

@@ -108,6 +108,7 @@ fn resolved_is_told_and_told_to_forget() {
         index: 7,
         servers: vec!["10.9.0.1".parse().unwrap(), "fd09::1".parse().unwrap()],
         domains: vec!["corp.example".into()],
+        unsearched: Vec::new(),
         exclusive: true,
     };
     let choice = resolver.set(settings).unwrap();

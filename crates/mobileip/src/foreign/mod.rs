@@ -273,7 +273,7 @@ impl ForeignAgent {
         pending || same.is_some_and(|v| v.link() != Some(link))
     }
 
-    /// Whether a request that nobody has signed for us would take the place of a host that is here.
+    /// Whether a request without an authentic Mobile-Foreign extension would take the place of a host that is here.
     fn displaces(&self, link: LinkAddress, asked: &Request) -> bool {
         let here = self.visitors.get(&asked.home).filter(|_| !self.config.mobiles.contains_key(&asked.home));
         here.is_some_and(|v| v.home_agent != asked.agent || v.link().is_some_and(|l| l != link))
@@ -422,7 +422,7 @@ impl ForeignAgent {
         let Some(pending) = self.pending.remove(&key) else { return Err(Discard::Unexpected) };
         let (link, port) = (pending.link, pending.port);
         if reply.code.is_accepted() {
-            // What the host asked before is settled with it: a late answer to that moves nobody.
+            // What the host asked before is settled with it: a late answer to that moves no visitor.
             self.pending.retain(|(home, _), p| *home != reply.home || p.since > pending.since);
             self.admit(now, &pending, reply, signed);
         }
@@ -443,7 +443,7 @@ impl ForeignAgent {
         // "if the code indicates that the Lifetime field is zero, the foreign agent MUST delete its visitor list entry for the mobile node."
         // (RFC 5944 section 3.7.3.2)
         if lifetime == 0 {
-            // Where nobody has signed it, nor has the host asked for it from where it is, the visit just lasts no longer than it did.
+            // A reply that is not signed, and for which the host has not asked from where it is, leaves the visit's end as it was.
             let from_there = self.visitors.get(&home).and_then(Visitor::link) == Some(link);
             let ends = signed || asked.lifetime == 0 && from_there;
             if ends && self.visitors.remove(&home).is_some() {

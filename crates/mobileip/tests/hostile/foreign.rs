@@ -25,7 +25,7 @@ fn reply(from: Ipv4Addr, reply: Reply, keys: &[(u8, u8)]) -> Vec<u8> {
 
 /// The request of the host itself, sent once more by somebody else: while it waits, when it was accepted, and when the host has moved on.
 #[test]
-fn a_request_from_another_link_address_diverts_nobody() {
+fn a_request_from_another_link_address_diverts_no_visitor() {
     for setting in [SETTING, UNVOUCHED] {
         let mut w = World::registered(setting);
         let first = w.last_message(Part::Host);
@@ -167,7 +167,7 @@ fn a_reply_comes_from_the_home_agent_that_was_asked() {
         assert_eq!(w.foreign.handle_packet(w.now, Side::Routed, &bytes), Err(Discard::Unexpected));
         assert_eq!(w.foreign.held(), (1, 1));
     }
-    // Nobody has signed that the visit ends, for which nobody has asked.
+    // A reply that is not signed ends no visit for whose end the host has not asked.
     let bytes = reply(HOME_AGENT, right, &[(kind::MOBILE_HOME, MH)]);
     w.foreign.handle_packet(w.now, Side::Routed, &bytes).expect("handed over");
     assert_eq!(w.foreign.held(), (0, 1));

@@ -23,7 +23,8 @@ fn answer(w: &mut World) -> Option<Code> {
     None
 }
 
-/// "If there is a valid Foreign-Home authentication extension" the foreign agent is told of a host that is not authentic; by any other, nobody.
+/// A request whose host is not authentic is refused with a reply only "if there is a valid Foreign-Home authentication extension"; otherwise
+/// nothing is sent.
 #[test]
 fn a_forged_request_is_answered_only_if_it_was_vouched_for() {
     for (lifetime, key, told) in [(0, 77, false), (0, FH, true), (300, 77, false), (300, FH, true)] {

@@ -47,9 +47,9 @@ fn an_advertisement_without_lifetime_ends_no_registration() {
     assert!(w.home.bindings(HOME).eq([FOREIGN]));
 }
 
-/// Agents that nobody answers for hold the host up for some seconds, and no longer; the home agent's name helps them nothing.
+/// Forged agents, which never answer, hold the host up for some seconds and no longer, also under the home agent's address.
 #[test]
-fn agents_that_never_answer_hold_nobody_for_ever() {
+fn agents_that_never_answer_hold_no_host_for_ever() {
     for forged in [vec![STRANGER], vec![HOME_AGENT], (1..=20).map(|n| Ipv4Addr::new(10, 66, 0, n)).collect()]
     {
         let mut w = World::new(SETTING);
@@ -74,7 +74,7 @@ fn agents_that_never_answer_hold_nobody_for_ever() {
 
 /// An agent that has forgotten its visitor and answers no more, but is heard: the host goes to another, and keeps what it has until then.
 #[test]
-fn a_renewal_that_nobody_answers_goes_to_another_agent() {
+fn a_renewal_without_an_answer_goes_to_another_agent() {
     let mut w = World::registered(SETTING);
     // Its advertisements go on; here comes one that says it began anew.
     w.run(250 * SECOND);

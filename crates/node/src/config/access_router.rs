@@ -32,6 +32,9 @@ pub enum Repair {
     /// By the headers of TCP, in clear or in zones whose header keys a gateway gave.
     #[default]
     Snoop,
+    /// By the numbers of ESP, of devices that report what they get (`zones.reports` of theirs): for all traffic in tunnels in zones whose header
+    /// keys a gateway gave.
+    EspArq,
 }
 
 impl Repair {
@@ -41,6 +44,7 @@ impl Repair {
         match self {
             Self::None => "none",
             Self::Snoop => "snoop",
+            Self::EspArq => "esp-arq",
         }
     }
 }

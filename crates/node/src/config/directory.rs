@@ -1,7 +1,6 @@
 //! The directory of the Host Identity Protocol: whom this host knows, and by which names. Must never look up a name.
 
 use super::hip::HipCarrier;
-use crate::host::Service;
 use dormouse_hip::hit::HitSuite;
 use dormouse_hip::{Identity, Peer, Quirks};
 use dormouse_wire::hip::Hit;
@@ -20,6 +19,13 @@ pub const fn tags(version: u8) -> Ipv6Net {
     if version == 1 { TAGS_V1 } else { TAGS }
 }
 
+/// Where this host answers for the names of its peers: an address that is led into the tunnel's interface like any tag of the version, and is
+/// no host's. In version 2 its HIT suite would be 0, which is reserved (RFC 7401 section 5.2.10); in version 1 a hash would have to be all but zero.
+#[must_use]
+pub fn resolver(version: u8) -> Ipv6Addr {
+    Ipv6Addr::from_bits(tags(version).network().to_bits() | 0x53)
+}
+
 /// The version of HIP that the host with this tag speaks.
 #[must_use]
 pub fn version(hit: Hit) -> u8 {
@@ -34,7 +40,7 @@ const LSI_LONGEST: u8 = 24;
 /// The shortest one: what is in it is not reached otherwise.
 const LSI_SHORTEST: u8 = 8;
 /// First bytes of addresses that are no host's anywhere but on its own machine, or many hosts'.
-const NOBODYS: [std::ops::RangeInclusive<u8>; 3] = [0..=0, 127..=127, 224..=255];
+const NOT_HOSTS: [std::ops::RangeInclusive<u8>; 3] = [0..=0, 127..=127, 224..=255];
 
 /// A peer of the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,6 +75,9 @@ impl Known {
         Some(servers).filter(|servers| !servers.addresses.is_empty())
     }
 }
+
+/// Protocol and port of programs that know IPv4 only.
+pub type Service = (u8, u16);
 
 /// The local-scope identifiers of a host. Those of its peers are in [`Known::lsi`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -173,7 +182,7 @@ impl Peers {
             return Err(format!("{prefix} is too small for {} peers", self.list.len()));
         }
         let [first_byte, ..] = prefix.network().octets();
-        if prefix.prefix_len() < LSI_SHORTEST || NOBODYS.iter().any(|of| of.contains(&first_byte)) {
+        if prefix.prefix_len() < LSI_SHORTEST || NOT_HOSTS.iter().any(|of| of.contains(&first_byte)) {
             return Err(format!(
                 "{prefix} is none: of {LSI_SHORTEST} to {LSI_LONGEST} bits, and of hosts' addresses"
             ));

@@ -7,7 +7,7 @@ pub use super::access_router::{Repair, Router};
 pub use super::audit::Audit;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
 pub use super::half_open::HalfOpen;
-pub use super::hip::{Hip, HipAccept, HipCarrier, HipPeer};
+pub use super::hip::{Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipPeer};
 pub use super::peers::{Peer, Prefix};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 pub use super::zones::{Keys, KeysPeer, Protection, Zones};
@@ -50,6 +50,9 @@ pub struct Daemon {
     pub ike_port: u16,
     /// UDP port of NAT traversal, where IKE and ESP share a socket.
     pub nat_t_port: u16,
+    /// Requests that a peer may send without waiting for answers (IKE's window, SET_WINDOW_SIZE), 1 to 8. Each costs memory, and with one no
+    /// answer is late for another.
+    pub ike_window: u32,
     /// Largest packet that the tunnel interface takes, in bytes. 0: 1400, which fits ESP in UDP on an Ethernet; TCP is clamped to
     /// what the path and the algorithms in use really leave.
     pub mtu: u16,
@@ -93,6 +96,7 @@ impl Default for Daemon {
             listen: vec![IpAddr::from([0, 0, 0, 0]), IpAddr::from([0u16; 8])],
             ike_port: 500,
             nat_t_port: 4500,
+            ike_window: 1,
             mtu: 0,
             state_dir: "/var/lib/dormouse".into(),
             socket: "/run/dormouse/dormouse.sock".into(),
@@ -288,6 +292,10 @@ pub struct Ike {
     /// `dormancy` on: it costs 8 bytes a packet, and the kernel takes many datagrams at once, but packets of protocol 50 one by one.
     /// `always`: also with other peers.
     pub esp_in_udp: EspInUdp,
+    /// Client: UDP ports at which the gateway listens for IKE, and for IKE and ESP behind NATs: its `daemon.ike_port` and `daemon.nat_t_port`.
+    pub peer_ike_port: u16,
+    /// See `peer_ike_port`.
+    pub peer_nat_t_port: u16,
     /// Refuse paths with a NAT (RFC 4555 section 3.9): a changed address is taken for an attack. Only where no NAT can be, as between
     /// sites.
     pub no_nats_allowed: bool,
@@ -324,6 +332,8 @@ impl Default for Ike {
             fragmentation: true,
             fragment_size: 1280,
             esp_in_udp: EspInUdp::Auto,
+            peer_ike_port: 500,
+            peer_nat_t_port: 4500,
             no_nats_allowed: false,
             return_routability: false,
             initial_contact: true,

@@ -2,13 +2,13 @@
 //! [`super::directory`] has the peers. Must never look up a name.
 
 use super::block::Blocking;
-use super::directory::{Known, Lsi, Peers, mapping, tag, version};
+use super::directory::{Known, Lsi, Peers, Service, mapping, tag, version};
 use super::file::{Connection, Role, Seconds};
+pub use super::hip_algorithms::{HipCipher, HipEsp};
 use super::resolve::{ConfigError, ReadFile};
-use crate::host::Service;
 use dormouse_crypto::hip::v1;
 use dormouse_crypto::sign::SigningKey;
-use dormouse_hip::{self as hip, EspSuite};
+use dormouse_hip as hip;
 use dormouse_sansio::Carrier;
 use dormouse_wire::hip::DomainId;
 use dormouse_wire::ip::protocol;
@@ -24,6 +24,8 @@ use std::time::Duration;
 const ESP_MOST: usize = 6;
 /// The shortest registration, in seconds (RFC 8003 section 5).
 const REGISTRATION_LEAST: u32 = 10;
+/// The longest domain, in bytes: a peer's name has room before it.
+const DOMAIN_MOST: usize = 127;
 /// What a relay needs.
 const BY_UDP: &str =
     "a relay is reached by UDP, in version 2: \"udp\" in hip.carriers, first or as the carrier of the peer";
@@ -46,8 +48,13 @@ pub struct Hip {
     pub version: u8,
     /// How HIP and ESP travel: `ip`: as IP protocols 139 and 50; `udp`: in UDP, which passes NATs. Only what is named here is listened to;
     /// the first one leads to peers that do not say another.
-    #[serde(default = "ip_alone")]
+    #[serde(default = "both")]
     pub carriers: Vec<HipCarrier>,
+    /// When ESP is carried in UDP. `nat`: where HIP is, because a NAT is to be passed. `auto`: also where HIP is protocol 139, if both ends
+    /// are Dormouse with `auto`, have `ip` and `udp` among their `carriers`, and have answered each other in UDP: it costs 8 bytes a packet, and the
+    /// kernel takes many datagrams at once, but packets of protocol 50 one by one.
+    #[serde(default)]
+    pub esp_in_udp: HipEspInUdp,
     /// UDP port of HIP, here and at the peers.
     #[serde(default = "port")]
     pub udp_port: u16,
@@ -58,10 +65,15 @@ pub struct Hip {
     /// from no one but the network.
     #[serde(default)]
     pub opportunistic: bool,
-    /// ESP suites, the best first: what is offered and what is taken. Only if they are named here: `aes128-sha1`, for old peers; `aes128ccm16` and
-    /// `aes128ccm8`, for devices whose hardware has no other; and `null-sha256`, which encrypts nothing: all routers on the way can read it.
+    /// ESP suites, the best first: what is offered and what is taken. Only if they are named here: `aes128-sha1`, for old peers; `aes128ccm16`,
+    /// `aes128ccm8` and `aes128gcm8`, for devices whose hardware has no other; and `null-sha256`, `null-aes-cmac` and `null-aes-gmac`, which encrypt
+    /// nothing: all routers on the way can read it.
     #[serde(default = "esp")]
     pub esp: Vec<HipEsp>,
+    /// Ciphers of what HIP itself encrypts, the best first: the initiator's identity, and where the two ends may be reached through a relay. Only if it is named: `null`,
+    /// which encrypts nothing, for looking at HIP on the way.
+    #[serde(default = "ciphers")]
+    pub ciphers: Vec<HipCipher>,
     /// Tell peers all addresses of this host, and try another when the one in use does not answer (RFC 8047); at both ends. Not in UDP.
     #[serde(default)]
     pub multihoming: bool,
@@ -76,15 +88,17 @@ pub struct Hip {
     /// their carrier. What begins goes through one of them, until both ends have found a direct way; where there is none, all goes through it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<String>,
-    /// Be a relay, `[connection.NAME.hip.relay_server]`.
+    /// Be a relay of control and data: hosts behind NATs register at it, and HIP and ESP between them and
+    /// their peers go through it, as far as they find no direct way. It cannot read what it sends on. `udp` must be one of `carriers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub relay_server: Option<HipRelayServer>,
+    pub relay_server: Option<HipRegistrar>,
     /// For how long a registration is asked for; it is renewed in time.
     #[serde(default = "day")]
     pub registration: Seconds,
-    /// Be a rendezvous server, `[connection.NAME.hip.rendezvous_server]`.
+    /// Be a rendezvous server: peers register at it, and what begins an association with one of
+    /// them, or says that its peer has moved, goes on to where it is. No data does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rendezvous_server: Option<HipRendezvousServer>,
+    pub rendezvous_server: Option<HipRegistrar>,
     /// Local-scope identifiers, for programs that know IPv4 only: every peer gets an address of this prefix, by which this host alone reaches
     /// it, and so does this host; `dormouse hip peers` says which. `"1.0.0.0/8"` is customary: what else is there on the Internet, as
     /// 1.1.1.1, this host does not reach then. Absent: none.
@@ -94,6 +108,10 @@ pub struct Hip {
     /// With `lsi`: protocols and ports, as `tcp/22`, of programs here that know IPv4 only: what peers send there is IPv4. All others get IPv6.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lsi_services: Vec<String>,
+    /// Programs of this host find a peer as `NAME.hip`, with this domain behind it: its HIT, and its local-scope identifier if there is one.
+    /// The machine asks this host about names of the domain alone, where `daemon.dns` lets it (docs/hip.md). Empty: they do not.
+    #[serde(default = "domain")]
+    pub domain: String,
     /// A file with more peers, read again on reload; one on each line, as `HIT NAME... ADDRESS... @RENDEZVOUS... =LSI`, where the addresses or
     /// names of its rendezvous servers have an `@`, and its local-scope identifier, if it is not to be any, a `=`; what follows a `#`
     /// does not count.
@@ -107,83 +125,34 @@ const fn two() -> u8 {
     2
 }
 
-fn ip_alone() -> Vec<HipCarrier> {
-    vec![HipCarrier::Ip]
+fn both() -> Vec<HipCarrier> {
+    vec![HipCarrier::Ip, HipCarrier::Udp]
 }
 
 fn port() -> u16 {
     hip::HostConfig::default().udp_port
 }
 
+fn domain() -> String {
+    "hip".to_owned()
+}
+
 fn esp() -> Vec<HipEsp> {
     vec![HipEsp::Aes128Gcm16, HipEsp::Aes256Sha256, HipEsp::Aes128Sha256]
+}
+
+fn ciphers() -> Vec<HipCipher> {
+    vec![HipCipher::Aes128, HipCipher::Aes256]
 }
 
 const fn day() -> Seconds {
     Seconds(86_400)
 }
 
-/// An ESP suite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-pub enum HipEsp {
-    /// AES-128-GCM.
-    #[serde(rename = "aes128gcm16")]
-    Aes128Gcm16,
-    /// AES-256-CBC with HMAC-SHA-256.
-    #[serde(rename = "aes256-sha256")]
-    Aes256Sha256,
-    /// AES-128-CBC with HMAC-SHA-256, which all have.
-    #[serde(rename = "aes128-sha256")]
-    Aes128Sha256,
-    /// AES-128-CBC with HMAC-SHA1.
-    #[serde(rename = "aes128-sha1")]
-    Aes128Sha1,
-    /// AES-128-CCM with 16 bytes of authentication.
-    #[serde(rename = "aes128ccm16")]
-    Aes128Ccm16,
-    /// AES-128-CCM with 8 bytes of authentication.
-    #[serde(rename = "aes128ccm8")]
-    Aes128Ccm8,
-    /// HMAC-SHA-256 without encryption.
-    #[serde(rename = "null-sha256")]
-    NullSha256,
-}
-
-impl HipEsp {
-    const fn suite(self) -> EspSuite {
-        match self {
-            Self::Aes128Gcm16 => EspSuite::Aes128Gcm16,
-            Self::Aes256Sha256 => EspSuite::Aes256CbcSha256,
-            Self::Aes128Sha256 => EspSuite::Aes128CbcSha256,
-            Self::Aes128Sha1 => EspSuite::Aes128CbcSha1,
-            Self::Aes128Ccm16 => EspSuite::Aes128Ccm16,
-            Self::Aes128Ccm8 => EspSuite::Aes128Ccm8,
-            Self::NullSha256 => EspSuite::NullSha256,
-        }
-    }
-}
-
-/// A rendezvous server: peers register at it, and what begins an association with one of them, or says that its peer has moved, goes on to
-/// where it is. No data does.
+/// Who may register at a server, for how long, and how many.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct HipRendezvousServer {
-    /// Names or HITs of the peers that may register. Empty: everyone who may begin an association.
-    #[serde(default)]
-    pub clients: Vec<String>,
-    /// The longest registration that is granted.
-    #[serde(default = "day")]
-    pub longest: Seconds,
-    /// How many are registered at one time.
-    #[serde(default = "clients_most")]
-    pub most: usize,
-}
-
-/// A relay of control and data: hosts behind NATs register at it, and HIP and ESP between them and their peers go through it, as far as they find
-/// no direct way. It cannot read what it sends on. `udp` must be one of `carriers`.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct HipRelayServer {
+pub struct HipRegistrar {
     /// Names or HITs of the peers that may register. Empty: everyone who may begin an association.
     #[serde(default)]
     pub clients: Vec<String>,
@@ -218,6 +187,17 @@ impl HipCarrier {
             Self::Udp => Carrier::HipUdp,
         }
     }
+}
+
+/// When ESP is carried in UDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HipEspInUdp {
+    /// Where HIP is, and between our own ends.
+    #[default]
+    Auto,
+    /// Where HIP is.
+    Nat,
 }
 
 /// Who may begin an association.
@@ -286,6 +266,8 @@ pub struct ResolvedHip {
     pub peers: Peers,
     /// Local-scope identifiers, if there are to be any.
     pub lsi: Option<Lsi>,
+    /// The domain of the names of its peers; empty: there is none.
+    pub domain: String,
 }
 
 /// Protocols and ports as they are written.
@@ -364,10 +346,16 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     {
         return Err(wrong("esp", &format!("one to {ESP_MOST} suites are offered, each once")));
     }
+    if h.ciphers.is_empty() || h.ciphers.iter().enumerate().any(|(i, c)| h.ciphers[..i].contains(c)) {
+        return Err(wrong("ciphers", &"one to three ciphers are offered, each once"));
+    }
     let of_v1 = |esp: &HipEsp| matches!(esp, HipEsp::Aes128Sha1 | HipEsp::NullSha256);
     let only_v1 = identities.iter().all(|identity| version(identity.hit()) == 1);
     if only_v1 && h.esp != esp() && !h.esp.iter().all(of_v1) {
         return Err(wrong("esp", &"version 1 has aes128-sha1, and null-sha256 behind it if that is named"));
+    }
+    if only_v1 && h.ciphers != ciphers() && h.ciphers.contains(&HipCipher::Aes256) {
+        return Err(wrong("ciphers", &"version 1 has aes128, and null behind it if that is named"));
     }
     let mut peers = Peers::of(&identities);
     // Peers can be named before they are written.
@@ -471,6 +459,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         // Version 1 is spoken with those alone for whom it was asked.
         accept_v1: if any && h.version == 1 { hip::Accept::Any } else { listed() },
         opportunistic: h.opportunistic,
+        ciphers: h.ciphers.iter().map(|cipher| cipher.cipher()).collect(),
         esp_suites: h.esp.iter().map(|esp| esp.suite()).collect(),
         multihoming: h.multihoming,
         liveness: (h.liveness.0 > 0).then(|| Duration::from_secs(h.liveness.0.into())),
@@ -480,9 +469,18 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         registrar: of_rendezvous.transpose()?,
         relay_server: of_relay.transpose()?,
         udp_port: h.udp_port,
+        esp_in_udp: h.esp_in_udp == HipEspInUdp::Auto
+            && [HipCarrier::Ip, HipCarrier::Udp].iter().all(|carrier| h.carriers.contains(carrier)),
         ..hip::HostConfig::default()
     };
     let (auto, blocking) = (c.auto, Blocking::of(c));
+    let domain = h.domain.trim_end_matches('.').to_ascii_lowercase();
+    let fit = |label: &str| {
+        (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    if !h.domain.is_empty() && (domain.len() > DOMAIN_MOST || !domain.split('.').all(fit)) {
+        return Err(wrong("domain", &format!("\"{}\" is no name of a domain, as \"hip\" is", h.domain)));
+    }
     Ok(ResolvedHip {
         name: name.into(),
         auto,
@@ -492,6 +490,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         carriers: h.carriers.clone(),
         peers,
         lsi,
+        domain,
     })
 }
 

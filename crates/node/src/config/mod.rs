@@ -9,6 +9,7 @@ pub mod file;
 mod findings;
 pub mod half_open;
 pub mod hip;
+mod hip_algorithms;
 mod peers;
 mod place;
 mod resolve;

@@ -64,6 +64,8 @@ pub struct Resolved {
     pub blocking: Option<Blocking>,
     /// It carries keys of headers alone, to or from such a peer.
     pub keys: Option<file::KeysPeer>,
+    /// Client: access routers are told which packets of some CHILD SA came.
+    pub reports: bool,
 }
 
 impl Resolved {
@@ -188,7 +190,12 @@ fn connection(
         pool,
         blocking: Blocking::of(c).filter(|_| c.keys.is_none()),
         keys: c.keys.as_ref().map(|keys| keys.peer),
+        reports: c.role == Role::Client && children_of(c).any(|child| child.zones.reports),
     })
+}
+
+fn children_of(c: &Connection) -> impl Iterator<Item = &file::Child> {
+    std::iter::once(&c.child).chain(c.children.values())
 }
 
 fn ike_part(
@@ -215,6 +222,7 @@ fn ike_part(
         file::EspInUdp::Nat => ike::EspInUdp::Nat,
         file::EspInUdp::Always => ike::EspInUdp::Always,
     };
+    conn.remote_ports = ike::Ports { ike: i.peer_ike_port, natt: i.peer_nat_t_port };
     conn.mobility.no_nats_allowed = i.no_nats_allowed;
     conn.mobility.return_routability = i.return_routability;
     conn.initial_contact = i.initial_contact;

@@ -17,7 +17,7 @@ use std::time::Duration;
 #[serde(deny_unknown_fields, default)]
 pub struct Sleep {
     /// `energy`: the policy decides. `balanced`: it decides within bounds on added latency and lost packets, by backing off where
-    /// sleeping hurts. `performance`: the radio stays on. `dormouse mode` changes it until the next start.
+    /// sleeping does not pay. `performance`: the radio stays on. `dormouse mode` changes it until the next start.
     pub mode: Mode,
     /// Who decides: `dormouse` (learns, and never costs much more than `break-even`), `paper`, `break-even`, `never`, or a
     /// number: that many seconds after the last packet.

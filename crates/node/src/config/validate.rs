@@ -42,6 +42,10 @@ pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
         let problem = format!("{} is daemon.ike_port too; each needs a port of its own", d.nat_t_port);
         return Err(ConfigError::new("daemon.nat_t_port", problem));
     }
+    if !(1..=dormouse_ike::MAX_WINDOW).contains(&d.ike_window) {
+        let problem = format!("{} is not between 1 and {}", d.ike_window, dormouse_ike::MAX_WINDOW);
+        return Err(ConfigError::new("daemon.ike_window", problem));
+    }
     if d.listen.is_empty() {
         return Err(ConfigError::new("daemon.listen", "at least one address is needed, such as \"0.0.0.0\""));
     }
@@ -211,6 +215,8 @@ mod tests {
             (of_daemon("mtu = 10"), "daemon.mtu"),
             (of_daemon("ike_port = 0"), "daemon.ike_port"),
             (of_daemon("ike_port = 4500"), "daemon.nat_t_port"),
+            (of_daemon("ike_window = 0"), "daemon.ike_window"),
+            (of_daemon("ike_window = 9"), "daemon.ike_window"),
             (of_daemon("listen = []"), "daemon.listen"),
             (of_daemon("[audit]\nto = \"syslog\""), "audit.to"),
             (

@@ -3,11 +3,13 @@
 //!
 //! Owns which address means which peer, and which conversations a program of this host holds by them: answers of the peer to those are
 //! made IPv4, and so is what this host answers for a peer. A conversation ends when a program here sends IPv6 from the same port, or after
-//! its time of silence. What a peer begins is IPv6, but at the ports that the configuration says have programs of IPv4 only. Must never
-//! let a packet through to another peer than its address means.
+//! its time of silence. What a peer begins is IPv6, but at the ports that the configuration says have programs of IPv4 only. Fragments are put
+//! together before they are translated, and cut anew for the tunnel. Must never let a packet through to another peer than its address means.
 
+use super::reassembly::{Reassembly, fragments, is_fragment_v4};
+use crate::config::directory::Service;
 use dormouse_sansio::Instant;
-use dormouse_wire::ip::{Flow, Ipv4, Ipv6, flow, protocol, translate};
+use dormouse_wire::ip::{Flow, Ipv4, Ipv6, Packet, flow, protocol, translate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -23,9 +25,6 @@ const NOTED: Duration = Duration::from_secs(10);
 const SILENT_TCP: Duration = Duration::from_secs(124 * 60);
 /// Any other: "A default value of five minutes or more for the NAT UDP mapping timer is RECOMMENDED." (RFC 4787 section 4.3)
 const SILENT: Duration = Duration::from_secs(5 * 60);
-
-/// Protocol and port of programs that know IPv4 only.
-pub type Service = (u8, u16);
 
 /// Who is meant by which address.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -61,6 +60,22 @@ pub(super) struct Translator {
     /// When each was last noted.
     held: BTreeMap<Conversation, Instant>,
     by_time: BTreeSet<(Instant, Conversation)>,
+    /// Fragments of programs here, and of peers.
+    outgoing: Reassembly,
+    incoming: Reassembly,
+    /// Datagrams that were cut for the tunnel: their identification.
+    cut: u32,
+}
+
+/// What becomes of a peer's packet that must be seen whole.
+#[derive(Debug)]
+pub(super) enum Apart {
+    /// It is none.
+    No,
+    /// The rest of it has not come, or never fits.
+    Waits,
+    /// This is to be handed over in its place.
+    Packet(Vec<u8>),
 }
 
 impl Translator {
@@ -73,12 +88,25 @@ impl Translator {
         matches!(destination, IpAddr::V4(lsi) if self.lsis.tags_of.contains_key(&lsi))
     }
 
-    /// A packet of a program, as it goes into the tunnel; `None` if it cannot.
-    pub(super) fn outbound(&mut self, now: Instant, packet: &[u8]) -> Option<Vec<u8>> {
+    /// A packet of a program, as it goes into the tunnel: none yet if the rest of its datagram has not come. `None` if it cannot.
+    pub(super) fn outbound(&mut self, now: Instant, packet: &[u8]) -> Option<Vec<Vec<u8>>> {
+        if !is_fragment_v4(packet) {
+            return Some(vec![self.outbound_whole(now, packet)?]);
+        }
+        let fragment = Packet::parse(packet).ok().filter(|it| self.is_for(it.dst()))?;
+        let Some(whole) = self.outgoing.take(now, &fragment) else { return Some(Vec::new()) };
+        let translated = self.outbound_whole(now, &whole)?;
+        self.cut = self.cut.wrapping_add(1);
+        Some(fragments(translated, self.cut))
+    }
+
+    fn outbound_whole(&mut self, now: Instant, packet: &[u8]) -> Option<Vec<u8>> {
         let lsi = self.lsis.ours?;
         let it = Ipv4::parse(packet).ok().filter(|it| it.src() == lsi)?;
         let (peer, ours) = *self.lsis.tags_of.get(&it.dst())?;
-        let out = translate::to_v6(packet, ours, peer)?;
+        let out = translate::to_v6(packet, ours, peer);
+        // What is not said by a packet's own kind may be said about another.
+        let out = out.or_else(|| translate::errors::to_v6(packet, ours, peer))?;
         let conversation = match (it.protocol(), it.payload()) {
             (protocol::ICMP, [8, _, _, _, i0, i1, ..]) => {
                 Some((protocol::ICMPV6, u16::from_be_bytes([*i0, *i1]), peer, 0))
@@ -138,12 +166,52 @@ impl Translator {
         Some(([&header[..], &payload].concat(), peer))
     }
 
+    /// A peer's packet, of this flow, that must be seen whole: a fragment, or an ICMP error, which quotes what it is about.
+    pub(super) fn apart(&mut self, now: Instant, flow: &Flow, header: &[u8], payload: &[u8]) -> Apart {
+        let cut = header.get(6) == Some(&protocol::FRAGMENT);
+        let error = flow.protocol == protocol::ICMPV6 && payload.first().is_some_and(|kind| *kind < 128);
+        let known = || matches!(flow.src, IpAddr::V6(peer) if self.lsis.lsi_of.contains_key(&peer));
+        if !(cut || error) || !known() {
+            return Apart::No;
+        }
+        let packet = [header, payload].concat();
+        let Ok(parsed) = Packet::parse(&packet) else { return Apart::No };
+        let mut whole = match parsed.fragment() {
+            Some(_) => match self.incoming.take(now, &parsed) {
+                Some(whole) => whole,
+                None => return Apart::Waits,
+            },
+            None if cut => return Apart::No,
+            None => packet,
+        };
+        self.answer(now, &mut whole);
+        Apart::Packet(whole)
+    }
+
+    /// A peer's error about a packet that this host sends it, if a program here sent that as IPv4: the same for that program.
+    fn error(&mut self, now: Instant, packet: &[u8]) -> Option<Vec<u8>> {
+        let (outer, quoted) = translate::errors::quoted_v6(packet)?;
+        let lsi = self.lsis.ours?;
+        let of_peer = *self.lsis.lsi_of.get(&outer.src())?;
+        self.lsis.tags_of.get(&of_peer).filter(|(_, ours)| *ours == outer.dst())?;
+        let conversation = conversation_of(&Packet::V6(quoted).flow(), quoted.as_bytes())?;
+        let served = self.lsis.services.contains(&(conversation.0, conversation.1));
+        if !served && !self.holds(now, conversation) {
+            return None;
+        }
+        translate::errors::to_v4(packet, of_peer, lsi)
+    }
+
     /// Makes a packet that is a peer's, or is made here in its stead, one of IPv4 if its conversation is.
     pub(super) fn answer(&mut self, now: Instant, packet: &mut Vec<u8>) {
         if self.lsis.ours.is_none() {
             return;
         }
         let Some(flow) = flow(packet) else { return };
+        if let Some(error) = self.error(now, packet) {
+            *packet = error;
+            return;
+        }
         let Some((header, payload)) = packet.split_at_mut_checked(Ipv6::HEADER) else { return };
         if let Some(v4) = self.inbound(now, &flow, header, payload) {
             packet.splice(..Ipv6::HEADER, v4);
@@ -246,6 +314,11 @@ mod tests {
         it
     }
 
+    /// What a packet becomes in the tunnel, which is one packet.
+    fn outbound(it: &mut Translator, now: Instant, packet: &[u8]) -> Option<Vec<u8>> {
+        it.outbound(now, packet).map(|mut all| all.pop().filter(|_| all.is_empty()).expect("one packet"))
+    }
+
     fn datagram(from: impl Into<IpAddr>, to: impl Into<IpAddr>, ports: (u16, u16)) -> Vec<u8> {
         let mut packet = Vec::new();
         udp::build((from.into(), ports.0).into(), (to.into(), ports.1).into(), b"data", &mut packet)
@@ -267,8 +340,8 @@ mod tests {
         let mut it = translator();
         let answer = || datagram(PEER.1, OURS.1, (80, 4_000));
         assert_eq!(seen(&mut it, answer()), None, "nothing was asked in IPv4");
-        let out =
-            it.outbound(Instant::ZERO, &datagram(OURS.0, PEER.0, (4_000, 80))).expect("it is translated");
+        let out = outbound(&mut it, Instant::ZERO, &datagram(OURS.0, PEER.0, (4_000, 80)))
+            .expect("it is translated");
         assert_eq!(flow(&out).map(|f| (f.src, f.dst)), Some((OURS.1.into(), PEER.1.into())));
         assert_eq!(seen(&mut it, answer()), Some(PEER.0.into()));
         // Other ports, and other peers, have nothing to do with it.
@@ -285,8 +358,8 @@ mod tests {
     fn each_peer_sees_the_tag_of_its_version() {
         let mut it = translator();
         for (to, tags) in [(PEER.0, (OURS.1, PEER.1)), (Ipv4Addr::new(1, 0, 0, 3), (OLD, OTHER))] {
-            let out =
-                it.outbound(Instant::ZERO, &datagram(OURS.0, to, (4_000, 80))).expect("it is translated");
+            let out = outbound(&mut it, Instant::ZERO, &datagram(OURS.0, to, (4_000, 80)))
+                .expect("it is translated");
             assert_eq!(flow(&out).map(|f| (f.src, f.dst)), Some((tags.0.into(), tags.1.into())));
         }
     }
@@ -297,7 +370,7 @@ mod tests {
         let stranger = Ipv4Addr::new(1, 0, 0, 9);
         assert!(it.is_for(PEER.0.into()) && !it.is_for(stranger.into()) && !it.is_for(OURS.0.into()));
         for (from, to) in [(stranger, PEER.0), (OURS.0, stranger), (PEER.0, OURS.0)] {
-            assert_eq!(it.outbound(Instant::ZERO, &datagram(from, to, (1, 2))), None, "{from} {to}");
+            assert_eq!(outbound(&mut it, Instant::ZERO, &datagram(from, to, (1, 2))), None, "{from} {to}");
         }
     }
 
@@ -306,7 +379,7 @@ mod tests {
     fn conversations_end() {
         let mut it = translator();
         let (out, back) = (datagram(OURS.0, PEER.0, (4_000, 80)), datagram(PEER.1, OURS.1, (80, 4_000)));
-        it.outbound(Instant::ZERO, &out).expect("it is translated");
+        outbound(&mut it, Instant::ZERO, &out).expect("it is translated");
         let other = datagram(OURS.1, PEER.1, (4_001, 80));
         it.ends(&flow(&other).expect("a flow"), &other);
         assert_eq!(seen(&mut it, back.clone()), Some(PEER.0.into()), "another port");
@@ -315,7 +388,7 @@ mod tests {
         assert_eq!(seen(&mut it, back.clone()), None);
         assert!(it.held.is_empty() && it.by_time.is_empty());
 
-        it.outbound(Instant::ZERO, &out).expect("it is translated");
+        outbound(&mut it, Instant::ZERO, &out).expect("it is translated");
         let answer = flow(&back).expect("a flow");
         let (header, payload) = back.split_at(40);
         let mut at = |now| it.inbound(now, &answer, header, &mut payload.to_vec()).is_some();
@@ -329,7 +402,7 @@ mod tests {
     fn answers_that_are_made_here_have_the_family_of_the_program() {
         let mut it = translator();
         let out = datagram(OURS.0, PEER.0, (4_000, 80));
-        let translated = it.outbound(Instant::ZERO, &out).expect("it is translated");
+        let translated = outbound(&mut it, Instant::ZERO, &out).expect("it is translated");
         let (original, peer) = it.original(Instant::ZERO, &translated).expect("it was IPv4");
         assert_eq!((peer, flow(&original)), (PEER.0, flow(&out)));
         let foreign = datagram(OURS.1, PEER.1, (4_001, 80));
@@ -341,6 +414,91 @@ mod tests {
         }
     }
 
+    /// What is too big for one packet goes and comes in several, and is whole for the program in its family.
+    #[test]
+    fn fragments_are_put_together_before_they_are_translated() {
+        let mut it = translator();
+        let mut big = Vec::new();
+        udp::build((OURS.0, 4_000).into(), (PEER.0, 80).into(), &[7; 3_000], &mut big).expect("it fits");
+        let mut pieces = Vec::new();
+        for (at, data) in big[20..].chunks(1_376).enumerate() {
+            let mut piece = big[..20].to_vec();
+            piece.extend_from_slice(data);
+            let (len, place) = (piece.len() as u16, (at * 1_376 / 8) as u16);
+            let more = if (at + 1) * 1_376 < big.len() - 20 { 0x2000 } else { 0 };
+            piece[2..4].copy_from_slice(&len.to_be_bytes());
+            piece[6..8].copy_from_slice(&(place | more).to_be_bytes());
+            pieces.push(piece);
+        }
+        let out: Vec<Vec<Vec<u8>>> =
+            pieces.iter().map(|p| it.outbound(Instant::ZERO, p).expect("for a peer")).collect();
+        assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [0, 0, 3]);
+        let mut seen = out[2].iter().map(|p| Packet::parse(p).expect("a packet"));
+        assert!(seen.all(|p| p.dst() == IpAddr::from(PEER.1) && p.fragment().is_some()));
+        // The peer's answer, in pieces too.
+        let mut answer = Vec::new();
+        udp::build((PEER.1, 80).into(), (OURS.1, 4_000).into(), &[8; 3_000], &mut answer).expect("it fits");
+        let pieces = fragments(answer.clone(), 9);
+        let apart = |it: &mut Translator, piece: &[u8]| {
+            it.apart(Instant::ZERO, &flow(piece).expect("a flow"), &piece[..40], &piece[40..])
+        };
+        let (last, others) = pieces.split_last().expect("several");
+        assert!(others.iter().all(|p| matches!(apart(&mut it, p), Apart::Waits)));
+        let Apart::Packet(whole) = apart(&mut it, last) else { panic!("it is whole") };
+        assert_eq!(flow(&whole).map(|f| (f.src, f.dst_port)), Some((PEER.0.into(), Some(4_000))));
+        assert_eq!(whole.len(), 20 + 8 + 3_000);
+        // With a program of IPv6 it stays IPv6.
+        let other = datagram(OURS.1, PEER.1, (4_000, 80));
+        it.ends(&flow(&other).expect("a flow"), &other);
+        assert!(others.iter().all(|p| matches!(apart(&mut it, p), Apart::Waits)));
+        assert!(matches!(apart(&mut it, last), Apart::Packet(whole) if whole == answer));
+        // Nothing is held of a host that has no identifier here, or for an address that means none.
+        let mut stranger = pieces[0].clone();
+        stranger[23] ^= 0x55;
+        assert!(matches!(apart(&mut it, &stranger), Apart::No));
+        let mut elsewhere = big[..20].to_vec();
+        elsewhere[6] = 0x20;
+        elsewhere[19] = 99;
+        elsewhere.resize(big.len(), 0);
+        assert_eq!(it.outbound(Instant::ZERO, &elsewhere), None);
+    }
+
+    /// What a peer says about a packet is said to the program that sent it, in its family; and what this host says about a peer's.
+    #[test]
+    fn errors_have_the_family_of_what_they_are_about() {
+        use dormouse_wire::ip::icmp;
+        let mut it = translator();
+        let out =
+            outbound(&mut it, Instant::ZERO, &datagram(OURS.0, PEER.0, (4_000, 80))).expect("translated");
+        // The peer's kernel makes it; here it is the one that a peer with identifiers would translate.
+        let refusal = |quoted: &[u8], from: Ipv6Addr, to: Ipv6Addr| {
+            let mut v4 = Vec::new();
+            let (a, b) = (Ipv4Addr::new(9, 0, 0, 1), Ipv4Addr::new(9, 0, 0, 2));
+            let (header, payload) = quoted.split_at(40);
+            let mut payload = payload.to_vec();
+            let header = translate::to_v4(header, &mut payload, a, b).expect("it is whole");
+            assert!(icmp::error(&[&header[..], &payload].concat(), b, 3, 3, &mut v4));
+            translate::errors::to_v6(&v4, from, to).expect("it is said")
+        };
+        let mut error = refusal(&out, PEER.1, OURS.1);
+        it.answer(Instant::ZERO, &mut error);
+        let said = Ipv4::parse(&error).expect("IPv4");
+        let said = icmp::parse_error(&said).expect("an error");
+        assert_eq!((said.kind, said.code, flow(&error).map(|f| f.src)), (3, 3, Some(PEER.0.into())));
+        assert_eq!(said.quoted, datagram(OURS.0, PEER.0, (4_000, 80)));
+        // About what a program of IPv6 sent: as it is.
+        let other = refusal(&datagram(OURS.1, PEER.1, (4_001, 80)), PEER.1, OURS.1);
+        let mut same = other.clone();
+        it.answer(Instant::ZERO, &mut same);
+        assert_eq!(same, other);
+        // And this host's refusal of what the peer sent to a service of IPv4 alone.
+        let mut v4 = Vec::new();
+        assert!(icmp::error(&datagram(PEER.0, OURS.0, (9, 53)), OURS.0, 3, 3, &mut v4));
+        let out = outbound(&mut it, Instant::ZERO, &v4).expect("translated");
+        let (outer, quoted) = translate::errors::quoted_v6(&out).expect("an error");
+        assert_eq!((outer.src(), outer.dst(), quoted.src()), (OURS.1, PEER.1, PEER.1));
+    }
+
     /// However many conversations there are, those in use are remembered.
     #[test]
     fn conversations_are_bounded() {
@@ -348,9 +506,9 @@ mod tests {
         let first = datagram(OURS.0, PEER.0, (1, 1));
         for n in 0..2 * MOST as u64 {
             let now = Instant::from_nanos(n * 1_000_000_000);
-            it.outbound(now, &first).expect("it is translated");
+            outbound(&mut it, now, &first).expect("it is translated");
             let ports = ((n % 60_000 + 2) as u16, (n / 60_000) as u16);
-            it.outbound(now, &datagram(OURS.0, PEER.0, ports)).expect("it is translated");
+            outbound(&mut it, now, &datagram(OURS.0, PEER.0, ports)).expect("it is translated");
             assert!(it.held.len() <= MOST && it.held.len() == it.by_time.len());
         }
         assert_eq!(seen(&mut it, datagram(PEER.1, OURS.1, (1, 1))), Some(PEER.0.into()));

@@ -18,19 +18,21 @@ mod drive;
 mod lsi;
 mod output;
 mod path;
+mod reassembly;
+mod resolver;
 mod router;
 pub mod transit;
 
 pub use crate::event::{Order, Radio, Store};
 pub use drive::{Driver, forward, settle};
-pub use lsi::{Lsis, Service};
+pub use lsi::Lsis;
 pub use output::{Datagram, News, Origin, Output};
 pub use path::{NotSent, PathCounters};
+pub use resolver::{Found, PeerNames, REVERSE};
 pub use router::{Name, RouterCounters, RouterInfo, Side};
 
 use crate::config::Resolved;
-use crate::devices::Kept;
-use crate::event::Event;
+use crate::event::{Event, Kept};
 use crate::hold::{HoldQueue, MOST_PACKETS};
 use crate::node::{Node, Route};
 use crate::pool::SharedPool;
@@ -40,7 +42,7 @@ use dormouse_ike::admission::Denial;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::packet::{Geometry, Plan};
-use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
+use dormouse_sansio::{Deadline, Instant, Path, Transmit, UnixTime};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ip;
 use lsi::Translator;
@@ -96,6 +98,7 @@ pub struct Host {
     pool: Option<SharedPool>,
     transit: Transit,
     lsis: Translator,
+    names: Option<PeerNames>,
     /// Packets that wait for their session.
     held: HoldQueue,
     /// Packets that waited for their session or had to be translated, while they are sealed one by one.
@@ -128,6 +131,7 @@ impl Host {
             pool,
             transit: Transit::default(),
             lsis: Translator::default(),
+            names: None,
             held: HoldQueue::new(hold_packets),
             released: VecDeque::new(),
             awaiting_route: VecDeque::new(),
@@ -168,6 +172,11 @@ impl Host {
     /// By which IPv4 addresses programs reach the peers of HIP.
     pub fn set_lsis(&mut self, lsis: Lsis) {
         self.lsis.set(lsis);
+    }
+
+    /// By which names programs here find the peers of HIP.
+    pub fn set_names(&mut self, names: Option<PeerNames>) {
+        self.names = names;
     }
 
     // ---- commands -------------------------------------------------------------------------------------------------
@@ -321,10 +330,10 @@ impl Host {
     /// Key management first: it may be what brings the session back that the packets belong to.
     fn poll_packets(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Output> {
         if let Some(transmit) = self.node.poll_transmit(now, out) {
-            let (path, segment) = (transmit.path, transmit.segment);
+            let Transmit { path, segment, fragmentable, .. } = transmit;
             self.last_sent =
                 Some(LastSent::Control { destination: path.remote, bytes: segment.unwrap_or(out.len()) });
-            return Some(Output::Datagram(Datagram { path, ecn: 0, segment, fragmentable: true }));
+            return Some(Output::Datagram(Datagram { path, ecn: 0, segment, fragmentable }));
         }
         if let Some((path, datagram)) = self.transit.poll_transmit() {
             *out = datagram;
@@ -340,6 +349,13 @@ impl Host {
         if let Some(packet) = self.awaiting_route.pop_front() {
             *out = packet;
             return Some(Output::Inner(Origin::Tunnel));
+        }
+        if let Some(packet) = self.node.poll_reordered() {
+            *out = packet;
+            return Some(Output::Inner(Origin::Tunnel));
+        }
+        if let Some(path) = self.node.poll_report(now, out) {
+            return Some(Output::Datagram(Datagram { path, ecn: 0, segment: None, fragmentable: false }));
         }
         if std::mem::take(&mut self.outputs.flowing) {
             self.released.extend(self.held.take());

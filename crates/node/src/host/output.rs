@@ -1,8 +1,8 @@
 //! What a host hands back. Owns the names; an output is carried out by the driver before it asks for the next one.
 
 use super::router::Side;
-use crate::audit::Record;
 use crate::event::{Change, Order};
+use crate::record::Record;
 use crate::sleeper;
 use dormouse_ike::SleepVerdict;
 use dormouse_sansio::Path;

@@ -56,6 +56,10 @@ impl Host {
     /// packet to be sealed, [`Host::seal`] is called next, before or after other plans.
     pub fn plan<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &mut P) -> Plan {
         let Some(flow) = ip::flow(packet.bytes()) else { return Plan::Drop };
+        if let Some(names) = self.names.as_ref().filter(|names| names.server() == flow.dst) {
+            let mut question = Vec::new();
+            return if packet.piece(0, &mut question) { names.answer(&question) } else { Plan::Drop };
+        }
         if self.lsis.is_for(flow.dst) {
             self.translate(now, packet);
             return Plan::Drop;
@@ -95,14 +99,15 @@ impl Host {
         let mut piece = Vec::new();
         for index in 0..packet.packets() {
             let translated = packet.piece(index, &mut piece).then(|| self.lsis.outbound(now, &piece));
-            match translated.flatten() {
-                Some(translated) => {
-                    if let Some(flow) = ip::flow(&translated).filter(|_| self.device.is_some()) {
-                        self.observe(now, Direction::Outgoing, &flow, translated.len());
-                    }
-                    self.released.push_back(translated);
+            let Some(translated) = translated.flatten() else {
+                self.counters.no_policy += 1;
+                continue;
+            };
+            for packet in translated {
+                if let Some(flow) = ip::flow(&packet).filter(|_| self.device.is_some()) {
+                    self.observe(now, Direction::Outgoing, &flow, packet.len());
                 }
-                None => self.counters.no_policy += 1,
+                self.released.push_back(packet);
             }
         }
     }
@@ -266,8 +271,8 @@ impl Host {
     pub fn open(&mut self, now: Instant, from: &Received, train: &mut Train, datagram: &mut [u8]) -> Verdict {
         match self.node.handle_next(now, from.path, train, datagram) {
             Ok(Inbound::Consumed) => Verdict::Done,
-            Ok(Inbound::Inner { range, child, next_header, flow }) => {
-                self.deliver(now, from, child, (next_header, flow), datagram, range)
+            Ok(Inbound::Inner { range, child, seq, next_header, flow }) => {
+                self.deliver(now, from, (child, seq), (next_header, flow), datagram, range)
             }
             Err(e) => {
                 tracing::debug!(path = %from.path, %e, "dropped");
@@ -281,7 +286,7 @@ impl Host {
         &mut self,
         now: Instant,
         from: &Received,
-        id: ChildId,
+        (id, seq): (ChildId, u64),
         (next_header, flow): (u8, Option<Flow>),
         datagram: &mut [u8],
         range: Range<usize>,
@@ -318,17 +323,28 @@ impl Host {
                     self.put_off(now, id, packet);
                     return Verdict::Done;
                 }
+                if self.node.reorders(now, id, seq) {
+                    self.node.reorder(now, id, seq, carried.to_vec());
+                    return Verdict::Done;
+                }
                 Verdict::Deliver(range)
             }
             Some(header) => {
                 let payload = range.start + rebuilt.skip..range.end;
                 let parts = header.into_parts();
-                self.node.observe_rebuilt(
-                    now,
-                    id,
+                let (head, carried) = (
                     parts.0.get(..parts.1).unwrap_or_default(),
                     datagram.get(payload.clone()).unwrap_or_default(),
                 );
+                self.node.observe_rebuilt(now, id, head, carried);
+                match self.lsis.apart(now, &rebuilt.flow, head, carried) {
+                    lsi::Apart::No => {}
+                    lsi::Apart::Waits => return Verdict::Done,
+                    lsi::Apart::Packet(packet) => {
+                        self.put_off(now, id, packet);
+                        return Verdict::Done;
+                    }
+                }
                 let (header, len) =
                     lsi::put_v4(&mut self.lsis, now, &rebuilt.flow, parts, datagram, &payload);
                 if self.must_wait(id) {

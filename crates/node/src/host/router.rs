@@ -2,20 +2,25 @@
 //! `dormouse-snoop` wants to: packets for the device wait here until the radio is free, and the repair sees each when the radio takes it.
 //!
 //! Owns the queue in front of the radio, and what is asked of key managers and when again; what is kept, repeated and hidden is the
-//! repair's. Must never change a packet, make one, or hold one back for want of keys: what it cannot read goes on as it came.
+//! repair's. Must never change a packet, make one but for answers to devices' reports, or hold one back for want of keys: what it cannot read goes on as it came.
+
+mod visits;
 
 use super::transit::Wish;
 use super::{Host, Output};
 use crate::config::access_router::{Repair as Kind, Router as Settings};
+use dormouse_crypto::cert::Identity;
 use dormouse_esp::{Keys, RouterStats};
 use dormouse_keying::{GrantId, HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_snoop::tcp::{Stats, Unknown};
-use dormouse_snoop::{Repair, Verdict};
+use dormouse_snoop::arq::Stats as ArqStats;
+use dormouse_snoop::tcp::Stats;
+use dormouse_snoop::{Repair, Unknown, Verdict};
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
+use visits::Visits;
 
 /// What waits for a radio of a known rate is at most what it carries in this time, and [`WAITING_LEAST`] at least.
 const WAITING_TIME: Duration = Duration::from_millis(250);
@@ -60,9 +65,11 @@ pub struct RouterInfo {
     pub counters: RouterCounters,
     /// Packets that wait for the radio.
     pub waiting: usize,
-    /// What SNOOP has done.
+    /// What the repair has done.
     pub snoop: Stats,
-    /// Connections, copies and their bytes that SNOOP holds now.
+    /// With esp-arq: reports of devices that were taken.
+    pub reports: u64,
+    /// Connections (with esp-arq: SAs), copies and their bytes that are held now.
     pub held: (usize, usize, usize),
     /// What was opened with header keys.
     pub zones: RouterStats,
@@ -70,18 +77,24 @@ pub struct RouterInfo {
     pub keys: Vec<(GrantId, Keys)>,
 }
 
-/// What keys are asked for.
+/// What a gateway is asked, or told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Question {
     Missing(Unknown),
+    /// This device has come, and its keys were here.
+    Came(IpAddr, GrantId),
     Stale(GrantId),
     Exhausted(GrantId),
 }
 
 impl Question {
-    fn wish(self) -> Wish {
+    fn wish(self, now: Instant, visits: &Visits) -> Wish {
         match self {
-            Self::Missing(Unknown { gateway, spi }) => Wish::Missing { gateway, spi },
+            Self::Missing(Unknown { gateway, device, spi }) => {
+                let previous = visits.previous(now, device).cloned();
+                Wish::Missing { gateway, device, spi, previous }
+            }
+            Self::Came(device, id) => Wish::Came { device, id },
             Self::Stale(id) => Wish::Other(HeaderNews::Stale(id)),
             Self::Exhausted(id) => Wish::Other(HeaderNews::Exhausted(id)),
         }
@@ -90,7 +103,7 @@ impl Question {
     fn is_about(self, id: GrantId) -> bool {
         match self {
             Self::Missing(unknown) => [id.to_device, id.from_device].contains(&unknown.spi),
-            Self::Stale(of) | Self::Exhausted(of) => of == id,
+            Self::Came(_, of) | Self::Stale(of) | Self::Exhausted(of) => of == id,
         }
     }
 }
@@ -123,6 +136,7 @@ pub(super) struct Router {
     /// The radio takes nothing before.
     idle_at: Instant,
     ready: VecDeque<(Side, Vec<u8>)>,
+    visits: Visits,
     asked: BTreeMap<Question, Asked>,
     ask_next: Instant,
     wishes: VecDeque<Wish>,
@@ -137,6 +151,7 @@ impl Router {
             repair: match settings.repair {
                 Kind::None => Repair::None,
                 Kind::Snoop => Repair::Snoop(Box::default()),
+                Kind::EspArq => Repair::Reported(Box::default()),
             },
             rate,
             waiting: VecDeque::new(),
@@ -144,6 +159,7 @@ impl Router {
             waiting_most: usize::try_from(most).unwrap_or(usize::MAX).max(WAITING_LEAST),
             idle_at: Instant::ZERO,
             ready: VecDeque::new(),
+            visits: Visits::default(),
             asked: BTreeMap::new(),
             ask_next: Instant::ZERO,
             wishes: VecDeque::new(),
@@ -152,7 +168,7 @@ impl Router {
     }
 
     fn handle_packet(&mut self, now: Instant, from: Side, packet: Vec<u8>) {
-        // What the kernel itself says on the interfaces that lead here is for nobody behind this router.
+        // What the kernel itself sends on the interfaces that lead here (link-local, multicast) is not to be forwarded.
         if ip::flow(&packet).is_none_or(|flow| flow.dst.is_multicast() || flow.src.is_unspecified()) {
             return;
         }
@@ -195,10 +211,32 @@ impl Router {
     }
 
     /// There is no session by which these keys could be asked for: they are asked for as soon again as for the first time.
-    pub(super) fn not_asked(&mut self, gateway: IpAddr, spi: u32) {
-        if let Some(asked) = self.asked.get_mut(&Question::Missing(Unknown { gateway, spi })) {
+    pub(super) fn not_asked(&mut self, unknown: Unknown) {
+        if let Some(asked) = self.asked.get_mut(&Question::Missing(unknown)) {
             asked.pause = ASK_AGAIN;
             self.counters.asked -= 1;
+        }
+    }
+
+    /// The gateway has been told that a device has come.
+    pub(super) fn told(&mut self, device: IpAddr, id: GrantId) {
+        self.asked.remove(&Question::Came(device, id));
+        if let Some(reader) = self.repair.reader() {
+            reader.forget_device(device);
+        }
+    }
+
+    fn device_has_come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) {
+        self.visits.come(now, device, previous);
+        if let Some(reader) = self.repair.reader() {
+            reader.await_device(device);
+        }
+    }
+
+    fn device_has_gone(&mut self, now: Instant, device: IpAddr) {
+        self.visits.go(now, device);
+        if let Some(reader) = self.repair.reader() {
+            reader.forget_device(device);
         }
     }
 
@@ -208,10 +246,14 @@ impl Router {
             HeaderOrder::Grant(grant) => grant.id(),
             HeaderOrder::Revoke(id) => *id,
         };
-        let Repair::Snoop(agent) = &mut self.repair else { return };
-        match (agent.zones().apply(order), order) {
+        if self.repair.reader().is_none() {
+            return;
+        }
+        match (self.repair.obey(order), order) {
             (Ok(()), HeaderOrder::Grant(_)) => {
-                self.asked.retain(|question, _| !question.is_about(id));
+                // Keys that come again may look stale again: somebody forges packets. Then it is asked ever less often.
+                let stale = Question::Stale(id);
+                self.asked.retain(|question, _| !question.is_about(id) || *question == stale);
                 tracing::info!(sa = %Name(id), "header keys came");
             }
             (Ok(()), HeaderOrder::Revoke(_)) => tracing::info!(sa = %Name(id), "header keys were taken back"),
@@ -222,11 +264,18 @@ impl Router {
     fn info(&self) -> RouterInfo {
         let mut info =
             RouterInfo { counters: self.counters, waiting: self.waiting.len(), ..RouterInfo::default() };
-        if let Repair::Snoop(agent) = &self.repair {
-            info.snoop = *agent.stats();
-            info.held = agent.held();
-            info.zones = *agent.readable().stats();
-            info.keys = agent.readable().held().collect();
+        match &self.repair {
+            Repair::None | Repair::EspArq(_) => {}
+            Repair::Snoop(agent) => (info.snoop, info.held) = (*agent.stats(), agent.held()),
+            Repair::Reported(agent) => {
+                let &ArqStats { kept, repeated, reports } = agent.stats();
+                info.snoop = Stats { kept, repeated, ..Stats::default() };
+                (info.reports, info.held) = (reports, agent.held());
+            }
+        }
+        if let Some(readable) = self.repair.readable() {
+            info.zones = *readable.stats();
+            info.keys = readable.held().collect();
         }
         info
     }
@@ -254,12 +303,18 @@ impl Router {
 
     /// Asks for what is missing or does not do, as often as is decent.
     fn ask(&mut self, now: Instant) {
-        let Repair::Snoop(agent) = &mut self.repair else { return };
+        let Some(reader) = self.repair.reader() else { return };
         // Told by [`dormouse_esp::HeaderZones::unfit`] as long as it is so.
-        while agent.zones().poll_news().is_some() {}
-        let mut questions: Vec<Question> = agent.readable().unfit().map(Question::from).collect();
-        while let Some(unknown) = agent.poll_unknown() {
-            questions.push(Question::Missing(unknown));
+        while reader.zones().poll_news().is_some() {}
+        let mut questions: Vec<Question> = reader.readable().unfit().map(Question::from).collect();
+        while let Some(unknown) = reader.poll_unknown() {
+            // What is sent after a device that has gone on comes by here in both directions.
+            if ![unknown.device, unknown.gateway].iter().any(|of| self.visits.has_gone(now, *of)) {
+                questions.push(Question::Missing(unknown));
+            }
+        }
+        while let Some((device, id)) = reader.poll_arrival() {
+            questions.push(Question::Came(device, id));
         }
         for question in questions {
             let before = self.asked.get(&question);
@@ -276,8 +331,13 @@ impl Router {
             self.ask_next = now + ASK_PACE;
             self.counters.asked += 1;
             match question {
-                Question::Missing(Unknown { gateway, spi }) => {
+                Question::Missing(Unknown { gateway, device, spi }) => {
+                    // Who asks says by it that the device is here.
+                    reader.forget_device(device);
                     tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
+                }
+                Question::Came(device, id) => {
+                    tracing::debug!(%device, sa = %Name(id), "a device has come, whose header keys were here");
                 }
                 Question::Stale(id) => {
                     tracing::warn!(sa = %Name(id), "header keys are stale: packets go on unread, and others are asked for");
@@ -286,7 +346,7 @@ impl Router {
                     tracing::info!(sa = %Name(id), "header keys are used up: others are asked for");
                 }
             }
-            self.wishes.push_back(question.wish());
+            self.wishes.push_back(question.wish(now, &self.visits));
         }
     }
 }
@@ -314,6 +374,20 @@ impl Host {
             router.handle_packet(now, from, packet);
             self.grant_wishes(now);
         }
+    }
+
+    /// A registration says that the device with this outer address has come to this access router, from the router `previous` if it names one.
+    /// The device's next packet names its SA. If this router has no header keys for it, it asks `previous` for them, and the gateway if
+    /// `previous` has none; otherwise it reports to the gateway that the device is here. `false` if this machine is no access router.
+    pub fn device_has_come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) -> bool {
+        let router = self.transit.router.as_mut();
+        router.map(|router| router.device_has_come(now, device, previous)).is_some()
+    }
+
+    /// The device with this outer address has left this access router: packets that still come for it ask for no keys. `false` if this machine is no
+    /// access router.
+    pub fn device_has_gone(&mut self, now: Instant, device: IpAddr) -> bool {
+        self.transit.router.as_mut().map(|router| router.device_has_gone(now, device)).is_some()
     }
 
     /// How the access router stands; `None` if this machine is none.

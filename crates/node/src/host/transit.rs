@@ -4,8 +4,10 @@
 
 use super::Host;
 use super::router::Router;
-use dormouse_keying::{HeaderNews, HeaderOrder};
+use dormouse_crypto::cert::Identity;
+use dormouse_keying::{GrantId, HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant, Path};
+use dormouse_snoop::Unknown;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -34,7 +36,7 @@ pub trait Agent: std::fmt::Debug + Send {
 }
 
 /// What an agent that reads headers wants of the key manager.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wish {
     /// Other keys in the place of those that it has.
     Other(HeaderNews),
@@ -42,8 +44,19 @@ pub enum Wish {
     Missing {
         /// The gateway's outer address.
         gateway: IpAddr,
+        /// The device's.
+        device: IpAddr,
         /// The SPI of either direction.
         spi: u32,
+        /// The router where the device was before, if that is known.
+        previous: Option<Identity>,
+    },
+    /// A device has come whose keys were here before: the gateway is to know.
+    Came {
+        /// The device's outer address.
+        device: IpAddr,
+        /// The keys.
+        id: GrantId,
     },
 }
 
@@ -72,7 +85,7 @@ impl Transit {
         Deadline::earlier(agent, self.router.as_ref().and_then(Router::poll_timeout))
     }
 
-    /// False if there is nobody to obey.
+    /// False if neither a router nor an agent is there that takes header keys.
     pub(super) fn obey(&mut self, order: &HeaderOrder) -> bool {
         if let Some(agent) = &mut self.agent {
             agent.obey(order);
@@ -113,11 +126,18 @@ impl Host {
         while let Some(wish) = self.transit.poll_wish() {
             match wish {
                 Wish::Other(news) => self.node.header_news(now, news),
-                Wish::Missing { gateway, spi } => {
-                    if !self.node.ask_for_keys(now, gateway, spi)
+                Wish::Missing { gateway, device, spi, previous } => {
+                    if !self.node.ask_for_keys(now, gateway, spi, previous.as_ref())
                         && let Some(router) = &mut self.transit.router
                     {
-                        router.not_asked(gateway, spi);
+                        router.not_asked(Unknown { gateway, device, spi });
+                    }
+                }
+                Wish::Came { device, id } => {
+                    if self.node.device_came(now, id)
+                        && let Some(router) = &mut self.transit.router
+                    {
+                        router.told(device, id);
                     }
                 }
             }

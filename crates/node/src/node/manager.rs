@@ -2,10 +2,10 @@
 //! protocol it speaks.
 
 use super::Node;
-use crate::audit::How;
 use crate::connections::ConnectionId;
 use crate::event::{Change, Event};
 use crate::ladder::Rung;
+use crate::record::How;
 use crate::sessions::{Session, Who};
 use dormouse_keying::{self as keying, KeyManager};
 use dormouse_sansio::{Deadline, Instant};

@@ -4,13 +4,13 @@
 //! The policy's time-out gets a floor. The floor has [`LEVELS`] levels: none at level 0, then a quarter of the break-even time,
 //! doubled at each level up to 32 break-even times.
 //!
-//! - A sleep that *hurt* raises the level by one: the radio was woken by traffic before the break-even time was slept, or packets
+//! - An *unprofitable* sleep raises the level by one: the radio was woken by traffic before the break-even time was slept, or packets
 //!   then waited for longer than `sleep.latency_ms`.
 //! - Any other sleep lowers it by one: the bound recovers as it was earned.
 //! - Packets that were lost because the radio was off count for an hour. While more than `sleep.lost_per_hour` count, the
 //!   radio stays on: the sleep that passes the bound is the last one until enough of them are an hour old.
 //!
-//! So a user whose every wake hurts is woken at most [`LEVELS`] times in quick succession, and afterwards only once in 32
+//! So a user whose every sleep is unprofitable is woken at most [`LEVELS`] times in quick succession, and afterwards only once in 32
 //! break-even times of silence.
 
 use super::clock::PolicyTime;
@@ -46,8 +46,8 @@ impl Backoff {
     }
 
     /// A sleep has ended.
-    pub(super) fn slept(&mut self, hurt: bool) {
-        self.level = if hurt { (self.level + 1).min(LEVELS) } else { self.level.saturating_sub(1) };
+    pub(super) fn slept(&mut self, unprofitable: bool) {
+        self.level = if unprofitable { (self.level + 1).min(LEVELS) } else { self.level.saturating_sub(1) };
     }
 
     /// Packets were lost.

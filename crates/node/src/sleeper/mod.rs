@@ -31,6 +31,7 @@ pub mod clock;
 mod history;
 mod journal;
 pub mod limits;
+mod phase;
 mod plan;
 mod prediction;
 mod rehearsal;
@@ -48,12 +49,12 @@ use crate::ladder::Rung;
 use account::Account;
 use backoff::Backoff;
 use clock::{PolicyDeadline, PolicyTime};
-use dormouse_energy::account::WakeOn;
+use dormouse_energy::WakeOn;
 use dormouse_energy::model::{Model, Resumption};
 use dormouse_energy::schedule::{Policy, Scheduler};
-use dormouse_wire::ip::Flow;
 use history::Learned;
 use journal::Journal;
+use phase::{Phase, Step, Then};
 use plan::Plan;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -191,45 +192,28 @@ pub enum Event {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Phase {
-    Awake,
-    Preparing {
-        until: PolicyTime,
-        reason: Reason,
-    },
-    SwitchingOff {
-        until: PolicyTime,
-        then: Then,
-    },
-    /// `off`: the radio was ordered off, and is not known to be on.
-    Asleep {
-        since: PolicyTime,
-        reason: Reason,
-        off: bool,
-    },
-    Waking {
-        since: PolicyTime,
-        cause: Cause,
-        step: Step,
-    },
+/// What the driver has said of the sessions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Session {
+    /// A connection is wanted.
+    wanted: bool,
+    /// Packets can be sent.
+    up: bool,
+    /// When upkeep falls due next.
+    upkeep: Option<PolicyDeadline>,
+    /// When the session is worthless.
+    expiry: Option<PolicyTime>,
 }
 
-/// What follows once the radio is off.
+/// The running idle period.
 #[derive(Clone, Copy, Debug)]
-enum Then {
-    Sleep(Reason),
-    Wake(Cause, Option<Flow>),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    /// The radio is being switched on; after another failure it gets a pause of `pause`.
-    Radio { until: PolicyTime, pause: Duration },
-    /// It failed, and is tried again at `at`.
-    Pause { at: PolicyTime, next: Duration },
-    /// The session is on its way.
-    Session { until: PolicyTime },
+struct Idle {
+    /// The last packet, or what stands for it: when it began.
+    last: Option<PolicyTime>,
+    /// When the radio last came back: what it came back for leaves only then, and is answered later still.
+    back: PolicyTime,
+    /// It says nothing about the traffic: the machine slept, or the connection was away.
+    tainted: bool,
 }
 
 /// See the module's documentation.
@@ -239,16 +223,10 @@ pub struct Sleeper {
     mode: Mode,
     /// There is a radio that can be switched.
     driver: bool,
-    wanted: bool,
-    up: bool,
+    session: Session,
     phase: Phase,
     plan: Option<Plan>,
-    /// The last packet, or what stands for it: when the running idle period began.
-    last: Option<PolicyTime>,
-    /// When the radio last came back: what it came back for leaves only then, and is answered later still.
-    back: PolicyTime,
-    /// The running idle period says nothing about the traffic: the machine slept, or the connection was away.
-    tainted: bool,
+    idle: Idle,
     refused_until: Option<PolicyTime>,
     break_even: f64,
     load: u32,
@@ -257,8 +235,6 @@ pub struct Sleeper {
     learned: Learned,
     journal: Journal,
     account: Account,
-    upkeep: Option<PolicyDeadline>,
-    expiry: Option<PolicyTime>,
     day: Option<(PolicyTime, u32)>,
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
@@ -286,13 +262,10 @@ impl Sleeper {
             scheduler,
             mode: settings.mode,
             driver,
-            wanted: false,
-            up: false,
+            session: Session::default(),
             phase: Phase::Awake,
             plan: None,
-            last: None,
-            back: now,
-            tainted: true,
+            idle: Idle { last: None, back: now, tainted: true },
             refused_until: None,
             break_even,
             load: 1,
@@ -301,8 +274,6 @@ impl Sleeper {
             learned: Learned::default(),
             journal: Journal::default(),
             account: Account::new(now, settings.model, settings.profile.clone()),
-            upkeep: None,
-            expiry: None,
             day: None,
             actions: VecDeque::new(),
             events: VecDeque::new(),
@@ -363,7 +334,7 @@ impl Sleeper {
     /// The device is put to sleep from outside: by the user, who will switch the radio, or by the machine. Answered by
     /// [`Event::Asleep`] once the gateway has answered the announcement, or has had its time.
     pub fn suspend(&mut self, now: PolicyTime, reason: Reason) {
-        self.tainted = true;
+        self.idle.tainted = true;
         self.plan = None;
         match &mut self.phase {
             Phase::Awake => self.prepare(now, reason),
@@ -386,13 +357,13 @@ impl Sleeper {
 
     /// A client connection is wanted, or none is. A radio that we switched off is given back then.
     pub fn wanted(&mut self, now: PolicyTime, wanted: bool) {
-        if self.wanted == wanted {
+        if self.session.wanted == wanted {
             return;
         }
-        self.wanted = wanted;
+        self.session.wanted = wanted;
         if !wanted {
             self.plan = None;
-            self.tainted = true;
+            self.idle.tainted = true;
             if !matches!(self.phase, Phase::Asleep { reason: Reason::User | Reason::Machine, .. }) {
                 self.rouse(now, Cause::Released);
             }
@@ -401,13 +372,13 @@ impl Sleeper {
 
     /// All wanted connections are up, or not all are. Only a device that is connected goes to sleep.
     pub fn up(&mut self, now: PolicyTime, up: bool) {
-        if self.up == up {
+        if self.session.up == up {
             return;
         }
-        self.up = up;
+        self.session.up = up;
         if up {
-            if self.last.is_none() {
-                self.last = Some(now);
+            if self.idle.last.is_none() {
+                self.idle.last = Some(now);
             }
             if self.plan.is_none() {
                 self.plan_decision(now);
@@ -523,12 +494,12 @@ impl Sleeper {
 
     /// The next upkeep of the protocols: one that is close is waited for before the radio goes off.
     pub fn upkeep(&mut self, next: Option<PolicyDeadline>) {
-        self.upkeep = next;
+        self.session.upkeep = next;
     }
 
     /// When the session ends if it is not renewed.
     pub fn expiry(&mut self, at: Option<PolicyTime>) {
-        self.expiry = at;
+        self.session.expiry = at;
     }
 
     /// Seconds since midnight, now. Without it the policy learns nothing about hours.

@@ -51,7 +51,7 @@ impl Sleeper {
         let info = self.info(now, direction, flow, size);
         self.end_idle(now);
         self.scheduler.observe(now.for_scheduler(), &info);
-        self.last = Some(now);
+        self.idle.last = Some(now);
         match &mut self.phase {
             Phase::Awake => self.postpone(now),
             Phase::Preparing { reason: Reason::Idle, .. } => self.call_off(now),
@@ -91,8 +91,8 @@ impl Sleeper {
 
     /// A packet ends the running idle period, if it was one.
     fn end_idle(&mut self, now: PolicyTime) {
-        let tainted = std::mem::take(&mut self.tainted);
-        let Some(last) = self.last.filter(|_| !tainted) else { return };
+        let tainted = std::mem::take(&mut self.idle.tainted);
+        let Some(last) = self.idle.last.filter(|_| !tainted) else { return };
         let idle = now - last;
         if idle >= self.settings.min_idle {
             self.scheduler.learn(idle);
@@ -117,7 +117,7 @@ impl Sleeper {
 
     /// Since when nothing has gone through the radio: not before it was on.
     fn silent_since(&self) -> Option<PolicyTime> {
-        self.last.map(|last| last.max(self.back))
+        self.idle.last.map(|last| last.max(self.idle.back))
     }
 
     /// After a wake in the middle of an idle period: back to sleep, unless a packet comes.
@@ -149,7 +149,7 @@ impl Sleeper {
     }
 
     fn upkeep_is_close(&self, now: PolicyTime) -> bool {
-        self.upkeep.is_some_and(|d| d.at <= now + limits::COALESCE)
+        self.session.upkeep.is_some_and(|d| d.at <= now + limits::COALESCE)
     }
 
     fn decide(&mut self, now: PolicyTime) {

@@ -9,7 +9,7 @@ use dormouse_wire::ip::Flow;
 impl Sleeper {
     /// Only a connected device whose radio obeys sleeps, and only if it is to.
     pub(super) fn may_sleep(&self) -> bool {
-        self.driver && self.wanted && self.up && self.mode != Mode::Performance
+        self.driver && self.session.wanted && self.session.up && self.mode != Mode::Performance
     }
 
     /// The next wake of a sleeping radio that no packet causes.
@@ -18,7 +18,7 @@ impl Sleeper {
             let deadline = PolicyDeadline { at: since + every, slack: every / 8, why: "sleeper: wake_every" };
             (deadline, Cause::Schedule)
         });
-        let renewal = self.expiry.filter(|_| self.settings.renew).map(|at| {
+        let renewal = self.session.expiry.filter(|_| self.settings.renew).map(|at| {
             let ahead = (at - PolicyTime::ZERO).saturating_sub(limits::RENEW_AHEAD);
             // Never at once again: a session that cannot be renewed must not keep the radio awake.
             let at = (PolicyTime::ZERO + ahead).max(since + limits::RENEW_AHEAD);
@@ -120,7 +120,7 @@ impl Sleeper {
 
     pub(super) fn awake(&mut self, now: PolicyTime, since: PolicyTime, cause: Cause, flows: bool) {
         self.phase = Phase::Awake;
-        self.back = now;
+        self.idle.back = now;
         self.account.enter(now, Bucket::Awake);
         let took = now - since;
         if let Some(woke) = self.journal.latest() {
@@ -134,8 +134,8 @@ impl Sleeper {
             Cause::Schedule | Cause::Deadline | Cause::Foreign => self.plan_return(now),
             Cause::Machine | Cause::User | Cause::Mode | Cause::Released => {
                 // The user has the device in hand: the idle period begins anew.
-                self.last = Some(now);
-                self.tainted = true;
+                self.idle.last = Some(now);
+                self.idle.tainted = true;
                 self.plan_decision(now);
             }
         }

@@ -24,20 +24,24 @@ struct Held {
 
 /// The order of one SA.
 #[derive(Clone, Debug)]
-struct Order {
+pub(super) struct Order {
     /// The lowest number that is awaited.
-    next: u32,
+    pub(super) next: u32,
     /// By sequence number; all after `next`.
     held: VecDeque<Held>,
     bytes: usize,
     unreported: u32,
-    report_at: Option<Instant>,
+    pub(super) report_at: Option<Instant>,
     heard: Instant,
 }
 
 impl Order {
+    pub(super) const fn new(now: Instant, next: u32) -> Self {
+        Self { next, held: VecDeque::new(), bytes: 0, unreported: 0, report_at: None, heard: now }
+    }
+
     /// A packet came. What is in order now goes to `out`.
-    fn arrive(
+    pub(super) fn arrive(
         &mut self,
         now: Instant,
         sequence: u32,
@@ -80,7 +84,7 @@ impl Order {
     }
 
     /// Hands out the first `count` that are held, what is missing before them given up, and what is in order then.
-    fn release(&mut self, count: usize, out: &mut VecDeque<Vec<u8>>) {
+    pub(super) fn release(&mut self, count: usize, out: &mut VecDeque<Vec<u8>>) {
         let mut left = count;
         while let Some(first) = self.held.front() {
             if first.sequence != self.next {
@@ -98,11 +102,26 @@ impl Order {
     }
 
     /// When the packet that waited for longest has waited enough.
-    fn patience(&self, limits: &Limits) -> Option<Instant> {
+    pub(super) fn patience(&self, limits: &Limits) -> Option<Instant> {
         self.held.iter().map(|held| held.since + limits.hold).min()
     }
 
-    fn report(&mut self, spi: u32, number: u64) -> Report {
+    /// Hands out what has waited enough.
+    pub(super) fn expire(&mut self, now: Instant, limits: &Limits, out: &mut VecDeque<Vec<u8>>) {
+        let due = |held: &Held| held.since + limits.hold <= now;
+        // All up to the last one that has waited enough: behind it the wait goes on.
+        if let Some(last) = self.held.iter().rposition(due) {
+            self.release(last + 1, out);
+            self.report_at = Some(now);
+        }
+    }
+
+    /// Packets that are held, and their bytes.
+    pub(super) fn held(&self) -> (usize, usize) {
+        (self.held.len(), self.bytes)
+    }
+
+    pub(super) fn report(&mut self, spi: u32, number: u64) -> Report {
         (self.unreported, self.report_at) = (0, None);
         let mut bitmap = vec![0; BITMAP];
         let mut len = 0;
@@ -147,16 +166,10 @@ impl Device {
                 order.release(usize::MAX, &mut self.ready);
             }
         }
-        let order = self.sas.entry(esp.spi).or_insert_with(|| Order {
-            // "The sender's counter is initialized to 0 when an SA is established", so that its first packet has number 1 (RFC 4303
-            // section 3.3.3): before one of the first, others were lost.
-            next: if (1..=BEGINNING).contains(&esp.sequence) { 1 } else { esp.sequence },
-            held: VecDeque::new(),
-            bytes: 0,
-            unreported: 0,
-            report_at: None,
-            heard: now,
-        });
+        // "The sender's counter is initialized to 0 when an SA is established", so that its first packet has number 1 (RFC 4303
+        // section 3.3.3): before one of the first, others were lost.
+        let first = if (1..=BEGINNING).contains(&esp.sequence) { 1 } else { esp.sequence };
+        let order = self.sas.entry(esp.spi).or_insert_with(|| Order::new(now, first));
         order.arrive(now, esp.sequence, packet, &self.limits, &mut self.ready);
     }
 
@@ -187,12 +200,7 @@ impl Device {
     /// Time has passed. Call [`Self::poll_deliver`] and [`Self::poll_report`] afterwards.
     pub fn handle_timeout(&mut self, now: Instant) {
         for order in self.sas.values_mut() {
-            let due = |held: &Held| held.since + self.limits.hold <= now;
-            // All up to the last one that has waited enough: behind it the wait goes on.
-            if let Some(last) = order.held.iter().rposition(due) {
-                order.release(last + 1, &mut self.ready);
-                order.report_at = Some(now);
-            }
+            order.expire(now, &self.limits, &mut self.ready);
         }
     }
 

@@ -5,8 +5,12 @@
 //! device puts the packets back in order before it opens them, and waits for a missing one for a short time only. So the connections
 //! inside see a later packet instead of a lost one, and the router learns nothing that it could not see before.
 //!
-//! Owns the report's format. The key says which device's reports these are; it protects nothing of the user's, and how both ends come by
-//! it is not decided here. A holder of the key can make the router repeat what the device has, or forget what it lacks, within [`Limits`].
+//! Owns the formats of reports and answers. The key says which device's reports these are; it protects nothing of the user's. A holder of the key can
+//! make the router repeat what the device has, or forget what it lacks, within [`Limits`].
+//!
+//! [`Agent`] and [`Reporter`] are what ships: for SAs in zones, whose first key gateway, device and router have ([`reports_key`]). The router keeps
+//! what opens under it, the device puts in order what its SA has opened: nothing that is forged counts at either. [`Router`] and [`Device`] are
+//! the ends of one emulated radio, and believe what they see.
 //!
 //! # A report
 //! All numbers are big-endian.
@@ -20,8 +24,12 @@
 //! | 1 | n, at most 32 |
 //! | n | bit i, from the most significant of the first byte on: whether the packet with that number plus 1 plus i has come |
 //! | 16 | HMAC-SHA-256 of all that, its first half |
+//!
+//! An answer is `ARQ2`, the number of the report (8), and the same of these (16). How both travel, and what they mean, is in `docs/wire/esp-arq.md`.
 
+mod agent;
 mod device;
+mod reporter;
 mod router;
 
 use core::net::SocketAddr;
@@ -32,12 +40,15 @@ use dormouse_wire::esp::Header;
 
 use crate::outer;
 
+pub use agent::Agent;
 pub use device::Device;
+pub use reporter::Reporter;
 pub use router::{Router, Stats};
 
 /// The port of reports.
 pub const PORT: u16 = 4_510;
 const MAGIC: &[u8; 4] = b"ARQ1";
+const ANSWER: &[u8; 4] = b"ARQ2";
 const MAC: usize = 16;
 const BITMAP: usize = 32;
 
@@ -92,6 +103,50 @@ impl Default for Limits {
 pub fn pair(key: &Secret, limits: Limits, device: SocketAddr, router: SocketAddr) -> (Router, Device) {
     let key = PrfKey::new(Prf::HmacSha256, key.as_bytes());
     (Router::new(key.clone(), limits), Device::new(key, limits, device, router))
+}
+
+/// The key of reports about what a device receives on an SA, from the keying material of its first zone.
+#[must_use]
+pub fn reports_key(keymat: &Secret) -> PrfKey {
+    let key = PrfKey::new(Prf::HmacSha256, keymat.as_bytes()).compute(&[b"Dormouse esp-arq reports"]);
+    PrfKey::new(Prf::HmacSha256, key.as_bytes())
+}
+
+/// A message beside the packets of an SA is an ESP packet whose number none has: the SPI, and zero.
+fn beside(spi: u32, message: &[u8]) -> Vec<u8> {
+    [&spi.to_be_bytes()[..], &[0; 4], message].concat()
+}
+
+/// The SPI and the message, if it is one.
+pub(crate) fn message(esp: &[u8]) -> Option<(u32, &[u8])> {
+    let (spi, rest) = esp.split_first_chunk()?;
+    Some((u32::from_be_bytes(*spi), rest.strip_prefix(&[0; 4])?))
+}
+
+/// What the router says to a report: that it repairs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Answer {
+    /// Of the report.
+    pub(crate) number: u64,
+}
+
+impl Answer {
+    pub(crate) fn seal(self, key: &PrfKey) -> Vec<u8> {
+        let mut out = ANSWER.to_vec();
+        out.extend(self.number.to_be_bytes());
+        let mac = key.compute(&[&out]);
+        out.extend(mac.as_bytes().iter().take(MAC));
+        out
+    }
+
+    /// `None` for what is none, or not of this key's owner.
+    pub(crate) fn open(key: &PrfKey, bytes: &[u8]) -> Option<Self> {
+        let (said, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC)?)?;
+        let number = said.strip_prefix(ANSWER)?.try_into().ok()?;
+        let whole = key.compute(&[said]);
+        let right = whole.as_bytes().get(..MAC).is_some_and(|expected| ct_eq(expected, mac));
+        right.then(|| Self { number: u64::from_be_bytes(number) })
+    }
 }
 
 /// What the device says of one SA.
@@ -149,5 +204,6 @@ impl Report {
 
 /// SPI and sequence number of a whole ESP packet, bare or in UDP.
 fn numbered(packet: &[u8]) -> Option<Header> {
-    outer::whole(packet).and_then(|view| outer::esp(&view)).and_then(|esp| Header::parse(esp).ok())
+    let view = outer::tunnelled(outer::whole(packet)?)?;
+    outer::esp(&view).and_then(|esp| Header::parse(esp).ok())
 }

@@ -33,20 +33,21 @@ struct Kept {
     due: bool,
 }
 
+/// Copies of one SA's packets.
 #[derive(Clone, Debug)]
-struct Sa {
+pub(super) struct Sa {
     kept: VecDeque<Kept>,
-    bytes: usize,
+    pub(super) bytes: usize,
     /// The device reports on it.
     reported: bool,
     rtt: Option<Rtt>,
     doublings: u32,
-    timer: Option<Instant>,
+    pub(super) timer: Option<Instant>,
     heard: Instant,
 }
 
 impl Sa {
-    const fn new(now: Instant) -> Self {
+    pub(super) const fn new(now: Instant) -> Self {
         Self {
             kept: VecDeque::new(),
             bytes: 0,
@@ -64,7 +65,7 @@ impl Sa {
         (self.reported && !self.kept.is_empty()).then(|| now + rto)
     }
 
-    fn pass(&mut self, now: Instant, sequence: u32, packet: &[u8], limits: &Limits) -> bool {
+    pub(super) fn pass(&mut self, now: Instant, sequence: u32, packet: &[u8], limits: &Limits) -> bool {
         self.heard = now;
         let at = self.kept.partition_point(|kept| before(kept.sequence, sequence));
         if self.kept.get(at).is_some_and(|kept| kept.sequence == sequence) {
@@ -82,7 +83,7 @@ impl Sa {
         true
     }
 
-    fn report(&mut self, now: Instant, report: &Report, limits: &Limits) {
+    pub(super) fn report(&mut self, now: Instant, report: &Report, limits: &Limits) {
         (self.heard, self.reported) = (now, true);
         let mut delivered = Instant::ZERO;
         let mut sample = None;
@@ -115,7 +116,24 @@ impl Sa {
         }
     }
 
-    fn expire(&mut self, now: Instant, limits: &Limits) {
+    /// Repeats the first packet that is due, if there is one.
+    pub(super) fn repeat(&mut self, now: Instant, out: &mut Vec<u8>, limits: &Limits) -> bool {
+        let Some(kept) = self.kept.iter_mut().find(|kept| kept.due) else { return false };
+        (kept.due, kept.sent, kept.tries) = (false, now, kept.tries + 1);
+        out.extend_from_slice(&kept.packet);
+        self.timer = self.next_timer(now, limits);
+        true
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.kept.iter().any(|kept| kept.due)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(super) fn expire(&mut self, now: Instant, limits: &Limits) {
         if self.timer.is_none_or(|at| now < at) {
             return;
         }
@@ -158,7 +176,7 @@ impl Router {
     #[must_use]
     pub fn held(&self) -> (usize, usize, usize) {
         let of = |what: fn(&Sa) -> usize| self.sas.values().map(what).sum();
-        (self.sas.len(), of(|sa| sa.kept.len()), of(|sa| sa.bytes))
+        (self.sas.len(), of(Sa::len), of(|sa| sa.bytes))
     }
 
     /// The radio takes a packet for the device now.
@@ -192,10 +210,7 @@ impl Router {
     /// Appends a packet to be sent to the device before any other; false if there is none.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         for sa in self.sas.values_mut() {
-            if let Some(kept) = sa.kept.iter_mut().find(|kept| kept.due) {
-                (kept.due, kept.sent, kept.tries) = (false, now, kept.tries + 1);
-                out.extend_from_slice(&kept.packet);
-                sa.timer = sa.next_timer(now, &self.limits);
+            if sa.repeat(now, out, &self.limits) {
                 self.stats.repeated += 1;
                 return true;
             }
@@ -206,7 +221,7 @@ impl Router {
     /// Whether [`Self::poll_transmit`] has something now.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.sas.values().any(|sa| sa.kept.iter().any(|kept| kept.due))
+        self.sas.values().any(Sa::is_due)
     }
 
     /// When [`Self::handle_timeout`] is due.

@@ -21,23 +21,24 @@
 //! Data from the device to the fixed host is not repaired: nothing on this side can know that it was sent.
 //!
 //! # ESP in zones
-//! Where [`Agent::zones`] has the keys of a packet's first zone, the headers are those in that zone, and what is kept and repeated is the packet
+//! Where [`Agent::reader`] has the keys of a packet's first zone, the headers are those in that zone, and what is kept and repeated is the packet
 //! as it came, byte for byte: the device's replay window must be larger than [`Limits::packets`], and drops what comes twice. A packet in ESP that no
-//! key opens passes untouched. If the zone ends before TCP's options, selective acknowledgements are not seen.
+//! key opens passes untouched. Packets in a tunnel of IP in IP, as between agents of Mobile IP, are looked at inside of that. If the zone ends before TCP's options, selective acknowledgements are not seen.
 
 mod flow;
 mod limits;
 
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_esp::{Header, HeaderZones, Look};
+use dormouse_esp::{Header, HeaderZones};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Packet;
 use dormouse_wire::ip::tcp::{FIN, RST, SYN, Tcp};
 
-use crate::{Verdict, outer};
+use crate::reader::Reader;
+use crate::{Verdict, Way, outer};
 use flow::Flow;
 pub use limits::Limits;
 
@@ -58,24 +59,11 @@ pub struct Stats {
     pub evicted: u64,
 }
 
-/// SPIs without keys that wait to be read; the oldest goes first.
-const UNKNOWN_MOST: usize = 16;
-
-/// An SA between a gateway and a device of which packets have passed, and none of whose keys are here. Its packets may not be in zones at all.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Unknown {
-    /// The gateway's outer address.
-    pub gateway: IpAddr,
-    /// The SPI, of either direction.
-    pub spi: u32,
-}
-
 /// An agent for all connections to the devices of one radio.
 #[derive(Debug, Default)]
 pub struct Agent {
     limits: Limits,
-    zones: HeaderZones,
-    unknown: VecDeque<Unknown>,
+    reader: Reader,
     flows: BTreeMap<Id, Flow>,
     /// The deadline of every connection.
     agenda: BTreeSet<(Instant, Id)>,
@@ -100,20 +88,15 @@ impl Agent {
         &self.stats
     }
 
-    /// The first zones that it can read: their keys come from a key manager, which finds here what it should know.
-    pub const fn zones(&mut self) -> &mut HeaderZones {
-        &mut self.zones
-    }
-
-    /// The same, to look at.
+    /// The first zones that it can read, to look at.
     #[must_use]
     pub const fn readable(&self) -> &HeaderZones {
-        &self.zones
+        self.reader.readable()
     }
 
-    /// An SA of which a packet has passed unread, for want of keys; oldest first. Each packet tells it anew.
-    pub fn poll_unknown(&mut self) -> Option<Unknown> {
-        self.unknown.pop_front()
+    /// What it can read in ESP.
+    pub const fn reader(&mut self) -> &mut Reader {
+        &mut self.reader
     }
 
     /// Whether [`Self::poll_transmit`] has something now.
@@ -196,36 +179,13 @@ impl Agent {
 
     /// The segment in a whole packet, or in the first zone of an ESP packet; that is put into `room` opened.
     fn read<'a>(&mut self, packet: &'a [u8], way: Way, room: &'a mut Option<Header>) -> Option<Segment<'a>> {
-        let view = outer::whole(packet)?;
-        let Some(esp) = outer::esp(&view) else { return Segment::of(&view, None, way, view.as_bytes()) };
-        let header = match self.zones.look(esp) {
-            Look::Header(header) => header,
-            Look::Closed => return None,
-            Look::NoKey => {
-                let gateway = if way == Way::ToDevice { view.src() } else { view.dst() };
-                self.note_unknown(gateway, esp);
-                return None;
-            }
-        };
-        if header.is_to_device() != (way == Way::ToDevice) {
-            return None;
-        }
+        let whole = outer::whole(packet)?;
+        let view = outer::tunnelled(whole)?;
+        let Some(esp) = outer::esp(&view) else { return Segment::of(&view, None, way, whole.as_bytes()) };
+        let header = self.reader.look(&view, esp, way)?;
         let inner = Packet::parse_header(room.insert(header).as_bytes()).ok();
         let inner = inner.filter(|inner| inner.fragment().is_none())?;
-        Segment::of(&inner, Some((view.src(), view.dst())), way, view.as_bytes())
-    }
-
-    fn note_unknown(&mut self, gateway: IpAddr, esp: &[u8]) {
-        let Some(unknown) = esp.first_chunk().map(|spi| Unknown { gateway, spi: u32::from_be_bytes(*spi) })
-        else {
-            return;
-        };
-        if !self.unknown.contains(&unknown) {
-            if self.unknown.len() >= UNKNOWN_MOST {
-                self.unknown.pop_front();
-            }
-            self.unknown.push_back(unknown);
-        }
+        Segment::of(&inner, Some((view.src(), view.dst())), way, whole.as_bytes())
     }
 
     /// Whether `len` more bytes may be kept for `id`; others give way.
@@ -267,13 +227,6 @@ impl Agent {
         self.bytes += flow.held().1;
         self.flows.insert(id, flow);
     }
-}
-
-/// Where a packet goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    ToDevice,
-    FromDevice,
 }
 
 /// A whole TCP segment, as far as its headers are to be read.

@@ -11,6 +11,8 @@ use crate::ip::protocol;
 use crate::{Error, Result};
 
 /// Bytes of the fixed header.
+/// "Since all HIP headers MUST contain the sender's and receiver's HIT fields, the minimum value for this field is 4" (RFC 7401 section
+/// 5.1)
 pub const HEADER_LEN: usize = 40;
 /// "no next header": what follows the parameters of a packet without upper-layer data.
 const NO_NEXT_HEADER: u8 = 59;
@@ -55,14 +57,16 @@ pub enum Version {
     V2,
 }
 
-/// The header, but for what is computed: length and checksum.
+/// The header, but for what is computed, length and checksum, and what says nothing: the next header and the fixed bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// What kind of packet follows.
     pub kind: PacketType,
     /// The version.
     pub version: Version,
-    /// Controls: the lowest bit says that the sender's identity is anonymous. Unknown bits are kept.
+    /// Controls: the lowest bit says that the sender's identity is anonymous. Unknown bits are kept, for what is sent on; of the others:
+    /// "The rest of the fields are reserved for future use, and MUST be set to zero in sent packets and MUST be ignored in received packets."
+    /// (RFC 7401 section 5.1.2)
     pub controls: u16,
     /// The sender.
     pub sender: Hit,
@@ -74,19 +78,15 @@ pub struct Header {
 pub const ANONYMOUS: u16 = 1;
 
 impl Header {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
+    /// Reads it, and how many bytes it and its parameters have.
+    /// "The following three bits are reserved for future use. They MUST be zero when sent, and they MUST be ignored when handling a received
+    /// packet." (RFC 7401 section 5.1) Of the two fixed bits: "[...] they MUST be set as shown when sending and MUST be ignored when
+    /// receiving." (RFC 7401 section 5.1)
+    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, usize)> {
         let mut r = Reader::new("HIP header", bytes);
         let next = r.u8()?;
-        if next != NO_NEXT_HEADER {
-            let (what, got) = ("next header of HIP", next.into());
-            return Err(Error::Value { what, got, expect: "59: no upper-layer data" });
-        }
         let len = (usize::from(r.u8()?) + 1) * 8;
-        let (kind, version) = (r.u8()?, r.u8()?);
-        if kind & 0x80 != 0 || version & 1 == 0 {
-            let got = u64::from(u16::from_be_bytes([kind, version]));
-            return Err(Error::Value { what: "fixed bits of HIP", got, expect: "0 and 1" });
-        }
+        let (kind, version) = (r.u8()? & 0x7f, r.u8()?);
         let version = match version >> 4 {
             1 => Version::V1,
             2 => Version::V2,
@@ -95,10 +95,13 @@ impl Header {
         let (_checksum, controls) = (r.u16()?, r.u16()?);
         let sender = Hit(Ipv6Addr::from(r.array::<16>()?));
         let receiver = Hit(Ipv6Addr::from(r.array::<16>()?));
-        if len != bytes.len() || !(HEADER_LEN..=MAX_PACKET).contains(&len) {
+        // "However, current implementations MUST ignore trailing data if an unimplemented Next Header value is received." (RFC 7401 section
+        // 5.1)
+        let fits = len == bytes.len() || len < bytes.len() && next != NO_NEXT_HEADER;
+        if !fits || !(HEADER_LEN..=MAX_PACKET).contains(&len) {
             return Err(Error::Length { what: "HIP packet", got: len, expect: bytes.len() });
         }
-        Ok(Self { kind: kind.into(), version, controls, sender, receiver })
+        Ok((Self { kind: kind.into(), version, controls, sender, receiver }, len))
     }
 
     /// Writes it with length and checksum 0.

@@ -18,7 +18,7 @@ code_points! {
 
 code_points! {
     /// Parameter types. Those of RFC 5201 and RFC 7401 with equal numbers have the newer name. An odd type is critical. The
-    /// DORMANCY types are private (RFC 7401 section 5.2.1; `docs/wire/dormancy.md`).
+    /// DORMANCY types and ESP_IN_UDP are private (RFC 7401 section 5.2.1; `docs/wire/dormancy.md`, `docs/wire/hip-udp.md`).
     pub enum ParamType: u16 {
         EspInfo = 65, "ESP_INFO";
         R1CounterV1 = 128, "R1_COUNTER (HIPv1)";
@@ -56,6 +56,7 @@ code_points! {
         Dormancy = 45610, "DORMANCY";
         DormancySleeping = 45612, "DORMANCY_SLEEPING";
         DormancyHeld = 45614, "DORMANCY_HELD";
+        EspInUdp = 45616, "ESP_IN_UDP";
         HipMac = 61505, "HIP_MAC";
         HipMac2 = 61569, "HIP_MAC_2";
         HipSignature2 = 61633, "HIP_SIGNATURE_2";
@@ -109,5 +110,13 @@ code_points! {
         RvsHmacProhibitedWithRelay = 64, "RVS_HMAC_PROHIBITED_WITH_RELAY";
         I2Acknowledgement = 16384, "I2_ACKNOWLEDGEMENT";
         NatKeepalive = 16385, "NAT_KEEPALIVE";
+    }
+}
+
+impl NotifyType {
+    /// Whether it reports an error; the others tell of a status.
+    #[must_use]
+    pub const fn is_error(self) -> bool {
+        self.code() < 16_384
     }
 }

@@ -50,6 +50,7 @@ const fn padding(len: usize) -> usize {
 }
 
 /// Reads parameters one behind the other, as in the body of a packet or inside ENCRYPTED.
+/// "[...] and their values SHOULD NOT be checked by the receiver." (RFC 7401 section 5.2.1)
 ///
 /// # Errors
 /// If one is cut short, or they are not in ascending order.
@@ -76,17 +77,18 @@ pub fn parse_params(bytes: &[u8], from: usize) -> Result<Vec<RawParam<'_>>> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks the structure of a packet: fixed bits, version, length, parameters within it and in order.
+    /// Checks the structure of a packet: version, length, parameters within it and in order.
     ///
     /// # Errors
     /// The first field that contradicts the format. The checksum is not looked at: [`Self::checksum_is_right`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let header = Header::parse(bytes)?;
+        let (header, len) = Header::parse(bytes)?;
+        let bytes = bytes.get(..len).unwrap_or(bytes);
         let params = parse_params(bytes, HEADER_LEN)?;
         Ok(Self { header, bytes, params })
     }
 
-    /// Its bytes.
+    /// Its bytes, without what follows it.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
@@ -117,6 +119,8 @@ impl<'a> Packet<'a> {
     }
 
     /// The first parameter that is critical and not known here.
+    /// "If a recipient encounters a non-critical parameter that it does not recognize, it SHOULD proceed as if the parameter was not
+    /// present in the received packet." (RFC 7401 section 5.2.1)
     /// "If a recipient encounters a critical parameter that it does not recognize, it MUST NOT process the packet any further."
     /// (RFC 7401 section 5.2.1)
     #[must_use]
@@ -141,6 +145,12 @@ impl<'a> Packet<'a> {
 }
 
 /// Sets the length of a packet, and its checksum to 0.
+/// "The Checksum field MUST be set to zero, and the HIP header length in the HIP common header MUST be calculated not to cover any excluded
+/// parameters when the HMAC is calculated." (RFC 7401 section 5.2.12)
+/// "[...] the Checksum field MUST be set to zero, and the HIP header length in the HIP common header MUST be calculated only up to the
+/// beginning of the HIP_SIGNATURE parameter." (RFC 7401 section 5.2.14)
+/// "Further, the HIP packet length in the HIP header MUST be adjusted as if the HIP_SIGNATURE_2 was not in the packet during the signature
+/// calculation" (RFC 7401 section 5.2.15)
 fn finish_header(packet: &mut [u8]) -> Option<()> {
     let units = u8::try_from(packet.len().checked_sub(8)? / 8).ok()?;
     put(packet, LENGTH_AT, &[units]);
@@ -162,6 +172,9 @@ fn clear_for_signature_2(packet: &mut [u8], params: &[RawParam<'_>]) {
 }
 
 /// A packet that is being written. Its parameters must come in ascending order.
+/// "The parameters MUST be included in the packet so that their types form an increasing order." (RFC 7401 section 5.2.1)
+/// "If multiple parameters with the same type number are in one packet, the parameters with the same type MUST be consecutive in the
+/// packet." (RFC 7401 section 5.2.1)
 #[derive(Clone, Debug)]
 pub struct Draft {
     version: Version,
@@ -201,6 +214,8 @@ impl Draft {
         let len = contents.position() - 4;
         drop(contents);
         // "Any added padding bytes MUST be zeroed by the sender" (RFC 7401 section 5.2.1)
+        // "When needed, padding MUST be added to the end of the parameter so that the total length is a multiple of 8 bytes." (RFC 7401
+        // section 5.2.1)
         w.zeros(padding(len));
         if let Err(error) = w.finish() {
             self.failed.get_or_insert(error);

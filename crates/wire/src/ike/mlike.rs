@@ -274,6 +274,8 @@ pub enum Why {
     Migrated = 4,
     /// It asks for none: it says that it gave them to another router ([`emit_given`]).
     Given = 5,
+    /// It asks for none: it says that it has them, and that the device has come.
+    Here = 6,
 }
 
 /// KEY_REQUEST: `why (1) | zero (3) | SPI (4)`, the SPI being that of either direction.
@@ -304,9 +306,10 @@ impl Request {
             3 => Why::Exhausted,
             4 => Why::Migrated,
             5 => Why::Given,
+            6 => Why::Here,
             got => {
                 let what = "reason of a request for keys";
-                return Err(Error::Value { what, got: got.into(), expect: "1 to 5" });
+                return Err(Error::Value { what, got: got.into(), expect: "1 to 6" });
             }
         };
         Ok(Self { why, spi })

@@ -20,6 +20,9 @@ pub const HEADER_LEN: usize = 8;
 const UNREACHABLE_V4: u8 = 3;
 /// Its code "fragmentation needed and DF set".
 const FRAGMENTATION_NEEDED: u8 = 4;
+/// ICMPv6 destination unreachable, and its code "port unreachable".
+const UNREACHABLE_V6: u8 = 1;
+const PORT: u8 = 4;
 /// ICMPv6 packet too big.
 const PACKET_TOO_BIG: u8 = 2;
 /// Types of echo requests; an answer is 0 in ICMPv4 and one more in ICMPv6.
@@ -100,15 +103,26 @@ pub fn parse_error<'a>(packet: &Ipv4<'a>) -> Option<ErrorV4<'a>> {
 }
 
 fn packet_too_big(original: &Ipv6<'_>, source: Ipv6Addr, mtu: u32, out: &mut Vec<u8>) -> bool {
+    let [m0, m1, m2, m3] = mtu.to_be_bytes();
+    // It may answer a multicast destination, so that path-MTU discovery works for multicast (section 2.4 (e)).
+    v6_error(original, source, [PACKET_TOO_BIG, 0, 0, 0, m0, m1, m2, m3], out)
+}
+
+/// Appends an ICMPv6 "port unreachable" from the destination of `original` to its sender, quoting it. Returns whether there is one to send, as
+/// [`too_big`] does.
+pub fn port_unreachable(original: &[u8], out: &mut Vec<u8>) -> bool {
+    Ipv6::parse(original).is_ok_and(|p| {
+        !p.dst().is_multicast() && v6_error(&p, p.dst(), [UNREACHABLE_V6, PORT, 0, 0, 0, 0, 0, 0], out)
+    })
+}
+
+fn v6_error(original: &Ipv6<'_>, source: Ipv6Addr, head: [u8; HEADER_LEN], out: &mut Vec<u8>) -> bool {
     let src = original.src();
-    // Packet Too Big may answer a multicast destination, so that path-MTU discovery works for multicast (section 2.4 (e)).
     if src.is_unspecified() || src.is_multicast() || is_v6_error(original) {
         return false;
     }
     let quoted = original.as_bytes();
     let quoted = quoted.get(..MAX_V6_ERROR - Ipv6::HEADER - HEADER_LEN).unwrap_or(quoted);
-    let [m0, m1, m2, m3] = mtu.to_be_bytes();
-    let head = [PACKET_TOO_BIG, 0, 0, 0, m0, m1, m2, m3];
     let len = HEADER_LEN + quoted.len();
     let pseudo = checksum::pseudo_header(source.into(), src.into(), protocol::ICMPV6, len);
     let sum = pseudo.add_bytes(&head).add_bytes(quoted).finish();

@@ -1,5 +1,7 @@
-//! Packets of one IP family made into the other's, for programs that know IPv4 only (RFC 7915, as far as end hosts need it: neither
-//! fragments nor ICMP errors). Owns headers and checksums; must never choose an address.
+//! Packets of one IP family made into the other's, for programs that know IPv4 only (RFC 7915, as far as end hosts need it: whole packets,
+//! and [`errors`]). Owns headers and checksums; must never choose an address, nor reassemble.
+
+pub mod errors;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -103,6 +105,37 @@ fn echo(from_v4: bool, payload: &mut [u8], is: (IpAddr, IpAddr)) -> Option<()> {
     };
     let sum = pseudo.add_bytes(payload).finish();
     payload.get_mut(2..4)?.copy_from_slice(&sum.to_be_bytes());
+    Some(())
+}
+
+/// As [`readdress`], of a packet that an error quotes, of which `payload` may be cut short and was `len` bytes. What is cut off is not there
+/// to be summed: checksums are changed by what differs.
+fn requote(
+    kind: u8,
+    payload: &mut [u8],
+    len: usize,
+    was: (IpAddr, IpAddr),
+    is: (IpAddr, IpAddr),
+) -> Option<()> {
+    if !matches!(kind, protocol::ICMP | protocol::ICMPV6) {
+        // Without the field there is nothing to change.
+        let _cut = readdress(kind, payload, was, is);
+        return Some(());
+    }
+    let from_v4 = kind == protocol::ICMP;
+    let [kind, 0, c0, c1, ..] = payload else { return None };
+    let (v4, v6) = *ECHO.iter().find(|(v4, v6)| if from_v4 { v4 == kind } else { v6 == kind })?;
+    let pseudo =
+        |ends: (IpAddr, IpAddr)| checksum::pseudo_header(ends.0, ends.1, protocol::ICMPV6, len).fold();
+    let (pseudo, [old, new]) = if from_v4 { (pseudo(is), [v4, v6]) } else { (pseudo(was), [v6, v4]) };
+    let (out, into) = if from_v4 { (0, pseudo) } else { (pseudo, 0) };
+    let [of_old, of_new] = [(old, out), (new, into)].map(|(kind, pseudo)| {
+        let [p0, p1] = pseudo.to_be_bytes();
+        [kind, 0, p0, p1]
+    });
+    let sum = checksum::update(u16::from_be_bytes([*c0, *c1]), &of_old, &of_new);
+    *kind = new;
+    [*c0, *c1] = sum.to_be_bytes();
     Some(())
 }
 

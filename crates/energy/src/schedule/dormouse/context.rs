@@ -1,6 +1,7 @@
 //! The contexts in which the policy learns separately: what it knows when an idle period begins. Owns the features; must
 //! never look at the present period's length.
 
+use super::Tuning;
 use super::recurrence::{Expected, Recurrences};
 use crate::packet::PacketInfo;
 
@@ -9,9 +10,6 @@ pub(super) const CONTEXTS: usize = 13;
 
 /// The context that each one refines: where it has little experience, that of the parent counts.
 pub(super) const PARENT: [usize; CONTEXTS] = [0, 0, 1, 1, 3, 0, 5, 6, 2, 0, 9, 9, 1];
-
-/// Packets of a burst that its signature distinguishes.
-const BURST: u8 = 8;
 
 /// What is remembered of the traffic.
 #[derive(Clone, Debug, Default)]
@@ -41,17 +39,22 @@ fn join(a: u64, b: u64) -> u64 {
 }
 
 impl Features {
+    /// Of a client that was not seen yet.
+    pub(super) fn new(tuning: &Tuning) -> Self {
+        Self { recurrences: Recurrences::new(tuning), ..Self::default() }
+    }
+
     /// A packet, `now` seconds after the client was first seen.
-    pub(super) fn packet(&mut self, now: f64, packet: &PacketInfo) {
+    pub(super) fn packet(&mut self, now: f64, packet: &PacketInfo, tuning: &Tuning) {
         self.now = now;
         self.last_class = packet.class();
-        if self.burst_packets < BURST {
+        if self.burst_packets < tuning.burst {
             self.burst_packets += 1;
             self.burst = join(self.burst, u64::from(self.last_class));
         }
         // 24: unknown, so that clients without a clock learn one hour and not a wrong one.
         self.hour = packet.time_of_day.and_then(|s| u8::try_from(s / 3600).ok()).unwrap_or(24);
-        if !self.recurrences.observe(self.last_class, now) {
+        if !self.recurrences.observe(self.last_class, now, tuning) {
             self.last_active = now;
         }
     }
@@ -63,10 +66,10 @@ impl Features {
     }
 
     /// The key of each context, now.
-    pub(super) fn keys(&self) -> [u64; CONTEXTS] {
+    pub(super) fn keys(&self, tuning: &Tuning) -> [u64; CONTEXTS] {
         let class = u64::from(self.last_class);
         let [a, b, c] = self.idle.map(u64::from);
-        let (ab, due) = (join(a, b), due_key(self.recurrences.next(self.now)));
+        let (ab, due) = (join(a, b), due_key(self.recurrences.next(self.now, tuning)));
         let keys = [
             0,
             class,

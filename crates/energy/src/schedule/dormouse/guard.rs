@@ -14,7 +14,7 @@
 //! from then until the client sends, break-even pays nothing, `t` adds `t + B` at worst, and only going off at once adds `B` alone.
 //!
 //! A time-out is allowed only if `D` plus its worst stays at most `A * B` ([`ALLOWANCE`]): otherwise one below `B` becomes
-//! `B`, and one above is cut to what is left, less a [`RESERVE`]. By induction `D <= A * B` always, on any traffic: the policy never
+//! `B`, and one above is cut to what is left, less a reserve ([`Tuning::reserve`]). By induction `D <= A * B` always, on any traffic: the policy never
 //! costs more than break-even plus that one constant. Where every packet wakes the radio, break-even never costs more than twice the
 //! clairvoyant; where only the client's own do, no time-out has such a bound, because arriving packets keep a radio on that
 //! could have slept through them all.
@@ -28,14 +28,10 @@
 //! The periods are those that the policy lived through. What arrives while its radio is off it cannot know: a sleep may swallow several
 //! silences, and both sides of `D` are then booked on the one long period.
 
-use super::grid;
+use super::{Tuning, grid};
 
 /// `A`: by how many break-even times the policy may ever cost more than the break-even time-out.
 pub const ALLOWANCE: f64 = 16.0;
-
-/// The part of it that time-outs above break-even must leave to those below: one loss with a short time-out takes a whole
-/// break-even time, and a policy that has no such left can only follow break-even from then on.
-const RESERVE: f64 = 6.0;
 
 /// Running totals of one client, in seconds of idle radio.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -53,9 +49,9 @@ impl Guard {
     }
 
     /// The allowed time-out nearest to `wanted`, in seconds.
-    pub(super) fn admit(&self, wanted: f64, break_even: f64) -> f64 {
-        let left = (ALLOWANCE * break_even - self.over_break_even).max(0.0);
-        let to_spare = (left - RESERVE * break_even).max(0.0);
+    pub(super) fn admit(&self, wanted: f64, break_even: f64, tuning: &Tuning) -> f64 {
+        let left = (tuning.allowance * break_even - self.over_break_even).max(0.0);
+        let to_spare = (left - tuning.reserve * break_even).max(0.0);
         if self.break_even_sleeps {
             wanted.min((to_spare - break_even).max(0.0))
         } else if wanted < break_even {

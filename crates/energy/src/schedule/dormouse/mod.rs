@@ -27,12 +27,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::{AverageUser, Decision, Prediction, Scheduler, StateError};
-use crate::account::WakeOn;
-use crate::packet::PacketInfo;
+use crate::packet::{PacketInfo, WakeOn};
 use context::{CONTEXTS, Features, PARENT};
 use dormouse_sansio::Instant;
-use grid::{Costs, K};
+use grid::{Costs, K, Sums};
 use guard::Guard;
+use recurrence::Kind;
 use table::{Slot, Table};
 
 pub use grid::TIME_OUTS;
@@ -57,6 +57,27 @@ pub struct Tuning {
     pub proof: f64,
     /// Contexts remembered at most, a power of two from 16 on.
     pub contexts: usize,
+    /// Each time-out is so much longer than the one before.
+    pub ratio: f64,
+    /// By how many break-even times the policy may ever cost more than the break-even time-out.
+    pub allowance: f64,
+    /// The part of it that time-outs above break-even must leave to those below: one loss with a short time-out takes a whole
+    /// break-even time, and a policy that has no such left can only follow break-even from then on.
+    pub reserve: f64,
+    /// Idle periods that may be open at once; the oldest is settled by what is known of it.
+    pub open: usize,
+    /// Kinds of packet whose intervals are followed at once.
+    pub kinds: usize,
+    /// An interval within this part of the usual one confirms it.
+    pub tolerance: f32,
+    /// Intervals that must agree before a kind is called periodic.
+    pub trusted: u8,
+    /// No kind is trusted for more.
+    pub certain: u8,
+    /// Packets of a burst that its signature distinguishes.
+    pub burst: u8,
+    /// What remains of a context's experience after another has asked for its place.
+    pub wear: f32,
 }
 
 impl Tuning {
@@ -70,13 +91,23 @@ impl Tuning {
         late: 4.0,
         proof: 2.0,
         contexts: 512,
+        ratio: grid::RATIO,
+        allowance: ALLOWANCE,
+        reserve: 6.0,
+        open: 8,
+        kinds: 24,
+        tolerance: 0.08,
+        trusted: 2,
+        certain: 6,
+        burst: 8,
+        wear: 0.9,
     };
 }
 
 /// What [`Prediction::by`] says where the learned choice was taken.
 const LEARNED: &str = "learned";
 
-/// What the contexts choose for one idle period, as indexes of [`TIME_OUTS`].
+/// What the contexts choose for one idle period, as indexes of the time-outs.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     keys: [u64; CONTEXTS],
@@ -105,13 +136,11 @@ struct Open {
     stretch: f64,
 }
 
-/// Idle periods that may be open at once; the oldest is settled by what is known of it.
-const OPEN: usize = 8;
-
 /// The default policy for one client.
 #[derive(Clone, Debug)]
 pub struct Dormouse {
     tuning: Tuning,
+    time_outs: [f64; K],
     break_even: f64,
     first_seen: Option<Instant>,
     features: Features,
@@ -144,11 +173,12 @@ impl Dormouse {
     pub fn with(break_even: f64, tuning: Tuning) -> Self {
         Self {
             tuning,
+            time_outs: grid::time_outs(tuning.ratio),
             break_even,
             first_seen: None,
-            features: Features::default(),
-            table: Table::new(tuning.contexts),
-            average: average_costs(break_even, tuning.longest),
+            features: Features::new(&tuning),
+            table: Table::new(tuning.contexts, tuning.wear),
+            average: average_costs(break_even, &tuning),
             losses: [0.0; CONTEXTS],
             mixed_loss: 0.0,
             late_loss: 0.0,
@@ -168,7 +198,7 @@ impl Dormouse {
         Self { table, average, losses, wake_on, law, ..Self::with(break_even, tuning) }
     }
 
-    /// A bound for measurements, not a policy to ship: each context leans on what `population` learned in it from other clients of the same
+    /// For measurements, not a policy to ship: each context leans on what `population` learned in it from other clients of the same
     /// law, and no proof is asked for.
     #[must_use]
     pub fn knowing(population: Arc<Self>) -> Self {
@@ -181,7 +211,7 @@ impl Dormouse {
     }
 
     fn predict(&self) -> Pending {
-        let keys = self.features.keys();
+        let (keys, b) = (self.features.keys(&self.tuning), grid::narrow(self.break_even));
         let best = self.losses.iter().copied().fold(f64::INFINITY, f64::min);
         // The expected costs in each context, parents before children, and what each would choose.
         let mut estimates: [Costs; CONTEXTS] = [[0.0; K]; CONTEXTS];
@@ -197,7 +227,7 @@ impl Dormouse {
             let known = self.law.as_ref().and_then(|law| law.table.get(keys[i]));
             let mut lawful = *parent;
             if known.is_some() {
-                lean(known, parent, self.tuning.prior, &mut lawful);
+                lean(known, parent, (self.tuning.prior, b), &mut lawful);
             }
             let parent = &lawful;
             match (self.table.get(keys[i]), inherited) {
@@ -206,7 +236,7 @@ impl Dormouse {
                     choices[i] = choice;
                 }
                 (slot, _) => {
-                    lean(slot, parent, self.tuning.prior, own);
+                    lean(slot, parent, (self.tuning.prior, b), own);
                     choices[i] = grid::cheapest(own);
                 }
             }
@@ -219,7 +249,7 @@ impl Dormouse {
         }
         let mixed = grid::cheapest(&sum);
         let (wanted, by) = self.cautious(mixed);
-        let admitted = self.guard.admit(wanted, self.break_even);
+        let admitted = self.guard.admit(wanted, self.break_even, &self.tuning);
         let decision = Decision::after_seconds(admitted);
         let prediction = if admitted == wanted {
             let saving = (by == LEARNED).then(|| f64::from(-sum[mixed] / weights));
@@ -247,17 +277,17 @@ impl Dormouse {
         let Tuning { longest, loss_memory, late, memory, .. } = self.tuning;
         let b = self.break_even;
         let [idle, stretch] = [open.idle, open.stretch].map(|seconds| seconds.min(longest * b));
-        let costs = grid::costs(idle, stretch, b);
         let keep = 1.0 - idle.min(b) / b / loss_memory;
-        let charge = |loss: &mut f64, cost: f64| *loss = *loss * keep + cost;
+        let charge = |loss: &mut f64, t: f64| *loss = *loss * keep + grid::over_staying(idle, stretch, t, b);
         for (loss, choice) in self.losses.iter_mut().zip(open.choice.own) {
-            charge(loss, f64::from(costs[choice]));
+            charge(loss, self.time_outs[choice]);
         }
-        charge(&mut self.mixed_loss, f64::from(costs[open.choice.mixed]));
-        charge(&mut self.late_loss, grid::over_staying(idle, stretch, late * b, b));
-        charge(&mut self.break_even_loss, grid::over_staying(idle, stretch, b, b));
+        charge(&mut self.mixed_loss, self.time_outs[open.choice.mixed]);
+        charge(&mut self.late_loss, late * b);
+        charge(&mut self.break_even_loss, b);
+        let sums = Sums::of(&self.time_outs, idle, stretch);
         for key in open.choice.keys {
-            self.table.entry(key).add(&costs, 1.0 - 1.0 / memory);
+            self.table.entry(key).add(&sums, 1.0 - 1.0 / memory);
         }
     }
 
@@ -265,7 +295,7 @@ impl Dormouse {
     fn cautious(&self, mixed: usize) -> (f64, &'static str) {
         let proof = self.tuning.proof * self.break_even;
         let candidates = [
-            (self.mixed_loss + proof, TIME_OUTS[mixed], LEARNED),
+            (self.mixed_loss + proof, self.time_outs[mixed], LEARNED),
             (self.break_even_loss + proof, self.break_even, "break-even"),
             (self.late_loss, self.tuning.late * self.break_even, "caution"),
             (0.0, f64::INFINITY, "not worth it"),
@@ -276,26 +306,24 @@ impl Dormouse {
 }
 
 /// A context's estimate, leaning on its parent's as if that were `prior` idle periods.
-fn lean(slot: Option<&Slot>, parent: &Costs, prior: f32, own: &mut Costs) {
+fn lean(slot: Option<&Slot>, parent: &Costs, (prior, break_even): (f32, f32), own: &mut Costs) {
     *own = *parent;
     if let Some(slot) = slot {
         let weight = 1.0 / (slot.seen + prior);
-        for (c, sum) in own.iter_mut().zip(&slot.costs) {
-            *c = (*c * prior + *sum) * weight;
+        for (c, sum) in own.iter_mut().zip(slot.sums.costs(break_even)) {
+            *c = (*c * prior + sum) * weight;
         }
     }
 }
 
 /// Expected costs for the average user, less those of staying on.
-fn average_costs(break_even: f64, longest: f64) -> Costs {
-    let average = AverageUser::shipped();
+fn average_costs(break_even: f64, tuning: &Tuning) -> Costs {
+    let time_outs = grid::time_outs(tuning.ratio);
     let mut costs = [0.0; K];
-    let longest = longest * break_even;
-    average.for_each_period(|idle, part| {
-        let counted = idle.min(longest);
-        let each = grid::costs(counted, counted, break_even);
-        for (sum, c) in costs.iter_mut().zip(each) {
-            *sum += c * grid::narrow(part);
+    AverageUser::shipped().for_each_period(|idle, part| {
+        let counted = idle.min(tuning.longest * break_even);
+        for (sum, t) in costs.iter_mut().zip(time_outs) {
+            *sum += grid::narrow(part * grid::over_staying(counted, counted, t, break_even));
         }
     });
     costs
@@ -316,7 +344,7 @@ impl Scheduler for Dormouse {
             self.woken();
         }
         let first = *self.first_seen.get_or_insert(at);
-        self.features.packet(at.saturating_since(first).as_secs_f64() + 1.0, packet);
+        self.features.packet(at.saturating_since(first).as_secs_f64() + 1.0, packet, &self.tuning);
     }
 
     fn decide(&mut self) -> Decision {
@@ -335,7 +363,7 @@ impl Scheduler for Dormouse {
         let idle = idle.as_secs_f64();
         self.guard.book(idle, decision.seconds(), self.break_even);
         self.open.iter_mut().for_each(|o| o.stretch += idle);
-        if self.open.len() == OPEN {
+        if self.open.len() == self.tuning.open {
             let oldest = self.open.remove(0);
             self.settle(&oldest);
         }
@@ -346,25 +374,25 @@ impl Scheduler for Dormouse {
         self.features.idle(idle);
     }
 
-    /// What was learned stays: the sums of costs contain how many idle periods outlasted each time-out, so that they can be made those of
-    /// another price ([`grid::reprice`]). The guarantee's total is kept.
+    /// What was learned stays: the sums say the costs with any break-even time ([`Sums`]). The guarantee's total is kept.
     fn set_break_even(&mut self, seconds: f64) {
-        let (old, ratio) = (self.break_even, seconds / self.break_even);
+        let ratio = seconds / self.break_even;
         self.settle_all();
-        for slot in self.table.tenants_mut() {
-            grid::reprice(&mut slot.costs, slot.seen, old, seconds);
-        }
         let losses = self.losses.iter_mut();
         losses
             .chain([&mut self.mixed_loss, &mut self.late_loss, &mut self.break_even_loss])
             .for_each(|loss| *loss *= ratio);
         self.break_even = seconds;
-        self.average = average_costs(seconds, self.tuning.longest);
+        self.average = average_costs(seconds, &self.tuning);
         self.pending = None;
     }
 
     fn state_bytes(&self) -> usize {
-        size_of::<Self>() + self.tuning.contexts * size_of::<Slot>() + OPEN * size_of::<Open>()
+        let Tuning { contexts, open, kinds, .. } = self.tuning;
+        size_of::<Self>()
+            + contexts * size_of::<Slot>()
+            + open * size_of::<Open>()
+            + kinds * size_of::<Kind>()
     }
 
     fn save(&self, out: &mut Vec<u8>) {

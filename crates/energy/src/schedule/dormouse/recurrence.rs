@@ -1,15 +1,10 @@
 //! Recurring packets: for each kind of packet its usual interval, and from that the time until the next one is due. Bounded;
 //! must never decide.
 
-/// Kinds that are followed at once.
-pub(super) const KINDS: usize = 24;
+use super::Tuning;
+
 /// Intervals shorter than this are one event, in seconds.
 const SAME_EVENT: f32 = 1.0;
-/// An interval within this part of the usual one confirms it.
-const TOLERANCE: f32 = 0.08;
-/// Intervals that must agree before a kind is called periodic.
-const TRUSTED: u8 = 2;
-const CERTAIN: u8 = 6;
 
 /// One kind of packet.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -26,7 +21,8 @@ pub(super) struct Kind {
 /// The recurring packets of one client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recurrences {
-    pub(super) kinds: [Kind; KINDS],
+    /// Never more than [`Tuning::kinds`].
+    pub(super) kinds: Vec<Kind>,
 }
 
 /// What is expected next.
@@ -39,26 +35,30 @@ pub(super) struct Expected {
 }
 
 impl Recurrences {
+    pub(super) fn new(tuning: &Tuning) -> Self {
+        Self { kinds: vec![Kind::default(); tuning.kinds] }
+    }
+
     /// A packet of `class` at `now`. Whether it belongs to a recurring kind.
-    pub(super) fn observe(&mut self, class: u16, now: f64) -> bool {
+    pub(super) fn observe(&mut self, class: u16, now: f64, tuning: &Tuning) -> bool {
         let Some(kind) = self.kinds.iter_mut().find(|k| k.class == class && k.last > 0.0) else {
             self.adopt(class, now);
             return false;
         };
         let since = super::grid::narrow(now - kind.last);
         if since < SAME_EVENT {
-            return kind.trust >= TRUSTED;
+            return kind.trust >= tuning.trusted;
         }
         kind.last = now;
-        if (since - kind.interval).abs() <= TOLERANCE * kind.interval {
+        if (since - kind.interval).abs() <= tuning.tolerance * kind.interval {
             kind.interval += 0.3 * (since - kind.interval);
-            kind.trust = (kind.trust + 1).min(CERTAIN);
+            kind.trust = (kind.trust + 1).min(tuning.certain);
         } else if kind.trust > 1 {
             kind.trust -= 1;
         } else {
             (kind.interval, kind.trust) = (since, 1);
         }
-        kind.trust >= TRUSTED
+        kind.trust >= tuning.trusted
     }
 
     /// Gives the place of the kind that is trusted least, and among those was silent longest, to a new one.
@@ -73,9 +73,9 @@ impl Recurrences {
     }
 
     /// The next packet that is due at `now`.
-    pub(super) fn next(&self, now: f64) -> Option<Expected> {
+    pub(super) fn next(&self, now: f64, tuning: &Tuning) -> Option<Expected> {
         let mut next: Option<Expected> = None;
-        for kind in self.kinds.iter().filter(|k| k.trust >= TRUSTED) {
+        for kind in self.kinds.iter().filter(|k| k.trust >= tuning.trusted) {
             let interval = f64::from(kind.interval);
             let since = now - kind.last;
             if since > 6.0 * interval {

@@ -7,11 +7,11 @@ use super::grid::NEVER;
 use super::guard::Guard;
 use super::table::Slot;
 
-const TAG: u32 = u32::from_le_bytes(*b"ddm2");
+const TAG: u32 = u32::from_le_bytes(*b"ddm3");
 /// Tag, break-even, the losses of the contexts and three more, a total.
 const HEAD: usize = 4 + 8 * (1 + super::CONTEXTS + 3 + 1);
-/// Tag, experience, costs (`never` costs nothing by definition).
-const SLOT: usize = 4 + 4 + 4 * NEVER;
+/// Tag, experience, sums (`never` has none by definition).
+const SLOT: usize = 4 + 4 + 2 * 4 * NEVER;
 
 pub(super) fn save(d: &Dormouse, out: &mut Vec<u8>) {
     out.extend(TAG.to_le_bytes());
@@ -21,7 +21,8 @@ pub(super) fn save(d: &Dormouse, out: &mut Vec<u8>) {
     for slot in d.table.tenants() {
         out.extend(slot.tag.to_le_bytes());
         out.extend(slot.seen.to_le_bytes());
-        slot.costs[..NEVER].iter().for_each(|c| out.extend(c.to_le_bytes()));
+        let sums = slot.sums.waits[..NEVER].iter().chain(&slot.sums.sleeps[..NEVER]);
+        sums.for_each(|sum| out.extend(sum.to_le_bytes()));
     }
 }
 
@@ -75,8 +76,17 @@ pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> 
     for _ in 0..slots {
         let mut slot = Slot { tag: u32::from_le_bytes(numbers.next()), ..Slot::EMPTY };
         slot.seen = numbers.f32("experience of a context")?;
-        for cost in &mut slot.costs[..NEVER] {
-            *cost = numbers.f32("cost in a context")?;
+        for wait in &mut slot.sums.waits[..NEVER] {
+            *wait = numbers.f32("cost in a context")?;
+        }
+        let mut shorter = slot.seen;
+        for sleeps in &mut slot.sums.sleeps[..NEVER] {
+            *sleeps = numbers.f32("number of sleeps in a context")?;
+            // What outlasts a time-out outlasts the shorter ones.
+            if !(0.0..=shorter).contains(&*sleeps) {
+                return Err(StateError::Damaged { what: "number of sleeps in a context" });
+            }
+            shorter = *sleeps;
         }
         if !fresh.table.restore(slot) {
             return Err(StateError::Damaged { what: "set of contexts" });

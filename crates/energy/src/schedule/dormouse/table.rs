@@ -4,13 +4,10 @@
 //! context takes over the one with less experience, and every attempt on a place wears its other tenant a little, so that
 //! contexts that no longer occur make room.
 
-use super::grid::{Costs, K};
+use super::grid::Sums;
 
 const FEWEST: usize = 16;
 const _: () = assert!(FEWEST.is_power_of_two() && FEWEST >= 2);
-
-/// What remains of a place's experience after another context has asked for it.
-const WEAR: f32 = 0.9;
 
 /// The experience in one context.
 #[derive(Clone, Copy, Debug)]
@@ -19,24 +16,22 @@ pub(super) struct Slot {
     pub(super) tag: u32,
     /// How many idle periods, older ones counting less; 0 for an empty slot.
     pub(super) seen: f32,
-    /// The sum of their costs, likewise.
-    pub(super) costs: Costs,
+    /// What they add up to, likewise.
+    pub(super) sums: Sums,
 }
 
 impl Slot {
-    pub(super) const EMPTY: Self = Self { tag: 0, seen: 0.0, costs: [0.0; K] };
+    pub(super) const EMPTY: Self = Self { tag: 0, seen: 0.0, sums: Sums::NONE };
 
     /// Adds one idle period; what was there counts `keep` times as much from now on.
-    pub(super) fn add(&mut self, costs: &Costs, keep: f32) {
+    pub(super) fn add(&mut self, period: &Sums, keep: f32) {
         self.seen = self.seen * keep + 1.0;
-        for (sum, cost) in self.costs.iter_mut().zip(costs) {
-            *sum = *sum * keep + *cost;
-        }
+        self.sums.add(period, keep);
     }
 
-    fn wear(&mut self) {
-        self.seen *= WEAR;
-        self.costs.iter_mut().for_each(|c| *c *= WEAR);
+    fn wear(&mut self, keep: f32) {
+        self.seen *= keep;
+        self.sums.wear(keep);
     }
 }
 
@@ -46,6 +41,8 @@ pub(super) struct Table {
     slots: Vec<Slot>,
     /// It grows to so many slots at most, a power of two.
     most: usize,
+    /// What remains of a place's experience after another context has asked for it.
+    wear: f32,
 }
 
 /// Half of the mixed key: equal contexts have equal tags, different ones collide with probability 2^-32.
@@ -55,8 +52,8 @@ fn tag_of(key: u64) -> u32 {
 }
 
 impl Table {
-    pub(super) fn new(most: usize) -> Self {
-        Self { slots: vec![Slot::EMPTY; FEWEST], most }
+    pub(super) fn new(most: usize, wear: f32) -> Self {
+        Self { slots: vec![Slot::EMPTY; FEWEST], most, wear }
     }
 
     /// The two places of a tag.
@@ -90,7 +87,7 @@ impl Table {
         let place = free(self).unwrap_or_else(|| {
             let [a, b] = self.places(tag);
             let (weaker, stronger) = if self.slots[a].seen <= self.slots[b].seen { (a, b) } else { (b, a) };
-            self.slots[stronger].wear();
+            self.slots[stronger].wear(self.wear);
             weaker
         });
         self.slots[place] = Slot { tag, ..Slot::EMPTY };
@@ -122,11 +119,6 @@ impl Table {
         self.slots.iter().filter(|s| s.seen > 0.0)
     }
 
-    /// The same, to be changed.
-    pub(super) fn tenants_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.slots.iter_mut().filter(|s| s.seen > 0.0)
-    }
-
     /// Takes in a saved context. Whether there was room and no other of its tag.
     pub(super) fn restore(&mut self, slot: Slot) -> bool {
         if self.find(slot.tag).is_some() {
@@ -145,26 +137,31 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::TIME_OUTS;
+
+    fn period() -> Sums {
+        Sums::of(&TIME_OUTS, 10.0, 10.0)
+    }
 
     #[test]
     fn contexts_survive_growth_and_the_table_stays_bounded() {
-        let mut table = Table::new(512);
+        let mut table = Table::new(512, 0.9);
         for key in 0..40 {
-            table.entry(key).add(&[1.0; K], 1.0);
+            table.entry(key).add(&period(), 1.0);
         }
         assert!((0..40).all(|key| table.get(key).is_some_and(|s| s.seen == 1.0)));
         for key in 0..100_000 {
-            table.entry(key).add(&[1.0; K], 1.0);
+            table.entry(key).add(&period(), 1.0);
         }
         assert_eq!(table.slots.len(), 512);
     }
 
     #[test]
     fn a_frequent_context_outlives_passing_ones() {
-        let mut table = Table::new(512);
+        let mut table = Table::new(512, 0.9);
         for key in 0..10_000 {
-            table.entry(7).add(&[1.0; K], 0.99);
-            table.entry(1_000_000 + key).add(&[2.0; K], 0.99);
+            table.entry(7).add(&period(), 0.99);
+            table.entry(1_000_000 + key).add(&period(), 0.99);
         }
         assert!(table.get(7).is_some_and(|s| s.seen > 20.0));
     }

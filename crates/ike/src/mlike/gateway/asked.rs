@@ -24,7 +24,9 @@ impl Distribution {
         asked: Request,
     ) -> Result<Option<Given>, Reason> {
         let child = self.meant(router, asked.spi).ok_or(Reason::Unknown)?;
-        if asked.why == Why::Migrated {
+        let known = self.composites.get_mut(&child).and_then(|c| c.holder(router)).is_some_and(|h| h.had);
+        let has = matches!(asked.why, Why::Migrated | Why::Here);
+        if asked.why == Why::Migrated || has && !known {
             // The router before it has had them, and this one got them without being asked about: also if it may not have them.
             self.renew(child);
         }
@@ -37,13 +39,13 @@ impl Distribution {
             None => rule.serves.is_empty(),
         };
         let router = rule.id.clone();
-        if here && matches!(asked.why, Why::None | Why::Migrated) {
+        if here && (has || asked.why == Why::None) {
             visit.move_to(&router);
         }
         let is_here = visit.is_behind(&router);
         let near = visit.near(&composite.policy, &self.told).contains(&router);
         self.changed.insert(child);
-        if asked.why == Why::Migrated {
+        if has {
             composite.set(&router, Holding::Held);
             return if near { Ok(None) } else { Err(Reason::NotNear) };
         }

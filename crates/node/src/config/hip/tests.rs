@@ -44,7 +44,24 @@ fn peers_come_from_both_places_and_may_call() {
     assert!(
         held.block == super::super::file::Block::Connected && held.inward && held.carried == [TAGS.into()]
     );
-    assert!(!it.config.opportunistic && it.carriers == [HipCarrier::Ip]);
+    assert!(!it.config.opportunistic && it.carriers == [HipCarrier::Ip, HipCarrier::Udp]);
+}
+
+#[test]
+fn names_have_a_domain_unless_they_are_to_have_none() {
+    let domain = |line: &str| read(&format!("{BARE}{line}\n"), "").map(|it| it.unwrap().domain);
+    assert_eq!(domain("").unwrap(), "hip");
+    assert_eq!(domain("domain = \"\"").unwrap(), "");
+    assert_eq!(domain("domain = \"Peers.Example.\"").unwrap(), "peers.example");
+    for bad in [".", "a..b", "a b", "a\\nb", "ä", &"x".repeat(64), &["x"; 65].join(".")] {
+        let why = domain(&format!("domain = \"{bad}\"")).unwrap_err();
+        assert!(why.contains("connection.a.hip.domain"), "{why}");
+    }
+    // Where it is asked for is in the route of the tags, and no tag.
+    for of in [1, 2] {
+        let server = super::super::directory::resolver(of);
+        assert!(tags(of).contains(&server) && (of == 1 || tag(&server.to_string()).is_err()));
+    }
 }
 
 #[test]
@@ -140,7 +157,7 @@ fn version_1_is_asked_for() {
         assert!(error.starts_with("connection.a.hip.esp: version 1"), "{error}");
     }
     let it = with(&(one.clone() + "esp = [\"aes128-sha1\", \"null-sha256\"]\n")).unwrap();
-    assert!(it.config.esp_suites.contains(&EspSuite::NullSha256));
+    assert!(it.config.esp_suites.contains(&hip::EspSuite::NullSha256));
     let error = with(&(BARE.to_owned() + "version = 3\n")).unwrap_err();
     assert!(error.starts_with("connection.a.hip.version: "), "{error}");
 }
@@ -220,11 +237,14 @@ fn quirks_are_of_the_peer_that_names_them() {
 fn each_thing_that_cannot_be_meant_is_named() {
     let peer = |lines: &str| format!("{BARE}[[connection.a.hip.peers]]\n{lines}\n");
     let listed = |lines: &str| peer(&format!("hit = \"{OTHER}\"\n{lines}"));
+    let by_ip = |text: String| text.replace(BARE, &format!("{BARE}carriers = [\"ip\"]\n"));
     for (text, key) in [
         ("[connection.a]\nrole = \"hip\"\n".to_owned(), "connection.a.hip: "),
         (BARE.replace("\"k\"", "\"x\""), "connection.a.hip.key: "),
         (BARE.to_owned() + "carriers = []\n", "connection.a.hip.carriers: "),
         (BARE.to_owned() + "esp = []\n", "connection.a.hip.esp: "),
+        (BARE.to_owned() + "ciphers = []\n", "connection.a.hip.ciphers: "),
+        (BARE.to_owned() + "ciphers = [\"null\", \"null\"]\n", "connection.a.hip.ciphers: "),
         (BARE.to_owned() + "esp = [\"null-sha256\", \"null-sha256\"]\n", "connection.a.hip.esp: "),
         (BARE.to_owned() + "registration = 9\n", "connection.a.hip.registration: 10 s is the least"),
         (BARE.to_owned() + "rendezvous = [\"x\"]\n", "connection.a.hip.rendezvous: no peer is called"),
@@ -236,7 +256,7 @@ fn each_thing_that_cannot_be_meant_is_named() {
             listed("quirks = [\"none\"]"),
             "connection.a.hip.peers[0].quirks: unknown quirk \"none\"; known are puzzle-",
         ),
-        (listed("quirks = [\"esp-in-udp\"]"), "connection.a.hip.peers[0].quirks: esp-in-udp needs"),
+        (by_ip(listed("quirks = [\"esp-in-udp\"]")), "connection.a.hip.peers[0].quirks: esp-in-udp needs"),
         (
             listed("").replace(OTHER, "2001:10::1"),
             "connection.a.hip.peers[0].hit: 2001:10::1 is a tag of version 1",
@@ -261,8 +281,14 @@ fn each_thing_that_cannot_be_meant_is_named() {
                 + &listed("name = \"n\"\naddresses = [\"192.0.2.1\"]").replace(BARE, ""),
             "connection.a.hip.relays: 2001:22:a:",
         ),
-        (listed("relays = [\"192.0.2.1\"]"), "connection.a.hip.peers[0].relays: a relay is reached by UDP"),
-        (BARE.to_owned() + "[connection.a.hip.relay_server]\n", "connection.a.hip.relay_server: a relay is"),
+        (
+            by_ip(listed("relays = [\"192.0.2.1\"]")),
+            "connection.a.hip.peers[0].relays: a relay is reached by UDP",
+        ),
+        (
+            by_ip(BARE.to_owned()) + "[connection.a.hip.relay_server]\n",
+            "connection.a.hip.relay_server: a relay is",
+        ),
         (BARE.to_owned() + "lsi_services = [\"tcp/22\"]\n", "connection.a.hip.lsi_services: needs"),
         (
             BARE.to_owned() + "lsi = \"1.0.0.0/8\"\nlsi_services = [\"22\"]\n",
@@ -300,7 +326,7 @@ fn each_thing_that_cannot_be_meant_is_named() {
         (peer("hit = \"server\""), "connection.a.hip.peers[0].hit: \"server\" is no HIT"),
         (peer("hit = \"2001:23::1\""), "connection.a.hip.peers[0].hit: "),
         (listed("name = \"a b\""), "connection.a.hip.peers[0].name: "),
-        (listed("carrier = \"udp\""), "connection.a.hip.peers[0].carrier: "),
+        (by_ip(listed("carrier = \"udp\"")), "connection.a.hip.peers[0].carrier: "),
         (listed("addresses = [\"2001:22::1\"]"), "connection.a.hip.peers[0].addresses: "),
         (listed("") + &listed("").replace(BARE, ""), "connection.a.hip.peers[1].hit: "),
     ] {
@@ -309,4 +335,22 @@ fn each_thing_that_cannot_be_meant_is_named() {
     }
     let error = read(&(BARE.to_owned() + "hosts = \"h\"\n"), "\nfar 192.0.2.1\n").unwrap_err();
     assert!(error.starts_with("connection.a.hip.hosts: h: line 2: \"far\""), "{error}");
+}
+
+/// What is fast is the default, and what encrypts nothing is not.
+#[test]
+fn carriers_and_ciphers_are_what_is_written() {
+    use dormouse_crypto::hip::HipCipher::{Aes128Cbc, Aes256Cbc, Null};
+    for (lines, in_udp, ciphers) in [
+        ("", true, &[Aes128Cbc, Aes256Cbc][..]),
+        ("carriers = [\"udp\", \"ip\"]\nciphers = [\"aes256\"]\n", true, &[Aes256Cbc][..]),
+        ("esp_in_udp = \"nat\"\nciphers = [\"null\", \"aes128\"]\n", false, &[Null, Aes128Cbc][..]),
+        ("carriers = [\"ip\"]\n", false, &[Aes128Cbc, Aes256Cbc][..]),
+        ("carriers = [\"udp\"]\nesp_in_udp = \"auto\"\n", false, &[Aes128Cbc, Aes256Cbc][..]),
+    ] {
+        let it = read(&format!("{BARE}{lines}"), "").unwrap().unwrap();
+        assert_eq!((it.config.esp_in_udp, it.config.ciphers.as_slice()), (in_udp, ciphers), "{lines}");
+    }
+    let error = read(&format!("{BARE}esp_in_udp = \"always\"\n"), "").unwrap_err();
+    assert!(error.contains("always"), "{error}");
 }

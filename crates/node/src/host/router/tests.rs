@@ -147,7 +147,8 @@ fn without_keys_and_without_repair_all_goes_on_as_it_came() {
             assert_eq!(ready(&mut router), [(Side::Device, down), (Side::Network, up)]);
         }
         let asked = wishes(&mut router);
-        let missing = Wish::Missing { gateway: GATEWAY.into(), spi: 1_000 };
+        let (gateway, device) = (GATEWAY.into(), DEVICE.into());
+        let missing = Wish::Missing { gateway, device, spi: 1_000, previous: None };
         assert_eq!(asked, if repair == Kind::Snoop { vec![missing] } else { vec![] });
     }
 }
@@ -179,7 +180,7 @@ fn stale_keys_are_told_and_asked_about_again_until_others_come() {
     }
     let stale = Wish::Other(HeaderNews::Stale(Sa::id()));
     // The third packet that does not open says it; then after 2, 4, 8, ... seconds.
-    assert_eq!(asked, [2, 4, 8, 16, 32].map(|second| (second, stale)));
+    assert_eq!(asked, [2, 4, 8, 16, 32].map(|second| (second, stale.clone())));
     assert_eq!(router.info().keys, [(Sa::id(), Keys::Stale)]);
     router.obey(&sa.grant());
     assert_eq!(router.info().keys, [(Sa::id(), Keys::Fit)]);
@@ -255,4 +256,118 @@ fn what_the_kernel_says_to_its_own_link_goes_nowhere() {
         router.handle_packet(ms(0), from, packet.clone());
     }
     assert_eq!(ready(&mut router), []);
+}
+
+/// The packet in a tunnel of IP in IP, as agents of Mobile IP have it.
+fn tunnelled(packet: &[u8]) -> Vec<u8> {
+    let [from, to] = [Ipv4Addr::new(203, 0, 113, 1), Ipv4Addr::new(203, 0, 113, 2)];
+    let header = Ipv4Header::new(from, to, protocol::IPV4).to_bytes(packet.len()).expect("a header");
+    [&header[..], packet].concat()
+}
+
+#[test]
+fn packets_in_a_tunnel_of_mobile_ip_are_repaired_as_they_came() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+    router.obey(&sa.grant());
+    router.handle_packet(ms(0), Side::Network, tunnelled(&sa.data(0)));
+    router.handle_packet(ms(10), Side::Device, tunnelled(&sa.ack(1)));
+    let sent: Vec<_> = (1..=5).map(|n| tunnelled(&sa.data(n))).collect();
+    for (packet, at) in sent.iter().zip(20..) {
+        router.handle_packet(ms(at), Side::Network, packet.clone());
+    }
+    ready(&mut router);
+    let duplicate = tunnelled(&sa.ack(1));
+    router.handle_packet(ms(31), Side::Device, duplicate);
+    assert_eq!(ready(&mut router), [(Side::Device, sent[0].clone())]);
+}
+
+#[test]
+fn the_router_before_is_asked_for_keys_of_a_device_that_has_come_from_there() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+    let previous: Option<Identity> = Some("r1.test".parse().expect("an identity"));
+    let missing = |previous| {
+        let (gateway, device) = (GATEWAY.into(), DEVICE.into());
+        Wish::Missing { gateway, device, spi: 1_001, previous }
+    };
+    router.device_has_come(ms(0), DEVICE.into(), previous.clone());
+    // A registration that is renewed says nothing new.
+    router.device_has_come(ms(10), DEVICE.into(), None);
+    router.handle_packet(ms(20), Side::Device, sa.ack(1));
+    assert_eq!(wishes(&mut router), [missing(previous)]);
+    router.handle_packet(ms(60_000), Side::Device, sa.ack(1));
+    assert_eq!(wishes(&mut router), [missing(None)], "that one has forgotten them");
+}
+
+#[test]
+fn packets_that_are_sent_after_a_device_ask_for_nothing() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+    router.device_has_gone(ms(0), DEVICE.into());
+    for at in 1..10 {
+        let packet = tunnelled(&sa.data(0));
+        router.handle_packet(ms(at * 1_000), Side::Network, packet.clone());
+        // The agent sends it back into the network.
+        router.handle_packet(ms(at * 1_000 + 1), Side::Device, packet);
+    }
+    assert_eq!(wishes(&mut router), []);
+    router.device_has_come(ms(11_000), DEVICE.into(), None);
+    router.handle_packet(ms(11_001), Side::Network, tunnelled(&sa.data(0)));
+    assert_eq!(wishes(&mut router).len(), 1);
+}
+
+#[test]
+fn a_device_whose_keys_are_here_is_told_of_once_when_a_packet_of_it_was_read() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+    router.obey(&sa.grant());
+    router.device_has_come(ms(0), DEVICE.into(), None);
+    // What is for it says nothing: it may have moved on.
+    router.handle_packet(ms(1), Side::Network, sa.data(0));
+    // Nor does what only has its address and SPI.
+    router.handle_packet(ms(2), Side::Device, Sa::new(50).ack(1));
+    assert_eq!(wishes(&mut router), []);
+    router.handle_packet(ms(3), Side::Device, sa.ack(1));
+    let came = Wish::Came { device: DEVICE.into(), id: Sa::id() };
+    assert_eq!(wishes(&mut router), std::slice::from_ref(&came));
+    // It could not be told: again later, and no more once it was.
+    router.handle_packet(ms(1_000), Side::Device, sa.ack(1));
+    assert_eq!(wishes(&mut router), []);
+    router.handle_packet(ms(3_000), Side::Device, sa.ack(1));
+    assert_eq!(wishes(&mut router), [came]);
+    router.told(DEVICE.into(), Sa::id());
+    router.handle_packet(ms(60_000), Side::Device, sa.ack(1));
+    assert_eq!(wishes(&mut router), []);
+}
+
+#[test]
+fn what_is_remembered_of_devices_is_bounded() {
+    let mut router = router(Kind::Snoop, 0);
+    for n in 0..5_000_u32 {
+        let device = IpAddr::from(Ipv4Addr::from(n));
+        match n % 2 {
+            0 => router.device_has_come(ms(n.into()), device, None),
+            _ => router.device_has_gone(ms(n.into()), device),
+        }
+    }
+    assert!(router.visits.has_gone(ms(5_000), Ipv4Addr::from(4_999).into()));
+    assert!(!router.visits.has_gone(ms(5_000), Ipv4Addr::from(1).into()), "the oldest gave way");
+    assert!(format!("{:?}", router.visits).matches("Visit {").count() <= 1_024);
+}
+
+#[test]
+fn forged_packets_do_not_make_it_ask_without_end() {
+    let (mut router, mut sa) = (router(Kind::EspArq, 0), Sa::new(7));
+    router.obey(&sa.grant());
+    let mut asked = 0;
+    for at in 0..60_000 {
+        let mut forged = sa.data(0);
+        *forged.last_mut().expect("a tag") ^= 1;
+        forged[24..28].copy_from_slice(&9_u32.to_be_bytes());
+        router.handle_packet(ms(at), Side::Network, forged);
+        ready(&mut router);
+        // The gateway gives the same keys again.
+        if !wishes(&mut router).is_empty() {
+            asked += 1;
+            router.obey(&sa.grant());
+        }
+    }
+    assert!((1..=6).contains(&asked), "{asked} times in a minute");
 }

@@ -1,0 +1,45 @@
+//! What works for the loop and would block it: questions to name servers, to web servers and to the store of lineages, signatures; and where
+//! the audit is written. Owns them; what they find comes back to the loop.
+
+use crate::audit::Auditor;
+use crate::lineages::{Keeper, Sqlite};
+use crate::names::Names;
+use crate::signers::Signers;
+use crate::store::Store;
+use anyhow::Result;
+use dormouse_io::fetch::Fetcher;
+use dormouse_node::config::file;
+
+/// See the module's documentation.
+pub(crate) struct Helpers {
+    /// A gateway's store of lineages.
+    pub(crate) lineages: Option<Keeper>,
+    pub(crate) auditor: Auditor,
+    pub(crate) names: Names,
+    pub(crate) fetcher: Fetcher,
+    pub(crate) signers: Signers,
+}
+
+impl Helpers {
+    /// Begins them. Their threads have the privileges of the loop: it must have given its own away. `gateway`: there are lineages to keep.
+    /// `marked`: names that the system does not know are asked for outside of the block too.
+    ///
+    /// # Errors
+    /// Names what is missing or refused.
+    pub(crate) fn new(
+        store: &Store,
+        gateway: bool,
+        audit: &file::Audit,
+        ike_port: u16,
+        marked: bool,
+    ) -> Result<Self> {
+        let lineages = store.lineages()?.filter(|_| gateway);
+        Ok(Self {
+            lineages: lineages.map(|lineages| Keeper::new(Sqlite(lineages))).transpose()?,
+            auditor: Auditor::new(audit)?,
+            names: Names::new(ike_port, marked)?,
+            fetcher: Fetcher::new()?,
+            signers: Signers::new()?,
+        })
+    }
+}
