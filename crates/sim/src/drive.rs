@@ -3,7 +3,7 @@
 //! [`host::forward`]) say in which order the rest happens. Owns what waits for the next turn and the end of a process between any two
 //! things that it does; must never handle a packet by a call that the daemon does not make.
 
-use crate::machine::{Machine, is_esp, number};
+use crate::machine::{Machine, is_esp};
 use dormouse_node::Train;
 use dormouse_node::host::{self, Datagram, Driver, Host, News, NotSent, Order, Origin, Output, Store};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
@@ -72,6 +72,9 @@ impl Machine {
     /// A datagram arrives.
     pub fn receive(&mut self, now: Instant, path: Path, datagram: Vec<u8>) {
         if self.host.is_some() {
+            if let Some(heard) = &mut self.heard {
+                heard.push((path, datagram.clone()));
+            }
             self.kernel.sockets.push_back((path, datagram));
             self.come(now);
         }
@@ -211,12 +214,12 @@ impl Process<'_> {
             match verdict {
                 Verdict::Done => {}
                 Verdict::Deliver(range) => {
-                    self.machine.received.extend(datagram.get(range).and_then(number));
+                    self.machine.come_out(datagram.get(range).unwrap_or_default());
                 }
                 Verdict::DeliverBehind(header, len, range) => {
                     let header = header.get(..len).unwrap_or_default();
                     let packet = [header, datagram.get(range).unwrap_or_default()].concat();
-                    self.machine.received.extend(number(&packet));
+                    self.machine.come_out(&packet);
                 }
             }
         }
@@ -377,7 +380,7 @@ impl Driver for Process<'_> {
         }
         match output {
             Output::Datagram(datagram) => self.send_one(now, datagram, bytes),
-            Output::Inner(Origin::Tunnel) => self.machine.received.extend(number(bytes)),
+            Output::Inner(Origin::Tunnel) => self.machine.come_out(bytes),
             Output::Inner(Origin::StandIn | Origin::Error) => {
                 self.machine.answers.push(std::mem::take(bytes))
             }

@@ -23,11 +23,26 @@ use std::net::IpAddr;
 /// The exchange type (RFC 9242).
 const IKE_INTERMEDIATE: u8 = 43;
 
+/// Every sequence number of ESP that was used, by sender and SPI.
+#[derive(Default)]
+pub(crate) struct Sequences<Sender>(BTreeSet<(Sender, u32, u32)>);
+
+impl<Sender: Ord> Sequences<Sender> {
+    /// `sender`, which is called `end`, sends this packet of ESP; its SPI.
+    pub(crate) fn sends(&mut self, sender: Sender, end: &str, esp: &[u8]) -> Option<u32> {
+        let word = |at: usize| esp.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+        let (spi, sequence) = (word(0)?, word(4)?);
+        let fresh = self.0.insert((sender, spi, sequence));
+        assert!(fresh, "the {end} used a sequence number twice; {sequence} of SPI {spi:08x}");
+        Some(spi)
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Invariants {
-    /// Sequence numbers of ESP by sender (`true`: the device) and SPI.
-    sequences: BTreeSet<(bool, u32, u32)>,
+    /// `true`: the device's.
+    sequences: Sequences<bool>,
     /// IKE messages by sender, SPIs and initialization vector.
     vectors: BTreeMap<(bool, Vec<u8>), Vec<u8>>,
     /// For each packet: how many sessions the device had made when it was sent, and how often it has arrived.
@@ -57,15 +72,7 @@ impl Invariants {
         };
         match message {
             Some(message) => self.sends_ike(device, end, message),
-            None => {
-                let word = |at: usize| {
-                    datagram.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes)
-                };
-                if let (Some(spi), Some(sequence)) = (word(0), word(4)) {
-                    let fresh = self.sequences.insert((device, spi, sequence));
-                    assert!(fresh, "the {end} used a sequence number twice; {sequence} of SPI {spi:08x}");
-                }
-            }
+            None => _ = self.sequences.sends(device, end, datagram),
         }
         let clear = inner.iter().any(|own| {
             let servers = servers.iter().map(|pair| octets(pair[usize::from(own.is_ipv6())]));

@@ -14,10 +14,10 @@ use dormouse_node::sleeper::{self, Report, Settings, State};
 use dormouse_node::{Change, Node, SleepFlags, SleepVerdict};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::esp::{NatT, classify_natt};
-use dormouse_wire::ip::udp;
+use dormouse_wire::ip::{self, udp};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Whether a datagram is an ESP packet.
 pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {
@@ -94,6 +94,10 @@ pub struct Machine {
     pub inner: Vec<IpAddr>,
     /// Numbered packets that came out of the tunnel.
     pub received: Vec<u64>,
+    /// The inner address that each of them came from.
+    pub senders: Vec<IpAddr>,
+    /// Datagrams that it has heard, for who watches its network and takes them.
+    pub heard: Option<Vec<(Path, Vec<u8>)>>,
     /// What the node announced.
     pub changes: Vec<Change>,
     /// Wake-ups by timers, by reason.
@@ -139,6 +143,8 @@ impl Machine {
             skew: 0,
             inner: Vec::new(),
             received: Vec::new(),
+            senders: Vec::new(),
+            heard: None,
             changes: Vec::new(),
             wakeups: BTreeMap::new(),
             outbox: VecDeque::new(),
@@ -260,7 +266,9 @@ impl Machine {
         }
         let host = self.host.as_ref().and_then(|h| h.poll_timeout()).map(|d| d.at);
         let host = host.into_iter().chain(self.store.due());
-        host.chain(self.radio.as_ref().and_then(|r| r.pending).map(|(at, _)| at)).min()
+        // The answer of a radio to a process that has died is lost.
+        let radio = self.radio.as_ref().filter(|_| self.host.is_some()).and_then(|r| r.pending);
+        host.chain(radio.map(|(at, _)| at)).min()
     }
 
     /// The radio has power.
@@ -328,6 +336,14 @@ impl Machine {
         self.flush(now);
     }
 
+    /// A packet comes out of the tunnel.
+    pub(crate) fn come_out(&mut self, packet: &[u8]) {
+        if let Some(number) = number(packet) {
+            self.received.push(number);
+            self.senders.push(ip::flow(packet).map_or(Ipv4Addr::UNSPECIFIED.into(), |flow| flow.src));
+        }
+    }
+
     /// What was ordered to be stored is on the disk from now on.
     pub(crate) fn write(&mut self) {
         for (unix, what) in std::mem::take(&mut self.unwritten) {
@@ -362,7 +378,7 @@ impl Machine {
 }
 
 /// The number in a numbered packet.
-pub(crate) fn number(packet: &[u8]) -> Option<u64> {
+fn number(packet: &[u8]) -> Option<u64> {
     let at = if packet.first()? >> 4 == 6 { 48 } else { 28 };
     packet.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes)
 }

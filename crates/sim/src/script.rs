@@ -111,8 +111,9 @@ fn administration(rng: &mut Seeded) -> Step {
     }
 }
 
-fn seconds(rng: &mut Seeded, most: u64) -> Duration {
-    // Short and long alike: the exponent is uniform.
+/// Up to so many seconds, short and long alike.
+pub(crate) fn seconds(rng: &mut Seeded, most: u64) -> Duration {
+    // The exponent is uniform.
     let exponent = rng.below(u64::from(most.max(2).ilog2()) + 1);
     Duration::from_millis(rng.below(1000 << exponent))
 }
@@ -121,7 +122,8 @@ fn access(rng: &mut Seeded) -> Access {
     if rng.below(2) == 0 { Access::A } else { Access::B }
 }
 
-fn share(rng: &mut Seeded, most: u64) -> f64 {
+/// A probability.
+pub(crate) fn share(rng: &mut Seeded, most: u64) -> f64 {
     rng.below(most) as f64 / 100.0
 }
 

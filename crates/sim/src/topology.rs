@@ -11,6 +11,7 @@ use dormouse_node::host::Host;
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Iterations at one moment after which something spins.
 const SPIN: u32 = 20_000;
@@ -165,6 +166,12 @@ impl Topology {
         &mut self.members[id.0].machine
     }
 
+    /// What a machine has heard since it was asked last, if anyone is to know.
+    pub(crate) fn take_heard(&mut self, id: MachineId) -> Vec<(Path, Vec<u8>)> {
+        let heard = self.members.get_mut(id.0).and_then(|member| member.machine.heard.as_mut());
+        heard.map(std::mem::take).unwrap_or_default()
+    }
+
     /// Machines to which something has happened since they were last asked what they want to send.
     pub fn touched(&self) -> impl Iterator<Item = MachineId> {
         self.touched.iter().copied().map(MachineId)
@@ -209,6 +216,12 @@ impl Topology {
                 link.set_config(change(link.config()));
             }
         }
+    }
+
+    /// Both links of a network lose, duplicate and reorder with these probabilities from now on.
+    pub fn set_weather(&mut self, id: NetworkId, loss: f64, duplication: f64, reordering: f64) {
+        let reordering_delay = Duration::from_millis(300);
+        self.set_link(id, |link| LinkConfig { loss, duplication, reordering, reordering_delay, ..*link });
     }
 
     /// The NAT before a network forgets its mappings, if there is one.

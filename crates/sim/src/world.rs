@@ -3,6 +3,7 @@
 use crate::ends::{
     CONNECTION, EPOCH, GATEWAY, device, device_connections, gateway, gateway_connections, ticket_keys,
 };
+use crate::fuse::{self, After, Fuse};
 use crate::invariants::Invariants;
 use crate::machine::Machine;
 use crate::script::{Edit, Script, Step};
@@ -44,14 +45,6 @@ impl Access {
             ],
         }
     }
-}
-
-/// A process that is to die, or that has died and is to be back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fuse {
-    gateway: bool,
-    down: Duration,
-    back: Option<Instant>,
 }
 
 /// See the module's documentation.
@@ -162,27 +155,13 @@ impl World {
     pub fn run(&mut self, time: Duration) {
         let end = self.now() + time;
         loop {
-            let back = self.fuse.and_then(|f| f.back);
-            self.run_alive(back.map_or(end, |back| back.min(end)));
-            if let Some(fuse) = &mut self.fuse
-                && fuse.back.is_none()
-                && self.net.machine(if fuse.gateway { self.gateway } else { self.device }).host().is_none()
-            {
-                fuse.back = Some(self.net.now + fuse.down);
-                continue;
-            }
-            if let Some(Fuse { gateway, back: Some(_), .. }) =
-                self.fuse.take_if(|f| f.back.is_some_and(|b| b <= self.net.now))
-            {
-                if gateway {
-                    self.start_gateway(true)
-                } else {
-                    self.start_device()
-                }
-                continue;
-            }
-            if self.now() >= end {
-                return;
+            self.run_alive(fuse::until(self.fuse, end));
+            match fuse::after(&mut self.fuse, &self.net) {
+                After::Back(who) if who == self.gateway => self.start_gateway(true),
+                After::Back(_) => self.start_device(),
+                After::Died => {}
+                After::End if self.now() >= end => return,
+                After::End => {}
             }
         }
     }
@@ -191,7 +170,7 @@ impl World {
     fn run_alive(&mut self, end: Instant) {
         let (device, gateway, seed) = (self.device, self.gateway, self.seed);
         let (invariants, sent, servers) = (&mut self.invariants, self.sent, &self.servers);
-        let lit = self.fuse.filter(|f| f.back.is_none()).map(|f| if f.gateway { gateway } else { device });
+        let lit = self.fuse.as_ref().and_then(Fuse::lit);
         let mut before = (usize::MAX, 0);
         self.net.run_until(end, |net, moment| {
             let (d, g) = (net.machine(device), net.machine(gateway));
@@ -329,14 +308,15 @@ impl World {
 
     /// A process dies now, and its fuse with it: who kills it starts it again.
     fn kill(&mut self, gateway: bool) {
-        self.fuse.take_if(|fuse| fuse.gateway == gateway);
+        let who = self.end(gateway);
+        self.fuse.take_if(|fuse| fuse.is_of(who));
         if gateway { self.gateway_mut().crash() } else { self.device_mut().crash() }
     }
 
     /// A daemon ends in order.
     fn stop(&mut self, gateway: bool) {
-        self.fuse.take_if(|fuse| fuse.gateway == gateway);
-        let now = self.now();
+        let (now, who) = (self.now(), self.end(gateway));
+        self.fuse.take_if(|fuse| fuse.is_of(who));
         if gateway { self.gateway_mut().stop(now) } else { self.device_mut().stop(now) }
     }
 
@@ -358,9 +338,12 @@ impl World {
             return;
         }
         (self.device_mut().fuse, self.gateway_mut().fuse) = (None, None);
-        let machine = if gateway { self.gateway_mut() } else { self.device_mut() };
-        machine.fuse = Some(outputs);
-        self.fuse = Some(Fuse { gateway, down, back: None });
+        let who = self.end(gateway);
+        self.fuse = Some(Fuse::light(&mut self.net, who, outputs, down));
+    }
+
+    const fn end(&self, gateway: bool) -> MachineId {
+        if gateway { self.gateway } else { self.device }
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -447,15 +430,8 @@ impl World {
     }
 
     pub(crate) fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
-        let reordering_delay = Duration::from_millis(300);
         for network in [self.a, self.b] {
-            self.net.set_link(network, |link| LinkConfig {
-                loss,
-                duplication,
-                reordering,
-                reordering_delay,
-                ..*link
-            });
+            self.net.set_weather(network, loss, duplication, reordering);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The world notices what must never happen, and a story that fails shrinks to what makes it fail.
 
-use dormouse_sim::{Access, Family, Settings, Story, World};
+use dormouse_sim::{Access, Family, Settings, Story, Tale, World};
 use dormouse_wire::ip::udp;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use dormouse_node::SleepFlags;
 use dormouse_node::ladder::Rung;
-use dormouse_sim::{Access, Script, Settings, Step, Story, World};
+use dormouse_sim::{Access, Script, Settings, Step, Story, Tale, World};
 use std::time::Duration;
 
 fn ms(time: u64) -> Duration {

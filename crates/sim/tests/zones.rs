@@ -66,7 +66,10 @@ impl Agent for Reader {
                 Look::NoKey => {
                     let spi = u32::from_be_bytes(*datagram.first_chunk().expect("an SPI"));
                     if self.asked.insert(spi) {
-                        self.wishes.push_back(Wish::Missing { gateway: GATEWAY, spi });
+                        let device =
+                            if path.remote.ip() == GATEWAY { path.local.ip() } else { path.remote.ip() };
+                        let (gateway, previous) = (GATEWAY, None);
+                        self.wishes.push_back(Wish::Missing { gateway, device, spi, previous });
                     }
                 }
                 Look::Closed => {}

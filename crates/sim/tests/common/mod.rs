@@ -1,5 +1,9 @@
 //! What the tests about sleeping radios share.
 
+mod number;
+
+pub(crate) use number::number;
+
 use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::Policy;
@@ -27,9 +31,4 @@ pub(crate) fn whims(n: u64) -> Settings {
     let policy = if n % 4 == 3 { Policy::PAPER } else { Policy::Dormouse };
     let mode = if n % 3 == 2 { Mode::Balanced } else { Mode::Energy };
     laptop(mode, policy, (n % 5 == 4).then(|| Duration::from_secs(900)))
-}
-
-/// A number that the environment may give.
-pub(crate) fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|v| v.parse().ok())
 }

@@ -5,55 +5,29 @@
 
 mod lsi;
 mod sleep;
+mod stories;
+#[path = "../common/tales.rs"]
+mod tales;
 mod two_peers;
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use dormouse_crypto::hip::v1;
-use dormouse_crypto::sign::SigningKey;
-use dormouse_hip::{Accept, Host as Hip, HostConfig, Identity, Peer, Registrar};
+use dormouse_hip::{Accept, Host as Hip, HostConfig, Peer, Registrar};
 use dormouse_ike::EndpointConfig;
 use dormouse_netem::{LinkConfig, NatConfig};
 use dormouse_node::host::Host;
 use dormouse_node::{Change, Node};
-use dormouse_sansio::{Entropy, Instant, Seeded};
+use dormouse_sansio::{Carrier, Entropy, Instant, Seeded};
+use dormouse_sim::hip::{OLD, identity};
 use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
-use dormouse_wire::hip::{DomainId, Hit};
-
-/// Keys that protect nothing but these stories.
-const KEYS: [&str; 5] = [
-    "-----BEGIN PRIVATE KEY-----\n\
-     MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgDqOhbP517DeqUcB8\n\
-     tZDJsrBHQNPS4qzkOn/9AXEatGqhRANCAASYv/shRrG00k/IQmcRniauw97wrFXO\n\
-     DrIRGQbLpC5D3Bx9ebP9BxPA1WlkKjn/Ap9/UqKV39NphF0dUCIRSpUA\n\
-     -----END PRIVATE KEY-----",
-    "-----BEGIN PRIVATE KEY-----\n\
-     MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgx/aVegT44h7P5jY5\n\
-     B8XWnz0Wu4zmcPxnJJ0NGyHiCGihRANCAAQWGBYhYiOwSx589CVFoRvpBx5riB55\n\
-     HSuraQJWo0bYUa9keBRSTBl8pRhTRJ3wa9sDkXV33mSYeHZvdwfHNwJo\n\
-     -----END PRIVATE KEY-----",
-    include_str!("../../../hip/tests/keys/p384.pem"),
-    include_str!("../../../hip/tests/keys/rsa1024.pem"),
-    include_str!("../../../hip/tests/keys/dsa1024.pem"),
-];
-/// From this one on they are of version 1.
-const OLD: usize = 3;
+use dormouse_wire::hip::Hit;
 
 const SERVER: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 const SECOND: Duration = Duration::from_secs(1);
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
-}
-
-fn identity(n: usize) -> Identity {
-    if n >= OLD {
-        let key = v1::SigningKey::from_file_content(KEYS[n].as_bytes()).expect("a key");
-        return Identity::v1(key, DomainId::default()).expect("an identity");
-    }
-    let key = SigningKey::from_pem(KEYS[n].as_bytes()).expect("a key");
-    Identity::new(key, DomainId::default()).expect("an identity")
 }
 
 fn tag(n: usize) -> Hit {
@@ -80,7 +54,9 @@ fn core_with(
 ) -> Host {
     let mut entropy = || -> Box<dyn Entropy> { Box::new(rng.fork()) };
     let mut node = Node::new(Vec::new(), EndpointConfig::default(), entropy(), entropy());
-    let config = HostConfig { accept: Accept::Any, first_generation: now.as_nanos(), ..config };
+    // As it ships: ESP in UDP where both ends have shown that.
+    let config =
+        HostConfig { accept: Accept::Any, first_generation: now.as_nanos(), esp_in_udp: true, ..config };
     let mut hip = Hip::new(config, vec![identity(n)], Box::new(node.spis()), entropy());
     tell(&mut hip);
     node.set_key_manager("hip", Box::new(hip));
@@ -162,6 +138,17 @@ impl Story {
         assert!(self.has(1, numbers[0]) && self.has(0, numbers[1]), "{what}, UDP {}: {changes:#?}", self.udp);
     }
 
+    /// ESP of both ends goes in UDP if HIP does, and between two of version 2 in any case.
+    fn has_carriers(&self, what: &str) {
+        for machine in self.machines {
+            let host = self.net.machine(machine).host().expect("it runs");
+            let sessions = host.node().gateway_sessions(self.net.now);
+            let carriers: Vec<Carrier> = sessions.iter().map(|s| s.path.carrier).collect();
+            let in_udp = self.udp || self.first < OLD;
+            assert_eq!(carriers, [if in_udp { Carrier::HipUdp } else { Carrier::RawEsp }], "{what}");
+        }
+    }
+
     fn logins(&self, at: usize) -> usize {
         let changes = &self.net.machine(self.machines[at]).changes;
         changes.iter().filter(|c| matches!(c, Change::PeerUp { .. })).count()
@@ -200,12 +187,15 @@ fn packets_go_on_when_the_device_moves() {
         story.place(0, 1, &["203.0.113.8", "2001:db8:7::7"]);
         story.run(SECOND);
         story.exchange("another address");
+        story.has_carriers("another address");
         story.place(0, 1, &["2001:db8:7::9"]);
         story.run(SECOND);
         story.exchange("another family");
+        story.has_carriers("another family");
         story.place(0, 2, &[if udp { "10.0.0.5" } else { "203.0.113.99" }]);
         story.run(SECOND);
         story.exchange("back, behind a NAT if in UDP");
+        story.has_carriers("back");
         assert_eq!([story.logins(0), story.logins(1)], [1, 1], "one association for all of it");
     }
 }

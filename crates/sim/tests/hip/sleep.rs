@@ -4,35 +4,16 @@
 
 use std::time::Duration;
 
-use dormouse_energy::model::Resumption;
-use dormouse_energy::profile::Profile;
-use dormouse_energy::schedule::Policy;
 use dormouse_hip::{Hold, HostConfig, Peer};
 use dormouse_node::ladder::Rung;
-use dormouse_node::sleeper::{Mode, Settings};
 use dormouse_node::{Change, Limits, SleepFlags, SleepVerdict};
+use dormouse_sim::hip::radio;
 
 use super::{SECOND, SERVER, Story, core_with, ip, tag};
 
 pub(super) const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 const HOME: [&str; 2] = ["203.0.113.7", "2001:db8:7::7"];
-
-/// After five seconds of silence the radio goes off.
-pub(super) fn settings() -> Settings {
-    Settings {
-        mode: Mode::Energy,
-        policy: Policy::Timeout(5.0),
-        min_idle: Duration::from_millis(250),
-        wake_every: None,
-        renew: false,
-        latency: Duration::from_secs(3),
-        lost_per_hour: 20,
-        model: Profile::shipped("laptop-000").and_then(|p| p.model().ok()).expect("it ships"),
-        profile: "laptop-000".into(),
-        resumption: Resumption::HeldSa,
-    }
-}
 
 /// Gives an end what its daemon has: the device a radio, the server a stand-in.
 fn equip(story: &mut Story, n: usize, holds: bool) {
@@ -51,7 +32,7 @@ fn equip(story: &mut Story, n: usize, holds: bool) {
     machine.crash();
     machine.restart(now, host);
     if n == 0 {
-        machine.let_sleep(now, settings(), 1, BOTH);
+        machine.let_sleep(now, radio(), 1, BOTH);
     }
     story.place(n, 1 - n, if n == 0 { &HOME } else { &SERVER });
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use dormouse_hip::{Hold, Host as Hip, HostConfig, Peer, Phase};
 use dormouse_node::Limits;
 use dormouse_node::sleeper::{Mode, Reason, Settings};
+use dormouse_sim::hip::radio;
 use dormouse_sim::{Machine, MachineId};
 
-use super::sleep::{BOTH, HOUR, settings};
+use super::sleep::{BOTH, HOUR};
 use super::{SECOND, SERVER, Story, core_with, ip, tag};
 
 const HOME: [&str; 2] = ["203.0.113.7", "2001:db8:7::7"];
@@ -43,7 +44,7 @@ impl Three {
             if is_device {
                 // The peer sleeps when it is told to.
                 let mode = if n == 0 { Mode::Energy } else { Mode::Performance };
-                machine.let_sleep(now, Settings { mode, ..settings() }, 1, BOTH);
+                machine.let_sleep(now, Settings { mode, ..radio() }, 1, BOTH);
             }
         }
         let host = core_with(2, HostConfig::default(), now, story.net.rng(), |_| {});
@@ -88,7 +89,7 @@ impl Three {
 }
 
 #[test]
-fn a_peer_that_is_gone_holds_nobody_up() {
+fn a_peer_that_is_gone_holds_up_no_other() {
     let mut three = Three::new(40, &SERVER, false);
     three.story.run(SECOND * 30);
     three.story.net.machine_mut(three.story.machines[1]).crash();
@@ -96,7 +97,7 @@ fn a_peer_that_is_gone_holds_nobody_up() {
 }
 
 #[test]
-fn a_peer_without_an_address_of_our_family_holds_nobody_up() {
+fn a_peer_without_an_address_of_our_family_holds_up_no_other() {
     let mut three = Three::new(41, &SERVER[1..], false);
     three.story.run(SECOND * 30);
     three.story.place(0, 1, &HOME[..1]);
@@ -112,7 +113,7 @@ fn a_peer_without_an_address_of_our_family_holds_nobody_up() {
 }
 
 #[test]
-fn a_peer_that_sleeps_too_holds_nobody_up() {
+fn a_peer_that_sleeps_too_holds_up_no_other() {
     let mut three = Three::new(42, &SERVER, true);
     let peer = three.story.machines[1];
     three.story.net.with(peer, |now, host| {
@@ -128,7 +129,7 @@ fn a_peer_that_sleeps_too_holds_nobody_up() {
 
 /// It was relied upon after our sleep, and sent a packet that it did not answer. That it says that it sleeps shows that it has the session.
 #[test]
-fn a_peer_that_falls_asleep_after_our_wake_holds_nobody_up() {
+fn a_peer_that_falls_asleep_after_our_wake_holds_up_no_other() {
     let mut three = Three::new(44, &SERVER, true);
     three.story.run(SECOND * 30);
     assert!(three.sleeps());

@@ -1,0 +1,203 @@
+//! What must be true once the faults of a story have stopped. Owns how long that may take; what must be true at every step is `laws`'.
+
+use super::script::Edit;
+use super::world::World;
+use dormouse_hip::{Host as Hip, Phase};
+use dormouse_node::sleeper::Mode;
+use dormouse_sansio::Instant;
+use dormouse_wire::hip::Hit;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Within this time every pair has a packet through if the hosts know where they are. A packet that is not answered raises a question
+/// after 4 s, which is given up after 7 s more; an exchange or an UPDATE that was under way is repeated for 31 s at most, and what it ends
+/// with begins anew by the next packet.
+const FOUND: Duration = Duration::from_secs(60);
+/// With a server, which is tried once in an hour at least (`dormouse_hip::limits::LAST_RETRY`), and is asked for 31 s.
+const MET: Duration = Duration::from_secs(3_700);
+/// After this time without a packet a radio is off, also if a peer was asked in vain.
+const QUIET: Duration = Duration::from_secs(60);
+/// A packet for a host that sleeps, or is awake and known, arrives within this time: a radio needs 2 s, a question 11 s.
+const ARRIVES: Duration = Duration::from_secs(20);
+
+impl World {
+    /// After any story: with good networks, all hosts at home and configured as they were, every pair of them gets packets through both
+    /// ways within a bounded time, by one association on which both ends agree; then radios go off, and the first packet of a host
+    /// wakes its own.
+    ///
+    /// # Panics
+    /// With the seed, if something of this is not true.
+    pub fn settle_and_check(&mut self) {
+        self.weather(0.0, 0.0, 0.0);
+        if self.is_alive() {
+            self.disarm();
+        }
+        while !self.is_alive() {
+            self.run(Duration::from_secs(1));
+        }
+        self.server_comes();
+        for n in 0..self.hosts() {
+            self.reload(n, Edit::Nothing);
+            self.go_home(n);
+            self.wake(n);
+            self.with(n, |now, host| _ = host.set_mode(now, Mode::Performance));
+        }
+        self.all_meet();
+        self.all_flows();
+        self.check_agreement();
+        self.rest();
+    }
+
+    fn pairs(&self) -> Vec<(usize, usize)> {
+        let hosts = self.hosts();
+        (0..hosts).flat_map(|a| (a + 1..hosts).map(move |b| (a, b))).collect()
+    }
+
+    /// Every pair tries until it has a packet through in each direction, the first by who knows the other.
+    fn all_meet(&mut self) {
+        let since = self.net.now;
+        let longest = if self.ends.settings.has_server() { MET } else { FOUND };
+        let mut left = self.pairs();
+        let mut between = Duration::from_secs(2);
+        while !left.is_empty() {
+            let tried: Vec<_> = left
+                .iter()
+                .map(|(a, b)| {
+                    let (a, b) = if self.ends.settings.knows(*a, *b) { (*a, *b) } else { (*b, *a) };
+                    (a, b, self.send(a, b))
+                })
+                .collect();
+            self.run(Duration::from_secs(2));
+            let back: Vec<_> = tried.iter().map(|(a, b, _)| self.send(*b, *a)).collect();
+            self.run(Duration::from_secs(2));
+            left = tried
+                .iter()
+                .zip(&back)
+                .filter(|((a, b, there), back)| !self.has(*b, *there) || !self.has(*a, **back))
+                .map(|((a, b, _), _)| (*a.min(b), *a.max(b)))
+                .collect();
+            let (seed, took) = (self.seed, self.net.now - since);
+            assert!(
+                left.is_empty() || took < longest,
+                "hosts did not meet in time; seed {seed}: {left:?} after {took:?}, {}",
+                self.state()
+            );
+            if !left.is_empty() {
+                self.run(between);
+                between = (between * 2).min(Duration::from_secs(60));
+            }
+        }
+    }
+
+    /// Packets of every pair arrive, at once.
+    fn all_flows(&mut self) {
+        let pairs: Vec<_> = self.pairs().into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect();
+        let sent: Vec<_> = pairs.into_iter().map(|(a, b)| (a, b, self.send(a, b))).collect();
+        self.run(Duration::from_secs(3));
+        let lost: Vec<_> = sent.iter().filter(|(_, b, number)| !self.has(*b, *number)).collect();
+        let (seed, state) = (self.seed, self.state());
+        assert!(lost.is_empty(), "packets of hosts that have met are lost; seed {seed}: {lost:?}, {state}");
+    }
+
+    /// Both ends of each pair have one association, with a pair of SAs that is the same. Asked a few times: a rekeying may be under way.
+    fn check_agreement(&mut self) {
+        for _ in 0..10 {
+            if self.disagreement().is_none() {
+                return;
+            }
+            self.run(Duration::from_millis(2_300));
+        }
+        let (seed, why) = (self.seed, self.disagreement());
+        assert!(
+            why.is_none(),
+            "two ends disagree; seed {seed}: {}, {}",
+            why.unwrap_or_default(),
+            self.state()
+        );
+    }
+
+    fn disagreement(&self) -> Option<String> {
+        self.pairs().into_iter().find_map(|(a, b)| {
+            let (ours, theirs) = (self.children(a, b, false), self.children(b, a, true));
+            ours.is_disjoint(&theirs).then(|| format!("{a} and {b}: {ours:x?}, {theirs:x?}"))
+        })
+    }
+
+    /// The SPIs of what host `n` has with another, the inbound one first; or the outbound one.
+    fn children(&self, n: usize, other: usize, swap: bool) -> BTreeSet<(u32, u32)> {
+        let sessions = self.machine(n).node().map(|node| node.gateway_sessions(self.net.now));
+        let of = |peer: &str| peer.parse().ok().map(Hit) == Some(self.ends.tags[other]);
+        let sessions: Vec<_> = sessions.into_iter().flatten().filter(|s| of(&s.peer)).collect();
+        let children = sessions.iter().flat_map(|s| &s.children);
+        children.map(|c| if swap { (c.spi_out, c.id.spi()) } else { (c.id.spi(), c.spi_out) }).collect()
+    }
+
+    /// Radios go off and stay off; what a host sends first wakes its own, and arrives.
+    fn rest(&mut self) {
+        let sleepers: Vec<usize> = (0..self.hosts()).filter(|n| self.ends.has_radio(*n)).collect();
+        for n in &sleepers {
+            self.with(*n, |now, host| _ = host.set_mode(now, Mode::Energy));
+        }
+        self.run(QUIET);
+        self.check_sleep(&sleepers, "after the last packet");
+        for n in sleepers.iter().copied() {
+            // A NAT forgets a peer, and then no host can find it again.
+            let finds = |other: &usize| !self.ends.has_radio(*other) && self.ends.settings.knows(n, *other);
+            let others = (0..self.hosts()).filter(finds);
+            for other in others.collect::<Vec<_>>() {
+                let number = self.send(n, other);
+                self.run(ARRIVES);
+                let (seed, state) = (self.seed, self.state());
+                assert!(
+                    self.has(other, number),
+                    "what woke a host was lost; seed {seed}: {n} to {other}, {state}"
+                );
+            }
+        }
+        self.run(QUIET);
+        self.check_sleep(&sleepers, "after another one");
+        // Nothing wakes them.
+        self.run(Duration::from_secs(1_000));
+        self.check_sleep(&sleepers, "much later");
+    }
+
+    fn check_sleep(&self, sleepers: &[usize], when: &str) {
+        for n in sleepers {
+            let machine = self.machine(*n);
+            let sleeps = machine.is_asleep(self.net.now) && !machine.radio_is_on();
+            let (seed, now) = (self.seed, self.net.now);
+            assert!(
+                sleeps,
+                "a radio is not off {when}; seed {seed}: host {n} at {now:?}, {:?}, {}",
+                machine.sleep_report(now),
+                self.state()
+            );
+        }
+    }
+
+    /// What the hosts say of themselves, for who reads why a story failed.
+    fn state(&self) -> String {
+        let of = |n: usize| {
+            let node = self.machine(n).node();
+            let peers: Vec<(usize, Phase, String)> = node
+                .and_then(|node| node.manager::<Hip>())
+                .map(|hip| {
+                    let number =
+                        |tag: Hit| self.ends.tags.iter().position(|t| *t == tag).unwrap_or(usize::MAX);
+                    let words = |d: &dormouse_hip::Description| format!("{:?} {:?}", d.path, d.registration);
+                    hip.describe().map(|d| (number(d.peer), d.phase, words(&d))).collect()
+                })
+                .unwrap_or_default();
+            let changes = &self.machine(n).changes;
+            let last = changes.get(changes.len().saturating_sub(4)..).unwrap_or_default();
+            format!("\nmachine {n}: {peers:?}, {last:?}")
+        };
+        (0..self.machines.len()).map(of).collect::<String>()
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.net.now
+    }
+}
