@@ -89,7 +89,7 @@ impl Experiment {
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         match self.source {
-            Source::Campaign { root: true } => crate::bench::missing(),
+            Source::Campaign { root: true } => crate::needs::missing(),
             Source::Campaign { root: false } | Source::Traffic => None,
         }
     }

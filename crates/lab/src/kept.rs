@@ -9,8 +9,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use crate::experiment::{Exhibit, REPORT, Report};
+use crate::results::file::MAX_BYTES;
 use crate::results::write_whole;
 
 /// What the name of raw data ends with.
@@ -146,6 +148,17 @@ pub fn in_directory(dir: &Path) -> Result<Vec<Raw>> {
     let mut files: Vec<Raw> = entries.into_iter().filter_map(|e| of(e.file_name())).collect();
     files.sort();
     Ok(files)
+}
+
+/// The JSON of a file.
+///
+/// # Errors
+/// If it cannot be read, is none, or larger than any of ours.
+pub(crate) fn json(path: &Path) -> Result<Value> {
+    let shown = || path.display().to_string();
+    let bytes = fs::metadata(path).with_context(shown)?.len();
+    ensure!(bytes <= MAX_BYTES, "{}: {bytes} bytes, expected at most {MAX_BYTES}", shown());
+    serde_json::from_slice(&fs::read(path).with_context(shown)?).with_context(shown)
 }
 
 /// The name of an exhibit's file: its kind, number and place.

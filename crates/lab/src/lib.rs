@@ -11,6 +11,7 @@ pub mod judge;
 pub mod kept;
 pub mod link;
 mod measured;
+mod needs;
 pub mod paper_000;
 pub mod paper_000_live;
 pub mod paper_001;

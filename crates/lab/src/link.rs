@@ -14,7 +14,7 @@ pub use dormouse_testbed::radio::{ADDRESSES, INTERFACE, Settings};
 use dormouse_testbed::{Host, Testbed};
 use serde_json::{Value, json};
 
-use crate::bench::link::missing;
+use crate::needs::missing;
 
 /// The link and its two hosts.
 #[derive(Debug)]
@@ -59,6 +59,8 @@ impl Link {
         let repair = match hop.repair() {
             Repair::None => None,
             Repair::Snoop(agent) => Some(Repaired::Snoop(*agent.stats())),
+            // No router of these has keys of a daemon's device.
+            Repair::Reported(_) => None,
             Repair::EspArq(router) => Some(Repaired::EspArq(*router.stats())),
         };
         Ok(Report { to_device, from_device, repair })

@@ -1,10 +1,12 @@
 //! Paper 002: "Performance of Host Identity Protocol on Lightweight Mobile Devices" (Khurri). In one process: what the base exchange
 //! and the UPDATE cost each end, by stage, key, puzzle and group; what key pairs cost; and what one responder bears beyond the paper.
 //! With the shipped daemons: TCP's throughput, and their processor time and memory. Owns the comparison; how it is measured is
-//! [`campaign`]'s, what it is measured on [`pair`]'s and [`hosts`]'s.
+//! [`campaign`]'s, what it is measured on [`pair`]'s, [`key_pairs`]', [`hosts`]'s and [`many`]'s.
 
 mod campaign;
 mod hosts;
+mod key_pairs;
+mod many;
 pub mod pair;
 mod report;
 
@@ -20,7 +22,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-002",
     title: "Paper 002: the Host Identity Protocol on small devices (base exchange, key pairs, puzzle, groups, UPDATE, throughput, daemon)",
     source: Source::Campaign { root: false },
-    takes: [Takes::estimated(240), Takes::measured(490)],
+    takes: [Takes::estimated(360), Takes::estimated(660)],
     lacks: hosts::missing,
     run,
 };

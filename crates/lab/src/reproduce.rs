@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::campaign::{self, Another};
 use crate::experiment::{Context, Experiment, REPORT, Source};
-use crate::kept::{Raw, stem};
+use crate::kept::{Raw, json, stem};
 use crate::results::write_whole;
 
 /// The state of a directory; it stands in its [`STATE`].
@@ -261,7 +261,7 @@ impl Reproduction {
 
     /// Whether raw data are of the plan and seed of the directory.
     fn of_this_plan(&self, raw: &Path) -> Result<()> {
-        let there = crate::verify::json(raw)?;
+        let there = json(raw)?;
         for (what, then, now) in [
             ("plan", there["plan"].as_str().unwrap_or("none").to_owned(), self.state.plan.clone()),
             ("seed", there["seed"].to_string(), self.state.seed.to_string()),
@@ -334,7 +334,7 @@ impl State {
             if !outcome.has_report() {
                 continue;
             }
-            let report = match crate::verify::json(&dir.join(format!("{name}.{REPORT}"))) {
+            let report = match json(&dir.join(format!("{name}.{REPORT}"))) {
                 Ok(report) => report,
                 Err(error) => {
                     experiments.push(Part::Text(format!("{name}: its report cannot be read: {error:#}")));

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 pub use dormouse_testbed::mobile::driver::run as node;
+pub use dormouse_testbed::mobile::protected::Protection;
+use dormouse_testbed::mobile::protected::{CONNECTION, Daemons};
 use dormouse_testbed::mobile::{CORRESPONDENT, MobileIp, Place, Program};
 use dormouse_testbed::{EchoServer, LongLived};
 use serde_json::{Value, json};
 
-use crate::bench::link::missing;
+use crate::needs::missing;
 
 /// What can be said to it.
 pub const HELP: &str = "\
@@ -42,19 +44,22 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Builds it, with the device at home.
+    /// Builds it, with the device at home, and its session up if there is one.
     ///
     /// # Errors
     /// Without root or what network namespaces need.
-    pub fn start() -> Result<Self> {
+    pub fn start(protection: Protection) -> Result<Self> {
         if let Some(what) = missing() {
             bail!("network namespaces need {what}");
         }
-        let world = MobileIp::start()?;
+        let world = MobileIp::start(protection)?;
         let echo = EchoServer::start(&world.correspondent, server())?;
         let walk = Self { stream: None, _echo: echo, world };
         walk.world.go(Some(Place::Home))?;
         walk.world.arrives(Place::Home)?;
+        if let Some(daemons) = &walk.world.daemons {
+            daemons.device.ok(&["up", CONNECTION, "--timeout", "30"])?;
+        }
         Ok(walk)
     }
 
@@ -143,10 +148,19 @@ impl Walk {
                 if self.world.runs(program) { self.world.state(program)? } else { json!("not running") };
             text += &format!("{name:<7} {state}\n");
         }
+        for (n, router) in self.routers()?.iter().enumerate() {
+            text += &format!("router{} {router}\n", n + 1);
+        }
         if let Some(stream) = &self.stream {
             text += &format!("stream  {} numbers came back\n", stream.echoed());
         }
         Ok(text)
+    }
+
+    /// What the access routers say of themselves, if there are some.
+    fn routers(&self) -> Result<Vec<Value>> {
+        let daemons: Option<&Daemons> = self.world.daemons.as_ref();
+        daemons.map_or(Ok(Vec::new()), |daemons| (0..2).map(|at| daemons.router(at)).collect())
     }
 
     /// How to enter the hosts.
@@ -168,7 +182,7 @@ impl Walk {
                 all.insert(name.to_owned(), self.world.state(program)?);
             }
         }
-        Ok(json!({ "version": 1, "programs": all }))
+        Ok(json!({ "version": 1, "programs": all, "routers": self.routers()? }))
     }
 }
 

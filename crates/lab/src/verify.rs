@@ -9,9 +9,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::experiment::REPORT;
-use crate::kept::{self, Raw};
+use crate::kept::{self, Raw, json};
 use crate::reproduce::{PAGE, STATE, State};
-use crate::results::file::MAX_BYTES;
 use crate::{Context, EXPERIMENTS, Experiment, Report, find};
 
 /// Differences that are listed of one file.
@@ -154,17 +153,6 @@ fn experiment(raw: &Value, report: Option<&Value>) -> Result<&'static Experiment
     }
     let names: Vec<&str> = EXPERIMENTS.iter().map(|e| e.name).collect();
     bail!("of {of}, without a report beside it ({REPORT}) of one of {}", names.join(", "));
-}
-
-/// The JSON of a file.
-///
-/// # Errors
-/// If it cannot be read, is none, or larger than any of ours.
-pub(crate) fn json(path: &Path) -> Result<Value> {
-    let shown = || path.display().to_string();
-    let bytes = fs::metadata(path).with_context(shown)?.len();
-    ensure!(bytes <= MAX_BYTES, "{}: {bytes} bytes, expected at most {MAX_BYTES}", shown());
-    serde_json::from_slice(&fs::read(path).with_context(shown)?).with_context(shown)
 }
 
 /// Where two values differ: in a file, or before and now.

@@ -127,6 +127,12 @@ impl Dormoused {
         }
     }
 
+    /// Where the control socket of a daemon in `host` is, or will be.
+    #[must_use]
+    pub fn socket_in(host: &Host) -> PathBuf {
+        host.dir().join("dormouse.sock")
+    }
+
     /// Starts it again, after a stop or a crash, from the same configuration and state.
     ///
     /// # Errors
@@ -204,7 +210,7 @@ impl Dormoused {
 /// Writes the configuration of a daemon in `host`; returns its path and that of the control socket.
 fn configure(host: &Host, user: &str, daemon: &str, toml: &str) -> Result<(PathBuf, PathBuf)> {
     let dir = host.dir();
-    let (config, socket) = (dir.join("dormouse.toml"), dir.join("dormouse.sock"));
+    let (config, socket) = (dir.join("dormouse.toml"), Dormoused::socket_in(host));
     let text = format!(
         "[daemon]\nstate_dir = {:?}\nsocket = {socket:?}\nuser = {user:?}\n{daemon}\n{toml}",
         dir.join(STATE),

@@ -17,26 +17,33 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new key of this kind, as `dormouse hip keygen --kind` names it, in the host's directory.
+    /// A new key of this kind, as `dormouse hip keygen --kind` names it, in the host's directory. RSA has 2,048 bits, the fewest that are
+    /// taken.
     ///
     /// # Errors
     /// What the program says.
     pub fn new(host: &Host, kind: &str) -> Result<Self> {
         let key = host.dir().join(format!("hip-{kind}.key"));
-        let line =
-            format!("{} --json hip keygen {} --kind {kind}", binary("dormouse").display(), key.display());
+        let (program, to) = (binary("dormouse"), key.display());
+        let line = format!("{} --json hip keygen {to} --kind {kind} --bits 2048", program.display());
         let answer: Value = serde_json::from_str(&host.sh(&line)?)?;
         let hit = answer.pointer("/result/hip-key/hit").and_then(Value::as_str).context("no HIT")?;
         Ok(Self { hit: hit.parse()?, key })
     }
 
-    /// A configuration with one peer and its address. `more`: lines of the section.
+    /// A configuration without peers. `more`: lines of the section.
+    #[must_use]
+    pub fn alone(&self, more: &str) -> String {
+        format!("[connection.home]\nrole = \"hip\"\n[connection.home.hip]\nkey = {:?}\n{more}\n", self.key)
+    }
+
+    /// The same with one peer and its address.
     #[must_use]
     pub fn facing(&self, peer: &Self, address: impl Display, more: &str) -> String {
         format!(
-            "[connection.home]\nrole = \"hip\"\n[connection.home.hip]\nkey = {:?}\n{more}\n\
-             [[connection.home.hip.peers]]\nhit = \"{}\"\nname = \"peer\"\naddresses = [\"{address}\"]\n",
-            self.key, peer.hit
+            "{}[[connection.home.hip.peers]]\nhit = \"{}\"\nname = \"peer\"\naddresses = [\"{address}\"]\n",
+            self.alone(more),
+            peer.hit
         )
     }
 }

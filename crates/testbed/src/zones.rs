@@ -40,7 +40,7 @@ impl Zones {
     /// If it does not take the keys.
     pub fn snoop() -> Result<tcp::Agent> {
         let mut agent = tcp::Agent::default();
-        agent.zones().apply(&HeaderOrder::Grant(Box::new(header_grant())))?;
+        agent.reader().zones().apply(&HeaderOrder::Grant(Box::new(header_grant())))?;
         Ok(agent)
     }
 }

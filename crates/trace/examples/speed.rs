@@ -14,13 +14,13 @@ use std::time::Instant;
 use dormouse_trace::activity::Activity;
 use dormouse_trace::analyse::{gather, survey_all};
 use dormouse_trace::clients::Directory;
+use dormouse_trace::facts::Limits;
 use dormouse_trace::flow::Spread;
 use dormouse_trace::fold::{Fold, Sessions};
 use dormouse_trace::generate::{Population, Recipe, write};
 use dormouse_trace::input::Input;
 use dormouse_trace::periods::Collector;
 use dormouse_trace::sort::Sorter;
-use dormouse_trace::survey::Limits;
 
 /// Processor time of this process and its finished children, and the clock on the wall.
 struct Clocks(f64, Instant);

@@ -8,7 +8,7 @@
 
 use dormouse_energy::{Direction, PacketInfo};
 
-use crate::seen::ClientPacket;
+use crate::seen::{ClientPacket, time_of_day};
 
 /// The longest activity, in nanoseconds (31 days). A record that claims more is damage.
 pub const LONGEST: u64 = 31 * 86_400 * 1_000_000_000;
@@ -224,13 +224,6 @@ impl Activity {
         }
         low
     }
-}
-
-/// Seconds since midnight UTC; a recording that starts at its own zero has no time of day.
-#[must_use]
-pub fn time_of_day(at: u64) -> Option<u32> {
-    let seconds = at / 1_000_000_000;
-    (seconds > 86_400 * 366).then(|| u32::try_from(seconds % 86_400).unwrap_or(0))
 }
 
 /// An activity on its way through time: single packets where they are further apart than `grain` nanoseconds, otherwise as many at once

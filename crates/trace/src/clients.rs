@@ -35,9 +35,9 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
+use crate::facts::{AddrFacts, Facts, MacFacts, Named, Sightings};
 use crate::index::Table;
 use crate::seen::{Addr, End, Mac, Scope, Seen};
-use crate::survey::{AddrFacts, Facts, MacFacts, Sightings};
 use dormouse_energy::Direction;
 
 /// Public IPv6 networks (of 64 bits) that a device may send from.
@@ -134,17 +134,6 @@ impl fmt::Display for Rule {
             Self::NoneFound => "none found",
         })
     }
-}
-
-/// A client as an input names it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
-pub struct Named {
-    /// The site within the input; empty if the input does not say.
-    pub site: String,
-    /// Its name.
-    pub name: String,
-    /// Its link-layer address, if the input says: two of one name are two clients.
-    pub mac: Option<Mac>,
 }
 
 /// A client.

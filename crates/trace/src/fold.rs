@@ -62,7 +62,7 @@ pub enum View {
     /// For sessions and for the client as a whole.
     #[default]
     Both,
-    /// For sessions alone: a connection by itself, whatever else the client did meanwhile.
+    /// For sessions alone: a connection is a session by itself, apart from the client's other traffic at the time.
     Sessions,
     /// For the client as a whole alone: that connection among everything else.
     Client,

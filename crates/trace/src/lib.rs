@@ -1,13 +1,13 @@
 //! Recorded traffic in, idle periods and savings out.
 //!
 //! - [`input`], [`decode`], [`read`]: files of any supported format, record by record.
-//! - [`survey`], [`clients`]: who is a client, in each recording by itself.
+//! - [`facts`], [`survey`], [`clients`]: who speaks to whom, and who of them is a client, in each recording by itself.
 //! - [`activity`]: the one record, what a client did in one stretch; [`sort`], [`fold`]: by client and in order of time.
 //! - [`analyse`]: the accounting of every client, on as many threads as wanted, always with the same result.
 //! - [`report`]: table, JSON, and one HTML page.
 //!
 //! Recordings are hostile input: nothing here panics on them, and what cannot be read is reported with its place. Memory does not grow with
-//! packets: it is bounded by stated limits ([`survey::Limits`], [`sort::HELD`], [`fold::MAX_OPEN`]), and beside them grows with clients and
+//! packets: it is bounded by stated limits ([`facts::Limits`], [`sort::HELD`], [`fold::MAX_OPEN`]), and beside them grows with clients and
 //! sessions, some 500 bytes for each; what is more goes through temporary files. This crate must never capture or send a packet.
 
 pub mod activity;
@@ -15,6 +15,7 @@ pub mod analyse;
 pub mod bytes;
 pub mod clients;
 pub mod decode;
+pub mod facts;
 pub mod flow;
 pub mod fold;
 #[doc(hidden)]

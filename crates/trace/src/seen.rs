@@ -5,8 +5,6 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use dormouse_energy::{Direction, PacketInfo};
 
-use crate::activity::time_of_day;
-
 /// A link-layer address in the low 48 bits; 0 is "none". [`Mac::THIS_MACHINE`] stands for the capturing machine where the
 /// link layer says "ours" without naming an address (Linux cooked captures).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -243,6 +241,13 @@ impl Seen {
     pub const fn joins(&self) -> bool {
         self.src_port == 68 && self.dst_port == 67 && self.protocol == 17 && self.src.ip.is_none()
     }
+}
+
+/// Seconds since midnight UTC; a recording that starts at its own zero has no time of day.
+#[must_use]
+pub fn time_of_day(at: u64) -> Option<u32> {
+    let seconds = at / 1_000_000_000;
+    (seconds > 86_400 * 366).then(|| u32::try_from(seconds % 86_400).unwrap_or(0))
 }
 
 /// One packet of one client.

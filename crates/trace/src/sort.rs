@@ -11,8 +11,9 @@ use std::os::unix::fs::FileExt as _;
 
 use dormouse_energy::{Direction, PacketInfo};
 
-use crate::activity::{Activity, Mark, time_of_day};
+use crate::activity::{Activity, Mark};
 use crate::input::anonymous_file;
+use crate::seen::{ClientPacket, time_of_day};
 
 /// Activities held in memory (some 80 MB).
 pub const HELD: usize = 1 << 19;
@@ -252,19 +253,7 @@ fn decode(from: &mut &[u8], last: (u32, u64)) -> Option<Activity> {
         _ => Mark::Connection,
     };
     let first = decode_packet(from, start)?;
-    let outgoing = u64::from(first.is_outgoing());
-    let single = Activity {
-        client,
-        start,
-        end: start,
-        packets: 1,
-        outgoing,
-        lead: 1 - outgoing,
-        mark,
-        first,
-        last: first,
-        ..Activity::default()
-    };
+    let single = Activity { mark, ..Activity::packet(&ClientPacket { at: start, client, info: first }) };
     if flags & SINGLE != 0 {
         return Some(single);
     }
@@ -310,22 +299,10 @@ mod tests {
             size: size as u32,
             time_of_day: None,
         };
-        let outgoing = u64::from(direction != Direction::Incoming);
         let (client, first) =
             (random.below(5) as u32, PacketInfo { time_of_day: time_of_day(start), ..info(random.below(9)) });
         let mark = [Mark::None, Mark::Joins, Mark::Connection][random.below(3) as usize];
-        let single = Activity {
-            client,
-            start,
-            end: start,
-            packets: 1,
-            outgoing,
-            lead: 1 - outgoing,
-            mark,
-            first,
-            last: first,
-            ..Activity::default()
-        };
+        let single = Activity { mark, ..Activity::packet(&ClientPacket { at: start, client, info: first }) };
         if random.below(2) == 0 {
             return single;
         }
@@ -340,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_a_stable_sort_whatever_fits_into_memory() {
+    fn the_order_is_that_of_a_stable_sort_with_any_memory() {
         let mut random = Seeded::new(4);
         let all: Vec<Activity> = (0..3000).map(|_| drawn(&mut random)).collect();
         let mut expected = all.clone();

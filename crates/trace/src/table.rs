@@ -14,9 +14,10 @@ use arrow_array::builder::StringBuilder;
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
-use crate::activity::{Activity, LONGEST, Mark, time_of_day};
-use crate::clients::{Client, Named};
-use crate::seen::Mac;
+use crate::activity::{Activity, LONGEST, Mark};
+use crate::clients::Client;
+use crate::facts::Named;
+use crate::seen::{Mac, time_of_day};
 use dormouse_energy::{Direction, PacketInfo};
 
 /// Rows that are held in memory at once.

@@ -6,11 +6,11 @@ use common::{
     PHONE, ROUTER_MAC, SERVER, Temporary, options, pcap, recording, report, run, table, talk_on_ethernet, udp,
 };
 use dormouse_trace::analyse::Options;
+use dormouse_trace::facts::Limits;
 use dormouse_trace::fold::Sessions;
 use dormouse_trace::input::{Input, expand, label};
 use dormouse_trace::report::json::{Accounting, Report};
 use dormouse_trace::report::page::{ON_TERMINAL, document};
-use dormouse_trace::survey::Limits;
 
 const TABLET_MAC: [u8; 6] = [2, 0, 0, 0, 0, 99];
 
@@ -188,7 +188,7 @@ fn files_sorted_by_client_are_read_as_what_they_are() {
 }
 
 #[test]
-fn a_flow_is_an_interval_whatever_it_claims() {
+fn a_flow_is_an_interval_with_any_count() {
     let line = |packets: &str| {
         format!(
             "#separator \\x09\n#fields\tts\tuid\tid.orig_h\tid.orig_p\tid.resp_h\tid.resp_p\tproto\tduration\torig_pkts\tresp_pkts\n\
@@ -284,7 +284,7 @@ fn clients_beyond_the_limits_are_said_to_be_lost() {
     let few = report(&[flows.input()], &Options { limits, ..options() });
     assert_eq!((few.clients.len(), few.lost_total, few.unattributed_packets), (10, 1, 30));
     assert!(few.lost[0].reason.contains("30 records of further ends"), "{:?}", few.lost);
-    // The limit is that of all inputs together, whatever their number.
+    // The limit is that of all inputs together.
     let copies: Vec<Temporary> = (0..3).map(|_| Temporary::with("copy.csv", text.as_bytes())).collect();
     let inputs: Vec<Input> = copies.iter().map(Temporary::input).collect();
     let few = report(&inputs, &Options { limits, ..options() });

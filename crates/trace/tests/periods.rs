@@ -6,7 +6,7 @@ use common::{Temporary, options, report};
 use dormouse_sansio::{Entropy as _, Seeded};
 use dormouse_trace::fuzz;
 use dormouse_trace::generate::{Population, Recipe, write};
-use dormouse_trace::table_file::Layout;
+use dormouse_trace::table_file::{Layout, TableWriter};
 
 fn whole(layout: Layout) -> Vec<u8> {
     let recipe = Recipe { clients: 3, days: 1, seed: 5, start: 1_700_006_400 };
@@ -76,4 +76,33 @@ fn the_corpus_is_replayed() {
     let rows: Vec<_> =
         std::fs::read_dir(folder).expect("the corpus").map(|e| fuzz::table(&read(e))).collect();
     assert!(rows.iter().any(|r| r.as_ref().is_ok_and(|n| *n > 0)), "{rows:?}");
+}
+
+#[test]
+fn a_table_takes_its_name_when_it_is_whole() {
+    let folder = Temporary::new("whole");
+    std::fs::create_dir(&folder.0).expect("a folder");
+    let names = || {
+        let entries =
+            std::fs::read_dir(&folder.0).expect("a folder").map(|e| e.expect("an entry").file_name());
+        let mut names: Vec<_> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    };
+    let file = folder.0.join("old.parquet");
+    std::fs::write(&file, "what was there").expect("written");
+    let writer = TableWriter::create(&file, 250_000_000, None).expect("a writer");
+    assert_eq!(std::fs::read(&file).expect("the file"), b"what was there");
+    drop(writer);
+    assert_eq!(names(), ["old.parquet"], "nothing is left of one that was given up");
+    assert_eq!(std::fs::read(&file).expect("the file"), b"what was there");
+    let writer = TableWriter::create(&file, 250_000_000, None).expect("a writer");
+    writer.finish(&|_| None).expect("written");
+    assert!(std::fs::read(&file).expect("the file").starts_with(b"PAR1"));
+    assert_eq!(names(), ["old.parquet"]);
+    std::fs::remove_file(&file).expect("removed");
+    let parts = TableWriter::create(&folder.0, 250_000_000, None).expect("a writer");
+    parts.finish(&|_| None).expect("written");
+    assert!(names().len() == 8 && names().iter().all(|name| name.starts_with("part-0000")), "{:?}", names());
+    std::fs::remove_dir_all(&folder.0).expect("removed");
 }

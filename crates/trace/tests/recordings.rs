@@ -3,6 +3,8 @@
 mod common;
 
 use common::{options, recording, report, run};
+use dormouse_energy::WakeOn;
+use dormouse_energy::account::{ClientReport, SESSION, Settings};
 use dormouse_trace::clients::Wanted;
 use dormouse_trace::input::Input;
 
@@ -159,5 +161,29 @@ fn neither_threads_nor_the_order_of_files_matter() {
     assert!(first.contains("192.168.1.104") && first.contains("192.168.1.122"));
     for (order, threads) in [([3, 2, 1, 0], 1), ([2, 0, 3, 1], 2), ([1, 3, 0, 2], 5)] {
         assert_eq!(json(&order, threads), first);
+    }
+}
+
+/// The target of the policy is one of sums: what all clients save, of what the clairvoyant saves them.
+#[test]
+fn all_clients_together_save_97_percent_of_what_the_clairvoyant_saves() {
+    let names = [
+        "smart-lock.pcap",
+        "lock-hub.pcap",
+        "camera.pcap",
+        "messenger-day.pcap",
+        "ipsec-day.pcap",
+        "office-weekday.conn.log",
+    ];
+    let Some(paths) = names.iter().map(|n| recording(n)).collect::<Option<Vec<_>>>() else { return };
+    let inputs: Vec<Input> = paths.iter().map(|path| Input::file(path)).collect();
+    for wake_on in [WakeOn::All, WakeOn::Outgoing] {
+        let mut options = options();
+        options.settings = Settings { session: Some(SESSION), wake_on, ..options.settings };
+        let clients = run(&inputs, &options).clients;
+        assert_eq!(clients.len(), 9);
+        let all = ClientReport::sum(clients.iter().flat_map(|c| &c.sessions));
+        let share = all.share_of_clairvoyant("dormouse").expect("there is something to save");
+        assert!(share > 0.97, "{wake_on:?}: {share}");
     }
 }

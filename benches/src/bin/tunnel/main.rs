@@ -108,4 +108,6 @@ fn report(
     verdict("TCP as shipped / with ESP as protocol 50", raw, Target::AtLeast(1.0));
     let hip = ratio(&of(Kind::Hip, "rate"), &of(Kind::Dormouse, "rate"));
     verdict("TCP through HIP's BEET mode / our IKEv2 tunnel", hip, Target::AtLeast(1.0));
+    let raw = ratio(&of(Kind::Hip, "rate"), &of(Kind::HipRaw, "rate"));
+    verdict("TCP through HIP as shipped / with ESP as protocol 50", raw, Target::AtLeast(1.0));
 }

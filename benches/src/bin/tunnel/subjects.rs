@@ -37,8 +37,10 @@ pub(crate) enum Kind {
     Cbc,
     /// The same with IPv6 outside.
     OverV6,
-    /// Our daemons with HIP.
+    /// Our daemons with HIP, all settings at their defaults.
     Hip,
+    /// The same with ESP as IP protocol 50.
+    HipRaw,
     /// Debian's wireguard-go.
     WireguardGo,
     /// Debian's strongSwan with kernel-libipsec.
@@ -46,7 +48,7 @@ pub(crate) enum Kind {
 }
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 11] = [
+pub(crate) const KINDS: [Kind; 12] = [
     Kind::Veth,
     Kind::Plaintext,
     Kind::Dormouse,
@@ -56,6 +58,7 @@ pub(crate) const KINDS: [Kind; 11] = [
     Kind::Cbc,
     Kind::OverV6,
     Kind::Hip,
+    Kind::HipRaw,
     Kind::WireguardGo,
     Kind::StrongSwan,
 ];
@@ -73,6 +76,7 @@ impl Kind {
             Self::Cbc => "dormouse-aes128cbc-sha256",
             Self::OverV6 => "dormouse-over-ipv6",
             Self::Hip => "dormouse-hip",
+            Self::HipRaw => "dormouse-hip-raw-esp",
             Self::WireguardGo => "wireguard-go",
             Self::StrongSwan => "strongswan-libipsec",
         }
@@ -90,6 +94,7 @@ impl Kind {
             Self::Cbc => "b",
             Self::OverV6 => "6",
             Self::Hip => "h",
+            Self::HipRaw => "i",
             Self::WireguardGo => "w",
             Self::StrongSwan => "s",
         }
@@ -148,8 +153,9 @@ impl Subject {
             }
             Kind::Cbc => Daemons::Dormouse(dormouse(ends, OUTER, "child.proposals = [\"aes128-sha256\"]")?),
             Kind::OverV6 => Daemons::Dormouse(dormouse(ends, OUTER_V6, "")?),
-            Kind::Hip => {
-                let (daemons, hit) = hip(ends)?;
+            Kind::Hip | Kind::HipRaw => {
+                let setting = if kind == Kind::HipRaw { "esp_in_udp = \"nat\"" } else { "" };
+                let (daemons, hit) = hip(ends, setting)?;
                 target = hit;
                 Daemons::Dormouse(daemons)
             }
@@ -232,10 +238,10 @@ fn dormouse(ends: [&Host; 2], outer: [&str; 2], setting: &str) -> Result<Vec<Dor
 }
 
 /// The tag of the second end, besides.
-fn hip(ends: [&Host; 2]) -> Result<(Vec<Dormoused>, IpAddr)> {
+fn hip(ends: [&Host; 2], setting: &str) -> Result<(Vec<Dormoused>, IpAddr)> {
     let keys = [Identity::new(ends[0], "ecdsa-p256")?, Identity::new(ends[1], "ecdsa-p256")?];
     let start = |i: usize| {
-        let toml = keys[i].facing(&keys[1 - i], OUTER[1 - i], "carriers = [\"udp\"]");
+        let toml = keys[i].facing(&keys[1 - i], OUTER[1 - i], setting);
         Dormoused::start(ends[i], "dns = \"off\"", &toml)
     };
     Ok((vec![start(1)?, start(0)?], keys[1].hit.into()))

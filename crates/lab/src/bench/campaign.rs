@@ -11,12 +11,12 @@ use dormouse_crypto::measure::{Suite, verify};
 use super::far::{Far, Pair};
 use super::governor;
 use super::joules::Joules;
-use super::link;
 use super::plan::{Plan, Request, Times};
 use super::runner::{Group, Runner};
 use super::worker::{Proof, Worker, without_aes};
 use crate::campaign::{self, Ended, Progress, machine, same_machine};
 use crate::experiment::Context;
+use crate::needs;
 use crate::results::esp::{CPU_SYSTEM, CPU_THREAD, Engine, Point, What};
 use crate::results::format::Skipped;
 use crate::results::{Results, Sample};
@@ -192,7 +192,7 @@ fn plan_name(request: &Request) -> &'static str {
 
 /// Leaves the parts out that need more than there is. A part that was asked for by name is refused instead.
 fn without_privileges(request: &mut Request) -> Result<Vec<Skipped>> {
-    let Some(what) = link::missing() else { return Ok(Vec::new()) };
+    let Some(what) = needs::missing() else { return Ok(Vec::new()) };
     if request.between && (request.parts.is_empty() || request.parts.iter().any(|p| *p != What::Crypto)) {
         return Err(anyhow::Error::new(Unprivileged)
             .context(format!("measuring between two machines makes a tunnel, and that needs {what}")));

@@ -9,19 +9,10 @@ use dormouse_testbed::{Host, Need, Testbed};
 
 use super::forward::{End, INNER, Job, OUTER, Site, TUN};
 use super::place::Place;
+use crate::needs::missing;
 use crate::results::esp::{Encapsulation, Engine, Point};
 
 const VETH: &str = "eth0";
-
-/// What the link needs of the machine, in words; `None` if all of it is there.
-pub(crate) fn missing() -> Option<String> {
-    let needs = [Need::Root, Need::Program("ip"), Need::File("/dev/net/tun")];
-    needs.iter().find_map(|n| n.missing()).or_else(|| {
-        // A container's root may lack the right.
-        let made = Testbed::new().and_then(|mut testbed| testbed.host("probe").map(drop));
-        made.err().map(|error| format!("network namespaces ({error:#})"))
-    })
-}
 
 /// The two hosts: the first sends, the second receives.
 #[derive(Debug)]

@@ -29,7 +29,6 @@ mod worker;
 pub use campaign::{Bench, Unprivileged};
 pub use far::{Far, Lost};
 pub use forward::forward;
-pub(crate) use link::missing;
 pub use memory::{in_memory, rate};
 pub use plan::{Request, known_suite, part};
 pub use worker::serve;

@@ -52,6 +52,15 @@ impl Claim {
         Self { finding: Some(finding), ..self }
     }
 
+    /// With what the measurements say about why it is not as claimed, if it is not.
+    #[must_use]
+    pub fn because(self, why: String) -> Self {
+        match self.finding {
+            None | Some(Finding::Confirmed | Finding::NotMeasurable) => self,
+            _ => Self { why, ..self },
+        }
+    }
+
     /// With the finding of one figure, and what was expected of it.
     #[must_use]
     pub fn judged(self, expect: Expect, ours: Option<Measured>) -> Self {
@@ -174,6 +183,12 @@ impl Expect {
     #[must_use]
     pub const fn about(value: f64, margin: f64) -> Self {
         Self { low: value - margin, high: value + margin }
+    }
+
+    /// Between two limits.
+    #[must_use]
+    pub const fn between(low: f64, high: f64) -> Self {
+        Self { low, high }
     }
 
     /// As much as stated, within a factor.
@@ -324,6 +339,19 @@ mod tests {
         assert_eq!(claim(&[more]), "above 1.00");
         assert_eq!(claim(&[more, less]), "above 1.00; below 1.00");
         assert_eq!(claim(&[more, more, less]), "2 of them above 1.00; below 1.00");
+    }
+
+    #[test]
+    fn a_reason_stands_where_a_claim_was_measured_and_is_not_confirmed() {
+        let why = |ours| {
+            let claim = Claim::new("", "", "", String::new()).judged(Expect::between(0.5, 1.0), ours);
+            claim.because("it is another machine".to_owned()).why
+        };
+        assert_eq!(why(of(0.8, 0.9, 0.95)), "");
+        assert_eq!(why(None), "");
+        for ours in [of(0.1, 0.2, 0.3), of(1.1, 1.2, 1.3), of(0.9, 1.0, 1.1)] {
+            assert_eq!(why(ours), "it is another machine");
+        }
     }
 
     #[test]

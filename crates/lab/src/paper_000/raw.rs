@@ -6,7 +6,8 @@
 //! what the clairvoyant pays. The policies' names stand in `settings`.
 
 use anyhow::{Context as _, Result, ensure};
-use dormouse_energy::account::{ClientReport, SESSION, Settings, Totals, WakeOn};
+use dormouse_energy::WakeOn;
+use dormouse_energy::account::{ClientReport, SESSION, Settings, Totals};
 use dormouse_energy::model::{Model, Resumption};
 use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::{MIN_IDLE, TIME_OUTS};

@@ -6,19 +6,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dormouse_energy::account::{SESSION, Settings, WakeOn};
+use dormouse_energy::WakeOn;
+use dormouse_energy::account::{SESSION, Settings};
 use dormouse_energy::model::Model;
 use dormouse_energy::schedule::{MIN_IDLE, Policy};
 use dormouse_trace::activity::Moment;
 use dormouse_trace::analyse::{Account, Analysis, ClientResult, Options, Watch, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Rule};
+use dormouse_trace::facts::Limits;
 use dormouse_trace::flow::Spread;
 use dormouse_trace::fold::Sessions as Ends;
 use dormouse_trace::generate::{Population, Recipe};
 use dormouse_trace::input::Input;
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, Questions};
-use dormouse_trace::survey::Limits;
 
 use super::raw::settings;
 use crate::experiment::Context;

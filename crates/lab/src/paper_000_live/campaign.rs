@@ -103,7 +103,7 @@ pub(super) struct Bursts {
     standing: Option<Task>,
     /// Clients, from the first, that have a session.
     sessions: usize,
-    /// This gateway process has answered nobody yet: its first burst pays for what all others find done.
+    /// This gateway process has answered no client yet: its first burst pays for what all others find done.
     cold: bool,
     /// Messages that this gateway process sent again, and datagrams that did not fit into sockets, so far.
     counted: [u64; 3],

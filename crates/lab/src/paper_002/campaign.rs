@@ -1,7 +1,6 @@
 //! The points of paper 002 and how each is measured. Owns the plan, the keys and the pair in use; must never conclude anything.
 
 use std::net::Ipv4Addr;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -9,8 +8,10 @@ use dormouse_crypto::hip::DhGroup;
 use serde::{Deserialize, Serialize};
 
 use super::hosts::{self, Hosts};
+use super::key_pairs::{self, Algorithm};
+use super::many;
 use super::pair::{ENDS, Key, Pair, STAGES, Setup};
-use crate::campaign::{self, Subject, cpu};
+use crate::campaign::{self, Subject};
 use crate::results::format::Skipped;
 use crate::results::{self, Figures};
 
@@ -20,10 +21,12 @@ const ROUNDS: u32 = 5;
 pub(super) const MOST: u32 = 10_000;
 /// Exchanges of one round at a point.
 const REPEATS: usize = 10;
-/// The same where each is a million hashes.
-const FEW: usize = 4;
+/// The same where the puzzle decides how long it takes, which is a matter of luck.
+const MANY: usize = 30;
 /// From this difficulty on.
-const HARD: u8 = 16;
+const HARD: u8 = 12;
+/// From this one on it takes so long that there are fewer.
+const HARDEST: u8 = 18;
 /// The difficulty that RFC 5201 appendix A proposes, and the group that the paper's programs had by default.
 pub(super) const PAPER: (u8, u8) = (3, 10);
 /// The daemons' keys where it is not keys that are compared: what `dormouse hip keygen` makes unless told otherwise.
@@ -31,12 +34,26 @@ const LIVE: Key = Key::P256;
 /// Our own defaults: the first group of the list, and the difficulty without load.
 pub(super) const OURS: (u8, u8) = (8, 4);
 
-/// What the paper creates key pairs of.
+/// How HIP and ESP travel between the daemons.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Algorithm {
-    Dsa,
-    Rsa,
+pub(super) enum Carrier {
+    /// As IP protocols 139 and 50: the paper's.
+    Ip,
+    /// In UDP.
+    Udp,
+}
+
+impl Carrier {
+    pub(super) const ALL: [Self; 2] = [Self::Ip, Self::Udp];
+
+    /// As the configuration has it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Udp => "udp",
+        }
+    }
 }
 
 /// What is held fixed while one thing is measured.
@@ -47,17 +64,20 @@ pub(super) enum Point {
     BaseExchange { key: Key, group: u8, k: u8 },
     /// A new address of the initiator's, until the responder has verified it.
     Update { key: Key },
-    /// A key pair of so many bits, by OpenSSL's program.
+    /// A key pair of so many bits.
     KeyPair { algorithm: Algorithm, bits: u32 },
     /// So many initiators, one after the other, all of which the responder keeps.
     Responder { key: Key, associations: u32 },
-    /// One TCP stream from the device to the server, through daemons of their own if `hip`.
+    /// So many initiators at once, and the shipped daemon as their responder, which keeps all of them.
+    Server { associations: u32 },
+    /// One TCP stream from the device to the server, with `hip` through daemons of their own.
     Transfer {
-        hip: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hip: Option<Carrier>,
         #[serde(flatten)]
         link: Link,
     },
-    /// The device's daemon, when it starts, in exchanges, and idle.
+    /// The device's daemon, when it starts, in exchanges, in moves, and idle.
     Daemon { key: Key },
 }
 
@@ -82,7 +102,7 @@ impl Link {
 impl Point {
     /// Whether it is measured on daemons.
     const fn is_live(self) -> bool {
-        matches!(self, Self::Transfer { .. } | Self::Daemon { .. })
+        matches!(self, Self::Server { .. } | Self::Transfer { .. } | Self::Daemon { .. })
     }
 }
 
@@ -98,11 +118,14 @@ impl results::Point for Point {
         // Of the end that moves, and of its peer.
         ("mover", "ms"),
         ("peer", "ms"),
-        // Of a key pair, and of the program that makes it when it makes nothing.
+        // Of a key pair, and of the program that makes it, or its parameters, when it makes nothing.
         ("created", "ms"),
         ("started", "ms"),
         // Of the responder for all its associations.
         ("responder", "ms"),
+        // Elapsed until it has all of them, and by how much its memory has grown then.
+        ("associated", "ms"),
+        ("held_memory", "B"),
         // Of a TCP stream, and the daemons' CPU time for it.
         ("throughput", "B/s"),
         ("device_per_byte", "ns/B"),
@@ -116,6 +139,8 @@ impl results::Point for Point {
         ("device_cpu", "ms"),
         ("server_cpu", "ms"),
         ("exchange_memory", "B"),
+        // Elapsed from a change of the device's address until a packet from its new one is answered.
+        ("moved", "ms"),
         // CPU time of each second.
         ("idle_cpu", "1"),
         ("idle_memory", "B"),
@@ -130,8 +155,14 @@ impl results::Point for Point {
             Self::Update { key } => format!("UPDATE, {}", key.words()),
             Self::KeyPair { algorithm, bits } => format!("key pair, {algorithm:?}-{bits}"),
             Self::Responder { key, associations } => format!("{associations} associations, {}", key.words()),
+            Self::Server { associations } => format!("{associations} associations at one daemon"),
             Self::Transfer { hip, link } => {
-                let mut words = if hip { "TCP with HIP" } else { "TCP" }.to_owned();
+                let mut words = match hip {
+                    None => "TCP",
+                    Some(Carrier::Ip) => "TCP with HIP",
+                    Some(Carrier::Udp) => "TCP with HIP in UDP",
+                }
+                .to_owned();
                 words += if link.encrypted { ", encrypted below" } else { "" };
                 words + if link.limited { ", as fast as a laptop's WLAN" } else { "" }
             }
@@ -145,7 +176,9 @@ impl results::Point for Point {
                 Err(("group", format!("{id} is no group of HIP")))
             }
             Self::BaseExchange { k, .. } if k > MOST_K => Err(("k", format!("{k} is more than {MOST_K}"))),
-            Self::Responder { associations, .. } if !(1..=MOST).contains(&associations) => {
+            Self::Responder { associations, .. } | Self::Server { associations }
+                if !(1..=MOST).contains(&associations) =>
+            {
                 Err(("associations", format!("{associations}: 1 to {MOST}")))
             }
             _ => Ok(()),
@@ -166,7 +199,9 @@ const LOOK: u32 = 100;
 /// Associations of the short form, which has nothing that takes long.
 pub(super) const SHORT_MOST: u32 = 1_000;
 /// The hardest puzzle of that, and its longest key pair in bits.
-const SHORT_OF: (u8, u32) = (12, 1_024);
+const SHORT_OF: (u8, u32) = (16, 1_024);
+/// Associations with the paper's keys, which take longer to make than to use.
+pub(super) const PAPERS_MOST: u32 = 100;
 
 /// Up to `most` associations at the responder.
 pub(super) fn plan(name: &str, most: u32, short: bool, seed: u64) -> campaign::Plan<Point> {
@@ -182,17 +217,23 @@ pub(super) fn plan(name: &str, most: u32, short: bool, seed: u64) -> campaign::P
     points.extend(groups.map(|group| exchange(Key::Rsa2048, (group, PAPER.1))));
     points.extend((0..=hardest).step_by(2).map(|k| exchange(Key::Rsa2048, (PAPER.0, k))));
     points.extend(Key::ALL.map(|key| Point::Update { key }));
-    let pairs = [(Algorithm::Rsa, 512), (Algorithm::Rsa, 1_024), (Algorithm::Rsa, 2_048)];
-    let pairs = pairs.into_iter().chain([(Algorithm::Dsa, 1_024), (Algorithm::Dsa, 2_048)]);
-    let pairs = pairs.filter(|(_, bits)| *bits <= longest);
-    points.extend(pairs.map(|(algorithm, bits)| Point::KeyPair { algorithm, bits }));
-    let sizes = [100, 1_000, MOST].into_iter().filter(|n| *n < most).chain([most]);
-    points.extend(sizes.map(|associations| Point::Responder { key: Key::P256, associations }));
+    let lengths = [512, 1_024, 2_048].into_iter().filter(|bits| *bits <= longest);
+    points.extend(lengths.flat_map(|bits| {
+        [Algorithm::Rsa, Algorithm::Dsa].map(|algorithm| Point::KeyPair { algorithm, bits })
+    }));
+    let sizes: Vec<u32> = [100, 1_000, MOST].into_iter().filter(|n| *n < most).chain([most]).collect();
+    points.extend(sizes.iter().map(|&associations| Point::Responder { key: Key::P256, associations }));
+    points.push(Point::Responder { key: Key::Rsa1024V1, associations: most.min(PAPERS_MOST) });
     let mut skipped = Vec::new();
     match hosts::missing() {
         None => {
-            let transfers = |link| [false, true].map(|hip| Point::Transfer { hip, link });
-            points.extend(Link::ALL.into_iter().flat_map(transfers));
+            let ways = [None].into_iter().chain(Carrier::ALL.map(Some));
+            points.extend(
+                Link::ALL
+                    .into_iter()
+                    .flat_map(|link| ways.clone().map(move |hip| Point::Transfer { hip, link })),
+            );
+            points.extend(sizes.iter().map(|&associations| Point::Server { associations }));
             points.extend([Key::Rsa2048, Key::P256].map(|key| Point::Daemon { key }));
         }
         Some(what) => skipped.push(Skipped::new("throughput, CPU and memory of the daemons", what)),
@@ -214,6 +255,8 @@ pub(super) struct Bench {
     seed: u64,
     /// The keys of both ends, by kind: made once, so that making them is in no other measurement.
     keys: Vec<(Key, [Vec<u8>; 2])>,
+    /// The paper's keys of many initiators, which take long to make.
+    others: Vec<Vec<u8>>,
     pair: Option<Pair>,
     /// Where the daemons run.
     hosts: Option<Hosts>,
@@ -221,7 +264,7 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) const fn new(seed: u64) -> Self {
-        Self { seed, keys: Vec::new(), pair: None, hosts: None }
+        Self { seed, keys: Vec::new(), others: Vec::new(), pair: None, hosts: None }
     }
 
     fn keys(&mut self, kind: Key) -> Result<&[Vec<u8>; 2]> {
@@ -270,13 +313,24 @@ impl Bench {
             .with_all("peer", all.iter().map(|[_, peer]| millis(*peer))))
     }
 
+    fn initiators_key(&mut self, key: Key, number: usize) -> Result<Vec<u8>> {
+        if key != Key::Rsa1024V1 {
+            return key.generate();
+        }
+        while self.others.len() <= number {
+            self.others.push(key.generate()?);
+        }
+        self.others.get(number).cloned().context("the key that was made")
+    }
+
     fn responder(&mut self, key: Key, associations: u32) -> Result<Figures> {
-        let mut pair = self.pair(key, OURS.0, OURS.1)?;
-        let group = group(OURS.0).context("no such group")?;
+        let with = *key.settings().last().context("no setting")?;
+        let mut pair = self.pair(key, with.0, with.1)?;
+        let group = group(with.0).context("no such group")?;
         let mut spent = Duration::ZERO;
         for n in 0..associations {
-            let fresh = key.generate()?;
-            let setup = Setup { key: &fresh, group, k: OURS.1 };
+            let fresh = self.initiators_key(key, n as usize)?;
+            let setup = Setup { key: &fresh, group, k: with.1 };
             let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 1).to_bits() + n);
             pair.replace_initiator(setup, address, self.seed ^ u64::from(n))?;
             let [_, r1, _, t3, _] = pair.base_exchange()?;
@@ -289,20 +343,6 @@ impl Bench {
 
 pub(super) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-/// Runs OpenSSL's program, and says what it took of the processors; it must print a private key if `key`.
-fn openssl(arguments: &[&str], key: bool) -> Result<f64> {
-    let before = cpu::children();
-    let output = Command::new("openssl").args(arguments).output().context("openssl")?;
-    let took = cpu::children() - before;
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.success() && text.contains("PRIVATE KEY") == key,
-        "openssl {arguments:?}: {}",
-        output.status
-    );
-    Ok(millis(took))
 }
 
 impl Subject for Bench {
@@ -330,15 +370,16 @@ impl Subject for Bench {
                 let (group, k) = *key.settings().last().context("no setting")?;
                 Some(self.pair(key, group, k)?)
             }
-            Point::KeyPair { .. } => None,
-            Point::Responder { key, .. } => {
+            Point::KeyPair { .. } | Point::Server { .. } => None,
+            Point::Responder { key, associations } => {
                 self.keys(key)?;
+                self.initiators_key(key, associations.saturating_sub(1) as usize)?;
                 None
             }
             Point::Transfer { hip, link } => {
                 let hosts = self.hosts()?;
                 hosts.set(link)?;
-                hosts.verify(hip.then_some(LIVE))?;
+                hosts.verify(hip.map(|carrier| (LIVE, carrier)))?;
                 None
             }
             Point::Daemon { .. } => {
@@ -355,31 +396,22 @@ impl Subject for Bench {
 
     fn measure(&mut self, point: &Point, round: u32) -> Result<Figures> {
         match *point {
-            Point::BaseExchange { k, .. } => self.exchanges(if round == 0 {
-                1
-            } else if k < HARD {
-                REPEATS
-            } else {
-                FEW
+            Point::BaseExchange { k, .. } => self.exchanges(match k {
+                _ if round == 0 => 1,
+                HARD..HARDEST => MANY,
+                _ => REPEATS,
             }),
             Point::Update { .. } => self.updates(),
-            Point::KeyPair { algorithm, bits } => {
-                let bits = bits.to_string();
-                let arguments: &[&str] = match algorithm {
-                    Algorithm::Dsa => &["dsaparam", "-genkey", "-noout", &bits],
-                    Algorithm::Rsa => &["genrsa", &bits],
-                };
-                let repeats = if round == 0 { 1 } else { REPEATS };
-                let started =
-                    (0..repeats).map(|_| openssl(&["version"], false)).collect::<Result<Vec<_>>>()?;
-                let created = (0..repeats).map(|_| openssl(arguments, true)).collect::<Result<Vec<_>>>()?;
-                Ok(Figures::default().with_all("started", started).with_all("created", created))
-            }
+            Point::KeyPair { algorithm, bits } => key_pairs::measure(algorithm, bits, round == 0),
             Point::Responder { key, associations } => {
                 self.responder(key, if round == 0 { associations.min(10) } else { associations })
             }
+            Point::Server { associations } => {
+                many::measure(if round == 0 { associations.min(10) } else { associations }, self.seed)
+            }
             Point::Transfer { hip, link } => {
-                self.hosts()?.transfer(hip.then_some(LIVE), link.limited, round == 0)
+                let hip = hip.map(|carrier| (LIVE, carrier));
+                self.hosts()?.transfer(hip, link.limited, round == 0)
             }
             Point::Daemon { key } => self.hosts()?.daemon(key, if round == 0 { 1 } else { REPEATS }),
         }
@@ -409,8 +441,10 @@ mod tests {
             Point::BaseExchange { key: Key::P384, group: 1, k: 0 },
             Point::Update { key: Key::P256 },
             Point::Update { key: Key::Rsa1024V1 },
+            Point::KeyPair { algorithm: Algorithm::Dsa, bits: 512 },
             Point::KeyPair { algorithm: Algorithm::Rsa, bits: 512 },
             Point::Responder { key: Key::P256, associations: 5 },
+            Point::Responder { key: Key::Rsa1024V1, associations: 2 },
         ];
         let mut campaign = Campaign::new(plan, None).unwrap();
         let ended = campaign.run(&mut Bench::new(7), &AtomicBool::new(false), &mut |_| ()).unwrap();

@@ -7,14 +7,16 @@
 //! The hop from the radio to the access point stands for the paper's WLAN. There is no WPA between network namespaces: where that hop
 //! is to be encrypted, ESP of ours with AES-CCM, which is WPA2's cipher, stands in for it.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use dormouse_testbed::hip::Identity;
 use dormouse_testbed::{Dormoused, Host, Need, Testbed, own_memory, resident_memory};
 
-use super::campaign::{Link, millis};
+use super::campaign::{Carrier, Link, millis};
 use super::pair::Key;
 use crate::bench::forward::{End, INNER, Job, OUTER, Site, TUN};
 use crate::bench::place::Place;
@@ -24,6 +26,8 @@ use crate::results::Figures;
 use crate::results::esp::Encapsulation;
 
 const DEVICE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+/// Where it moves to.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 3);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 2);
 /// What the air carries in kbit/s, Ethernet headers included: TCP then has the 21.77 Mbit/s of the paper's laptop.
 const AIR: u32 = 22_760;
@@ -35,6 +39,8 @@ const FILES: [u64; 2] = [4 << 20, 256 << 20];
 const STUCK: Duration = Duration::from_secs(10);
 /// After an exchange, or its end, a daemon has nothing more to do within so long.
 const SETTLED: Duration = Duration::from_millis(100);
+/// Between two packets that look whether the peer has followed.
+const ASKS: Duration = Duration::from_millis(1);
 /// How long a daemon is watched that has nothing to do.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -42,6 +48,21 @@ const IDLE: Duration = Duration::from_secs(2);
 pub(super) fn missing() -> Option<String> {
     let needs = [Need::Root, Need::Program("ip"), Need::Program("tc"), Need::File("/dev/net/tun")];
     needs.into_iter().find_map(Need::missing)
+}
+
+/// Asks until an answer comes to what was asked here.
+fn answered(socket: &UdpSocket, asked: &mut u32) -> Result<()> {
+    let (begun, first) = (cpu::wall(), *asked);
+    while begun.elapsed() < STUCK {
+        *asked += 1;
+        // Without an address or an association nothing is sent yet.
+        let _ = socket.send(&asked.to_be_bytes());
+        let mut word = [0; 4];
+        if socket.recv(&mut word).is_ok_and(|n| n == 4) && u32::from_be_bytes(word) > first {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("no packet is answered")
 }
 
 /// See the module.
@@ -63,6 +84,7 @@ pub(super) struct Hosts {
 #[derive(Debug)]
 struct Daemons {
     key: Key,
+    carrier: Carrier,
     device: Dormoused,
     server: Dormoused,
     /// How long the device's took until it answered.
@@ -125,20 +147,21 @@ impl Hosts {
         self.radio.sh(&air).map(drop)
     }
 
-    /// Starts the daemons afresh, with keys of this kind and nothing else that is not the default.
-    fn start(&mut self, key: Key) -> Result<&mut Daemons> {
+    /// Starts the daemons afresh, with keys of this kind, this carrier and nothing else that is not the default.
+    fn start(&mut self, key: Key, carrier: Carrier) -> Result<&mut Daemons> {
         self.daemons = None;
         let [of_device, of_server] = self.identities(key)?;
         let start = |host: &Host, toml: &str| Dormoused::start(host, "dns = \"off\"", toml);
-        let server = start(&self.server, &of_server.facing(&of_device, DEVICE, ""))?;
+        let settings = format!("carriers = [\"{}\"]", carrier.name());
+        let server = start(&self.server, &of_server.facing(&of_device, DEVICE, &settings))?;
         let before = cpu::wall();
-        let device = start(&self.device, &of_device.facing(&of_server, SERVER, ""))?;
+        let device = start(&self.device, &of_device.facing(&of_server, SERVER, &settings))?;
         let (ready, start_cpu) = (before.elapsed(), device.cpu());
         // Its control socket answers before the tunnel's interface has its address.
         for (host, identity) in [(&self.device, &of_device), (&self.server, &of_server)] {
             host.eventually(&format!("ip -6 addr | grep -q {}", identity.hit), STUCK)?;
         }
-        Ok(self.daemons.insert(Daemons { key, device, server, ready, start_cpu }))
+        Ok(self.daemons.insert(Daemons { key, carrier, device, server, ready, start_cpu }))
     }
 
     /// Of device and server, made when they are wanted first.
@@ -161,21 +184,21 @@ impl Hosts {
     ///
     /// # Errors
     /// If no byte passes, or a wrong one.
-    pub(super) fn verify(&mut self, hip: Option<Key>) -> Result<()> {
-        if let Some(key) = hip
-            && self.daemons.as_ref().is_none_or(|d| d.key != key)
+    pub(super) fn verify(&mut self, hip: Option<(Key, Carrier)>) -> Result<()> {
+        if let Some((key, carrier)) = hip
+            && self.daemons.as_ref().is_none_or(|d| (d.key, d.carrier) != (key, carrier))
         {
-            self.start(key)?;
+            self.start(key, carrier)?;
         }
         let (_serving, from) = self.serve(hip)?;
         self.server.run(move || transfer::check(from, None))?
     }
 
     /// Files, by the device.
-    fn serve(&mut self, hip: Option<Key>) -> Result<(Server, SocketAddr)> {
+    fn serve(&mut self, hip: Option<(Key, Carrier)>) -> Result<(Server, SocketAddr)> {
         let own = match hip {
             None => DEVICE.into(),
-            Some(key) => self.identities(key)?[0].hit.into(),
+            Some((key, _)) => self.identities(key)?[0].hit.into(),
         };
         let server = Server::start(Place::Host(self.device.clone()), own, None, None)?;
         Ok((server, SocketAddr::new(own, PORT)))
@@ -185,7 +208,12 @@ impl Hosts {
     ///
     /// # Errors
     /// If a file does not arrive whole.
-    pub(super) fn transfer(&mut self, hip: Option<Key>, limited: bool, short: bool) -> Result<Figures> {
+    pub(super) fn transfer(
+        &mut self,
+        hip: Option<(Key, Carrier)>,
+        limited: bool,
+        short: bool,
+    ) -> Result<Figures> {
         let (_serving, from) = self.serve(hip)?;
         let [through_air, without_limit] = FILES;
         let file = if limited { through_air } else { without_limit } >> if short { 3 } else { 0 };
@@ -211,14 +239,14 @@ impl Hosts {
     }
 
     /// What the device's daemon takes: when it starts; in `repeats` base exchanges, each begun by the first packet of a TCP connection,
-    /// which waits for it; and with an association but nothing to do.
+    /// which waits for it; with an association but nothing to do; and in as many moves. As the paper's, HIP and ESP are IP protocols.
     ///
     /// # Errors
     /// If a daemon does not come up, or a connection does not.
     pub(super) fn daemon(&mut self, key: Key, repeats: usize) -> Result<Figures> {
         let to = SocketAddr::new(self.identities(key)?[1].hit.into(), PORT);
         let (device, server) = (self.device.clone(), self.server.clone());
-        let daemons = self.start(key)?;
+        let daemons = self.start(key, Carrier::Ip)?;
         let memory = |daemon: &mut Dormoused| resident_memory(daemon.process().pid()) as f64;
         let figures = Figures::default()
             .with("ready", millis(daemons.ready))
@@ -250,13 +278,64 @@ impl Hosts {
         let before = daemons.device.cpu();
         std::thread::sleep(IDLE);
         let idle = daemons.device.cpu().saturating_sub(before);
+        let idle_memory = memory(&mut daemons.device);
+        let own_memory = own_memory(daemons.device.process().pid()) as f64;
         Ok(figures
             .with_all("answered", answered)
             .with_all("device_cpu", device_cpu)
             .with_all("server_cpu", server_cpu)
             .with("exchange_memory", exchange_memory)
             .with("idle_cpu", idle.as_secs_f64() / IDLE.as_secs_f64())
-            .with("idle_memory", memory(&mut daemons.device))
-            .with("own_memory", own_memory(daemons.device.process().pid()) as f64))
+            .with("idle_memory", idle_memory)
+            .with("own_memory", own_memory)
+            .with_all("moved", self.moves(key, repeats)?))
+    }
+
+    /// How long it takes from a change of the device's address until a packet from the new one is answered, in milliseconds: the start of
+    /// the program that changes it, the daemon's notice of it, and the UPDATE.
+    fn moves(&mut self, key: Key, repeats: usize) -> Result<Vec<f64>> {
+        let [device, server] = self.identities(key)?.map(|identity| identity.hit);
+        let bound = |host: &Host, hit: Ipv6Addr| {
+            host.run(move || UdpSocket::bind((hit, PORT)))?.map_err(anyhow::Error::from)
+        };
+        let (asks, answers) = (bound(&self.device, device)?, bound(&self.server, server)?);
+        answers.set_read_timeout(Some(SETTLED))?;
+        asks.set_read_timeout(Some(ASKS))?;
+        asks.connect((server, PORT))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = over.clone();
+        let answering = std::thread::spawn(move || {
+            let mut word = [0; 4];
+            while !seen.load(Ordering::Relaxed) {
+                if let Ok((4, from)) = answers.recv_from(&mut word) {
+                    let _ = answers.send_to(&word, from);
+                }
+            }
+        });
+        let all = self.asked(&asks, repeats);
+        over.store(true, Ordering::Relaxed);
+        let _ = answering.join();
+        all
+    }
+
+    fn asked(&self, asks: &UdpSocket, repeats: usize) -> Result<Vec<f64>> {
+        let mut asked = 0u32;
+        let mut ways = [(DEVICE, ELSEWHERE), (ELSEWHERE, DEVICE)].into_iter().cycle();
+        let mut all = Vec::new();
+        // Twice: it ends where it began.
+        while all.len() < repeats.next_multiple_of(2) {
+            answered(asks, &mut asked)?;
+            std::thread::sleep(SETTLED);
+            let (from, to) = ways.next().context("two places")?;
+            let begun = cpu::wall();
+            let moved = format!(
+                "printf '%s\\n' 'addr del {from}/24 dev eth0' 'addr add {to}/24 dev eth0' \
+                 'route replace default via 10.1.0.1' | ip -batch -"
+            );
+            self.device.sh(&moved)?;
+            answered(asks, &mut asked)?;
+            all.push(millis(begun.elapsed()));
+        }
+        Ok(all)
     }
 }

@@ -89,9 +89,9 @@ pub struct Setup<'a> {
 
 /// One end.
 #[derive(Debug)]
-struct End {
-    host: Host,
-    tag: Hit,
+pub(super) struct End {
+    pub(super) host: Host,
+    pub(super) tag: Hit,
     address: IpAddr,
     installed: BTreeMap<ChildId, Install>,
     /// Packets and their bytes that it sent.
@@ -99,7 +99,11 @@ struct End {
 }
 
 impl End {
-    fn new(setup: Setup<'_>, address: IpAddr, seed: u64) -> Result<Self> {
+    /// Without an association.
+    ///
+    /// # Errors
+    /// For a key that HIP does not take.
+    pub(super) fn new(setup: Setup<'_>, address: IpAddr, seed: u64) -> Result<Self> {
         // What is too short for version 2 is of version 1.
         let identity = match SigningKey::from_der(setup.key) {
             Ok(key) => Identity::new(key, DomainId::default())?,
@@ -123,7 +127,10 @@ impl End {
     }
 
     /// Does something to the host; the packets that come of it, and the processor time of both.
-    fn act(
+    ///
+    /// # Errors
+    /// Those of what is done.
+    pub(super) fn act(
         &mut self,
         now: Instant,
         act: impl FnOnce(&mut Host) -> Result<()>,
@@ -157,14 +164,15 @@ impl End {
         Ok((sent, took))
     }
 
-    fn newest(&self, peer: Hit) -> Option<&Install> {
+    /// What protects packets to this peer and from it, if there is an association.
+    pub(super) fn newest(&self, peer: Hit) -> Option<&Install> {
         let found = self.host.describe().find(|d| d.peer == peer && d.phase == Phase::Established)?;
         self.installed.get(&found.child?)
     }
 }
 
 /// A packet and where it goes, as its sender sees it.
-type Sent = (Path, Vec<u8>);
+pub(super) type Sent = (Path, Vec<u8>);
 
 /// The stages of a base exchange: the initiator's I1, the responder's R1, which the paper calls T1; the initiator's work on R1 with the
 /// puzzle, the responder's on I2, the initiator's on R2.

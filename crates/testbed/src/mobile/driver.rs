@@ -23,14 +23,16 @@ use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_mobileip::{
-    Advertise, AgentConfig, Association, Authenticator, ForeignAgent, ForeignConfig, HomeAgent, HomeConfig,
-    LinkAddress, Member, MobileConfig, MobileEvent, MobileHost, Replay, Reverse, Side, TUNNEL_HEADER,
-    WallClock,
+    Advertise, AgentConfig, Association, Authenticator, ForeignAgent, ForeignConfig, ForeignEvent, HomeAgent,
+    HomeConfig, LinkAddress, Member, MobileConfig, MobileEvent, MobileHost, Replay, Reverse, Side,
+    TUNNEL_HEADER, WallClock,
 };
 use dormouse_sansio::{Deadline, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
+
+use super::telling::{AccessRouter, Telling};
 
 /// Bytes of a packet at most, on every link.
 const MTU: u16 = 1_500;
@@ -71,9 +73,24 @@ pub struct Node {
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names say it, as in the configurations of the cores")]
 pub enum Role {
-    Home { address: Ipv4Addr, network: String, mobiles: Vec<Shared>, foreign: Vec<Shared> },
-    Foreign { address: Ipv4Addr, mobiles: Vec<Shared>, home_agents: Vec<Shared> },
-    Mobile { home: Ipv4Addr, home_agent: Shared, foreign: Vec<Shared> },
+    Home {
+        address: Ipv4Addr,
+        network: String,
+        mobiles: Vec<Shared>,
+        foreign: Vec<Shared>,
+    },
+    Foreign {
+        address: Ipv4Addr,
+        mobiles: Vec<Shared>,
+        home_agents: Vec<Shared>,
+        #[serde(default)]
+        router: Option<AccessRouter>,
+    },
+    Mobile {
+        home: Ipv4Addr,
+        home_agent: Shared,
+        foreign: Vec<Shared>,
+    },
 }
 
 /// What this part shares with another.
@@ -121,6 +138,8 @@ pub fn run(file: &Path) -> Result<()> {
 
 struct Driver {
     part: Part,
+    /// Of a foreign agent beside an access router.
+    router: Option<Telling>,
     tun: Tun,
     links: Vec<(String, LinkSocket)>,
     /// The link that works; a mobile host is on it.
@@ -131,8 +150,17 @@ struct Driver {
     timer: Timer,
     signals: Signals,
     control: UnixListener,
-    /// The last registrations of a mobile host: where, and the nanoseconds that each took.
-    registrations: VecDeque<(Ipv4Addr, u64)>,
+    /// The last registrations of a mobile host.
+    registrations: VecDeque<Registration>,
+}
+
+/// A registration of a mobile host.
+struct Registration {
+    care_of: Ipv4Addr,
+    /// When the reply came.
+    at: Instant,
+    /// From the first request to it.
+    took: Duration,
 }
 
 fn associations(list: &[Shared]) -> BTreeMap<Ipv4Addr, Association> {
@@ -161,7 +189,7 @@ fn part(node: &Node) -> Result<Part> {
             };
             Part::Home(Box::new(HomeAgent::new(now, config, clock, random)))
         }
-        Role::Foreign { address, mobiles, home_agents } => {
+        Role::Foreign { address, mobiles, home_agents, router: _ } => {
             let (mobiles, home_agents) = (associations(mobiles), associations(home_agents));
             let config = ForeignConfig { agent: agent(*address), home_agents, mobiles };
             Part::Foreign(Box::new(ForeignAgent::new(now, config, random)))
@@ -206,6 +234,11 @@ impl Driver {
             privileges::drop_to(&account)?;
             privileges::drop_capabilities()?;
         }
+        // With the rights of now: the daemon takes what members of its group say.
+        let router = match node.role {
+            Role::Foreign { router: Some(router), .. } => Some(Telling::start(router)?),
+            _ => None,
+        };
         let (poller, timer) = (Poller::new()?, Timer::new()?);
         poller.add(&tun, TUN, Interest::READ)?;
         poller.add(&timer, TIMER, Interest::READ)?;
@@ -218,6 +251,7 @@ impl Driver {
         let registrations = VecDeque::new();
         Ok(Self {
             part,
+            router,
             tun,
             links,
             on: None,
@@ -331,10 +365,13 @@ impl Driver {
     fn carry(&mut self) {
         let mut packet = Vec::new();
         for event in self.part.events() {
-            if let Event::Registered { care_of, took } = event.1 {
-                let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-                self.registrations.truncate(REGISTRATIONS - 1);
-                self.registrations.push_front((care_of, took));
+            match (event.1, &self.router) {
+                (Event::Registered { care_of, took }, _) => {
+                    self.registrations.truncate(REGISTRATIONS - 1);
+                    self.registrations.push_front(Registration { care_of, at: BootClock::now(), took });
+                }
+                (Event::AtForeign(event), Some(router)) => router.note(&event),
+                _ => {}
             }
             say(&event.0);
         }
@@ -382,8 +419,10 @@ impl Driver {
                 "asked": host.stats().asked, "registered": host.stats().registered,
                 "refused": host.stats().refused, "forged": host.stats().forged,
                 "unsent": host.stats().unsent, "received": host.stats().received,
-                "registrations": self.registrations.iter().rev().map(|(care_of, took)| {
-                    json!({ "care_of": care_of, "nanoseconds": took })
+                "registrations": self.registrations.iter().rev().map(|r| {
+                    // Since the machine began to run: when it was accepted.
+                    let took = u64::try_from(r.took.as_nanos()).unwrap_or(u64::MAX);
+                    json!({ "care_of": r.care_of, "nanoseconds": took, "at": r.at.as_nanos() })
                 }).collect::<Vec<_>>(),
             }),
         }
@@ -393,6 +432,7 @@ impl Driver {
 /// What of an event the driver itself needs, beside the words for it.
 enum Event {
     Registered { care_of: Ipv4Addr, took: Duration },
+    AtForeign(ForeignEvent),
     Other,
 }
 
@@ -435,7 +475,7 @@ impl Part {
         loop {
             events.push(match self {
                 Self::Home(agent) => agent.poll_event().map(|e| (format!("{e:?}"), Event::Other)),
-                Self::Foreign(agent) => agent.poll_event().map(|e| (format!("{e:?}"), Event::Other)),
+                Self::Foreign(agent) => agent.poll_event().map(|e| (format!("{e:?}"), Event::AtForeign(e))),
                 Self::Mobile(host) => host.poll_event().map(|e| match e {
                     MobileEvent::Registered { care_of, took, .. } => {
                         (format!("{e:?}"), Event::Registered { care_of, took })
@@ -451,7 +491,7 @@ impl Part {
 }
 
 /// A line for who reads the log.
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     let time = Duration::from_nanos(BootClock::now().as_nanos());
     let mut out = std::io::stdout().lock();
     // A log that cannot be written stops nothing.

@@ -8,8 +8,12 @@
 //! ```
 //!
 //! Owns namespaces, routes, keys and programs; all of it goes with its owner. What a program decides is [`dormouse_mobileip`]'s.
+//! [`protected`]: the shipped daemons beside them, if wanted: a gateway beside the home agent, access routers beside the foreign agents, and the
+//! device's.
 
 pub mod driver;
+pub mod protected;
+mod telling;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -22,10 +26,12 @@ use dormouse_sansio::Entropy as _;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::daemon::binary;
+use crate::daemon::{Dormoused, binary};
 use crate::host::{Host, Testbed};
 use crate::process::Process;
 use driver::{Node, Role, Shared};
+use protected::{Daemons, Protection};
+use telling::AccessRouter;
 
 /// With whom the device talks.
 pub const CORRESPONDENT: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
@@ -91,6 +97,8 @@ pub enum Program {
 pub struct MobileIp {
     /// In the order of [`Program`]: home agent, foreign agents, device.
     programs: [Option<Process>; 4],
+    /// The daemons, if there are some.
+    pub daemons: Option<Daemons>,
     /// The device.
     pub device: Host,
     /// With whom it talks.
@@ -104,11 +112,11 @@ pub struct MobileIp {
 }
 
 impl MobileIp {
-    /// Builds it, with the device nowhere.
+    /// Builds it, with the device nowhere. With daemons, its connection is not up yet.
     ///
     /// # Errors
     /// Without root or what namespaces need, or if a program does not begin.
-    pub fn start() -> Result<Self> {
+    pub fn start(protection: Protection) -> Result<Self> {
         let mut bed = Testbed::new()?;
         let [device, correspondent, home] = ["device", "correspondent", "home-agent"].map(|n| bed.host(n));
         let (device, correspondent, home) = (device?, correspondent?, home?);
@@ -138,11 +146,15 @@ impl MobileIp {
             host.sysctl(&format!("net.ipv4.conf.{name}.arp_ignore"), "8")?;
             host.sysctl(&format!("net.ipv6.conf.{name}.disable_ipv6"), "1")?;
         }
-        let mut it = Self { programs: [None, None, None, None], device, correspondent, home, foreign, bed };
+        let programs = [None, None, None, None];
+        let mut it = Self { programs, daemons: None, device, correspondent, home, foreign, bed };
         it.go(None)?;
-        it.configure()?;
+        it.configure(protection)?;
         for program in [Program::Home, Program::Foreign(0), Program::Foreign(1), Program::Device] {
             it.launch(program)?;
+        }
+        if protection != Protection::None {
+            it.daemons = Some(Daemons::start(&it, protection)?);
         }
         Ok(it)
     }
@@ -164,7 +176,7 @@ impl MobileIp {
     }
 
     /// Writes what each program is, with keys of its own for each pair.
-    fn configure(&self) -> Result<()> {
+    fn configure(&self, protection: Protection) -> Result<()> {
         let mut spi = 256;
         let mut pair = |a: Ipv4Addr, b: Ipv4Addr| {
             let mut key = Secret::zeroed(32);
@@ -189,12 +201,12 @@ impl MobileIp {
             },
         )?;
         for (n, ((_, home), (_, device))) in at_home.into_iter().zip(at_device).enumerate() {
-            let (mobiles, home_agents) = (vec![device], vec![home]);
-            self.write(
-                Program::Foreign(n),
-                "radio",
-                Role::Foreign { address: FOREIGN[n], mobiles, home_agents },
-            )?;
+            let (mobiles, home_agents, address) = (vec![device], vec![home], FOREIGN[n]);
+            let others = [(FOREIGN[1 - n], protected::ROUTERS[1 - n].to_owned())].into();
+            let socket = Dormoused::socket_in(&self.foreign[n]);
+            let router = protection.has_keys().then_some(AccessRouter { socket, others });
+            let role = Role::Foreign { address, mobiles, home_agents, router };
+            self.write(Program::Foreign(n), "radio", role)?;
         }
         let (home_agent, foreign) = (device_of_home, vec![d0, d1]);
         self.write(Program::Device, "", Role::Mobile { home: DEVICE, home_agent, foreign })

@@ -11,7 +11,7 @@ mod record;
 pub mod text;
 
 use crate::bytes::Bytes;
-use crate::clients::Named;
+use crate::facts::Named;
 use crate::table_file::{self, ARROW, ActivityReader, PARQUET};
 use exports::{Exported, Exports};
 pub use record::{Damage, Format, Next};

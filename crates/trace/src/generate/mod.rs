@@ -22,6 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::seen::ClientPacket;
+use crate::seen::time_of_day;
 use dormouse_energy::{Direction, PacketInfo};
 use dormouse_sansio::{Entropy, Seeded};
 
@@ -172,7 +173,8 @@ impl User {
             .into_iter()
             .map(|(after, info): (f64, PacketInfo)| {
                 let after = (after.max(0.0) * SECOND) as u64;
-                (start + after / 1000 * 1000, info)
+                let at = start + after / 1000 * 1000;
+                (at, PacketInfo { time_of_day: time_of_day(at), ..info })
             })
             .filter(|(at, _)| *at < end)
             .collect();
@@ -307,6 +309,7 @@ mod tests {
         let c: Vec<ClientPacket> = Population::new(Recipe { seed: 8, ..RECIPE }).collect();
         assert!(a != c);
         assert!(a.len() > 1000 && a.iter().all(|m| m.client < 40));
+        assert!(a.iter().all(|m| m.info.time_of_day.map(u64::from) == Some(m.at / 1_000_000_000 % 86_400)));
     }
 
     #[test]

@@ -35,6 +35,14 @@ pub fn saved(session: &ClientReport, policy: usize) -> Option<f64> {
     (session.idle_cost > 0.0).then(|| 100.0 * totals.saved_fraction(session.idle_cost))
 }
 
+/// Where a saving stands in a chart: a session that was hardly idle can pay many times what it would have cost, without a bound.
+const fn at_least(saved: f64) -> f64 {
+    saved.max(-100.0)
+}
+
+/// What the captions say of it.
+const CUT: &str = "What is below -100 % stands at -100 %.";
+
 /// The sessions of all clients.
 pub fn sessions(results: &Results) -> impl Iterator<Item = &ClientReport> + Clone {
     results.clients.iter().flat_map(|c| &c.sessions)
@@ -166,18 +174,20 @@ fn idle_periods(results: &Results, questions: &Questions) -> Chart {
 }
 
 fn policies(results: &Results) -> Chart {
-    let caption = "The part of the sessions that save at most as much. A curve further to the right is better; left of zero a session \
-                   pays for sleeping.";
-    let mut chart = by_session("policies", "Saving by policy", SAVED, caption.to_owned());
+    let caption = format!(
+        "The part of the sessions that save at most as much. A curve further to the right is better; left of zero a session pays for \
+         sleeping. {CUT}"
+    );
+    let mut chart = by_session("policies", "Saving by policy", SAVED, caption);
     let names: Vec<&str> =
         sessions(results).next().map(|s| s.policies.iter().map(|p| p.0).collect()).unwrap_or_default();
     for (n, name) in names.into_iter().enumerate().filter(|(_, name)| *name != "never") {
-        let values = sessions(results).filter_map(|s| saved(s, n)).map(|v| v.max(-100.0)).collect();
+        let values = sessions(results).filter_map(|s| saved(s, n)).map(at_least).collect();
         let mark = if name == "clairvoyant" { Mark::Dashes } else { Mark::Line };
         chart.add(name, n, mark, cdf(values));
     }
     let best = best_time_out(results);
-    let values = time_out_of(results, best).into_iter().map(|v| v.max(-100.0)).collect();
+    let values = time_out_of(results, best).into_iter().map(at_least).collect();
     let name = format!("best fixed time-out in hindsight ({:.2} s)", TIME_OUTS[best]);
     chart.add(&name, 6, Mark::Dashes, cdf(values));
     chart
@@ -244,14 +254,14 @@ fn sampled(results: &Results) -> usize {
 
 fn scheduled(results: &Results) -> Chart {
     let caption = format!(
-        "As above, but without knowing the future: dormouse's scheduler and the paper's (alpha 0.5, beta 0.8), on a sample of {} clients.",
+        "As above, but without knowing the future: dormouse's scheduler and the paper's (alpha 0.5, beta 0.8), on a sample of {} clients. {CUT}",
         sampled(results)
     );
     let title = "Saving by protocol under an online scheduler, load 20";
     let mut chart = by_session("scheduled", title, SAVED, caption);
     for (n, r) in Resumption::ALL.into_iter().enumerate().filter(|(_, r)| *r != Resumption::HeldSa) {
         for (policy, name, mark) in [(2, "dormouse", Mark::Line), (1, "paper", Mark::Dashes)] {
-            let values = scheduled_of(results, n, policy).into_iter().map(|v| v.max(-100.0)).collect();
+            let values = scheduled_of(results, n, policy).into_iter().map(at_least).collect();
             chart.add(&format!("{} {name}", r.name()), n, mark, cdf(values));
         }
     }
@@ -268,13 +278,13 @@ pub fn scheduled_of(results: &Results, protocol: usize, policy: usize) -> Vec<f6
 fn cautious(results: &Results) -> Chart {
     let caption = format!(
         "The paper's scheduler with alpha 0.8 and beta 0.5 at load 20, on a sample of {} clients: it asks much of the client's own history \
-         and little of the average user's. Left of zero a session pays for sleeping.",
+         and little of the average user's. Left of zero a session pays for sleeping. {CUT}",
         sampled(results)
     );
     let title = "The same where the average user is trusted too early";
     let mut chart = by_session("scheduled-average", title, SAVED, caption);
     for (n, r) in Resumption::ALL.into_iter().enumerate().filter(|(_, r)| *r != Resumption::HeldSa) {
-        let values = scheduled_of(results, n, 0).into_iter().map(|v| v.max(-100.0)).collect();
+        let values = scheduled_of(results, n, 0).into_iter().map(at_least).collect();
         chart.add(r.name(), n, Mark::Line, cdf(values));
     }
     chart
@@ -289,13 +299,14 @@ fn scatter(results: &Results) -> Chart {
         "packets lost (none: 0.5)",
     );
     chart.y_log = true;
-    chart.caption = "One dot for each session of the sample, dormouse's scheduler: to the right is more saving, further down are fewer lost \
-                     packets; without a proxy, and with the paper's."
-        .to_owned();
+    chart.caption = format!(
+        "One dot for each session of the sample, dormouse's scheduler: to the right is more saving, further down are fewer lost packets; \
+         without a proxy, and with the paper's. {CUT}"
+    );
     let of = |session: &ClientReport, proxied: bool| {
         let (_, totals) = session.policies.get(1)?;
         let lost = totals.packets_lost + if proxied { 0 } else { totals.packets_proxied };
-        Some((saved(session, 1)?.max(-100.0), count(lost).max(0.5)))
+        Some((at_least(saved(session, 1)?), count(lost).max(0.5)))
     };
     let mut highest = 10f64;
     for (n, (name, proxied)) in [("no proxy", false), ("paper's proxy", true)].into_iter().enumerate() {

@@ -8,11 +8,11 @@ use crate::activity::Moment;
 use crate::analyse::Watch;
 use crate::clients::Client;
 use crate::index::mix;
-use dormouse_energy::PacketInfo;
-use dormouse_energy::account::{ClientReport, Ledger, Proxy, Settings, WakeOn, paper_proxy};
+use dormouse_energy::account::{ClientReport, Ledger, Proxy, Settings, paper_proxy};
 use dormouse_energy::cost::SleepCost;
 use dormouse_energy::model::{Model, Resumption};
 use dormouse_energy::schedule::{Policy, TIME_OUTS};
+use dormouse_energy::{PacketInfo, WakeOn};
 use dormouse_sansio::Instant;
 
 /// Gateway loads of the figures: clients served at once (paper 000, section 3.4).

@@ -7,7 +7,8 @@ use crate::analyse::{Analysis, ClientResult, Options, Watch};
 use crate::clients::{Client, Handed};
 use crate::loss::Loss;
 use crate::survey::Jumps;
-use dormouse_energy::account::{ClientReport, Totals, WakeOn};
+use dormouse_energy::WakeOn;
+use dormouse_energy::account::{ClientReport, Totals};
 
 /// The version of the report.
 pub const VERSION: u32 = 2;
@@ -99,6 +100,9 @@ pub struct PolicyRow {
     /// The mean over sessions of the part that was saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_saved_fraction: Option<f64>,
+    /// The least of them. A session that was hardly idle can pay many times what it would have cost: the mean has no lower bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst_saved_fraction: Option<f64>,
     /// Times off and on again.
     pub cycles: u64,
     /// Idle periods longer than break-even in which the radio stayed on.
@@ -241,6 +245,7 @@ fn policy(report: &ClientReport, totals: &Totals, clairvoyant: &Totals) -> Polic
         saved_fraction: totals.saved_fraction(report.idle_cost),
         share_of_clairvoyant: totals.share_of(clairvoyant, report.idle_cost),
         mean_saved_fraction: None,
+        worst_saved_fraction: None,
         cycles: totals.cycles,
         missed_opportunities: totals.missed_opportunities,
         packets_lost: totals.packets_lost,
@@ -270,6 +275,7 @@ fn row<X>(as_one: &Client, clients: &[&ClientResult<X>]) -> Row {
         let saved: Vec<f64> =
             idle.filter_map(|s| Some(s.policy(name)?.saved_fraction(s.idle_cost))).collect();
         row.mean_saved_fraction = (!saved.is_empty()).then(|| saved.iter().sum::<f64>() / saved.len() as f64);
+        row.worst_saved_fraction = saved.into_iter().min_by(f64::total_cmp);
     }
     Row {
         client: as_one.name.clone(),

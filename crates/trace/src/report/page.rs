@@ -58,7 +58,7 @@ fn lead(report: &Report) -> String {
     )
 }
 
-/// How long the recordings are: what lies between those of different sites was seen by nobody.
+/// How long the recordings are together, without the time between those of different sites.
 fn span(report: &Report) -> String {
     let mut sites: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for row in &report.clients {
@@ -104,6 +104,7 @@ fn policies(report: &Report) -> [Part; 2] {
         "saved",
         "of the clairvoyant's",
         "mean over sessions",
+        "worst session",
         "cycles",
         "missed opportunities",
         "packets lost",
@@ -118,6 +119,7 @@ fn policies(report: &Report) -> [Part; 2] {
             percent(p.saved_fraction),
             share(p.share_of_clairvoyant),
             share(p.mean_saved_fraction),
+            share(p.worst_saved_fraction),
             thousands(p.cycles),
             thousands(p.missed_opportunities),
             thousands(p.packets_lost),
@@ -126,7 +128,9 @@ fn policies(report: &Report) -> [Part; 2] {
         ]);
     }
     let words = "Saved is the part of the idle energy of a radio that never sleeps. An idle period g costs g with the radio on, and t plus \
-                 the break-even time if it is switched off after t. In client-days absence counts as idle time.";
+                 the break-even time if it is switched off after t. What counts is the share of the clairvoyant's saving, in energy over all \
+                 sessions: the mean over sessions has no lower bound, since one that was hardly idle can pay many times what it would have \
+                 cost. In client-days absence counts as idle time.";
     [Part::Text(words.to_owned()), Part::Table(table)]
 }
 

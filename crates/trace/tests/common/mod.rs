@@ -9,12 +9,12 @@ use dormouse_energy::model::SleepCost;
 use dormouse_trace::activity::Activity;
 use dormouse_trace::analyse::{Analysis, Options, account, analyse, survey_all};
 use dormouse_trace::clients::{Client, Directory};
+use dormouse_trace::facts::Limits;
 use dormouse_trace::flow::Spread;
 use dormouse_trace::fold::Sessions;
 use dormouse_trace::input::Input;
 use dormouse_trace::periods::Collector;
 use dormouse_trace::report::json::{Accounting, Report};
-use dormouse_trace::survey::Limits;
 use dormouse_trace::table_file::{ActivityWriter, Layout};
 
 /// A recording of the set used for tests, or `None` (and a word about it) where it is missing.

@@ -22,9 +22,10 @@ use serde::{Deserialize, Serialize};
 pub(super) use pair::Pair;
 pub(super) use side::{Answer, Order, Side};
 
+use super::child;
 use super::worker::{Worker, unexpected};
-use super::{child, link};
 use crate::campaign::{self, machine};
+use crate::needs;
 use crate::results::format::Machine;
 
 /// The far machine, once it takes orders.
@@ -115,7 +116,7 @@ impl Far {
 /// # Errors
 /// Without privileges, and if the link is not one that can be measured.
 pub(super) fn hello(link: &str) -> Result<(Side, Hello)> {
-    if let Some(what) = link::missing() {
+    if let Some(what) = needs::missing() {
         bail!("a tunnel is made here, and that needs {what}");
     }
     let (near, far) = ends(link)?;

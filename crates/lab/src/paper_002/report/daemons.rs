@@ -5,10 +5,11 @@ use anyhow::{Context as _, Result};
 use dormouse_energy::profile::Profile;
 use dormouse_report::{Table, digits};
 
+use super::claims::not_here;
 use super::{NEAR, Writer, judged, ms, shown};
 use crate::experiment::Exhibit;
 use crate::judge::{Claim, Expect};
-use crate::paper_002::campaign::{Link, Point};
+use crate::paper_002::campaign::{Carrier, Link, Point};
 use crate::paper_002::pair::Key;
 
 /// Mbit/s of TCP from tablet and laptop, with deviations: plain, with HIP, with WPA, with both; the laptop's with WPA are not given.
@@ -53,29 +54,39 @@ impl Power {
     }
 }
 
+/// HIP as the paper's programs carried it.
+const PAPERS: Option<Carrier> = Some(Carrier::Ip);
 /// The four ways in the order of the paper: whether the air is encrypted, and HIP.
-const WAYS: [(bool, bool, &str); 4] = [
-    (false, false, "TCP"),
-    (false, true, "TCP + HIP"),
-    (true, false, "TCP + encrypted air"),
-    (true, true, "TCP + HIP + encrypted air"),
+const WAYS: [(bool, Option<Carrier>, &str); 4] = [
+    (false, None, "TCP"),
+    (false, PAPERS, "TCP + HIP"),
+    (true, None, "TCP + encrypted air"),
+    (true, PAPERS, "TCP + HIP + encrypted air"),
+];
+/// Those that the paper has not.
+const BESIDES: [(bool, Option<Carrier>, &str); 2] = [
+    (false, Some(Carrier::Udp), "TCP + HIP in UDP"),
+    (true, Some(Carrier::Udp), "TCP + HIP in UDP + encrypted air"),
 ];
 
 impl Writer<'_> {
     /// Whether daemons were measured, or tried.
     pub(super) fn has_daemons(&self) -> bool {
-        self.results.samples.iter().any(|s| matches!(s.point, Point::Transfer { .. } | Point::Daemon { .. }))
+        self.results
+            .samples
+            .iter()
+            .any(|s| matches!(s.point, Point::Transfer { .. } | Point::Daemon { .. } | Point::Server { .. }))
     }
 
     /// Mbit/s.
-    fn rate(&self, limited: bool, encrypted: bool, hip: bool) -> f64 {
+    fn rate(&self, limited: bool, encrypted: bool, hip: Option<Carrier>) -> f64 {
         let point = Point::Transfer { hip, link: Link { encrypted, limited } };
         self.value(point, "throughput") * 8e-6
     }
 
     pub(super) fn transfers(&self) -> Exhibit<Table> {
         let rows = [true, false].into_iter().flat_map(|limited| {
-            WAYS.into_iter().enumerate().map(move |(n, (encrypted, hip, name))| {
+            WAYS.into_iter().chain(BESIDES).enumerate().map(move |(n, (encrypted, hip, name))| {
                 let point = Point::Transfer { hip, link: Link { encrypted, limited } };
                 let paper = if limited { LAPTOP.get(n) } else { TABLET.get(n) };
                 let paper = paper.map(|(mean, deviation)| format!("{mean} ± {deviation}"));
@@ -85,7 +96,7 @@ impl Writer<'_> {
                     name.to_owned(),
                     paper.unwrap_or_else(|| "none given".to_owned()),
                     ms(ours),
-                    shown(self.rate(limited, encrypted, hip) / self.rate(limited, false, false)),
+                    shown(self.rate(limited, encrypted, hip) / self.rate(limited, false, None)),
                     ms(self.mean(point, "device_per_byte")),
                     ms(self.mean(point, "server_per_byte")),
                 ]
@@ -140,6 +151,11 @@ impl Writer<'_> {
                     ],
                 ),
                 row(
+                    "a move",
+                    "287 ms (tablet), 100 ms (laptop)",
+                    [figure("moved"), none(), none(), none(), none()],
+                ),
+                row(
                     "idle",
                     "CPU low, 3 MB more memory",
                     [none(), none(), none(), shown(of("idle_cpu")), megabytes("idle_memory")],
@@ -155,13 +171,13 @@ impl Writer<'_> {
             "device, part of a core",
             "device, resident MB",
         ];
-        let title = "The daemon when it starts, in an exchange that the first packet of a connection waits for, and idle: mean ± deviation";
+        let title = "The daemon when it starts, in an exchange that the first packet of a connection waits for, when its address changes until packets are answered again, and idle: mean ± deviation";
         Exhibit::new("CPU and memory of the daemon", Table::titled(title, head, rows))
     }
 
     /// Joules for a byte on the paper's tablet, whose speed falls with HIP as it does here where the processor is the limit.
-    fn per_byte(&self, power: Power, encrypted: bool, hip: bool) -> f64 {
-        let speed = TABLET[0].0 * self.rate(false, encrypted, hip) / self.rate(false, false, false);
+    fn per_byte(&self, power: Power, encrypted: bool, hip: Option<Carrier>) -> f64 {
+        let speed = TABLET[0].0 * self.rate(false, encrypted, hip) / self.rate(false, false, None);
         power.transfer / (speed * 1e6 / 8.0)
     }
 
@@ -194,10 +210,10 @@ impl Writer<'_> {
     pub(super) fn daemon_claims(&self, power: Power) -> Vec<Claim> {
         let throughput = "TCP throughput";
         let paper = |a: usize, b: usize| TABLET[a].0 / TABLET[b].0;
-        let part = |limited, a: (bool, bool), b: (bool, bool)| {
+        let part = |limited, a: (bool, Option<Carrier>), b: (bool, Option<Carrier>)| {
             self.by_round(|r| r.rate(limited, a.0, a.1) / r.rate(limited, b.0, b.1))
         };
-        let (plain, hip, air, both) = ((false, false), (false, true), (true, false), (true, true));
+        let [plain, hip, air, both] = WAYS.map(|(encrypted, hip, _)| (encrypted, hip));
         let laptop = LAPTOP[1].0 / LAPTOP[0].0;
         let daemon = Point::Daemon { key: Key::Rsa2048 };
         let of_plain = "of plain TCP";
@@ -210,7 +226,8 @@ impl Writer<'_> {
                 of_plain,
                 Expect::about(paper(1, 0), 3.0 * MARGIN),
                 part(false, hip, plain),
-            ),
+            )
+            .because(self.per_byte_here(false)),
             judged(
                 throughput,
                 "ESP takes hardly anything where the air is the limit",
@@ -218,7 +235,8 @@ impl Writer<'_> {
                 of_plain,
                 Expect::about(laptop, MARGIN),
                 part(true, hip, plain),
-            ),
+            )
+            .because(self.per_byte_here(true)),
             judged(
                 throughput,
                 "encryption of the link has a minor impact (ours: a stand-in for WPA)",
@@ -226,7 +244,8 @@ impl Writer<'_> {
                 of_plain,
                 Expect::about(paper(2, 0), MARGIN),
                 part(false, air, plain),
-            ),
+            )
+            .because(self.below_here()),
             judged(
                 throughput,
                 "and so it has below HIP",
@@ -234,14 +253,36 @@ impl Writer<'_> {
                 "of TCP with HIP",
                 Expect::about(paper(3, 1), MARGIN),
                 part(false, both, hip),
-            ),
+            )
+            .because(self.below_here()),
             judged(
                 "Power consumption",
                 "HIP consumes more energy for a byte than plain TCP",
                 format!("no figure; {times:.2} times by its power and throughput (derived)"),
                 "times (estimated)",
                 Expect::MORE,
-                self.by_round(|r| r.per_byte(power, false, true) / r.per_byte(power, false, false)),
+                self.by_round(|r| r.per_byte(power, false, PAPERS) / r.per_byte(power, false, None)),
+            ),
+            not_here(
+                "Power consumption",
+                "the tablet takes as much power with HIP as without",
+                "1.41 W each",
+                Expect::TIE,
+                "no meter of a tablet is here; its profile has these very figures",
+            ),
+            not_here(
+                "Power consumption",
+                "a base exchange takes less power than a transfer",
+                "1.33 of 1.41 W",
+                Expect::LESS,
+                "the same",
+            ),
+            not_here(
+                "Power consumption",
+                "the phone's battery lasts two thirds as long while it makes base exchanges",
+                "12 of 18 hours",
+                Expect::within(12.0 / 18.0, NEAR),
+                "no phone is here",
             ),
             judged(
                 "CPU load of the daemon",
@@ -250,7 +291,12 @@ impl Writer<'_> {
                 "of a core",
                 Expect::above(0.8),
                 self.by_round(|r| r.value(daemon, "start_cpu") / r.value(daemon, "ready")),
-            ),
+            )
+            .because(format!(
+                "it takes {} ms of a processor in all, and is ready after {} ms",
+                shown(self.value(daemon, "start_cpu")),
+                shown(self.value(daemon, "ready"))
+            )),
             judged(
                 "CPU load of the daemon",
                 "the daemon takes little when it is idle",
@@ -270,6 +316,31 @@ impl Writer<'_> {
         ]
     }
 
+    /// Where the time of a byte goes: elapsed, and of the daemons' processors.
+    fn per_byte_here(&self, limited: bool) -> String {
+        let of = |hip| Point::Transfer { hip, link: Link { encrypted: false, limited } };
+        let elapsed = |hip| shown(1e9 / self.value(of(hip), "throughput"));
+        format!(
+            "a byte takes {} ns without HIP and {} ns with it, in UDP {} ns; {} ns of the device's daemon and {} ns of the server's",
+            elapsed(None),
+            elapsed(PAPERS),
+            elapsed(Some(Carrier::Udp)),
+            shown(self.value(of(PAPERS), "device_per_byte")),
+            shown(self.value(of(PAPERS), "server_per_byte"))
+        )
+    }
+
+    /// The same of what stands for WPA.
+    fn below_here(&self) -> String {
+        let elapsed = |(encrypted, hip, _): (bool, Option<Carrier>, &str)| {
+            shown(8e3 / self.rate(false, encrypted, hip))
+        };
+        let [plain, hip, air, both] = WAYS.map(elapsed);
+        format!(
+            "what stands for WPA copies each packet through a program of its own: a byte takes {air} ns over it instead of {plain}, with HIP {both} instead of {hip}"
+        )
+    }
+
     /// What a reader must know of them.
     pub(super) fn daemon_notes(&self) -> Vec<String> {
         if !self.has_daemons() {
@@ -282,7 +353,7 @@ impl Writer<'_> {
             "WPA is stood in for: ESP with AES-128-CCM (WPA2's cipher) by our own forwarding, between the device's radio and the access point, in processes of their own. It adds some 55 bytes to each packet where WPA adds 8 to 20, and without a limit of the air it is the slowest part.",
             "The power of a byte follows from the throughput alone: only its direction is judged.",
             "The paper's tablet had 4.86 Mbit/s because of its processor; the rows without a limit are the same case here. Plain TCP between namespaces copies no packet to any device, so ESP's part is larger than on a real one.",
-            "The daemons have their default configuration: ESP as IP protocol 50, AES-128-GCM, BEET mode, P-384, ECDSA P-256 where no key is named. In an exchange, device CPU and server CPU are of everything that the daemons do for it; the elapsed time ends with the answer to the first packet of a TCP connection.",
+            "The daemons have their default configuration, but that `carriers` is written into it: `ip`, IP protocols 139 and 50 as the paper's programs had them, wherever UDP is not named. ESP is AES-128-GCM in BEET mode; P-384; ECDSA P-256 where no key is named. In an exchange, device CPU and server CPU are of everything that the daemons do for it; the elapsed time ends with the answer to the first packet of a TCP connection.",
         ]
         .map(str::to_owned)
         .to_vec()

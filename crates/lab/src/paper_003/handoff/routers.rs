@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use dormouse_io::clock::unix_now_precise;
 use dormouse_testbed::routers::{Mode, Routers, SERVER};
-use dormouse_testbed::{EchoServer, Prober};
+use dormouse_testbed::{Dormoused, EchoServer, Prober};
 
 use super::{LIMIT, PROBES, Phase};
 use crate::results::Figures;
@@ -74,7 +74,8 @@ impl World {
             figures = figures.with("lost", burst.lost as f64);
         }
         if self.mode != Mode::Whole {
-            figures = figures.with("keys", self.keys(to, unix)?);
+            let router = self.world.routers.get(to).context("no such router")?;
+            figures = figures.with("keys", until_keys(router, unix)? * 1e3);
         }
         Ok(figures)
     }
@@ -84,20 +85,20 @@ impl World {
         self.up = true;
         Ok(())
     }
+}
 
-    /// Milliseconds from `begin` until the router had keys; 0: it had them before.
-    fn keys(&self, at: usize, begin: f64) -> Result<f64> {
-        let limit = Instant::now() + LIMIT;
-        loop {
-            let log = self.world.routers.get(at).map(dormouse_testbed::Dormoused::log).unwrap_or_default();
-            if let Some(seconds) = keys_came(&log, begin) {
-                return Ok(seconds * 1e3);
-            }
-            if Instant::now() > limit {
-                bail!("the router got no keys:\n{log}");
-            }
-            std::thread::sleep(Duration::from_millis(10));
+/// Seconds from `begin`, a time since 1970, until the router had keys; 0: it had them before.
+pub(super) fn until_keys(router: &Dormoused, begin: f64) -> Result<f64> {
+    let limit = Instant::now() + LIMIT;
+    loop {
+        let log = router.log();
+        if let Some(seconds) = keys_came(&log, begin) {
+            return Ok(seconds);
         }
+        if Instant::now() > limit {
+            bail!("the router got no keys:\n{log}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
