@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
 
@@ -72,7 +72,13 @@ fn an_interrupted_crowd_leaves_nothing_behind() -> Result<()> {
     let log = std::env::temp_dir().join(format!("dormouse-crowd-{}.log", std::process::id()));
     let mut process = Process::spawn("dormouse", &mut experiment("1000"), &log)?;
     let begun = process.wait_for("warm-up", Duration::from_secs(60));
-    let (pid, made) = (process.pid(), left_by(process.pid()));
+    // It says what it begins with before the first namespace is made.
+    let pid = process.pid();
+    let limit = Instant::now() + Duration::from_secs(60);
+    while left_by(pid).is_empty() && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let made = left_by(pid);
     process.signal(Signal::SIGINT);
     let ended = process.wait(Duration::from_secs(30));
     let said = process.log();

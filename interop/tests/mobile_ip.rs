@@ -2,10 +2,12 @@
 //! is left behind.
 
 use anyhow::{Context as _, Result};
+use dormouse_testbed::mobile::protected::{CONNECTION, Protection};
 use dormouse_testbed::mobile::{CORRESPONDENT, FOREIGN, MobileIp, Place, Program};
-use dormouse_testbed::{EchoServer, LongLived, Need, Testbed, Transfer, binary, require};
+use dormouse_testbed::{Dormoused, EchoServer, LongLived, Need, Testbed, Transfer, binary, require};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -23,7 +25,7 @@ fn ping_and_tcp_survive_three_handoffs_and_the_way_home() -> Result<()> {
     if !require("Mobile IP: a walk", &NEEDS) {
         return Ok(());
     }
-    let world = MobileIp::start()?;
+    let world = MobileIp::start(Protection::None)?;
     world.go(Some(Place::Home))?;
     world.arrives(Place::Home)?;
     ping(&world)?;
@@ -56,7 +58,7 @@ fn a_foreign_agent_that_was_killed_is_found_again() -> Result<()> {
     if !require("Mobile IP: a crash", &NEEDS) {
         return Ok(());
     }
-    let mut world = MobileIp::start()?;
+    let mut world = MobileIp::start(Protection::None)?;
     world.go(Some(Place::Foreign(0)))?;
     world.arrives(Place::Foreign(0))?;
     ping(&world)?;
@@ -75,7 +77,7 @@ fn the_programs_give_their_rights_up() -> Result<()> {
     if !require("Mobile IP: rights", &NEEDS) {
         return Ok(());
     }
-    let world = MobileIp::start()?;
+    let world = MobileIp::start(Protection::None)?;
     for program in [Program::Home, Program::Foreign(0), Program::Device] {
         let pids = Command::new("ip").args(["netns", "pids", world.host(program).netns()]).output()?;
         let pid = String::from_utf8(pids.stdout)?.split_whitespace().next().context("no process")?.to_owned();
@@ -91,6 +93,109 @@ fn the_programs_give_their_rights_up() -> Result<()> {
     Ok(())
 }
 
+/// The device is at the first foreign agent, with a session to its gateway.
+fn protected(protection: Protection) -> Result<MobileIp> {
+    let world = MobileIp::start(protection)?;
+    world.go(Some(Place::Foreign(0)))?;
+    world.arrives(Place::Foreign(0))?;
+    let daemons = world.daemons.as_ref().context("daemons")?;
+    daemons.device.ok(&["up", CONNECTION, "--timeout", "30"])?;
+    talks(&world)?;
+    Ok(world)
+}
+
+fn talks(world: &MobileIp) -> Result<()> {
+    world.device.eventually(&format!("ping -c 3 -i 0.2 -W 1 {CORRESPONDENT}"), PATIENCE).map(drop)
+}
+
+fn answered(daemon: &Dormoused) -> Result<u64> {
+    let stats = daemon.ok(&["stats", "--json"])?.json;
+    Ok(stats.pointer("/result/stats/counters/ike.answered.keys").and_then(Value::as_u64).unwrap_or(0))
+}
+
+#[test]
+fn with_proactive_distribution_a_handoff_finds_the_keys_there_and_the_gateway_hears_of_it() -> Result<()> {
+    if !require("Mobile IP: PKD", &NEEDS) {
+        return Ok(());
+    }
+    let world = protected(Protection::Ahead)?;
+    let daemons = world.daemons.as_ref().context("daemons")?;
+    daemons.has_keys(0, true)?;
+    daemons.has_keys(1, true)?;
+    assert_eq!(daemons.router(1)?["read"], 0);
+    let server = SocketAddr::new(CORRESPONDENT.into(), 7);
+    let _echo = EchoServer::start(&world.correspondent, server)?;
+    let stream = LongLived::connect(&world.device, server)?;
+    let before = answered(&daemons.gateway)?;
+    world.go(Some(Place::Foreign(1)))?;
+    world.arrives(Place::Foreign(1))?;
+    talks(&world)?;
+    stream.lives(PATIENCE)?;
+    let router = daemons.router(1)?;
+    assert!(router["read"].as_u64() > Some(4), "{router}");
+    // One thing only was said: that the device has come.
+    assert_eq!((&router["asked"], answered(&daemons.gateway)? - before), (&1.into(), 1), "{router}");
+    assert!(stream.finish()? > 0);
+    // The session ends: no router keeps its keys.
+    daemons.device.ok(&["down", CONNECTION])?;
+    daemons.has_keys(0, false)?;
+    daemons.has_keys(1, false)
+}
+
+#[test]
+fn with_directed_migration_the_keys_go_from_agent_to_agent_with_the_device() -> Result<()> {
+    if !require("Mobile IP: DKM", &NEEDS) {
+        return Ok(());
+    }
+    let world = protected(Protection::Migrate)?;
+    let daemons = world.daemons.as_ref().context("daemons")?;
+    daemons.has_keys(0, true)?;
+    assert_eq!(daemons.router(1)?["keys"], serde_json::json!([]), "the device is not there");
+    // For the first handoff the routers have no session with each other: the gateway is asked, and they make one.
+    for (to, from) in [(1, 0), (0, 1), (1, 0)] {
+        let before = answered(&daemons.routers[from])?;
+        world.go(Some(Place::Foreign(to)))?;
+        world.arrives(Place::Foreign(to))?;
+        talks(&world)?;
+        daemons.has_keys(to, true)?;
+        daemons.has_keys(from, false)?;
+        talks(&world)?;
+        let given = answered(&daemons.routers[from])? - before;
+        assert!(given > 0, "{}", daemons.routers[from].log());
+        daemons.routers[1].ok(&["wait", "next", "--timeout", "30"])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_agent_whose_router_is_gone_goes_on_and_finds_it_again() -> Result<()> {
+    if !require("Mobile IP: a router's crash", &NEEDS) {
+        return Ok(());
+    }
+    let mut world = protected(Protection::Ahead)?;
+    let mut daemons = world.daemons.take().context("daemons")?;
+    daemons.routers[1].process().kill();
+    world.go(Some(Place::Foreign(1)))?;
+    world.arrives(Place::Foreign(1))?;
+    talks(&world)?;
+    assert!(world.log(Program::Foreign(1)).contains("router not told"), "{}", world.log(Program::Foreign(1)));
+    daemons.routers[1].restart()?;
+    world.go(Some(Place::Foreign(0)))?;
+    world.arrives(Place::Foreign(0))?;
+    world.go(Some(Place::Foreign(1)))?;
+    world.arrives(Place::Foreign(1))?;
+    talks(&world)?;
+    daemons.has_keys(1, true)?;
+    assert!(
+        world.log(Program::Foreign(1)).contains("router told: KeysHere"),
+        "{}",
+        world.log(Program::Foreign(1))
+    );
+    let nonsense = daemons.device.cli(&["keys", "here", "10.50.0.2"])?;
+    assert!(nonsense.code != 0 && nonsense.text.contains("no access router"), "{}", nonsense.text);
+    Ok(())
+}
+
 #[test]
 fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
     if !require("dormouse lab topology", &NEEDS) {
@@ -100,7 +205,7 @@ fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
     let (good, bad) = (bed.dir().join("walk"), bed.dir().join("astray"));
     std::fs::write(
         &good,
-        "ping 1\nstream\nmove fa1\nstream # it goes on\nmove fa2\nmove fa2\nping\nstream end\nshow\nend\n",
+        "ping 1\nstream\nmove fa1\nstream # it goes on\nping\nmove fa2\nmove fa2\nping\nstream end\nshow\nend\n",
     )?;
     std::fs::write(&bad, "move fa1\nmove fa7\n")?;
     let run = |file: &std::path::Path| {
@@ -115,6 +220,9 @@ fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
         "{code}: {text}"
     );
     assert_eq!(text.matches("registered at fa2 already").count(), 1, "{text}");
+    // Without being told to, both routers have read the headers of the device's packets.
+    let read = text.lines().filter(|line| line.starts_with("router") && !line.contains("\"read\":0"));
+    assert_eq!(read.count(), 2, "{text}");
     none_left(pid)?;
     let (code, text, pid) = run(&bad)?;
     assert!(code != 0 && text.contains("fa7"), "{code}: {text}");

@@ -77,6 +77,29 @@ fn a_session_over_ipv6_carries_both_families() -> Result<()> {
 }
 
 #[test]
+fn a_gateway_on_other_ports_is_reached_and_followed_behind_a_nat() -> Result<()> {
+    if !require("ports of one's own", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(30)?;
+    world.attach(Access::A)?;
+    let (gateway, device) = ends(GATEWAY, "a shared secret of the test");
+    let device = device.replace(
+        "[connection.peer.local]",
+        "[connection.peer.ike]\npeer_ike_port = 1500\npeer_nat_t_port = 5500\n[connection.peer.local]",
+    );
+    let ports = |ike, natt| format!("dns = \"off\"\nike_port = {ike}\nnat_t_port = {natt}");
+    let gateway = Dormoused::start(&world.gateway, &ports(1500, 5500), &gateway)?;
+    let device = Dormoused::start(&world.device, &ports(1501, 5501), &device)?;
+    device.ok(&["up", "peer"])?;
+    let ping = || world.device.sh(&format!("ping -c 2 -i 0.2 -W 5 {SERVER}"));
+    ping().map_err(|e| e.context(device.log()))?;
+    world.attach(Access::B)?;
+    ping().map_err(|e| e.context(gateway.log()))?;
+    Ok(())
+}
+
+#[test]
 fn two_sites_reach_each_other_by_their_own_addresses() -> Result<()> {
     if !require("site to site", &NEEDS) {
         return Ok(());

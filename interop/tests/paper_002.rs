@@ -25,13 +25,20 @@ fn the_short_form_fills_every_table() -> Result<()> {
     };
     // Device and server spend CPU time on what passes through HIP, and on nothing else.
     let transfers = cells("TCP throughput")?;
-    assert_eq!(transfers.len(), 8);
+    assert_eq!(transfers.len(), 12);
     for row in &transfers {
         assert!(row[3] != "–" && (row[5] != "–") == row[1].contains("HIP"), "{row:?}");
     }
     let daemons = cells("CPU and memory of the daemon")?;
-    assert_eq!(daemons.len(), 6);
+    assert_eq!(daemons.len(), 8);
     assert!(daemons.iter().flatten().all(|cell| cell != "–"), "{daemons:?}");
+    // One process with two kinds of keys, and the shipped daemon, which alone has memory of its own.
+    let many = cells("Beyond the paper")?;
+    assert_eq!(many.len(), 3);
+    for row in &many {
+        let shipped = row[0].contains("daemon");
+        assert!(row[2] != "–" && row[6] != "–" && (row[4] != "–") == shipped, "{row:?}");
+    }
     for row in cells("Duration of the base exchange")? {
         assert!(row.iter().all(|cell| cell != "–"), "{row:?}");
     }

@@ -287,8 +287,17 @@ fn the_hosts_of_the_page_about_hip_reach_each_other_by_name() -> Result<()> {
     }
     let daemons = [server.start()?, laptop.start()?];
     let logs = || daemons.each_ref().map(|d| d.log()).join("\nlaptop:\n");
-    let said = laptop.sh(&path(&block_of(PAGE, "sh", "hip peers --hosts")?)).with_context(logs)?;
+    let said = laptop.sh(&path(&block_of(PAGE, "sh", "ping -c 1 server.hip")?)).with_context(logs)?;
     assert!(said.contains("1 received") && said.contains("203.0.113.1"), "{said}");
+    assert!(
+        laptop.sh("ping -c 1 -W 5 server").with_context(logs)?.contains("1 received"),
+        "by its name alone"
+    );
+    // What is written there by hand counts with the next reload.
+    laptop.append("dormouse/hip.hosts", "2001:22:3333:3333:3333:3333:3333:3333 printer\n")?;
+    laptop.sh(&path("dormouse reload"))?;
+    assert!(laptop.sh("getent ahosts printer.hip")?.starts_with("2001:22:3333:"));
+    assert_eq!(laptop.doctor("name servers")?.context("not checked")?.0, "ok");
     assert_eq!(server.doctor("HIP")?.context("not checked")?.0, "ok");
     Ok(())
 }

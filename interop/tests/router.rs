@@ -14,6 +14,7 @@ use dormouse_testbed::radio::{self, ADDRESSES, INTERFACE, Radio, Settings};
 use dormouse_testbed::{Dormoused, Host, Need, Testbed, require};
 use serde_json::Value;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
@@ -55,10 +56,11 @@ fn router_file(repair: &str) -> String {
     ) + &auth("gw", "r1", "gateway")
 }
 
-fn device_file() -> String {
+fn device_file(reports: bool) -> String {
     format!("[connection.office]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\n")
         + &auth("office", "device", "gateway")
         + "[connection.office.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\nprotection = \"zoned\"\n"
+        + &format!("zones = {{ reports = {reports} }}\n")
 }
 
 struct World {
@@ -97,7 +99,7 @@ impl World {
         device.ip(&format!("route add default via {}", ADDRESSES[0][0]))?;
         let gateway = Dormoused::start(gateway, DAEMON, &gateway_file(routers))?;
         let router = Dormoused::start(router, DAEMON, &router_file(repair))?;
-        let device = Dormoused::start(device, DAEMON, &device_file())?;
+        let device = Dormoused::start(device, DAEMON, &device_file(repair == "esp-arq"))?;
         let world = Self { device, router, gateway, hosts, radio, _bed: bed };
         world.up()?;
         Ok(world)
@@ -149,6 +151,7 @@ impl World {
                 repeated: grown("repeated")?,
                 read: grown("read")?,
                 asked: grown("asked")?,
+                reports: grown("reports")?,
             })
         };
         all().with_context(|| format!("no counters: {after}"))
@@ -162,6 +165,7 @@ struct Did {
     repeated: u64,
     read: u64,
     asked: u64,
+    reports: u64,
 }
 
 #[test]
@@ -210,6 +214,70 @@ fn without_header_keys_it_forwards_and_repairs_nothing() -> Result<()> {
     let status = world.router()?;
     assert!(status["asked"].as_u64() > Some(0), "it says what it misses: {status}");
     assert_eq!((&status["keys"], did.asked < 20), (&serde_json::json!([]), true), "{status}");
+    Ok(())
+}
+
+/// Datagrams that look like the SA's own, from somebody who has seen its SPI: numbers ahead, near, and of a report.
+fn forge(world: &World, spi: u32, stop: &Arc<AtomicBool>) -> Result<std::thread::JoinHandle<u32>> {
+    let socket = world.hosts[0].run(|| std::net::UdpSocket::bind("10.78.0.1:0"))??;
+    let stop = stop.clone();
+    Ok(std::thread::spawn(move || {
+        let mut sent = 0_u32;
+        while !stop.load(Ordering::Relaxed) {
+            for number in [0, sent, sent.wrapping_add(400), sent.wrapping_mul(2_654_435_761)] {
+                let mut forged = [spi.to_be_bytes(), number.to_be_bytes()].concat();
+                forged.resize(90, 7);
+                sent += u32::from(socket.send_to(&forged, (ADDRESSES[1][0], 4_500)).is_ok());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        sent
+    }))
+}
+
+#[test]
+fn by_the_numbers_of_esp_it_repairs_all_traffic_and_forgers_stop_nothing() -> Result<()> {
+    if !require("an access router with reports", &NEEDS) {
+        return Ok(());
+    }
+    let mut world = World::new("\"r1.test\"", "esp-arq")?;
+    let status = world.keys(1)?;
+    let did = world.fetch()?;
+    assert!(did.repeated > 10 && did.reports > 50, "{did:?}");
+    assert!(world.device.log().contains("an access router repairs the radio"), "{}", world.device.log());
+    let text = world.router.ok(&["status"])?.text;
+    assert!(text.contains("esp-arq:") && text.contains("reports; 1 SAs"), "{text}");
+
+    // To whom packets of this SPI go is in clear.
+    let spi = status["keys"][0]["spi"].as_str().and_then(|spi| spi.split(' ').next()).context("an SPI")?;
+    let stop = Arc::default();
+    let forger = forge(&world, u32::from_str_radix(spi, 16)?, &stop)?;
+    let did = world.fetch();
+    stop.store(true, Ordering::Relaxed);
+    let forged = forger.join().ok().context("the forger")?;
+    let did = did?;
+    assert!(forged > 100 && did.repeated > 10 && did.reports > 50, "{forged} forged: {did:?}");
+
+    // A router that does not repair is noticed, and one that does again.
+    world.router.restart()?;
+    world.keys(1)?;
+    let did = world.fetch()?;
+    assert!(did.repeated > 10, "{did:?}");
+    Ok(())
+}
+
+#[test]
+fn a_device_that_reports_to_no_router_loses_nothing_by_it() -> Result<()> {
+    if !require("reports to no router", &NEEDS) {
+        return Ok(());
+    }
+    let mut world = World::new("\"r1.test\"", "esp-arq")?;
+    world.keys(1)?;
+    world.router.process().stop();
+    let [gateway, _, device] = &world.hosts;
+    radio::transfer(gateway, device, SERVER.parse()?, "cubic", FILE / 8, PATIENCE, &Arc::default())
+        .with_context(|| world.logs())?;
+    assert!(!world.device.log().contains("an access router repairs"), "{}", world.device.log());
     Ok(())
 }
 

@@ -43,7 +43,7 @@ fn a_neighbour_has_the_keys_before_the_device_comes() -> Result<()> {
     let after = world.router(1)?;
     assert!(after["read"].as_u64() > Some(2), "{after}");
     assert_eq!(after["asked"], 0, "it had them: {after}");
-    // The session ends: nobody keeps them.
+    // The session ends: no router keeps them.
     world.device.ok(&["down", "office"])?;
     world.has_keys(0, false)?;
     world.has_keys(1, false)

@@ -36,6 +36,7 @@ said_pluto 'authenticated peer using authby=session-resume' || fail "libreswan d
 
 move 10.1.0.2 10.1.0.3
 flows "moved to another address" 10.99.0.1
+came_by mobike || fail "it did not follow by MOBIKE"
 dm down peer || fail "down"
 until_ 10 said_pluto 'deleting IKE SA' || fail "the delete did not come"
 kill $daemon; wait $daemon

@@ -1,9 +1,10 @@
 # In the virtual machine: the real systemd-resolved on a system bus, a device and its gateway, and behind the gateway a name server
-# that knows a name which no other server knows. The daemon's DNS guard, which is root without any capability, tells resolved. Every step
-# says "ok:"; the first that fails ends the story.
+# that knows a name which no other server knows. The daemon's DNS guard, which is root without any capability, tells resolved. Then a host of
+# HIP, whose daemon answers for the names of its peers itself. Every step says "ok:"; the first that fails ends the story.
 . /lib.sh
-logs="$device/log $gateway/log /tmp/resolved.log /tmp/dnsmasq.log"
-mkdir -p $device $gateway
+hip=/tmp/hip
+logs="$device/log $gateway/log $hip/log /tmp/resolved.log /tmp/dnsmasq.log"
+mkdir -p $device $gateway $hip
 evidence() { dm status; ip addr; cat /etc/resolv.conf; links; }
 # What resolved knows of links: family and address of each name server, by the index of its link.
 links() {
@@ -54,4 +55,32 @@ until_ 20 asks || fail "the name is not known again"
 kill -KILL $daemon; wait $daemon 2>/dev/null
 until_ 10 gone || fail "the name server stays after the daemon was killed"
 ok "killed: nothing stays behind"
+
+# Nothing is reached by it here: the address is what the configuration says.
+peer=2001:22:1111:1111:1111:1111:1111:1111
+dormouse hip keygen $hip/hip.key || fail "no key"
+host() { # host NAME: of the peer
+  { settings $hip | sed '/^dns/d'; printf '%s\n' '[connection.home]' 'role = "hip"' 'block = "off"' '[connection.home.hip]' \
+    "key = \"$hip/hip.key\"" '[[connection.home.hip.peers]]' "hit = \"$peer\"" "name = \"$1\""; } >$hip/dormouse.toml
+}
+knows() { nslookup "$1" 2>&1 | grep -q "$peer"; }
+host server
+run_daemon $hip
+until_ 20 knows server.hip || fail "systemd-resolved does not find the peer: $(nslookup server.hip 2>&1)"
+index=$(cat /sys/class/net/dormouse0/ifindex)
+links Domains | grep -q 'string "hip"' || fail "the domain is not the link's"
+! knows stranger.hip || fail "a name that is not there"
+nslookup stranger.hip 2>&1 | grep -q NXDOMAIN || fail "no such name: $(nslookup stranger.hip 2>&1)"
+ok "HIP: systemd-resolved finds a peer by its name, at once"
+
+host other
+dormouse --socket $hip/sock reload || fail "reload"
+knows other.hip || fail "the new name is not known at once: $(nslookup other.hip 2>&1)"
+! knows server.hip || fail "the old name is still known"
+ok "HIP: a reload counts at once"
+
+kill -KILL $daemon; wait $daemon 2>/dev/null
+until_ 10 gone || fail "the name server stays after the daemon was killed"
+! knows other.hip || fail "the name is still known"
+ok "HIP: killed, nothing stays behind"
 echo PASS

@@ -52,6 +52,57 @@ fn programs_of_ipv4_reach_peers_and_are_reached() -> Result<()> {
     Ok(())
 }
 
+/// What does not fit one packet arrives by HIT and by LSI, and a closed port is said to be closed in both.
+#[test]
+fn large_datagrams_and_refusals_pass() -> Result<()> {
+    if !require("HIP's large datagrams", &NEEDS) {
+        return Ok(());
+    }
+    for (carriers, old) in [("carriers = [\"ip\"]", false), ("carriers = [\"udp\"]", true)] {
+        let services = format!("lsi_services = [\"udp/{OLD_PORT}\"]");
+        let more = format!("{carriers}\nlsi = \"1.0.0.0/8\"\n{}", if old { &services } else { "" });
+        let pair = Pair::new(["ecdsa-p256"; 2], &more, &[GATEWAY])?;
+        let (device, server) = (&pair.world.device, &pair.world.gateway);
+        let of_server: IpAddr = lsi(&pair.device, "hip/peers/0/lsi")?.into();
+        let hit: IpAddr = pair.hits[1].parse()?;
+        for to in [of_server, hit] {
+            for size in [1_500, 4_000, 60_000] {
+                let said = device.sh(&format!("ping -c 2 -i 0.2 -W 5 -s {size} {to}"));
+                let said = said.with_context(|| format!("{to} {size} {}", pair.logs()))?;
+                ensure!(said.contains("2 received"), "{to} {size}: {said}");
+            }
+            let refused = device.run(move || -> Result<std::io::ErrorKind> {
+                let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+                let socket = std::net::UdpSocket::bind((any, 0))?;
+                socket.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
+                socket.connect((to, OLD_PORT))?;
+                socket.send(&[7; 3_000])?;
+                Ok(socket.recv(&mut [0; 9]).err().context("an answer")?.kind())
+            })??;
+            ensure!(refused == std::io::ErrorKind::ConnectionRefused, "{to}: {refused}\n{}", pair.logs());
+        }
+        // With a program there, of IPv4 alone or of both families, all of it comes, and goes back.
+        let here: IpAddr = if old { lsi(&pair.server, "hip/lsi")?.into() } else { hit };
+        let echo = server.run(move || std::net::UdpSocket::bind((here, OLD_PORT)))??;
+        let echo = std::thread::spawn(move || -> Result<()> {
+            let mut buffer = vec![0; 65_535];
+            let (len, from) = echo.recv_from(&mut buffer)?;
+            echo.send_to(&buffer[..len], from)?;
+            Ok(())
+        });
+        let came = device.run(move || -> Result<usize> {
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+            socket.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
+            socket.connect((of_server, OLD_PORT))?;
+            socket.send(&[7; 20_000])?;
+            Ok(socket.recv(&mut vec![0; 65_535])?)
+        })?;
+        ensure!(came.with_context(|| pair.logs())? == 20_000, "not all of it came");
+        echo.join().expect("it does not panic")?;
+    }
+    Ok(())
+}
+
 /// What only a new start can change stays in force with all that hangs on it: identifiers with the interface's addresses and what is held for
 /// them; and a host's peers with its identity.
 #[test]

@@ -7,7 +7,9 @@
 mod clear;
 mod demo;
 mod lsi;
+mod names;
 mod policy;
+mod quirks;
 mod relay;
 mod rendezvous;
 mod sleep;
@@ -112,6 +114,25 @@ impl Pair {
         text.lines().map(one).collect()
     }
 
+    /// Whom the server's records have move, from where to where.
+    fn moves(&self) -> Result<Vec<[IpAddr; 2]>> {
+        let text = std::fs::read_to_string(self.world.gateway.dir().join("state/records.jsonl"))?;
+        let mut moves = Vec::new();
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line)?;
+            let field = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
+            if field("event") == "address" {
+                let who = (field("identity"), field("identity_type"), field("method"));
+                ensure!(who == (&self.hits[0], "hit", "hip"), "{line}");
+                moves.push([
+                    field("was").parse::<SocketAddr>()?.ip(),
+                    field("from").parse::<SocketAddr>()?.ip(),
+                ]);
+            }
+        }
+        Ok(moves)
+    }
+
     fn ping(&self, count: u32) -> Result<()> {
         let [device, server] = &self.hits;
         self.world
@@ -150,6 +171,28 @@ impl Pair {
         }
     }
 
+    /// Waits until ESP goes in UDP at both ends, or as protocol 50.
+    fn esp_in_udp(&self, wanted: bool) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        for daemon in [&self.device, &self.server] {
+            while of(daemon, "hip/peers/0/esp_in_udp")? != Value::Bool(wanted) {
+                ensure!(Instant::now() < end, "ESP in UDP is not {wanted}\n{}", self.logs());
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops UDP to HIP's port on the way, or lets it pass again.
+    fn drop_udp(&self, drops: bool) -> Result<()> {
+        let core = &self.world.core;
+        core.nft("table inet noudp {}\ndelete table inet noudp\n")?;
+        if drops {
+            core.nft("table inet noudp { chain f { type filter hook forward priority 0;\nudp dport 10500 drop\n}\n}\n")?;
+        }
+        Ok(())
+    }
+
     fn logs(&self) -> String {
         format!("device:\n{}\nserver:\n{}", self.device.log(), self.server.log())
     }
@@ -171,6 +214,12 @@ fn hosts_reach_each_other_by_their_hits() -> Result<()> {
         let (state, path) = (peer.get("state"), peer.get("path").and_then(Value::as_str));
         assert!(state == Some(&"up".into()) && path.is_some_and(|p| p.contains(address)), "{peer}");
         assert_eq!(peer.pointer("/esp/mode").and_then(Value::as_str), Some("beet"), "{peer}");
+        let hip = if more.is_empty() { "(HIP)" } else { "(UDP)" };
+        assert!(path.is_some_and(|p| p.ends_with(hip)), "{peer}");
+        pair.esp_in_udp(true)?;
+        assert!(pair.moves()?.is_empty(), "another carrier is no move");
+        let shown = pair.device.ok(&["hip", "status"])?.text;
+        assert_eq!(shown.contains("ESP in UDP"), more.is_empty(), "{shown}");
         // Protocols 139 and 50 are listened to where they are configured, and nowhere else.
         let raw = pair.world.gateway.sh("cat /proc/net/raw /proc/net/raw6")?;
         for protocol in [":008B ", ":0032 "] {
@@ -194,24 +243,93 @@ fn a_connection_outlives_changes_of_address_and_family() -> Result<()> {
     let device = &pair.world.device;
     let lives = |what: &str| tcp.lives(PATIENCE).with_context(|| format!("{what}\n{}", pair.logs()));
     lives("at first")?;
+    pair.esp_in_udp(true)?;
     device.sysctl("net.ipv4.conf.all.promote_secondaries", "1")?;
     device.ip("addr add 10.1.0.3/24 dev wlan0")?;
     device.ip("addr del 10.1.0.2/24 dev wlan0")?;
     device.ip("route replace default via 10.1.0.1 dev wlan0")?;
     pair.goes_from("10.1.0.3")?;
     lives("another address")?;
+    pair.esp_in_udp(true)?;
     device.ip("addr flush dev wlan0 scope global")?;
     device.ip("addr add fd0a::5/64 dev wlan0 nodad")?;
     device.ip("-6 route replace default via fd0a::1 dev wlan0")?;
     pair.goes_from("fd0a::5")?;
     lives("another family")?;
+    pair.esp_in_udp(true)?;
     device.ip("-6 addr flush dev wlan0 scope global")?;
     pair.world.attach(Access::A)?;
     lives("back")?;
+    pair.esp_in_udp(true)?;
+    // The records have each of them, from where to where, and nothing else.
+    let moves = pair.moves()?;
+    let addresses: Vec<IpAddr> =
+        ["10.1.0.2", "10.1.0.3", "fd0a::5"].map(str::parse).into_iter().collect::<Result<_, _>>()?;
+    assert!(moves.starts_with(&[[addresses[0], addresses[1]], [addresses[1], addresses[2]]]), "{moves:?}");
+    assert!(moves.iter().all(|[was, from]| was != from), "{moves:?}");
+    assert!(moves.windows(2).all(|two| two[0][1] == two[1][0]), "{moves:?}");
     let status = pair.server.ok(&["stats", "--json"])?.json;
     let established = status.pointer("/result/stats/counters/hip.established");
     assert_eq!(established, Some(&1.into()), "one base exchange for all of it");
     tcp.finish()?;
+    Ok(())
+}
+
+/// Where UDP does not pass, ESP is protocol 50, and no connection breaks when that changes; by the configuration it stays that.
+#[test]
+fn esp_is_protocol_50_where_udp_does_not_pass() -> Result<()> {
+    if !require("HIP where UDP does not pass", &NEEDS) {
+        return Ok(());
+    }
+    let pair = Pair::new(["ecdsa-p256"; 2], "", &[GATEWAY])?;
+    pair.drop_udp(true)?;
+    pair.ping(2)?;
+    let hit: IpAddr = pair.hits[1].parse()?;
+    let _echo = EchoServer::start(&pair.world.gateway, SocketAddr::new(hit, ECHO_PORT))?;
+    let tcp = LongLived::connect(&pair.world.device, SocketAddr::new(hit, ECHO_PORT))?;
+    tcp.lives(PATIENCE).with_context(|| pair.logs())?;
+    pair.esp_in_udp(false)?;
+    // It passes from here on, and an end that moves asks there.
+    pair.drop_udp(false)?;
+    let device = &pair.world.device;
+    device.sysctl("net.ipv4.conf.all.promote_secondaries", "1")?;
+    device.ip("addr add 10.1.0.3/24 dev wlan0")?;
+    device.ip("addr del 10.1.0.2/24 dev wlan0")?;
+    device.ip("route replace default via 10.1.0.1 dev wlan0")?;
+    pair.goes_from("10.1.0.3")?;
+    tcp.lives(PATIENCE).with_context(|| pair.logs())?;
+    pair.esp_in_udp(true)?;
+    // And no longer.
+    pair.drop_udp(true)?;
+    tcp.lives(PATIENCE).with_context(|| pair.logs())?;
+    pair.esp_in_udp(false)?;
+    tcp.finish()?;
+    drop(pair);
+
+    let pair = Pair::new(["ecdsa-p256"; 2], "esp_in_udp = \"nat\"", &[GATEWAY])?;
+    pair.ping(2)?;
+    // Longer than an end that may would take.
+    std::thread::sleep(Duration::from_secs(1));
+    pair.esp_in_udp(false)?;
+    Ok(())
+}
+
+/// Packets as large as the tunnel takes pass by either carrier, in both directions and families.
+#[test]
+fn the_largest_packets_pass_in_udp() -> Result<()> {
+    if !require("HIP's largest packets", &NEEDS) {
+        return Ok(());
+    }
+    for address in BOTH {
+        let pair = Pair::new(["ecdsa-p256"; 2], "", &[address])?;
+        pair.passes()?;
+        pair.esp_in_udp(true)?;
+        for (host, to) in [(&pair.world.device, &pair.hits[1]), (&pair.world.gateway, &pair.hits[0])] {
+            let mtu: u32 = host.sh("cat /sys/class/net/dormouse0/mtu")?.trim().parse()?;
+            host.sh(&format!("ping -M do -c 2 -i 0.2 -W 5 -s {} {to}", mtu - 48))
+                .with_context(|| pair.logs())?;
+        }
+    }
     Ok(())
 }
 
@@ -221,7 +339,8 @@ fn suites_are_those_that_are_configured() -> Result<()> {
     if !require("HIP's suites", &NEEDS) {
         return Ok(());
     }
-    for suite in ["aes128ccm16", "aes128ccm8", "null-sha256", "aes128-sha1"] {
+    let rare = ["aes128ccm16", "aes128ccm8", "aes128gcm8", "aes128-sha1"];
+    for suite in rare.into_iter().chain(["null-sha256", "null-aes-cmac", "null-aes-gmac"]) {
         let pair = Pair::new(["ecdsa-p256"; 2], &format!("esp = [\"{suite}\"]"), &[GATEWAY])?;
         let witness = Witness::new(&pair.world.core, "to-g")?;
         pair.ping(1)?;
@@ -237,6 +356,39 @@ fn suites_are_those_that_are_configured() -> Result<()> {
         server.restart()?;
         let answer = device.cli(&["hip", "up", "server", "--timeout", "3"])?;
         assert_eq!(answer.code, 5, "{suite}: {}", answer.text);
+    }
+    Ok(())
+}
+
+/// The identity of who calls can be read on the way with `null`, which must be named at both ends, and not otherwise.
+#[test]
+fn ciphers_are_those_that_are_configured() -> Result<()> {
+    if !require("HIP's ciphers", &NEEDS) {
+        return Ok(());
+    }
+    for (more, readable) in [("", false), ("ciphers = [\"aes256\"]", false), ("ciphers = [\"null\"]", true)] {
+        let pair = Pair::new(["ecdsa-p256"; 2], more, &[GATEWAY])?;
+        let witness = Witness::new(&pair.world.core, "to-g")?;
+        let key = pair.world.device.dir().join("hip.key");
+        let point = format!(
+            "openssl pkey -in {} -pubout -outform DER | tail -c 64 | od -An -v -tx1 | tr -d ' \\n'",
+            key.display()
+        );
+        let point = pair.world.device.sh(&point)?;
+        let bytes: Vec<u8> = (0..64)
+            .map(|i| u8::from_str_radix(point.trim().get(2 * i..2 * i + 2).unwrap_or_default(), 16))
+            .collect::<std::result::Result<_, _>>()?;
+        pair.ping(1)?;
+        assert_eq!(witness.saw(&bytes[..16]), readable, "{more}");
+        if readable {
+            let plain = end(&pair.world.gateway, "", &[(&pair.hits[0], "device", &[])]);
+            rewrite(&pair.world.gateway, &plain)?;
+            assert!(pair.server.ok(&["reload"])?.text.contains("hip.ciphers"));
+            let Pair { device, mut server, .. } = pair;
+            server.restart()?;
+            let answer = device.cli(&["hip", "up", "server", "--timeout", "3"])?;
+            assert_eq!(answer.code, 5, "{}", answer.text);
+        }
     }
     Ok(())
 }
@@ -332,7 +484,8 @@ fn tshark_parses_what_is_sent() -> Result<()> {
         let read = |filter: &str, fields: &str| {
             pair.world.gateway.sh(&format!("tshark -r {file} -Y '{filter}' {fields} 2> /dev/null"))
         };
-        let malformed = read("_ws.malformed || _ws.expert.severity >= 8388608", "-V")?;
+        // ESP in UDP it takes for other protocols, if the random SPI looks like one.
+        let malformed = read("(hip || esp) && (_ws.malformed || _ws.expert.severity >= 8388608)", "-V")?;
         assert!(malformed.is_empty(), "{malformed}");
         let kinds = read("hip", "-T fields -e hip.packet_type")?;
         let found: BTreeSet<&str> = kinds.split_whitespace().collect();

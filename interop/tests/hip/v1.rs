@@ -4,13 +4,13 @@
 use super::*;
 
 /// Keys that protect nothing.
-const KEYS: [&str; 2] = [
+pub(super) const KEYS: [&str; 2] = [
     include_str!("../../../crates/hip/tests/keys/rsa1024.pem"),
     include_str!("../../../crates/hip/tests/keys/dsa1024.pem"),
 ];
 
 /// The HIT that a daemon with the key of `host` says it has.
-fn hit(host: &Host, key: &str) -> Result<String> {
+pub(super) fn hit(host: &Host, key: &str) -> Result<String> {
     std::fs::write(host.dir().join("hip.key"), key)?;
     host.sh(&format!("chmod 600 {}", host.dir().join("hip.key").display()))?;
     let daemon = start(host, &end(host, "version = 1", &[]))?;
