@@ -17,7 +17,7 @@ need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan
 /usr/lib/python3/dist-packages/dbusmock/__init__.py:python3-dbusmock \
 qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
 modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
-softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils chromium:chromium zstd:zstd"
+softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils git:git chromium:chromium zstd:zstd"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3"
 case $what in
   build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;;
@@ -73,10 +73,10 @@ case $what in test | bench)
     say "no strongSwan 6: its tests will be skipped" ;;
 esac
 
-# Rust: any toolchain at least as new as Cargo.toml asks for.
+# Rust: any toolchain at least as new as Cargo.toml asks for, with the lints and the formatter.
 wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 PATH=$HOME/.cargo/bin:$PATH
-have=$(rustc --version 2>/dev/null | awk '{print $2}' || true)
+have=$({ cargo clippy --version && cargo fmt --version && rustc --version; } 2>/dev/null | awk '$1 == "rustc" {print $2}' || true)
 if [ -z "$have" ] || [ "$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -1)" != "$wanted" ]; then
   say "installing Rust (found '${have:-none}', need $wanted)"
   if ! command -v rustup >/dev/null; then
