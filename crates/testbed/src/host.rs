@@ -71,7 +71,8 @@ impl Testbed {
         Ok(host)
     }
 
-    /// A veth pair between two hosts; each end is `(host, interface name, addresses with prefix length)`, and comes up.
+    /// A veth pair between two hosts; each end is `(host, interface name, addresses with prefix length)`, and comes up. Returns once the
+    /// kernel has noticed both carriers: until then it drops what is sent.
     ///
     /// # Errors
     /// If `ip` refuses.
@@ -89,6 +90,12 @@ impl Testbed {
                 host.ip(&format!("addr add {address} dev {dev}{nodad}"))?;
             }
             host.ip(&format!("link set dev {dev} up"))?;
+        }
+        for (host, dev, _) in [a, b] {
+            host.eventually(
+                &format!("ip link show dev {dev} | grep -q 'state UP'"),
+                Duration::from_secs(10),
+            )?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A capture has what passed the interface, both ways, and nothing else; and says clearly why it cannot begin.
 
-use crate::common::{Directory, in_namespace, ip, root};
+use crate::common::{Directory, carrier, in_namespace, ip, root};
 use dormouse_io::capture::Capture;
 use dormouse_io::signal::Signals;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
@@ -42,6 +42,9 @@ fn both_directions_of_one_interface_are_recorded() {
         for end in ["right", "other-peer"] {
             ip(&format!("link set {end} addrgenmode none"));
             ip(&format!("link set {end} up"));
+        }
+        for end in ["left", "other", "right"] {
+            carrier(end);
         }
         // The far end answers no ARP: its address is entered beforehand.
         ip("neighbour add 10.77.0.2 lladdr 02:00:00:00:00:02 dev left");

@@ -70,3 +70,17 @@ pub(crate) fn link(name: &str) {
     }
     ip(&format!("link set {name}-peer up"));
 }
+
+/// Waits until the kernel has noticed that an interface that is on has a carrier; until then it drops what is sent there.
+pub(crate) fn carrier(name: &str) {
+    let up = |_| {
+        let up = ip(&format!("link show dev {name}")).contains("state UP");
+        if !up {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        up
+    };
+    assert!((0..1000).any(up), "{name} has no carrier");
+    // Waits for the lock under which the kernel notices it.
+    ip(&format!("link set {name} up"));
+}
