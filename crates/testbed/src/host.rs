@@ -92,10 +92,7 @@ impl Testbed {
             host.ip(&format!("link set dev {dev} up"))?;
         }
         for (host, dev, _) in [a, b] {
-            host.eventually(
-                &format!("ip link show dev {dev} | grep -q 'state UP'"),
-                Duration::from_secs(10),
-            )?;
+            host.eventually(&format!("grep -q up /sys/class/net/{dev}/operstate"), Duration::from_secs(10))?;
         }
         Ok(())
     }
