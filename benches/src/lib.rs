@@ -5,10 +5,13 @@
 pub mod endpoints;
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use dormouse_lab::bench::rate;
 use dormouse_lab::campaign::{Campaign, Plan, Subject};
 use dormouse_lab::judge::stats::{median, quantile};
 use dormouse_lab::results::format::paired;
@@ -168,10 +171,33 @@ pub fn clock_cost() -> Duration {
     const READINGS: u32 = 1_000;
     let once = || {
         let start = thread_cpu();
-        (0..READINGS).for_each(|_| _ = std::hint::black_box(thread_cpu()));
+        (0..READINGS).for_each(|_| _ = black_box(thread_cpu()));
         (thread_cpu() - start) / READINGS
     };
     (0..20).map(|_| once()).min().unwrap_or_default()
+}
+
+/// Length of a measurement of a cipher.
+pub const CIPHER_TIME: Duration = Duration::from_millis(40);
+
+/// Nanoseconds of CPU in which AES-128-GCM alone, of the library that we use, seals a packet of so many bytes. Opening costs it the same.
+///
+/// # Errors
+/// If the library refuses.
+pub fn bare_cipher(bytes: u32) -> Result<f64> {
+    let key = UnboundKey::new(&AES_128_GCM, &[7; 16]).map_err(|_| anyhow!("no key of 16 bytes"))?;
+    let key = LessSafeKey::new(key);
+    let (mut packet, mut counter) = (vec![0x5a; usize::try_from(bytes)?], 0u64);
+    let rate = rate(packet.len(), CIPHER_TIME, || {
+        counter += 1;
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&counter.to_be_bytes());
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let tag = key.seal_in_place_separate_tag(nonce, Aad::from([0; 12]), &mut packet);
+        let _ = black_box(tag.map_err(|_| anyhow!("the cipher refuses a packet"))?);
+        Ok(())
+    })?;
+    Ok(1e9 * f64::from(bytes) / rate)
 }
 
 /// What a measured ratio should be.

@@ -2,11 +2,9 @@
 //! least 85 % of the raw speed at 1,420 bytes. And packets in two zones against whole ones, at both ends and at a router.
 
 use std::hint::black_box;
-use std::time::Duration;
 
-use anyhow::{Result, anyhow};
-use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use dormouse_benches::{Measured, Summary, Target, Work, ratio, verdict};
+use anyhow::Result;
+use dormouse_benches::{CIPHER_TIME as TIME, Measured, Summary, Target, Work, bare_cipher, ratio, verdict};
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{HeaderZones, IPV4_IN_IP, Inbound, Look, Outbound, SaParams, ZoneParams};
 use dormouse_keying::{HeaderGrant, HeaderOrder, HeaderSa, Nodes, ZoneMap};
@@ -21,7 +19,6 @@ const REPETITIONS: u32 = 15;
 const SIZES: [u32; 3] = [64, 512, 1_420];
 /// Bytes of an inner packet, whole and in zones.
 const ZONED: [u32; 2] = [64, 1_400];
-const TIME: Duration = Duration::from_millis(40);
 
 /// Nanoseconds of CPU for a packet in ESP.
 fn esp(direction: Direction, bytes: u32, seed: u64) -> Result<f64> {
@@ -29,21 +26,6 @@ fn esp(direction: Direction, bytes: u32, seed: u64) -> Result<f64> {
     point.direction = direction;
     let figures = in_memory(&point, TIME, seed)?;
     Ok(figures.one(CPU_THREAD).unwrap_or(f64::NAN) * f64::from(bytes))
-}
-
-/// The same for the cipher alone. Opening costs it what sealing does.
-fn raw(key: &LessSafeKey, bytes: u32) -> Result<f64> {
-    let (mut packet, mut counter) = (vec![0x5a; usize::try_from(bytes)?], 0u64);
-    let rate = rate(packet.len(), TIME, || {
-        counter += 1;
-        let mut nonce = [0; 12];
-        nonce[4..].copy_from_slice(&counter.to_be_bytes());
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        let tag = key.seal_in_place_separate_tag(nonce, Aad::from([0; 12]), &mut packet);
-        let _ = black_box(tag.map_err(|_| anyhow!("the cipher refuses a packet"))?);
-        Ok(())
-    })?;
-    Ok(1e9 * f64::from(bytes) / rate)
 }
 
 /// An SA of AES-128-GCM, in two zones or whole.
@@ -153,8 +135,6 @@ fn zones() -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let key = UnboundKey::new(&AES_128_GCM, &[7; 16]).map_err(|_| anyhow!("no key of 16 bytes"))?;
-    let key = &LessSafeKey::new(key);
     let mut rows: Vec<(String, Work<'_>)> = Vec::new();
     for bytes in SIZES {
         let mut seed = 0;
@@ -163,7 +143,7 @@ fn main() -> Result<()> {
             esp(direction, bytes, seed)
         };
         let packet = |nanos| Figures::default().with("packet", nanos);
-        rows.push((format!("raw {bytes}"), Box::new(move || Ok(packet(raw(key, bytes)?)))));
+        rows.push((format!("raw {bytes}"), Box::new(move || Ok(packet(bare_cipher(bytes)?)))));
         rows.push((format!("seal {bytes}"), Box::new(move || Ok(packet(esp(Direction::Out)?)))));
         rows.push((format!("open {bytes}"), Box::new(move || Ok(packet(esp(Direction::In)?)))));
     }

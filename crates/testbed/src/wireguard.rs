@@ -1,7 +1,7 @@
 //! WireGuard between two hosts, as other measurements compare with it. Owns its keys, and the processes of wireguard-go.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -21,13 +21,14 @@ pub struct WireguardGo {
 }
 
 impl WireguardGo {
-    /// Makes an interface of this name, which no other host of the machine may have, and waits until it can be set up.
+    /// Makes an interface of this name, which no other host of the machine may have, by this program (`wireguard-go`, or the path of one),
+    /// and waits until it can be set up.
     ///
     /// # Errors
     /// If wireguard-go does not come up.
-    pub fn start(host: &Host, interface: &str) -> Result<Self> {
+    pub fn start(host: &Host, program: &Path, interface: &str) -> Result<Self> {
         let start = || -> Result<Self> {
-            let mut command = host.command("wireguard-go");
+            let mut command = host.command(program);
             command.args(["-f", interface]).env("LOG_LEVEL", "error");
             let process = Process::spawn("wireguard-go", &mut command, &host.dir().join("wireguard-go.log"))?;
             let end = Self { process, socket: PathBuf::from(format!("/var/run/wireguard/{interface}.sock")) };

@@ -1,30 +1,49 @@
-//! The measurements, the same for every subject: a verified stream, one TCP stream of iperf3, datagrams of iperf3, ping.
+//! The measurements, the same for every subject: a verified stream, TCP by iperf3, ping, and what the daemons spend.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use dormouse_benches::Summary;
+use dormouse_lab::judge::stats::quantile;
 use dormouse_lab::results::Figures;
 use dormouse_sansio::{Entropy, Seeded};
-use dormouse_testbed::cpu_time;
+use dormouse_testbed::{cpu_time, resident_memory};
 use serde_json::Value;
 
-use crate::subjects::{Kind, Subject};
+use crate::subjects::Subject;
 
 /// Length of one TCP run.
-pub(crate) const SECONDS: u32 = 4;
-/// Length of one run at one rate of datagrams.
-const UDP_SECONDS: u32 = 2;
-/// Rates of datagrams that are offered, in thousands a second.
-const OFFERED: [u32; 14] = [5, 10, 20, 30, 40, 50, 60, 80, 100, 120, 150, 200, 250, 300];
-/// Rates are tried this often before they count as too high: a busy moment of the machine is no property of a tunnel.
-const TRIES: usize = 2;
+pub(crate) const SECONDS: u32 = 3;
 const VERIFIED_BYTES: usize = 32 << 20;
 const VERIFIED_PORT: u16 = 5_999;
 /// Nothing takes this long.
 const STUCK: Duration = Duration::from_secs(30);
+/// Pings of one measurement, and seconds between two.
+const PINGS: usize = 300;
+const PING_INTERVAL: f64 = 0.01;
+
+/// How TCP is used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Tcp {
+    /// Congestion control of both ends.
+    pub(crate) congestion: String,
+    /// Streams at once.
+    pub(crate) streams: u32,
+    /// From the gateway to the client.
+    pub(crate) back: bool,
+}
+
+impl Tcp {
+    /// In a table.
+    pub(crate) fn name(&self) -> String {
+        let streams =
+            if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
+        let back = if self.back { ", back" } else { "" };
+        format!("{}, {streams}{back}", self.congestion)
+    }
+}
 
 /// A known stream of bytes arrives as it was sent.
 pub(crate) fn verify(subject: &Subject) -> Result<()> {
@@ -54,69 +73,89 @@ fn receive(listener: &TcpListener) -> Result<()> {
     Ok(())
 }
 
-/// One TCP stream for [`SECONDS`]: received payload in Mbit/s, and CPU time of the daemons of both ends in percent of one core.
-pub(crate) fn tcp(subject: &Subject) -> Result<Figures> {
+/// TCP for [`SECONDS`]: received payload in Mbit/s, CPU time of the daemons of both ends in percent of one core, and in nanoseconds for
+/// each segment of the greatest size.
+pub(crate) fn tcp(subject: &Subject, how: &Tcp) -> Result<Figures> {
     let cpu = || subject.pids.iter().map(|&pid| cpu_time(pid)).sum::<Duration>();
     let (before, start) = (cpu(), Instant::now());
-    let answer = iperf(subject, &["-t", &SECONDS.to_string()])?;
-    let busy = cpu().saturating_sub(before).as_secs_f64();
-    let bits = answer["end"]["sum_received"]["bits_per_second"].as_f64();
-    let bits = bits.with_context(|| format!("iperf3: {}", answer["error"]))?;
-    Ok(Figures::default().with("rate", bits / 1e6).with("busy", 100.0 * busy / start.elapsed().as_secs_f64()))
+    let (bits, segments) = stream(subject, how, SECONDS)?;
+    let busy = cpu().saturating_sub(before);
+    let share = busy.as_secs_f64() / start.elapsed().as_secs_f64();
+    Ok(Figures::default()
+        .with("rate", bits / 1e6)
+        .with("busy", 100.0 * share)
+        .with("packet", busy.as_nanos() as f64 / segments))
 }
 
-/// The highest of [`OFFERED`] that passes with less than 1 % loss, in thousands of 64-byte datagrams a second; `None` if not
-/// even the lowest does, or there is no tunnel.
-pub(crate) fn lossless(subject: &Subject) -> Result<Option<u32>> {
-    if subject.kind == Kind::Veth {
-        return Ok(None);
+/// Received payload in bit/s, and how many segments of the greatest size it makes.
+fn stream(subject: &Subject, how: &Tcp, seconds: u32) -> Result<(f64, f64)> {
+    for end in [&subject.left, &subject.right] {
+        end.sh(&format!("echo {} > /proc/sys/net/ipv4/tcp_congestion_control", how.congestion))?;
     }
-    eprintln!("64-byte datagrams, {}", subject.kind.name());
-    let mut best = None;
-    for kpps in OFFERED {
-        let mut passed = false;
-        for _ in 0..TRIES {
-            passed = passed || passes(subject, kpps)?;
-        }
-        if !passed {
-            break;
-        }
-        best = Some(kpps);
-    }
-    Ok(best)
-}
-
-/// Whether this rate was really offered, and arrived.
-fn passes(subject: &Subject, kpps: u32) -> Result<bool> {
-    const BITS: u32 = 64 * 8;
-    // The kernel doubles it: twice the default, so that a starved iperf3 is less often what loses datagrams. More than
-    // `net.core.rmem_max` is refused, and that is the machine's, not ours.
-    const BUFFER: &str = "200K";
-    let (rate, time) = (format!("{}K", kpps * BITS), UDP_SECONDS.to_string());
-    let answer = iperf(subject, &["-u", "-l", "64", "-b", &rate, "-t", &time, "-w", BUFFER])?;
-    let sum = &answer["end"]["sum"];
-    let of = |key: &str| sum[key].as_f64().with_context(|| format!("iperf3: {}", answer["error"]));
-    let sent = of("packets")? / of("seconds")? / 1e3;
-    Ok(of("lost_percent")? < 1.0 && sent > 0.95 * f64::from(kpps))
-}
-
-fn iperf(subject: &Subject, args: &[&str]) -> Result<Value> {
+    // A server for each run: its sockets have the congestion control of the time when it began to listen.
+    let mut server = subject.right.spawn("iperf3", "iperf3", &["-s", "-1", "--forceflush"])?;
+    server.wait_for("listening", Duration::from_secs(5))?;
+    let (target, seconds, streams) =
+        (subject.target.to_string(), seconds.to_string(), how.streams.to_string());
     let mut command = subject.left.command("iperf3");
-    command.args(["-J", "-c", &subject.target.to_string()]).args(args);
+    command.args(["-J", "-c", &target, "-t", &seconds, "-P", &streams]);
+    if how.back {
+        command.arg("-R");
+    }
     let out = command.output().context("running iperf3")?;
-    serde_json::from_slice(&out.stdout)
-        .with_context(|| format!("iperf3: {}", String::from_utf8_lossy(&out.stderr)))
+    let answer: Value = serde_json::from_slice(&out.stdout)
+        .with_context(|| format!("iperf3: {}", String::from_utf8_lossy(&out.stderr)))?;
+    let of = |value: &Value| value.as_f64().with_context(|| format!("iperf3: {}", answer["error"]));
+    let received = &answer["end"]["sum_received"];
+    let segments = of(&received["bytes"])? / of(&answer["start"]["tcp_mss_default"])?;
+    Ok((of(&received["bits_per_second"])?, segments))
 }
 
-/// Round trips of 200 pings, in microseconds.
-pub(crate) fn ping(subject: &Subject) -> Result<Summary> {
+/// System calls of the daemons for each segment of a TCP stream. In a run of its own: counting them slows them down.
+///
+/// # Errors
+/// Where `perf` is missing or may not count them.
+pub(crate) fn system_calls(subject: &Subject, how: &Tcp) -> Result<f64> {
+    let pids: Vec<String> = subject.pids.iter().map(u32::to_string).collect();
+    let mut perf = Command::new("perf");
+    perf.args(["stat", "-x", ";", "-e", "raw_syscalls:sys_enter", "-p", &pids.join(",")]);
+    let perf = perf.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("running perf")?;
+    let streamed = stream(subject, how, 2);
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(perf.id())?),
+        nix::sys::signal::Signal::SIGINT,
+    )?;
+    let out = perf.wait_with_output()?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    let count = said.lines().find_map(|line| line.split(';').next()?.parse::<f64>().ok());
+    Ok(count.with_context(|| format!("perf: {said}"))? / streamed?.1)
+}
+
+/// Megabytes of main memory of both daemons, their programs included.
+pub(crate) fn memory(subject: &Subject) -> f64 {
+    subject.pids.iter().map(|&pid| resident_memory(pid)).sum::<u64>() as f64 / 1e6
+}
+
+/// Round trips of pings, in microseconds: the median, and the 99th of a hundred.
+pub(crate) fn ping(subject: &Subject) -> Result<[f64; 2]> {
     let target = subject.target;
-    let out = subject
-        .left
-        .sh(&format!("ping -q -c 3 -i 0.1 {target} > /dev/null; ping -c 200 -i 0.01 {target}"))?;
+    let line =
+        format!("ping -q -c 3 -i 0.1 {target} > /dev/null; ping -c {PINGS} -i {PING_INTERVAL} {target}");
+    let out = subject.left.sh(&line)?;
     let times =
         out.lines().filter_map(|line| line.split_once("time=")?.1.split(' ').next()?.parse::<f64>().ok());
     let times: Vec<f64> = times.map(|ms| ms * 1e3).collect();
-    ensure!(times.len() > 190, "{} of 200 pings were answered", times.len());
-    Ok(Summary::of(times))
+    ensure!(times.len() > PINGS * 95 / 100, "{} of {PINGS} pings were answered", times.len());
+    Ok([0.5, 0.99].map(|q| quantile(&times, q).unwrap_or(f64::NAN)))
+}
+
+/// The same beside a TCP stream.
+pub(crate) fn ping_under_load(subject: &Subject, how: &Tcp) -> Result<[f64; 2]> {
+    std::thread::scope(|scope| {
+        let streamed = scope.spawn(|| stream(subject, how, 5));
+        std::thread::sleep(Duration::from_millis(500));
+        let pinged = ping(subject);
+        streamed.join().map_err(|_| anyhow!("the stream panicked"))??;
+        pinged
+    })
 }

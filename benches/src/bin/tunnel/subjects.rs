@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -37,10 +38,14 @@ pub(crate) enum Kind {
     Cbc,
     /// The same with IPv6 outside.
     OverV6,
+    /// The same in transport mode, between the outer addresses.
+    Transport,
     /// Our daemons with HIP, all settings at their defaults.
     Hip,
     /// The same with ESP as IP protocol 50.
     HipRaw,
+    /// The wireguard-go of today, which `scripts/bench` builds with Go.
+    WireguardGoNew,
     /// Debian's wireguard-go.
     WireguardGo,
     /// Debian's strongSwan with kernel-libipsec.
@@ -48,17 +53,19 @@ pub(crate) enum Kind {
 }
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 12] = [
-    Kind::Veth,
-    Kind::Plaintext,
+pub(crate) const KINDS: [Kind; 14] = [
     Kind::Dormouse,
     Kind::Raw,
+    Kind::OverV6,
+    Kind::Transport,
+    Kind::Hip,
+    Kind::HipRaw,
     Kind::Aes256,
     Kind::ChaCha,
     Kind::Cbc,
-    Kind::OverV6,
-    Kind::Hip,
-    Kind::HipRaw,
+    Kind::Plaintext,
+    Kind::Veth,
+    Kind::WireguardGoNew,
     Kind::WireguardGo,
     Kind::StrongSwan,
 ];
@@ -75,8 +82,10 @@ impl Kind {
             Self::ChaCha => "dormouse-chacha20poly1305",
             Self::Cbc => "dormouse-aes128cbc-sha256",
             Self::OverV6 => "dormouse-over-ipv6",
+            Self::Transport => "dormouse-transport",
             Self::Hip => "dormouse-hip",
             Self::HipRaw => "dormouse-hip-raw-esp",
+            Self::WireguardGoNew => "wireguard-go-new",
             Self::WireguardGo => "wireguard-go",
             Self::StrongSwan => "strongswan-libipsec",
         }
@@ -93,8 +102,10 @@ impl Kind {
             Self::ChaCha => "c",
             Self::Cbc => "b",
             Self::OverV6 => "6",
+            Self::Transport => "t",
             Self::Hip => "h",
             Self::HipRaw => "i",
+            Self::WireguardGoNew => "n",
             Self::WireguardGo => "w",
             Self::StrongSwan => "s",
         }
@@ -121,23 +132,18 @@ pub(crate) struct Subject {
     pub(crate) target: IpAddr,
     /// Process ids of its daemons.
     pub(crate) pids: Vec<u32>,
-    /// Listens on `right`.
-    _iperf: Process,
     _daemons: Daemons,
 }
 
 impl Subject {
-    /// Makes two hosts, whose TCP has this congestion control, and a tunnel between them.
-    pub(crate) fn start(bed: &mut Testbed, kind: Kind, congestion: &str) -> Result<Self> {
+    /// Makes two hosts and a tunnel between them.
+    pub(crate) fn start(bed: &mut Testbed, kind: Kind) -> Result<Self> {
         let left = bed.host(&format!("{}a", kind.tag()))?;
         let right = bed.host(&format!("{}b", kind.tag()))?;
         let nets = |i: usize| [format!("{}/24", OUTER[i]), format!("{}/64", OUTER_V6[i])];
         let [a, b] = [nets(0), nets(1)];
         bed.link((&left, "eth0", &[&a[0], &a[1]]), (&right, "eth0", &[&b[0], &b[1]]))?;
         let ends = [&left, &right];
-        for end in ends {
-            end.sh(&format!("echo {congestion} > /proc/sys/net/ipv4/tcp_congestion_control"))?;
-        }
         let mut target: IpAddr = INNER[1].parse()?;
         let mut daemons = match kind {
             Kind::Veth => {
@@ -153,13 +159,22 @@ impl Subject {
             }
             Kind::Cbc => Daemons::Dormouse(dormouse(ends, OUTER, "child.proposals = [\"aes128-sha256\"]")?),
             Kind::OverV6 => Daemons::Dormouse(dormouse(ends, OUTER_V6, "")?),
+            Kind::Transport => {
+                target = OUTER[1].parse()?;
+                Daemons::Dormouse(transport(ends)?)
+            }
             Kind::Hip | Kind::HipRaw => {
                 let setting = if kind == Kind::HipRaw { "esp_in_udp = \"nat\"" } else { "" };
                 let (daemons, hit) = hip(ends, setting)?;
                 target = hit;
                 Daemons::Dormouse(daemons)
             }
-            Kind::WireguardGo => Daemons::Wireguard(wireguard(ends)?),
+            Kind::WireguardGoNew => {
+                let program = binary("wireguard-go-new");
+                ensure!(program.is_file(), "scripts/bench makes it, where there is Go");
+                Daemons::Wireguard(wireguard(ends, &program)?)
+            }
+            Kind::WireguardGo => Daemons::Wireguard(wireguard(ends, Path::new("wireguard-go"))?),
             Kind::StrongSwan => Daemons::StrongSwan(strongswan(ends)?),
         };
         let pids = match &mut daemons {
@@ -171,9 +186,7 @@ impl Subject {
         };
         left.eventually(&format!("ping -c 1 -W 1 {target}"), Duration::from_secs(10))
             .with_context(|| format!("nothing passes: {}", log(&daemons)))?;
-        let mut iperf = right.spawn("iperf3", "iperf3", &["-s", "--forceflush"])?;
-        iperf.wait_for("listening", Duration::from_secs(5))?;
-        Ok(Self { kind, left, right, target, pids, _iperf: iperf, _daemons: daemons })
+        Ok(Self { kind, left, right, target, pids, _daemons: daemons })
     }
 }
 
@@ -191,7 +204,7 @@ fn log(daemons: &Daemons) -> String {
 
 /// What `dormoused` gives its tunnel interface. Forwarding without a tunnel has the same, so that it carries the same packets:
 /// left alone it would take longer ones, and the comparison would be of their lengths as well.
-const TUNNEL_MTU: u16 = 1_400;
+pub(crate) const TUNNEL_MTU: u16 = 1_400;
 
 fn forwarding(ends: [&Host; 2]) -> Result<Vec<Process>> {
     let program = binary("examples/forward");
@@ -237,6 +250,24 @@ fn dormouse(ends: [&Host; 2], outer: [&str; 2], setting: &str) -> Result<Vec<Dor
     Ok(all)
 }
 
+/// Everything between the outer addresses is protected.
+fn transport(ends: [&Host; 2]) -> Result<Vec<Dormoused>> {
+    let start = |i: usize| {
+        let role = ["role = \"client\"\ngateway = \"10.77.0.2\"\nauto = true", "role = \"gateway\""][i];
+        let toml = format!(
+            "[connection.bench]\n{role}\nchild.mode = \"transport\"\n\
+             [connection.bench.local]\nid = \"end{i}.bench\"\nsecret = \"{SECRET}\"\n\
+             [connection.bench.remote]\nid = \"end{}.bench\"\n",
+            1 - i,
+        );
+        Dormoused::start(ends[i], "dns = \"off\"", &toml)
+    };
+    let gateway = start(1)?;
+    let client = start(0)?;
+    client.ok(&["wait", "bench"])?;
+    Ok(vec![gateway, client])
+}
+
 /// The tag of the second end, besides.
 fn hip(ends: [&Host; 2], setting: &str) -> Result<(Vec<Dormoused>, IpAddr)> {
     let keys = [Identity::new(ends[0], "ecdsa-p256")?, Identity::new(ends[1], "ecdsa-p256")?];
@@ -247,9 +278,11 @@ fn hip(ends: [&Host; 2], setting: &str) -> Result<(Vec<Dormoused>, IpAddr)> {
     Ok((vec![start(1)?, start(0)?], keys[1].hit.into()))
 }
 
-fn wireguard(ends: [&Host; 2]) -> Result<Vec<WireguardGo>> {
-    let names = ["a", "b"].map(|end| format!("wg{}{end}", std::process::id()));
-    let all = ends.iter().zip(&names).map(|(end, name)| WireguardGo::start(end, name));
+fn wireguard(ends: [&Host; 2], program: &Path) -> Result<Vec<WireguardGo>> {
+    // The control sockets of all namespaces share a directory.
+    let names = ends.map(|end| format!("wg{}", end.netns().rsplit('-').next().unwrap_or_default()));
+    let names = names.map(|name| format!("{name}{}", std::process::id() % 100_000));
+    let all = ends.iter().zip(&names).map(|(end, name)| WireguardGo::start(end, program, name));
     let all = all.collect::<Result<_>>()?;
     wireguard::connect(ends, [&names[0], &names[1]], OUTER)?;
     for (i, (end, name)) in ends.iter().zip(&names).enumerate() {

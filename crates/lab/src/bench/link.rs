@@ -2,6 +2,7 @@
 //! own ESP, or none. Owns the namespaces and the processes in them; dropped, it removes both.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use anyhow::{Result, anyhow, bail, ensure};
 use dormouse_testbed::wireguard::{self, WireguardGo};
@@ -221,7 +222,7 @@ impl Link {
         let names = ["a", "b"].map(|end| format!("dmwg{}{end}", std::process::id()));
         let mut ends = Vec::new();
         for (host, name) in self.hosts.iter().zip(&names) {
-            let end = WireguardGo::start(host, name)?;
+            let end = WireguardGo::start(host, Path::new("wireguard-go"), name)?;
             self.helpers.push(end.process().pid());
             ends.push(end);
         }
