@@ -1,4 +1,5 @@
-//! ESP under an SPI that nobody here knows: IKE's answer is given where IKE is served, and HIP says nothing to who is not known.
+//! HIP in a node. ESP under an SPI that nobody here knows: IKE's answer is given where IKE is served, and HIP says nothing to who is not known.
+//! All timers of HIP are listed.
 
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{Accept, Host as Hip, HostConfig, Identity, Peer};
@@ -76,4 +77,21 @@ fn a_known_peer_is_called_instead() {
     let [(path, datagram)] = sent.as_slice() else { panic!("{sent:?}") };
     let i1 = Packet::parse(datagram).expect("a packet of HIP").header;
     assert_eq!((path.carrier, i1.kind, i1.receiver), (Carrier::RawHip, PacketType::I1, peer));
+}
+
+/// `dormouse status` lists what the node says: each timer of each association, not the first one alone.
+#[test]
+fn all_timers_of_hip_are_listed() {
+    let (mut node, peer) = node("", STRANGER);
+    let other = identity().hit();
+    node.with_manager(Instant::ZERO, |hip: &mut Hip| {
+        hip.set_peer(other, Some(Peer { addresses: vec![[203, 0, 113, 10].into()], udp: false }));
+    });
+    for peer in [peer, other] {
+        assert!(node.want_tunnel(Instant::ZERO, peer.0.into()));
+    }
+    let mut whys: Vec<&str> = node.deadlines().iter().map(|d| d.why).collect();
+    whys.sort_unstable();
+    assert_eq!(whys, ["HIP: R1 packets ahead", "HIP: no R1", "HIP: no R1"]);
+    assert_eq!(node.poll_timeout(), node.deadlines().into_iter().min_by_key(|d| d.at));
 }
