@@ -129,6 +129,8 @@ pub(crate) struct Offer {
     pub(crate) register: bool,
     /// It came through the peer's relay.
     pub(crate) ice: Option<candidates::Offered>,
+    /// It offers to go on in UDP, where it came from.
+    pub(crate) in_udp: bool,
     pub(crate) counter: Option<R1Counter>,
     /// The puzzle's numbers; J is empty until it is solved.
     pub(crate) solution: Solution,

@@ -501,6 +501,7 @@ impl Host {
             _ => {}
         }
         let before = self.by_tags.get(&(ours, peer)).copied();
+        self.hide_if_taken(packet, before);
         let was_client =
             before.and_then(|id| self.clients.until.get(&id)).is_some_and(|(until, _)| *until > now);
         let id = self.name();

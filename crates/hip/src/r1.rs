@@ -324,7 +324,8 @@ impl Generation {
         let [mode, pacing] = if more && v2 && !config.relays.is_empty() {
             candidates::offer().map(Some)
         } else {
-            [None, None]
+            let relays = more && v2 && config.relay_server.is_some();
+            [relays.then(candidates::encapsulation), None]
         };
         let counter =
             (!quirks.has(Quirk::Bare)).then_some(Param::R1Counter(version::counter(version), counter));

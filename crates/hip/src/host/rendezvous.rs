@@ -102,7 +102,7 @@ impl Host {
                 self.stats.bad_macs += 1;
                 return Err(Discard("relayed by none of our rendezvous servers"));
             }
-            Some((id, true)) => return Err(self.crossed(now, id)),
+            Some((id, true)) => return Err(self.crossed(now, id, packet)),
             Some((_, false)) => {}
         }
         let Some(Param::Addresses(_, from)) = from.and_then(|_| packet.read(ParamType::From)) else {
