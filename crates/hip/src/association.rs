@@ -129,6 +129,8 @@ pub(crate) struct Offer {
     pub(crate) register: bool,
     /// It came through the peer's relay.
     pub(crate) ice: Option<candidates::Offered>,
+    /// It offers to go on in UDP, where it came from.
+    pub(crate) in_udp: bool,
     pub(crate) counter: Option<R1Counter>,
     /// The puzzle's numbers; J is empty until it is solved.
     pub(crate) solution: Solution,
@@ -450,8 +452,13 @@ impl Association {
 
     /// When [`crate::exchange::handle_timeout`] has something to do.
     pub(crate) fn deadline(&self) -> Option<Deadline> {
+        self.timers().into_iter().fold(None, Deadline::earlier)
+    }
+
+    /// Everything that it has to do at a time, of two at the same time the weightier one first.
+    pub(crate) fn timers(&self) -> [Option<Deadline>; 9] {
         let strict = |at, why| Some(Deadline::strict(at, why));
-        match &self.stage {
+        let one = match &self.stage {
             Stage::I1Sent(sent) => strict(sent.retry.at, "HIP: no R1"),
             Stage::Solving(solving) => strict(solving.next, "HIP: puzzle"),
             Stage::I2Sent(sent) => strict(sent.retry.at, "HIP: no R2"),
@@ -460,28 +467,39 @@ impl Association {
             Stage::Closed(closed) => {
                 Some(Deadline { at: closed.until, slack: Duration::from_secs(60), why: "HIP: closed" })
             }
-            Stage::Up(session) => {
-                let outstanding = session.outstanding.as_ref();
-                let update = outstanding.map(|o| Deadline::strict(o.retry.at, "HIP: UPDATE unacknowledged"));
-                let slack = Duration::from_secs(10);
-                let r2 = session.r2.as_ref().map(|r2| Deadline { at: r2.until, slack, why: "HIP: R2 kept" });
-                let retiring =
-                    session.retiring.map(|(_, at)| Deadline { at, slack, why: "HIP: late packets" });
-                let renewal = match session.registration {
-                    Registering::Granted(at) => Some(Deadline { at, slack, why: "HIP: registration" }),
-                    _ => None,
-                };
-                let update = Deadline::earlier(update, session.check.map(Check::deadline));
-                let strict = |at| Deadline { at, slack: Duration::from_secs(2), why: "HIP: a relay" };
-                let relayed =
-                    [session.relay.due(), session.keepalive].into_iter().flatten().min().map(strict);
-                let relayed = Deadline::earlier(relayed, session.ice.as_ref().and_then(|ice| ice.deadline()));
-                let to_peer = Deadline::earlier(Deadline::earlier(update, renewal), relayed);
-                let to_peer = Deadline::earlier(to_peer, session.in_udp.deadline());
-                let to_peer = session.dormancy.peer_sleeps_until().or(to_peer);
-                Deadline::earlier(to_peer, Deadline::earlier(r2, retiring))
-            }
+            Stage::Up(session) => return session.timers(),
+        };
+        [one, None, None, None, None, None, None, None, None]
+    }
+}
+
+impl Session {
+    /// As [`Association::timers`]. What is to be sent to a peer that sleeps has none until its sleep is over.
+    fn timers(&self) -> [Option<Deadline>; 9] {
+        let slack = Duration::from_secs(10);
+        let after = |at, why| Deadline { at, slack, why };
+        let at_relay = |at, why| Deadline { at, slack: Duration::from_secs(2), why };
+        let r2 = self.r2.as_ref().map(|r2| after(r2.until, "HIP: R2 kept"));
+        let retiring = self.retiring.map(|(_, at)| after(at, "HIP: late packets"));
+        if let Some(sleep) = self.dormancy.peer_sleeps_until() {
+            return [Some(sleep), r2, retiring, None, None, None, None, None, None];
         }
+        let outstanding = self.outstanding.as_ref();
+        let renewal = match self.registration {
+            Registering::Granted(at) => Some(after(at, "HIP: registration")),
+            _ => None,
+        };
+        [
+            outstanding.map(|o| Deadline::strict(o.retry.at, "HIP: UPDATE unacknowledged")),
+            self.check.map(Check::deadline),
+            renewal,
+            self.relay.due().map(|at| at_relay(at, "HIP: permissions at a relay")),
+            self.keepalive.map(|at| at_relay(at, "HIP: NATs on the way")),
+            self.ice.as_ref().and_then(|ice| ice.deadline()),
+            self.in_udp.deadline(),
+            r2,
+            retiring,
+        ]
     }
 }
 

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_crypto::suites::{Encr, Integ};
-use dormouse_wire::hip::Hit;
+use dormouse_wire::hip::{Hit, Version};
 use dormouse_wire::ike::dormancy::SleepFlags;
 
 use crate::hit::HitSuite;
@@ -276,6 +276,16 @@ impl HostConfig {
     #[must_use]
     pub fn admits(&self, peer: Hit) -> bool {
         !self.denied.contains(&peer) && self.accept.permits(peer) && self.speaks_with(peer)
+    }
+
+    /// Whether some host of this version may begin an association with us.
+    pub(crate) fn may_be_called(&self, version: Version) -> bool {
+        let speaks = |hit: &Hit| HitSuite::of(*hit).is_some_and(|suite| suite.version() == version);
+        match (&self.accept, version, &self.accept_v1) {
+            (Accept::Listed(hits), ..) => hits.iter().any(|hit| speaks(hit) && self.admits(*hit)),
+            (Accept::Any, Version::V1, Accept::Listed(hits)) => hits.iter().any(|hit| self.admits(*hit)),
+            (Accept::Any, ..) => true,
+        }
     }
 
     /// Whether the version that a peer's tag says is spoken with it.

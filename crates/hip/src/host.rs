@@ -17,7 +17,7 @@ use dormouse_sansio::{Carrier, Class, Entropy, Instant, Path};
 use dormouse_wire::hip::{Hit, Packet, PacketType, ParamType};
 
 use crate::association::{Association, Pair, Session, Stage};
-use crate::config::{Accept, HostConfig};
+use crate::config::HostConfig;
 use crate::exchange::in_udp::InUdp;
 use crate::exchange::register::Served;
 use crate::exchange::sleep::Dormancy;
@@ -106,7 +106,7 @@ impl Host {
     ) -> Self {
         let pool = || Pool::new(config.first_generation);
         let locals = identities.into_iter().map(|identity| Local { identity, pool: pool() }).collect();
-        Self {
+        let mut host = Self {
             locals,
             associations: BTreeMap::new(),
             by_tags: BTreeMap::new(),
@@ -128,7 +128,9 @@ impl Host {
             entropy,
             next_id: 1,
             config,
-        }
+        };
+        host.prepare();
+        host
     }
 
     /// Our tags.
@@ -208,20 +210,6 @@ impl Host {
             })
         })
         .unwrap_or_default();
-    }
-
-    /// Who may begin an association, and who of them in version 1, is another from now on. What there is with others ends.
-    pub fn set_accept(&mut self, now: Instant, accept: Accept, v1: Accept) {
-        (self.config.accept, self.config.accept_v1) = (accept, v1);
-        let out: Vec<SaId> =
-            self.associations.values().filter(|a| !self.config.admits(a.peer)).map(|a| a.id).collect();
-        out.into_iter().for_each(|id| self.close(now, id));
-        self.sort_again(None);
-    }
-
-    /// Whether an I1 that names no receiver is answered from now on. Exchanges that are under way go on.
-    pub const fn set_opportunistic(&mut self, on: bool) {
-        self.config.opportunistic = on;
     }
 
     /// Denies a peer: its associations end, and exchanges that either end begins are refused. Returns how many associations ended.
@@ -513,6 +501,7 @@ impl Host {
             _ => {}
         }
         let before = self.by_tags.get(&(ours, peer)).copied();
+        self.hide_if_taken(packet, before);
         let was_client =
             before.and_then(|id| self.clients.until.get(&id)).is_some_and(|(until, _)| *until > now);
         let id = self.name();

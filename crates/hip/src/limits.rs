@@ -12,7 +12,7 @@ pub const MAX_K_BEHIND: u8 = 4;
 pub const MAX_COMPUTATIONS: u32 = 8;
 /// The shortest time between two NOTIFY packets to an established peer about critical parameters that we do not know.
 pub const NOTIFY_AGAIN: Duration = Duration::from_secs(1);
-/// R1 packets of a generation that are signed before it begins: as many as the one before has, but for those of load.
+/// Kinds of R1 packets that were asked for and are signed ahead from then on, besides the best.
 pub const MAX_AHEAD: usize = 8;
 /// Verifications that others can cause while one exchange of ours waits: of NOTIFY packets, and of R1 packets with a newer puzzle.
 pub const MAX_LOOKS: u32 = 4;

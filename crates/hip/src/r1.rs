@@ -3,9 +3,10 @@
 //! solutions; must never keep anything of an initiator that has not solved a puzzle.
 //!
 //! A generation ends when its time is over or it has too many used solutions; solutions of the one before are accepted as long again.
-//! Its keys and signatures are made ahead, one by one while nothing else is to be done, when an initiator was answered in the last quarter of the
-//! one before, or what was answered must be signed anew. So a host that is called has them when they are needed, and one that is
-//! not called makes none: no timer wakes it. What is asked for and was not made ahead is made then.
+//! The next one is always there, with its keys and signatures: its time begins when an initiator asks for it, and then the one that
+//! follows is made, piece by piece while nothing else is to be done. So is the first, soon after the start of a host that may be called.
+//! A host that is not called makes no other, and no timer wakes it. What is asked for and was not made ahead, another group or
+//! another difficulty, is made then.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -67,6 +68,8 @@ pub(crate) struct Pool {
     next_number: u64,
     /// What follows the newest one, as far as it is made.
     ahead: Option<Generation>,
+    /// For which groups and quirks R1s are made ahead, besides the best group without any: those that were asked for.
+    asked: Vec<(DhGroup, Quirks)>,
     /// Since when something is to be made ahead.
     wanted: Option<Instant>,
 }
@@ -84,15 +87,28 @@ pub(crate) enum BadSolution {
 
 impl Pool {
     pub(crate) const fn new(first_generation: u64) -> Self {
-        Self { generations: VecDeque::new(), next_number: first_generation, ahead: None, wanted: None }
+        Self {
+            generations: VecDeque::new(),
+            next_number: first_generation,
+            ahead: None,
+            asked: Vec::new(),
+            wanted: None,
+        }
+    }
+
+    /// The host may be called from now on: its first R1s are made soon, if there are none.
+    pub(crate) fn begin(&mut self) {
+        if self.generations.is_empty() && self.ahead.is_none() {
+            self.wanted = Some(Instant::ZERO);
+        }
     }
 
     /// What an R1 says has changed: those that were signed ahead are signed anew.
     pub(crate) fn sign_again(&mut self) {
-        let is_called = self.generations.front().is_some_and(|newest| !newest.templates.is_empty());
-        self.generations.iter_mut().for_each(|generation| generation.templates.clear());
-        self.ahead = None;
-        self.wanted = is_called.then_some(Instant::ZERO);
+        let all = self.generations.iter_mut().chain(&mut self.ahead);
+        let mut some = false;
+        all.for_each(|generation| some |= generation.templates.drain(..).next().is_some());
+        self.wanted = self.wanted.or(some.then_some(Instant::ZERO));
     }
 
     /// Since when something is to be made ahead: [`Self::make_ahead`] makes one piece.
@@ -100,35 +116,31 @@ impl Pool {
         self.wanted
     }
 
-    /// Makes one signed R1 of the newest generation if it has none, else of the next one if that is to come soon.
+    /// Makes one signed R1 that is missing: of the newest generation, if that is still given out, or else of the next one.
     pub(crate) fn make_ahead(&mut self, around: &mut Around<'_>) {
         let Around { now, identity, config, .. } = *around;
         if self.wanted.is_none() {
             return;
         }
-        let (life, suite) = (config.timing.generation, identity.public().suite());
-        self.turn(now, life, suite, around.entropy);
-        let Some(newest) = self.generations.front() else { return };
-        let (is_empty, ends, mut kinds) =
-            (newest.templates.is_empty(), newest.ends(now, life), newest.kinds());
-        if is_empty {
-            let best = version::groups(suite.version(), config).first().copied();
-            kinds.extend(best.map(|group| (group, Quirks::NONE)));
-        } else if ends && self.ahead.is_none() {
+        let (life, suite, k) = (config.timing.generation, identity.public().suite(), config.difficulty.idle);
+        if self.ahead.is_none() {
             self.ahead = Some(self.generation(now, suite, around.entropy));
         }
-        let of = if is_empty { self.generations.front_mut() } else { self.ahead.as_mut() };
-        let k = config.difficulty.idle;
-        let made = of.and_then(|of| {
-            let (group, quirks) =
-                kinds.into_iter().find(|(group, quirks)| of.place((*group, k, *quirks)).is_none())?;
+        let best = version::groups(suite.version(), config).first().map(|group| (*group, Quirks::NONE));
+        let kinds = || best.iter().chain(&self.asked).copied();
+        let newest = self.generations.front_mut().filter(|newest| !newest.is_over(now, life));
+        let missing = newest.into_iter().chain(&mut self.ahead).find_map(|of| {
+            let kind = kinds().find(|(group, quirks)| of.place((*group, k, *quirks)).is_none())?;
+            Some((of, kind))
+        });
+        let made = missing.and_then(|(of, (group, quirks))| {
             let template = of.template(identity, config, (group, k, quirks), around.entropy)?;
-            around.stats.r1_signed += 1;
             of.templates.push(template);
             Some(())
         });
-        if is_empty || made.is_none() {
-            self.wanted = None;
+        match made {
+            Some(()) => around.stats.r1_signed += 1,
+            None => self.wanted = None,
         }
     }
 
@@ -139,11 +151,11 @@ impl Pool {
     /// "R1 information MUST NOT be discarded until a time period [...] after the R1 packet is no longer being offered." (RFC 7401 section
     /// 6.7.1)
     fn turn(&mut self, now: Instant, life: Duration, suite: HitSuite, entropy: &mut dyn Entropy) {
-        let over = |g: &Generation| now >= g.born + life || g.used.len() >= MAX_USED_SOLUTIONS;
-        if self.generations.front().is_none_or(over) {
+        if self.generations.front().is_none_or(|newest| newest.is_over(now, life)) {
             let next = self.ahead.take().map(|next| Generation { born: now, ..next });
             let next = next.unwrap_or_else(|| self.generation(now, suite, entropy));
             self.generations.push_front(next);
+            self.wanted = self.wanted.or(Some(now));
         }
         self.generations.truncate(2);
         self.generations.retain(|g| now < g.born + life * 2);
@@ -177,9 +189,6 @@ impl Pool {
         let Around { now, identity, config, .. } = *around;
         self.turn(now, config.timing.generation, identity.public().suite(), around.entropy);
         let generation = self.generations.front_mut()?;
-        if generation.ends(now, config.timing.generation) && self.ahead.is_none() {
-            self.wanted = self.wanted.or(Some(now));
-        }
         let quirks = around.peers.quirks(initiator).of_r1();
         let at = match generation.place((group, k, quirks)) {
             Some(at) => at,
@@ -187,6 +196,10 @@ impl Pool {
                 let template = generation.template(identity, config, (group, k, quirks), around.entropy)?;
                 around.stats.r1_signed += 1;
                 generation.templates.push(template);
+                if !self.asked.contains(&(group, quirks)) && self.asked.len() < MAX_AHEAD {
+                    self.asked.push((group, quirks));
+                    self.wanted = self.wanted.or(Some(now));
+                }
                 generation.templates.len() - 1
             }
         };
@@ -242,25 +255,14 @@ impl Pool {
 }
 
 impl Generation {
-    /// Whether the next one is to be made: three quarters of it are over.
-    fn ends(&self, now: Instant, life: Duration) -> bool {
-        now >= self.born + life * 3 / 4 || self.used.len() >= MAX_USED_SOLUTIONS / 4 * 3
+    /// Whether it is given out no more.
+    fn is_over(&self, now: Instant, life: Duration) -> bool {
+        now >= self.born + life || self.used.len() >= MAX_USED_SOLUTIONS
     }
 
     /// Where the R1 of this kind is.
     fn place(&self, (group, k, quirks): (DhGroup, u8, Quirks)) -> Option<usize> {
         self.templates.iter().position(|t| (t.group, t.k, t.quirks) == (group, k, quirks))
-    }
-
-    /// For which groups and quirks there are R1s, of any difficulty.
-    fn kinds(&self) -> Vec<(DhGroup, Quirks)> {
-        let mut kinds: Vec<(DhGroup, Quirks)> = Vec::new();
-        for kind in self.templates.iter().map(|t| (t.group, t.quirks)) {
-            if !kinds.contains(&kind) && kinds.len() < MAX_AHEAD {
-                kinds.push(kind);
-            }
-        }
-        kinds
     }
 
     /// "#I = Ltrunc( RHASH ( S | HIT-I | HIT-R | IP-I | IP-R ), n)" (RFC 7401 appendix A), with K besides: an initiator cannot claim
@@ -322,7 +324,8 @@ impl Generation {
         let [mode, pacing] = if more && v2 && !config.relays.is_empty() {
             candidates::offer().map(Some)
         } else {
-            [None, None]
+            let relays = more && v2 && config.relay_server.is_some();
+            [relays.then(candidates::encapsulation), None]
         };
         let counter =
             (!quirks.has(Quirk::Bare)).then_some(Param::R1Counter(version::counter(version), counter));

@@ -28,6 +28,11 @@ pub trait KeyManager: Any + Send + core::fmt::Debug {
     /// When [`Self::handle_timeout`] is to be called.
     fn poll_timeout(&self) -> Option<Deadline>;
 
+    /// Every timer that runs, for people; [`Self::poll_timeout`] is the first of them.
+    fn timers(&self) -> Vec<Deadline> {
+        self.poll_timeout().into_iter().collect()
+    }
+
     /// The next event, oldest first.
     fn poll_event(&mut self) -> Option<Event>;
 

@@ -123,7 +123,9 @@ impl Node {
                         manager.unknown_spi(now, path);
                         self.drain_manager(now);
                     }
-                    if path.carrier != Carrier::HipUdp {
+                    // To who is not known HIP says nothing: "it MAY respond (subject to rate limiting the responses) with an ICMP
+                    // packet" (RFC 7402 section 5.4.1).
+                    if path.carrier != Carrier::HipUdp && self.serves_ike() {
                         self.ike.unknown_esp_spi(now, path, spi);
                     }
                 }

@@ -403,8 +403,9 @@ impl Node {
     #[must_use]
     pub fn deadlines(&self) -> Vec<Deadline> {
         let ike = if self.quiet() { Vec::new() } else { self.ike.timers() };
-        let first = self.ike.poll_timeout();
-        ike.into_iter().chain(self.timers().filter(|d| Some(*d) != first)).collect()
+        let firsts = [self.ike.poll_timeout(), self.manager_deadline()];
+        let others = self.timers().filter(|d| !firsts.contains(&Some(*d)));
+        ike.into_iter().chain(self.manager_timers()).chain(others).collect()
     }
 
     fn timers(&self) -> impl Iterator<Item = Deadline> {

@@ -15,8 +15,9 @@ use crate::limits::{MAX_OTHER_ADDRESSES, PACING, SLOWEST_PACING};
 use crate::quirks::Quirk;
 use crate::relay;
 
-/// The mode of this module (RFC 9028 section 5.4).
+/// The mode of this module, and that of two ends that reach each other in UDP without it (RFC 9028 section 5.4).
 const ICE_HIP_UDP: u16 = 3;
+const UDP_ENCAPSULATION: u16 = 1;
 /// Modes of one parameter that are looked at.
 /// "[...] accepting the first six Mode IDs and dropping the rest." (RFC 9028 section 5.4)
 const MODES: usize = 6;
@@ -48,10 +49,28 @@ pub(crate) fn offer() -> [Param; 2] {
     ]
 }
 
+/// What the R1 of a relay says to its clients, and their I2 to it: they reach each other in UDP.
+/// "[...] the Relay Server SHOULD propose the UDP-ENCAPSULATION mode as the preferred or only mode." (RFC 9028 section 4.3)
+/// "Implementations conforming to this specification MUST implement UDP-ENCAPSULATION" (RFC 9028 section 5.4)
+pub(crate) fn encapsulation() -> Param {
+    Param::Suites(ParamType::NatTraversalMode, vec![UDP_ENCAPSULATION])
+}
+
 /// Whether this module's mode is among those of a packet.
 pub(crate) fn is_in(packet: &Packet<'_>) -> bool {
+    has(packet, ICE_HIP_UDP)
+}
+
+fn has(packet: &Packet<'_>, mode: u16) -> bool {
     let modes = packet.read(ParamType::NatTraversalMode);
-    matches!(modes, Some(Param::Suites(_, modes)) if modes.iter().take(MODES).any(|m| *m == ICE_HIP_UDP))
+    matches!(modes, Some(Param::Suites(_, modes)) if modes.iter().take(MODES).any(|m| *m == mode))
+}
+
+/// Whether an R1 that came in UDP from the responder itself offers to go on like this.
+pub(crate) fn encapsulates(packet: &Packet<'_>, path: Path) -> bool {
+    path.carrier == Carrier::HipUdp
+        && packet.find(ParamType::RelayTo).is_none()
+        && has(packet, UDP_ENCAPSULATION)
 }
 
 /// "The value that is used by both of the hosts is the higher of the two offered values." (RFC 9028 section 4.4)

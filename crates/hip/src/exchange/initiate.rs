@@ -98,9 +98,10 @@ pub(crate) fn r1(
         }
     })?;
     let ice = candidates::offered(packet, path, around);
+    let in_udp = ice.is_none() && candidates::encapsulates(packet, path);
     let path = multihome::preferred(packet, path, around).unwrap_or(path);
     let others = multihome::others(packet, path).unwrap_or_default();
-    let offer = Offer { looks_left, ice, others, ..offer };
+    let offer = Offer { looks_left, ice, in_udp, others, ..offer };
     let suite = offer.responder.suite();
     let puzzle = Puzzle {
         hash: suite.hash(),
@@ -220,6 +221,7 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
         responder,
         register,
         ice: None,
+        in_udp: false,
         others: Vec::new(),
         counter,
         solution: Solution { k: puzzle.k, reserved: 0, opaque: puzzle.opaque, i: puzzle.i, j: Vec::new() },
@@ -393,6 +395,7 @@ fn write_i2(
     let cipher = version::cipher_id(version, offer.cipher)?;
     draft.add(&Param::Numbers(version::ciphers_kind(version), vec![cipher]));
     offer.ice.map(candidates::chosen).iter().flatten().for_each(|param| draft.add(param));
+    offer.in_udp.then(candidates::encapsulation).iter().for_each(|param| draft.add(param));
     draft.add(&chosen.host_id);
     if offer.register {
         draft.add(&register::request(around.config, register::wanted(around.config, peer)));

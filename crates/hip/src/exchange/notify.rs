@@ -9,11 +9,21 @@ use crate::exchange::{Around, Fate, Outcome};
 use crate::limits::NOTIFY_AGAIN;
 use crate::protect;
 
+/// Length of the header of HIP (RFC 7401 section 5.1).
+const HEADER_LEN: usize = 40;
+
 /// Tells a peer why its packet was refused. Only to one whose puzzle was solved.
 /// "To avoid certain types of attacks, a Responder SHOULD avoid sending a NOTIFICATION to any host with which it has not successfully
 /// verified a puzzle solution." (RFC 7401 section 5.2.19)
 pub(crate) fn send(peer: Hit, path: Path, around: &mut Around<'_>, kind: NotifyType) {
     send_with(peer, path, around, Notification { kind, data: Vec::new() });
+}
+
+/// The same about NATs and relays, to a host that is known.
+/// "The Notification Data field for the error notifications SHOULD contain the HIP header of the rejected packet" (RFC 9028 section 5.10)
+pub(crate) fn reject(peer: Hit, path: Path, packet: &Packet<'_>, around: &mut Around<'_>, kind: NotifyType) {
+    let data = packet.as_bytes().get(..HEADER_LEN).unwrap_or_default().to_vec();
+    send_with(peer, path, around, Notification { kind, data });
 }
 
 fn send_with(peer: Hit, path: Path, around: &mut Around<'_>, what: Notification) {

@@ -72,6 +72,12 @@ pub(crate) fn read(packet: &Packet<'_>, session: &Session) -> Result<Option<Half
     if info.old_spi == info.new_spi || info.new_spi == session.spi_out {
         return Ok(None);
     }
+    // A second pair of SAs is asked for, as for sharing load among ways: "the receiving host must create a new SA and respond with an UPDATE
+    // ACK." (RFC 8047 section 5.2) One pair goes with all addresses here, and how many there are is each host's policy (section 4.2.2). That
+    // is acknowledged, with the addresses beside it: a peer without the acknowledgement would end the association.
+    if info.old_spi == 0 {
+        return Ok(None);
+    }
     if info.old_spi != session.spi_out || info.new_spi < 256 {
         return Err(Discard("an UPDATE that replaces an SPI that is not in use"));
     }

@@ -53,6 +53,11 @@ impl Client {
         self.relayed.is_some() && self.permits.values().any(|(_, stands)| *stands == Stands::Unsent)
     }
 
+    /// Whether another peer than this one has this SPI behind the relay, which could not tell our data for the two apart.
+    pub(crate) fn is_taken(&self, spi_out: u32, of: Option<SaId>) -> bool {
+        self.permits.iter().any(|(other, (permit, _))| permit.spi_out == spi_out && Some(*other) != of)
+    }
+
     /// When a permission is to be asked for once more.
     pub(crate) fn due(&self) -> Option<Instant> {
         let at = |(_, stands): &(Permit, Stands)| match stands {
@@ -114,12 +119,18 @@ pub(crate) fn permit(
     around: &mut Around<'_>,
 ) {
     let Stage::Up(session) = &mut association.stage else { return };
-    let permits = &mut session.relay.permits;
+    let client = &mut session.relay;
     match wanted {
-        None => drop(permits.remove(&of)),
-        Some(wanted) if permits.get(&of).is_some_and(|(there, _)| *there == wanted) => {}
+        None => drop(client.permits.remove(&of)),
+        Some(wanted) if client.permits.get(&of).is_some_and(|(there, _)| *there == wanted) => {}
+        // "[...] the Data Relay Client MUST NOT include the relayed address candidate when sending its new locator set in an UPDATE to its peer if
+        // it would cause an SPI conflict with another peer." (RFC 9028 section 4.12.3) None of its data goes there either.
+        Some(wanted) if client.is_taken(wanted.spi_out, Some(of)) => {
+            tracing::warn!(peer = %wanted.peer, "behind a relay, with the SPI of another peer there");
+            client.permits.remove(&of);
+        }
         Some(wanted) => {
-            permits.insert(of, (wanted, Stands::Unsent));
+            client.permits.insert(of, (wanted, Stands::Unsent));
             if session.relay.wants() {
                 update::send(association, None, around);
             }
@@ -197,5 +208,22 @@ pub(crate) fn asked(
         Ok(wanted)
     } else {
         Err(Discard("a permission of a host for which no data is relayed"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that takes the SPI of another one behind the same relay gets none of its data.
+    #[test]
+    fn one_spi_is_of_one_peer_at_a_relay() {
+        let peer = "198.51.100.7:10500".parse().unwrap();
+        let permit = |spi_out| (Permit { peer, spi_out, spi_in: 300 }, Stands::Unsent);
+        let permits = BTreeMap::from([(SaId::new(1), permit(1_000)), (SaId::new(2), permit(2_000))]);
+        let client = Client { permits, ..Client::default() };
+        assert!(client.is_taken(1_000, None) && client.is_taken(1_000, Some(SaId::new(2))));
+        assert!(!client.is_taken(1_000, Some(SaId::new(1))), "its own");
+        assert!(!client.is_taken(3_000, None));
     }
 }

@@ -160,7 +160,9 @@ pub(crate) fn i2(
     // "[...] the Responder SHOULD reply with a NOTIFY packet with type NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER and abort the base exchange."
     // (RFC 9028 section 4.3)
     if around.seen.is_some() && !candidates::is_in(packet) {
-        return refuse(packet, path, around, NotifyType::NoValidNatTraversalMode);
+        around.stats.i2_refused += 1;
+        notify::reject(sender, path, packet, around, NotifyType::NoValidNatTraversalMode);
+        return Err(Discard("an I2 through a relay, without a mode for it"));
     }
     let [DhValue { group, public }] = values.as_slice() else {
         return refuse(packet, path, around, NotifyType::InvalidSyntax);

@@ -55,11 +55,14 @@ impl KeyManager for Host {
 
     fn poll_timeout(&self) -> Option<Deadline> {
         let association = self.timers.first().and_then(|(_, id)| self.associations.get(id)?.deadline());
-        let try_at = self.next_try().map(|(at, _)| Deadline { at, slack: FIRST_RETRY, why: "HIP: a server" });
-        let ahead = self.locals.iter().filter_map(|local| local.pool.wanted()).min();
-        let ahead = ahead.map(|at| Deadline { at, slack: AHEAD, why: "HIP: R1 packets ahead" });
-        let soon = Deadline::earlier(association, ahead);
-        Deadline::earlier(Deadline::earlier(soon, try_at), self.next_unused())
+        self.others()
+            .chain(self.unused().next())
+            .fold(association, |first, next| Deadline::earlier(first, Some(next)))
+    }
+
+    fn timers(&self) -> Vec<Deadline> {
+        let of_associations = self.associations.values().flat_map(Association::timers).flatten();
+        of_associations.chain(self.others()).chain(self.unused()).collect()
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -149,5 +152,15 @@ impl KeyManager for Host {
 
     fn peer_awake(&mut self, now: Instant, owner: Owner) {
         self.on(now, owner, sleep::heard);
+    }
+}
+
+impl Host {
+    /// The timers that are of no association.
+    fn others(&self) -> impl Iterator<Item = Deadline> {
+        let ahead = self.locals.iter().filter_map(|local| local.pool.wanted());
+        let ahead = ahead.map(|at| Deadline { at, slack: AHEAD, why: "HIP: R1 packets ahead" });
+        let tries = self.tries().map(|(at, _)| Deadline { at, slack: FIRST_RETRY, why: "HIP: a server" });
+        ahead.chain(tries)
     }
 }

@@ -230,9 +230,9 @@ impl Host {
     /// A relay of ours has sent something as a rendezvous server would.
     /// "[...] the Control Relay Client MUST send a NOTIFY message with RVS_HMAC_PROHIBITED_WITH_RELAY as the Notify Message Type to the Control
     /// Relay Server." (RFC 9028 section 7.8)
-    pub(super) fn crossed(&mut self, now: Instant, server: SaId) -> Discard {
+    pub(super) fn crossed(&mut self, now: Instant, server: SaId, packet: &Packet<'_>) -> Discard {
         self.on(now, Owner::Hip(server), |a, around| {
-            notify::send(a.peer, a.path, around, NotifyType::RvsHmacProhibitedWithRelay);
+            notify::reject(a.peer, a.path, packet, around, NotifyType::RvsHmacProhibitedWithRelay);
         });
         Discard("relayed by a relay as if it were a rendezvous server")
     }
@@ -243,6 +243,22 @@ impl Host {
             let behind = |a: &&Association| a.relay.is_some_and(|relay| relay.server == path.remote);
             let all: Vec<SaId> = self.associations.values().filter(behind).map(|a| a.id).collect();
             all.into_iter().for_each(|id| self.permit(now, id, path.remote));
+        }
+    }
+
+    /// The relay through which an I2 has come could not tell the data of its sender from that of another peer: both have the same SPI. Then the
+    /// sender does not learn of it, gives up, and begins anew with another SPI.
+    /// "Upon receiving an I2 with a colliding SPI, the Data Relay Client acting as the Responder MUST NOT include the relayed address candidate
+    /// in the R2 message" (RFC 9028 section 4.12.3)
+    pub(super) fn hide_if_taken(&mut self, packet: &Packet<'_>, before: Option<SaId>) {
+        let (Some(seen), Some(Param::EspInfo(info))) = (&mut self.seen, packet.read(ParamType::EspInfo))
+        else {
+            return;
+        };
+        if let Some(Stage::Up(session)) = self.associations.get(&seen.server).map(|a| &a.stage)
+            && session.relay.is_taken(info.new_spi, before)
+        {
+            seen.relayed = None;
         }
     }
 

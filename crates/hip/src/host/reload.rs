@@ -1,5 +1,4 @@
-//! A configuration that was read again, while associations are there. Owns what each change means for them; who may begin one is
-//! [`Host::set_accept`]'s.
+//! A configuration that was read again, while associations are there. Owns what each change means for them.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -8,10 +7,33 @@ use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::Instant;
 use dormouse_wire::hip::Hit;
 
-use super::Host;
+use super::{Host, Local};
+use crate::config::Accept;
 use crate::exchange::{alive, multihome, register};
 
 impl Host {
+    /// Who may begin an association, and who of them in version 1, is another from now on. What there is with others ends.
+    pub fn set_accept(&mut self, now: Instant, accept: Accept, v1: Accept) {
+        (self.config.accept, self.config.accept_v1) = (accept, v1);
+        let out: Vec<SaId> =
+            self.associations.values().filter(|a| !self.config.admits(a.peer)).map(|a| a.id).collect();
+        out.into_iter().for_each(|id| self.close(now, id));
+        self.sort_again(None);
+        self.prepare();
+    }
+
+    /// Whether an I1 that names no receiver is answered from now on. Exchanges that are under way go on.
+    pub const fn set_opportunistic(&mut self, on: bool) {
+        self.config.opportunistic = on;
+    }
+
+    /// The identities by which someone may call have their R1 packets made ahead.
+    pub(super) fn prepare(&mut self) {
+        let Self { config, locals, .. } = self;
+        let called = |l: &&mut Local| config.may_be_called(l.identity.public().suite().version());
+        locals.iter_mut().filter(called).for_each(|local| local.pool.begin());
+    }
+
     /// The rendezvous servers and the relays at which we register, and for how long, are others from now on. Registrations at those that are
     /// gone end by themselves; one that stays is asked anew if the time is another; an association with a new one begins anew, because it
     /// offers to register in that exchange alone.

@@ -102,7 +102,7 @@ impl Host {
                 self.stats.bad_macs += 1;
                 return Err(Discard("relayed by none of our rendezvous servers"));
             }
-            Some((id, true)) => return Err(self.crossed(now, id)),
+            Some((id, true)) => return Err(self.crossed(now, id, packet)),
             Some((_, false)) => {}
         }
         let Some(Param::Addresses(_, from)) = from.and_then(|_| packet.read(ParamType::From)) else {
@@ -142,13 +142,12 @@ impl Host {
             .filter(|(ours, server)| speak_alike(*ours, *server))
     }
 
-    /// The server that is to be tried next, and when: one with which there is no association, and to which there is a way.
-    pub(super) fn next_try(&self) -> Option<(Instant, (Hit, Hit))> {
+    /// The servers that are to be tried, and when: those with which there is no association, and to which there is a way.
+    pub(super) fn tries(&self) -> impl Iterator<Item = (Instant, (Hit, Hit))> {
         self.pairs()
             .filter(|(ours, server)| !self.is_live(*ours, *server))
             .filter(|(_, server)| !self.peers.ways(*server, self.config.udp_port).is_empty())
             .map(|pair| (self.tries.get(&pair).map_or(Instant::ZERO, |t| t.0), pair))
-            .min()
     }
 
     /// Whether there is an association that is not ending.
@@ -158,7 +157,7 @@ impl Host {
 
     /// Begins associations with the servers whose time has come.
     pub(super) fn register(&mut self, now: Instant) {
-        while let Some((_, pair)) = self.next_try().filter(|(at, _)| *at <= now) {
+        while let Some((_, pair)) = self.tries().min().filter(|(at, _)| *at <= now) {
             let wait = self.tries.get(&pair).map_or(FIRST_RETRY, |t| t.1);
             self.tries.insert(pair, (now + wait, wait.saturating_mul(2).min(LAST_RETRY)));
             let ways = self.peers.ways(pair.1, self.config.udp_port);

@@ -54,11 +54,11 @@ impl Host {
         }
     }
 
-    /// When the next one ends because it is not used: late does no harm.
-    pub(super) fn next_unused(&self) -> Option<Deadline> {
-        let (since, _) = self.strangers.range(NOT_ENDING..).next()?;
-        let (at, slack) = (*since + self.config.unused, Duration::from_secs(60));
-        (at < Instant::FAR_FUTURE).then_some(Deadline { at, slack, why: "HIP: an association is not used" })
+    /// When each ends because it is not used, the next one first: late does no harm.
+    pub(super) fn unused(&self) -> impl Iterator<Item = Deadline> {
+        let (slack, why) = (Duration::from_secs(60), "HIP: an association is not used");
+        let ends = self.strangers.range(NOT_ENDING..).map(|(since, _)| *since + self.config.unused);
+        ends.filter(|at| *at < Instant::FAR_FUTURE).map(move |at| Deadline { at, slack, why })
     }
 
     /// Ends those that were not used.

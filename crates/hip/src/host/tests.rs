@@ -1,7 +1,7 @@
 //! What only who has the keys of an association can send.
 
 use dormouse_keying::KeyManager;
-use dormouse_wire::hip::{Param, ParamType, Registration, set_checksum};
+use dormouse_wire::hip::{EspInfo, Param, ParamType, Registration, set_checksum};
 
 use super::*;
 use crate::fuzz::{address, carry, host, path};
@@ -64,4 +64,28 @@ fn an_update_names_the_identity_of_its_association() {
         let expected = if fits { Ok(()) } else { Err(Discard("an UPDATE that names another identity")) };
         assert_eq!(taken, expected, "{named} {signer}");
     }
+}
+
+/// RFC 8047 section 4.2.2: how many pairs of SAs there are is each host's policy. A peer that asks for a second one keeps the first, and the
+/// association.
+#[test]
+fn a_second_pair_is_not_made_and_costs_nothing() {
+    let (mut hosts, now) = (joined(), Instant::ZERO);
+    let association = hosts[0].associations.values().next().unwrap();
+    let Stage::Up(session) = &association.stage else { panic!("not established") };
+    let mut draft = protect::draft(PacketType::Update, association.ours, association.peer);
+    draft.add(&Param::EspInfo(EspInfo { keymat_index: session.agreed.next, old_spi: 0, new_spi: 4_321 }));
+    draft.add(&Param::Seq(session.next_id));
+    let (id, before) = (session.next_id, hosts[1].describe().next().unwrap().child);
+    let identity = &hosts[0].locals[0].identity;
+    let mut packet = protect::finish(draft, &session.agreed.keys.mac_out, identity).unwrap();
+    set_checksum(&mut packet, Some((address(0).ip(), address(1).ip())));
+    while hosts[1].poll_event().is_some() {}
+    hosts[1].handle_datagram(now, path(1), &mut packet).unwrap();
+    let mut answer = Vec::new();
+    assert!(hosts[1].poll_transmit(now, &mut answer).is_some());
+    let answer = Packet::parse(&answer).unwrap();
+    assert_eq!(answer.read(ParamType::Ack), Some(Param::Ack(vec![id])));
+    assert!(answer.find(ParamType::EspInfo).is_none() && hosts[1].poll_event().is_none());
+    assert_eq!(hosts[1].describe().next().unwrap().child, before);
 }

@@ -4,6 +4,7 @@
 
 mod ahead;
 mod base_exchange;
+mod collision;
 mod critical;
 mod ends;
 mod hostile;

@@ -159,6 +159,13 @@ pub(crate) fn config() -> HostConfig {
     HostConfig { accept: Accept::Any, unused: Duration::MAX, ..HostConfig::default() }
 }
 
+/// When a host has something to do: at the first of its timers.
+fn next_timer(host: &Host) -> Option<Instant> {
+    let next = host.poll_timeout().map(|d| d.at);
+    assert_eq!(next, host.timers().iter().map(|d| d.at).min(), "{:?}", host.timers());
+    next
+}
+
 impl World {
     /// Two hosts with these keys and configurations.
     pub(crate) fn new(seed: u64, carrier: Carrier, hosts: Vec<(&str, HostConfig)>) -> Self {
@@ -308,7 +315,7 @@ impl World {
     pub(crate) fn step(&mut self, end: Instant) -> bool {
         let flight = self.flights.peek().map(|f| f.at.0.0);
         let awake = self.nodes.iter().enumerate().filter(|(i, _)| Some(*i) != self.radio_off);
-        let due = awake.filter_map(|(_, n)| n.host.poll_timeout()).map(|d| d.at).min();
+        let due = awake.filter_map(|(_, n)| next_timer(&n.host)).min();
         let Some(next) = [flight, due].into_iter().flatten().min().filter(|at| *at <= end) else {
             self.now = self.now.max(end);
             return false;

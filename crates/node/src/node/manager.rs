@@ -62,6 +62,17 @@ impl Node {
         self.manager.as_ref().filter(|_| !self.suspended).and_then(|(_, m)| m.poll_timeout())
     }
 
+    /// All timers of the other key manager, with the same exception.
+    pub(super) fn manager_timers(&self) -> Vec<Deadline> {
+        self.manager.as_ref().filter(|_| !self.suspended).map_or_else(Vec::new, |(_, m)| m.timers())
+    }
+
+    /// Whether IKE is spoken here: with a connection that is not the other key manager's.
+    pub(crate) fn serves_ike(&self) -> bool {
+        let of_manager = self.manager.as_ref().map(|(id, _)| *id);
+        self.connections.iter().any(|(id, _)| Some(id) != of_manager)
+    }
+
     /// Handles everything that the other key manager reports.
     pub(crate) fn drain_manager(&mut self, now: Instant) {
         self.drain(now, Ended::Lost);
