@@ -89,16 +89,10 @@ pub(crate) fn tcp(subject: &Subject, how: &Tcp) -> Result<Figures> {
 
 /// Received payload in bit/s, and how many segments of the greatest size it makes.
 fn stream(subject: &Subject, how: &Tcp, seconds: u32) -> Result<(f64, f64)> {
-    for end in [&subject.left, &subject.right] {
-        end.sh(&format!("echo {} > /proc/sys/net/ipv4/tcp_congestion_control", how.congestion))?;
-    }
-    // A server for each run: its sockets have the congestion control of the time when it began to listen.
-    let mut server = subject.right.spawn("iperf3", "iperf3", &["-s", "-1", "--forceflush"])?;
-    server.wait_for("listening", Duration::from_secs(5))?;
     let (target, seconds, streams) =
         (subject.target.to_string(), seconds.to_string(), how.streams.to_string());
     let mut command = subject.left.command("iperf3");
-    command.args(["-J", "-c", &target, "-t", &seconds, "-P", &streams]);
+    command.args(["-J", "-c", &target, "-t", &seconds, "-P", &streams, "-C", &how.congestion]);
     if how.back {
         command.arg("-R");
     }

@@ -132,6 +132,8 @@ pub(crate) struct Subject {
     pub(crate) target: IpAddr,
     /// Process ids of its daemons.
     pub(crate) pids: Vec<u32>,
+    /// Listens on `right`.
+    _iperf: Process,
     _daemons: Daemons,
 }
 
@@ -144,6 +146,10 @@ impl Subject {
         let [a, b] = [nets(0), nets(1)];
         bed.link((&left, "eth0", &[&a[0], &a[1]]), (&right, "eth0", &[&b[0], &b[1]]))?;
         let ends = [&left, &right];
+        for end in ends {
+            // A socket that began with BBR goes on pacing by a timer when iperf3 gives it another congestion control.
+            end.sysctl("net.ipv4.tcp_congestion_control", "reno")?;
+        }
         let mut target: IpAddr = INNER[1].parse()?;
         let mut daemons = match kind {
             Kind::Veth => {
@@ -186,7 +192,9 @@ impl Subject {
         };
         left.eventually(&format!("ping -c 1 -W 1 {target}"), Duration::from_secs(10))
             .with_context(|| format!("nothing passes: {}", log(&daemons)))?;
-        Ok(Self { kind, left, right, target, pids, _daemons: daemons })
+        let mut iperf = right.spawn("iperf3", "iperf3", &["-s", "--forceflush"])?;
+        iperf.wait_for("listening", Duration::from_secs(5))?;
+        Ok(Self { kind, left, right, target, pids, _iperf: iperf, _daemons: daemons })
     }
 }
 
