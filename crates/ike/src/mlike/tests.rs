@@ -5,7 +5,7 @@ use super::links::{Link, Links};
 use super::router::Keyring;
 use super::*;
 use crate::config::{IdentityPattern, RouterPolicy, RouterRule, ZonePolicy};
-use crate::limits::{KEY_MIGRATE_BURST, KEY_RENEWAL_EVERY};
+use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_RENEWAL_EVERY};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::mlike::{Migrate, Reason, Request, Why};
@@ -402,6 +402,21 @@ fn keys_are_given_on_when_the_gateway_can_be_told_to_neighbours_and_not_too_ofte
 }
 
 // ---- proposals ----
+
+/// A neighbour can say that they last for ever.
+#[test]
+fn no_keys_are_held_for_longer_than_a_day() {
+    let (policy, links) = router();
+    for (said, held) in [(MINUTE, MINUTE), (Duration::from_secs(u32::MAX.into()), KEY_LIFETIME_MOST)] {
+        let (now, mut keyring) = (Instant::ZERO + MINUTE, Keyring::default());
+        let given = Given { lifetime: said, ..given(1_000, 2_000) };
+        let asked = Migrate { gateway: GATEWAY, spi: 1_000 };
+        assert_eq!(keyring.take_moved(now, &policy, asked, &name("gw"), &given), Ok(()));
+        assert_eq!(keyring.deadline().map(|deadline| deadline.at), Some(now + held));
+        let (on, _) = keyring.migrate(now, &policy, &links, &name("r2"), asked).expect("a neighbour");
+        assert_eq!(on.lifetime, held);
+    }
+}
 
 #[test]
 fn what_must_have_zones_is_proposed_with_ciphers_that_seal_them() {
