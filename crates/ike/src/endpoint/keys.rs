@@ -179,7 +179,7 @@ impl Endpoint {
         if !self.shared.header.distribution.has_orders() {
             return;
         }
-        let orders = self.shared.header.distribution.orders(&self.shared.header.links);
+        let orders = self.shared.header.distribution.orders(now, &self.shared.header.links);
         for (sa, keys) in orders.exchanges {
             self.ask(now, Some(sa), None, keys);
         }

@@ -203,7 +203,7 @@ impl IkeSa {
         }
         let answer = match asked.why {
             Why::Given => match wire::parse_given(data).ok().and_then(|id| auth::identity(&id).ok()) {
-                Some(to) => shared.header.distribution.gave(&router, asked.spi, &to).map(|()| None),
+                Some(to) => shared.header.distribution.gave(now, &router, asked.spi, &to).map(|()| None),
                 None => Err(Reason::Unreadable),
             },
             _ => shared.header.distribution.asked(now, &router, asked),
