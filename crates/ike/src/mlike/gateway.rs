@@ -489,7 +489,9 @@ impl Distribution {
             self.changed.extend(self.composites.iter().filter(|(_, c)| here(c)).map(|(child, _)| *child));
         }
         let Some(composite) = self.composites.get_mut(&child) else { return };
-        composite.set(router, if takes { Holding::Held } else { Holding::Refused });
+        // That it cannot use them may have come first.
+        let useless = composite.holder(router).is_some_and(|h| h.holding == Holding::Refused);
+        composite.set(router, if takes && !useless { Holding::Held } else { Holding::Refused });
         // The device may have left while it answered.
         self.changed.insert(child);
     }

@@ -409,6 +409,25 @@ fn keys_that_a_router_has_and_was_not_given_are_made_anew() {
     assert_eq!(gateway.renewals(MINUTE).first(), Some(&(KEY_RENEWAL_EVERY, child)));
 }
 
+#[test]
+fn a_router_that_cannot_use_its_keys_holds_none_and_has_seen_them() {
+    let mut gateway = Gateway::default();
+    let one = policy(&[rule("r1", &["192.0.2.0/24"], &[])]);
+    let child = gateway.device(1, "192.0.2.1", (1_000, 2_000), &one);
+    assert_eq!(gateway.asks("r1", Why::Unusable, 2_000), Err(Reason::Unknown), "it was given none");
+    gateway.link(1, "r1");
+    gateway.work();
+    assert_eq!(gateway.asks("r1", Why::Unusable, 2_000), Ok(None));
+    gateway.work();
+    assert_eq!(gateway.holding(child, "r1"), Some(Holding::Refused), "nor is it given them again");
+    assert!(gateway.keys.holders(child).iter().all(|holder| holder.had));
+    // It says so before it has answered.
+    gateway.keys.answered(child, &name("r1"), true, Vec::new());
+    assert_eq!(gateway.holding(child, "r1"), Some(Holding::Refused));
+    assert!(gateway.asks("r1", Why::None, 2_000).is_ok(), "it asks for them");
+    assert_eq!(gateway.holding(child, "r1"), Some(Holding::Held));
+}
+
 // ---- the router ----
 
 fn router() -> (RouterPolicy, Links) {
@@ -444,6 +463,21 @@ fn a_neighbour_gives_what_it_was_asked_for_and_in_place_of_nothing() {
     assert_eq!(keyring.len(), 2);
 }
 
+/// A neighbour can say that they last for ever.
+#[test]
+fn no_keys_are_held_for_longer_than_a_day() {
+    let (policy, links) = router();
+    for (said, held) in [(MINUTE, MINUTE), (Duration::from_secs(u32::MAX.into()), KEY_LIFETIME_MOST)] {
+        let (now, mut keyring) = (Instant::ZERO + MINUTE, Keyring::default());
+        let given = Given { lifetime: said, ..given(1_000, 2_000) };
+        let asked = Migrate { gateway: GATEWAY, spi: 1_000 };
+        assert_eq!(keyring.take_moved(now, &policy, asked, &name("gw"), &given), Ok(()));
+        assert_eq!(keyring.deadline().map(|deadline| deadline.at), Some(now + held));
+        let (on, _) = keyring.migrate(now, &policy, &links, &name("r2"), asked).expect("a neighbour");
+        assert_eq!(on.lifetime, held);
+    }
+}
+
 #[test]
 fn keys_are_given_on_when_the_gateway_can_be_told_to_neighbours_and_not_too_often() {
     let (policy, links) = router();
@@ -466,21 +500,6 @@ fn keys_are_given_on_when_the_gateway_can_be_told_to_neighbours_and_not_too_ofte
 }
 
 // ---- proposals ----
-
-/// A neighbour can say that they last for ever.
-#[test]
-fn no_keys_are_held_for_longer_than_a_day() {
-    let (policy, links) = router();
-    for (said, held) in [(MINUTE, MINUTE), (Duration::from_secs(u32::MAX.into()), KEY_LIFETIME_MOST)] {
-        let (now, mut keyring) = (Instant::ZERO + MINUTE, Keyring::default());
-        let given = Given { lifetime: said, ..given(1_000, 2_000) };
-        let asked = Migrate { gateway: GATEWAY, spi: 1_000 };
-        assert_eq!(keyring.take_moved(now, &policy, asked, &name("gw"), &given), Ok(()));
-        assert_eq!(keyring.deadline().map(|deadline| deadline.at), Some(now + held));
-        let (on, _) = keyring.migrate(now, &policy, &links, &name("r2"), asked).expect("a neighbour");
-        assert_eq!(on.lifetime, held);
-    }
-}
 
 #[test]
 fn what_must_have_zones_is_proposed_with_ciphers_that_seal_them() {

@@ -24,6 +24,12 @@ impl Distribution {
         asked: Request,
     ) -> Result<Option<Given>, Reason> {
         let child = self.meant(router, asked.spi).ok_or(Reason::Unknown)?;
+        if asked.why == Why::Unusable {
+            let holder = self.composites.get_mut(&child).and_then(|c| c.holder(router));
+            let holder = holder.filter(|h| matches!(h.holding, Holding::Giving | Holding::Held));
+            holder.ok_or(Reason::Unknown)?.holding = Holding::Refused;
+            return Ok(None);
+        }
         let known = self.composites.get_mut(&child).and_then(|c| c.holder(router)).is_some_and(|h| h.had);
         let has = matches!(asked.why, Why::Migrated | Why::Here);
         if asked.why == Why::Migrated || has && !known {
