@@ -75,7 +75,8 @@ fn notifications_are_these_bytes() {
     let names = [Name { to_device: 1, from_device: 2 }, Name { to_device: 3, from_device: 4 }];
     let golden = bytes("00000001 00000002 00000003 00000004");
     assert_eq!((emit_names(&names), parse_names(&golden)), (golden.clone(), Ok(names.to_vec())));
-    let reasons = [Why::None, Why::Stale, Why::Exhausted, Why::Migrated, Why::Given, Why::Here];
+    let reasons =
+        [Why::None, Why::Stale, Why::Exhausted, Why::Migrated, Why::Given, Why::Here, Why::Unusable];
     for (why, code) in reasons.into_iter().zip(1..) {
         let (request, golden) = (Request { why, spi: 0x01020304 }, [code, 0, 0, 0, 1, 2, 3, 4]);
         assert_eq!((request.emit(), Request::parse(&golden)), (golden.to_vec(), Ok(request)));
