@@ -20,7 +20,7 @@ impl Node {
 
     /// Access router: something here uses header keys from now on. A machine that has none to use them takes none: what it held it could pass on, and
     /// nobody would see it.
-    pub(crate) fn read_headers(&mut self) {
+    pub fn read_headers(&mut self) {
         self.reads_headers = true;
         self.appoint_router();
     }
