@@ -100,7 +100,7 @@ impl Reader {
                 assert_eq!(header.as_bytes().len(), HEADERS, "headers, and nothing else");
                 sight.read += 1;
                 // Every other packet goes on under a nonce of this router's.
-                let changed = sight.read % 2 == 0
+                let changed = sight.read.is_multiple_of(2)
                     && self
                         .zones
                         .change(esp, |header| assert!(ip::set_hop_limit(header, 63)))
