@@ -135,6 +135,21 @@ impl World {
         }
     }
 
+    /// Waits until the gateway says that the router stands so with the keys of the device's SA.
+    fn holding(&self, how: &str) -> Result<()> {
+        let (until, wanted) = (Instant::now() + PATIENCE, format!("r1.test: {how}"));
+        loop {
+            let text = self.gateway.ok(&["status"])?.text;
+            if text.contains(&wanted) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                bail!("\"{wanted}\" was awaited: {text}\n{}", self.logs());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// The device fetches a file from behind the gateway, byte for byte; what the router did meanwhile.
     fn fetch(&self) -> Result<Did> {
         let before = self.router()?;
@@ -289,6 +304,8 @@ fn a_router_that_ends_leaves_forwarding_to_the_kernel() -> Result<()> {
     let mut world = World::new("\"r1.test\"", "none")?;
     let did = world.fetch()?;
     assert_eq!((did.repeated, did.read), (0, 0), "{did:?}");
+    // It has no use for keys, so it takes none: those that it had it could pass on unseen.
+    world.holding("refused")?;
     let ping = format!("ping -c 1 -W 1 {SERVER}");
     let rules = || world.hosts[1].sh("ip rule show; ip -6 rule show");
     assert!(rules()?.contains(&format!("iif {INTERFACE}")), "{}", rules()?);
@@ -298,7 +315,8 @@ fn a_router_that_ends_leaves_forwarding_to_the_kernel() -> Result<()> {
     world.hosts[2].eventually(&ping, PATIENCE)?;
     world.router.restart()?;
     assert!(world.radio.works());
-    world.keys(0)?;
+    world.router.ok(&["wait", "gw", "--timeout", "30"])?;
+    world.holding("refused")?;
     world.router.process().stop();
     assert!(!rules()?.contains("iif"), "{}", rules()?);
     world.hosts[2].eventually(&ping, PATIENCE)?;

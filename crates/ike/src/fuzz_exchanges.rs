@@ -442,8 +442,12 @@ impl Run {
                 let _asked = side.endpoint.fetch_keys(now, &named(peer), path.remote.ip(), spi);
             }
             _ => {
-                let used_up = input.byte()? & 1 == 1;
-                let news = side.grant.map(if used_up { HeaderNews::Exhausted } else { HeaderNews::Stale });
+                let news = match input.byte()? & 3 {
+                    0 | 2 => HeaderNews::Stale,
+                    1 => HeaderNews::Exhausted,
+                    _ => HeaderNews::Unusable,
+                };
+                let news = side.grant.map(news);
                 let _asked = news.is_some_and(|news| side.endpoint.header_news(now, news));
             }
         }

@@ -116,7 +116,8 @@ pub const KEY_LIFETIME_MOST: Duration = Duration::from_secs(86_400);
 /// New keys for a CHILD SA are made no sooner after the last ones, however often its device moves. So long after, new keys that the device
 /// has not agreed to are asked for again; twice as long each time.
 pub const KEY_RENEWAL_EVERY: Duration = Duration::from_secs(10);
-/// How often that doubles: to some ten minutes.
+/// How often that doubles: to some ten minutes. As often the time between new keys of a device doubles which one router causes, by what it
+/// says of where keys and device are; each ten minutes without forgive one doubling.
 pub const KEY_RENEWAL_DOUBLED_MOST: u32 = 6;
 /// One router may ask for keys so often, in the long run: each answer uses up numbers, and may move where a device is taken to be.
 pub const KEY_REQUEST_EVERY: Duration = Duration::from_millis(100);

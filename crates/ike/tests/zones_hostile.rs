@@ -10,7 +10,7 @@ use common::{Pair, client_psk, gateway_psk, zones_of};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config::{EspProposal, IdentityPattern, RouterPolicy, ZonePolicy};
 use dormouse_ike::{Event, Holding, Kind};
-use dormouse_keying::SaId;
+use dormouse_keying::{HeaderNews, SaId};
 
 const R1: usize = ROUTERS[0];
 const R2: usize = ROUTERS[1];
@@ -131,6 +131,23 @@ fn a_router_takes_keys_from_its_gateways_alone() {
     assert_eq!(field.readers(), [R2]);
     assert_eq!(field.holding(R1), Some(Holding::Refused));
     assert!(field.given.iter().all(|(router, _)| *router != R1));
+}
+
+/// Its data plane has no room for them, say.
+#[test]
+fn a_router_that_cannot_use_its_keys_forgets_them_and_the_gateway_hears_of_it() {
+    let mut field = handoff(13);
+    let id = Field::grant_of(field.current());
+    assert_eq!((field.holding(R1), field.sides[R1].endpoint.header_keys()), (Some(Holding::Held), 1));
+    assert!(field.sides[R1].endpoint.header_news(field.now, HeaderNews::Unusable(id)));
+    assert_eq!(field.sides[R1].endpoint.header_keys(), 0);
+    field.run_for(seconds(2));
+    assert_eq!(field.holding(R1), Some(Holding::Refused));
+    // Nor can it pass them on.
+    let gateway = field.path(R2, GATEWAY).remote.ip();
+    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device);
+    field.run_for(Duration::from_millis(30));
+    assert!(!field.headers[R2].contains_key(&id));
 }
 
 // ---- keys that are taken back ----

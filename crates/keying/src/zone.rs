@@ -217,6 +217,8 @@ pub enum HeaderNews {
     Stale(GrantId),
     /// Every nonce of this router's number is used: it reads on and changes no header more, until it gets keys with a new number.
     Exhausted(GrantId),
+    /// These keys were ordered and cannot be used here: there are too many, or they do not fit their cipher. Nothing is read with them.
+    Unusable(GrantId),
 }
 
 #[cfg(test)]

@@ -132,8 +132,8 @@ pub enum Order {
         /// The network may be another one.
         fresh: bool,
     },
-    /// Access router that nothing reads headers at ([`Agent`](crate::host::transit::Agent), [`set_router`](crate::host::Host::set_router)):
-    /// what the headers of a device's packets could be read with, from now on or no longer.
+    /// Access router: what the headers of a device's packets can be read with, from now on or no longer. Of a [`crate::host::Host`] it goes to
+    /// what reads them there.
     Header(HeaderOrder),
     /// Have this signed beside the loop ([`SignOrder::sign`]), and hand the result to [`crate::Node::signed`].
     Sign {

@@ -1,5 +1,5 @@
 //! Keys of headers (`docs/wire/mlike.md`), as far as the machine beside IKE has a part in them: where devices are, and what a router's data
-//! plane says. Owns no state; who may have which keys is decided by [`dormouse_ike`].
+//! plane says, and that none are taken where nothing uses them. Owns no state; who may have which keys is decided by [`dormouse_ike`].
 
 use crate::client::Client;
 use crate::event::Order;
@@ -16,6 +16,18 @@ impl Node {
         let permitted = self.ike.device_is_at(now, sa, router);
         self.drain_ike(now);
         permitted
+    }
+
+    /// Access router: something here uses header keys from now on. A machine that has none to use them takes none: what it held it could pass on, and
+    /// nobody would see it.
+    pub fn read_headers(&mut self) {
+        self.reads_headers = true;
+        self.appoint_router();
+    }
+
+    /// What the connections say of this machine as an access router counts if there is something that uses header keys.
+    pub(crate) fn appoint_router(&mut self) {
+        self.ike.set_router(self.router.clone().filter(|_| self.reads_headers));
     }
 
     /// Access router: a device has come here from the router `previous`: its keys are asked for there, and of its gateway otherwise. `false`

@@ -26,6 +26,7 @@ use crate::sessions::Sessions;
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
 use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::RouterPolicy;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{self as keying, ChildId, KeyManager, Owner, SaId};
@@ -121,6 +122,10 @@ pub struct Node {
     pub(crate) isolating: bool,
     pub(crate) records: Records,
     pub(crate) repairs: Repairs,
+    /// Access router: whose header keys the connections would have it take.
+    pub(crate) router: Option<RouterPolicy>,
+    /// Access router: something here uses header keys. Otherwise none are taken.
+    pub(crate) reads_headers: bool,
 }
 
 impl std::fmt::Debug for Node {
@@ -144,7 +149,7 @@ impl Node {
     ) -> Self {
         let sad = Sad::new();
         endpoint.spis = Box::new(sad.spis());
-        endpoint.router = crate::config::router(&connections);
+        let router = crate::config::router(&connections);
         let isolating = connections.iter().any(Resolved::isolates);
         let mut known = Connections::default();
         for connection in connections {
@@ -176,6 +181,8 @@ impl Node {
             isolating,
             records: Records::default(),
             repairs: Repairs::default(),
+            router,
+            reads_headers: false,
         }
     }
 

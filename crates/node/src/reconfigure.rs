@@ -47,7 +47,8 @@ impl Node {
                 Some(_) => {}
             }
         }
-        self.ike.set_router(crate::config::router(connections));
+        self.router = crate::config::router(connections);
+        self.appoint_router();
         self.ike.reconfigure(now, answering, &calling);
         self.note_links();
         self.drain_ike(now);

@@ -41,7 +41,9 @@ fn fetches(node: &mut Node, previous: &str) -> bool {
 #[test]
 fn a_session_that_is_missing_for_keys_is_made_with_that_peer_alone() {
     let mut node = router();
+    assert!(!fetches(&mut node, "r1.test"), "nothing here uses keys");
     assert_eq!(wanted(&node), <[&str; 0]>::default());
+    node.read_headers();
     assert!(!fetches(&mut node, "r9.test"), "no neighbour");
     assert_eq!(wanted(&node), <[&str; 0]>::default());
     assert!(!fetches(&mut node, "r1.test"), "not now");
@@ -51,6 +53,7 @@ fn a_session_that_is_missing_for_keys_is_made_with_that_peer_alone() {
 #[test]
 fn what_was_taken_down_by_request_does_not_come_up_by_itself() {
     let mut node = router();
+    node.read_headers();
     assert!(node.down(NOW, "one"));
     assert!(!fetches(&mut node, "r1.test"));
     assert_eq!(wanted(&node), <[&str; 0]>::default());

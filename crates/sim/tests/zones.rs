@@ -1,41 +1,80 @@
-//! A device with zones moves between two access routers, which get the keys of its headers from its gateway; all are real hosts. Packets go on arriving; routers read headers and nothing else, and one that keeps all that it was ever given reads nothing
-//! any more once the device has moved on (docs/wire/mlike.md).
+//! A device with zones moves between three access routers in a row, which get the keys of its headers from its gateway or from each other; all are
+//! real hosts. Packets go on arriving; routers read headers and nothing else, and one that keeps all that it was ever given reads no more than
+//! is said (docs/wire/mlike.md). No nonce of a first zone is used twice in the whole world.
 
+use dormouse_crypto::cert::Identity;
 use dormouse_esp::{HeaderZones, Look};
 use dormouse_keying::HeaderOrder;
 use dormouse_netem::LinkConfig;
+use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_node::host::transit::{Agent, Wish};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Seeded};
 use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
-use std::collections::{BTreeSet, VecDeque};
+use dormouse_wire::ip;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
 const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 2));
+const ROUTERS: usize = 3;
 /// Time between two packets of one direction.
-const PACE: Duration = Duration::from_millis(50);
+const PACE: Duration = Duration::from_millis(10);
+/// From any network to the gateway, or back.
+const DELAY: Duration = Duration::from_millis(10);
 /// Of IPv4 and UDP: the first zone of the packets here.
 const HEADERS: usize = 28;
 
-/// What one router sees.
+/// How header keys come to the routers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Keys {
+    /// Before the device, from the gateway (Proactive Key Distribution).
+    Ahead,
+    /// When the device is there, from the gateway.
+    There,
+    /// From the router where it was before (Directed Key Migration).
+    Moved,
+}
+
+/// What one router sees, and has.
 #[derive(Default)]
 struct Sight {
     /// Headers that it read, and packets of ESP that it saw.
     read: usize,
     seen: usize,
-    /// Headers that could be read with all keys that this router was ever given.
+    /// Headers that could be read with all keys that the first router was ever given.
     hoarded: usize,
+    /// SAs whose keys it has.
+    held: usize,
 }
 
-/// Passes on what comes, and looks at it. `hoard`: the keys that a compromised router never forgets.
+/// What all routers share.
+#[derive(Default)]
+struct World {
+    sights: [Sight; ROUTERS],
+    /// All that the first router was ever given, which is compromised and forgets nothing.
+    hoard: HeaderZones,
+    /// Every nonce of a first zone, with its SPI: of the packets that the two ends sealed, and of those that a router sealed again.
+    nonces: BTreeSet<(u32, [u8; 8])>,
+    resealed: usize,
+    /// Where the device was before, as a registration says it.
+    before: Option<Identity>,
+}
+
+impl World {
+    fn note_nonce(&mut self, esp: &[u8]) {
+        let spi = u32::from_be_bytes(*esp.first_chunk().expect("an SPI"));
+        let iv = *esp[8..].first_chunk().expect("an IV");
+        assert!(self.nonces.insert((spi, iv)), "a nonce of {spi:08x} comes twice: {iv:02x?}");
+    }
+}
+
+/// Looks at what comes, changes some of it, and passes it on.
 struct Reader {
-    sight: Arc<Mutex<Sight>>,
-    hoard: Arc<Mutex<HeaderZones>>,
+    at: usize,
+    world: Arc<Mutex<World>>,
     zones: HeaderZones,
-    /// It is the compromised one.
-    hoards: bool,
     ready: VecDeque<(Path, Vec<u8>)>,
     wishes: VecDeque<Wish>,
     asked: BTreeSet<u32>,
@@ -47,36 +86,53 @@ impl core::fmt::Debug for Reader {
     }
 }
 
+impl Reader {
+    fn look(&mut self, path: Path, esp: &mut [u8]) {
+        let world = self.world.clone();
+        let mut world = world.lock().expect("no test has panicked");
+        world.note_nonce(esp);
+        let hoarded = matches!(world.hoard.look(esp), Look::Header(_));
+        let sight = &mut world.sights[self.at];
+        sight.seen += 1;
+        sight.hoarded += usize::from(hoarded);
+        match self.zones.look(esp) {
+            Look::Header(header) => {
+                assert_eq!(header.as_bytes().len(), HEADERS, "headers, and nothing else");
+                sight.read += 1;
+                // Every other packet goes on under a nonce of this router's.
+                let changed = sight.read.is_multiple_of(2)
+                    && self
+                        .zones
+                        .change(esp, |header| assert!(ip::set_hop_limit(header, 63)))
+                        .expect("allowed");
+                if changed {
+                    world.resealed += 1;
+                    world.note_nonce(esp);
+                }
+            }
+            Look::NoKey => {
+                let spi = u32::from_be_bytes(*esp.first_chunk().expect("an SPI"));
+                if self.asked.insert(spi) {
+                    let device = if path.remote.ip() == GATEWAY { path.local.ip() } else { path.remote.ip() };
+                    let (gateway, previous) = (GATEWAY, world.before.clone());
+                    self.wishes.push_back(Wish::Missing { gateway, device, spi, previous });
+                }
+            }
+            Look::Closed => {}
+        }
+        self.wishes.extend(core::iter::from_fn(|| self.zones.poll_news()).map(Wish::Other));
+    }
+}
+
 impl Agent for Reader {
-    fn handle_datagram(&mut self, _: Instant, path: Path, datagram: Vec<u8>) {
-        let sight = self.sight.clone();
-        let mut sight = sight.lock().expect("no test has panicked");
+    fn handle_datagram(&mut self, _: Instant, path: Path, mut datagram: Vec<u8>) {
         let esp = match path.carrier {
             Carrier::RawEsp => true,
             Carrier::NatT => datagram.len() > 8 && datagram[..4] != [0; 4],
             Carrier::Ike | Carrier::RawHip | Carrier::HipUdp => false,
         };
         if esp {
-            sight.seen += 1;
-            match self.zones.look(&datagram) {
-                Look::Header(header) => {
-                    assert_eq!(header.as_bytes().len(), HEADERS, "headers, and nothing else");
-                    sight.read += 1;
-                }
-                Look::NoKey => {
-                    let spi = u32::from_be_bytes(*datagram.first_chunk().expect("an SPI"));
-                    if self.asked.insert(spi) {
-                        let device =
-                            if path.remote.ip() == GATEWAY { path.local.ip() } else { path.remote.ip() };
-                        let (gateway, previous) = (GATEWAY, None);
-                        self.wishes.push_back(Wish::Missing { gateway, device, spi, previous });
-                    }
-                }
-                Look::Closed => {}
-            }
-            self.wishes.extend(core::iter::from_fn(|| self.zones.poll_news()).map(Wish::Other));
-            let mut hoard = self.hoard.lock().expect("no test has panicked");
-            sight.hoarded += usize::from(matches!(hoard.look(&datagram), Look::Header(_)));
+            self.look(path, &mut datagram);
         }
         self.ready.push_back((path, datagram));
     }
@@ -91,10 +147,20 @@ impl Agent for Reader {
         None
     }
 
+    fn reads_headers(&self) -> bool {
+        true
+    }
+
     fn obey(&mut self, order: &HeaderOrder) {
         self.zones.apply(order).expect("usable keys");
-        if self.hoards && matches!(order, HeaderOrder::Grant(_)) {
-            self.hoard.lock().expect("no test has panicked").apply(order).expect("usable keys");
+        let mut world = self.world.lock().expect("no test has panicked");
+        world.sights[self.at].held = self.zones.held().count();
+        if self.at == 0 && matches!(order, HeaderOrder::Grant(_)) {
+            world.hoard.apply(order).expect("usable keys");
+        }
+        if let HeaderOrder::Grant(grant) = order {
+            // What is given once more may be asked for again once it is gone.
+            self.asked.retain(|spi| ![grant.to_device.spi, grant.from_device.spi].contains(spi));
         }
     }
 
@@ -116,66 +182,94 @@ fn device_file() -> String {
     head + &auth("office", "device", "gateway") + child
 }
 
-fn gateway_file(zones: &str) -> String {
+fn gateway_file(keys: Keys, most_routers: usize) -> String {
     let mut file =
         "[connection.office]\nrole = \"gateway\"\n".to_owned() + &auth("office", "gateway", "device");
     file += "[connection.office.pool]\naddresses = [\"10.55.0.0/16\"]\n[connection.office.child]\nlocal = [\"10.99.0.0/24\"]\n\
-             remote = [\"dynamic\"]\nprotection = \"zoned\"\n[connection.office.child.zones]\nrouters = [\"r1.sim\", \"r2.sim\"]\n";
-    file += zones;
-    for (router, next) in [(1, 2), (2, 1)] {
+             remote = [\"dynamic\"]\nprotection = \"zoned\"\n[connection.office.child.zones]\nrouters = [\"r1.sim\", \"r2.sim\", \"r3.sim\"]\n";
+    file += &format!("ahead = {}\nmost_routers = {most_routers}\n", keys == Keys::Ahead);
+    for router in 1..=ROUTERS {
         file += &format!(
-            "[connection.r{router}]\nrole = \"gateway\"\n[connection.r{router}.keys]\npeer = \"router\"\n\
-             serves = [\"192.0.{router}.0/24\"]\nneighbours = [\"r{next}.sim\"]\n"
+            "[connection.r{router}]\nrole = \"gateway\"\n[connection.r{router}.keys]\npeer = \"router\"\n"
         );
+        // With keys that move no address tells where the device is.
+        if keys != Keys::Moved {
+            let next = beside(router).map(|n| format!("\"r{n}.sim\"")).collect::<Vec<_>>().join(", ");
+            file += &format!("serves = [\"192.0.{router}.0/24\"]\nneighbours = [{next}]\n");
+        }
         file += &auth(&format!("r{router}"), "gateway", &format!("r{router}"));
     }
     file
 }
 
-fn router_file(router: usize) -> String {
-    let head = format!("[connection.gw]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\nauto = true\n");
-    head + "[connection.gw.keys]\npeer = \"gateway\"\n" + &auth("gw", &format!("r{router}"), "gateway")
+/// The routers next to this one, by their numbers from 1 on.
+fn beside(router: usize) -> impl Iterator<Item = usize> {
+    [router - 1, router + 1].into_iter().filter(|n| (1..=ROUTERS).contains(n))
+}
+
+fn router_file(router: usize, keys: Keys) -> String {
+    let mut file = format!("[connection.gw]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\nauto = true\n");
+    file += "[connection.gw.keys]\npeer = \"gateway\"\n";
+    file += &auth("gw", &format!("r{router}"), "gateway");
+    for next in beside(router).filter(|_| keys == Keys::Moved) {
+        let role = if next > router {
+            "role = \"gateway\"\n".to_owned()
+        } else {
+            format!("role = \"client\"\ngateway = \"192.0.{next}.1\"\nauto = true\n")
+        };
+        file += &format!("[connection.r{next}]\n{role}[connection.r{next}.keys]\npeer = \"router\"\n");
+        file += &auth(&format!("r{next}"), &format!("r{router}"), &format!("r{next}"));
+    }
+    file
+}
+
+/// A packet.
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Instant,
+    to: MachineId,
 }
 
 struct Scene {
     net: Topology,
+    keys: Keys,
     device: MachineId,
     gateway: MachineId,
-    routers: [MachineId; 2],
-    networks: [NetworkId; 2],
-    sights: [Arc<Mutex<Sight>>; 2],
-    /// All that the first router was ever given.
-    hoard: Arc<Mutex<HeaderZones>>,
-    sent: Vec<(u64, Instant, MachineId)>,
+    routers: Vec<MachineId>,
+    networks: Vec<NetworkId>,
+    world: Arc<Mutex<World>>,
+    /// Where the device is.
+    at: usize,
+    /// By their numbers.
+    sent: Vec<Sent>,
 }
 
 impl Scene {
-    fn new(seed: u64, zones: &str) -> Self {
+    fn new(seed: u64, keys: Keys, most_routers: usize) -> Self {
         let mut net = Topology::new(seed);
-        let link = LinkConfig { delay: Duration::from_millis(10), ..LinkConfig::default() };
-        let networks = [net.add_network(link, None), net.add_network(link, None)];
+        let link = LinkConfig { delay: DELAY, ..LinkConfig::default() };
+        let networks: Vec<NetworkId> = (0..ROUTERS).map(|_| net.add_network(link, None)).collect();
         let centre = net.add_network(LinkConfig::default(), None);
-        let hoard: Arc<Mutex<HeaderZones>> = Arc::default();
-        let add = |net: &mut Topology, file: &str, connection: &str| {
+        let add = |net: &mut Topology, file: &str, gateways: Vec<(String, IpAddr)>| {
             let mut machine = Machine::new(net.host_of(file));
-            if !connection.is_empty() {
-                machine.gateways.insert(connection.to_owned(), vec![GATEWAY]);
-            }
+            machine.gateways.extend(gateways.into_iter().map(|(name, address)| (name, vec![address])));
             net.add_machine(machine)
         };
-        let gateway = add(&mut net, &gateway_file(zones), "");
-        let device = add(&mut net, &device_file(), "office");
-        let routers = [1, 2].map(|router| add(&mut net, &router_file(router), "gw"));
-        let sights: [Arc<Mutex<Sight>>; 2] = Default::default();
+        let gateway = add(&mut net, &gateway_file(keys, most_routers), Vec::new());
+        let device = add(&mut net, &device_file(), vec![("office".to_owned(), GATEWAY)]);
+        let of = |router: usize| {
+            let before = format!("r{}", router - 1);
+            vec![("gw".to_owned(), GATEWAY), (before, address(router.max(2) - 2, 1))]
+        };
+        let routers = (1..=ROUTERS).map(|n| add(&mut net, &router_file(n, keys), of(n))).collect();
         net.place(gateway, Some((centre, vec![GATEWAY])));
-        let mut scene = Self { net, device, gateway, routers, networks, sights, hoard, sent: Vec::new() };
-        for at in 0..2 {
+        let (world, at, sent) = (Arc::default(), 0, Vec::new());
+        let mut scene = Self { net, keys, device, gateway, routers, networks, world, at, sent };
+        for at in 0..ROUTERS {
             let (router, network) = (scene.routers[at], scene.networks[at]);
             scene.net.set_router(network, router);
+            scene.net.place(router, Some((network, vec![address(at, 1)])));
             scene.boot(at);
-            let address = IpAddr::V4(Ipv4Addr::new(192, 0, at as u8 + 1, 1));
-            scene.net.place(router, Some((network, vec![address])));
-            scene.net.with(router, |now, host| assert!(host.up(now, "gw")));
         }
         scene.run(Duration::from_secs(5));
         scene.enter(0);
@@ -184,34 +278,45 @@ impl Scene {
         scene
     }
 
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("no test has panicked")
+    }
+
+    /// The router's host is a new one: it reads headers, and calls its gateway and the router before.
     fn boot(&mut self, at: usize) {
+        self.world().sights[at].held = 0;
         let reader = Reader {
-            sight: self.sights[at].clone(),
-            hoard: self.hoard.clone(),
+            at,
+            world: self.world.clone(),
             zones: HeaderZones::new(),
-            hoards: at == 0,
             ready: VecDeque::new(),
             wishes: VecDeque::new(),
             asked: BTreeSet::new(),
         };
-        self.net.with(self.routers[at], |_, host| host.set_agent(Box::new(reader)));
+        let before = (self.keys == Keys::Moved && at > 0).then(|| format!("r{at}"));
+        self.net.with(self.routers[at], |now, host| {
+            host.set_agent(Box::new(reader));
+            assert!(host.up(now, "gw"));
+            before.into_iter().for_each(|before| assert!(host.up(now, &before)));
+        });
     }
 
     /// The router's process dies with all keys, and is back at once.
     fn restart(&mut self, at: usize) {
         let (router, now) = (self.routers[at], self.net.now);
-        let host = self.net.host_of(&router_file(at + 1));
+        let host = self.net.host_of(&router_file(at + 1, self.keys));
         let machine = self.net.machine_mut(router);
         machine.crash();
         machine.restart(now, host);
         self.boot(at);
-        self.net.with(router, |now, host| assert!(host.up(now, "gw")));
     }
 
     /// The device is behind this router from now on.
     fn enter(&mut self, at: usize) {
-        let address = IpAddr::V4(Ipv4Addr::new(192, 0, at as u8 + 1, 10));
-        self.net.place(self.device, Some((self.networks[at], vec![address])));
+        self.world().before =
+            (at != self.at).then(|| format!("r{}.sim", self.at + 1).parse().expect("a name"));
+        self.at = at;
+        self.net.place(self.device, Some((self.networks[at], vec![address(at, 10)])));
     }
 
     fn run(&mut self, time: Duration) {
@@ -219,113 +324,207 @@ impl Scene {
         self.net.run_until(end, |_, _| false);
     }
 
-    fn talk(&mut self, rounds: usize) {
-        for _ in 0..rounds {
+    /// Packets go both ways for so long.
+    fn talk(&mut self, time: Duration) {
+        let end = self.net.now + time;
+        while self.net.now < end {
             let inner = self.net.machine(self.device).inner.first().copied().expect("an address inside");
-            let (now, number) = (self.net.now, self.sent.len() as u64);
-            self.sent.extend([(number, now, self.gateway), (number + 1, now, self.device)]);
-            self.net.machine_mut(self.device).send(now, inner, SERVER, number);
-            self.net.machine_mut(self.gateway).send(now, SERVER, inner, number + 1);
+            let (at, number) = (self.net.now, self.sent.len() as u64);
+            self.sent.extend([Sent { at, to: self.gateway }, Sent { at, to: self.device }]);
+            self.net.machine_mut(self.device).send(at, inner, SERVER, number);
+            self.net.machine_mut(self.gateway).send(at, SERVER, inner, number + 1);
             self.run(PACE);
         }
     }
 
-    /// Headers read, packets seen, and headers that the hoard opens at this router since this was asked last.
-    fn look(&mut self, at: usize) -> (usize, usize, usize) {
-        let mut sight = self.sights[at].lock().expect("no test has panicked");
-        let Sight { read, seen, hoarded, .. } = &mut *sight;
+    /// What the device's router reads of two seconds of talk: nine tenths at least. How much of it the hoard opens, and how much there was.
+    fn read_and_hoarded(&mut self) -> (usize, usize) {
+        self.take_sight();
+        self.talk(Duration::from_secs(2));
+        let (read, seen, hoarded) = self.take_sight();
+        assert!(seen >= 300 && read * 10 >= seen * 9, "{:?}: {read} of {seen}", self.keys);
+        (hoarded, seen)
+    }
+
+    /// Headers read, packets seen, and headers that the hoard opens where the device is, since this was asked last.
+    fn take_sight(&mut self) -> (usize, usize, usize) {
+        let mut world = self.world();
+        let Sight { read, seen, hoarded, .. } = &mut world.sights[self.at];
         (core::mem::take(read), core::mem::take(seen), core::mem::take(hoarded))
     }
 
-    /// Packets sent in this time that did not arrive; none arrived twice.
-    fn lost(&self, from: Instant, to: Instant) -> usize {
-        let sent = self.sent.iter().filter(|(_, at, _)| (from..to).contains(at));
-        let times = |number, to| self.net.machine(to).received.iter().filter(|n| **n == number).count();
-        let counts: Vec<usize> = sent.map(|(number, _, to)| times(*number, *to)).collect();
-        assert!(counts.iter().all(|n| *n <= 1), "one arrived twice");
-        counts.iter().filter(|n| **n == 0).count()
+    fn held(&self) -> [usize; ROUTERS] {
+        let world = self.world();
+        core::array::from_fn(|at| world.sights[at].held)
+    }
+
+    /// Packets that did not arrive: when they were sent, and whether to the device. None arrived twice.
+    fn lost(&mut self) -> Vec<(Instant, bool)> {
+        self.run(Duration::from_secs(1));
+        let mut arrived: BTreeMap<(u64, MachineId), usize> = BTreeMap::new();
+        for to in [self.device, self.gateway] {
+            for number in &self.net.machine(to).received {
+                *arrived.entry((*number, to)).or_default() += 1;
+            }
+        }
+        assert!(arrived.values().all(|times| *times == 1), "one arrived twice");
+        let lost =
+            self.sent.iter().zip(0..).filter(|(sent, number)| !arrived.contains_key(&(*number, sent.to)));
+        lost.map(|(sent, _)| (sent.at, sent.to == self.device)).collect()
     }
 }
 
+fn address(at: usize, host: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(192, 0, at as u8 + 1, host))
+}
+
 #[test]
-fn the_router_before_and_the_one_after_read_headers_and_a_hoarder_soon_reads_none() {
-    for (seed, ahead) in [(1, true), (2, false)] {
-        let mut scene = Scene::new(seed, &format!("ahead = {ahead}\nmost_routers = 1\n"));
-        scene.talk(40);
-        let (read, seen, _) = scene.look(0);
-        assert!(seen >= 80 && read * 10 >= seen * 9, "ahead {ahead}: {read} of {seen}");
-        let moved = scene.net.now;
+fn the_routers_at_the_device_read_headers_and_a_hoarder_reads_as_long_as_is_said() {
+    for (seed, keys, most_routers) in [(1, Keys::Ahead, 1), (2, Keys::There, 1), (3, Keys::Moved, 8)] {
+        let mut scene = Scene::new(seed, keys, most_routers);
+        scene.read_and_hoarded();
+        let mut disturbed = vec![Disturbance::Handoff(scene.net.now)];
         scene.enter(1);
         // The rekeying that follows is 10 s after the keys were made.
-        scene.talk(300);
-        scene.look(1);
-        let calm = scene.net.now;
-        scene.talk(40);
-        let (read, seen, hoarded) = scene.look(1);
-        assert!(seen >= 80 && read * 10 >= seen * 9, "ahead {ahead}: {read} of {seen}");
-        if !ahead {
-            assert_eq!(hoarded, 0, "of {seen} packets under keys that the first router was never given");
+        scene.talk(Duration::from_secs(12));
+        let (hoarded, seen) = scene.read_and_hoarded();
+        match keys {
+            // It is next door: the price of keys that are there before the device is.
+            Keys::Ahead => assert_eq!(hoarded, seen),
+            Keys::There | Keys::Moved => assert_eq!(hoarded, 0, "{keys:?}: of {seen} packets"),
         }
-        let end = scene.net.now;
-        scene.run(Duration::from_secs(1));
-        assert_eq!(scene.lost(Instant::ZERO, moved), 0);
+        disturbed.push(Disturbance::Handoff(scene.net.now));
+        scene.enter(2);
+        scene.talk(Duration::from_secs(12));
+        let (hoarded, seen) = scene.read_and_hoarded();
         assert_eq!(
-            scene.lost(moved + Duration::from_secs(2), end),
-            0,
-            "rekeyings and handoffs of keys lose nothing"
+            hoarded, 0,
+            "{keys:?}: of {seen} packets, under keys that the first router was never given"
         );
-        assert_eq!(scene.lost(calm, end), 0);
+        assert_eq!(scene.held()[0], 0, "{keys:?}");
+        assert!(scene.world().resealed > 1_000, "{keys:?}");
+        scene.assert_no_other_losses(&disturbed);
+    }
+}
+
+/// A router that is not near any more is told to forget, long before there are new keys. One that does not obey reads on until then.
+#[test]
+fn a_router_that_is_left_behind_holds_no_keys() {
+    let mut scene = Scene::new(4, Keys::Ahead, 8);
+    scene.talk(Duration::from_secs(1));
+    assert_eq!(scene.held(), [1, 1, 0]);
+    scene.enter(1);
+    scene.talk(Duration::from_secs(1));
+    assert_eq!(scene.held(), [1, 1, 1]);
+    scene.enter(2);
+    scene.talk(Duration::from_secs(1));
+    assert_eq!(scene.held(), [0, 1, 1]);
+    let (hoarded, seen) = scene.read_and_hoarded();
+    assert_eq!(hoarded, seen, "the SA is the first one still");
+}
+
+/// A machine that the gateway names and that repairs nothing takes no keys, and its gateway knows it.
+#[test]
+fn a_router_that_repairs_nothing_takes_no_keys() {
+    for (repair, holding) in [(Repair::None, "refused"), (Repair::Snoop, "held")] {
+        let mut scene = Scene::new(5, Keys::There, 8);
+        let (router, now) = (scene.routers[1], scene.net.now);
+        let host = scene.net.host_of(&router_file(2, Keys::There));
+        scene.net.machine_mut(router).crash();
+        scene.net.machine_mut(router).restart(now, host);
+        let section = Router { device: "wlan0".into(), network: "eth0".into(), repair, rate_kbit: 0 };
+        scene.net.with(router, |now, host| {
+            host.set_router(&section);
+            assert!(host.up(now, "gw"));
+        });
+        scene.run(Duration::from_secs(5));
+        scene.enter(1);
+        scene.run(Duration::from_secs(5));
+        let mut told = Vec::new();
+        scene.net.with(scene.gateway, |now, host| {
+            let sessions = host.node_mut().gateway_sessions(now);
+            told.extend(sessions.into_iter().flat_map(|s| s.children).flat_map(|child| child.routers));
+        });
+        let of = |router: &str| {
+            told.iter().find(|h| h.router.to_string() == router).map(|h| h.holding.to_string())
+        };
+        assert_eq!(of("r2.sim").as_deref(), Some(holding), "{told:?}");
+        let mut keys = 0;
+        scene.net.with(router, |_, host| keys = host.router_info().expect("a router").keys.len());
+        assert_eq!(keys, usize::from(repair != Repair::None));
+    }
+}
+
+/// What loses packets, and when.
+#[derive(Clone, Copy, Debug)]
+enum Disturbance {
+    /// A router's process died.
+    Restart(Instant),
+    /// The device came to another router.
+    Handoff(Instant),
+    /// It came to another router and went back before the gateway had heard of it.
+    ThereAndBack(Instant),
+}
+
+impl Disturbance {
+    /// Whether a packet may be lost by it: it was on its way, or was sent to where the device is no more before the gateway could know.
+    fn excuses(self, (sent, to_device): (Instant, bool)) -> bool {
+        let (at, until) = match self {
+            Self::Restart(at) => (at, at),
+            // The request that names the new address is there.
+            Self::Handoff(at) => (at, at + DELAY),
+            // The device goes back after one delay. Its first request is answered by then, but not where it is: it sends that again, and can name the
+            // other address once this is answered (one request at a time, RFC 7296 section 2.3).
+            Self::ThereAndBack(at) => (at, at + DELAY * 4),
+        };
+        let is_restart = matches!(self, Self::Restart(_));
+        sent + DELAY >= at && sent < until && (to_device || is_restart)
+    }
+}
+
+impl Scene {
+    fn assert_no_other_losses(&mut self, disturbed: &[Disturbance]) {
+        let lost = self.lost();
+        let other = lost.iter().filter(|lost| !disturbed.iter().any(|d| d.excuses(**lost)));
+        let other: Vec<_> = other.collect();
+        assert!(other.is_empty(), "{other:?} of {} were lost; {disturbed:?}", self.sent.len());
     }
 }
 
 /// Handoffs in the middle of rekeyings, two in one round trip, routers that crash: packets go on, and in the end the device's router reads.
 #[test]
 fn in_the_end_packets_go_on_and_the_right_router_reads() {
-    for seed in 10..20 {
-        let mut scene = Scene::new(seed, "most_routers = 1\n");
-        let mut draw = Seeded::new(seed);
-        let (mut at, mut disturbed) = (0, Vec::new());
+    for (seed, keys) in (10..40).zip([Keys::Ahead, Keys::There, Keys::Moved].into_iter().cycle()) {
+        let mut scene = Scene::new(seed, keys, 1);
+        let (mut draw, mut disturbed) = (Seeded::new(seed), Vec::new());
         for _ in 0..12 {
+            let now = scene.net.now;
+            let next = beside(scene.at + 1).map(|n| n - 1).nth(draw.below(2) as usize).unwrap_or(1);
             match draw.below(4) {
                 0 => {
                     scene.net.with(scene.gateway, |now, host| host.node_mut().rekey_children(now));
-                    scene.run(Duration::from_millis(draw.below(40)));
+                    scene.talk(Duration::from_millis(draw.below(40)));
                 }
                 1 => {
-                    scene.restart(usize::from(draw.below(2) == 1));
-                    disturbed.push(scene.net.now);
+                    scene.restart(draw.below(ROUTERS as u64) as usize);
+                    disturbed.push(Disturbance::Restart(now));
                 }
                 2 => {
-                    // There and back in less than a round trip.
-                    disturbed.push(scene.net.now);
-                    scene.enter(1 - at);
-                    scene.run(Duration::from_millis(10));
-                    scene.enter(at);
+                    let here = scene.at;
+                    scene.enter(next);
+                    scene.talk(DELAY);
+                    scene.enter(here);
+                    disturbed.push(Disturbance::ThereAndBack(now));
                 }
                 _ => {
-                    disturbed.push(scene.net.now);
-                    at = 1 - at;
-                    scene.enter(at);
+                    scene.enter(next);
+                    disturbed.push(Disturbance::Handoff(now));
                 }
             }
-            scene.talk(1 + draw.below(60) as usize);
+            scene.talk(Duration::from_millis(50 * (1 + draw.below(60))));
         }
-        scene.run(Duration::from_secs(30));
-        scene.look(at);
-        let calm = scene.net.now;
-        scene.talk(40);
-        let end = scene.net.now;
-        scene.run(Duration::from_secs(1));
-        assert_eq!(scene.lost(calm, end), 0, "seed {seed}");
-        let (read, seen, _) = scene.look(at);
-        assert!(seen >= 80 && read * 10 >= seen * 9, "seed {seed}: {read} of {seen}");
-        // What is lost besides was on its way when the device moved or its router crashed.
-        for (_, sent, _) in &scene.sent {
-            let troubled = disturbed.iter().any(|d| *sent + PACE > *d && *sent < *d + Duration::from_secs(4));
-            assert!(
-                troubled || scene.lost(*sent, *sent + Duration::from_nanos(1)) == 0,
-                "seed {seed}: {sent:?}"
-            );
-        }
+        scene.talk(Duration::from_secs(30));
+        scene.read_and_hoarded();
+        scene.assert_no_other_losses(&disturbed);
     }
 }

@@ -10,7 +10,7 @@ use dormouse_esp::{IPV4_IN_IP, Inbound, Outbound, SaParams, ZoneParams};
 use dormouse_keying::{GrantId, HeaderGrant, HeaderOrder, HeaderSa, Nodes, ZoneMap};
 use dormouse_sansio::{Instant, Seeded};
 use dormouse_snoop::Verdict;
-use dormouse_snoop::arq::{Agent, Limits, Reporter};
+use dormouse_snoop::arq::{Agent, Limits, Reporter, reports_key};
 use dormouse_wire::ip::{Ipv4Header, protocol, udp};
 
 const GCM: Encr = Encr::Aes128Gcm16;
@@ -79,6 +79,17 @@ fn grant() -> HeaderOrder {
         from_device: sa(1_001),
         nodes: Nodes::new(1, 16).expect("nodes"),
     }))
+}
+
+const SA: GrantId = GrantId { to_device: 1_000, from_device: 1_001 };
+
+/// A report of the SA's device, as anyone makes it who was ever given the key of its headers.
+fn forged(number: u64, next: u32) -> Vec<u8> {
+    let said =
+        [&b"ARQ1"[..], &1_000_u32.to_be_bytes(), &number.to_be_bytes(), &next.to_be_bytes(), &[0]].concat();
+    let mac = reports_key(&Secret::from([7; 20])).compute(&[&said]);
+    let esp = [&1_001_u32.to_be_bytes()[..], &[0; 4], &said, &mac.as_bytes()[..16]].concat();
+    carry(Carried::Bare, false, &esp)
 }
 
 fn inner(number: u8) -> Vec<u8> {
@@ -184,10 +195,7 @@ fn what_the_radio_lost_comes_again_and_in_order() {
 #[test]
 fn without_a_router_nothing_waits_and_little_is_said() {
     let mut world = World::new(Carried::Bare);
-    world
-        .agent
-        .obey(&HeaderOrder::Revoke(GrantId { to_device: 1_000, from_device: 1_001 }))
-        .expect("forgotten");
+    world.agent.obey(&HeaderOrder::Revoke(SA)).expect("forgotten");
     let (mut reports, mut out) = (0, Vec::new());
     for n in 0..200_u64 {
         let now = ms(n * 300);
@@ -235,7 +243,7 @@ fn a_router_that_is_gone_is_not_waited_for() {
     assert!(!world.reporter.is_repaired() && world.reporter.held() == (0, 0));
 }
 
-/// Known weakness of the end that believes what it sees: anyone who can send ESP to the device makes it forget an SA.
+/// Without the keys, anyone who can send ESP to the router and the device neither takes the place of copies nor moves what either holds.
 #[test]
 fn forged_packets_and_reports_change_nothing() {
     let mut world = World::new(Carried::Bare);
@@ -290,4 +298,86 @@ fn a_report_counts_once_also_after_a_silence() {
     assert_eq!(world.agent.held(), (0, 0, 0));
     assert_eq!(world.agent.from_device(ms(60_001), &report), Verdict::Suppress);
     assert_eq!((world.agent.stats().reports, world.agent.held().0), (taken, 0));
+}
+
+/// What the device reports of what it has got, caught on the way, and taken by its router.
+fn recorded(world: &mut World) -> Vec<u8> {
+    world.send(ms(0), false);
+    let packet = world.next();
+    world.agent.to_device(ms(5), &packet);
+    let mut esp = esp_of(world.carried, &packet).to_vec();
+    let opened = world.sa.open(&mut esp).expect("it opens");
+    assert!(world.reporter.takes(ms(5), opened.seq));
+    world.reporter.arrive(ms(5), opened.seq, esp[opened.inner].to_vec());
+    let mut report = Vec::new();
+    assert!(world.reporter.poll_report(ms(40), &mut report));
+    let report = carry(world.carried, false, &report);
+    let before = world.agent.stats().reports;
+    assert_eq!(world.agent.from_device(ms(40), &report), Verdict::Suppress);
+    assert_eq!(world.agent.stats().reports, before + 1);
+    report
+}
+
+#[test]
+fn a_recorded_report_counts_no_more_when_keys_were_taken_back_and_come_again() {
+    let mut world = World::new(Carried::Bare);
+    let report = recorded(&mut world);
+    world.agent.obey(&HeaderOrder::Revoke(SA)).expect("forgotten");
+    world.agent.obey(&grant()).expect("keys");
+    let taken = world.agent.stats().reports;
+    for at in [50, 60] {
+        assert_eq!(world.agent.from_device(ms(at), &report), Verdict::Suppress, "it is for a router alone");
+        assert_eq!((world.agent.stats().reports, world.agent.held()), (taken, (0, 0, 0)));
+        let packet = world.next();
+        world.agent.to_device(ms(at), &packet);
+    }
+    // What the device says of these packets counts.
+    world.send(ms(70), false);
+    world.run(70, 100);
+    assert!(world.agent.stats().reports > taken && world.agent.held().0 == 1);
+}
+
+#[test]
+fn a_recorded_report_counts_at_no_other_router() {
+    let mut world = World::new(Carried::Bare);
+    let report = recorded(&mut world);
+    // A neighbour that got the keys ahead; then the same, started again, where the device has come.
+    let mut other = Agent::new(Limits::default());
+    other.obey(&grant()).expect("keys");
+    other.from_device(ms(50), &report);
+    let packet = world.next();
+    other.to_device(ms(51), &packet);
+    other.from_device(ms(52), &report);
+    assert_eq!((other.stats().reports, other.held()), (0, (0, 0, 0)));
+    let mut out = Vec::new();
+    assert!(!other.poll_transmit(ms(60), &mut out), "nor is it answered");
+    world.agent = other;
+    world.send(ms(70), false);
+    world.run(70, 100);
+    assert!(world.agent.stats().reports > 0 && world.agent.held().0 == 1);
+}
+
+/// A router that had the keys, or a neighbour that has them, can send reports as the device does.
+#[test]
+fn a_forged_report_is_worth_nothing_once_the_next_packet_has_come() {
+    let mut world = World::new(Carried::Bare);
+    world.send(ms(0), false);
+    let taken = world.agent.stats().reports;
+    // Of packets that were never sent: whatever it says, it is refused.
+    for next in [3, 500, 1 << 20, u32::MAX, 0] {
+        world.agent.from_device(ms(1), &forged(u64::MAX, next));
+    }
+    assert_eq!(world.agent.stats().reports, taken);
+    // Of those that were, as often as it likes.
+    for n in 1..100_u64 {
+        if n % 10 == 1 {
+            world.agent.from_device(ms(n * 5 - 1), &forged(u64::MAX, world.sent.into()));
+            world.agent.from_device(ms(n * 5 - 1), &forged(u64::MAX, u32::from(world.sent) + 1));
+        }
+        world.send(ms(n * 5), n % 10 == 5);
+        world.run(n * 5, n * 5 + 5);
+    }
+    world.run(500, 1_000);
+    assert_eq!(world.got, (0..100).collect::<Vec<_>>());
+    assert!(world.agent.stats().repeated >= 10 && world.agent.stats().reports > taken + 20);
 }

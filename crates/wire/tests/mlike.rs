@@ -75,7 +75,8 @@ fn notifications_are_these_bytes() {
     let names = [Name { to_device: 1, from_device: 2 }, Name { to_device: 3, from_device: 4 }];
     let golden = bytes("00000001 00000002 00000003 00000004");
     assert_eq!((emit_names(&names), parse_names(&golden)), (golden.clone(), Ok(names.to_vec())));
-    let reasons = [Why::None, Why::Stale, Why::Exhausted, Why::Migrated, Why::Given, Why::Here];
+    let reasons =
+        [Why::None, Why::Stale, Why::Exhausted, Why::Migrated, Why::Given, Why::Here, Why::Unusable];
     for (why, code) in reasons.into_iter().zip(1..) {
         let (request, golden) = (Request { why, spi: 0x01020304 }, [code, 0, 0, 0, 1, 2, 3, 4]);
         assert_eq!((request.emit(), Request::parse(&golden)), (golden.to_vec(), Ok(request)));
@@ -135,7 +136,7 @@ fn what_is_cut_short_or_out_of_range_is_refused() {
     assert!(Secret::parse(&secret(64)).is_ok() && Secret::parse(&secret(65)).is_err());
     assert!(Secret::parse(&[0; 15]).is_err() && Secret::parse(&[2; 20]).is_err());
     assert!(Map::parse(&[0, 8]).is_err() && Map::parse(&[[0, 8].as_slice(), &[1; 32]].concat()).is_err());
-    assert!(Request::parse(&[0; 8]).is_err() && Request::parse(&[7, 0, 0, 0, 0, 0, 0, 1]).is_err());
+    assert!(Request::parse(&[0; 8]).is_err() && Request::parse(&[8, 0, 0, 0, 0, 0, 0, 1]).is_err());
     let given = emit_given(1, &Id::new(IdType::Fqdn, *b"r"));
     assert!((0..given.len()).all(|len| parse_given(&given[..len]).is_err()));
     assert!(parse_names(&[0; 12]).is_err() && parse_names(&vec![0; 8 * (NAMES_MAX + 1)]).is_err());

@@ -36,13 +36,18 @@ impl Endpoint {
         self.shared.config.router = policy;
     }
 
-    /// Router: what the data plane says about the keys that it was given: the gateway is asked for others.
+    /// Router: what the data plane says about the keys that it was given: the gateway is asked for others. Those that it cannot use are forgotten,
+    /// and the gateway is told.
     pub fn header_news(&mut self, now: Instant, news: HeaderNews) -> bool {
         let (id, why) = match news {
             HeaderNews::Stale(id) => (id, Why::Stale),
             HeaderNews::Exhausted(id) => (id, Why::Exhausted),
+            HeaderNews::Unusable(id) => (id, Why::Unusable),
         };
         let Some(gateway) = self.shared.header.keyring.giver(id).cloned() else { return false };
+        if why == Why::Unusable {
+            self.shared.header.keyring.forget(id);
+        }
         let link = self.shared.header.links.to(&gateway);
         let keys = Keys::Ask(Request { why, spi: id.from_device });
         let asked = self.ask_some(now, link, Some(&gateway), keys);
@@ -179,7 +184,7 @@ impl Endpoint {
         if !self.shared.header.distribution.has_orders() {
             return;
         }
-        let orders = self.shared.header.distribution.orders(&self.shared.header.links);
+        let orders = self.shared.header.distribution.orders(now, &self.shared.header.links);
         for (sa, keys) in orders.exchanges {
             self.ask(now, Some(sa), None, keys);
         }

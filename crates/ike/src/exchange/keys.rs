@@ -61,6 +61,11 @@ impl Run for Keys {
             }
             Self::Revoke { .. } => {}
             Self::Revoking { router, ids } => shared.header.distribution.revoked(&router, &ids),
+            told @ (Self::Gave { .. } | Self::Ask(wire::Request { why: Why::Unusable, .. })) => {
+                if view.has(NotifyType::TemporaryFailure) {
+                    sa.enqueue(told, now + TOLD_AGAIN_AFTER);
+                }
+            }
             Self::Ask(asked) => {
                 if view.has(NotifyType::KeyDistribute) {
                     let giver = sa.core.peer.clone();
@@ -82,11 +87,6 @@ impl Run for Keys {
                     }
                     None => in_place_of(asked),
                 });
-            }
-            told @ Self::Gave { .. } => {
-                if view.has(NotifyType::TemporaryFailure) {
-                    sa.enqueue(told, now + TOLD_AGAIN_AFTER);
-                }
             }
         }
         Fate::Lives
@@ -185,7 +185,12 @@ impl IkeSa {
                 }
                 list
             }
-            Err(Refused { why, spi }) => refuse(why, spi),
+            Err(Refused { why, spi }) => {
+                if self.core.may_say(now) {
+                    tracing::info!(sa = %self.core.id(), %giver, %why, "keys that a gateway distributes are not taken");
+                }
+                refuse(why, spi)
+            }
         }
     }
 
@@ -203,7 +208,7 @@ impl IkeSa {
         }
         let answer = match asked.why {
             Why::Given => match wire::parse_given(data).ok().and_then(|id| auth::identity(&id).ok()) {
-                Some(to) => shared.header.distribution.gave(&router, asked.spi, &to).map(|()| None),
+                Some(to) => shared.header.distribution.gave(now, &router, asked.spi, &to).map(|()| None),
                 None => Err(Reason::Unreadable),
             },
             _ => shared.header.distribution.asked(now, &router, asked),

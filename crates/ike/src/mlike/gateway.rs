@@ -26,7 +26,7 @@ use crate::config::ZonePolicy;
 use crate::limits::{
     KEY_LIFETIME_MOST, KEY_RENEWAL_DOUBLED_MOST, KEY_RENEWAL_EVERY, KEYS_TO_REVOKE_MAX, NODES_OF_ROUTER,
 };
-use crate::pace::Paces;
+use crate::pace::{Backoff, Paces};
 
 /// Where a router stands with the keys of one SA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +100,10 @@ struct Visit {
     from: IpAddr,
     /// The router that it is behind.
     router: Option<Identity>,
+    /// That router says so, and nothing else does.
+    claimed: bool,
+    /// How often each router has caused new keys, by its canonical name.
+    caused: BTreeMap<Vec<u8>, Backoff>,
 }
 
 /// What each router has told of its neighbours last, by its canonical name.
@@ -161,9 +165,11 @@ impl Visit {
         self.router.as_ref().is_some_and(|here| here.is_same_as(router))
     }
 
-    fn move_to(&mut self, router: &Identity) {
-        if !self.is_behind(router) {
-            self.router = Some(router.clone());
+    fn move_to(&mut self, router: &Identity, claimed: bool) {
+        if self.is_behind(router) {
+            self.claimed &= claimed;
+        } else {
+            (self.router, self.claimed) = (Some(router.clone()), claimed);
         }
     }
 
@@ -171,7 +177,7 @@ impl Visit {
     fn locate(&mut self, policy: &ZonePolicy) {
         let by_address = self.router.as_ref().and_then(|router| policy.rule(router));
         match policy.serving(self.from) {
-            Some(rule) => self.move_to(&rule.id),
+            Some(rule) => self.move_to(&rule.id, false),
             None if by_address.is_some_and(|rule| !rule.serves.is_empty()) => self.router = None,
             None => {}
         }
@@ -220,6 +226,11 @@ impl Composite {
         Some(Given { grant, gateway: self.gateway, here, lifetime: left })
     }
 
+    /// Whether asking the device for new keys then is sooner than it would be asked: not, if it was asked already.
+    fn may_renew_by(&self, at: Instant) -> bool {
+        !self.replaced && self.renewal.is_none_or(|renewal| renewal.asked == 0 && at < renewal.at)
+    }
+
     /// More routers have had the keys than should, and new ones would be had by fewer.
     fn is_known_to_many(&self, near: &[Identity]) -> bool {
         let had = self.holders.iter().filter(|holder| holder.had);
@@ -248,7 +259,8 @@ impl Distribution {
             }
         }
         let (session, from) = session;
-        let visit = self.visits.entry(session).or_insert(Visit { from, router: None });
+        let new = || Visit { from, router: None, claimed: false, caused: BTreeMap::new() };
+        let visit = self.visits.entry(session).or_insert_with(new);
         visit.locate(&policy);
         let composite = Composite {
             session,
@@ -300,7 +312,7 @@ impl Distribution {
         let mut permitted = false;
         for (child, composite) in self.composites.iter().filter(|(_, c)| c.session == session) {
             if let Some(rule) = composite.policy.rule(router) {
-                visit.move_to(&rule.id);
+                visit.move_to(&rule.id, false);
                 permitted = true;
             }
             self.changed.insert(*child);
@@ -336,7 +348,7 @@ impl Distribution {
     }
 
     /// Compares what should be with what is.
-    pub(crate) fn orders(&mut self, links: &Links) -> Orders {
+    pub(crate) fn orders(&mut self, now: Instant, links: &Links) -> Orders {
         let mut orders = Orders::default();
         for child in std::mem::take(&mut self.changed) {
             let Some(composite) = self.composites.get_mut(&child) else { continue };
@@ -369,8 +381,11 @@ impl Distribution {
                     orders.exchanges.push((sa, Keys::Revoke { router: holder.router.clone() }));
                 }
             }
-            if known {
-                self.renew(child);
+            let claimed = visit.router.clone().filter(|_| visit.claimed);
+            match claimed {
+                _ if !known => {}
+                Some(router) => self.renew_for(now, child, &router),
+                None => self.renew(child),
             }
         }
         self.gone_changed = false;
@@ -383,14 +398,32 @@ impl Distribution {
         orders
     }
 
+    /// New keys are made as soon as may be.
     fn renew(&mut self, child: ChildId) {
-        if let Some(composite) =
-            self.composites.get_mut(&child).filter(|c| c.renewal.is_none() && !c.replaced)
-        {
-            let at = composite.made + KEY_RENEWAL_EVERY;
-            composite.renewal = Some(Renewal { at, asked: 0 });
-            self.renewals.insert((at, child));
+        if let Some(composite) = self.composites.get(&child) {
+            self.renew_at(child, composite.made + KEY_RENEWAL_EVERY);
         }
+    }
+
+    /// The same, because of what this router says, which may be a lie that costs the device's battery: the more often, the later.
+    fn renew_for(&mut self, now: Instant, child: ChildId, router: &Identity) {
+        let Some(composite) = self.composites.get(&child) else { return };
+        let Some(visit) = self.visits.get_mut(&composite.session) else { return };
+        let caused = visit.caused.entry(router.canonical()).or_default();
+        let earliest = composite.made + KEY_RENEWAL_EVERY;
+        let (at, next) = caused.next(now, earliest, KEY_RENEWAL_EVERY, KEY_RENEWAL_DOUBLED_MOST);
+        if composite.may_renew_by(at) {
+            *caused = next;
+            self.renew_at(child, at);
+        }
+    }
+
+    fn renew_at(&mut self, child: ChildId, at: Instant) {
+        let Some(composite) = self.composites.get_mut(&child).filter(|c| c.may_renew_by(at)) else { return };
+        if let Some(later) = composite.renewal.replace(Renewal { at, asked: 0 }) {
+            self.renewals.remove(&(later.at, child));
+        }
+        self.renewals.insert((at, child));
     }
 
     /// SAs that are to be rekeyed now. Each comes again, later each time, until another SA takes its place: its device may have refused, or
@@ -456,7 +489,9 @@ impl Distribution {
             self.changed.extend(self.composites.iter().filter(|(_, c)| here(c)).map(|(child, _)| *child));
         }
         let Some(composite) = self.composites.get_mut(&child) else { return };
-        composite.set(router, if takes { Holding::Held } else { Holding::Refused });
+        // That it cannot use them may have come first.
+        let useless = composite.holder(router).is_some_and(|h| h.holding == Holding::Refused);
+        composite.set(router, if takes && !useless { Holding::Held } else { Holding::Refused });
         // The device may have left while it answered.
         self.changed.insert(child);
     }

@@ -13,7 +13,7 @@ use dormouse_wire::ike::mlike::{Migrate, Reason};
 use super::Given;
 use super::links::Links;
 use crate::config::RouterPolicy;
-use crate::limits::{KEY_MIGRATE_BURST, KEY_MIGRATE_EVERY};
+use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_MIGRATE_EVERY};
 use crate::pace::Paces;
 
 /// Keys, and where they are from.
@@ -54,7 +54,8 @@ impl Keyring {
             _ => {}
         }
         self.forget(id);
-        let until = now + given.lifetime;
+        // A neighbour says what it likes.
+        let until = now + given.lifetime.min(KEY_LIFETIME_MOST);
         let grant = given.grant.clone();
         self.held.insert(id, Held { giver: giver.clone(), gateway: given.gateway, grant, until });
         self.expiries.insert((until, id));

@@ -5,7 +5,7 @@ use super::links::{Link, Links};
 use super::router::Keyring;
 use super::*;
 use crate::config::{IdentityPattern, RouterPolicy, RouterRule, ZonePolicy};
-use crate::limits::{KEY_MIGRATE_BURST, KEY_RENEWAL_EVERY};
+use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_RENEWAL_EVERY};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::mlike::{Migrate, Reason, Request, Why};
@@ -81,7 +81,7 @@ impl Gateway {
     /// Carries out what is to be done: routers take all that they are given, and obey.
     fn work(&mut self) {
         while self.keys.has_orders() {
-            for (_, keys) in self.keys.orders(&self.links).exchanges {
+            for (_, keys) in self.keys.orders(self.now, &self.links).exchanges {
                 match keys {
                     Keys::Give { child, router } => {
                         assert!(self.keys.given(self.now, child, &router).is_some());
@@ -262,9 +262,13 @@ fn a_router_that_gave_keys_on_tells_who_has_them() {
     let two = policy(&[rule("r1", &[], &[]), rule("r2", &[], &[])]);
     let mut gateway = Gateway::default();
     let child = gateway.device(1, "192.0.2.1", (1_000, 2_000), &two);
-    assert_eq!(gateway.keys.gave(&name("r1"), 2_000, &name("r2")), Err(Reason::Unknown), "it has none");
+    assert_eq!(
+        gateway.keys.gave(Instant::ZERO, &name("r1"), 2_000, &name("r2")),
+        Err(Reason::Unknown),
+        "it has none"
+    );
     assert!(gateway.asks("r1", Why::None, 2_000).is_ok());
-    assert_eq!(gateway.keys.gave(&name("r1"), 2_000, &name("r2")), Ok(()));
+    assert_eq!(gateway.keys.gave(Instant::ZERO, &name("r1"), 2_000, &name("r2")), Ok(()));
     assert_eq!(
         ["r1", "r2"].map(|router| gateway.holding(child, router)),
         [Some(Holding::Forgotten), Some(Holding::Held)]
@@ -274,7 +278,7 @@ fn a_router_that_gave_keys_on_tells_who_has_them() {
     // One that the configuration does not name is not kept, and keys are new all the same.
     let other = gateway.device(2, "192.0.2.2", (1_001, 2_001), &two);
     assert!(gateway.asks("r1", Why::None, 2_001).is_ok());
-    assert_eq!(gateway.keys.gave(&name("r1"), 2_001, &name("r9")), Ok(()));
+    assert_eq!(gateway.keys.gave(Instant::ZERO, &name("r1"), 2_001, &name("r9")), Ok(()));
     assert_eq!(gateway.keys.holders(other).len(), 1);
     assert!(gateway.renewals(MINUTE).iter().any(|(_, due)| *due == other));
 }
@@ -315,6 +319,66 @@ fn keys_of_a_router_that_is_believed_no_longer_are_made_anew() {
     assert_eq!(due, [child], "those that it has had, and no others");
 }
 
+/// What happens in two hours in which routers say these things once a second, each in its turn, about a device's only SA: how often it is rekeyed.
+fn rekeyed(gateway: &mut Gateway, said: &[(&str, Why)], policy: &ZonePolicy) -> usize {
+    let (mut from_device, mut child) = (2_000, gateway.device(1, "192.0.2.1", (1_000, 2_000), policy));
+    let mut count = 0;
+    for (router, why) in said.iter().cycle().take(7_200) {
+        let _said = gateway.asks(router, *why, from_device);
+        gateway.work();
+        gateway.now += Duration::from_secs(1);
+        if !gateway.keys.take_renewals(gateway.now).is_empty() {
+            (count, from_device) = (count + 1, from_device + 1);
+            let before = child;
+            child = gateway.renewed(1, "192.0.2.1", (from_device - 1_000, from_device), policy, Some(child));
+            gateway.keys.remove(before);
+        }
+    }
+    count
+}
+
+/// Each rekeying costs the device's radio.
+#[test]
+fn what_routers_say_makes_a_device_rekey_ever_less_often() {
+    let rules = [rule("r1", &[], &[]), rule("r2", &[], &[]), rule("r3", &[], &[])];
+    let one = ZonePolicy { most_routers: 1, ..policy(&rules) };
+    // 10 s, 20 s and so on are 21 minutes to the eighth, and then it is every 640 s.
+    let most = 8 + (7_200 - 1_270) / 640;
+    // One that has keys of a neighbour each time; one that may have none; one that says so of what it was never given.
+    for said in [("r1", Why::Migrated), ("r9", Why::Migrated), ("r9", Why::Here)] {
+        let count = rekeyed(&mut Gateway::default(), &[said], &one);
+        assert!((7..=most).contains(&count), "{said:?}: {count}");
+    }
+    // Two that pull the device to and fro.
+    let (mut gateway, pull) = (Gateway::default(), [("r1", Why::None), ("r2", Why::None)]);
+    let count = rekeyed(&mut gateway, &pull, &one);
+    assert!((7..=2 * most).contains(&count), "{count}");
+}
+
+#[test]
+fn a_router_that_lies_holds_up_no_other_nor_the_operator() {
+    let two = policy(&[rule("r1", &[], &[]), rule("r2", &[], &[])]);
+    let due = |honest: &dyn Fn(&mut Gateway)| {
+        let mut gateway = Gateway::default();
+        let mut spi = 2_000;
+        let mut child = gateway.device(1, "192.0.2.1", (1_000, spi), &two);
+        for _ in 0..8 {
+            assert!(gateway.asks("r1", Why::Migrated, spi).is_ok());
+            gateway.now = gateway.keys.deadline().expect("new keys").at;
+            assert_eq!(gateway.keys.take_renewals(gateway.now), [child]);
+            spi += 1;
+            child = gateway.renewed(1, "192.0.2.1", (spi - 1_000, spi), &two, Some(child));
+        }
+        assert!(gateway.asks("r1", Why::Migrated, spi).is_ok());
+        let made = gateway.now;
+        honest(&mut gateway);
+        gateway.keys.deadline().expect("new keys").at - made
+    };
+    assert_eq!(due(&|_| {}), KEY_RENEWAL_EVERY * 64);
+    assert_eq!(due(&|gateway| assert!(gateway.asks("r2", Why::Migrated, 2_008).is_ok())), KEY_RENEWAL_EVERY);
+    assert_eq!(due(&|gateway| gateway.keys.distrust(&name("r1"))), KEY_RENEWAL_EVERY);
+}
+
 /// Mobile IP: no address tells where the device is.
 #[test]
 fn a_router_that_has_the_keys_already_says_that_the_device_has_come() {
@@ -343,6 +407,25 @@ fn keys_that_a_router_has_and_was_not_given_are_made_anew() {
     let child = gateway.device(1, "192.0.2.1", (1_000, 2_000), &named);
     assert_eq!(gateway.asks("r2", Why::Here, 2_000), Ok(None));
     assert_eq!(gateway.renewals(MINUTE).first(), Some(&(KEY_RENEWAL_EVERY, child)));
+}
+
+#[test]
+fn a_router_that_cannot_use_its_keys_holds_none_and_has_seen_them() {
+    let mut gateway = Gateway::default();
+    let one = policy(&[rule("r1", &["192.0.2.0/24"], &[])]);
+    let child = gateway.device(1, "192.0.2.1", (1_000, 2_000), &one);
+    assert_eq!(gateway.asks("r1", Why::Unusable, 2_000), Err(Reason::Unknown), "it was given none");
+    gateway.link(1, "r1");
+    gateway.work();
+    assert_eq!(gateway.asks("r1", Why::Unusable, 2_000), Ok(None));
+    gateway.work();
+    assert_eq!(gateway.holding(child, "r1"), Some(Holding::Refused), "nor is it given them again");
+    assert!(gateway.keys.holders(child).iter().all(|holder| holder.had));
+    // It says so before it has answered.
+    gateway.keys.answered(child, &name("r1"), true, Vec::new());
+    assert_eq!(gateway.holding(child, "r1"), Some(Holding::Refused));
+    assert!(gateway.asks("r1", Why::None, 2_000).is_ok(), "it asks for them");
+    assert_eq!(gateway.holding(child, "r1"), Some(Holding::Held));
 }
 
 // ---- the router ----
@@ -378,6 +461,21 @@ fn a_neighbour_gives_what_it_was_asked_for_and_in_place_of_nothing() {
     assert!(!takes(asked(1_000), &given(1_000, 2_000)), "those are held");
     assert!(takes(asked(2_001), &given(1_001, 2_001)), "by the other direction");
     assert_eq!(keyring.len(), 2);
+}
+
+/// A neighbour can say that they last for ever.
+#[test]
+fn no_keys_are_held_for_longer_than_a_day() {
+    let (policy, links) = router();
+    for (said, held) in [(MINUTE, MINUTE), (Duration::from_secs(u32::MAX.into()), KEY_LIFETIME_MOST)] {
+        let (now, mut keyring) = (Instant::ZERO + MINUTE, Keyring::default());
+        let given = Given { lifetime: said, ..given(1_000, 2_000) };
+        let asked = Migrate { gateway: GATEWAY, spi: 1_000 };
+        assert_eq!(keyring.take_moved(now, &policy, asked, &name("gw"), &given), Ok(()));
+        assert_eq!(keyring.deadline().map(|deadline| deadline.at), Some(now + held));
+        let (on, _) = keyring.migrate(now, &policy, &links, &name("r2"), asked).expect("a neighbour");
+        assert_eq!(on.lifetime, held);
+    }
 }
 
 #[test]

@@ -29,7 +29,8 @@ pub enum Protection {
 pub struct Zones {
     /// Where all zones but the last end, the same at both ends: `ip-header`, `transport-header` (with TCP's options), or so many bytes from
     /// the start of the packet, as `40`; ascending, at most 7. The keys of the first zone are for routers, those of the others stay at the
-    /// two ends.
+    /// two ends. A number of bytes takes no account of what is there: with `40`, the zones of paper 003, routers read the first 12 bytes of what UDP
+    /// carries in IPv4 (all of a short message), and miss the options of TCP.
     pub ends: Vec<String>,
     /// Gateway: identities of the access routers that may have the keys of the first zone, each of which has a connection with a section
     /// `keys` here. Empty: no router.
@@ -58,7 +59,7 @@ impl Default for Zones {
 }
 
 /// The connection carries no traffic, but keys of headers: between a gateway and an access router, or between two routers. A router is the
-/// client of its gateway, with `auto`.
+/// client of its gateway, with `auto`. A machine takes keys only if its section `router` repairs something.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Keys {

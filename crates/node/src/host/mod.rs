@@ -528,7 +528,8 @@ impl Host {
     fn apply(&mut self, now: Instant, event: Event) {
         self.sleeper_learns(now, &event);
         match event {
-            Event::Order(Order::Header(order)) if self.transit.obey(&order) => {}
+            // Keys that cannot be used are news for their gateway.
+            Event::Order(Order::Header(order)) if self.transit.obey(&order) => self.grant_wishes(now),
             Event::Order(order) => {
                 if matches!(order, Order::Configure { .. } | Order::Unconfigure { .. }) {
                     self.inner = self.node.inner_addresses();

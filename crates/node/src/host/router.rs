@@ -100,19 +100,19 @@ impl Question {
         }
     }
 
+    /// What is asked because of this news; nothing, of keys that are gone.
+    const fn because(news: HeaderNews) -> Option<Self> {
+        match news {
+            HeaderNews::Stale(id) => Some(Self::Stale(id)),
+            HeaderNews::Exhausted(id) => Some(Self::Exhausted(id)),
+            HeaderNews::Unusable(_) => None,
+        }
+    }
+
     fn is_about(self, id: GrantId) -> bool {
         match self {
             Self::Missing(unknown) => [id.to_device, id.from_device].contains(&unknown.spi),
             Self::Came(_, of) | Self::Stale(of) | Self::Exhausted(of) => of == id,
-        }
-    }
-}
-
-impl From<HeaderNews> for Question {
-    fn from(news: HeaderNews) -> Self {
-        match news {
-            HeaderNews::Stale(id) => Self::Stale(id),
-            HeaderNews::Exhausted(id) => Self::Exhausted(id),
         }
     }
 }
@@ -257,7 +257,12 @@ impl Router {
                 tracing::info!(sa = %Name(id), "header keys came");
             }
             (Ok(()), HeaderOrder::Revoke(_)) => tracing::info!(sa = %Name(id), "header keys were taken back"),
-            (Err(error), _) => tracing::warn!(sa = %Name(id), %error, "header keys cannot be used"),
+            (Err(error), _) => {
+                tracing::warn!(sa = %Name(id), %error, "header keys cannot be used");
+                // Nor any of the same name that were here before: the gateway hears that there are none.
+                let _gone = self.repair.obey(&HeaderOrder::Revoke(id));
+                self.wishes.push_back(Wish::Other(HeaderNews::Unusable(id)));
+            }
         }
     }
 
@@ -306,7 +311,7 @@ impl Router {
         let Some(reader) = self.repair.reader() else { return };
         // Told by [`dormouse_esp::HeaderZones::unfit`] as long as it is so.
         while reader.zones().poll_news().is_some() {}
-        let mut questions: Vec<Question> = reader.readable().unfit().map(Question::from).collect();
+        let mut questions: Vec<Question> = reader.readable().unfit().filter_map(Question::because).collect();
         while let Some(unknown) = reader.poll_unknown() {
             // What is sent after a device that has gone on comes by here in both directions.
             if ![unknown.device, unknown.gateway].iter().any(|of| self.visits.has_gone(now, *of)) {
@@ -363,8 +368,11 @@ impl std::fmt::Display for Name {
 
 impl Host {
     /// This machine is an access router from now on. Packets between its two sides come by [`Host::handle_packet`], and go on by
-    /// [`Output::Transit`].
+    /// [`Output::Transit`]. It takes header keys if it repairs anything.
     pub fn set_router(&mut self, settings: &Settings) {
+        if settings.repair != Kind::None {
+            self.node.read_headers();
+        }
         self.transit.router = Some(Router::new(settings));
     }
 

@@ -26,6 +26,11 @@ pub trait Agent: std::fmt::Debug + Send {
     /// When [`Agent::handle_timeout`] is wanted.
     fn poll_timeout(&self) -> Option<Deadline>;
 
+    /// Access router: whether it reads headers. If not, the machine takes no keys for it.
+    fn reads_headers(&self) -> bool {
+        false
+    }
+
     /// Access router: what headers can be read with, from now on or no longer.
     fn obey(&mut self, _order: &HeaderOrder) {}
 
@@ -109,6 +114,9 @@ impl Transit {
 impl Host {
     /// From now on datagrams in transit pass `agent`.
     pub fn set_agent(&mut self, agent: Box<dyn Agent>) {
+        if agent.reads_headers() {
+            self.node.read_headers();
+        }
         self.transit.agent = Some(agent);
     }
 

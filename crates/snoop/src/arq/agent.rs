@@ -41,8 +41,33 @@ struct Reporting {
 #[derive(Debug)]
 struct Held {
     key: PrfKey,
-    /// The number of its latest report: none counts twice, also if the SA was silent meanwhile.
-    latest: Option<u64>,
+    /// What has gone to its device since they came: the first number, and the highest.
+    passed: Option<(u64, u64)>,
+    /// The latest report: the highest number that it says has come, and its own. None counts twice, also if the SA was silent meanwhile.
+    latest: Option<(u64, u64)>,
+}
+
+impl Held {
+    fn pass(&mut self, seq: u64) {
+        self.passed = Some(self.passed.map_or((seq, seq), |(first, highest)| (first, highest.max(seq))));
+    }
+
+    /// Takes a report once, and one of what has gone to the device from here alone. Others have the key: a router that had it before, or a
+    /// neighbour. So what one was told counts at no other, nor here once the keys were away; and no forged report is ahead of what is sent,
+    /// so that those about the next packet count again.
+    fn take(&mut self, report: &Report) -> bool {
+        let Some((first, highest)) = self.passed else { return false };
+        // On the wire is the lower half of a number.
+        let behind = (highest as u32).wrapping_sub(report.highest());
+        let Some(came) = highest.checked_sub(behind.into()).filter(|came| *came >= first) else {
+            return false;
+        };
+        let news = self.latest.is_none_or(|latest| (came, report.number) > latest);
+        if news {
+            self.latest = Some((came, report.number));
+        }
+        news
+    }
 }
 
 /// See the module.
@@ -98,8 +123,7 @@ impl Agent {
         match order {
             HeaderOrder::Grant(grant) => {
                 let key = reports_key(&grant.to_device.keymat);
-                let latest = self.held.get(&grant.id()).and_then(|held| held.latest);
-                self.held.insert(grant.id(), Held { key, latest });
+                self.held.insert(grant.id(), Held { key, passed: None, latest: None });
             }
             HeaderOrder::Revoke(id) => {
                 self.held.remove(id);
@@ -118,6 +142,9 @@ impl Agent {
             return;
         };
         let (id, bytes) = (header.grant(), whole.as_bytes());
+        if let Some(held) = self.held.get_mut(&id) {
+            held.pass(header.seq());
+        }
         if !self.reporting.contains_key(&id) {
             return;
         }
@@ -161,9 +188,9 @@ impl Agent {
 
     /// A report of this SA's device. What is to be said to it, if it is time.
     fn reported(&mut self, now: Instant, id: GrantId, report: &Report) -> Option<Vec<u8>> {
-        let held =
-            self.held.get_mut(&id).filter(|held| held.latest.is_none_or(|last| report.number > last))?;
-        held.latest = Some(report.number);
+        if !self.held.get_mut(&id)?.take(report) {
+            return None;
+        }
         self.stats.reports += 1;
         if !self.reporting.contains_key(&id) && self.reporting.len() >= REPORTING_MOST {
             let oldest = self.reporting.iter().min_by_key(|(_, of)| of.reported).map(|(of, _)| *of);

@@ -19,12 +19,13 @@
 //! |---|---|
 //! | 4 | `ARQ1` |
 //! | 4 | SPI of the SA whose packets these are |
-//! | 8 | number of the report: the router takes none that is not above all before |
+//! | 8 | number of the report, counted from 1 |
 //! | 4 | the lowest ESP sequence number that has not come and is still awaited |
 //! | 1 | n, at most 32 |
 //! | n | bit i, from the most significant of the first byte on: whether the packet with that number plus 1 plus i has come |
 //! | 16 | HMAC-SHA-256 of all that, its first half |
 //!
+//! [`Router`] takes none whose number is not above all before; what [`Agent`] takes stands in `docs/wire/esp-arq.md`.
 //! An answer is `ARQ2`, the number of the report (8), and the same of these (16). How both travel, and what they mean, is in `docs/wire/esp-arq.md`.
 
 mod agent;
@@ -189,6 +190,15 @@ impl Report {
             next: u32::from_be_bytes(*next),
             bitmap: bitmap.to_vec(),
         })
+    }
+
+    /// The highest number, its lower half, that it says has come.
+    pub(crate) fn highest(&self) -> u32 {
+        let last = self.bitmap.iter().rposition(|byte| *byte != 0);
+        let bits = last
+            .map_or(0, |at| at as u32 * 8 + 8 - self.bitmap.get(at).map_or(0, |byte| byte.trailing_zeros()));
+        // Bit 0 is of the number behind the one that is awaited; without any, all before that one has come.
+        if bits == 0 { self.next.wrapping_sub(1) } else { self.next.wrapping_add(bits) }
     }
 
     /// Whether it says that the packet of this number has come.

@@ -276,6 +276,8 @@ pub enum Why {
     Given = 5,
     /// It asks for none: it says that it has them, and that the device has come.
     Here = 6,
+    /// It asks for none: it says that it cannot use those that it was given, and has forgotten them.
+    Unusable = 7,
 }
 
 /// KEY_REQUEST: `why (1) | zero (3) | SPI (4)`, the SPI being that of either direction.
@@ -307,9 +309,10 @@ impl Request {
             4 => Why::Migrated,
             5 => Why::Given,
             6 => Why::Here,
+            7 => Why::Unusable,
             got => {
                 let what = "reason of a request for keys";
-                return Err(Error::Value { what, got: got.into(), expect: "1 to 6" });
+                return Err(Error::Value { what, got: got.into(), expect: "1 to 7" });
             }
         };
         Ok(Self { why, spi })

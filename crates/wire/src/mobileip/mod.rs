@@ -2,21 +2,8 @@
 //!
 //! Owns the formats. Must never compute or check an authenticator: it says which bytes one covers.
 //!
-//! # The notice to the previous foreign agent
-//! The route optimisation draft that first had it expired, and IANA's registry has no number for it. So ours goes as an experiment (RFC 4064):
-//! the mobile node puts it, whole and authenticated, into an extension of its request, and the new foreign agent sends it on as a message.
-//! All numbers are big-endian.
-//!
-//! | bytes | what |
-//! |---|---|
-//! | 1 | as a message: 255, experimental message (in the extension this byte is absent) |
-//! | 1 | 1, our sub-type |
-//! | 4 | the previous foreign agent: to whom it goes |
-//! | 4 | home address of the mobile node |
-//! | 4 | the new care-of address |
-//! | 2 | seconds for which packets shall be sent after it |
-//! | 8 | identification of the request by which it was registered there last, so that no notice can be replayed |
-//! | | a Mobile-Foreign Authentication Extension under what the node shares with the previous agent; it covers the message from the 255 on |
+//! Besides RFC 5944 it has the notice to the previous foreign agent, whose bytes stand in `docs/mobile-ip.md`: the route optimisation draft that
+//! first had one expired, so that ours goes as an experiment (RFC 4064).
 
 mod discovery;
 mod registration;

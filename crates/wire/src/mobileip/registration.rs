@@ -49,7 +49,7 @@ pub struct Reply {
     pub id: u64,
 }
 
-/// The notice to the previous foreign agent: see [the module's documentation](super).
+/// The notice to the previous foreign agent (`docs/mobile-ip.md`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moved {
     /// The previous foreign agent.

@@ -24,23 +24,28 @@ impl Distribution {
         asked: Request,
     ) -> Result<Option<Given>, Reason> {
         let child = self.meant(router, asked.spi).ok_or(Reason::Unknown)?;
+        if asked.why == Why::Unusable {
+            let holder = self.composites.get_mut(&child).and_then(|c| c.holder(router));
+            let holder = holder.filter(|h| matches!(h.holding, Holding::Giving | Holding::Held));
+            holder.ok_or(Reason::Unknown)?.holding = Holding::Refused;
+            return Ok(None);
+        }
         let known = self.composites.get_mut(&child).and_then(|c| c.holder(router)).is_some_and(|h| h.had);
         let has = matches!(asked.why, Why::Migrated | Why::Here);
         if asked.why == Why::Migrated || has && !known {
             // The router before it has had them, and this one got them without being asked about: also if it may not have them.
-            self.renew(child);
+            self.renew_for(now, child, router);
         }
         let composite = self.composites.get_mut(&child).ok_or(Reason::Unknown)?;
         let rule = composite.policy.rule(router).ok_or(Reason::NotPermitted)?;
         let visit = self.visits.get_mut(&composite.session).ok_or(Reason::Unknown)?;
-        let here = match composite.policy.serving(visit.from) {
-            Some(serving) => serving.id == rule.id,
-            // Addresses do not tell.
-            None => rule.serves.is_empty(),
-        };
+        let serving = composite.policy.serving(visit.from);
+        // Otherwise addresses do not tell.
+        let here = serving.map_or(rule.serves.is_empty(), |serving| serving.id == rule.id);
+        let claimed = serving.is_none();
         let router = rule.id.clone();
         if here && (has || asked.why == Why::None) {
-            visit.move_to(&router);
+            visit.move_to(&router, claimed);
         }
         let is_here = visit.is_behind(&router);
         let near = visit.near(&composite.policy, &self.told).contains(&router);
@@ -66,7 +71,13 @@ impl Distribution {
 
     /// A router says that it has given the keys that it had of what a device sends with this SPI to the router `to`. New ones are made, whether that one tells or not. Nothing is
     /// compared yet: it is on its way to tell where the device is, or the device is.
-    pub(crate) fn gave(&mut self, router: &Identity, spi: u32, to: &Identity) -> Result<(), Reason> {
+    pub(crate) fn gave(
+        &mut self,
+        now: Instant,
+        router: &Identity,
+        spi: u32,
+        to: &Identity,
+    ) -> Result<(), Reason> {
         let child = ChildId::new(spi);
         let had = |c: &&mut Composite| c.holders.iter().any(|h| h.had && h.router.is_same_as(router));
         let composite = self.composites.get_mut(&child).filter(had).ok_or(Reason::Unknown)?;
@@ -74,7 +85,7 @@ impl Distribution {
             composite.set(&to, Holding::Held);
         }
         composite.set(router, Holding::Forgotten);
-        self.renew(child);
+        self.renew_for(now, child, router);
         Ok(())
     }
 

@@ -371,3 +371,27 @@ fn forged_packets_do_not_make_it_ask_without_end() {
     }
     assert!((1..=6).contains(&asked), "{asked} times in a minute");
 }
+
+/// Eight SAs of one SPI are tried for a packet: the keys of a ninth are of no use.
+#[test]
+fn keys_that_cannot_be_used_are_not_held_and_their_gateway_hears_of_it() {
+    let mut router = router(Kind::Snoop, 0);
+    let alike = |from_device: u32| {
+        let HeaderOrder::Grant(mut grant) = Sa::new(7).grant() else { unreachable!("a grant") };
+        grant.from_device.spi = from_device;
+        HeaderOrder::Grant(grant)
+    };
+    for n in 0..8 {
+        router.obey(&alike(2_000 + n));
+    }
+    assert_eq!((router.info().keys.len(), wishes(&mut router)), (8, vec![]));
+    router.obey(&alike(2_008));
+    let id = GrantId { to_device: 1_000, from_device: 2_008 };
+    assert_eq!(wishes(&mut router), [Wish::Other(HeaderNews::Unusable(id))]);
+    assert_eq!(router.info().keys.len(), 8);
+    // Nor are those of the same name that were here before.
+    let HeaderOrder::Grant(mut grant) = alike(2_000) else { unreachable!("a grant") };
+    grant.to_device.keymat = Secret::from([7; 19]);
+    router.obey(&HeaderOrder::Grant(grant));
+    assert_eq!((router.info().keys.len(), wishes(&mut router).len()), (7, 1));
+}
