@@ -1,13 +1,15 @@
 //! Documents of cards, tables, charts and text, written once and shown as text on a terminal or as one self-contained HTML page; tables
-//! and charts also as JSON, without their look. Owns that look and how numbers are written; must never compute a result, nor let a page
-//! reach for anything outside of itself.
+//! and charts also as JSON, without their look. Owns that look, how numbers are written, and that a file is there whole or not at all; must
+//! never compute a result, nor let a page reach for anything outside of itself.
 
 pub mod chart;
 mod html;
 mod text;
+mod whole;
 mod words;
 
 pub use chart::{Chart, Mark};
+pub use whole::{Unfinished, write_whole};
 pub use words::{digits, duration, percent, thousands};
 
 use serde::Serialize;
