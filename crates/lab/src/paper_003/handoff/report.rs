@@ -6,7 +6,7 @@ use dormouse_report::{Table, digits};
 
 use super::{EXPERIMENT, Line, PROBES, Phase, Point};
 use crate::experiment::{Exhibit, Report};
-use crate::judge::stats::{Bootstrap, levels};
+use crate::judge::stats::{Bootstrap, Estimate, MIN_ROUNDS, levels};
 use crate::judge::{Claim, Decides, Expect};
 use crate::results::format::paired;
 use crate::results::{self, Results};
@@ -32,7 +32,8 @@ struct Said<'a> {
 impl Said<'_> {
     fn median(&self, point: Point, name: &str) -> String {
         let values: Vec<f64> = self.results.at(&point).map(|s| s.all(name).collect()).unwrap_or_default();
-        self.bootstrap.median(&values).map_or_else(
+        // What no claim would take does not stand in the table either.
+        self.bootstrap.median(&values).filter(Estimate::is_enough).map_or_else(
             || "–".to_owned(),
             |e| format!("{} [{}, {}]", digits(e.median), digits(e.low), digits(e.high)),
         )
@@ -161,7 +162,8 @@ pub(super) fn of(results: &Results<Point>) -> Report {
         "until the new router has keys, ms",
         "packets lost",
     ]);
-    table.title = "Initialization and handoff, medians over rounds".to_owned();
+    table.title =
+        format!("Initialization and handoff, medians over rounds where there are at least {MIN_ROUNDS}");
     for point in Point::all() {
         let [first, later] = point.line.paper();
         table.row([
