@@ -5,6 +5,8 @@ mod common;
 #[path = "common/streams.rs"]
 mod made;
 
+use std::path::Path;
+
 use dormouse_lab::demo::{self, Point};
 use dormouse_lab::results::format::Machine;
 use dormouse_lab::results::{Figures, Results, Sample};
@@ -113,9 +115,13 @@ fn the_demos_page_needs_no_moving_sideways() {
 fn reports_can_be_read_on_a_phone() {
     let traffic = Context { threads: 2, clients: Some(20), short: true, seed: 5, ..Context::default() };
     let of_traffic = (find("paper-000").expect("it is listed").run)(&traffic).expect("it runs");
-    let reports: [Report; 3] =
-        [of_traffic, paper_001::report(&made::streams(false)), paper_004::report(&common::campaign())];
-    for report in reports {
+    let made = [paper_001::report(&made::streams(false)), paper_004::report(&common::campaign())];
+    let measured = ["paper-000-live", "paper-002", "paper-003"].map(|name| -> Report {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+        let context = Context { file: Some(data.with_extension("json")), ..Context::default() };
+        (find(name).expect("it is listed").run)(&context).expect("a report")
+    });
+    for report in [of_traffic].into_iter().chain(made).chain(measured) {
         let Some(looks) = sound(report.name, &page(&report.document())) else { return };
         for Look { width, sideways, .. } in looks {
             let charts: Vec<&String> = sideways.iter().filter(|e| e.contains("svg")).collect();

@@ -211,3 +211,31 @@ fn notes() -> Vec<String> {
     .map(str::to_owned)
     .into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::format::Machine;
+    use crate::results::{Figures, Sample};
+
+    /// The cells of the table that were measured, when each handoff and beginning was measured so often.
+    fn measured(rounds: u32) -> usize {
+        let sample = |point: Point| {
+            let mut sample = Sample::from(point);
+            let figures =
+                || Figures::default().with("exchange", 20.0).with("ready", 30.0).with("pause", 40.0);
+            (0..rounds).for_each(|round| sample.push(round, figures()));
+            sample
+        };
+        let mut results = Results::new(Machine::default());
+        results.samples = Point::all().into_iter().map(sample).collect();
+        let table = &of(&results).tables[0].shown;
+        table.rows.iter().flatten().filter(|cell| cell.contains('[')).count()
+    }
+
+    #[test]
+    fn what_was_measured_too_seldom_does_not_stand_in_the_table() {
+        let enough = u32::try_from(MIN_ROUNDS).unwrap();
+        assert_eq!((measured(enough - 1), measured(enough)), (0, 3 * Point::all().len()));
+    }
+}
