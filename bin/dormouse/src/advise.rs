@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use dormouse_lab::advise::{self, Options, Purpose, page};
 use dormouse_lab::bench::Request;
 use dormouse_lab::results::Results;
+use dormouse_report::write_whole;
 
 use crate::measure;
 
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &AdviseArgs, json: bool) -> anyhow::Result<ExitCode> {
     let advice = advise::advise(&results, options)?;
     if let Some(path) = &args.html {
         let page = page::page(&advice).html().map_err(anyhow::Error::msg)?;
-        std::fs::write(path, page).with_context(|| path.display().to_string())?;
+        write_whole(path, page.as_bytes()).with_context(|| path.display().to_string())?;
     }
     let text =
         if json { serde_json::to_string_pretty(&advice)? + "\n" } else { page::document(&advice).text() };

@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use clap_complete::Shell;
 use dormouse_control::{Error, ErrorKind, ExitCode};
+use dormouse_report::write_whole;
 use std::path::{Path, PathBuf};
 
 /// Pages for shells and people
@@ -44,7 +45,7 @@ pub(crate) fn run(pages: &Pages, mut command: clap::Command) -> Result<ExitCode,
 fn write_pages(directory: &Path, command: &clap::Command, name: &str) -> Result<(), Error> {
     let path = directory.join(format!("{name}.1"));
     let whole: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    std::fs::write(&path, page(command.clone().name(whole))?).map_err(|e| failed(&path, &e))?;
+    write_whole(&path, &page(command.clone().name(whole))?).map_err(|e| failed(&path, &e))?;
     for sub in command.get_subcommands().filter(|s| s.get_name() != "help" && !s.is_hide_set()) {
         write_pages(directory, sub, &format!("{name}-{}", sub.get_name()))?;
     }

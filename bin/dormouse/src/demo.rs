@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use dormouse_lab::demo::{self, Options};
-use dormouse_lab::results::write_whole;
+use dormouse_report::write_whole;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

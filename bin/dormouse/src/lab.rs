@@ -12,8 +12,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
 use dormouse_lab::kept::Raw;
 use dormouse_lab::reproduce::{self, Outcome, Reproduction};
-use dormouse_lab::results::write_whole;
 use dormouse_lab::{Context, EXPERIMENTS, Experiment, Source, demo, find, verify};
+use dormouse_report::write_whole;
 use serde_json::json;
 
 /// Repeat the experiments of papers

@@ -14,6 +14,7 @@ use dormouse_energy::model::{Baseline, Model, Resumption};
 use dormouse_energy::{WakeOn, radio};
 use dormouse_io::capture::Capture;
 use dormouse_io::signal::Signals;
+use dormouse_report::{Unfinished, write_whole};
 use dormouse_trace::activity::Activity;
 use dormouse_trace::analyse::{Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Wanted};
@@ -185,23 +186,25 @@ fn generate(args: &GenerateArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// How many packets were written.
 fn generate_file(args: &GenerateArgs, population: Population, name: &str) -> anyhow::Result<u64> {
     let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
-    let file = || std::fs::File::create(&args.file);
-    if plain.ends_with(".parquet") || plain.ends_with(".arrow") {
-        if plain != name {
-            bail!("a table must be a plain file; drop the last suffix");
-        }
-        return Ok(write::activities(population, file()?, Layout::of_name(name), MIN_IDLE_NANOS)?);
+    let table = plain.ends_with(".parquet") || plain.ends_with(".arrow");
+    if table && plain != name {
+        bail!("a table must be a plain file; drop the last suffix");
     }
-    let made: fn(Population, &mut dyn std::io::Write) -> std::io::Result<u64> = if plain.ends_with(".csv") {
-        write::csv
-    } else if plain.ends_with(".pcapng") {
-        write::pcapng
-    } else {
+    if !(table || plain.ends_with(".csv") || plain.ends_with(".pcapng")) {
         bail!(
             "expected a name ending in .csv, .pcapng, .parquet or .arrow (the first two also with .gz or .zst behind)"
         );
+    }
+    let mut file = Unfinished::create(&args.file)?;
+    let packets = if table {
+        write::activities(population, &mut file, Layout::of_name(name), MIN_IDLE_NANOS)?
+    } else {
+        let made = if plain.ends_with(".csv") { write::csv } else { write::pcapng };
+        let out = std::io::BufWriter::with_capacity(1 << 20, &mut file);
+        compress(name, out, |out| made(population, out))?
     };
-    Ok(compress(name, std::io::BufWriter::with_capacity(1 << 20, file()?), |out| made(population, out))?)
+    file.place()?;
+    Ok(packets)
 }
 
 fn record(args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
@@ -209,6 +212,7 @@ fn record(args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
     // Before the file is made: a capture that cannot begin leaves nothing behind.
     let capture = Capture::open(&args.interface).with_context(|| format!("capturing {}", args.interface))?;
     let name = args.file.display().to_string();
+    // Under its own name from the beginning: what was captured until a disk is full, or the machine stops, is worth keeping.
     let file = std::fs::File::create(&args.file).with_context(|| name.clone())?;
     let stop = Signals::new().context("signals")?;
     eprintln!("recording {} to {name}; interrupt to stop", args.interface);
@@ -332,7 +336,7 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         let report = json::Report::new(&analysis, accounting);
         let charts = charts::all(&analysis, &questions);
         let page = document(&report, charts, &about(args), ON_PAGE).html().map_err(anyhow::Error::msg)?;
-        std::fs::write(path, page).with_context(|| path.display().to_string())?;
+        write_whole(path, page.as_bytes()).with_context(|| path.display().to_string())?;
         report
     } else {
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &|_| (), &mut tap)?;

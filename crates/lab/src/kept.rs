@@ -9,11 +9,11 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use dormouse_report::write_whole;
 use serde_json::Value;
 
 use crate::experiment::{Exhibit, REPORT, Report};
 use crate::results::file::MAX_BYTES;
-use crate::results::write_whole;
 
 /// What the name of raw data ends with.
 const ENDS: &str = ".json";

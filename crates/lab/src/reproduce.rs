@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use dormouse_report::{Document, Part, Table, duration};
+use dormouse_report::{Document, Part, Table, duration, write_whole};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use crate::campaign::{self, Another};
 use crate::experiment::{Context, Experiment, REPORT, Source};
 use crate::kept::{Raw, json, stem};
-use crate::results::write_whole;
 
 /// The state of a directory; it stands in its [`STATE`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -71,7 +71,7 @@ fn paper_001_has_every_figure_and_the_papers_own_numbers() {
     let text = report.document().text();
     assert!(text.contains("finding   confirmed") && text.contains("3.11 ± 0.07"), "{text}");
     let page = report.document().html().expect("a page");
-    assert!(page.contains("<td>confirmed</td>") && !page.contains("NaN") && !page.contains("<script"));
+    assert!(page.contains(">confirmed</td>") && !page.contains("NaN") && !page.contains("<script"));
     assert_eq!(report.json()["tables"][0]["place"], "Fig. 4");
 }
 

@@ -4,8 +4,12 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde::Serialize;
 
-/// Size of every chart, in SVG units.
-const SIZE: (u32, u32) = (860, 360);
+/// Size of every chart without its legend, in SVG units.
+const SIZE: (u32, u32) = (860, 380);
+/// Heights of letters, on the axes and in the legend, as the plotting library counts: it draws them a fifth smaller.
+const LETTERS: (i32, i32) = (16, 15);
+/// A line of the legend, a letter in it at most, and what stands before and behind a name.
+const LEGEND: (i32, i32, i32, i32) = (22, 8, 34, 24);
 /// Distinguishable also for the colour-blind (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
@@ -133,11 +137,34 @@ impl Chart {
         let mut out = String::new();
         self.draw(&mut out).map_err(|e| format!("{}: {e}", self.id))?;
         // One page holds many charts: scale to the column instead of a fixed size.
-        let (w, h) = SIZE;
+        let (w, h) = self.size();
         Ok(out
             .replacen(&format!("width=\"{w}\" height=\"{h}\""), "width=\"100%\" role=\"img\"", 1)
             .trim()
             .to_owned())
+    }
+
+    /// With the legend.
+    fn size(&self) -> (u32, u32) {
+        let lines = self.legend_places().last().map_or(0, |(_, y)| y / LEGEND.0 + 1);
+        (SIZE.0, SIZE.1 + u32::try_from(lines * LEGEND.0).unwrap_or(0))
+    }
+
+    /// Where each series stands in the legend; nowhere if there is but one.
+    fn legend_places(&self) -> Vec<(i32, i32)> {
+        let (line, letter, before, behind) = LEGEND;
+        let right = SIZE.0.cast_signed();
+        let (mut x, mut y) = (before, 0);
+        let mut places = Vec::new();
+        for series in self.series.iter().filter(|_| self.series.len() > 1) {
+            let width = before + behind + letter * i32::try_from(series.name.chars().count()).unwrap_or(0);
+            if x > before && x + width > right {
+                (x, y) = (before, y + line);
+            }
+            places.push((x, y));
+            x += width;
+        }
+        places
     }
 
     fn range(&self, given: Option<(f64, f64)>, log: bool, of: impl Fn(&(f64, f64)) -> f64) -> (f64, f64) {
@@ -162,8 +189,8 @@ impl Chart {
     }
 
     fn draw(&self, out: &mut String) -> Result<(), Box<dyn std::error::Error + '_>> {
-        let root = SVGBackend::with_string(out, SIZE).into_drawing_area();
-        let (plot, legend) = root.split_horizontally(if self.series.len() > 1 { 640 } else { 840 });
+        let root = SVGBackend::with_string(out, self.size()).into_drawing_area();
+        let (plot, legend) = root.split_vertically(SIZE.1);
         // Logarithmic axes are drawn as linear ones over the logarithm, with labels at the powers of ten.
         let (x, y) =
             (self.range(self.x_range, self.x_log, |p| p.0), self.range(self.y_range, self.y_log, |p| p.1));
@@ -172,8 +199,9 @@ impl Chart {
         let ((x0, x1), (y0, y1)) = (scale(x, self.x_log), scale(y, self.y_log));
         let mut chart = ChartBuilder::on(&plot)
             .margin(12)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
+            .margin_right(24)
+            .x_label_area_size(48)
+            .y_label_area_size(72)
             .build_cartesian_2d(x0..x1, y0..y1)?;
         let tick = |v: &f64, log: bool| if log { plain(10f64.powf(*v)) } else { plain(*v) };
         let x_tick = |v: &f64| {
@@ -186,7 +214,7 @@ impl Chart {
                 String::new()
             }
         };
-        let text = ("sans-serif", 14).into_font().color(&INK);
+        let text = ("sans-serif", LETTERS.0).into_font().color(&INK);
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
@@ -233,9 +261,7 @@ impl Chart {
                 }
             }
         }
-        if self.series.len() > 1 {
-            self.legend(&legend)?;
-        }
+        self.legend(&legend)?;
         root.present()?;
         Ok(())
     }
@@ -244,24 +270,29 @@ impl Chart {
         &self,
         area: &DrawingArea<DB, plotters::coord::Shift>,
     ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
-        let text = ("sans-serif", 13).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-        let mut y = 24;
-        for series in &self.series {
+        let text = ("sans-serif", LETTERS.1).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        for (series, (x, y)) in self.series.iter().zip(self.legend_places()) {
             let colour = COLOURS[series.colour % COLOURS.len()];
+            let y = y + LEGEND.0 / 2;
             let pieces: &[(i32, i32)] =
-                if series.mark == Mark::Dashes { &[(4, 12), (18, 26)] } else { &[(4, 26)] };
+                if series.mark == Mark::Dashes { &[(0, 8), (14, 22)] } else { &[(0, 22)] };
             for (from, to) in pieces {
-                area.draw(&PathElement::new(vec![(*from, y), (*to, y)], colour.stroke_width(3)))?;
+                area.draw(&PathElement::new(vec![(x + *from, y), (x + *to, y)], colour.stroke_width(3)))?;
             }
-            area.draw(&Text::new(series.name.clone(), (34, y), text.clone()))?;
-            y += 20;
+            area.draw(&Text::new(series.name.clone(), (x + 30, y), text.clone()))?;
         }
         Ok(())
     }
 }
 
+/// A colour of series, as CSS has it.
+pub(crate) fn colour(n: usize) -> String {
+    let RGBColor(r, g, b) = COLOURS[n % COLOURS.len()];
+    format!("rgb({r},{g},{b})")
+}
+
 /// A number as short as it can be.
-fn plain(value: f64) -> String {
+pub(crate) fn plain(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         v if v >= 1e6 => format!("{}M", trimmed(value / 1e6)),

@@ -4,21 +4,9 @@ use std::fmt::Write as _;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::{Block, Chart, Document, Part, Table};
+use crate::{Block, Document, Part, Table};
 
-const STYLE: &str = "\
-:root{--ink:#1f2430;--soft:#5c6370;--line:#e3e6ec;--accent:#0072b2;--paper:#fff;--ground:#f5f6f9}\
-*{box-sizing:border-box}body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\
-main{max-width:980px;margin:0 auto;padding:32px 20px 64px}h1{font-size:1.9rem;margin:0 0 4px}h2{font-size:1.15rem;margin:0 0 4px}\
-.lead{color:var(--soft);margin:0 0 24px}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:12px;margin:0 0 24px}\
-.card,figure,section{background:var(--paper);border:1px solid var(--line);border-radius:10px}.card{padding:14px 16px}\
-.card b{display:block;font-size:1.6rem;line-height:1.2}.card span{color:var(--soft);font-size:.85rem}\
-figure,section{margin:0 0 20px;padding:18px 20px}figcaption,section p{color:var(--soft);font-size:.92rem;margin:2px 0 8px}\
-.csv{float:right;font-size:.85rem;color:var(--accent);text-decoration:none;border:1px solid var(--line);border-radius:6px;padding:2px 8px}\
-table{border-collapse:collapse;width:100%;font-size:.88rem;font-variant-numeric:tabular-nums}th,td{text-align:right;padding:5px 8px;border-bottom:1px solid var(--line);white-space:nowrap}\
-th:first-child,td:first-child{text-align:left}thead th{color:var(--soft);font-weight:600}tr.total td{font-weight:600;border-top:2px solid var(--line)}\
-.wide{overflow-x:auto}.warn{background:#fff4e0;border:1px solid #f0c36d;border-radius:10px;padding:12px 16px;margin:0 0 20px;font-weight:600}\
-svg{display:block;width:100%;height:auto}table.words td{white-space:normal;text-align:left;vertical-align:top}table.words th{text-align:left}footer{color:var(--soft);font-size:.85rem}";
+const STYLE: &str = include_str!("style.css");
 
 pub(crate) fn page(document: &Document) -> Result<String, String> {
     let blocks = document.blocks.iter().map(block).collect::<Result<Vec<_>, _>>()?;
@@ -58,7 +46,12 @@ fn block(block: &Block) -> Result<Markup, String> {
                 @for part in &section.parts { (self::part(part)) }
             }
         },
-        Block::Chart(chart) => figure(chart)?,
+        Block::Chart(chart) => {
+            let svg = PreEscaped(chart.svg()?);
+            figure([&chart.id, &chart.title, &chart.caption], &chart.csv(), html! { .wide { (svg) } })
+        }
+        Block::Bars(bars) => figure([&bars.id, &bars.title, &bars.caption], &bars.csv(), bars.markup()),
+        Block::Tracks(of) => figure([&of.id, &of.title, &of.caption], &of.csv(), of.markup()),
     })
 }
 
@@ -67,6 +60,9 @@ fn part(part: &Part) -> Markup {
         Part::Text(text) => html! { p { (text) } },
         Part::List(lines) => html! { ul { @for line in lines { li { (line) } } } },
         Part::Table(table) => self::table(table),
+        Part::Terms(terms) => html! {
+            dl { @for (term, words) in terms { dt { (term) } dd { (words) } } }
+        },
         Part::Code(code) => html! { pre { (code) } },
         Part::Files(about, files) => html! {
             p { (about) ": " @for (n, (name, place)) in files.iter().enumerate() {
@@ -84,7 +80,11 @@ fn table(table: &Table) -> Markup {
                 thead { tr { @for head in &table.head { th { (head) } } } }
                 tbody {
                     @for (n, row) in table.rows.iter().enumerate() {
-                        tr class=[(sum == Some(n)).then_some("total")] { @for cell in row { td { (cell) } } }
+                        tr class=[(sum == Some(n)).then_some("total")] {
+                            @for (cell, head) in row.iter().zip(&table.head) {
+                                td data-head=[table.words.then_some(head)] { (cell) }
+                            }
+                        }
                     }
                 }
             }
@@ -92,16 +92,16 @@ fn table(table: &Table) -> Markup {
     }
 }
 
-fn figure(chart: &Chart) -> Result<Markup, String> {
-    let (svg, csv) = (PreEscaped(chart.svg()?), encode(&chart.csv()));
-    Ok(html! {
-        figure id=(chart.id) {
-            a.csv download={ (chart.id) ".csv" } href={ "data:text/csv;charset=utf-8," (csv) } { "CSV" }
-            h2 { (chart.title) }
-            figcaption { (chart.caption) }
-            (svg)
+/// What is drawn, with its data to download.
+fn figure([id, title, caption]: [&str; 3], csv: &str, drawn: Markup) -> Markup {
+    html! {
+        figure id=(id) {
+            a.csv download={ (id) ".csv" } href={ "data:text/csv;charset=utf-8," (encode(csv)) } { "CSV" }
+            h2 { (title) }
+            figcaption { (caption) }
+            (drawn)
         }
-    })
+    }
 }
 
 /// Text as part of a data URI inside an attribute.

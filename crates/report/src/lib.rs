@@ -1,13 +1,19 @@
 //! Documents of cards, tables, charts and text, written once and shown as text on a terminal or as one self-contained HTML page; tables
-//! and charts also as JSON, without their look. Owns that look and how numbers are written; must never compute a result, nor let a page
-//! reach for anything outside of itself.
+//! and charts also as JSON, without their look. Owns that look, how numbers are written, and that a file is there whole or not at all; must
+//! never compute a result, nor let a page reach for anything outside of itself.
 
+mod bars;
 pub mod chart;
 mod html;
 mod text;
+mod tracks;
+mod whole;
 mod words;
 
+pub use bars::{Bar, Bars};
 pub use chart::{Chart, Mark};
+pub use tracks::{Subject, Track, Tracks};
+pub use whole::{Unfinished, write_whole};
 pub use words::{digits, duration, percent, thousands};
 
 use serde::Serialize;
@@ -36,6 +42,10 @@ pub enum Block {
     Section(Section),
     /// A chart with its caption and its data.
     Chart(Chart),
+    /// The same of a few amounts.
+    Bars(Bars),
+    /// The same of what happened, over one axis.
+    Tracks(Tracks),
 }
 
 /// A section.
@@ -58,6 +68,8 @@ pub enum Part {
     List(Vec<String>),
     /// A table.
     Table(Table),
+    /// What words mean.
+    Terms(Vec<(String, String)>),
     /// Lines as they are: a configuration, for example.
     Code(String),
     /// Files beside the page: what they are about, and each one's name and place relative to the page.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Block, Chart, Document, Part, Table};
+use crate::{Bars, Block, Chart, Document, Part, Table, Tracks};
 
 /// Columns of words that take more characters than this are no columns any more.
 const WIDEST: usize = 150;
@@ -22,6 +22,8 @@ pub(crate) fn document(document: &Document) -> String {
                 }
             }
             Block::Chart(chart) => self::chart(&mut out, chart),
+            Block::Bars(bars) => self::bars(&mut out, bars),
+            Block::Tracks(tracks) => self::tracks(&mut out, tracks),
             Block::Section(section) => {
                 let _ = writeln!(out, "{}:", section.title);
                 section.parts.iter().for_each(|part| self::part(&mut out, part));
@@ -40,6 +42,7 @@ fn part(out: &mut String, part: &Part) {
             let places: Vec<&str> = files.iter().map(|(_, place)| place.as_str()).collect();
             let _ = writeln!(out, "  {about}: {}", places.join(", "));
         }
+        Part::Terms(terms) => terms.iter().for_each(|(term, words)| _ = writeln!(out, "  {term}: {words}")),
         Part::Code(code) => code.lines().for_each(|line| {
             _ = if line.is_empty() { writeln!(out) } else { writeln!(out, "    {line}") };
         }),
@@ -96,6 +99,22 @@ fn chart(out: &mut String, chart: &Chart) {
         let shown = series.points.iter().enumerate().filter(|(n, _)| n % step == 0 || *n == last);
         let points: Vec<String> = shown.map(|(_, (x, y))| format!("({x:.1}, {y:.1})")).collect();
         let _ = writeln!(out, "    {:<36} {}", series.name, points.join(" "));
+    }
+}
+
+fn bars(out: &mut String, bars: &Bars) {
+    let width = bars.bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);
+    let _ = writeln!(out, "{}", bars.title);
+    bars.bars.iter().for_each(|bar| _ = writeln!(out, "    {:<width$}  {}", bar.name, bar.words));
+}
+
+/// What the tracks are, and how often there was something on each.
+fn tracks(out: &mut String, tracks: &Tracks) {
+    let _ = writeln!(out, "{}", tracks.title);
+    for subject in &tracks.subjects {
+        let each: Vec<String> =
+            subject.tracks.iter().map(|t| format!("{} {}", t.name, t.spans.len())).collect();
+        let _ = writeln!(out, "    {}: {}", subject.name, each.join(", "));
     }
 }
 

@@ -5,12 +5,13 @@
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _, Write};
 use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::SchemaRef;
+use dormouse_report::Unfinished;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
@@ -91,15 +92,15 @@ impl<W: Write + Send> ActivityWriter<W> {
         if self.rows.len() >= GROUP { self.flush(who) } else { Ok(()) }
     }
 
-    /// Writes what is left and the end of the file.
+    /// Writes what is left and the end of the file, and gives it back.
     ///
     /// # Errors
     /// When the output cannot be written.
-    pub fn finish(mut self, who: WhoIs<'_>) -> std::io::Result<()> {
+    pub fn finish(mut self, who: WhoIs<'_>) -> std::io::Result<W> {
         self.flush(who)?;
         match self.file {
-            Writer::Parquet(writer) => writer.close().map(|_| ()).map_err(other),
-            Writer::Arrow(mut writer) => writer.finish().map_err(other),
+            Writer::Parquet(writer) => writer.into_inner().map_err(other),
+            Writer::Arrow(writer) => writer.into_inner().map_err(other),
         }
     }
 
@@ -124,7 +125,7 @@ pub const PARTS: usize = 8;
 ///
 /// A file takes its name when it is whole: before that, what was there is there still.
 pub struct TableWriter {
-    parts: Vec<(ActivityWriter<File>, Unfinished)>,
+    parts: Vec<ActivityWriter<Unfinished>>,
     /// The client that was written last, and its part.
     last: Option<(u32, usize)>,
 }
@@ -136,10 +137,8 @@ impl TableWriter {
     /// When it cannot be made or written, or the directory holds parts of other names, which would be read back with ours.
     pub fn create(path: &Path, min_idle: u64, synthetic: Option<&str>) -> std::io::Result<Self> {
         let name = path.to_string_lossy();
-        let begin = |path: &Path, layout| -> std::io::Result<_> {
-            let (file, unfinished) = Unfinished::create(path)?;
-            Ok((ActivityWriter::new(file, layout, min_idle, synthetic)?, unfinished))
-        };
+        let begin =
+            |path: &Path, layout| ActivityWriter::new(Unfinished::create(path)?, layout, min_idle, synthetic);
         let parts = if name.ends_with('/') || path.is_dir() {
             std::fs::create_dir_all(path)?;
             let names: Vec<String> = (0..PARTS).map(|n| format!("{PART}{n:05}.parquet")).collect();
@@ -167,7 +166,7 @@ impl TableWriter {
             _ => who(activity.client).map_or(0, |client| part(&client, self.parts.len())),
         };
         self.last = Some((activity.client, part));
-        self.parts.get_mut(part).map_or(Ok(()), |(writer, _)| writer.push(activity, who))
+        self.parts.get_mut(part).map_or(Ok(()), |writer| writer.push(activity, who))
     }
 
     /// Writes what is left and the end of each file.
@@ -175,45 +174,9 @@ impl TableWriter {
     /// # Errors
     /// When the output cannot be written.
     pub fn finish(self, who: WhoIs<'_>) -> std::io::Result<()> {
-        let finish = |(writer, file): (ActivityWriter<File>, Unfinished)| writer.finish(who).map(|()| file);
+        let finish = |writer: ActivityWriter<Unfinished>| writer.finish(who);
         let whole: Vec<Unfinished> = self.parts.into_iter().map(finish).collect::<std::io::Result<_>>()?;
         whole.into_iter().try_for_each(Unfinished::place)
-    }
-}
-
-/// A file that is being written: under another name beside its own until it is whole, and removed if it never is.
-struct Unfinished {
-    /// The other name and its own; nothing for what is no regular file (a pipe, a device), which is written to at once.
-    names: Option<(PathBuf, PathBuf)>,
-}
-
-impl Unfinished {
-    fn create(path: &Path) -> std::io::Result<(File, Self)> {
-        if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-            return Ok((File::options().write(true).open(path)?, Self { names: None }));
-        }
-        // A link is followed.
-        let own = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let name = own.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
-        let other = own.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
-        Ok((File::create(&other)?, Self { names: Some((other, own)) }))
-    }
-
-    fn place(mut self) -> std::io::Result<()> {
-        if let Some((other, own)) = &self.names {
-            File::open(other)?.sync_all()?;
-            std::fs::rename(other, own)?;
-        }
-        self.names = None;
-        Ok(())
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if let Some((other, _)) = &self.names {
-            let _ = std::fs::remove_file(other);
-        }
     }
 }
 

@@ -19,7 +19,7 @@ use dormouse_lab::calibrate::{
     Cycle, Expected, Failure, Measured, Outcome, Plan, Point, Settings, learn, report, run as measure,
 };
 use dormouse_lab::campaign::Campaign;
-use dormouse_report::Table;
+use dormouse_report::{Table, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -299,7 +299,7 @@ fn finish(
         Some(file) if outcome.stopped.is_none() && !measured.is_empty() => {
             let description = format!("measured by dormouse calibrate, {} repetitions", outcome.complete());
             let profile = report::profile(outcome, &args.name, &description, fill);
-            std::fs::write(file, profile.to_toml()?).with_context(|| file.display().to_string())?;
+            write_whole(file, profile.to_toml()?.as_bytes()).with_context(|| file.display().to_string())?;
             Some((file, profile))
         }
         _ => None,

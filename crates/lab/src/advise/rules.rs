@@ -4,6 +4,8 @@
 
 mod table;
 
+pub(crate) use table::{TLS_CPU, TLS_FASTER};
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

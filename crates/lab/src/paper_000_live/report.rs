@@ -53,6 +53,11 @@ impl Cell<'_> {
         rounds.filter(|(_, bursts)| !bursts.is_empty()).collect()
     }
 
+    /// The same, if it may decide anything: what no claim would take is not drawn either.
+    fn told(&self, name: &str) -> Option<f64> {
+        self.estimate(name).filter(Measured::is_told).map(|e| e.value)
+    }
+
     /// The median over bursts of the median over clients; bursts of a round are alike, so that rounds are what was measured independently.
     fn estimate(&self, name: &str) -> Option<Measured> {
         let rounds = self.bursts(name).into_values().collect();
@@ -256,7 +261,9 @@ impl Writer<'_> {
         for (way, colour) in
             [(Task::Held, 0), (Task::Update, 1), (Task::Strict, 2), (Task::Quick, 4), (Task::Full, 3)]
         {
-            let at = |size: &usize| Some((*size as f64, self.break_even_at(way, self.ready(way, *size)?)));
+            let at = |size: &usize| {
+                Some((*size as f64, self.break_even_at(way, self.cell(way, *size).told(READY)?)))
+            };
             let points: Vec<(f64, f64)> = self.sizes.iter().filter_map(at).collect();
             high = points.iter().map(|p| p.1 * 1.1).fold(high, f64::max);
             chart.add(&format!("{}, measured", name(way)), colour, Mark::Line, points);
@@ -282,8 +289,13 @@ impl Writer<'_> {
                 let at = |size: &usize| Some((*size as f64, value(&self.cell(way, *size))?));
                 self.sizes.iter().filter_map(at).collect()
             };
-            chart.add(name(way), colour, Mark::Line, points(&|c| c.estimate(of).map(|e| e.value)));
-            chart.add(&format!("{}, 95 %", name(way)), colour, Mark::Dashes, points(&|c| c.most(of)));
+            chart.add(name(way), colour, Mark::Line, points(&|c| c.told(of)));
+            chart.add(
+                &format!("{}, 95 %", name(way)),
+                colour,
+                Mark::Dashes,
+                points(&|c| c.told(of).and_then(|_| c.most(of))),
+            );
         }
         chart
     }

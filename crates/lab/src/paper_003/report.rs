@@ -243,8 +243,13 @@ impl Writer<'_> {
         chart.caption = "Medians over rounds.".to_owned();
         chart.y_range = Some((0.0, 2.0));
         for (colour, line) in Line::ALL.into_iter().enumerate() {
-            let at = |(i, kbit): (usize, &u32)| Some((i as f64, self.rate(line, stack, *kbit)?.median));
-            chart.add(line.words(), colour, Mark::Line, measured.iter().enumerate().filter_map(at).collect());
+            // What no claim would take is not drawn either.
+            let told = |kbit| self.rate(line, stack, kbit).filter(Estimate::is_enough);
+            let at = |(i, kbit): (usize, &u32)| Some((i as f64, told(*kbit)?.median));
+            let points: Vec<(f64, f64)> = measured.iter().enumerate().filter_map(at).collect();
+            if !points.is_empty() {
+                chart.add(line.words(), colour, Mark::Line, points);
+            }
         }
         chart
     }

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use dormouse_report::write_whole;
 use serde_json::Value;
 
 use super::format::{
@@ -81,30 +82,6 @@ pub enum WriteError {
         /// The error of the system.
         source: io::Error,
     },
-}
-
-/// Writes a file: whole, or not at all. What is no regular file (a pipe, a device) is written to; a link is followed.
-///
-/// # Errors
-/// The file system's; what was there before is there still.
-pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return fs::OpenOptions::new().write(true).open(path)?.write_all(content);
-    }
-    let target = fs::canonicalize(path);
-    let path = target.as_deref().unwrap_or(path);
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let temporary = path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
-    let written = (|| {
-        let mut file = fs::File::create(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
 }
 
 impl<P: Point> Results<P> {

@@ -5,5 +5,5 @@ pub mod file;
 pub mod format;
 pub mod provenance;
 
-pub use file::{ReadError, WriteError, write_whole};
+pub use file::{ReadError, WriteError};
 pub use format::{Figures, Point, Results, Round, Sample};

@@ -61,7 +61,7 @@ pub(crate) fn campaign() -> Results {
         plain.encapsulation = Encapsulation::None;
         results.samples.push(plain);
     }
-    for wrap in [Encapsulation::Tunnel, Encapsulation::Transport] {
+    for wrap in [Encapsulation::Tunnel, Encapsulation::Transport, Encapsulation::UdpTransport] {
         for (bytes, more) in [(180u32, 1.2), (1_420, 1.0)] {
             let more = if wrap == Encapsulation::Tunnel { more } else { 1.0 };
             let mut s = sample(What::Path, "aes128gcm16", bytes, (300.0 + 0.2 * f64::from(bytes)) * more);

@@ -160,5 +160,5 @@ pub fn activities<W: Write + Send>(
     fold.finish(&mut |piece| collector.piece(&piece.activity, &mut row));
     collector.finish(&mut row);
     failed?;
-    writer.finish(&who).map(|()| packets)
+    writer.finish(&who).map(|_| packets)
 }

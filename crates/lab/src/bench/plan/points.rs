@@ -134,11 +134,7 @@ impl Request {
     fn encapsulations(&self, suite: Suite) -> Vec<Encapsulation> {
         use Encapsulation::{Transport, Tunnel, Udp, UdpTransport};
         let all = !self.suites.is_empty() || among(WRAPPED, suite);
-        match (all, self.quick) {
-            (false, _) => vec![Tunnel],
-            (true, true) => vec![Tunnel, Transport, Udp],
-            (true, false) => vec![Tunnel, Transport, Udp, UdpTransport],
-        }
+        if all { vec![Tunnel, Transport, Udp, UdpTransport] } else { vec![Tunnel] }
     }
 
     /// Paper 001: without a VPN and with one; as fast as possible by PDU size, at given rates, and by algorithm.

@@ -6,7 +6,7 @@ use dormouse_report::{Table, digits};
 
 use super::{EXPERIMENT, Line, PROBES, Phase, Point};
 use crate::experiment::{Exhibit, Report};
-use crate::judge::stats::{Bootstrap, levels};
+use crate::judge::stats::{Bootstrap, Estimate, MIN_ROUNDS, levels};
 use crate::judge::{Claim, Decides, Expect};
 use crate::results::format::paired;
 use crate::results::{self, Results};
@@ -32,7 +32,8 @@ struct Said<'a> {
 impl Said<'_> {
     fn median(&self, point: Point, name: &str) -> String {
         let values: Vec<f64> = self.results.at(&point).map(|s| s.all(name).collect()).unwrap_or_default();
-        self.bootstrap.median(&values).map_or_else(
+        // What no claim would take does not stand in the table either.
+        self.bootstrap.median(&values).filter(Estimate::is_enough).map_or_else(
             || "–".to_owned(),
             |e| format!("{} [{}, {}]", digits(e.median), digits(e.low), digits(e.high)),
         )
@@ -161,7 +162,8 @@ pub(super) fn of(results: &Results<Point>) -> Report {
         "until the new router has keys, ms",
         "packets lost",
     ]);
-    table.title = "Initialization and handoff, medians over rounds".to_owned();
+    table.title =
+        format!("Initialization and handoff, medians over rounds where there are at least {MIN_ROUNDS}");
     for point in Point::all() {
         let [first, later] = point.line.paper();
         table.row([
@@ -208,4 +210,32 @@ fn notes() -> Vec<String> {
     ]
     .map(str::to_owned)
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::format::Machine;
+    use crate::results::{Figures, Sample};
+
+    /// The cells of the table that were measured, when each handoff and beginning was measured so often.
+    fn measured(rounds: u32) -> usize {
+        let sample = |point: Point| {
+            let mut sample = Sample::from(point);
+            let figures =
+                || Figures::default().with("exchange", 20.0).with("ready", 30.0).with("pause", 40.0);
+            (0..rounds).for_each(|round| sample.push(round, figures()));
+            sample
+        };
+        let mut results = Results::new(Machine::default());
+        results.samples = Point::all().into_iter().map(sample).collect();
+        let table = &of(&results).tables[0].shown;
+        table.rows.iter().flatten().filter(|cell| cell.contains('[')).count()
+    }
+
+    #[test]
+    fn what_was_measured_too_seldom_does_not_stand_in_the_table() {
+        let enough = u32::try_from(MIN_ROUNDS).unwrap();
+        assert_eq!((measured(enough - 1), measured(enough)), (0, 3 * Point::all().len()));
+    }
 }
