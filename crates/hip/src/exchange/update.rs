@@ -157,7 +157,7 @@ pub(crate) fn receive(
         session.relay.acknowledged(around.now);
         session.ice.as_deref_mut().into_iter().for_each(ice::acknowledged);
         if around.config.relays.contains(&association.peer) {
-            relay::learn(session, packet, path);
+            relay::learn(session, packet, path, around);
         }
         let more = session.relay.wants();
         locate::verified(association, packet, around);
@@ -252,7 +252,7 @@ fn sequenced(
             session.served.change(&decided.1);
             said = decided.0;
         }
-        said.extend(relay::tell(&session.served, asked.is_some(), path));
+        said.extend(relay::tell(&session.served, asked.is_some(), path, around.peers));
         for wanted in &permitted {
             // Data for this host itself comes by its own associations.
             let here = around.peers.ours().contains(&wanted.peer_address.to_canonical());

@@ -11,6 +11,7 @@ mod in_udp;
 mod multihome;
 mod quirks;
 mod relay;
+mod relay_families;
 mod rendezvous;
 mod sleep;
 mod strangers;

@@ -12,19 +12,19 @@ use dormouse_wire::hip::{Draft, NotifyType, Packet, PacketType, Param, ParamType
 
 use crate::world::{Nat, Plane, World, config, identity};
 
-const SOON: Duration = Duration::from_secs(2);
-const LATER: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3_600);
+pub(crate) const SOON: Duration = Duration::from_secs(2);
+pub(crate) const LATER: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Who asks, who is asked for behind the relay, and the relay.
-const ASKS: usize = 0;
-const CLIENT: usize = 1;
-const RELAY: usize = 2;
+pub(crate) const ASKS: usize = 0;
+pub(crate) const CLIENT: usize = 1;
+pub(crate) const RELAY: usize = 2;
 
 const OUTSIDE: [&str; 2] = ["203.0.113.1", "203.0.113.2"];
 const INSIDE: [&str; 2] = ["10.0.0.1", "10.0.1.1"];
 
-fn registrar() -> Registrar {
+pub(crate) fn registrar() -> Registrar {
     Registrar { permits: Accept::Any, longest: 24 * HOUR, max_clients: 10 }
 }
 
@@ -51,7 +51,7 @@ fn with_relay(seed: u64, symmetric: [bool; 2]) -> World {
     world(seed, symmetric, HostConfig { relay_server: Some(registrar()), ..config() })
 }
 
-fn ask(world: &mut World) -> bool {
+pub(crate) fn ask(world: &mut World) -> bool {
     let client = world.nodes[CLIENT].tag;
     world.act(ASKS, |host, now| host.want_tunnel(now, client.0.into(), true))
 }
@@ -62,7 +62,7 @@ fn registration(world: &World, node: usize, with: usize) -> Option<Registration>
 }
 
 /// Where packets to the other go, and whether that is a relay.
-fn way(world: &World, node: usize, to: usize) -> (SocketAddr, bool) {
+pub(crate) fn way(world: &World, node: usize, to: usize) -> (SocketAddr, bool) {
     let found =
         world.nodes[node].host.describe().find(|d| d.peer == world.nodes[to].tag).expect("an association");
     (found.path.remote, found.relayed)
@@ -73,7 +73,7 @@ fn relay_at(world: &World) -> SocketAddr {
 }
 
 /// ESP passes in both directions.
-fn data_passes(world: &mut World) -> bool {
+pub(crate) fn data_passes(world: &mut World) -> bool {
     world.data.clear();
     world.send_data(ASKS, CLIENT);
     world.send_data(CLIENT, ASKS);
@@ -86,7 +86,7 @@ fn parsed(bytes: &[u8]) -> Packet<'_> {
     Packet::parse(&bytes[4..]).unwrap()
 }
 
-fn kinds(bytes: &[u8]) -> Vec<ParamType> {
+pub(crate) fn kinds(bytes: &[u8]) -> Vec<ParamType> {
     parsed(bytes).params().iter().map(|p| p.kind).collect()
 }
 
