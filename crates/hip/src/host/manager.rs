@@ -99,6 +99,7 @@ impl KeyManager for Host {
                 session.used = now;
                 if !heard {
                     alive::unanswered(session, now);
+                    sleep::awaited(association, around);
                 }
             }
             Ok(Fate::Lives)
@@ -149,5 +150,9 @@ impl KeyManager for Host {
 
     fn peer_awake(&mut self, now: Instant, owner: Owner) {
         self.on(now, owner, sleep::heard);
+    }
+
+    fn waits(&mut self, now: Instant, owner: Owner) {
+        self.on(now, owner, sleep::awaited);
     }
 }
