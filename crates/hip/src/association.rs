@@ -277,6 +277,8 @@ pub(crate) struct Outstanding {
     pub(crate) to: Path,
     /// It says that we sleep.
     pub(crate) sleep: bool,
+    /// It has our half of a rekeying.
+    pub(crate) rekey: bool,
 }
 
 /// A rekeying under way.

@@ -515,7 +515,7 @@ impl Host {
                     asked.map(|asked| register::decide(asked, (peer, path), &served, was_client, around));
                 let (mut registered, decided) = registered.unwrap_or_default();
                 served.change(&decided);
-                registered.extend(relay_of::tell(&served, true, path));
+                registered.extend(relay_of::tell(&served, true, path, around.peers));
                 let r2 = respond::r2(&accepted, peer, path, child.spi(), &registered, around);
                 let r2 = r2.ok_or_else(|| {
                     around.spis.release(child);

@@ -71,6 +71,11 @@ impl Peers {
         there.next().is_none().then_some(*tag)
     }
 
+    /// Whether the directory has this peer at this address.
+    pub(crate) fn is_known_at(&self, tag: Hit, address: IpAddr) -> bool {
+        self.at.contains(&(address, tag))
+    }
+
     /// Whether it, or a server of it, is in the directory.
     pub(crate) fn has(&self, tag: Hit) -> bool {
         self.known.contains_key(&tag) || self.servers.contains_key(&tag) || self.relays.contains_key(&tag)

@@ -24,6 +24,14 @@ pub(crate) struct RelayTo {
     pub(crate) to: SocketAddr,
 }
 
+/// Where a relay takes data for a client: one place of each family at most, by [`family`].
+pub(crate) type Relayed = [Option<SocketAddr>; 2];
+
+/// The place of an address in [`Relayed`].
+pub(crate) const fn family(at: SocketAddr) -> usize {
+    at.is_ipv6() as usize
+}
+
 /// What a relay of ours has told of the packet that is being looked at, and of us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
@@ -32,7 +40,7 @@ pub(crate) struct Seen {
     /// We, as the relay sees us.
     pub(crate) reflexive: Option<SocketAddr>,
     /// Where it takes data for us.
-    pub(crate) relayed: Option<SocketAddr>,
+    pub(crate) relayed: Relayed,
     /// The relay's association with us.
     pub(crate) server: SaId,
 }

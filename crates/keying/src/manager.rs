@@ -86,6 +86,9 @@ pub trait KeyManager: Any + Send + core::fmt::Debug {
 
     /// Authentic ESP of a peer that had announced its sleep, sent since it woke.
     fn peer_awake(&mut self, _now: Instant, _owner: Owner) {}
+
+    /// A packet is kept for the peer of this SA, which sleeps.
+    fn waits(&mut self, _now: Instant, _owner: Owner) {}
 }
 
 /// What a key manager tells the node.

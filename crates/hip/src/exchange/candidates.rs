@@ -128,9 +128,10 @@ pub(crate) fn ours(offered: Option<Offered>, spi: u32, around: &Around<'_>) -> V
     let mut all: Vec<Locator> = here.iter().enumerate().map(|(n, at)| locator(0, HOST, n, *at)).collect();
     all.extend(reflexive.map(|at| locator(0, REFLEXIVE, 0, at)));
     if let Some(seen) = seen {
-        all.extend(seen.relayed.map(|at| locator(0, RELAYED, 0, at)));
+        let relayed = seen.relayed.into_iter().flatten().enumerate();
+        all.extend(relayed.map(|(n, at)| locator(0, RELAYED, n, at)));
         // "The traffic type of these addresses MUST be [...]" (RFC 9028 section 4.5): that of HIP itself.
-        all.push(locator(1, RELAYED, 1, seen.relay.server));
+        all.push(locator(1, RELAYED, seen.relayed.len(), seen.relay.server));
     }
     all
 }

@@ -457,7 +457,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let wanted = register::wanted(around.config, association.peer);
     session.registration = register::answered(packet, wanted, around.now);
     if around.config.relays.contains(&association.peer) {
-        relay::learn(&mut session, packet, association.path);
+        relay::learn(&mut session, packet, association.path, around);
         session.keepalive = Some(around.now + KEEPALIVE);
     }
     association.stage = Stage::Up(Box::new(session));

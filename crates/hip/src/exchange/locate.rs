@@ -8,7 +8,7 @@ use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Hit, Locator, LocatorValue, Packet, Param, ParamType};
 
 use crate::address::{is_locator, mapped};
-use crate::association::{Association, Candidate, Stage};
+use crate::association::{Association, Candidate, Session, Stage};
 use crate::exchange::multihome::Failover;
 use crate::exchange::{Around, Fate, close, ice, in_udp, initiate, multihome, update};
 use crate::quirks::Quirk;
@@ -113,6 +113,14 @@ pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path>
     };
     let path = Path { remote: SocketAddr::new(ip, from.remote.port()), ..from };
     (path != known).then_some(path)
+}
+
+/// Whether the peer says that it is where it is known to be, after it has said that it is elsewhere. A way that we try ourselves is another
+/// matter: its packets may come by one that ours do not pass.
+/// "If the new preferred locator has an ACTIVE status, the preferred locator is changed and the procedure succeeds." (RFC 8046 section 5.5)
+pub(crate) fn is_back(session: &Session, packet: &Packet<'_>, known: bool) -> bool {
+    let ours = !matches!(session.multihome.failover, Failover::None);
+    known && !ours && session.candidate.is_some() && packet.find(ParamType::LocatorSet).is_some()
 }
 
 /// Whether the peer can be asked from an address whether it is there.

@@ -7,14 +7,15 @@ use core::net::SocketAddr;
 
 use dormouse_keying::{Discard, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
-use dormouse_wire::hip::{Packet, Param, ParamType, PeerPermission, Version};
+use dormouse_wire::hip::{Packet, Param, ParamType, PeerPermission, RawParam, Version};
 
 use crate::address::mapped;
 use crate::association::{Association, Session, Stage};
 use crate::exchange::register::{self, Served};
 use crate::exchange::{Around, alive, update};
 use crate::limits::{KEEPALIVE, KEEPALIVES_TO_ASK, MAX_PERMITS_AT_ONCE, PERMIT_RENEWED};
-use crate::relay;
+use crate::peers::Peers;
+use crate::relay::{self, Relayed};
 
 /// What we know as a client of this relay.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ pub(crate) struct Client {
     /// We, as it sees us.
     pub(crate) reflexive: Option<SocketAddr>,
     /// Where it takes data for us.
-    pub(crate) relayed: Option<SocketAddr>,
+    pub(crate) relayed: Relayed,
     /// Whose data it is to let through, by their associations.
     permits: BTreeMap<SaId, (Permit, Stands)>,
     /// How often NATs on the way were shown that it is in use.
@@ -50,7 +51,11 @@ enum Stands {
 impl Client {
     /// Whether an UPDATE is to ask for something: not while it is unknown where data is relayed, since nothing can be asked for then.
     pub(crate) fn wants(&self) -> bool {
-        self.relayed.is_some() && self.permits.values().any(|(_, stands)| *stands == Stands::Unsent)
+        self.takes_data() && self.permits.values().any(|(_, stands)| *stands == Stands::Unsent)
+    }
+
+    fn takes_data(&self) -> bool {
+        self.relayed.iter().any(Option::is_some)
     }
 
     /// Whether another peer than this one has this SPI behind the relay, which could not tell our data for the two apart.
@@ -71,10 +76,12 @@ impl Client {
     /// "[...] the Control Relay Client MUST send an UPDATE message to the Data Relay Server containing a PEER_PERMISSION parameter" (RFC 9028
     /// section 4.12.1)
     pub(crate) fn ask(&mut self) -> Vec<Param> {
-        let Some(relayed) = self.relayed else { return Vec::new() };
+        let Some(any) = self.relayed.into_iter().flatten().next() else { return Vec::new() };
+        let of_family = self.relayed;
         let wanted = self.permits.values_mut().filter(|(_, stands)| !matches!(stands, Stands::Until(_)));
         let param = |(permit, stands): &mut (Permit, Stands)| {
             *stands = Stands::Sent;
+            let relayed = of_family[relay::family(permit.peer)].unwrap_or(any);
             Param::PeerPermission(PeerPermission {
                 relay_port: relayed.port(),
                 peer_port: permit.peer.port(),
@@ -95,20 +102,24 @@ impl Client {
     }
 }
 
-/// Learns how the relay sees us, from its R2 or UPDATE. Where data is relayed is where we speak with the relay, or nowhere: no peer is sent
-/// to a place that we have not spoken with.
-pub(crate) fn learn(session: &mut Session, packet: &Packet<'_>, path: Path) {
-    let at = |kind| match packet.read(kind) {
-        Some(Param::Transport(_, written)) => relay::read(written),
+/// Learns how the relay sees us, from its R2 or UPDATE. Where data is relayed is where we speak with the relay, or where the configuration
+/// says that it is: no peer is sent to a place that is only the relay's word.
+pub(crate) fn learn(session: &mut Session, packet: &Packet<'_>, path: Path, around: &Around<'_>) {
+    let server = session.agreed.identity.hit();
+    let client = &mut session.relay;
+    let read = |p: &RawParam<'_>| match p.read(Version::V2) {
+        Ok(Param::Transport(_, written)) => relay::read(written),
         _ => None,
     };
-    let client = &mut session.relay;
-    client.reflexive = at(ParamType::RegFrom).or(client.reflexive);
-    let relayed = at(ParamType::RelayedAddress);
-    if let Some(other) = relayed.filter(|at| *at != path.remote) {
-        tracing::warn!(relay = %path.remote, %other, "a relay takes data elsewhere than where it is spoken with: none goes through it");
+    client.reflexive = packet.find(ParamType::RegFrom).as_ref().and_then(read).or(client.reflexive);
+    let told = packet.params().iter().filter(|p| p.kind == ParamType::RelayedAddress);
+    for at in told.take(client.relayed.len()).filter_map(read) {
+        if at == path.remote || at.port() == path.remote.port() && around.peers.is_known_at(server, at.ip()) {
+            client.relayed[relay::family(at)] = Some(at);
+        } else {
+            tracing::warn!(relay = %path.remote, %at, "a relay takes data where it is not known to be: none goes there");
+        }
     }
-    client.relayed = relayed.filter(|at| *at == path.remote).or(client.relayed);
 }
 
 /// The data of the peer of this association is to pass, or not any more.
@@ -174,17 +185,23 @@ pub(crate) fn keep_alive(association: &mut Association, around: &mut Around<'_>)
 
 // ---- the relay ----------------------------------------------------------------------------------------------------------------
 
-/// What an answer to a client of ours says besides: how we see it and, if it asked for that, where we take data for it.
+/// What an answer to a client of ours says besides: how we see it and, if it asked for that, where we take data for it, in each family: a
+/// peer that has only the other one reaches the client too. RFC 9028 section 4.1 lets a client have several relayed candidates.
 /// "In addition to this, the Control Relay Server MUST include the REG_FROM parameter in all UPDATE responses sent to the Control Relay
 /// Client." (RFC 9028 section 4.1)
-pub(crate) fn tell(served: &Served, asked: bool, path: Path) -> Vec<Param> {
+pub(crate) fn tell(served: &Served, asked: bool, path: Path, ours: &Peers) -> Vec<Param> {
     if path.carrier != Carrier::HipUdp || !served.relays() {
         return Vec::new();
     }
     let from = Param::Transport(ParamType::RegFrom, relay::written(path.remote));
-    let relayed = (asked && served.has(register::RELAY_UDP_ESP))
-        .then(|| Param::Transport(ParamType::RelayedAddress, relay::written(path.local)));
-    [Some(from), relayed].into_iter().flatten().collect()
+    let mut said = vec![from];
+    if asked && served.has(register::RELAY_UDP_ESP) {
+        let other = ours.ours().iter().find(|ip| ip.is_ipv4() != path.local.is_ipv4());
+        let other = other.and_then(|ip| relay::usable(SocketAddr::new(*ip, path.local.port())));
+        let param = |at| Param::Transport(ParamType::RelayedAddress, relay::written(at));
+        said.extend([path.local].into_iter().chain(other).map(param));
+    }
+    said
 }
 
 /// What a client asks to be let through.
@@ -199,7 +216,7 @@ pub(crate) fn asked(
     now: Instant,
 ) -> Result<Vec<PeerPermission>, Discard> {
     let params = packet.params().iter().filter(|p| p.kind == ParamType::PeerPermission);
-    let read = |p: &dormouse_wire::hip::RawParam<'_>| match p.read(Version::V2) {
+    let read = |p: &RawParam<'_>| match p.read(Version::V2) {
         Ok(Param::PeerPermission(permission)) => Some(permission),
         _ => None,
     };

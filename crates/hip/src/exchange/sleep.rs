@@ -1,6 +1,7 @@
 //! The sleep of either end's radio (`docs/wire/dormancy.md`), which is said in UPDATE packets by private parameters that others ignore.
 //! Owns what is known of both sleeps; when to sleep is the node's. Must never send to a peer that sleeps what it has not asked for, but,
-//! once, that a sleep of ours which it was told of is over: the two may have been announced at the same time.
+//! once, that a sleep of ours which it was told of is over: the two may have been announced at the same time; and, when something is for it,
+//! where we are, if we have moved meanwhile.
 //!
 //! # Ours
 //! [`announce`] says it to a peer that has shown that it holds; the acknowledgement says whether it does. Until the radio is on again
@@ -10,7 +11,8 @@
 //!
 //! # The peer's
 //! It begins with [`asked`], and ends with a new UPDATE of the peer, with ESP that it sent afterwards ([`heard`]), or when its time is
-//! over ([`goes_on`]). The node learns that the peer is there once it is known where it is: what was kept goes there.
+//! over ([`goes_on`]). Where we have moved meanwhile, the peer looks for us in vain when it wakes: user data for it ends its sleep too
+//! ([`awaited`]). The node learns that the peer is there once it is known where it is: what was kept goes there.
 
 use core::time::Duration;
 
@@ -326,6 +328,16 @@ pub(crate) fn heard(association: &mut Association, around: &mut Around<'_>) {
         update::send(association, None, around);
     }
     end_of_peers(association, around);
+}
+
+/// User data is for the peer, which sleeps. If it does not know where we are now, it is told, as often as any UPDATE is; without an answer the
+/// association ends, as the peer could not come back by it, and another one may be begun.
+pub(crate) fn awaited(association: &mut Association, around: &mut Around<'_>) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    if session.announcing && session.dormancy.peer_sleeps() {
+        wake(session);
+        update::send(association, None, around);
+    }
 }
 
 fn wake(session: &mut Session) {

@@ -68,14 +68,7 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         // The peer is not where it said: where it was before still counts, and gets what else there was to say.
         session.outstanding = None;
         sleep::end_of_peers(association, around);
-        let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
-        if session.wants_rekey()
-            || session.announcing
-            || session.registration == Registering::Asked
-            || session.relay.wants()
-        {
-            send(association, None, around);
-        }
+        say_the_rest(association, around);
         return Fate::Lives;
     }
     if multihome::next(association, around) {
@@ -147,27 +140,25 @@ pub(crate) fn receive(
     }
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if acked {
-        let sleep = session.outstanding.take().is_some_and(|o| o.sleep);
+        let said = session.outstanding.take();
+        let (sleep, rekeys) = said.map_or((false, false), |o| (o.sleep, o.rekey));
         let moved = core::mem::take(&mut session.announcing);
         session.multihome.failover = Failover::None;
-        if let Some(rekey) = &mut session.rekey {
+        // One that was begun by the peer while this UPDATE was under way is not in it.
+        if let Some(rekey) = session.rekey.as_mut().filter(|_| rekeys) {
             rekey.acked = true;
         }
         register::answer_came(session, packet, true, around);
         session.relay.acknowledged(around.now);
         session.ice.as_deref_mut().into_iter().for_each(ice::acknowledged);
         if around.config.relays.contains(&association.peer) {
-            relay::learn(session, packet, path);
+            relay::learn(session, packet, path, around);
         }
-        let more = session.relay.wants();
         locate::verified(association, packet, around);
         rekey::advance(association, around);
         sleep::acknowledged(association, packet, Told { moved, sleep }, around);
         if moved {
             in_udp::begin(association, around);
-        }
-        if more {
-            send(association, None, around);
         }
     }
     // "[...] and itself MUST NOT be acknowledged by a separate ACK parameter." (RFC 7401 section 5.3.5)
@@ -176,7 +167,18 @@ pub(crate) fn receive(
         None => Ok(Fate::Lives),
     };
     sleep::end_of_peers(association, around);
+    if acked {
+        say_the_rest(association, around);
+    }
     outcome
+}
+
+/// Nothing of ours is under way any more: what had to wait for that is said.
+fn say_the_rest(association: &mut Association, around: &mut Around<'_>) {
+    if matches!(&association.stage, Stage::Up(session) if session.outstanding.is_none() && session.has_more())
+    {
+        send(association, None, around);
+    }
 }
 
 /// "Hence, a wraparound after 2^32 updates has to be expected and MUST be handled accordingly." (RFC 7401 section 6.12)
@@ -225,6 +227,10 @@ fn sequenced(
     let relay = relay.filter(|_| !around.config.relays.contains(&association.peer));
     let behind = relay.is_some() && relay != association.relay;
     let moved = moved.or((rebound || behind).then_some(path));
+    if moved.is_none() && locate::is_back(session, packet, path == association.path) {
+        // What waits was for there, and is said with the answer, or after it.
+        (session.candidate, session.outstanding) = (None, None);
+    }
     // A client of ours is not where another relay is: each could be made to send to the other for ever.
     let moved = moved.filter(|_| !session.served.relays() || packet.find(ParamType::RelayTo).is_none());
     let asked = register::asked(packet);
@@ -252,7 +258,7 @@ fn sequenced(
             session.served.change(&decided.1);
             said = decided.0;
         }
-        said.extend(relay::tell(&session.served, asked.is_some(), path));
+        said.extend(relay::tell(&session.served, asked.is_some(), path, around.peers));
         for wanted in &permitted {
             // Data for this host itself comes by its own associations.
             let here = around.peers.ours().contains(&wanted.peer_address.to_canonical());
@@ -307,13 +313,7 @@ fn add_sorted(draft: &mut Draft, params: impl IntoIterator<Item = Param>) {
 /// "In general, UPDATEs carrying SEQ SHOULD be ACKed upon completion of the processing of the UPDATE." (RFC 7401 section 5.3.5)
 fn answer(association: &mut Association, answer: &Answer, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
-    let unsent = session.outstanding.is_none();
-    let more = unsent
-        && (session.wants_rekey()
-            || session.candidate.is_some()
-            || session.announcing
-            || session.relay.wants());
-    if more {
+    if session.outstanding.is_none() && (session.has_more() || session.candidate.is_some()) {
         send(association, Some(answer), around);
         return;
     }
@@ -330,6 +330,12 @@ impl Session {
     /// Our half of a rekeying is to be sent, or sent again.
     pub(crate) fn wants_rekey(&self) -> bool {
         self.rekey.as_ref().is_some_and(|r| !r.acked)
+    }
+
+    /// Something besides a question is to be said that the peer has not acknowledged.
+    fn has_more(&self) -> bool {
+        let asks = self.registration == Registering::Asked || self.relay.wants();
+        asks || self.announcing || self.wants_rekey()
     }
 }
 
@@ -365,6 +371,7 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer>, aroun
     let id = session.next_id;
     session.next_id = id.wrapping_add(1);
     let rekey = session.rekey.as_ref().filter(|r| !r.acked);
+    let rekeys = rekey.is_some();
     let spi = session.child.spi();
     let unchanged = EspInfo { keymat_index: session.agreed.next, old_spi: spi, new_spi: spi };
     let mut said = vec![Param::Seq(id)];
@@ -417,5 +424,5 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer>, aroun
     };
     let retry = Retry::new(packet, class, around.now, &around.config.timing);
     let retry = if others { retry.at_most(multihome::TRIES) } else { retry };
-    session.outstanding = Some(Outstanding { id, retry, to, sleep });
+    session.outstanding = Some(Outstanding { id, retry, to, sleep, rekey: rekeys });
 }

@@ -102,6 +102,7 @@ impl KeyManager for Host {
                 session.used = now;
                 if !heard {
                     alive::unanswered(session, now);
+                    sleep::awaited(association, around);
                 }
             }
             Ok(Fate::Lives)
@@ -152,6 +153,10 @@ impl KeyManager for Host {
 
     fn peer_awake(&mut self, now: Instant, owner: Owner) {
         self.on(now, owner, sleep::heard);
+    }
+
+    fn waits(&mut self, now: Instant, owner: Owner) {
+        self.on(now, owner, sleep::awaited);
     }
 }
 

@@ -12,6 +12,7 @@ mod in_udp;
 mod multihome;
 mod quirks;
 mod relay;
+mod relay_families;
 mod rendezvous;
 mod sleep;
 mod strangers;

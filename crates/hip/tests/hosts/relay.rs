@@ -12,9 +12,9 @@ use dormouse_wire::hip::{Draft, NotifyType, Packet, PacketType, Param, ParamType
 
 use crate::world::{Nat, Plane, World, config, identity};
 
-const SOON: Duration = Duration::from_secs(2);
-const LATER: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3_600);
+pub(crate) const SOON: Duration = Duration::from_secs(2);
+pub(crate) const LATER: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Who asks, who is asked for behind the relay, and the relay.
 pub(crate) const ASKS: usize = 0;
@@ -24,7 +24,7 @@ pub(crate) const RELAY: usize = 2;
 const OUTSIDE: [&str; 2] = ["203.0.113.1", "203.0.113.2"];
 pub(crate) const INSIDE: [&str; 2] = ["10.0.0.1", "10.0.1.1"];
 
-fn registrar() -> Registrar {
+pub(crate) fn registrar() -> Registrar {
     Registrar { permits: Accept::Any, longest: 24 * HOUR, max_clients: 10 }
 }
 
@@ -86,7 +86,7 @@ fn parsed(bytes: &[u8]) -> Packet<'_> {
     Packet::parse(&bytes[4..]).unwrap()
 }
 
-fn kinds(bytes: &[u8]) -> Vec<ParamType> {
+pub(crate) fn kinds(bytes: &[u8]) -> Vec<ParamType> {
     parsed(bytes).params().iter().map(|p| p.kind).collect()
 }
 

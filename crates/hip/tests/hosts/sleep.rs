@@ -388,6 +388,55 @@ fn an_acknowledgement_of_something_else_is_no_answer_to_an_announcement() {
     assert!(matches!(world.nodes[0].plane.verdicts.last(), Some(SleepVerdict::Held { .. })));
 }
 
+/// The server moves while the device sleeps, which would look for it in vain: it says where it is when there is something for the device, and
+/// not before.
+#[test]
+fn who_moves_while_its_peer_sleeps_says_so_when_it_has_something_for_it() {
+    let mut world = pair(holding());
+    sleep(&mut world);
+    let (sent, of) = (world.seen.len(), owner(&world, 1));
+    world.act(1, |host, now| host.waits(now, of));
+    world.run(LATER);
+    world.place(1, "192.0.2.88");
+    world.run(LATER);
+    assert_eq!(world.seen.len(), sent, "before that it is found; then there is nothing to say");
+    world.act(1, |host, now| host.waits(now, of));
+    assert!(wake(&mut world));
+    world.run(SOON * 4);
+    assert!(log(&world, 0).ends_with(&["revived", "remap"]), "{:?}", log(&world, 0));
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps", "remap", "the peer is awake"]);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
+}
+
+/// So that another may be begun: the device could not come back by this one.
+#[test]
+fn an_association_ends_if_its_sleeper_does_not_hear_that_we_have_moved() {
+    let mut world = pair(holding());
+    sleep(&mut world);
+    world.place(1, "192.0.2.88");
+    let of = owner(&world, 1);
+    world.act(1, |host, now| host.waits(now, of));
+    world.run(LATER);
+    assert!(log(&world, 1).ends_with(&["closed: the peer does not answer"]), "{:?}", log(&world, 1));
+}
+
+/// The radio is about to go off: the answer says so again, and the sleep goes on, from the device's new knowledge.
+#[test]
+fn who_moves_before_the_radio_is_off_does_not_end_the_sleep() {
+    let mut world = pair(holding());
+    assert!(announce(&mut world));
+    world.run(SOON);
+    world.place(1, "192.0.2.88");
+    let of = owner(&world, 1);
+    world.act(1, |host, now| host.waits(now, of));
+    world.run(SOON);
+    assert_eq!(log(&world, 1), ["established", "the peer sleeps", "remap", "the peer sleeps"]);
+    assert!(log(&world, 0).ends_with(&["remap"]), "{:?}", log(&world, 0));
+    world.radio_off = Some(0);
+    world.run(LATER);
+    assert!(wake(&mut world), "it is held");
+}
+
 /// Something waits for a device that sleeps behind a NAT, which gives it another port: what was kept waits until the device has answered
 /// there.
 #[test]

@@ -72,6 +72,21 @@ fn both_at_once_make_one_new_pair() {
     }
 }
 
+/// The peer begins a rekeying while a question of ours is under way: that the question is answered does not mean that the peer has our half,
+/// which was made later.
+#[test]
+fn an_acknowledgement_is_for_what_the_update_said() {
+    for (seed, rekey_with_dh) in (0..10).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let mut world = joined(seed, Carrier::RawHip, HostConfig { rekey_with_dh, ..config() });
+        let (before, id) = (world.child(0), world.nodes[1].host.describe().next().unwrap().id);
+        world.act(1, |host, now| host.check(now, id));
+        world.rekey(0);
+        world.run(SOON);
+        assert!(world.joined(0, 1), "seed {seed}: {:?}", world.drops);
+        assert_ne!(world.child(0), before);
+    }
+}
+
 /// The same key material serves until it is used up; then new is made even if the configuration does not ask for it.
 #[test]
 fn key_material_that_ends_is_renewed() {
@@ -115,6 +130,23 @@ fn move_to(world: &mut World, node: usize, address: &str) {
 
 fn path_of(world: &World, node: usize) -> Path {
     *world.nodes[node].plane.path.values().next_back().unwrap()
+}
+
+/// Who has moved is asked there, and is back before it has heard the question: it is answered where it is known to be.
+#[test]
+fn who_comes_back_is_where_it_was() {
+    for carrier in [Carrier::RawHip, Carrier::HipUdp] {
+        let mut world = joined(14, carrier, config());
+        let (home, before) = (world.nodes[0].address.ip().to_string(), path_of(&world, 1));
+        move_to(&mut world, 0, "198.51.100.7");
+        while world.count(PacketType::Update) < 2 {
+            assert!(world.step(world.now + SOON), "{:?}", world.drops);
+        }
+        move_to(&mut world, 0, &home);
+        world.run(SOON);
+        assert!(world.joined(0, 1) && path_of(&world, 1) == before, "{:?}", world.drops);
+        assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "nothing waits");
+    }
 }
 
 /// RFC 8046 section 3.2.1: three UPDATE packets, and the peer changes its path only with the third.

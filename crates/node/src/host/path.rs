@@ -78,7 +78,10 @@ impl Host {
                 Plan::Drop
             }
             Route::StandIn(device) => match self.stand_in(now, device, packet) {
-                Some(plan) => plan,
+                Some(plan) => {
+                    self.node.peer_awaited(now, &flow);
+                    plan
+                }
                 None => self.plan_overslept(now, packet, &flow),
             },
             Route::None => {

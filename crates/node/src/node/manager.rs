@@ -7,8 +7,9 @@ use crate::event::{Change, Event};
 use crate::ladder::Rung;
 use crate::record::How;
 use crate::sessions::{Session, Who};
-use dormouse_keying::{self as keying, KeyManager};
+use dormouse_keying::{self as keying, KeyManager, Owner};
 use dormouse_sansio::{Deadline, Instant};
+use dormouse_wire::ip::Flow;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -47,6 +48,21 @@ impl Node {
         let coming = self.ask_for_tunnel(now, destination);
         self.drain_manager(now);
         coming
+    }
+
+    /// A packet was for a peer that sleeps, and was kept or answered. A peer of the other key manager that cannot come back by its session, or
+    /// has none any more, is called.
+    pub(crate) fn peer_awaited(&mut self, now: Instant, flow: &Flow) {
+        if self.suspended {
+            return;
+        }
+        let owner = self.sad.route(flow).and_then(|id| self.sad.get(id)).map(|tunnel| tunnel.owner);
+        match (owner, &mut self.manager) {
+            (Some(owner @ Owner::Hip(_)), Some((_, manager))) => manager.waits(now, owner),
+            (None, Some(_)) => _ = self.ask_for_tunnel(now, flow.dst),
+            _ => return,
+        }
+        self.drain_manager(now);
     }
 
     pub(crate) fn ask_for_tunnel(&mut self, now: Instant, destination: IpAddr) -> bool {

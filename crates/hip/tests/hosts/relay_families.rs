@@ -1,0 +1,61 @@
+//! A relay with addresses of both families: ends that have one each reach each other through it, as far as they know that it is there.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use dormouse_hip::{HostConfig, Peer};
+use dormouse_keying::KeyManager;
+use dormouse_sansio::Carrier;
+use dormouse_wire::hip::{PacketType, ParamType};
+
+use crate::relay::{ASKS, CLIENT, HOUR, LATER, RELAY, SOON, ask, data_passes, kinds, registrar, way};
+use crate::world::{World, config, identity};
+
+const RELAY_AT: [&str; 2] = ["198.51.100.1", "2001:db8::1"];
+
+/// Who asks, the client, and the relay, of which the client knows these addresses.
+fn world(asks: &str, client: &str, known: &[&str]) -> World {
+    let relays = BTreeSet::from([identity("known rsa").hit()]);
+    let of_client = HostConfig { relays, registration: HOUR, ..config() };
+    let of_relay = HostConfig { relay_server: Some(registrar()), ..config() };
+    let hosts = vec![("p256", config()), ("p384", of_client), ("known rsa", of_relay)];
+    let mut world = World::new(1, Carrier::HipUdp, hosts);
+    let parse = |at: &&str| at.parse::<IpAddr>().unwrap();
+    let both: Vec<IpAddr> = RELAY_AT.iter().map(parse).collect();
+    world.place(RELAY, RELAY_AT[0]);
+    world.nodes[RELAY].others.push(SocketAddr::new(both[1], 10_500));
+    world.act(RELAY, |host, now| host.set_addresses(now, &both));
+    world.place(ASKS, asks);
+    world.place(CLIENT, client);
+    let (relay, of) = (world.nodes[RELAY].tag, world.nodes[CLIENT].tag);
+    world.act(ASKS, |host, _| host.set_relays_of(of, both));
+    let at = Peer { addresses: known.iter().map(parse).collect(), udp: true };
+    world.act(CLIENT, |host, _| host.set_peer(relay, Some(at)));
+    world.run(SOON);
+    world
+}
+
+/// There is no direct way, and data goes through the relay in both directions.
+#[test]
+fn ends_of_different_families_reach_each_other_through_a_relay() {
+    for [asks, client] in [["2001:db8:a::1", "192.0.2.7"], ["192.0.2.7", "2001:db8:a::1"]] {
+        let mut world = world(asks, client, &RELAY_AT);
+        let (_, r2) = world.last(PacketType::R2);
+        let told = kinds(&r2).into_iter().filter(|kind| *kind == ParamType::RelayedAddress).count();
+        assert_eq!(told, 2, "where it takes data, in each family");
+        ask(&mut world);
+        world.run(LATER);
+        assert!(world.joined(ASKS, CLIENT), "{asks}: {:?}", world.drops);
+        assert!(way(&world, ASKS, CLIENT).1 && data_passes(&mut world), "{asks}: {:?}", world.drops);
+    }
+}
+
+/// A place that is only the relay's word is named to no one, so that who can be nowhere else is not served.
+#[test]
+fn a_relay_is_believed_to_be_where_the_client_knows_it() {
+    let mut world = world("2001:db8:a::1", "192.0.2.7", &RELAY_AT[..1]);
+    ask(&mut world);
+    world.run(SOON);
+    let closed: Vec<&str> = world.nodes[ASKS].plane.closed.iter().map(|(_, why)| *why).collect();
+    assert_eq!(closed, ["the peer's relay takes no data for it"], "{:?}", world.drops);
+}
