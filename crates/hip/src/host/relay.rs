@@ -15,7 +15,7 @@ use crate::exchange::relay::Permit;
 use crate::exchange::{Fate, candidates, notify, relay as relay_of};
 use crate::limits::MAX_R1_A_SECOND;
 use crate::protect;
-use crate::relay::{RelayTo, Seen, read};
+use crate::relay::{RelayTo, Relayed, Seen, read};
 
 /// A packet of ours that this relay is to send on, if it is there.
 /// "If a Control Relay Client sends a packet through a Control Relay Server, the Control Relay Client MUST always utilize the RELAY_TO
@@ -258,7 +258,7 @@ impl Host {
         if let Some(Stage::Up(session)) = self.associations.get(&seen.server).map(|a| &a.stage)
             && session.relay.is_taken(info.new_spi, before)
         {
-            seen.relayed = None;
+            seen.relayed = Relayed::default();
         }
     }
 
