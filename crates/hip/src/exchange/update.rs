@@ -218,8 +218,8 @@ fn sequenced(
     let rekeyed = if bare { None } else { rekey::read(packet, session)? };
     let permitted = relay::asked(session, packet, around.now)?;
     let moved = locate::read(packet, path, association.path);
-    // Its NAT may have changed what it cannot see.
-    let rebound = session.served.relays() && path != association.path && path.carrier == Carrier::HipUdp;
+    // Its NAT may have changed what it cannot see: an answer where it was would be lost.
+    let rebound = around.seen.is_none() && path != association.path && path.carrier == Carrier::HipUdp;
     // What is relayed for a relay itself is none of its ways.
     let relay = around.seen.map(|seen| seen.relay);
     let relay = relay.filter(|_| !around.config.relays.contains(&association.peer));
