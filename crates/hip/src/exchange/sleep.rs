@@ -6,7 +6,8 @@
 //! [`announce`] says it to a peer that has shown that it holds; the acknowledgement says whether it does. Until the radio is on again
 //! ([`over`]), each UPDATE of ours says it too, as one that did not would end what the peer holds. Then ([`woke`])
 //! the first packet of ESP tells a peer that still holds it that we are there. Any other is asked by an UPDATE, and user data
-//! waits until it has answered; one that does not answer has lost the association. A peer that sleeps itself is not asked.
+//! waits until it has answered by the way that data takes ([`answered`]); one that does not answer has lost the association. A peer that
+//! sleeps itself is not asked.
 //!
 //! # The peer's
 //! It begins with [`asked`], and ends with a new UPDATE of the peer, with ESP that it sent afterwards ([`heard`]), or when its time is
@@ -15,12 +16,12 @@
 use core::time::Duration;
 
 use dormouse_keying::{Event, Owner, SleepVerdict};
-use dormouse_sansio::{Deadline, Instant};
+use dormouse_sansio::{Carrier, Deadline, Instant, Path};
 use dormouse_wire::hip::{Hit, Packet, Param, ParamType, Version};
 use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
 
 use crate::association::{Association, Session, Stage};
-use crate::exchange::{Around, alive, update};
+use crate::exchange::{Around, alive, locate, update};
 use crate::hit::HitSuite;
 use crate::limits::SLEEP_GRACE;
 use crate::peers::is_configured;
@@ -58,8 +59,8 @@ enum Ours {
     Over { held: Option<Instant> },
     /// We woke, and rely on what the peer promised: it has not been asked.
     Relied,
-    /// We woke, and the peer has not answered.
-    Reviving,
+    /// We woke, and the peer has not answered by the way that data takes. `moved`: it has been told a new address.
+    Reviving { moved: bool },
 }
 
 /// The peer sleeps.
@@ -96,7 +97,7 @@ impl Dormancy {
 
     /// Whether the peer has still to answer after our sleep.
     pub(crate) fn revives(&self) -> bool {
-        matches!(self.ours, Ours::Reviving)
+        matches!(self.ours, Ours::Reviving { .. })
     }
 }
 
@@ -188,9 +189,8 @@ pub(crate) fn acknowledged(
             it.ours = before;
             update::send(association, None, around);
         }
-        Ours::Relied | Ours::Reviving => {
-            around.events.push_back(Event::Revived { owner, moved: told.moved });
-        }
+        Ours::Relied => around.events.push_back(Event::Revived { owner, moved: told.moved }),
+        Ours::Reviving { moved } => it.ours = Ours::Reviving { moved: moved || told.moved },
         before @ (Ours::Awake | Ours::Held { .. } | Ours::Over { .. }) => it.ours = before,
     }
 }
@@ -200,6 +200,31 @@ pub(crate) fn is_there(session: &mut Session, owner: Owner, around: &mut Around<
     if matches!(session.dormancy.ours, Ours::Relied) {
         session.dormancy.ours = Ours::Awake;
         around.events.push_back(Event::Revived { owner, moved: false });
+    }
+}
+
+/// The peer has acknowledged, by `path`, what we asked it after a sleep, and its packet has been dealt with: user data may go, unless it would
+/// go another way than the answer came, or the peer asks us where we are. Then a NAT at either end may know nothing of the way, or a relay
+/// not let us through yet, until an UPDATE of ours from there is acknowledged too.
+/// "To avoid packet dropping of ESP packets, the Control Relay Client SHOULD send the PEER_PERMISSION parameter before connectivity checks
+/// both in the case of base exchange and a mobility handover." (RFC 9028 section 4.12.1)
+pub(crate) fn answered(
+    association: &mut Association,
+    packet: &Packet<'_>,
+    path: Path,
+    around: &mut Around<'_>,
+) {
+    let (owner, in_use) = (association.owner(), association.path);
+    let Stage::Up(session) = &mut association.stage else { return };
+    let Ours::Reviving { moved } = session.dormancy.ours else { return };
+    let asks = packet.find(ParamType::EchoRequestSigned).is_some();
+    let waits = session.outstanding.is_some() && (asks || session.candidate.is_some());
+    if session.candidate.is_none() && path != in_use && path.carrier == Carrier::HipUdp {
+        locate::take(association, path, around.seen.map(|seen| seen.relay), around);
+        update::send(association, None, around);
+    } else if !waits {
+        session.dormancy.ours = Ours::Awake;
+        around.events.push_back(Event::Revived { owner, moved });
     }
 }
 
@@ -241,7 +266,7 @@ pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bo
         alive::heard(association, around);
         return true;
     }
-    session.dormancy.ours = Ours::Reviving;
+    session.dormancy.ours = Ours::Reviving { moved: false };
     revive(association, around);
     false
 }

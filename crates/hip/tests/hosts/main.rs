@@ -17,4 +17,5 @@ mod strangers;
 mod updates;
 mod v1;
 mod vectors;
+mod wake;
 mod world;

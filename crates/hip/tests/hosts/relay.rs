@@ -17,9 +17,9 @@ const LATER: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Who asks, who is asked for behind the relay, and the relay.
-const ASKS: usize = 0;
-const CLIENT: usize = 1;
-const RELAY: usize = 2;
+pub(crate) const ASKS: usize = 0;
+pub(crate) const CLIENT: usize = 1;
+pub(crate) const RELAY: usize = 2;
 
 const OUTSIDE: [&str; 2] = ["203.0.113.1", "203.0.113.2"];
 const INSIDE: [&str; 2] = ["10.0.0.1", "10.0.1.1"];
@@ -47,11 +47,11 @@ fn world(seed: u64, symmetric: [bool; 2], relay: HostConfig) -> World {
     world
 }
 
-fn with_relay(seed: u64, symmetric: [bool; 2]) -> World {
+pub(crate) fn with_relay(seed: u64, symmetric: [bool; 2]) -> World {
     world(seed, symmetric, HostConfig { relay_server: Some(registrar()), ..config() })
 }
 
-fn ask(world: &mut World) -> bool {
+pub(crate) fn ask(world: &mut World) -> bool {
     let client = world.nodes[CLIENT].tag;
     world.act(ASKS, |host, now| host.want_tunnel(now, client.0.into(), true))
 }
@@ -62,7 +62,7 @@ fn registration(world: &World, node: usize, with: usize) -> Option<Registration>
 }
 
 /// Where packets to the other go, and whether that is a relay.
-fn way(world: &World, node: usize, to: usize) -> (SocketAddr, bool) {
+pub(crate) fn way(world: &World, node: usize, to: usize) -> (SocketAddr, bool) {
     let found =
         world.nodes[node].host.describe().find(|d| d.peer == world.nodes[to].tag).expect("an association");
     (found.path.remote, found.relayed)
