@@ -23,7 +23,7 @@ use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
 use crate::association::{Association, Session, Stage};
 use crate::exchange::{Around, alive, locate, update};
 use crate::hit::HitSuite;
-use crate::limits::SLEEP_GRACE;
+use crate::limits::{MAX_QUESTIONS, SLEEP_GRACE};
 use crate::peers::is_configured;
 use crate::quirks::Quirk;
 
@@ -59,8 +59,9 @@ enum Ours {
     Over { held: Option<Instant> },
     /// We woke, and rely on what the peer promised: it has not been asked.
     Relied,
-    /// We woke, and the peer has not answered by the way that data takes. `moved`: it has been told a new address.
-    Reviving { moved: bool },
+    /// We woke, and the peer has not answered by the way that data takes. `moved`: it has been told a new address; `left`: how many more answers
+    /// may lead to another question.
+    Reviving { moved: bool, left: u8 },
 }
 
 /// The peer sleeps.
@@ -190,7 +191,9 @@ pub(crate) fn acknowledged(
             update::send(association, None, around);
         }
         Ours::Relied => around.events.push_back(Event::Revived { owner, moved: told.moved }),
-        Ours::Reviving { moved } => it.ours = Ours::Reviving { moved: moved || told.moved },
+        Ours::Reviving { moved, left } => {
+            it.ours = Ours::Reviving { moved: moved || told.moved, left };
+        }
         before @ (Ours::Awake | Ours::Held { .. } | Ours::Over { .. }) => it.ours = before,
     }
 }
@@ -203,9 +206,9 @@ pub(crate) fn is_there(session: &mut Session, owner: Owner, around: &mut Around<
     }
 }
 
-/// The peer has acknowledged, by `path`, what we asked it after a sleep, and its packet has been dealt with: user data may go, unless it would
-/// go another way than the answer came, or the peer asks us where we are. Then a NAT at either end may know nothing of the way, or a relay
-/// not let us through yet, until an UPDATE of ours from there is acknowledged too.
+/// The peer has acknowledged, by `path`, what we asked it after a sleep, and its packet has been dealt with: user data may go, unless the answer
+/// came by another way than data would go, which a NAT may have forgotten, or data goes by a relay, and the peer asks us where we are: it lets
+/// us through there when it knows. Then it goes when another UPDATE of ours is acknowledged.
 /// "To avoid packet dropping of ESP packets, the Control Relay Client SHOULD send the PEER_PERMISSION parameter before connectivity checks
 /// both in the case of base exchange and a mobility handover." (RFC 9028 section 4.12.1)
 pub(crate) fn answered(
@@ -216,15 +219,26 @@ pub(crate) fn answered(
 ) {
     let (owner, in_use) = (association.owner(), association.path);
     let Stage::Up(session) = &mut association.stage else { return };
-    let Ours::Reviving { moved } = session.dormancy.ours else { return };
-    let asks = packet.find(ParamType::EchoRequestSigned).is_some();
-    let waits = session.outstanding.is_some() && (asks || session.candidate.is_some());
-    if session.candidate.is_none() && path != in_use && path.carrier == Carrier::HipUdp {
-        locate::take(association, path, around.seen.map(|seen| seen.relay), around);
-        update::send(association, None, around);
-    } else if !waits {
+    let Ours::Reviving { moved, left } = session.dormancy.ours else { return };
+    let elsewhere = path != in_use && path.carrier == Carrier::HipUdp;
+    let relayed = session.ice.as_ref().is_some_and(|ice| ice.is_relayed(in_use));
+    let asks = relayed && packet.find(ParamType::EchoRequestSigned).is_some();
+    let Some(left) = left.checked_sub(1).filter(|_| elsewhere || asks || session.candidate.is_some()) else {
         session.dormancy.ours = Ours::Awake;
         around.events.push_back(Event::Revived { owner, moved });
+        return;
+    };
+    session.dormancy.ours = Ours::Reviving { moved, left };
+    if elsewhere && session.candidate.is_none() {
+        locate::take(association, path, around.seen.map(|seen| seen.relay), around);
+    }
+    alive::check(association, true, around);
+}
+
+/// The peer was asked in vain where its answer came from: what we ask after a sleep is asked where it was before.
+pub(crate) fn asks_on(association: &mut Association, around: &mut Around<'_>) {
+    if matches!(&association.stage, Stage::Up(session) if session.dormancy.revives()) {
+        revive(association, around);
     }
 }
 
@@ -266,7 +280,7 @@ pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bo
         alive::heard(association, around);
         return true;
     }
-    session.dormancy.ours = Ours::Reviving { moved: false };
+    session.dormancy.ours = Ours::Reviving { moved: false, left: MAX_QUESTIONS };
     revive(association, around);
     false
 }

@@ -20,7 +20,7 @@ use crate::exchange::{
     Around, Fate, Outcome, alive, close, ice, in_udp, locate, multihome, register, rekey, relay, sleep,
     unsigned_echoes,
 };
-use crate::limits::{MAX_ECHO, SILENCE_TRIES};
+use crate::limits::MAX_ECHO;
 use crate::protect;
 use crate::quirks::Quirk;
 
@@ -67,13 +67,13 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     if matches!(session.multihome.failover, Failover::None) && session.candidate.take().is_some() {
         // The peer is not where it said: where it was before still counts, and gets what else there was to say.
         session.outstanding = None;
+        sleep::asks_on(association, around);
         sleep::end_of_peers(association, around);
         let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
         if session.wants_rekey()
             || session.announcing
             || session.registration == Registering::Asked
             || session.relay.wants()
-            || session.dormancy.revives()
         {
             send(association, None, around);
         }
@@ -176,10 +176,10 @@ pub(crate) fn receive(
         Some(id) => sequenced(association, packet, (path, via), id, around),
         None => Ok(Fate::Lives),
     };
-    sleep::end_of_peers(association, around);
     if acked {
         sleep::answered(association, packet, path, around);
     }
+    sleep::end_of_peers(association, around);
     outcome
 }
 
@@ -291,11 +291,6 @@ impl Answer {
         self.said.iter().any(|param| param.kind() == ParamType::DormancyHeld)
     }
 
-    /// Whether the peer asks where we are.
-    fn echoes_signed(&self) -> bool {
-        self.said.iter().any(|param| param.kind() == ParamType::EchoResponseSigned)
-    }
-
     /// Adds what stands behind the signature.
     /// "A host receiving an UPDATE packet MUST be prepared to process the FROM and RVS_HMAC parameters and MUST include a VIA_RVS parameter
     /// in the UPDATE reply that contains the ACK of the UPDATE SEQ." (RFC 8046 section 3.2.3)
@@ -321,8 +316,7 @@ fn answer(association: &mut Association, answer: &Answer, around: &mut Around<'_
         && (session.wants_rekey()
             || session.candidate.is_some()
             || session.announcing
-            || session.relay.wants()
-            || session.dormancy.revives() && answer.echoes_signed());
+            || session.relay.wants());
     if more {
         send(association, Some(answer), around);
         return;
@@ -427,6 +421,5 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer>, aroun
     };
     let retry = Retry::new(packet, class, around.now, &around.config.timing);
     let retry = if others { retry.at_most(multihome::TRIES) } else { retry };
-    let retry = if session.dormancy.revives() { retry.at_most(SILENCE_TRIES) } else { retry };
     session.outstanding = Some(Outstanding { id, retry, to, sleep });
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dormouse_hip::Peer;
 use dormouse_keying::{KeyManager, Owner};
 use dormouse_sansio::Carrier;
+use dormouse_wire::hip::PacketType;
 
 use crate::relay::{ASKS, CLIENT, RELAY, ask, way, with_relay};
 use crate::world::{Nat, World, config};
@@ -92,4 +93,25 @@ fn a_question_from_another_port_is_answered_there() {
     world.run(SOON);
     assert_eq!(world.data.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [0]);
     assert!(world.joined(0, 1) && world.nodes[0].plane.closed.is_empty(), "{:?}", world.drops);
+}
+
+/// The radio was off while an I2 was out: the exchange begins anew, because the peer knows nothing of the other port.
+#[test]
+fn an_exchange_that_was_slept_through_begins_anew() {
+    let mut world = World::new(6, Carrier::HipUdp, vec![("p256", config()), ("p384", config())]);
+    world.nats.push(Nat::new("203.0.113.1", "10.0.0.1", false));
+    world.place(0, "10.0.0.1");
+    world.place(1, "192.0.2.2");
+    world.connect(0, 1);
+    while world.count(PacketType::I2) == 0 && world.step(world.now + SOON) {}
+    world.radio_off = Some(0);
+    world.run(SOON);
+    assert!(!world.joined(0, 1), "the R2 found it asleep");
+    world.nats[0].forget();
+    world.radio_off = None;
+    world.act(0, |host, now| host.radio_on(now));
+    world.run(SOON);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
+    let (r1, _) = world.last(PacketType::R1);
+    assert_eq!((way(&world, 1, 0).0, world.count(PacketType::I1)), (r1.remote, 2));
 }
