@@ -53,6 +53,9 @@ pub const SILENCE: Duration = Duration::from_secs(4);
 pub const SILENCE_TRIES: u32 = 3;
 /// A peer may wake so much later than it said, and a tenth of its sleep.
 pub const SLEEP_GRACE: Duration = Duration::from_secs(30);
+/// Answers after a sleep that lead to another question, because they came by another way or the peer asks where we are: each end asks once, and
+/// one question may have crossed a move.
+pub const MAX_QUESTIONS: u8 = 3;
 /// Addresses at which a peer behind a NAT is looked for: those that it names, and those from which it looks for us.
 /// "Following the ICE guidelines [RFC8445], it is RECOMMENDED to restrict the total number of connectivity checks to 100 for each host
 /// association." (RFC 9028 section 4.6.2) With [`CHECK_TRIES`] there are 80 packets.

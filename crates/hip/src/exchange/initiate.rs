@@ -3,7 +3,7 @@
 
 use dormouse_crypto::hip::{DhGroup, DhKey, HipCipher};
 use dormouse_keying::{Discard, Event, Failure};
-use dormouse_sansio::{Class, Path};
+use dormouse_sansio::{Carrier, Class, Path};
 use dormouse_wire::hip::{
     DhValue, EspInfo, Header, Hit, Packet, PacketType, Param, ParamType, R1Counter, Solution, Version, limits,
 };
@@ -51,6 +51,15 @@ pub(crate) fn again(association: &mut Association, around: &mut Around<'_>) {
     paths.insert(0, association.path);
     if let Some(stage) = begin(around, association.peer, &paths) {
         association.stage = stage;
+    }
+}
+
+/// The radio was off during an exchange: a NAT may have given us another port than the one to which the R1 came. The peer, which keeps nothing of
+/// that, would send data to a port that it has never heard of before our I2: so the exchange begins anew.
+pub(crate) fn slept(association: &mut Association, around: &mut Around<'_>) {
+    let through_nat = association.path.carrier == Carrier::HipUdp;
+    if through_nat && matches!(association.stage, Stage::Solving(_) | Stage::I2Sent(_)) {
+        again(association, around);
     }
 }
 

@@ -7,7 +7,8 @@
 //! [`announce`] says it to a peer that has shown that it holds; the acknowledgement says whether it does. Until the radio is on again
 //! ([`over`]), each UPDATE of ours says it too, as one that did not would end what the peer holds. Then ([`woke`])
 //! the first packet of ESP tells a peer that still holds it that we are there. Any other is asked by an UPDATE, and user data
-//! waits until it has answered; one that does not answer has lost the association. A peer that sleeps itself is not asked.
+//! waits until it has answered by the way that data takes ([`answered`]); one that does not answer has lost the association. A peer that
+//! sleeps itself is not asked.
 //!
 //! # The peer's
 //! It begins with [`asked`], and ends with a new UPDATE of the peer, with ESP that it sent afterwards ([`heard`]), or when its time is
@@ -17,14 +18,14 @@
 use core::time::Duration;
 
 use dormouse_keying::{Event, Owner, SleepVerdict};
-use dormouse_sansio::{Deadline, Instant};
+use dormouse_sansio::{Carrier, Deadline, Instant, Path};
 use dormouse_wire::hip::{Hit, Packet, Param, ParamType, Version};
 use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
 
 use crate::association::{Association, Session, Stage};
-use crate::exchange::{Around, alive, update};
+use crate::exchange::{Around, alive, locate, update};
 use crate::hit::HitSuite;
-use crate::limits::SLEEP_GRACE;
+use crate::limits::{MAX_QUESTIONS, SLEEP_GRACE};
 use crate::peers::is_configured;
 use crate::quirks::Quirk;
 
@@ -60,8 +61,9 @@ enum Ours {
     Over { held: Option<Instant> },
     /// We woke, and rely on what the peer promised: it has not been asked.
     Relied,
-    /// We woke, and the peer has not answered.
-    Reviving,
+    /// We woke, and the peer has not answered by the way that data takes. `moved`: it has been told a new address; `left`: how many more answers
+    /// may lead to another question.
+    Reviving { moved: bool, left: u8 },
 }
 
 /// The peer sleeps.
@@ -98,7 +100,7 @@ impl Dormancy {
 
     /// Whether the peer has still to answer after our sleep.
     pub(crate) fn revives(&self) -> bool {
-        matches!(self.ours, Ours::Reviving)
+        matches!(self.ours, Ours::Reviving { .. })
     }
 }
 
@@ -190,8 +192,9 @@ pub(crate) fn acknowledged(
             it.ours = before;
             update::send(association, None, around);
         }
-        Ours::Relied | Ours::Reviving => {
-            around.events.push_back(Event::Revived { owner, moved: told.moved });
+        Ours::Relied => around.events.push_back(Event::Revived { owner, moved: told.moved }),
+        Ours::Reviving { moved, left } => {
+            it.ours = Ours::Reviving { moved: moved || told.moved, left };
         }
         before @ (Ours::Awake | Ours::Held { .. } | Ours::Over { .. }) => it.ours = before,
     }
@@ -202,6 +205,42 @@ pub(crate) fn is_there(session: &mut Session, owner: Owner, around: &mut Around<
     if matches!(session.dormancy.ours, Ours::Relied) {
         session.dormancy.ours = Ours::Awake;
         around.events.push_back(Event::Revived { owner, moved: false });
+    }
+}
+
+/// The peer has acknowledged, by `path`, what we asked it after a sleep, and its packet has been dealt with: user data may go, unless the answer
+/// came by another way than data would go, which a NAT may have forgotten, or data goes by a relay, and the peer asks us where we are: it lets
+/// us through there when it knows. Then it goes when another UPDATE of ours is acknowledged.
+/// "To avoid packet dropping of ESP packets, the Control Relay Client SHOULD send the PEER_PERMISSION parameter before connectivity checks
+/// both in the case of base exchange and a mobility handover." (RFC 9028 section 4.12.1)
+pub(crate) fn answered(
+    association: &mut Association,
+    packet: &Packet<'_>,
+    path: Path,
+    around: &mut Around<'_>,
+) {
+    let (owner, in_use) = (association.owner(), association.path);
+    let Stage::Up(session) = &mut association.stage else { return };
+    let Ours::Reviving { moved, left } = session.dormancy.ours else { return };
+    let elsewhere = path != in_use && path.carrier == Carrier::HipUdp;
+    let relayed = session.ice.as_ref().is_some_and(|ice| ice.is_relayed(in_use));
+    let asks = relayed && packet.find(ParamType::EchoRequestSigned).is_some();
+    let Some(left) = left.checked_sub(1).filter(|_| elsewhere || asks || session.candidate.is_some()) else {
+        session.dormancy.ours = Ours::Awake;
+        around.events.push_back(Event::Revived { owner, moved });
+        return;
+    };
+    session.dormancy.ours = Ours::Reviving { moved, left };
+    if elsewhere && session.candidate.is_none() {
+        locate::take(association, path, around.seen.map(|seen| seen.relay), around);
+    }
+    alive::check(association, true, around);
+}
+
+/// The peer was asked in vain where its answer came from: what we ask after a sleep is asked where it was before.
+pub(crate) fn asks_on(association: &mut Association, around: &mut Around<'_>) {
+    if matches!(&association.stage, Stage::Up(session) if session.dormancy.revives()) {
+        revive(association, around);
     }
 }
 
@@ -243,7 +282,7 @@ pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bo
         alive::heard(association, around);
         return true;
     }
-    session.dormancy.ours = Ours::Reviving;
+    session.dormancy.ours = Ours::Reviving { moved: false, left: MAX_QUESTIONS };
     revive(association, around);
     false
 }

@@ -67,6 +67,7 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     if matches!(session.multihome.failover, Failover::None) && session.candidate.take().is_some() {
         // The peer is not where it said: where it was before still counts, and gets what else there was to say.
         session.outstanding = None;
+        sleep::asks_on(association, around);
         sleep::end_of_peers(association, around);
         say_the_rest(association, around);
         return Fate::Lives;
@@ -166,6 +167,9 @@ pub(crate) fn receive(
         Some(id) => sequenced(association, packet, (path, via), id, around),
         None => Ok(Fate::Lives),
     };
+    if acked {
+        sleep::answered(association, packet, path, around);
+    }
     sleep::end_of_peers(association, around);
     if acked {
         say_the_rest(association, around);
@@ -220,8 +224,8 @@ fn sequenced(
     let rekeyed = if bare { None } else { rekey::read(packet, session)? };
     let permitted = relay::asked(session, packet, around.now)?;
     let moved = locate::read(packet, path, association.path);
-    // Its NAT may have changed what it cannot see.
-    let rebound = session.served.relays() && path != association.path && path.carrier == Carrier::HipUdp;
+    // Its NAT may have changed what it cannot see: an answer where it was would be lost.
+    let rebound = around.seen.is_none() && path != association.path && path.carrier == Carrier::HipUdp;
     // What is relayed for a relay itself is none of its ways.
     let relay = around.seen.map(|seen| seen.relay);
     let relay = relay.filter(|_| !around.config.relays.contains(&association.peer));

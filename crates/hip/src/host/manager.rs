@@ -10,7 +10,7 @@ use dormouse_wire::ike::dormancy::Sleeping;
 
 use super::{Host, relay};
 use crate::association::{Association, Stage};
-use crate::exchange::{Fate, alive, handle_timeout, locate, multihome, rekey, sleep};
+use crate::exchange::{Fate, alive, handle_timeout, initiate, locate, multihome, rekey, sleep};
 use crate::limits::FIRST_RETRY;
 
 /// R1 packets are made ahead when there is nothing else to do.
@@ -140,7 +140,10 @@ impl KeyManager for Host {
     }
 
     fn radio_on(&mut self, now: Instant) {
-        self.all(now, |association, _| sleep::over(association));
+        self.all(now, |association, around| {
+            sleep::over(association);
+            initiate::slept(association, around);
+        });
     }
 
     fn woke(&mut self, now: Instant, owner: Owner) -> bool {

@@ -19,4 +19,5 @@ mod strangers;
 mod updates;
 mod v1;
 mod vectors;
+mod wake;
 mod world;

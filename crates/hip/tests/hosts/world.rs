@@ -100,17 +100,27 @@ pub(crate) struct Nat {
     ports: BTreeMap<(SocketAddr, Option<SocketAddr>), u16>,
     /// From where each port outside lets in.
     open: BTreeSet<(u16, SocketAddr)>,
+    /// What it begins to count its ports from.
+    first: u16,
 }
 
 impl Nat {
     pub(crate) fn new(outside: &str, inside: &str, symmetric: bool) -> Self {
         let parse = |a: &str| a.parse().expect("an address");
         let inside = BTreeSet::from([parse(inside)]);
-        Self { inside, outside: parse(outside), symmetric, ports: BTreeMap::new(), open: BTreeSet::new() }
+        let (ports, open) = (BTreeMap::new(), BTreeSet::new());
+        Self { inside, outside: parse(outside), symmetric, ports, open, first: 20_000 }
+    }
+
+    /// It has been idle for too long: what goes out later has other ports.
+    pub(crate) fn forget(&mut self) {
+        self.first += 1_000;
+        self.ports.clear();
+        self.open.clear();
     }
 
     fn outward(&mut self, from: SocketAddr, to: SocketAddr) -> SocketAddr {
-        let next = 20_000 + self.open.len() as u16;
+        let next = self.first + self.open.len() as u16;
         let port = *self.ports.entry((from, self.symmetric.then_some(to))).or_insert(next);
         self.open.insert((port, to));
         SocketAddr::new(self.outside, port)
