@@ -416,7 +416,9 @@ impl Node {
     }
 
     fn timers(&self) -> impl Iterator<Item = Deadline> {
-        let upkeep = [self.ike.poll_timeout(), self.sad.poll_timeout()].into_iter().filter(|_| !self.quiet());
+        // What is left of a replaced tunnel costs nothing while the radio sleeps.
+        let drained = self.sad.poll_timeout().filter(|_| !self.suspended);
+        let upkeep = [self.ike.poll_timeout(), drained].into_iter().filter(|_| !self.quiet());
         let ladders = self.connections.clients().map(|c| c.ladder.poll_timeout());
         upkeep
             .chain(ladders)

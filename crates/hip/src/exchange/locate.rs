@@ -138,12 +138,30 @@ pub(crate) fn take(
     relay: Option<RelayTo>,
     around: &mut Around<'_>,
 ) {
+    take_from(association, path, relay, false, around);
+}
+
+/// The same from an UPDATE with which the peer itself asks whether we are where we say (`asks`). Two that ask each other at once by ways of
+/// which neither knows the other's would each follow the other's last question for ever: the end with the smaller tag waits for its answer.
+pub(crate) fn take_from(
+    association: &mut Association,
+    path: Path,
+    relay: Option<RelayTo>,
+    asks: bool,
+    around: &mut Around<'_>,
+) {
+    let ours_smaller = association.ours < association.peer;
     let Stage::Up(session) = &mut association.stage else { return };
     if !can_verify(association.peer, around) {
         return;
     }
     if session.candidate.as_ref().is_some_and(|c| (c.path, c.relay) == (path, relay)) {
         // It is being asked: a question in place of that, at both ends, would never have its answer.
+        return;
+    }
+    let just_asked =
+        session.outstanding.as_ref().is_some_and(|o| !o.retry.is_repeated(&around.config.timing));
+    if asks && ours_smaller && session.candidate.is_some() && just_asked {
         return;
     }
     let mut nonce = [0; 16];

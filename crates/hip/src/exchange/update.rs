@@ -249,11 +249,11 @@ fn sequenced(
         rekey::take(association, info, public, around);
     }
     ice::learn(association, packet, around);
-    if let Some(candidate) = moved {
-        locate::take(association, candidate, relay, around);
-    }
     let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents);
     let echo = echo.filter(|e| e.len() <= MAX_ECHO);
+    if let Some(candidate) = moved {
+        locate::take_from(association, candidate, relay, echo.is_some(), around);
+    }
     let mut said = Vec::new();
     if let Stage::Up(session) = &mut association.stage {
         if let Some(asked) = &asked {

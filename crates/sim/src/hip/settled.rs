@@ -2,7 +2,7 @@
 
 use super::script::Edit;
 use super::world::World;
-use dormouse_hip::{Host as Hip, Phase};
+use dormouse_hip::{Host as Hip, Phase, Registration};
 use dormouse_node::sleeper::Mode;
 use dormouse_sansio::Instant;
 use dormouse_wire::hip::Hit;
@@ -13,7 +13,8 @@ use std::time::Duration;
 /// after 4 s, which is given up after 7 s more; an exchange or an UPDATE that was under way is repeated for 31 s at most, and what it ends
 /// with begins anew by the next packet.
 const FOUND: Duration = Duration::from_secs(60);
-/// With a server, which is tried once in an hour at least (`dormouse_hip::limits::LAST_RETRY`), and is asked for 31 s.
+/// With a server, which is tried once in an hour at least (`dormouse_hip::limits::LAST_RETRY`), and is asked for 31 s. Once all are registered
+/// there, [`FOUND`] counts.
 const MET: Duration = Duration::from_secs(3_700);
 /// After this time without a packet a radio is off, also if a peer was asked in vain.
 const QUIET: Duration = Duration::from_secs(60);
@@ -55,10 +56,11 @@ impl World {
 
     /// Every pair tries until it has a packet through in each direction, the first by who knows the other.
     fn all_meet(&mut self) {
-        let since = self.net.now;
-        let longest = if self.ends.settings.has_server() { MET } else { FOUND };
+        const FIRST: Duration = Duration::from_secs(2);
+        let mut since = self.net.now;
+        let mut longest = if self.ends.settings.has_server() { MET } else { FOUND };
         let mut left = self.pairs();
-        let mut between = Duration::from_secs(2);
+        let mut between = FIRST;
         while !left.is_empty() {
             let tried: Vec<_> = left
                 .iter()
@@ -83,10 +85,26 @@ impl World {
                 self.state()
             );
             if !left.is_empty() {
+                if longest > FOUND && self.all_registered() {
+                    (since, longest, between) = (self.net.now, FOUND, FIRST);
+                }
                 self.run(between);
                 between = (between * 2).min(Duration::from_secs(60));
             }
         }
+    }
+
+    /// Whether each host is registered at the server, as both say.
+    fn all_registered(&self) -> bool {
+        let stands = |n: usize, other: usize, wanted: Registration| {
+            let hip = self.machine(n).node().and_then(|node| node.manager::<Hip>());
+            let is =
+                |d: dormouse_hip::Description| d.peer == self.ends.tags[other] && d.registration == wanted;
+            hip.is_some_and(|hip| hip.describe().any(is))
+        };
+        let server = self.ends.server();
+        let both = |n| stands(n, server, Registration::AtPeer) && stands(server, n, Registration::OfPeer);
+        (0..self.hosts()).all(both)
     }
 
     /// Packets of every pair arrive, at once.

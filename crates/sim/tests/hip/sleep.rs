@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use dormouse_hip::{Hold, HostConfig, Peer};
+use dormouse_hip::{Hold, Host as Hip, HostConfig, Peer};
+use dormouse_keying::KeyManager;
 use dormouse_node::ladder::Rung;
+use dormouse_node::sleeper::Reason;
 use dormouse_node::{Change, Limits, SleepFlags, SleepVerdict};
 use dormouse_sim::hip::radio;
 
@@ -112,6 +114,26 @@ fn what_waits_follows_the_device_to_its_new_address() {
     }
 }
 
+/// The server has replaced the pair of SAs just before the radio goes off: what is left of the old one is forgotten after the sleep.
+#[test]
+fn a_replaced_pair_wakes_nobody() {
+    let mut story = asleep(27, false, true);
+    wake(&mut story);
+    let [device, server] = story.machines;
+    story.net.with(server, |now, host| {
+        host.node_mut().with_manager(now, |hip: &mut Hip| {
+            let all: Vec<_> = hip.describe().filter_map(|d| d.child).collect();
+            all.into_iter().for_each(|child| hip.rekey_child(now, child));
+        });
+    });
+    story.run(Duration::from_millis(200));
+    story.net.with(device, |now, host| _ = host.suspend(now, Reason::User));
+    story.run(SECOND);
+    let host = story.net.machine(device).host().expect("it runs");
+    assert!(story.net.machine(device).is_asleep(story.net.now));
+    assert_eq!(host.poll_timeout(), None);
+}
+
 /// A server of another kind was not told, and does not hold: the device asks it, and its packet waits for the answer.
 #[test]
 fn a_peer_that_does_not_hold_is_asked() {
@@ -150,7 +172,7 @@ fn the_first_packet_for_a_peer_wakes_the_radio() {
     equip(&mut story, 0, true);
     equip(&mut story, 1, true);
     let device = story.machines[0];
-    story.net.with(device, |now, host| _ = host.suspend(now, dormouse_node::sleeper::Reason::User));
+    story.net.with(device, |now, host| _ = host.suspend(now, Reason::User));
     story.run(SECOND * 10);
     story.net.place(device, None);
     let first = story.send(0);
