@@ -468,6 +468,7 @@ impl Host {
         let sent = ours.and_then(|ours| self.stage(ours, peer));
         if matches!(sent, Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_))) && Some(peer) > ours
         {
+            self.call_there_too(now, path, peer, local);
             return Err(Discard("an I1 that crosses ours, of the host with the greater tag"));
         }
         self.with(now, local, |pool, load, around| Some(respond::i1(packet, path, via, pool, load, around)))

@@ -3,7 +3,7 @@
 
 use core::net::IpAddr;
 
-use dormouse_sansio::{Instant, Path};
+use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::hip::Hit;
 
 use super::Host;
@@ -55,6 +55,23 @@ impl Host {
                 let ways = self.ways(peer);
                 !ways.is_empty() && self.connect(now, ours, peer, &ways).is_ok()
             }
+        }
+    }
+
+    /// The I1 of a peer crosses ours, and is to wait for it; but the peer may have moved, so that ours finds it only where it calls from. As often as an
+    /// R1 might go there.
+    pub(super) fn call_there_too(&mut self, now: Instant, path: Path, peer: Hit, local: usize) {
+        let Some(ours) = self.locals.get(local).map(|l| l.identity.hit()) else { return };
+        if let Some(Stage::I1Sent(sent)) = self.stage(ours, peer)
+            && self.seen.is_none()
+            && !sent.paths.contains(&path)
+        {
+            let packet = sent.retry.packet.clone();
+            self.with(now, local, |_, load, around| {
+                load.i1(now, path.remote.ip(), &around.config.difficulty)?;
+                around.outbox.push(path, Class::Urgent, &packet);
+                Some(())
+            });
         }
     }
 

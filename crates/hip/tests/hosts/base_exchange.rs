@@ -233,6 +233,24 @@ fn both_ends_at_once_make_one_association() {
     }
 }
 
+/// The host with the greater tag has moved and calls, while the other one calls it where it was: the one that must be answered is sent to where
+/// the call comes from.
+#[test]
+fn calls_that_cross_find_who_has_moved() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, Carrier::RawHip, vec![("p256", config()), ("p384", config())]);
+        let moved = usize::from(world.nodes[1].tag > world.nodes[0].tag);
+        let other = 1 - moved;
+        let (ours, peer) = (world.nodes[other].tag, world.nodes[moved].tag);
+        let where_it_was = "198.51.100.7:0".parse().unwrap();
+        let path = Path { remote: where_it_was, ..world.path(other, moved) };
+        world.act(other, |host, now| host.connect(now, ours, peer, &[path])).unwrap();
+        world.connect(moved, other);
+        world.run(SOON);
+        assert!(world.joined(0, 1), "seed {seed}: {:?}", world.drops);
+    }
+}
+
 #[test]
 fn puzzles_of_every_configured_difficulty_are_solved_and_harder_ones_refused() {
     let with = |idle, solve| HostConfig {

@@ -22,7 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 
 use super::campaign::{OURS, millis};
-use super::pair::{End, Key, Setup};
+use super::pair::{End, Key, NOBODY, Setup};
 use crate::campaign::cpu;
 use crate::results::Figures;
 
@@ -122,7 +122,7 @@ impl Initiators {
         let address = IpAddr::from(Ipv4Addr::from_bits(HOMES.to_bits() + self.begun));
         let key = Key::P256.generate()?;
         let setup = Setup { key: &key, group: self.group, k: OURS.1 };
-        let mut end = End::new(setup, address, self.seed ^ u64::from(self.begun))?;
+        let mut end = End::new(setup, NOBODY, address, self.seed ^ u64::from(self.begun))?;
         let to = |ip| SocketAddr::new(ip, PORT);
         let path = Path { local: to(address), remote: to(SERVER.into()), carrier: Carrier::HipUdp };
         let (now, ours, peer) = (BootClock::now(), end.tag, self.server);

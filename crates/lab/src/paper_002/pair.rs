@@ -87,6 +87,9 @@ pub struct Setup<'a> {
     pub k: u8,
 }
 
+/// Who may call an initiator.
+pub(super) const NOBODY: Accept = Accept::Listed(BTreeSet::new());
+
 /// One end.
 #[derive(Debug)]
 pub(super) struct End {
@@ -99,11 +102,11 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Without an association.
+    /// Without an association. `accept`: who may call it; who is called by no one makes no R1, which would be counted among what it does else.
     ///
     /// # Errors
     /// For a key that HIP does not take.
-    pub(super) fn new(setup: Setup<'_>, address: IpAddr, seed: u64) -> Result<Self> {
+    pub(super) fn new(setup: Setup<'_>, accept: Accept, address: IpAddr, seed: u64) -> Result<Self> {
         // What is too short for version 2 is of version 1.
         let identity = match SigningKey::from_der(setup.key) {
             Ok(key) => Identity::new(key, DomainId::default())?,
@@ -116,7 +119,7 @@ impl End {
                 most: setup.k.max(20),
                 ..HostConfig::default().difficulty
             },
-            accept: Accept::Any,
+            accept,
             max_associations: usize::MAX,
             ..HostConfig::default()
         };
@@ -193,14 +196,15 @@ impl Pair {
     /// For a key that HIP does not take.
     pub fn new(initiator: Setup<'_>, responder: Setup<'_>, seed: u64) -> Result<Self> {
         let at = |n| IpAddr::from(Ipv4Addr::new(192, 0, 2, n));
-        let ends = [End::new(initiator, at(1), seed)?, End::new(responder, at(2), seed ^ 1)?];
+        let calls = End::new(initiator, NOBODY, at(1), seed)?;
+        let ends = [calls, End::new(responder, Accept::Any, at(2), seed ^ 1)?];
         Ok(Self { now: Instant::ZERO, ends, association: None })
     }
 
     /// Another initiator takes the place of the one that is there, which the responder still has.
     pub(super) fn replace_initiator(&mut self, setup: Setup<'_>, address: Ipv4Addr, seed: u64) -> Result<()> {
         let [initiator, _] = &mut self.ends;
-        *initiator = End::new(setup, address.into(), seed)?;
+        *initiator = End::new(setup, NOBODY, address.into(), seed)?;
         self.association = None;
         Ok(())
     }
