@@ -176,15 +176,24 @@ fn more(round: &mut Round, idle: Option<&Session>, beside: [&[Vec<ClientReport>]
 }
 
 /// What [`more`] kept of a session's idle periods.
-fn idle(round: &Round) -> Session {
+///
+/// # Errors
+/// If they do not fit together, as in a file of an earlier version.
+fn idle(round: &Round) -> Result<Session> {
     let all = |name: &str| round.figures.all(name).to_vec();
-    Session {
-        periods: all("periods"),
-        until_sent: all("until_sent"),
-        stretch_periods: all("stretch_periods").into_iter().map(|n| n as usize).collect(),
-        stretch_seconds: all("stretch_seconds"),
-        open: round.figures.one("stretch_open").is_some(),
-    }
+    let (periods, until_sent, stretches) = (all("periods"), all("until_sent"), all("stretch_periods"));
+    let stretch_seconds = all("stretch_seconds");
+    ensure!(
+        until_sent.len() == periods.len()
+            && stretch_seconds.len() == stretches.len()
+            && stretches.iter().all(|many| *many >= 1.0)
+            && (stretches.iter().sum::<f64>() - periods.len() as f64).abs() < 0.5,
+        "round {}: until_sent, stretch_periods and stretch_seconds are not those of its periods",
+        round.round
+    );
+    let stretch_periods = stretches.into_iter().map(|many| many as usize).collect();
+    let open = round.figures.one("stretch_open").is_some();
+    Ok(Session { periods, until_sent, stretch_periods, stretch_seconds, open })
 }
 
 /// And of dormouse's scheduler against other baselines.
@@ -224,11 +233,13 @@ pub(super) fn traffic(raw: &Results<Point>) -> Result<Traffic> {
         let (rule, files, handed) = (Rule::Named.to_string(), Vec::new(), Vec::new());
         Analysis { clients, rule, files, packets: 0, unattributed: 0, late: 0, handed }
     };
-    let idle = |s: &Sample<Point>| -> Sessions { sessions(s).map(idle).collect() };
+    let idle = |s: &Sample<Point>| -> Result<Sessions> {
+        sessions(s).map(idle).collect::<Result<_>>().with_context(|| s.client.clone())
+    };
     Ok(Traffic {
         all: followed("all"),
         outgoing: followed("outgoing"),
-        idle: raw.samples.iter().map(idle).collect(),
+        idle: raw.samples.iter().map(idle).collect::<Result<_>>()?,
         beside: ["all", "outgoing"].map(|which| raw.samples.iter().map(|s| beside(s, which)).collect()),
         others: others(profile)?,
         synthetic: raw.settings["synthetic"] == Value::Bool(true),

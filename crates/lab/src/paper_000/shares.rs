@@ -127,6 +127,9 @@ pub(super) fn follow<R: Rule>(
     idle.iter().enumerate().map(client).collect()
 }
 
+/// A saving in percent that is not the rounding of two sums.
+pub(super) const SOME: f64 = 1e-9;
+
 /// Figures of policies.
 #[derive(Clone, Copy)]
 pub(super) struct Shares(pub(super) Bootstrap);
@@ -181,7 +184,16 @@ impl Shares {
 
     /// How much more a first policy saves than a second one, in points of the mean over sessions.
     pub(super) fn more(self, first: &Clients, second: &Clients) -> Option<Measured> {
-        let sum = |c: &Vec<Saved>| c.iter().map(Saved::percent).sum::<f64>();
+        self.difference(first, second, Saved::percent)
+    }
+
+    /// How many more of the sessions save something under a first policy than under a second one, in points.
+    pub(super) fn more_gain(self, first: &Clients, second: &Clients) -> Option<Measured> {
+        self.difference(first, second, |s| if s.percent() > SOME { 100.0 } else { 0.0 })
+    }
+
+    fn difference(self, first: &Clients, second: &Clients, of: impl Fn(&Saved) -> f64) -> Option<Measured> {
+        let sum = |c: &Vec<Saved>| c.iter().map(&of).sum::<f64>();
         let both = first.iter().zip(second).filter(|(a, _)| !a.is_empty());
         self.0.clusters(&both.map(|(a, b)| (sum(a) - sum(b), a.len() as f64)).collect::<Vec<_>>())
     }
