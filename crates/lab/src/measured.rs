@@ -5,7 +5,7 @@ use dormouse_report::digits;
 
 use crate::bench::{Bench, Request};
 use crate::experiment::Context;
-use crate::judge::stats::{Bootstrap, Mean, levels};
+use crate::judge::stats::{Bootstrap, Mean, Measured, levels};
 use crate::results::esp::Metric;
 use crate::results::format::EnergySource;
 use crate::results::{Results, Sample};
@@ -48,7 +48,8 @@ pub(crate) fn mean(sample: Option<&Sample>, metric: Metric, factor: f64) -> Stri
     )
 }
 
-/// A change in percent from the ratio of two samples, with its interval: `-33 % [-35, -31]`.
+/// A change in percent from the ratio of two samples, with its interval: `-33 % [-35, -31]`; the interval alone where it is wider than the
+/// ratio.
 pub(crate) fn change(
     a: Option<&Sample>,
     b: Option<&Sample>,
@@ -60,8 +61,12 @@ pub(crate) fn change(
         || "not measured".to_owned(),
         |c| {
             let percent = |r: f64| 100.0 * (r - 1.0);
-            let r = c.ratio;
-            format!("{:+.0} % [{:+.0}, {:+.0}]", percent(r.median), percent(r.low), percent(r.high))
+            let r = Measured::from(c.ratio);
+            if r.is_resolved() {
+                format!("{:+.0} % [{:+.0}, {:+.0}]", percent(r.value), percent(r.low), percent(r.high))
+            } else {
+                r.resolved(|ratio| format!("{:+.0} %", percent(ratio)))
+            }
         },
     )
 }

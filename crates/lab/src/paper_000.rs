@@ -1,13 +1,17 @@
 //! Paper 000: "Saving Energy on WiFi with Required IPsec" (Shin, Myers, Gupta): Figures 2, 4, 5, 7, 8, 9, 11, 12 and the
 //! headline claims. Its 3,098 recordings are not public: ours is other traffic, named in the report.
 
+mod baselines;
+mod buckets;
 mod claims;
+mod idle;
 mod raw;
 mod shares;
 mod tables;
 mod traffic;
 
 use anyhow::{Context as _, ensure};
+use dormouse_energy::WakeOn;
 use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_report::{Chart, Mark};
@@ -55,7 +59,7 @@ fn made(context: &Context) -> anyhow::Result<Results<Point>> {
         EXPERIMENT.name
     );
     let profile = Profile::shipped(PROFILE).context("the laptop of paper 000 ships with the program")?;
-    let raw = raw::of(&Traffic::new(context, profile.model()?)?, profile, context)?;
+    let raw = raw::of(&Traffic::new(context, &profile)?, profile, context)?;
     context.out.as_ref().map_or(Ok(()), |path| raw.write(path))?;
     Ok(raw)
 }
@@ -63,8 +67,9 @@ fn made(context: &Context) -> anyhow::Result<Results<Point>> {
 fn report(raw: &Results<Point>) -> anyhow::Result<Report> {
     let traffic = raw::traffic(raw)?;
     let shares = Shares(Bootstrap::new(raw.seed));
-    let first_ages = tables::FirstAges::new(&traffic, shares);
-    let splits = tables::Splits::new(&traffic, shares, raw.seed);
+    let rules = [WakeOn::All, WakeOn::Outgoing];
+    let first_ages = rules.map(|wake_on| tables::FirstAges::new(&traffic, wake_on, shares));
+    let splits = rules.map(|wake_on| tables::Splits::new(&traffic, wake_on, shares, raw.seed));
     let mut notes = [
         "The paper's recordings are not public: ours is the traffic named above.",
         "The paper's figures are not in its text as data: what is given here as the paper's are the numbers that its text states.",
@@ -78,11 +83,17 @@ fn report(raw: &Results<Point>) -> anyhow::Result<Report> {
     ]
     .map(str::to_owned)
     .to_vec();
+    notes.push(buckets::note());
+    notes.extend(baselines::notes(&traffic));
     if traffic.synthetic {
         notes.push("The synthetic background is made of just these protocols: how many sessions lose nothing where the gateway answers them says nothing about real networks.".to_owned());
     }
     let mut tables = tables::policies(&traffic, shares);
-    tables.extend([first_ages.table(), tables::thresholds(&traffic, shares), splits.table()]);
+    tables.extend(first_ages.iter().map(tables::FirstAges::table));
+    tables.push(tables::thresholds(&traffic, shares));
+    tables.extend(splits.iter().map(tables::Splits::table));
+    tables.extend(buckets::tables(&traffic, shares));
+    tables.extend(baselines::tables(&traffic, shares));
     Ok(Report {
         name: EXPERIMENT.name,
         title: EXPERIMENT.title,

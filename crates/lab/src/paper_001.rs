@@ -144,8 +144,9 @@ impl Streams<'_> {
     /// What a VPN does to a figure: with it over without.
     fn ratio(&self, suite: &str, pdu: u32, rate: Option<f64>, metric: Metric) -> Option<f64> {
         let compared = self.with_over_without(suite, pdu, rate, metric)?;
-        // What no claim would take is not drawn either.
-        compared.ratio.is_enough().then_some(compared.ratio.median)
+        // What no claim would take, or what is wider open than it is large, is not drawn.
+        let ratio = Measured::from(compared.ratio);
+        ratio.is_resolved().then_some(ratio.value)
     }
 
     /// A ratio that decides, with the samples from which it follows.
@@ -195,6 +196,15 @@ fn claims(s: &Streams<'_>) -> Vec<Claim> {
     ]
 }
 
+/// A ratio in words; see [`Measured::resolved`].
+fn times(compared: &Comparison, shown: impl Fn(f64) -> String) -> String {
+    Measured::from(compared.ratio).resolved(shown)
+}
+
+fn in_times(ratio: f64) -> String {
+    format!("{ratio:.2} times")
+}
+
 /// What is left where "about a third" is lost: the paper's 27 to 34 %, and as much as they differ to both sides.
 const A_THIRD_LESS: Expect = Expect::about(0.69, 0.1);
 
@@ -208,7 +218,10 @@ fn rate_falls(s: &Streams<'_>) -> Claim {
     let words = |all: &[(u32, Comparison)]| {
         let each: Vec<String> = all
             .iter()
-            .map(|(pdu, c)| format!("{:.0} % at {pdu} B", 100.0 * (1.0 - c.ratio.median)))
+            .map(|(pdu, c)| {
+                let less = times(c, |ratio| format!("{:.0} %", 100.0 * (1.0 - ratio)));
+                format!("{less} at {pdu} B")
+            })
             .collect();
         each.join(", ")
     };
@@ -242,7 +255,7 @@ fn size_raises_rate(s: &Streams<'_>) -> Claim {
         if let Some((large, small, c)) = compared {
             figures.push(s.decides(Expect::MORE, &c, [large, small], Metric::Throughput));
             let name = if suite == "none" { "without a VPN" } else { suite };
-            ours.push(format!("{:.2} times {name}", c.ratio.median));
+            ours.push(format!("{} {name}", times(&c, in_times)));
         }
     }
     claim(
@@ -262,7 +275,8 @@ fn energy_of_ipsec(s: &Streams<'_>) -> Claim {
         let both = s.both(PAPER, 1_024, Some(rate));
         if let Some((c, both)) = s.with_over_without(PAPER, 1_024, Some(rate), s.energy()).zip(both) {
             figures.push(s.decides(Expect::MORE, &c, both, s.energy()));
-            ours.push(format!("{:+.0} % at {} kbit/s", 100.0 * (c.ratio.median - 1.0), point.x));
+            let more = times(&c, |ratio| format!("{:+.0} %", 100.0 * (ratio - 1.0)));
+            ours.push(format!("{more} at {} kbit/s", point.x));
         }
     }
     if s.energy() == Metric::Cpu && !ours.is_empty() {
@@ -290,7 +304,7 @@ fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
         if let Some((c, places)) = compared {
             let figure = if metered { Metric::Joules.name() } else { CPU_TIME };
             figures.push(Decides::ratio(Expect::MORE, Some(&c)).from(places, figure));
-            ours.push(format!("{:.2} times from {low} to {high} kbit/s", c.ratio.median));
+            ours.push(format!("{} from {low} to {high} kbit/s", times(&c, in_times)));
         }
     }
     if s.energy() == Metric::Cpu && !ours.is_empty() {
@@ -374,7 +388,7 @@ fn fragmentation(s: &Streams<'_>) -> Claim {
         for rate in [Some(2_000.0), None] {
             let Some(part) = s.received(suite, 2_048, rate) else { continue };
             let how = if rate.is_some() { "2 Mbit/s" } else { "full speed" };
-            ours.push(format!("{:.1} % at {how} {name}", part.value));
+            ours.push(format!("{} at {how} {name}", part.resolved(|part| format!("{part:.1} %"))));
             if rate.is_some() {
                 let from = s.find(suite, 2_048, rate).and_then(|sample| s.results.places(&[sample]));
                 collapsed.push(Decides::new(Expect::below(50.0), Some(part)).from(from, ARRIVED));
@@ -384,7 +398,7 @@ fn fragmentation(s: &Streams<'_>) -> Claim {
         let compared =
             rates.and_then(|(a, b)| Some((s.bootstrap.compare(a, b, Metric::Throughput)?, [a, b])));
         if let Some((c, both)) = compared {
-            ours.push(format!("rate {:.2} times that of 1,024 B {name}", c.ratio.median));
+            ours.push(format!("rate {} that of 1,024 B {name}", times(&c, in_times)));
             // Where the paper's rate was not offered, the rate that is reached must do.
             if s.received(suite, 2_048, Some(2_000.0)).is_none() {
                 collapsed.push(s.decides(Expect::below(0.5), &c, both, Metric::Throughput));
@@ -434,21 +448,23 @@ fn algorithms(s: &Streams<'_>) -> Claim {
 /// What decides the order here, from the costs; and why the advice does not follow from it.
 fn order_of_algorithms(s: &Streams<'_>, metric: Metric, costs: &[(&str, Cost<'_>)]) -> String {
     let cost = |suite: &str| costs.iter().find(|(n, _)| *n == suite).map(|(_, c)| c.1);
-    let times = |a: &str, b: &str| Some(s.bootstrap.compare(cost(a)?, cost(b)?, metric)?.ratio.median);
+    let over = |a: &str, b: &str| -> Option<Measured> {
+        Some(s.bootstrap.compare(cost(a)?, cost(b)?, metric)?.ratio.into())
+    };
     let instructions = s.results.machine.flags.iter().any(|f| f == "sha_ni" || f == "sha1");
     let mut why = String::new();
-    if let Some(ciphers) = times("3des-sha1", "des-sha1") {
-        why += &format!("3DES costs {ciphers:.2} times DES");
+    if let Some(ciphers) = over("3des-sha1", "des-sha1") {
+        why += &format!("3DES costs {} DES", ciphers.resolved(in_times));
     }
-    if let Some(digests) = times("3des-sha1", "3des-md5") {
-        why += &format!(", SHA1 {digests:.2} times MD5 (with 3DES)");
-        if digests < 1.0 && instructions {
+    if let Some(digests) = over("3des-sha1", "3des-md5") {
+        why += &format!(", SHA1 {} MD5 (with 3DES)", digests.resolved(in_times));
+        if digests.high < 1.0 && instructions {
             why += ", for this processor has instructions for SHA1 and none for MD5";
         }
     }
     let today = algorithm(s, TODAY, metric).zip(cost("des-md5"));
     if let Some(c) = today.and_then(|((_, today), theirs)| s.bootstrap.compare(today, theirs, metric)) {
-        why += &format!(", {TODAY} {:.2} times DES with MD5", c.ratio.median);
+        why += &format!(", {TODAY} {} DES with MD5", times(&c, in_times));
     }
     if !why.is_empty() {
         why += ". ";

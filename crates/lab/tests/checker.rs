@@ -122,7 +122,7 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
     let (agrees, said) = check(&scratch.0);
     assert!(agrees, "{said}");
     for stated in [
-        "12 of 12 claims' intervals from raw data, 12 of 12 verdicts",
+        "21 of 21 claims' intervals from raw data, 21 of 21 verdicts",
         "5 of 6 claims' intervals from raw data, 6 of 6 verdicts",
         "12 of 12 claims' intervals from raw data, 12 of 12 verdicts",
         "36 of 36 claims' intervals from raw data, 36 of 36 verdicts",
@@ -167,6 +167,7 @@ fn tampered(dir: &Path) {
     let verdict = text.find("\"finding\": \"contradicted\"").expect("a verdict");
     let cell = after(&text, &["\"tables\": [", "\"rows\": [", "[", ",", "\""]);
     let cost = after(&raw_text, &["\"cost.all.time-outs\":["]);
+    let sent = after(&raw_text, &["\"cost.outgoing.thresholds\":[", "\"until_sent\":["]);
     other_raw_data(dir);
     for (path, whole, other, stated) in [
         (
@@ -177,6 +178,8 @@ fn tampered(dir: &Path) {
         ),
         (&report, &text, with(&text, cell), "  table cells: Policies, every packet wakes: "),
         (&raw, &raw_text, with(&raw_text, cost), "  costs: "),
+        (&raw, &raw_text, with(&raw_text, sent), "outgoing"),
+        (&raw, &raw_text, raw_text.replacen("\"value\": 18.0", "\"value\": 17.0", 1), "  model: "),
         (&raw, &raw_text, raw_text.replacen("\"value\": 2.29", "\"value\": 2.3", 1), "  model: "),
     ] {
         assert_ne!(*whole, other, "{stated}");

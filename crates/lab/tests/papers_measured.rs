@@ -76,6 +76,30 @@ fn paper_001_has_every_figure_and_the_papers_own_numbers() {
 }
 
 #[test]
+fn paper_001_shows_no_figure_whose_interval_is_wider_than_itself() {
+    let mut results = streams(false);
+    let unsteady =
+        results.samples.iter_mut().find(|s| s.suite == "3des-sha1" && s.offered.is_some_and(|o| o < 60e3));
+    let unsteady = unsteady.expect("the slowest stream");
+    for (round, times) in unsteady.rounds.iter_mut().zip([0.1, 8.0, 0.3, 5.0, 1.0]) {
+        let joules = round.figures.one("joules").expect("metered");
+        round.figures = std::mem::take(&mut round.figures).with("joules", joules * times);
+    }
+    let report = paper_001::report(&results);
+    let words = &claim(&report, "more energy with IPsec").ours;
+    assert!(words.starts_with("not resolved (") && words.contains("+60 % at 128 kbit/s"), "{words}");
+    let table = &report.tables.iter().find(|t| t.place == "Figs. 5 and 7").expect("it").shown;
+    assert!(
+        table.rows[0][6].starts_with("not resolved (") && table.rows[1][6].starts_with("+60 % ["),
+        "{table:?}"
+    );
+    let chart = &report.figures.iter().find(|f| f.place == "Figs. 5 and 7").expect("it").shown;
+    let ours = &chart.series.iter().find(|s| s.name == "ours, 3DES-SHA1").expect("it").points;
+    let drawn: Vec<f64> = ours.iter().map(|(x, _)| *x).collect();
+    assert_eq!(drawn, [128.0, 256.0, 1_000.0, 2_000.0, 4_000.0, 8_000.0]);
+}
+
+#[test]
 fn paper_001_without_streams_says_so() {
     let report = paper_001::report(&campaign());
     assert!(report.claims.iter().all(|c| c.finding != Some(Finding::Confirmed) || c.place == "Fig. 10"));

@@ -141,6 +141,9 @@ fn what_was_tampered_with_is_found_and_named() {
     );
     fs::write(&raw, &text).expect("written");
     assert_eq!(verify::verify(&raw).expect("as before").differences, Vec::<String>::new());
+    // One more time until the client sends than idle periods.
+    fs::write(&raw, text.replacen("\"until_sent\":[", "\"until_sent\":[1.0,", 1)).expect("written");
+    assert!(format!("{:#}", verify::verify(&raw).expect_err("no such times")).contains("until_sent"));
     fs::write(&raw, text.replacen("\"paper\"", "\"other\"", 1)).expect("written");
     assert!(format!("{:#}", verify::verify(&raw).expect_err("other policies")).contains("other policies"));
 }

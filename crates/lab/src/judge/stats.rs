@@ -79,6 +79,22 @@ impl Measured {
         self.n >= MIN_ROUNDS && [self.value, self.low, self.high].iter().all(|v| v.is_finite())
     }
 
+    /// Whether it is a figure to show: its interval is no wider than itself.
+    #[must_use]
+    pub fn is_resolved(&self) -> bool {
+        self.is_told() && self.high - self.low <= self.value.abs()
+    }
+
+    /// The figure as `shown` has it; of one that is not resolved only its interval.
+    #[must_use]
+    pub fn resolved(&self, shown: impl Fn(f64) -> String) -> String {
+        if self.is_resolved() {
+            shown(self.value)
+        } else {
+            format!("not resolved ({} to {})", shown(self.low), shown(self.high))
+        }
+    }
+
     /// With so many decimals: `47.3 [45.1, 49.6]`; with its level where that is below 95 %: `47.3 [45.1, 49.6; 93.8 %]`.
     #[must_use]
     pub fn words(&self, decimals: usize) -> String {

@@ -18,8 +18,10 @@ use dormouse_trace::report::figures::{EXTREMES, Figures, LOADS, Ledgers, Questio
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::baselines::{ByOther, OTHERS, others};
+use super::idle::{Session, Sessions};
 use super::shares::{OfClient, Results as Followed};
-use super::traffic::{Sessions, Traffic, policies};
+use super::traffic::{Traffic, policies};
 use super::{EXPERIMENT, LOAD, PROFILE, PROTOCOL};
 use crate::campaign;
 use crate::experiment::Context;
@@ -37,6 +39,11 @@ impl results::Point for Point {
     const QUANTITIES: &'static [(&'static str, &'static str)] = &[
         ("packets", "count"),
         ("periods", "s"),
+        // When the client sends; see `idle`.
+        ("until_sent", "s"),
+        ("stretch_periods", "count"),
+        ("stretch_seconds", "s"),
+        ("stretch_open", "count"),
         // In seconds of idle radio; see the module.
         ("cost", "s"),
         // Idle periods above break-even in which the radio stayed on, by policy.
@@ -56,12 +63,6 @@ impl results::Point for Point {
 /// How costs are counted.
 pub(super) fn settings(model: Model, wake_on: WakeOn) -> Settings {
     Settings { session: Some(SESSION), wake_on, ..Settings::new(model.sleep_cost(PROTOCOL, LOAD)) }
-}
-
-/// The device of a file.
-pub(super) fn model(raw: &Results<Point>) -> Result<Model> {
-    let profile = raw.profiles.get(PROFILE);
-    Ok(profile.with_context(|| format!("the file does not have the profile {PROFILE}"))?.model()?)
 }
 
 /// The raw data of traffic that was followed.
@@ -87,6 +88,7 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
             "protocols_of_thresholds": EXTREMES.map(Resumption::name),
             "protocols": Resumption::ALL.map(|r| json!([r.name(), cost(r, LOAD)])),
             "loads": LOADS,
+            "others": traffic.others.map(|o| json!([o.name, o.cost.break_even()])),
         }),
         skipped: Vec::new(),
     });
@@ -98,14 +100,21 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
     for (n, (sample, all)) in raw.samples.iter_mut().zip(&traffic.all.clients).enumerate() {
         let outgoing = traffic.outgoing.clients.get(n).context("a client without packets")?;
         ensure!(outgoing.client == all.client, "{} and {}", outgoing.client.label, all.client.label);
-        let periods = traffic.idle.get(n).map_or(&[][..], Vec::as_slice);
+        let idle = traffic.idle.get(n).map_or(&[][..], Vec::as_slice);
         sample.verified = true;
-        fill(sample, all, outgoing, periods, drawn.contains(&&all.client));
+        fill(sample, all, outgoing, drawn.contains(&&all.client));
+        let beside = [0, 1].map(|which: usize| traffic.beside[which].get(n).map_or(&[][..], Vec::as_slice));
+        sample
+            .rounds
+            .iter_mut()
+            .skip(1)
+            .enumerate()
+            .for_each(|(s, round)| more(round, idle.get(s), beside, s));
     }
     Ok(raw)
 }
 
-fn fill(sample: &mut Sample<Point>, all: &OfClient, outgoing: &OfClient, periods: &[Vec<f64>], drawn: bool) {
+fn fill(sample: &mut Sample<Point>, all: &OfClient, outgoing: &OfClient, drawn: bool) {
     let days = |c: &OfClient| costs([&c.days]);
     let mut whole =
         results::Figures::default().with_all("cost.all", days(all)).with_all("cost.outgoing", days(outgoing));
@@ -127,7 +136,6 @@ fn fill(sample: &mut Sample<Point>, all: &OfClient, outgoing: &OfClient, periods
             sessions.map(|(_, t)| number(t) as f64).collect::<Vec<_>>()
         };
         let figures = [
-            ("periods", periods.get(s).cloned().unwrap_or_default()),
             ("cost.all", costs([session])),
             ("cost.all.time-outs", of(time_outs)),
             ("cost.all.optimum", of(optimum)),
@@ -148,6 +156,56 @@ fn fill(sample: &mut Sample<Point>, all: &OfClient, outgoing: &OfClient, periods
     }
 }
 
+/// What a session has beside its accounts: its idle periods, and dormouse's scheduler against other baselines.
+fn more(round: &mut Round, idle: Option<&Session>, beside: [&[Vec<ClientReport>]; 2], s: usize) {
+    let Session { periods, until_sent, stretch_periods, stretch_seconds, open } =
+        idle.cloned().unwrap_or_default();
+    let [all, outgoing] = beside.map(|others| costs(others.iter().filter_map(|sessions| sessions.get(s))));
+    let figures = [
+        ("periods", periods),
+        ("until_sent", until_sent),
+        ("stretch_periods", stretch_periods.into_iter().map(|n| n as f64).collect()),
+        ("stretch_seconds", stretch_seconds),
+        ("stretch_open", open.then_some(1.0).into_iter().collect()),
+        ("cost.all.others", all),
+        ("cost.outgoing.others", outgoing),
+    ];
+    let figures = figures.into_iter().filter(|(_, values)| !values.is_empty());
+    round.figures =
+        figures.fold(core::mem::take(&mut round.figures), |f, (name, values)| f.with_all(name, values));
+}
+
+/// What [`more`] kept of a session's idle periods.
+///
+/// # Errors
+/// If they do not fit together, as in a file of an earlier version.
+fn idle(round: &Round) -> Result<Session> {
+    let all = |name: &str| round.figures.all(name).to_vec();
+    let (periods, until_sent, stretches) = (all("periods"), all("until_sent"), all("stretch_periods"));
+    let stretch_seconds = all("stretch_seconds");
+    ensure!(
+        until_sent.len() == periods.len()
+            && stretch_seconds.len() == stretches.len()
+            && stretches.iter().all(|many| *many >= 1.0)
+            && (stretches.iter().sum::<f64>() - periods.len() as f64).abs() < 0.5,
+        "round {}: until_sent, stretch_periods and stretch_seconds are not those of its periods",
+        round.round
+    );
+    let stretch_periods = stretches.into_iter().map(|many| many as usize).collect();
+    let open = round.figures.one("stretch_open").is_some();
+    Ok(Session { periods, until_sent, stretch_periods, stretch_seconds, open })
+}
+
+/// And of dormouse's scheduler against other baselines.
+fn beside(sample: &Sample<Point>, which: &str) -> ByOther {
+    let mut followed: ByOther = vec![Vec::new(); OTHERS];
+    for round in sessions(sample) {
+        let all = round.figures.all(&format!("cost.{which}.others"));
+        followed.iter_mut().zip(all.chunks(3)).for_each(|(of, block)| of.push(account(block)));
+    }
+    followed
+}
+
 /// The blocks of accounts, one after the other.
 fn costs<'a>(sessions: impl IntoIterator<Item = &'a ClientReport>) -> Vec<f64> {
     let block =
@@ -160,7 +218,9 @@ fn costs<'a>(sessions: impl IntoIterator<Item = &'a ClientReport>) -> Vec<f64> {
 /// # Errors
 /// If the file lacks what the report needs.
 pub(super) fn traffic(raw: &Results<Point>) -> Result<Traffic> {
-    let model = model(raw)?;
+    let profile = raw.profiles.get(PROFILE);
+    let profile = profile.with_context(|| format!("the file does not have the profile {PROFILE}"))?;
+    let model = profile.model()?;
     let words = |key: &str| -> Result<Vec<String>> {
         serde_json::from_value(raw.settings[key].clone()).with_context(|| format!("settings.{key}"))
     };
@@ -173,12 +233,15 @@ pub(super) fn traffic(raw: &Results<Point>) -> Result<Traffic> {
         let (rule, files, handed) = (Rule::Named.to_string(), Vec::new(), Vec::new());
         Analysis { clients, rule, files, packets: 0, unattributed: 0, late: 0, handed }
     };
-    let idle =
-        |s: &Sample<Point>| -> Sessions { sessions(s).map(|r| r.figures.all("periods").to_vec()).collect() };
+    let idle = |s: &Sample<Point>| -> Result<Sessions> {
+        sessions(s).map(idle).collect::<Result<_>>().with_context(|| s.client.clone())
+    };
     Ok(Traffic {
         all: followed("all"),
         outgoing: followed("outgoing"),
-        idle: raw.samples.iter().map(idle).collect(),
+        idle: raw.samples.iter().map(idle).collect::<Result<_>>()?,
+        beside: ["all", "outgoing"].map(|which| raw.samples.iter().map(|s| beside(s, which)).collect()),
+        others: others(profile)?,
         synthetic: raw.settings["synthetic"] == Value::Bool(true),
         words: words("traffic")?,
         questions,

@@ -1,6 +1,9 @@
 //! Figures over sessions with their intervals. Owns what a mean, a share and a part of the clairvoyant's saving are here; resamples by
 //! client, because sessions of one are alike, and compares policies on the same clients.
 
+use core::time::Duration;
+
+use dormouse_energy::WakeOn;
 use dormouse_energy::account::ClientReport;
 use dormouse_energy::cost::SleepCost;
 use dormouse_energy::schedule::Scheduler;
@@ -8,7 +11,7 @@ use dormouse_trace::analyse::{Analysis, ClientResult};
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::Figures;
 
-use super::traffic::Sessions;
+use super::idle::{Sessions, Stretch};
 use crate::judge::stats::{Bootstrap, Measured};
 
 pub(super) type Results = Analysis<Figures>;
@@ -43,37 +46,78 @@ pub(super) fn under<'a>(
     sessions: impl Fn(&'a OfClient) -> &'a [ClientReport],
     policy: usize,
 ) -> Clients {
-    let saved = |s: &ClientReport| {
-        let (_, paid) = s.policies.get(policy)?;
-        let (_, best) = s.policies.last()?;
-        (s.idle_cost > 0.0).then_some(Saved { idle: s.idle_cost, paid: paid.cost, best: best.cost })
-    };
-    results.clients.iter().map(|c| sessions(c).iter().filter_map(saved).collect()).collect()
+    let of = |c| sessions(c).iter().filter_map(|s| saved(s, policy)).collect();
+    results.clients.iter().map(of).collect()
 }
 
-/// Of a policy that looks at nothing but the lengths of idle periods, every packet waking; what it learned lives across a client's
-/// sessions. `counts` says which sessions count, by client and session.
-pub(super) fn follow(
+/// Of a session that was idle at all.
+pub(super) fn saved(session: &ClientReport, policy: usize) -> Option<Saved> {
+    let (_, paid) = session.policies.get(policy)?;
+    let (_, best) = session.policies.last()?;
+    let idle = session.idle_cost;
+    (idle > 0.0).then_some(Saved { idle, paid: paid.cost, best: best.cost })
+}
+
+/// The clairvoyant on the sessions of a policy.
+pub(super) fn clairvoyant(clients: &Clients) -> Clients {
+    clients.iter().map(|c| c.iter().map(|s| Saved { paid: s.best, ..*s }).collect()).collect()
+}
+
+/// What looks at nothing but past idle periods.
+pub(super) trait Rule {
+    /// When to switch off in the period that begins, in seconds; infinite for never.
+    fn off_after(&mut self) -> f64;
+    /// How long a period was, in seconds.
+    fn learn(&mut self, seconds: f64);
+}
+
+impl Rule for Box<dyn Scheduler> {
+    fn off_after(&mut self) -> f64 {
+        self.decide().seconds()
+    }
+
+    fn learn(&mut self, seconds: f64) {
+        self.as_mut().learn(Duration::from_secs_f64(seconds));
+    }
+}
+
+/// What a rule does between two packets that wake: a radio that was switched off stays so until the second.
+fn live(rule: &mut impl Rule, cost: SleepCost, stretch: &Stretch<'_>, sum: &mut Saved) {
+    sum.idle += stretch.periods.iter().map(|g| cost.awake(*g)).sum::<f64>();
+    let awake: f64 = stretch.periods.iter().map(|g| cost.best_awake(*g)).sum();
+    sum.best += awake.min(cost.asleep(stretch.seconds, 0.0));
+    for (length, until_end) in stretch.periods.iter().zip(stretch.until_end) {
+        let after = rule.off_after();
+        if after < *length {
+            sum.paid += cost.asleep(*until_end, after);
+            if stretch.woken {
+                rule.learn(*until_end);
+            }
+            return;
+        }
+        sum.paid += cost.awake(*length);
+        rule.learn(*length);
+    }
+}
+
+/// Of a rule that looks at nothing but past idle periods; what it learned lives across a client's sessions. `counts` says which sessions
+/// count, by client and session.
+pub(super) fn follow<R: Rule>(
     idle: &[Sessions],
+    wake_on: WakeOn,
     cost: SleepCost,
     counts: impl Fn(usize, usize) -> bool,
-    make: impl Fn() -> Box<dyn Scheduler>,
+    make: impl Fn() -> R,
 ) -> Clients {
     let client = |(c, sessions): (usize, &Sessions)| {
         let last = (0..sessions.len()).rev().find(|s| counts(c, *s));
         let Some(last) = last else { return Vec::new() };
-        let mut policy = make();
+        let mut rule = make();
         let mut out = Vec::new();
         for (s, session) in sessions.iter().enumerate().take(last + 1) {
             let mut sum = Saved { idle: 0.0, paid: 0.0, best: 0.0 };
-            for length in session {
-                let after = policy.decide().seconds();
-                let awake = cost.awake(*length);
-                sum.idle += awake;
-                sum.paid += if after < *length { cost.asleep(*length, after) } else { awake };
-                sum.best += cost.best(*length);
-                policy.learn(core::time::Duration::from_secs_f64(*length));
-            }
+            let stretches = session.stretches(wake_on);
+            stretches.iter().for_each(|stretch| live(&mut rule, cost, stretch, &mut sum));
             if sum.idle > 0.0 && counts(c, s) {
                 out.push(sum);
             }
@@ -82,6 +126,9 @@ pub(super) fn follow(
     };
     idle.iter().enumerate().map(client).collect()
 }
+
+/// A saving in percent that is not the rounding of two sums.
+pub(super) const SOME: f64 = 1e-9;
 
 /// Figures of policies.
 #[derive(Clone, Copy)]
@@ -120,6 +167,16 @@ impl Shares {
         self.ratio(clients, |s| 100.0 * (s.idle - s.paid), |s| s.idle - s.best)
     }
 
+    /// The energy saved over what a radio that never sleeps takes, in percent.
+    pub(super) fn of_all(self, clients: &Clients) -> Option<Measured> {
+        self.ratio(clients, |s| 100.0 * (s.idle - s.paid), |s| s.idle)
+    }
+
+    /// By how many points the clairvoyant's mean saving is above so many percent.
+    pub(super) fn beyond(self, clients: &Clients, percent: f64) -> Option<Measured> {
+        self.ratio(clients, |s| s.best_percent() - percent, |_| 1.0)
+    }
+
     /// Percent of the sessions whose saving in percent holds something.
     pub(super) fn part(self, clients: &Clients, holds: impl Fn(f64) -> bool) -> Option<Measured> {
         self.ratio(clients, |s| if holds(s.percent()) { 100.0 } else { 0.0 }, |_| 1.0)
@@ -127,7 +184,16 @@ impl Shares {
 
     /// How much more a first policy saves than a second one, in points of the mean over sessions.
     pub(super) fn more(self, first: &Clients, second: &Clients) -> Option<Measured> {
-        let sum = |c: &Vec<Saved>| c.iter().map(Saved::percent).sum::<f64>();
+        self.difference(first, second, Saved::percent)
+    }
+
+    /// How many more of the sessions save something under a first policy than under a second one, in points.
+    pub(super) fn more_gain(self, first: &Clients, second: &Clients) -> Option<Measured> {
+        self.difference(first, second, |s| if s.percent() > SOME { 100.0 } else { 0.0 })
+    }
+
+    fn difference(self, first: &Clients, second: &Clients, of: impl Fn(&Saved) -> f64) -> Option<Measured> {
+        let sum = |c: &Vec<Saved>| c.iter().map(&of).sum::<f64>();
         let both = first.iter().zip(second).filter(|(a, _)| !a.is_empty());
         self.0.clusters(&both.map(|(a, b)| (sum(a) - sum(b), a.len() as f64)).collect::<Vec<_>>())
     }

@@ -1,6 +1,7 @@
 //! The tables: policies, the first age of the paper's rule, its thresholds, and its protocol of held-out sessions. Owns what is computed for
 //! them; every figure has its interval.
 
+use dormouse_energy::WakeOn;
 use dormouse_energy::schedule::{AverageUser, BreakEven, Paper, Scheduler};
 use dormouse_report::Table;
 use dormouse_sansio::{Entropy as _, Seeded};
@@ -30,7 +31,7 @@ pub(super) fn policies(traffic: &Traffic, shares: Shares) -> Vec<Exhibit<Table>>
         "clients that pay, %",
         "client-days: share of the clairvoyant, %",
     ];
-    let table = |wakes: &str, results: &Results| {
+    let table = |wake_on: WakeOn, results: &Results| {
         let row = |name: &str, clients: &Clients, days: Option<&Clients>| {
             vec![
                 name.to_owned(),
@@ -54,52 +55,72 @@ pub(super) fn policies(traffic: &Traffic, shares: Shares) -> Vec<Exhibit<Table>>
         rows.push(row("the best for each client, in hindsight", &best_time_outs(results, false), None));
         rows.push(row("the best for each session, in hindsight", &best_time_outs(results, true), None));
         rows.push(row("clairvoyant", &under(results, |c| &c.sessions, accounted().len()), None));
-        Exhibit::new("section 3.5", Table::titled(format!("Policies, {wakes}"), head, rows))
+        Exhibit::new("section 3.5", Table::titled(format!("Policies, {}", wakes(wake_on)), head, rows))
     };
-    vec![
-        table("every packet wakes", &traffic.all),
-        table("only what the client sends wakes", &traffic.outgoing),
-    ]
+    vec![table(WakeOn::All, &traffic.all), table(WakeOn::Outgoing, &traffic.outgoing)]
 }
 
 fn of_first(client: &super::shares::OfClient) -> &[dormouse_energy::account::ClientReport] {
     client.extra.results.time_outs.first().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The paper's rule by the first age at which it is evaluated, every packet waking.
+/// Which packets wake, as titles of tables say it.
+pub(super) const fn wakes(wake_on: WakeOn) -> &'static str {
+    match wake_on {
+        WakeOn::All => "every packet wakes",
+        WakeOn::Outgoing => "only what the client sends wakes",
+    }
+}
+
+/// The paper's rule by the first age at which it is evaluated.
 pub(super) struct FirstAges {
-    rows: Vec<(f64, [Option<Measured>; 3])>,
+    wake_on: WakeOn,
+    rows: Vec<(f64, OfAge)>,
+}
+
+/// What the rule comes to with a first age.
+#[derive(Clone, Copy)]
+pub(super) struct OfAge {
+    mean: Option<Measured>,
+    pub(super) of_maximum: Option<Measured>,
+    share: Option<Measured>,
+    /// The distance from the optimum, in points.
+    pub(super) gap: Option<Measured>,
 }
 
 /// The ages that are tried, in seconds.
 const FIRST_AGES: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0];
 
 impl FirstAges {
-    pub(super) fn new(traffic: &Traffic, shares: Shares) -> Self {
+    pub(super) fn new(traffic: &Traffic, wake_on: WakeOn, shares: Shares) -> Self {
         let cost = traffic.questions.settings.cost;
         let of = |age: f64| {
             let make = || -> Box<dyn Scheduler> {
                 Box::new(Paper::new(cost.break_even(), 0.5, 0.8, AverageUser::shipped()).first_at(age))
             };
-            let clients = follow(&traffic.idle, cost, |_, _| true, make);
-            (age, [shares.mean(&clients), shares.of_maximum(&clients), shares.share(&clients)])
+            let clients = follow(&traffic.idle, wake_on, cost, |_, _| true, make);
+            let (mean, of_maximum) = (shares.mean(&clients), shares.of_maximum(&clients));
+            (age, OfAge { mean, of_maximum, share: shares.share(&clients), gap: shares.gap(&clients) })
         };
         let rows = FIRST_AGES.into_iter().map(of).collect();
-        Self { rows }
+        Self { wake_on, rows }
     }
 
-    /// The age with the largest mean saving, in seconds, and what it is of the maximum.
-    pub(super) fn most_favourable(&self) -> Option<(f64, Measured)> {
-        let told = self.rows.iter().filter_map(|(age, m)| Some((*age, m[0]?, m[1]?)));
-        told.max_by(|a, b| a.1.value.total_cmp(&b.1.value)).map(|(age, _, of_maximum)| (age, of_maximum))
+    /// The age with the largest mean saving, in seconds, and what the rule comes to with it; the later one of two that are equal.
+    pub(super) fn most_favourable(&self) -> Option<(f64, OfAge)> {
+        let mean = |(_, of): &&(f64, OfAge)| of.mean.map_or(f64::NEG_INFINITY, |m| m.value);
+        self.rows.iter().max_by(|a, b| mean(a).total_cmp(&mean(b))).copied()
     }
 
     pub(super) fn table(&self) -> Exhibit<Table> {
         let head = ["first age, s", "saved, mean %", "of the maximum, %", "share of the clairvoyant, %"];
-        let row = |(age, m): &(f64, [Option<Measured>; 3])| {
-            [age.to_string()].into_iter().chain(m.map(shown)).collect()
+        let row = |(age, of): &(f64, OfAge)| {
+            [age.to_string()].into_iter().chain([of.mean, of.of_maximum, of.share].map(shown)).collect()
         };
-        let title = "The paper's rule by the first age at which it is evaluated (alpha 0.5, beta 0.8), every packet wakes";
+        let title = format!(
+            "The paper's rule by the first age at which it is evaluated (alpha 0.5, beta 0.8), {}",
+            wakes(self.wake_on)
+        );
         Exhibit::new("section 3.5, Eqs. 5 to 8", Table::titled(title, head, self.rows.iter().map(row)))
     }
 }
@@ -126,6 +147,7 @@ pub(super) fn thresholds(traffic: &Traffic, shares: Shares) -> Exhibit<Table> {
 
 /// The paper's own protocol: the average user from everyone but [`HELD_OUT`] sessions, which are scheduled; again and again.
 pub(super) struct Splits {
+    wake_on: WakeOn,
     /// The gap in points and the part of the maximum in percent, over all splits, of the paper's rule and of break-even.
     pub(super) paper: [Option<Measured>; 2],
     break_even: [Option<Measured>; 2],
@@ -136,7 +158,7 @@ const HELD_OUT: usize = 100;
 const SPLITS: u64 = 20;
 
 impl Splits {
-    pub(super) fn new(traffic: &Traffic, shares: Shares, seed: u64) -> Self {
+    pub(super) fn new(traffic: &Traffic, wake_on: WakeOn, shares: Shares, seed: u64) -> Self {
         let cost = traffic.questions.settings.cost;
         let all: Vec<(usize, usize)> = traffic
             .idle
@@ -155,20 +177,21 @@ impl Splits {
                 let at = usize::try_from(random.below(left.len() as u64)).unwrap_or(0);
                 held.insert(left.swap_remove(at));
             }
-            let others = left.iter().filter_map(|(c, s)| traffic.idle.get(*c)?.get(*s)).flatten().copied();
+            let others = left.iter().filter_map(|(c, s)| traffic.idle.get(*c)?.get(*s));
+            let others = others.flat_map(|session| &session.periods).copied();
             let average = AverageUser::from_periods(others);
             let policies: [Box<dyn Fn() -> Box<dyn Scheduler>>; 2] = [
                 Box::new(|| Box::new(Paper::new(cost.break_even(), 0.5, 0.8, average.clone()))),
                 Box::new(|| Box::new(BreakEven::new(cost.break_even()))),
             ];
             for (make, sums) in policies.iter().zip(&mut sums) {
-                let clients = follow(&traffic.idle, cost, |c, s| held.contains(&(c, s)), make);
+                let clients = follow(&traffic.idle, wake_on, cost, |c, s| held.contains(&(c, s)), make);
                 sums.iter_mut().zip(clients).for_each(|(sum, sessions)| sum.extend(sessions));
             }
         }
         // Over all splits, resampled by client: more splits do not narrow the interval.
         let [paper, break_even] = sums.map(|of| [shares.gap(&of), shares.of_maximum(&of)]);
-        Self { paper, break_even, held_out }
+        Self { wake_on, paper, break_even, held_out }
     }
 
     pub(super) fn table(&self) -> Exhibit<Table> {
@@ -178,8 +201,9 @@ impl Splits {
         };
         let rows = [row("paper, alpha 0.5, beta 0.8", self.paper), row("break-even", self.break_even)];
         let title = format!(
-            "{} sessions held out, the average user from all others; {SPLITS} splits, every packet wakes",
-            self.held_out
+            "{} sessions held out, the average user from all others; {SPLITS} splits, {}",
+            self.held_out,
+            wakes(self.wake_on)
         );
         Exhibit::new("section 3.5, scheduler performance", Table::titled(title, head, rows))
     }

@@ -3,15 +3,14 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use dormouse_energy::WakeOn;
-use dormouse_energy::account::{SESSION, Settings};
+use dormouse_energy::account::Settings;
 use dormouse_energy::model::Model;
-use dormouse_energy::schedule::{MIN_IDLE, Policy};
-use dormouse_trace::activity::Moment;
-use dormouse_trace::analyse::{Account, Analysis, ClientResult, Options, Watch, account, survey_all};
+use dormouse_energy::profile::Profile;
+use dormouse_energy::schedule::Policy;
+use dormouse_trace::analyse::{Account, Analysis, ClientResult, Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Rule};
 use dormouse_trace::facts::Limits;
 use dormouse_trace::flow::Spread;
@@ -21,6 +20,8 @@ use dormouse_trace::input::Input;
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, Questions};
 
+use super::baselines::{Beside, ByOther, OTHERS, Other, others};
+use super::idle::{Idle, Sessions};
 use super::raw::settings;
 use crate::experiment::Context;
 
@@ -38,9 +39,6 @@ const fn seed(given: u64, n: u32) -> u64 {
     given.wrapping_mul(SEEDS as u64).wrapping_add(UNSEEN + n as u64)
 }
 
-/// The idle periods of a client, in seconds, session by session.
-pub(super) type Sessions = Vec<Vec<f64>>;
-
 /// What came out.
 pub(super) struct Traffic {
     /// With every packet waking, and with only what the client sends.
@@ -48,6 +46,9 @@ pub(super) struct Traffic {
     pub(super) outgoing: Analysis<Figures>,
     /// Each client's idle periods.
     pub(super) idle: Vec<Sessions>,
+    /// Dormouse's scheduler against other baselines: with every packet waking, and with only what the client sends.
+    pub(super) beside: [Vec<ByOther>; 2],
+    pub(super) others: [Other; OTHERS],
     /// The questions of `all`.
     pub(super) questions: Questions,
     pub(super) synthetic: bool,
@@ -61,15 +62,17 @@ pub(super) fn policies() -> Vec<Policy> {
 }
 
 impl Traffic {
-    pub(super) fn new(context: &Context, model: Model) -> anyhow::Result<Self> {
+    pub(super) fn new(context: &Context, profile: &Profile) -> anyhow::Result<Self> {
+        let (model, others) = (profile.model()?, others(profile)?);
         let settings = |wake_on| settings(model, wake_on);
         let fold = |wake_on| match context.recordings.is_empty() {
-            true => made(context, settings(wake_on), model),
-            false => recorded(context, settings(wake_on), model),
+            true => made(context, settings(wake_on), model, &others),
+            false => recorded(context, settings(wake_on), model, &others),
         };
         let (all, questions, mut words) = fold(WakeOn::All)?;
         let (outgoing, _, _) = fold(WakeOn::Outgoing)?;
-        let (all, idle) = parted(all);
+        let (all, idle, beside) = parted(all);
+        let (outgoing, _, beside_outgoing) = parted(outgoing);
         let synthetic = context.recordings.is_empty() || all.files.iter().any(|f| f.synthetic.is_some());
         let (sessions, packets) =
             charts::sessions(&all).fold((0u64, 0u64), |(n, packets), s| (n + 1, packets + s.packets));
@@ -82,49 +85,41 @@ impl Traffic {
             "The paper: one day of 3,098 connections to the wireless network of Indiana University, as NetFlow"
                 .to_owned(),
         );
-        Ok(Self { all, outgoing: parted(outgoing).0, idle, questions, synthetic, words })
+        Ok(Self {
+            all,
+            outgoing,
+            idle,
+            beside: [beside, beside_outgoing],
+            others,
+            questions,
+            synthetic,
+            words,
+        })
     }
 }
 
-type Folded = (Analysis<(Figures, Periods)>, Questions, Vec<String>);
+type Watched = (Figures, (Idle, Beside));
+type Folded = (Analysis<Watched>, Questions, Vec<String>);
 
-/// The lengths of a client's idle periods.
-#[derive(Default)]
-struct Periods {
-    last: Option<u64>,
-    session: u32,
-    sessions: Sessions,
+fn watched(questions: &Questions, settings: Settings, others: &[Other], client: &Client) -> Watched {
+    (Figures::new(questions, client), (Idle::default(), Beside::new(settings, others)))
 }
 
-impl Watch for Periods {
-    fn moment(&mut self, moment: &Moment, session: u32) {
-        let at = moment.at;
-        let silence = Duration::from_nanos(self.last.map_or(0, |last| at.saturating_sub(last)));
-        let another = core::mem::replace(&mut self.session, session) != session;
-        if self.last.is_none() || silence > SESSION || another {
-            self.sessions.push(Vec::new());
-        } else if silence >= MIN_IDLE
-            && let Some(session) = self.sessions.last_mut()
-        {
-            session.push(silence.as_secs_f64());
-        }
-        self.last = self.last.max(Some(at));
+/// The watches apart.
+fn parted(all: Analysis<Watched>) -> (Analysis<Figures>, Vec<Sessions>, Vec<ByOther>) {
+    let (mut clients, mut idle, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+    for ClientResult { client, first, last, sessions, days, extra } in all.clients {
+        let (figures, (of_idle, of_beside)) = extra;
+        clients.push(ClientResult { client, first, last, sessions, days, extra: figures });
+        idle.push(of_idle.sessions());
+        beside.push(of_beside.sessions());
     }
-}
-
-/// The two watches apart.
-fn parted(both: Analysis<(Figures, Periods)>) -> (Analysis<Figures>, Vec<Sessions>) {
-    let (mut clients, mut idle) = (Vec::new(), Vec::new());
-    for ClientResult { client, first, last, sessions, days, extra } in both.clients {
-        clients.push(ClientResult { client, first, last, sessions, days, extra: extra.0 });
-        idle.push(extra.1.sessions);
-    }
-    let Analysis { rule, files, packets, unattributed, late, handed, .. } = both;
-    (Analysis { clients, rule, files, packets, unattributed, late, handed }, idle)
+    let Analysis { rule, files, packets, unattributed, late, handed, .. } = all;
+    (Analysis { clients, rule, files, packets, unattributed, late, handed }, idle, beside)
 }
 
 /// [`SEEDS`] populations, each on one thread from its packets to its accounts.
-fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<Folded> {
+fn made(context: &Context, settings: Settings, model: Model, others: &[Other]) -> anyhow::Result<Folded> {
     let each = context.clients.unwrap_or(if context.short { FEW } else { CLIENTS }).div_ceil(SEEDS);
     let recipe =
         |n: u32| Recipe { clients: each, days: 1, seed: seed(context.seed, n), start: 1_700_006_400 };
@@ -132,11 +127,11 @@ fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<F
     let names: Vec<Client> = (0..SEEDS).flat_map(|n| (0..each).map(move |id| client(n, id))).collect();
     let (questions, policies) = (Questions::new(settings, model, &names), policies());
     let (next, done) = (AtomicU32::new(0), Mutex::new(Vec::new()));
-    let population = |n: u32| -> Vec<ClientResult<(Figures, Periods)>> {
-        let mut accounts: Vec<Option<Account<(Figures, Periods)>>> = (0..each).map(|_| None).collect();
+    let population = |n: u32| -> Vec<ClientResult<Watched>> {
+        let mut accounts: Vec<Option<Account<Watched>>> = (0..each).map(|_| None).collect();
         for packet in Population::new(recipe(n)) {
             let Some(slot) = accounts.get_mut(packet.client as usize) else { continue };
-            let extra = || (Figures::new(&questions, &client(n, packet.client)), Periods::default());
+            let extra = || watched(&questions, settings, others, &client(n, packet.client));
             slot.get_or_insert_with(|| Account::new(settings, Ends::Silence, &policies, packet.at, extra()))
                 .packet(packet.at, &packet.info);
         }
@@ -158,7 +153,7 @@ fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<F
             });
         }
     });
-    let mut clients: Vec<ClientResult<(Figures, Periods)>> =
+    let mut clients: Vec<ClientResult<Watched>> =
         done.into_inner().map_err(|_| anyhow::anyhow!("an accounting thread died"))?;
     clients.sort_by(|a, b| a.client.cmp(&b.client));
     let packets = clients.iter().map(|c| c.days.packets).sum();
@@ -169,7 +164,7 @@ fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<F
     Ok((analysis, questions, words))
 }
 
-fn recorded(context: &Context, settings: Settings, model: Model) -> anyhow::Result<Folded> {
+fn recorded(context: &Context, settings: Settings, model: Model, others: &[Other]) -> anyhow::Result<Folded> {
     let inputs: Vec<Input> = context.recordings.iter().map(|p| Input::file(p)).collect();
     let threads = context.threads.max(1);
     let (wanted, policies) = (Vec::new(), policies());
@@ -179,7 +174,7 @@ fn recorded(context: &Context, settings: Settings, model: Model) -> anyhow::Resu
     let survey = survey_all(&inputs, None, limits, threads, &|_, _| ());
     let (directory, rule) = Directory::find(&survey.sites, &[]);
     let questions = Questions::new(settings, model, directory.clients());
-    let watch = |client: &Client| (Figures::new(&questions, client), Periods::default());
+    let watch = |client: &Client| watched(&questions, settings, others, client);
     let analysis = account(&inputs, survey, &directory, rule, &options, &|_, _| (), &watch, &mut |_| ())
         .context("reading the recordings")?;
     let of = |f: &dormouse_trace::survey::FileSurvey| match (&f.synthetic, f.losses.total()) {

@@ -228,7 +228,9 @@ impl Panel {
             let at = |p: &Pair| {
                 let (pdu, rate) = self.axis.at(p.x);
                 let y = match self.shown {
-                    Shown::Part => s.received(suite, pdu, rate).filter(Measured::is_told).map(|p| p.value),
+                    Shown::Part => {
+                        s.received(suite, pdu, rate).filter(Measured::is_resolved).map(|p| p.value)
+                    }
                     _ => s.ratio(suite, pdu, rate, self.metric(s).0),
                 };
                 Some((f64::from(p.x), y?))
