@@ -135,19 +135,16 @@ impl World {
         }
     }
 
-    /// Waits until the gateway says that the router stands so with the keys of the device's SA.
-    fn holding(&self, how: &str) -> Result<()> {
-        let (until, wanted) = (Instant::now() + PATIENCE, format!("r1.test: {how}"));
-        loop {
-            let text = self.gateway.ok(&["status"])?.text;
-            if text.contains(&wanted) {
-                return Ok(());
-            }
+    /// Waits until the gateway has heard so often that the router takes no keys.
+    fn refused(&self, times: usize) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while self.gateway.log().matches("keys refused").count() < times {
             if Instant::now() > until {
-                bail!("\"{wanted}\" was awaited: {text}\n{}", self.logs());
+                bail!("keys were to be refused {times} times\n{}", self.logs());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
+        Ok(())
     }
 
     /// The device fetches a file from behind the gateway, byte for byte; what the router did meanwhile.
@@ -305,7 +302,7 @@ fn a_router_that_ends_leaves_forwarding_to_the_kernel() -> Result<()> {
     let did = world.fetch()?;
     assert_eq!((did.repeated, did.read), (0, 0), "{did:?}");
     // It has no use for keys, so it takes none: those that it had it could pass on unseen.
-    world.holding("refused")?;
+    world.refused(1)?;
     let ping = format!("ping -c 1 -W 1 {SERVER}");
     let rules = || world.hosts[1].sh("ip rule show; ip -6 rule show");
     assert!(rules()?.contains(&format!("iif {INTERFACE}")), "{}", rules()?);
@@ -316,7 +313,7 @@ fn a_router_that_ends_leaves_forwarding_to_the_kernel() -> Result<()> {
     world.router.restart()?;
     assert!(world.radio.works());
     world.router.ok(&["wait", "gw", "--timeout", "30"])?;
-    world.holding("refused")?;
+    world.refused(2)?;
     world.router.process().stop();
     assert!(!rules()?.contains("iif"), "{}", rules()?);
     world.hosts[2].eventually(&ping, PATIENCE)?;
