@@ -63,6 +63,18 @@ impl Witness {
         seen.windows(bytes.len()).any(|w| w == bytes)
     }
 
+    /// Whether these bytes have passed before now. Looks once an echo of `host`'s to `to` in clear has been seen, which came after them.
+    ///
+    /// # Errors
+    /// If the echo does not pass: nothing is proven then.
+    pub fn had_seen(&self, host: &Host, to: &str, bytes: &[u8]) -> Result<bool> {
+        let text = format!("<echo {:09}>", self.number.fetch_add(1, Ordering::Relaxed));
+        let hex: String = text.bytes().map(|b| format!("{b:02x}")).collect();
+        host.sh(&format!("ping -c 1 -W 5 -p {hex} {to}"))?;
+        self.sees(text.as_bytes())?;
+        Ok(self.saw(bytes))
+    }
+
     /// Waits until these bytes pass.
     ///
     /// # Errors

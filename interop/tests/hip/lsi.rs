@@ -48,7 +48,7 @@ fn programs_of_ipv4_reach_peers_and_are_reached() -> Result<()> {
         ensure!(tcp.finish()? > 0, "nothing was echoed");
     }
     let header = [lsi(&pair.device, "hip/lsi")?.octets(), of_server.octets()].concat();
-    ensure!(!witness.saw(&header), "the identifiers have left their host");
+    ensure!(!witness.had_seen(device, GATEWAY, &header)?, "the identifiers have left their host");
     Ok(())
 }
 

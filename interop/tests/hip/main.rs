@@ -349,7 +349,8 @@ fn suites_are_those_that_are_configured() -> Result<()> {
         pair.world.device.sh(&format!("ping -c 1 -W 5 -s 64 -p {} {}", &hex[..32], pair.hits[1]))?;
         let said = pair.peer()?.pointer("/esp/suite").and_then(Value::as_str).map(str::to_owned);
         let readable = suite.starts_with("null");
-        assert_eq!(witness.saw(&text.as_bytes()[..16]), readable, "{suite}: {said:?}");
+        let seen = witness.had_seen(&pair.world.device, GATEWAY, &text.as_bytes()[..16])?;
+        assert_eq!(seen, readable, "{suite}: {said:?}");
         rewrite(&pair.world.gateway, &end(&pair.world.gateway, "", &[(&pair.hits[0], "device", &[])]))?;
         assert!(pair.server.ok(&["reload"])?.text.contains("hip.esp"));
         let Pair { device, mut server, .. } = pair;
@@ -379,7 +380,8 @@ fn ciphers_are_those_that_are_configured() -> Result<()> {
             .map(|i| u8::from_str_radix(point.trim().get(2 * i..2 * i + 2).unwrap_or_default(), 16))
             .collect::<std::result::Result<_, _>>()?;
         pair.ping(1)?;
-        assert_eq!(witness.saw(&bytes[..16]), readable, "{more}");
+        let seen = witness.had_seen(&pair.world.device, GATEWAY, &bytes[..16])?;
+        assert_eq!(seen, readable, "{more}");
         if readable {
             let plain = end(&pair.world.gateway, "", &[(&pair.hits[0], "device", &[])]);
             rewrite(&pair.world.gateway, &plain)?;

@@ -80,7 +80,10 @@ fn hosts_behind_nats_reach_each_other() -> Result<()> {
         }
         tcp.lives(PATIENCE).with_context(|| logs(&relay))?;
         device.sh(&format!("ping -c 1 -W 5 -s 64 -p 5ec2e7 {of_server}")).with_context(|| logs(&relay))?;
-        assert!(!witness.saw(&[0x5e, 0xc2, 0xe7, 0x5e, 0xc2, 0xe7]), "it is encrypted");
+        assert!(
+            !witness.had_seen(device, GATEWAY, &[0x5e, 0xc2, 0xe7, 0x5e, 0xc2, 0xe7])?,
+            "it is encrypted"
+        );
         tcp.finish()?;
     }
     Ok(())

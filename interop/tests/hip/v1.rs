@@ -83,7 +83,10 @@ fn old_identities_reach_each_other() -> Result<()> {
         let peer = pair.peer()?;
         assert_eq!(peer.get("state"), Some(&"up".into()), "{peer}");
         pair.world.device.sh(&format!("ping -c 1 -W 5 -s 64 -p 5ec2e7 {}", pair.hits[1]))?;
-        assert!(!witness.saw(&[0x5e, 0xc2, 0xe7, 0x5e, 0xc2, 0xe7]), "it is encrypted");
+        assert!(
+            !witness.had_seen(&pair.world.device, GATEWAY, &[0x5e, 0xc2, 0xe7, 0x5e, 0xc2, 0xe7])?,
+            "it is encrypted"
+        );
         let _echo =
             EchoServer::start(&pair.world.gateway, SocketAddr::new(pair.hits[1].parse()?, ECHO_PORT))?;
         let tcp = LongLived::connect(&pair.world.device, SocketAddr::new(pair.hits[1].parse()?, ECHO_PORT))?;
