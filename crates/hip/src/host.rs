@@ -429,7 +429,7 @@ impl Host {
                     PacketType::R1 => initiate::r1(a, &packet, path, around),
                     PacketType::R2 => initiate::r2(a, &packet, around),
                     PacketType::Update => update::receive(a, &packet, path, via, around),
-                    PacketType::Notify => notify::receive(a, &packet, around),
+                    PacketType::Notify => notify::receive(a, &packet, path, around),
                     PacketType::Close => close::close(a, &packet, path, around),
                     PacketType::CloseAck => close::close_ack(a, &packet, around),
                     // "If a HIP host receives a HIP packet that contains an unrecognized packet type, it MUST drop the packet." (RFC 7401

@@ -1,11 +1,11 @@
 //! NOTIFY (RFC 7401 sections 5.3.6 and 6.13). Owns its two directions; must never let one change a state: it may be a replay.
 
 use dormouse_keying::{Discard, Failure};
-use dormouse_sansio::{Class, Path};
+use dormouse_sansio::{Carrier, Class, Path};
 use dormouse_wire::hip::{Hit, Notification, NotifyType, Packet, PacketType, Param, ParamType};
 
 use crate::association::{Association, Refusal, Stage};
-use crate::exchange::{Around, Fate, Outcome};
+use crate::exchange::{Around, Fate, Outcome, locate};
 use crate::limits::NOTIFY_AGAIN;
 use crate::protect;
 
@@ -59,6 +59,25 @@ pub(crate) fn send_unknown(peer: Hit, path: Path, around: &mut Around<'_>, kind:
     send_with(peer, path, around, Notification { kind: NotifyType::UnsupportedCriticalParameterType, data });
 }
 
+/// A keep-alive of a client of our relay that comes from elsewhere: a NAT has forgotten the client, which does not know, and what is for it goes to
+/// where nobody takes it. It is asked there. The packet may be a replay: nothing moves before the answer (RFC 8046 section 5.4), and there is one
+/// question at a time.
+fn kept_alive(association: &mut Association, packet: &Packet<'_>, path: Path, around: &mut Around<'_>) {
+    let elsewhere = path != association.path && path.carrier == Carrier::HipUdp && around.seen.is_none();
+    let Stage::Up(session) = &association.stage else { return };
+    let asks = elsewhere && session.served.relays() && session.outstanding.is_none();
+    if asks
+        && protect::signature_is_right(
+            packet,
+            ParamType::HipSignature,
+            &session.agreed.identity,
+            around.stats,
+        )
+    {
+        locate::observed(association, path, around);
+    }
+}
+
 const fn failure(kind: NotifyType) -> Failure {
     match kind {
         NotifyType::AuthenticationFailed
@@ -87,10 +106,12 @@ const fn failure(kind: NotifyType) -> Failure {
 pub(crate) fn receive(
     association: &mut Association,
     packet: &Packet<'_>,
+    path: Path,
     around: &mut Around<'_>,
 ) -> Outcome {
     if matches!(packet.read(ParamType::Notification), Some(Param::Notification(n)) if !n.kind.is_error()) {
         // A keep-alive was for NATs on its way, and that an I2 has come changes nothing: it is sent again until the R2 comes.
+        kept_alive(association, packet, path, around);
         return Ok(Fate::Lives);
     }
     let Stage::I2Sent(sent) = &mut association.stage else {
