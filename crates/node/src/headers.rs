@@ -18,8 +18,8 @@ impl Node {
         permitted
     }
 
-    /// Access router: something here uses header keys from now on. A machine that has none to use them takes none: what it held it could pass on, and
-    /// nobody would see it.
+    /// Access router: something here uses header keys from now on. A machine without such a use takes none: it could pass them on, and its
+    /// status would not show them.
     pub fn read_headers(&mut self) {
         self.reads_headers = true;
         self.appoint_router();

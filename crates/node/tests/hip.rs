@@ -1,4 +1,4 @@
-//! HIP in a node. ESP under an SPI that nobody here knows: IKE's answer is given where IKE is served, and HIP says nothing to who is not known.
+//! HIP in a node. ESP under an unknown SPI: IKE answers where IKE is served, and HIP answers no unknown sender.
 //! All timers of HIP are listed.
 
 use dormouse_crypto::sign::SigningKey;

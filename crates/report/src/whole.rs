@@ -39,7 +39,7 @@ impl Unfinished {
         let own = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = own.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let other = own.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
-        // A crashed run with the same process id may have left one behind; and nobody's link is followed.
+        // A crashed run with the same process id may have left one behind; and no symbolic link is followed.
         let _ = fs::remove_file(&other);
         let file = File::options().write(true).create_new(true).open(&other)?;
         Ok(Self { file, names: Some(Names { other, own }) })

@@ -158,6 +158,15 @@ impl Pair {
         status.pointer("/result/status/hip/peers/0").cloned().context("no peer")
     }
 
+    /// The device has another address: 10.1.0.3.
+    fn moves(&self) -> Result<()> {
+        let device = &self.world.device;
+        device.sysctl("net.ipv4.conf.all.promote_secondaries", "1")?;
+        device.ip("addr add 10.1.0.3/24 dev wlan0")?;
+        device.ip("addr del 10.1.0.2/24 dev wlan0")?;
+        device.ip("route replace default via 10.1.0.1 dev wlan0")
+    }
+
     /// Waits until the path to the peer has this address of ours.
     fn goes_from(&self, address: &str) -> Result<()> {
         let end = Instant::now() + PATIENCE;
@@ -244,10 +253,7 @@ fn a_connection_outlives_changes_of_address_and_family() -> Result<()> {
     let lives = |what: &str| tcp.lives(PATIENCE).with_context(|| format!("{what}\n{}", pair.logs()));
     lives("at first")?;
     pair.esp_in_udp(true)?;
-    device.sysctl("net.ipv4.conf.all.promote_secondaries", "1")?;
-    device.ip("addr add 10.1.0.3/24 dev wlan0")?;
-    device.ip("addr del 10.1.0.2/24 dev wlan0")?;
-    device.ip("route replace default via 10.1.0.1 dev wlan0")?;
+    pair.moves()?;
     pair.goes_from("10.1.0.3")?;
     lives("another address")?;
     pair.esp_in_udp(true)?;
@@ -292,10 +298,7 @@ fn esp_is_protocol_50_where_udp_does_not_pass() -> Result<()> {
     // It passes from here on, and an end that moves asks there.
     pair.drop_udp(false)?;
     let device = &pair.world.device;
-    device.sysctl("net.ipv4.conf.all.promote_secondaries", "1")?;
-    device.ip("addr add 10.1.0.3/24 dev wlan0")?;
-    device.ip("addr del 10.1.0.2/24 dev wlan0")?;
-    device.ip("route replace default via 10.1.0.1 dev wlan0")?;
+    pair.moves()?;
     pair.goes_from("10.1.0.3")?;
     tcp.lives(PATIENCE).with_context(|| pair.logs())?;
     pair.esp_in_udp(true)?;

@@ -61,10 +61,7 @@ fn lives(pair: &Pair, what: &str, moves: bool) -> Result<()> {
         device.sh(&format!("ping -c 1 -W 5 -s {size} {}", pair.hits[1])).with_context(said)?;
     }
     let before = established(pair)?;
-    device.sysctl("net.ipv4.conf.all.promote_secondaries", "1")?;
-    device.ip("addr add 10.1.0.3/24 dev wlan0")?;
-    device.ip("addr del 10.1.0.2/24 dev wlan0")?;
-    device.ip("route replace default via 10.1.0.1 dev wlan0")?;
+    pair.moves()?;
     // The connection lives through it, whichever way.
     tcp.lives(PATIENCE).with_context(said)?;
     pair.goes_from("10.1.0.3").with_context(said)?;

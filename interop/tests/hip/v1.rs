@@ -91,10 +91,7 @@ fn old_identities_reach_each_other() -> Result<()> {
             EchoServer::start(&pair.world.gateway, SocketAddr::new(pair.hits[1].parse()?, ECHO_PORT))?;
         let tcp = LongLived::connect(&pair.world.device, SocketAddr::new(pair.hits[1].parse()?, ECHO_PORT))?;
         let device = &pair.world.device;
-        device.sysctl("net.ipv4.conf.all.promote_secondaries", "1")?;
-        device.ip("addr add 10.1.0.3/24 dev wlan0")?;
-        device.ip("addr del 10.1.0.2/24 dev wlan0")?;
-        device.ip("route replace default via 10.1.0.1 dev wlan0")?;
+        pair.moves()?;
         pair.goes_from("10.1.0.3")?;
         tcp.lives(PATIENCE).with_context(|| pair.logs())?;
         tcp.finish()?;

@@ -59,9 +59,9 @@ pub(crate) fn send_unknown(peer: Hit, path: Path, around: &mut Around<'_>, kind:
     send_with(peer, path, around, Notification { kind: NotifyType::UnsupportedCriticalParameterType, data });
 }
 
-/// A keep-alive of a client of our relay that comes from elsewhere: a NAT has forgotten the client, which does not know, and what is for it goes to
-/// where nobody takes it. It is asked there. The packet may be a replay: nothing moves before the answer (RFC 8046 section 5.4), and there is one
-/// question at a time.
+/// A keep-alive of a client of our relay that comes from elsewhere: its NAT has given it another port, and packets relayed to the old one are lost. An
+/// UPDATE with ECHO_REQUEST_SIGNED goes to the new port. The packet may be a replay: the address changes only with the answer (RFC 8046 section
+/// 5.4), and one such UPDATE waits at a time.
 fn kept_alive(association: &mut Association, packet: &Packet<'_>, path: Path, around: &mut Around<'_>) {
     let elsewhere = path != association.path && path.carrier == Carrier::HipUdp && around.seen.is_none();
     let Stage::Up(session) = &association.stage else { return };

@@ -103,7 +103,7 @@ impl Client {
 }
 
 /// Learns how the relay sees us, from its R2 or UPDATE. Where data is relayed is where we speak with the relay, or where the configuration
-/// says that it is: no peer is sent to a place that is only the relay's word.
+/// says that it is: an address that only the relay names is given to no peer.
 pub(crate) fn learn(session: &mut Session, packet: &Packet<'_>, path: Path, around: &Around<'_>) {
     let server = session.agreed.identity.hit();
     let client = &mut session.relay;

@@ -369,8 +369,8 @@ pub(crate) fn heard(association: &mut Association, around: &mut Around<'_>) {
     end_of_peers(association, around);
 }
 
-/// User data is for the peer, which sleeps. If it does not know where we are now, it is told, as often as any UPDATE is; without an answer the
-/// association ends, as the peer could not come back by it, and another one may be begun.
+/// User data is for the peer, which sleeps. If the peer has not acknowledged our present address, an UPDATE with it is sent, and sent again as
+/// any UPDATE; without an answer the association ends, as the peer could not come back by it, and another one may be begun.
 pub(crate) fn awaited(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     if session.announcing && session.dormancy.peer_sleeps() {

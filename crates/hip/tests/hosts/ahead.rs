@@ -92,11 +92,11 @@ fn nothing_is_made_for_no_one() {
     assert_eq!((i1(&mut world, &[8]), signed(&world)), (2, 2));
 }
 
-/// A host that nobody may call makes none, until a reload lets somebody.
+/// A host that accepts no caller makes none, until a reload accepts one.
 #[test]
 fn a_host_that_is_never_called_makes_none() {
-    let nobody = HostConfig { accept: Accept::Listed(BTreeSet::new()), ..config() };
-    let mut world = World::new(6, Carrier::RawHip, vec![("p256", config()), ("p256", nobody)]);
+    let closed = HostConfig { accept: Accept::Listed(BTreeSet::new()), ..config() };
+    let mut world = World::new(6, Carrier::RawHip, vec![("p256", config()), ("p256", closed)]);
     pass(&mut world, life());
     assert_eq!((signed(&world), world.nodes[1].host.poll_timeout()), (0, None));
     let caller = world.nodes[0].tag;
@@ -104,7 +104,7 @@ fn a_host_that_is_never_called_makes_none() {
     world.act(1, |host, now| host.set_accept(now, accept, Accept::Any));
     pass(&mut world, SOON);
     assert_eq!(signed(&world), 1);
-    // An identity of version 1 has none either, if it is spoken with nobody.
+    // An identity of version 1 has none either, if no peer speaks version 1.
     let some = HostConfig { accept_v1: Accept::Listed(BTreeSet::new()), ..config() };
     let mut old = World::new(7, Carrier::RawHip, vec![("p256", config()), ("v1 rsa", some)]);
     pass(&mut old, SOON);
@@ -126,7 +126,7 @@ fn a_reload_is_signed_ahead() {
     assert_eq!(signed(&world), before + 2);
 }
 
-/// Each timer is told of, not the first one alone.
+/// Every timer is listed, not the earliest alone.
 #[test]
 fn every_timer_is_listed() {
     let waits = HostConfig { liveness: Some(SOON * 30), ..config() };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::world::{World, config};
+use crate::world::{World, config, mirrored};
 use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_hip::config::Difficulty;
 use dormouse_hip::{ConnectError, EspSuite, HostConfig};
@@ -135,10 +135,6 @@ fn echoes_without_a_signature_come_back() {
     let (path, close) = asking(world.last(PacketType::Close), "fourth");
     world.hand(1, path, &close).unwrap();
     assert_eq!(answer(&world, PacketType::CloseAck), said("fourth"));
-}
-
-fn mirrored(path: Path) -> Path {
-    Path { local: path.remote, remote: path.local, ..path }
 }
 
 /// Suites have the numbers of RFC 7402 section 5.1.2; the responder's first that the initiator has is taken, and both ends draw as many

@@ -4,23 +4,11 @@ use std::time::Duration;
 
 use dormouse_keying::Discard;
 use dormouse_sansio::{Carrier, Path};
-use dormouse_wire::hip::{
-    Draft, Header, Hit, NotifyType, Packet, PacketType, Param, ParamType, Version, set_checksum,
-};
+use dormouse_wire::hip::{Draft, Header, Hit, NotifyType, Packet, PacketType, Param, ParamType, Version};
 
-use crate::world::{World, config};
+use crate::world::{World, config, mirrored, whole};
 
 const SOON: Duration = Duration::from_secs(1);
-
-fn mirrored(path: Path) -> Path {
-    Path { local: path.remote, remote: path.local, ..path }
-}
-
-/// Sets the checksum right after a change.
-fn whole(mut bytes: Vec<u8>, path: Path) -> Vec<u8> {
-    set_checksum(&mut bytes, Some((path.local.ip(), path.remote.ip())));
-    bytes
-}
 
 /// A packet with a critical parameter of an unknown type changes nothing. An established peer learns it, once in a second; who has not the keys
 /// learns nothing, and who has solved no puzzle either.

@@ -11,26 +11,16 @@ use dormouse_keying::{Discard, KeyManager};
 use dormouse_sansio::{Carrier, Entropy, Path, Seeded};
 use dormouse_wire::hip::{
     Draft, Header, Hit, Notification, NotifyType, Packet, PacketType, Param, ParamType, Signature, Solution,
-    Version, set_checksum,
+    Version,
 };
 
-use crate::world::{World, config, identity};
+use crate::world::{World, config, identity, mirrored, whole};
 
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(120);
 
 fn world(seed: u64) -> World {
     World::new(seed, Carrier::RawHip, vec![("p256", config()), ("p256", config())])
-}
-
-fn mirrored(path: Path) -> Path {
-    Path { local: path.remote, remote: path.local, ..path }
-}
-
-/// Sets the checksum right after a change.
-fn whole(mut bytes: Vec<u8>, path: Path) -> Vec<u8> {
-    set_checksum(&mut bytes, Some((path.local.ip(), path.remote.ip())));
-    bytes
 }
 
 /// Nothing is kept of initiators before they have worked, and one signature serves them all.

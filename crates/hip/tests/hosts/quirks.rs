@@ -10,7 +10,7 @@ use dormouse_keying::{Discard, Install};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Packet, PacketType, Param, ParamType};
 
-use crate::world::{World, config};
+use crate::world::{World, config, mirrored};
 
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(120);
@@ -45,10 +45,6 @@ fn kinds(bytes: &[u8]) -> Vec<ParamType> {
 
 fn installed(world: &World, node: usize) -> &Install {
     world.nodes[node].plane.installed.values().next().expect("a pair")
-}
-
-fn mirrored(path: Path) -> Path {
-    Path { local: path.remote, remote: path.local, ..path }
 }
 
 #[test]

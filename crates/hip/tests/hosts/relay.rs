@@ -10,7 +10,7 @@ use dormouse_keying::{ChildId, Discard, KeyManager, Owner};
 use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::hip::{Draft, NotifyType, Packet, PacketType, Param, ParamType};
 
-use crate::world::{Nat, Plane, World, config, identity};
+use crate::world::{Nat, Plane, World, config, identity, mirrored};
 
 pub(crate) const SOON: Duration = Duration::from_secs(2);
 pub(crate) const LATER: Duration = Duration::from_secs(60);
@@ -88,10 +88,6 @@ fn parsed(bytes: &[u8]) -> Packet<'_> {
 
 pub(crate) fn kinds(bytes: &[u8]) -> Vec<ParamType> {
     parsed(bytes).params().iter().map(|p| p.kind).collect()
-}
-
-fn mirrored(path: Path) -> Path {
-    Path { local: path.remote, remote: path.local, ..path }
 }
 
 /// RFC 9028 section 4.1, figure 2: in the base exchange itself, with how the relay sees the client, and where it takes data for it.

@@ -50,7 +50,7 @@ fn ends_of_different_families_reach_each_other_through_a_relay() {
     }
 }
 
-/// A place that is only the relay's word is named to no one, so that who can be nowhere else is not served.
+/// A relayed address that the client's configuration does not have is given to no peer: a peer of that family alone is not reached.
 #[test]
 fn a_relay_is_believed_to_be_where_the_client_knows_it() {
     let mut world = world("2001:db8:a::1", "192.0.2.7", &RELAY_AT[..1]);

@@ -9,8 +9,19 @@ use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{Accept, Host, HostConfig, Identity, Peer, Phase};
 use dormouse_keying::{ChildId, ChildSa, Discard, Event, Install, KeyManager, SaId, SleepVerdict};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
-use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType};
+use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType, set_checksum};
 use dormouse_wire::ike::dormancy::{Mark, SleepFlags};
+
+/// The same path from its other end.
+pub(crate) fn mirrored(path: Path) -> Path {
+    Path { local: path.remote, remote: path.local, ..path }
+}
+
+/// Sets the checksum right after a change.
+pub(crate) fn whole(mut bytes: Vec<u8>, path: Path) -> Vec<u8> {
+    set_checksum(&mut bytes, Some((path.local.ip(), path.remote.ip())));
+    bytes
+}
 
 /// A key that a test owns: a fresh one, or one of those that vectors were made with.
 pub(crate) fn key(kind: &str) -> SigningKey {
