@@ -159,7 +159,7 @@ impl Pair {
     }
 
     /// The device has another address: 10.1.0.3.
-    fn moves(&self) -> Result<()> {
+    fn roams(&self) -> Result<()> {
         let device = &self.world.device;
         device.sysctl("net.ipv4.conf.all.promote_secondaries", "1")?;
         device.ip("addr add 10.1.0.3/24 dev wlan0")?;
@@ -253,7 +253,7 @@ fn a_connection_outlives_changes_of_address_and_family() -> Result<()> {
     let lives = |what: &str| tcp.lives(PATIENCE).with_context(|| format!("{what}\n{}", pair.logs()));
     lives("at first")?;
     pair.esp_in_udp(true)?;
-    pair.moves()?;
+    pair.roams()?;
     pair.goes_from("10.1.0.3")?;
     lives("another address")?;
     pair.esp_in_udp(true)?;
@@ -297,8 +297,7 @@ fn esp_is_protocol_50_where_udp_does_not_pass() -> Result<()> {
     pair.esp_in_udp(false)?;
     // It passes from here on, and an end that moves asks there.
     pair.drop_udp(false)?;
-    let device = &pair.world.device;
-    pair.moves()?;
+    pair.roams()?;
     pair.goes_from("10.1.0.3")?;
     tcp.lives(PATIENCE).with_context(|| pair.logs())?;
     pair.esp_in_udp(true)?;

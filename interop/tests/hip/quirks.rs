@@ -61,7 +61,7 @@ fn lives(pair: &Pair, what: &str, moves: bool) -> Result<()> {
         device.sh(&format!("ping -c 1 -W 5 -s {size} {}", pair.hits[1])).with_context(said)?;
     }
     let before = established(pair)?;
-    pair.moves()?;
+    pair.roams()?;
     // The connection lives through it, whichever way.
     tcp.lives(PATIENCE).with_context(said)?;
     pair.goes_from("10.1.0.3").with_context(said)?;

@@ -90,8 +90,7 @@ fn old_identities_reach_each_other() -> Result<()> {
         let _echo =
             EchoServer::start(&pair.world.gateway, SocketAddr::new(pair.hits[1].parse()?, ECHO_PORT))?;
         let tcp = LongLived::connect(&pair.world.device, SocketAddr::new(pair.hits[1].parse()?, ECHO_PORT))?;
-        let device = &pair.world.device;
-        pair.moves()?;
+        pair.roams()?;
         pair.goes_from("10.1.0.3")?;
         tcp.lives(PATIENCE).with_context(|| pair.logs())?;
         tcp.finish()?;
