@@ -38,7 +38,7 @@ pub mod suites;
 pub use aead256::{aead256_open, aead256_seal};
 pub use dh::DhPrivate;
 pub use error::{Error, Unauthentic};
-pub use hash::{HashAlg, hash, hash_reader};
+pub use hash::{HashAlg, hash, hash_one, hash_reader};
 pub use packet_key::PacketKey;
 pub use prf::{PrfKey, prf_plus};
 pub use psk::{PskError, parse_psk};

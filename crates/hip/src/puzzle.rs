@@ -1,7 +1,7 @@
 //! The puzzle (RFC 7401 section 4.1.2): an initiator works before the responder does. Owns its arithmetic and the search for a solution,
 //! which is done in slices; must never decide who gets one.
 
-use dormouse_crypto::{HashAlg, hash};
+use dormouse_crypto::{HashAlg, hash_one};
 use dormouse_sansio::Entropy;
 use dormouse_wire::hip::Hit;
 
@@ -40,9 +40,18 @@ impl Puzzle {
     /// "In a valid response puzzle, the #K low-order bits of the resulting RHASH digest MUST be zero." (RFC 7401 section 6.3)
     /// "All the data in the hash input MUST be in network byte order." (RFC 7401 section 6.3)
     pub fn is_solved_by(&self, j: &[u8]) -> bool {
-        let digest = hash(self.hash, &[&self.i, &self.initiator.octets(), &self.responder.octets(), j]);
+        self.accepts(&self.input(j))
+    }
+
+    /// What is hashed.
+    fn input(&self, j: &[u8]) -> Vec<u8> {
+        [&self.i, &self.initiator.octets()[..], &self.responder.octets(), j].concat()
+    }
+
+    fn accepts(&self, input: &[u8]) -> bool {
+        let digest = hash_one(self.hash, input);
         let mut zeros = 0;
-        for byte in digest.iter().rev() {
+        for byte in digest.as_ref().iter().rev() {
             zeros += byte.trailing_zeros();
             if *byte != 0 {
                 break;
@@ -56,7 +65,9 @@ impl Puzzle {
 #[derive(Debug)]
 pub struct Solver {
     puzzle: Puzzle,
-    j: Vec<u8>,
+    /// What is hashed, with the number that is tried behind `fixed` bytes: one buffer for all trials.
+    input: Vec<u8>,
+    fixed: usize,
     left: u64,
 }
 
@@ -81,7 +92,8 @@ impl Solver {
         let mut j = vec![0; puzzle.i.len()];
         entropy.fill(&mut j);
         let left = 1u64.checked_shl(puzzle.k.into()).map_or(u64::MAX, |n| n.saturating_mul(PUZZLE_PATIENCE));
-        Some(Self { puzzle, j, left })
+        let input = puzzle.input(&j);
+        Some(Self { fixed: input.len() - j.len(), puzzle, input, left })
     }
 
     /// Its puzzle.
@@ -93,14 +105,14 @@ impl Solver {
     /// Does a bounded part of the work: some milliseconds.
     pub fn advance(&mut self) -> Search {
         for _ in 0..PUZZLE_SLICE {
-            if self.puzzle.is_solved_by(&self.j) {
-                return Search::Solved(core::mem::take(&mut self.j));
+            if self.puzzle.accepts(&self.input) {
+                return Search::Solved(self.input.split_off(self.fixed));
             }
             self.left = self.left.saturating_sub(1);
             if self.left == 0 {
                 return Search::GivenUp;
             }
-            for byte in self.j.iter_mut().rev() {
+            for byte in self.input.iter_mut().skip(self.fixed).rev() {
                 *byte = byte.wrapping_add(1);
                 if *byte != 0 {
                     break;
