@@ -17,6 +17,10 @@ const OUTER: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const OUTER_V6: [&str; 2] = ["fd77::1", "fd77::2"];
 /// The two ends of the tunnel.
 const INNER: [&str; 2] = ["10.88.1.1", "10.88.2.1"];
+/// The client's pool and the gateway's own address.
+const INSIDE: [&str; 2] = ["10.88.1.0/24", INNER[1]];
+/// The same where packets inside are IPv6.
+const INNER_V6: [&str; 2] = ["fd88:1::/64", "fd88:2::1"];
 const SECRET: &str = "benchmark-pre-shared-key-0123456789";
 
 /// What a subject is. The order is that of the table.
@@ -38,6 +42,8 @@ pub(crate) enum Kind {
     Cbc,
     /// The same with IPv6 outside.
     OverV6,
+    /// The same with IPv6 inside, as between HITs.
+    InsideV6,
     /// The same in transport mode, between the outer addresses.
     Transport,
     /// Our daemons with HIP, all settings at their defaults.
@@ -53,10 +59,11 @@ pub(crate) enum Kind {
 }
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 14] = [
+pub(crate) const KINDS: [Kind; 15] = [
     Kind::Dormouse,
     Kind::Raw,
     Kind::OverV6,
+    Kind::InsideV6,
     Kind::Transport,
     Kind::Hip,
     Kind::HipRaw,
@@ -82,6 +89,7 @@ impl Kind {
             Self::ChaCha => "dormouse-chacha20poly1305",
             Self::Cbc => "dormouse-aes128cbc-sha256",
             Self::OverV6 => "dormouse-over-ipv6",
+            Self::InsideV6 => "dormouse-ipv6-inside",
             Self::Transport => "dormouse-transport",
             Self::Hip => "dormouse-hip",
             Self::HipRaw => "dormouse-hip-raw-esp",
@@ -102,6 +110,7 @@ impl Kind {
             Self::ChaCha => "c",
             Self::Cbc => "b",
             Self::OverV6 => "6",
+            Self::InsideV6 => "j",
             Self::Transport => "t",
             Self::Hip => "h",
             Self::HipRaw => "i",
@@ -157,14 +166,23 @@ impl Subject {
                 Daemons::None
             }
             Kind::Plaintext => Daemons::Processes(forwarding(ends)?),
-            Kind::Dormouse => Daemons::Dormouse(dormouse(ends, OUTER, "")?),
-            Kind::Raw => Daemons::Dormouse(dormouse(ends, OUTER, "ike.esp_in_udp = \"nat\"")?),
-            Kind::Aes256 => Daemons::Dormouse(dormouse(ends, OUTER, "child.proposals = [\"aes256gcm16\"]")?),
-            Kind::ChaCha => {
-                Daemons::Dormouse(dormouse(ends, OUTER, "child.proposals = [\"chacha20poly1305\"]")?)
+            Kind::Dormouse => Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, "")?),
+            Kind::Raw => Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, "ike.esp_in_udp = \"nat\"")?),
+            Kind::Aes256 => {
+                Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, "child.proposals = [\"aes256gcm16\"]")?)
             }
-            Kind::Cbc => Daemons::Dormouse(dormouse(ends, OUTER, "child.proposals = [\"aes128-sha256\"]")?),
-            Kind::OverV6 => Daemons::Dormouse(dormouse(ends, OUTER_V6, "")?),
+            Kind::ChaCha => {
+                let setting = "child.proposals = [\"chacha20poly1305\"]";
+                Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, setting)?)
+            }
+            Kind::Cbc => {
+                Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, "child.proposals = [\"aes128-sha256\"]")?)
+            }
+            Kind::OverV6 => Daemons::Dormouse(dormouse(ends, OUTER_V6, INSIDE, "")?),
+            Kind::InsideV6 => {
+                target = INNER_V6[1].parse()?;
+                Daemons::Dormouse(dormouse(ends, OUTER, INNER_V6, "")?)
+            }
             Kind::Transport => {
                 target = OUTER[1].parse()?;
                 Daemons::Dormouse(transport(ends)?)
@@ -230,21 +248,26 @@ fn forwarding(ends: [&Host; 2]) -> Result<Vec<Process>> {
     Ok(all)
 }
 
-/// With `setting`, a line of the connection, at both ends.
-fn dormouse(ends: [&Host; 2], outer: [&str; 2], setting: &str) -> Result<Vec<Dormoused>> {
+/// With `setting`, a line of the connection, at both ends; `inside` is the client's pool and the gateway's own address.
+fn dormouse(
+    ends: [&Host; 2],
+    outer: [&str; 2],
+    [pool, server]: [&str; 2],
+    setting: &str,
+) -> Result<Vec<Dormoused>> {
     let mut all = Vec::new();
     // The gateway first: the client calls it.
-    ends[1].ip(&format!("addr add {}/32 dev lo", INNER[1]))?;
-    let server = INNER[1];
+    let server = format!("{server}/{}", if server.contains(':') { 128 } else { 32 });
+    ends[1].ip(&format!("addr add {server} dev lo"))?;
     for i in [1, 0] {
         let (role, child) = match i {
             0 => (
                 format!("role = \"client\"\ngateway = \"{}\"\nauto = true", outer[1]),
-                format!("child.remote = [\"{server}/32\"]"),
+                format!("child.remote = [\"{server}\"]"),
             ),
             _ => (
-                "role = \"gateway\"\npool.addresses = [\"10.88.1.0/24\"]".to_owned(),
-                format!("child.local = [\"{server}/32\"]\nchild.remote = [\"dynamic\"]"),
+                format!("role = \"gateway\"\npool.addresses = [\"{pool}\"]"),
+                format!("child.local = [\"{server}\"]\nchild.remote = [\"dynamic\"]"),
             ),
         };
         let toml = format!(
