@@ -1,6 +1,7 @@
 //! What must be true once the faults of a story have stopped. Owns how long that may take; what must be true at every step is `laws`'.
 
 use super::script::Edit;
+use super::settings::Meeting;
 use super::world::World;
 use dormouse_hip::{Host as Hip, Phase, Registration};
 use dormouse_node::sleeper::Mode;
@@ -16,6 +17,11 @@ const FOUND: Duration = Duration::from_secs(60);
 /// With a server, which is tried once in an hour at least (`dormouse_hip::limits::LAST_RETRY`), and is asked for 31 s. Once all are registered
 /// there, [`FOUND`] counts.
 const MET: Duration = Duration::from_secs(3_700);
+/// A relay that has started again is asked within this time: every 15 s it is shown that it is in use, each eighth time it is asked, and it is
+/// asked for 31 s. A rendezvous server is asked each hour at least, as long as [`MET`] says.
+const ASKED_AGAIN: Duration = Duration::from_secs(180);
+/// Once a relay has registered its clients again, they ask it to let their peers through.
+const LET_THROUGH: Duration = Duration::from_secs(2);
 /// After this time without a packet a radio is off, also if a peer was asked in vain.
 const QUIET: Duration = Duration::from_secs(60);
 /// A packet for a host that sleeps, or is awake and known, arrives within this time: a radio needs 2 s, a question 11 s.
@@ -44,8 +50,11 @@ impl World {
             self.with(n, |now, host| _ = host.set_mode(now, Mode::Performance));
         }
         self.all_meet();
-        self.all_flows();
+        self.all_flow(&self.pairs());
         self.check_agreement();
+        if self.ends.settings.has_server() {
+            self.the_server_starts_again();
+        }
         self.rest();
     }
 
@@ -107,9 +116,34 @@ impl World {
         (0..self.hosts()).all(both)
     }
 
-    /// Packets of every pair arrive, at once.
-    fn all_flows(&mut self) {
-        let pairs: Vec<_> = self.pairs().into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect();
+    /// The server's process dies, and the next one knows no client: all register anew by themselves. What there is between the hosts goes on, and
+    /// where it is still there, what they send arrives at once; then all meet as before.
+    fn the_server_starts_again(&mut self) {
+        let before: Vec<_> = self.pairs().into_iter().map(|pair| (pair, self.common(pair))).collect();
+        self.restart_server();
+        let relay = self.ends.settings.meeting == Meeting::Relay;
+        let (since, longest) = (self.net.now, if relay { ASKED_AGAIN } else { MET });
+        while !self.all_registered() {
+            let (seed, took) = (self.seed, self.net.now - since);
+            assert!(
+                took < longest,
+                "hosts did not register anew in time; seed {seed}: after {took:?}, {}",
+                self.state()
+            );
+            self.run(Duration::from_secs(1));
+        }
+        self.run(LET_THROUGH);
+        let same = |(pair, common): &(_, BTreeSet<_>)| !self.common(*pair).is_disjoint(common);
+        let kept: Vec<_> = before.into_iter().filter(same).map(|(pair, _)| pair).collect();
+        self.all_flow(&kept);
+        self.all_meet();
+        self.all_flow(&self.pairs());
+        self.check_agreement();
+    }
+
+    /// Packets of these pairs arrive, at once.
+    fn all_flow(&mut self, pairs: &[(usize, usize)]) {
+        let pairs: Vec<_> = pairs.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]).collect();
         let sent: Vec<_> = pairs.into_iter().map(|(a, b)| (a, b, self.send(a, b))).collect();
         self.run(Duration::from_secs(3));
         let lost: Vec<_> = sent.iter().filter(|(_, b, number)| !self.has(*b, *number)).collect();
@@ -139,6 +173,11 @@ impl World {
             let (ours, theirs) = (self.children(a, b, false), self.children(b, a, true));
             ours.is_disjoint(&theirs).then(|| format!("{a} and {b}: {ours:x?}, {theirs:x?}"))
         })
+    }
+
+    /// The pairs of SAs that both ends have.
+    fn common(&self, (a, b): (usize, usize)) -> BTreeSet<(u32, u32)> {
+        &self.children(a, b, false) & &self.children(b, a, true)
     }
 
     /// The SPIs of what host `n` has with another, the inbound one first; or the outbound one.
