@@ -1,5 +1,6 @@
 //! What must be true once the faults of a story have stopped. Owns how long that may take; what must be true at every step is `laws`'.
 
+use super::ends::LONGEST;
 use super::script::Edit;
 use super::settings::Meeting;
 use super::world::World;
@@ -17,6 +18,10 @@ const FOUND: Duration = Duration::from_secs(60);
 /// With a server, which is tried once in an hour at least (`dormouse_hip::limits::LAST_RETRY`), and is asked for 31 s. Once all are registered
 /// there, [`FOUND`] counts.
 const MET: Duration = Duration::from_secs(3_700);
+/// Who takes its peer for asleep sends to it in vain until that sleep is over, for [`LONGEST`] at most, and then [`FOUND`] counts. It cannot tell a
+/// peer that hears nothing from one that has lost the association meanwhile, because its process died or because it asked in vain after the sleep; and
+/// ESP alone does not show such a peer whom it should call, unless its configuration says who is there.
+const TAKEN_FOR_ASLEEP: Duration = LONGEST.saturating_add(FOUND);
 /// A relay that has started again is asked within this time: every 15 s it is shown that it is in use, each eighth time it is asked, and it is
 /// asked for 31 s. A rendezvous server is asked each hour at least, as long as [`MET`] says.
 const ASKED_AGAIN: Duration = Duration::from_secs(180);
@@ -88,8 +93,10 @@ impl World {
                 .map(|((a, b, _), _)| (*a.min(b), *a.max(b)))
                 .collect();
             let (seed, took) = (self.seed, self.net.now - since);
+            let asleep = left.iter().all(|pair| self.is_taken_for_asleep(*pair));
+            let longest_now = if asleep { longest.max(TAKEN_FOR_ASLEEP) } else { longest };
             assert!(
-                left.is_empty() || took < longest,
+                left.is_empty() || took < longest_now,
                 "hosts did not meet in time; seed {seed}: {left:?} after {took:?}, {}",
                 self.state()
             );
@@ -101,6 +108,20 @@ impl World {
                 between = (between * 2).min(Duration::from_secs(60));
             }
         }
+    }
+
+    /// Whether one of the two takes the other for asleep, which has no association with it any more and does not know where it is.
+    fn is_taken_for_asleep(&self, (a, b): (usize, usize)) -> bool {
+        let of = |n: usize, other: usize| {
+            let hip = self.machine(n).node().and_then(|node| node.manager::<Hip>());
+            hip.and_then(|hip| hip.describe().find(|d| d.peer == self.ends.tags[other]))
+        };
+        let missed = |n: usize, other: usize| {
+            of(n, other).is_some_and(|d| d.peer_sleeps)
+                && of(other, n).is_none_or(|d| d.phase != Phase::Established)
+                && !self.ends.settings.knows(other, n)
+        };
+        missed(a, b) || missed(b, a)
     }
 
     /// Whether each host is registered at the server, as both say.
