@@ -18,10 +18,6 @@ const FOUND: Duration = Duration::from_secs(60);
 /// With a server, which is tried once in an hour at least (`dormouse_hip::limits::LAST_RETRY`), and is asked for 31 s. Once all are registered
 /// there, [`FOUND`] counts.
 const MET: Duration = Duration::from_secs(3_700);
-/// Who takes its peer for asleep sends to it in vain until that sleep is over, for [`LONGEST`] at most, and then [`FOUND`] counts. It cannot tell a
-/// peer that hears nothing from one that has lost the association meanwhile, because its process died or because it asked in vain after the sleep; and
-/// ESP alone does not show such a peer whom it should call, unless its configuration says who is there.
-const TAKEN_FOR_ASLEEP: Duration = LONGEST.saturating_add(FOUND);
 /// A relay that has started again is asked within this time: every 15 s it is shown that it is in use, each eighth time it is asked, and it is
 /// asked for 31 s. A rendezvous server is asked each hour at least, as long as [`MET`] says.
 const ASKED_AGAIN: Duration = Duration::from_secs(180);
@@ -69,12 +65,16 @@ impl World {
     }
 
     /// Every pair tries until it has a packet through in each direction, the first by who knows the other.
+    ///
+    /// Who takes its peer for asleep sends to it in vain until that sleep is over, for [`LONGEST`] at most; then [`FOUND`] counts. It cannot tell a
+    /// peer that hears nothing from one that has lost the association meanwhile, because its process died or because it asked in vain after the
+    /// sleep; and ESP alone does not show such a peer whom it should call, unless its configuration says who is there.
     fn all_meet(&mut self) {
         const FIRST: Duration = Duration::from_secs(2);
         let mut since = self.net.now;
         let mut longest = if self.ends.settings.has_server() { MET } else { FOUND };
         let mut left = self.pairs();
-        let mut between = FIRST;
+        let (began, mut between, mut asleep, mut slept) = (since, FIRST, false, false);
         while !left.is_empty() {
             let tried: Vec<_> = left
                 .iter()
@@ -92,11 +92,15 @@ impl World {
                 .filter(|((a, b, there), back)| !self.has(*b, *there) || !self.has(*a, **back))
                 .map(|((a, b, _), _)| (*a.min(b), *a.max(b)))
                 .collect();
+            let slept_on = asleep && self.net.now - began < LONGEST;
+            asleep = !left.is_empty() && left.iter().all(|pair| self.is_taken_for_asleep(*pair));
+            if slept_on {
+                (since, slept) = (self.net.now, true);
+                between = if asleep { between } else { FIRST };
+            }
             let (seed, took) = (self.seed, self.net.now - since);
-            let asleep = left.iter().all(|pair| self.is_taken_for_asleep(*pair));
-            let longest_now = if asleep { longest.max(TAKEN_FOR_ASLEEP) } else { longest };
             assert!(
-                left.is_empty() || took < longest_now,
+                left.is_empty() || took < longest,
                 "hosts did not meet in time; seed {seed}: {left:?} after {took:?}, {}",
                 self.state()
             );
@@ -107,6 +111,10 @@ impl World {
                 self.run(between);
                 between = (between * 2).min(Duration::from_secs(60));
             }
+        }
+        if slept {
+            // What the others had may have ended meanwhile, because it was not used.
+            self.all_meet();
         }
     }
 
