@@ -192,14 +192,15 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
 }
 
 /// The peer has acknowledged an UPDATE, by this path: if ESP waits for that, it goes by the way in use. An answer by another way leads to a
-/// question there.
+/// question there, if the peer can be asked one.
 pub(crate) fn answered(association: &mut Association, path: Path, around: &mut Around<'_>) {
     let (owner, in_use) = (association.owner(), association.path);
+    let asks = path != in_use && can_verify(association.peer, around);
     let Stage::Up(session) = &mut association.stage else { return };
     if session.esp_stays.is_none() || session.candidate.is_some() {
         return;
     }
-    if path == in_use {
+    if !asks {
         session.esp_stays = None;
         let path = association.esp_path(in_use, around);
         around.order(ChildSa::Remap { owner, path });

@@ -149,9 +149,10 @@ impl World {
     /// where it is still there, what they send arrives at once; then all meet as before.
     fn the_server_starts_again(&mut self) {
         let before: Vec<_> = self.pairs().into_iter().map(|pair| (pair, self.common(pair))).collect();
+        // Who was not registered tries it as rarely as ever.
+        let soon = self.ends.settings.meeting == Meeting::Relay && self.all_registered();
         self.restart_server();
-        let relay = self.ends.settings.meeting == Meeting::Relay;
-        let (since, longest) = (self.net.now, if relay { ASKED_AGAIN } else { MET });
+        let (since, longest) = (self.net.now, if soon { ASKED_AGAIN } else { MET });
         while !self.all_registered() {
             let (seed, took) = (self.seed, self.net.now - since);
             assert!(
