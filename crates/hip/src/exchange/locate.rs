@@ -57,6 +57,19 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
     Fate::Lives
 }
 
+/// A relay of ours knows us at another of its addresses, which is at the end of this path: the peer behind it is asked there, if data goes by it.
+pub(crate) fn relay_is_at(association: &mut Association, path: Path, around: &mut Around<'_>) -> Fate {
+    let Some(relay) = &mut association.relay else { return Fate::Lives };
+    let before = core::mem::replace(&mut relay.server, path.remote);
+    around.outbox.set_via(Some(*relay));
+    if let Stage::Up(session) = &mut association.stage
+        && let Some(ice) = session.ice.as_mut().filter(|ice| ice.relay.remote == before)
+    {
+        ice.relay = path;
+    }
+    if association.path.remote == before { moved(association, path, around) } else { Fate::Lives }
+}
+
 /// What we announce: the address that we send from.
 /// "Hosts MUST NOT announce broadcast or multicast addresses in LOCATOR_SETs." (RFC 8046 section 5.2)
 /// "[...] the SPI MUST match that of the ESP_INFO." (RFC 8046 section 5.2)
