@@ -237,8 +237,8 @@ impl Host {
         Discard("relayed by a relay as if it were a rendezvous server")
     }
 
-    /// A relay of ours has answered: it may know nothing of the peers that are reached through it. Those that were reached by another of its
-    /// addresses are reached by this one, where it knows us.
+    /// A relay of ours has answered: it may have started again and know nothing of the peers that are reached through it, or we have moved. Those
+    /// that were reached by another of its addresses are reached by this one, where it knows us.
     pub(super) fn permit_all(&mut self, now: Instant, relay: Hit, path: Path) {
         if self.config.relays.contains(&relay) {
             let is_it = |server: SocketAddr| {

@@ -86,3 +86,18 @@ fn peers_are_reached_where_the_client_registers_again() {
     assert!(data_passes(&mut world), "{:?}", world.drops);
     assert_eq!(world.nodes[ASKS].plane.established, 1, "no other association between the two");
 }
+
+/// A client that changes its family reaches its peers by the other address of its relay, also those of which it knows nothing else.
+#[test]
+fn peers_are_reached_by_the_relay_from_another_family() {
+    let mut world = world("192.0.2.7", "192.0.2.9", &RELAY_AT);
+    let [asks, client]: [IpAddr; 2] = ["192.0.2.7", "192.0.2.9"].map(|at| at.parse().unwrap());
+    world.apart.extend([(asks, client), (client, asks)]);
+    ask(&mut world);
+    world.run(LATER);
+    assert!(way(&world, CLIENT, ASKS).1 && data_passes(&mut world), "{:?}", world.drops);
+    world.place(CLIENT, "2001:db8:a::9");
+    world.run(SOON);
+    assert_eq!(way(&world, CLIENT, ASKS).0.ip(), RELAY_AT[1].parse::<IpAddr>().unwrap(), "{:?}", world.drops);
+    assert!(data_passes(&mut world), "{:?}", world.drops);
+}
