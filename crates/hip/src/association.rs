@@ -224,6 +224,8 @@ pub(crate) struct Session {
     /// Our address changed and the peer has not acknowledged it.
     pub(crate) announcing: bool,
     pub(crate) candidate: Option<Candidate>,
+    /// The way that ESP keeps until the peer has answered by the way in use, to an address at which it was not before.
+    pub(crate) esp_stays: Option<Path>,
     /// When the peer is asked whether it is there.
     pub(crate) check: Option<Check>,
     /// When the node last told of user data, in either direction.
@@ -342,6 +344,7 @@ impl Session {
             rekey: None,
             announcing: false,
             candidate: None,
+            esp_stays: None,
             check: None,
             used: around.now,
             retiring: None,
@@ -387,6 +390,15 @@ impl Association {
         self.esp_by(path, around.config.udp_port, around.peers.quirks(self.peer))
     }
 
+    /// Where ESP goes now.
+    pub(crate) fn esp_in_use(&self, around: &Around<'_>) -> Path {
+        let stays = match &self.stage {
+            Stage::Up(session) => session.esp_stays,
+            _ => None,
+        };
+        stays.unwrap_or_else(|| self.esp_path(self.path, around))
+    }
+
     /// The same with this UDP port and this peer's quirks.
     pub(crate) fn esp_by(&self, path: Path, port: u16, quirks: Quirks) -> Path {
         match path.carrier {
@@ -429,7 +441,7 @@ impl Association {
             ts_local: vec![TsRange::addresses(local, local)],
             ts_remote: vec![TsRange::addresses(remote, remote)],
             original: None,
-            path: self.esp_path(self.path, around),
+            path: self.esp_in_use(around),
             replaces: pair.replaces,
             send_now: pair.send_now,
             replay_window: config.replay_window,

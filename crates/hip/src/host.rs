@@ -438,6 +438,9 @@ impl Host {
                 })?;
                 if kind == PacketType::R2 {
                     self.answered(now, (receiver, sender));
+                }
+                let in_use = self.associations.get(&id).is_some_and(|a| a.path == path);
+                if kind == PacketType::R2 || kind == PacketType::Update && in_use {
                     self.permit_all(now, sender, path);
                 }
                 Ok(())

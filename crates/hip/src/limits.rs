@@ -36,7 +36,7 @@ pub const MAX_REGISTRATION_TYPES: usize = 8;
 pub const SHORTEST_REGISTRATION: Duration = Duration::from_secs(10);
 /// After so long a rendezvous server that does not answer is tried again; the wait doubles up to [`LAST_RETRY`].
 pub const FIRST_RETRY: Duration = Duration::from_secs(30);
-/// The longest wait between two tries.
+/// The longest wait between two tries, and between two questions of a client whether it is still registered.
 pub const LAST_RETRY: Duration = Duration::from_secs(3_600);
 /// After so long the next packet of ESP under an unknown SPI, which anyone can send, may begin another exchange with a peer.
 /// "However, any such responses MUST be rate-limited to prevent abuse" (RFC 7401 section 4.3)

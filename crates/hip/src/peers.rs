@@ -108,9 +108,9 @@ impl Peers {
         ways
     }
 
-    /// Whether this is the address of a rendezvous server of the peer's, which takes no ESP for it.
-    pub(crate) fn is_rendezvous_of(&self, tag: Hit, address: IpAddr) -> bool {
-        self.servers.get(&tag).is_some_and(|server| server.addresses.contains(&address))
+    /// Whether this is the address of a relay of the peer's, which takes ESP for it.
+    pub(crate) fn is_relay_of(&self, tag: Hit, address: IpAddr) -> bool {
+        self.relays.get(&tag).is_some_and(|relay| relay.addresses.contains(&address))
     }
 
     fn to(&self, peer: Option<&Peer>, port: u16) -> Vec<Path> {

@@ -456,7 +456,7 @@ fn conclude(association: &mut Association, path: Path, around: &mut Around<'_>) 
     let Some(ice) = &mut session.ice else { return };
     (ice.runs, ice.works_since) = (false, None);
     ice.pairs.retain(|p| p.path.remote == path.remote);
-    session.candidate = None;
+    (session.candidate, session.esp_stays) = (None, None);
     if association.path != path {
         association.path = path;
         around.stats.direct += 1;

@@ -251,6 +251,7 @@ fn answer_came(
     let before = question.in_use;
     // It says nothing of ESP: what is unanswered still is.
     session.in_udp.way = Way::Passes(in_use);
+    session.esp_stays = None;
     if !before {
         around.stats.esp_in_udp += 1;
         let path = association.esp_path(in_use, around);

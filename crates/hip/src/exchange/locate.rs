@@ -25,6 +25,7 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
     if association.path == path {
         return Fate::Lives;
     }
+    let before = (association.path.remote, association.esp_in_use(around));
     association.path = path;
     if let Stage::Up(session) = &mut association.stage {
         session.in_udp.leave();
@@ -45,12 +46,28 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
         .take()
         .map(|c| Candidate { path: Path { local: path.local, ..c.path }, ..c })
         .filter(|c| c.path.local.is_ipv4() == c.path.remote.is_ipv4());
-    // Where only its rendezvous server can be asked for the peer, ESP waits for the peer's own answer.
-    if !around.peers.is_rendezvous_of(association.peer, path.remote.ip()) {
+    // By another address of the directory, or a rendezvous server, the peer is asked; ESP waits for its own answer. A relay takes ESP for it.
+    let elsewhere = session.esp_stays.is_some() || path.remote != before.0;
+    let waits = elsewhere && !around.peers.is_relay_of(association.peer, path.remote.ip());
+    session.esp_stays = waits.then_some(before.1);
+    if !waits {
         around.order(ChildSa::Remap { owner, path: esp });
     }
     update::send(association, None, around);
     Fate::Lives
+}
+
+/// A relay of ours knows us at another of its addresses, which is at the end of this path: the peer behind it is asked there, if data goes by it.
+pub(crate) fn relay_is_at(association: &mut Association, path: Path, around: &mut Around<'_>) -> Fate {
+    let Some(relay) = &mut association.relay else { return Fate::Lives };
+    let before = core::mem::replace(&mut relay.server, path.remote);
+    around.outbox.set_via(Some(*relay));
+    if let Stage::Up(session) = &mut association.stage
+        && let Some(ice) = session.ice.as_mut().filter(|ice| ice.relay.remote == before)
+    {
+        ice.relay = path;
+    }
+    if association.path.remote == before { moved(association, path, around) } else { Fate::Lives }
 }
 
 /// What we announce: the address that we send from.
@@ -123,6 +140,15 @@ pub(crate) fn is_back(session: &Session, packet: &Packet<'_>, known: bool) -> bo
     known && !ours && session.candidate.is_some() && packet.find(ParamType::LocatorSet).is_some()
 }
 
+/// Whether an UPDATE with which the peer asks where we are changes nothing, because we ask it at once. Two that ask each other by ways of which
+/// neither knows the other's would each follow the other's last question for ever, or go back for it and ask again: the end with the smaller tag
+/// waits for its own answer.
+pub(crate) fn waits_for_its_answer(session: &Session, (ours, peer): (Hit, Hit), around: &Around<'_>) -> bool {
+    let just_asked =
+        session.outstanding.as_ref().is_some_and(|o| !o.retry.is_repeated(&around.config.timing));
+    ours < peer && session.candidate.is_some() && just_asked
+}
+
 /// Whether the peer can be asked from an address whether it is there.
 pub(crate) fn can_verify(peer: Hit, around: &Around<'_>) -> bool {
     let quirks = around.peers.quirks(peer);
@@ -138,30 +164,12 @@ pub(crate) fn take(
     relay: Option<RelayTo>,
     around: &mut Around<'_>,
 ) {
-    take_from(association, path, relay, false, around);
-}
-
-/// The same from an UPDATE with which the peer itself asks whether we are where we say (`asks`). Two that ask each other at once by ways of
-/// which neither knows the other's would each follow the other's last question for ever: the end with the smaller tag waits for its answer.
-pub(crate) fn take_from(
-    association: &mut Association,
-    path: Path,
-    relay: Option<RelayTo>,
-    asks: bool,
-    around: &mut Around<'_>,
-) {
-    let ours_smaller = association.ours < association.peer;
     let Stage::Up(session) = &mut association.stage else { return };
     if !can_verify(association.peer, around) {
         return;
     }
     if session.candidate.as_ref().is_some_and(|c| (c.path, c.relay) == (path, relay)) {
         // It is being asked: a question in place of that, at both ends, would never have its answer.
-        return;
-    }
-    let just_asked =
-        session.outstanding.as_ref().is_some_and(|o| !o.retry.is_repeated(&around.config.timing));
-    if asks && ours_smaller && session.candidate.is_some() && just_asked {
         return;
     }
     let mut nonce = [0; 16];
@@ -196,6 +204,25 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
     update::send(association, None, around);
 }
 
+/// The peer has acknowledged an UPDATE, by this path: if ESP waits for that, it goes by the way in use. An answer by another way leads to a
+/// question there, if the peer can be asked one.
+pub(crate) fn answered(association: &mut Association, path: Path, around: &mut Around<'_>) {
+    let (owner, in_use) = (association.owner(), association.path);
+    let asks = path != in_use && can_verify(association.peer, around);
+    let Stage::Up(session) = &mut association.stage else { return };
+    if session.esp_stays.is_none() || session.candidate.is_some() {
+        return;
+    }
+    if !asks {
+        session.esp_stays = None;
+        let path = association.esp_path(in_use, around);
+        around.order(ChildSa::Remap { owner, path });
+    } else if session.outstanding.is_none() {
+        take(association, path, around.seen.map(|seen| seen.relay), around);
+        update::send(association, None, around);
+    }
+}
+
 /// The UPDATE with our question was acknowledged: if the nonce is with it, the peer is where it said.
 pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, around: &mut Around<'_>) {
     let owner = association.owner();
@@ -208,6 +235,7 @@ pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, aroun
         return;
     }
     session.in_udp.leave();
+    session.esp_stays = None;
     association.path = candidate.path;
     association.relay = candidate.relay.or(association.relay);
     let path = association.esp_path(candidate.path, around);

@@ -215,8 +215,10 @@ pub(crate) fn answered(packet: &Packet<'_>, wanted: &[u8], now: Instant) -> Regi
     match shortest {
         // We never cancel: the registrar has.
         Some(0) => return Registering::Refused(UNAVAILABLE),
+        // A server that has started again knows no client, and only who asks it learns of that.
         Some(granted) => {
-            return Registering::Granted(now + lifetime(granted).max(SHORTEST_REGISTRATION) / 4 * 3);
+            let renewed = lifetime(granted).max(SHORTEST_REGISTRATION) / 4 * 3;
+            return Registering::Granted(now + renewed.min(LAST_RETRY));
         }
         None => {}
     }
@@ -306,6 +308,9 @@ mod tests {
         assert_eq!(stands, Registering::Granted(Instant::ZERO + Duration::from_secs(96)));
         let short = said(&[granted(1, &[1])]);
         assert_eq!(short, Registering::Granted(Instant::ZERO + SHORTEST_REGISTRATION / 4 * 3));
+        // 2^17 seconds.
+        let long = said(&[granted(200, &[1])]);
+        assert_eq!(long, Registering::Granted(Instant::ZERO + LAST_RETRY), "asked for again each hour");
         assert_eq!(said(&[granted(0, &[1])]), Registering::Refused(1), "cancelled");
         assert_eq!(said(&[failed(1, &[2]), failed(2, &[1])]), Registering::Refused(2));
     }

@@ -255,8 +255,18 @@ pub(crate) fn over(association: &mut Association) {
     };
 }
 
-/// The radio is on, and our addresses are known. Whether user data may go at once.
+/// The radio is on, and our addresses are known. Whether user data may go at once. If it was said before that it has to wait, it need not any more.
 pub(crate) fn woke(association: &mut Association, around: &mut Around<'_>) -> bool {
+    let waited = matches!(&association.stage, Stage::Up(session) if session.dormancy.revives());
+    let flows = data_may_go(association, around);
+    if waited && flows {
+        let owner = association.owner();
+        around.events.push_back(Event::Revived { owner, moved: false });
+    }
+    flows
+}
+
+fn data_may_go(association: &mut Association, around: &mut Around<'_>) -> bool {
     over(association);
     let now = around.now;
     let has_address = has_address(association, around);

@@ -172,6 +172,7 @@ pub(crate) fn receive(
     }
     sleep::end_of_peers(association, around);
     if acked {
+        locate::answered(association, path, around);
         say_the_rest(association, around);
     }
     outcome
@@ -203,7 +204,7 @@ fn sequenced(
     id: u32,
     around: &mut Around<'_>,
 ) -> Outcome {
-    let (to, owner) = (association.path, association.owner());
+    let (to, owner, hits) = (association.path, association.owner(), (association.ours, association.peer));
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if let Some((last, reply)) = session.reply.as_ref().filter(|(last, _)| *last == id) {
         // "[...] the host receiving the LOCATOR_SET MUST be prepared to handle the possibility of duplicate LOCATOR_SETs sent to more than
@@ -231,7 +232,12 @@ fn sequenced(
     let relay = relay.filter(|_| !around.config.relays.contains(&association.peer));
     let behind = relay.is_some() && relay != association.relay;
     let moved = moved.or((rebound || behind).then_some(path));
-    if moved.is_none() && locate::is_back(session, packet, path == association.path) {
+    let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents);
+    let echo = echo.filter(|e| e.len() <= MAX_ECHO);
+    let is_back = moved.is_none() && locate::is_back(session, packet, path == association.path);
+    let crosses = echo.is_some() && locate::waits_for_its_answer(session, hits, around);
+    let asked_at = (is_back && crosses).then_some(path);
+    if is_back && !crosses {
         // What waits was for there, and is said with the answer, or after it.
         (session.candidate, session.outstanding) = (None, None);
     }
@@ -249,10 +255,10 @@ fn sequenced(
         rekey::take(association, info, public, around);
     }
     ice::learn(association, packet, around);
-    let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents);
-    let echo = echo.filter(|e| e.len() <= MAX_ECHO);
-    if let Some(candidate) = moved {
-        locate::take_from(association, candidate, relay, echo.is_some(), around);
+    if let (Some(candidate), Stage::Up(session)) = (moved, &association.stage)
+        && !(echo.is_some() && locate::waits_for_its_answer(session, hits, around))
+    {
+        locate::take(association, candidate, relay, around);
     }
     let mut said = Vec::new();
     if let Stage::Up(session) = &mut association.stage {
@@ -274,7 +280,7 @@ fn sequenced(
     let held = sleep::asked(association, packet, around);
     said.extend(echo.map(|echo| Param::Opaque(ParamType::EchoResponseSigned, echo.to_vec())));
     said.extend(held);
-    answer(association, &Answer { id, said, echoes: unsigned_echoes(packet), via }, around);
+    answer(association, &Answer { id, said, echoes: unsigned_echoes(packet), via, asked_at }, around);
     rekey::advance(association, around);
     Ok(Fate::Lives)
 }
@@ -289,6 +295,8 @@ pub(crate) struct Answer {
     echoes: Vec<Param>,
     /// The rendezvous server through which it came.
     via: Option<IpAddr>,
+    /// The way by which it asked where we are, if we ask by another one at the same time.
+    asked_at: Option<Path>,
 }
 
 impl Answer {
@@ -325,7 +333,7 @@ fn answer(association: &mut Association, answer: &Answer, around: &mut Around<'_
     add_sorted(&mut draft, [Param::Ack(vec![answer.id])].into_iter().chain(answer.said.iter().cloned()));
     let packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     let Some(packet) = packet.and_then(|p| answer.unsigned(&p)) else { return };
-    let to = session.candidate.as_ref().map_or(association.path, |c| c.path);
+    let to = answer.asked_at.unwrap_or(session.candidate.as_ref().map_or(association.path, |c| c.path));
     around.outbox.push(to, Class::Urgent, &packet);
     session.reply = Some((answer.id, packet));
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dormouse_hip::{Accept, HostConfig, Registrar, Registration};
-use dormouse_keying::{Discard, KeyManager};
-use dormouse_sansio::{Carrier, Path};
+use dormouse_hip::{Accept, Host, HostConfig, Registrar, Registration};
+use dormouse_keying::{ChildId, Discard, KeyManager};
+use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::hip::{Draft, Hit, Packet, PacketType, Param, ParamType, set_checksum};
 
 use crate::world::{World, config, identity};
@@ -234,6 +234,27 @@ fn a_server_that_is_gone_is_found_again() {
     world.nodes[SERVER].address = at;
     world.run(2 * HOUR);
     assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::AtPeer));
+}
+
+/// A server that has started again knows no client. However long the registration was to last, the client asks each hour, and registers anew.
+#[test]
+fn a_server_that_has_started_again_is_asked_within_the_hour() {
+    let mut world = world(10, Carrier::RawHip, Some(registrar()));
+    let rendezvous = BTreeSet::from([world.nodes[SERVER].tag]);
+    world.act(CLIENT, |host, now| host.set_servers(now, (rendezvous, BTreeSet::new()), 24 * HOUR));
+    world.run(SOON);
+    let config = HostConfig { registrar: Some(registrar()), ..config() };
+    let spis = Box::new(BTreeSet::<ChildId>::new());
+    world.nodes[SERVER].host =
+        Host::new(config, vec![identity("known rsa")], spis, Box::new(Seeded::new(78)));
+    ask(&mut world);
+    world.run(LATER);
+    assert!(!world.joined(ASKS, CLIENT), "the server does not know where it is");
+    world.run(HOUR);
+    assert_eq!(registration(&world, SERVER, CLIENT), Some(Registration::OfPeer));
+    ask(&mut world);
+    world.run(SOON);
+    assert!(world.joined(ASKS, CLIENT), "{:?}", world.drops);
 }
 
 /// An address in FROM counts with the server's MAC alone, and what was sent on once is not sent on again.

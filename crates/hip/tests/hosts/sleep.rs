@@ -464,3 +464,27 @@ fn what_waits_for_a_sleeper_does_not_keep_it_from_being_found() {
     world.run(SOON / 2);
     assert_eq!(log(&world, 1)[2..4], ["remap", "the peer is awake"]);
 }
+
+/// The peer goes to sleep while we ask it after a sleep of ours, and then we are woken once more: what waited for its answer waits for nothing.
+#[test]
+fn data_does_not_wait_for_the_answer_of_a_sleeper() {
+    let either = HostConfig { may_sleep: true, ..holding() };
+    let mut world = World::new(2, Carrier::RawHip, vec![("p256", either.clone()), ("p384", either)]);
+    for node in [0, 1] {
+        let (here, other) = (world.nodes[node].address.ip().to_string(), 1 - node);
+        let (tag, there) = (world.nodes[other].tag, world.whereabouts(other));
+        world.place(node, &here);
+        world.act(node, |host, _| host.set_peer(tag, Some(there)));
+    }
+    world.connect(0, 1);
+    world.run(SOON);
+    world.radio_off = Some(0);
+    world.run(LATER);
+    assert!(!wake(&mut world), "it was not announced: the peer is asked");
+    assert!(announce_of(&mut world, 1));
+    world.radio_off = Some(1);
+    world.run(SOON / 2);
+    assert!(world.nodes[0].plane.sleeper.is_some() && !log(&world, 0).contains(&"revived"));
+    assert!(wake(&mut world));
+    assert!(log(&world, 0).contains(&"revived"), "{:?}", log(&world, 0));
+}

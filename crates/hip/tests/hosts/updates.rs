@@ -1,8 +1,9 @@
 //! UPDATE: rekeying from either end and from both at once, changes of address with their verification, loss and repetition.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use dormouse_hip::HostConfig;
+use dormouse_hip::{HostConfig, Peer};
 use dormouse_keying::KeyManager;
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{LocatorValue, Packet, PacketType, Param, ParamType};
@@ -333,4 +334,65 @@ fn a_peer_that_is_gone_is_noticed_by_an_update_and_told_of() {
     assert!(world.nodes[0].plane.installed.is_empty());
     world.run(LATER);
     assert_eq!(world.nodes[0].host.describe().count(), 0, "nothing is kept");
+}
+
+/// A host that has the other family alone from now on asks its peer at the address of that family which the directory has. "A host MUST verify the
+/// reachability of an UNVERIFIED address." (RFC 8046 section 5.4): user data goes there once the peer has answered from there.
+#[test]
+fn data_goes_to_another_known_address_when_the_peer_has_answered_there() {
+    let mut world = joined(9, Carrier::RawHip, config());
+    let [ours, theirs]: [IpAddr; 2] = ["2001:db8::1", "2001:db8::2"].map(|at| at.parse().unwrap());
+    let both = vec![world.nodes[1].address.ip(), theirs];
+    let (tag, at) = (world.nodes[1].tag, Peer { addresses: both.clone(), udp: false });
+    world.nodes[1].others.push(SocketAddr::new(theirs, 0));
+    world.act(1, |host, now| host.set_addresses(now, &both));
+    world.act(0, |host, _| host.set_peer(tag, Some(at)));
+    let id = world.nodes[0].host.describe().next().unwrap().id;
+    let way = |world: &World| world.nodes[0].plane.path[&id];
+    let before = way(&world);
+    world.dead.insert(theirs);
+    world.place(0, "2001:db8::1");
+    world.run(SOON);
+    let (asked, _) = world.last(PacketType::Update);
+    assert_eq!((asked.remote.ip(), way(&world)), (theirs, before), "asked there, and sent nothing there");
+    world.dead.clear();
+    world.run(SOON * 3);
+    assert_eq!((way(&world).local.ip(), way(&world).remote.ip()), (ours, theirs), "{:?}", world.drops);
+    world.send_data(0, 1);
+    world.run(SOON);
+    assert_eq!(world.data.last().map(|(node, from)| (*node, from.ip())), Some((1, ours)));
+}
+
+/// Both move at one moment, and each asks the other by a way that the other does not use: neither follows the other's question back and forth without
+/// end.
+#[test]
+fn questions_by_two_ways_at_once_come_to_an_end() {
+    for seed in 0..40 {
+        let mut world = joined(seed, Carrier::RawHip, config());
+        let four: [IpAddr; 2] = [0, 1].map(|n: usize| world.nodes[n].address.ip());
+        let six: [IpAddr; 2] = ["2001:db8::1", "2001:db8::2"].map(|at| at.parse().unwrap());
+        for node in [0, 1] {
+            let (tag, other) = (world.nodes[1 - node].tag, 1 - node);
+            let at = Peer { addresses: vec![four[other], six[other]], udp: false };
+            world.act(node, |host, _| host.set_peer(tag, Some(at)));
+            world.nodes[node].others.push(SocketAddr::new(six[node], 0));
+            world.act(node, |host, now| host.set_addresses(now, &[four[node], six[node]]));
+        }
+        let elsewhere: IpAddr = "192.0.2.99".parse().unwrap();
+        world.nodes[1].others.push(SocketAddr::new(elsewhere, 0));
+        world.act(1, |host, now| host.set_addresses(now, &[elsewhere]));
+        world.run(SOON);
+        let before = world.count(PacketType::Update);
+        world.act(0, |host, now| host.set_addresses(now, &[six[0]]));
+        world.act(1, |host, now| host.set_addresses(now, &[four[1], six[1]]));
+        world.act(0, |host, now| host.set_addresses(now, &[four[0], six[0]]));
+        world.run(SOON);
+        let sent = world.count(PacketType::Update) - before;
+        assert!(sent < 15, "seed {seed}: {sent} UPDATE packets in a second");
+        world.data.clear();
+        world.send_data(0, 1);
+        world.send_data(1, 0);
+        world.run(SOON);
+        assert_eq!(world.data.len(), 2, "seed {seed}: {:?}", world.drops);
+    }
 }

@@ -53,7 +53,7 @@ pub const SERVER: [IpAddr; 2] =
 /// What is done for a peer that sleeps, and asked for by one that does.
 pub(super) const SERVICES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 /// Associations of peers that sleep are kept for so long.
-const LONGEST: Duration = Duration::from_secs(4 * 3_600);
+pub(super) const LONGEST: Duration = Duration::from_secs(4 * 3_600);
 
 /// The identity of a key of [`KEYS`].
 ///

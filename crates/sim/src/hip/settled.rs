@@ -1,6 +1,8 @@
 //! What must be true once the faults of a story have stopped. Owns how long that may take; what must be true at every step is `laws`'.
 
+use super::ends::LONGEST;
 use super::script::Edit;
+use super::settings::Meeting;
 use super::world::World;
 use dormouse_hip::{Host as Hip, Phase, Registration};
 use dormouse_node::sleeper::Mode;
@@ -16,6 +18,11 @@ const FOUND: Duration = Duration::from_secs(60);
 /// With a server, which is tried once in an hour at least (`dormouse_hip::limits::LAST_RETRY`), and is asked for 31 s. Once all are registered
 /// there, [`FOUND`] counts.
 const MET: Duration = Duration::from_secs(3_700);
+/// A relay that has started again is asked within this time: every 15 s it is shown that it is in use, each eighth time it is asked, and it is
+/// asked for 31 s. A rendezvous server is asked each hour at least, as long as [`MET`] says.
+const ASKED_AGAIN: Duration = Duration::from_secs(180);
+/// Once a relay has registered its clients again, they ask it to let their peers through.
+const LET_THROUGH: Duration = Duration::from_secs(2);
 /// After this time without a packet a radio is off, also if a peer was asked in vain.
 const QUIET: Duration = Duration::from_secs(60);
 /// A packet for a host that sleeps, or is awake and known, arrives within this time: a radio needs 2 s, a question 11 s.
@@ -44,8 +51,11 @@ impl World {
             self.with(n, |now, host| _ = host.set_mode(now, Mode::Performance));
         }
         self.all_meet();
-        self.all_flows();
+        self.all_flow(&self.pairs());
         self.check_agreement();
+        if self.ends.settings.has_server() {
+            self.the_server_starts_again();
+        }
         self.rest();
     }
 
@@ -55,12 +65,16 @@ impl World {
     }
 
     /// Every pair tries until it has a packet through in each direction, the first by who knows the other.
+    ///
+    /// Who takes its peer for asleep sends to it in vain until that sleep is over, for [`LONGEST`] at most; then [`FOUND`] counts. It cannot tell a
+    /// peer that hears nothing from one that has lost the association meanwhile, because its process died or because it asked in vain after the
+    /// sleep; and ESP alone does not show such a peer whom it should call, unless its configuration says who is there.
     fn all_meet(&mut self) {
         const FIRST: Duration = Duration::from_secs(2);
         let mut since = self.net.now;
         let mut longest = if self.ends.settings.has_server() { MET } else { FOUND };
         let mut left = self.pairs();
-        let mut between = FIRST;
+        let (began, mut between, mut asleep, mut slept) = (since, FIRST, false, false);
         while !left.is_empty() {
             let tried: Vec<_> = left
                 .iter()
@@ -78,6 +92,12 @@ impl World {
                 .filter(|((a, b, there), back)| !self.has(*b, *there) || !self.has(*a, **back))
                 .map(|((a, b, _), _)| (*a.min(b), *a.max(b)))
                 .collect();
+            let slept_on = asleep && self.net.now - began < LONGEST;
+            asleep = !left.is_empty() && left.iter().all(|pair| self.is_taken_for_asleep(*pair));
+            if slept_on {
+                (since, slept) = (self.net.now, true);
+                between = if asleep { between } else { FIRST };
+            }
             let (seed, took) = (self.seed, self.net.now - since);
             assert!(
                 left.is_empty() || took < longest,
@@ -92,6 +112,24 @@ impl World {
                 between = (between * 2).min(Duration::from_secs(60));
             }
         }
+        if slept {
+            // What the others had may have ended meanwhile, because it was not used.
+            self.all_meet();
+        }
+    }
+
+    /// Whether one of the two takes the other for asleep, which has no association with it any more and does not know where it is.
+    fn is_taken_for_asleep(&self, (a, b): (usize, usize)) -> bool {
+        let of = |n: usize, other: usize| {
+            let hip = self.machine(n).node().and_then(|node| node.manager::<Hip>());
+            hip.and_then(|hip| hip.describe().find(|d| d.peer == self.ends.tags[other]))
+        };
+        let missed = |n: usize, other: usize| {
+            of(n, other).is_some_and(|d| d.peer_sleeps)
+                && of(other, n).is_none_or(|d| d.phase != Phase::Established)
+                && !self.ends.settings.knows(other, n)
+        };
+        missed(a, b) || missed(b, a)
     }
 
     /// Whether each host is registered at the server, as both say.
@@ -107,9 +145,35 @@ impl World {
         (0..self.hosts()).all(both)
     }
 
-    /// Packets of every pair arrive, at once.
-    fn all_flows(&mut self) {
-        let pairs: Vec<_> = self.pairs().into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect();
+    /// The server's process dies, and the next one knows no client: all register anew by themselves. What there is between the hosts goes on, and
+    /// where it is still there, what they send arrives at once; then all meet as before.
+    fn the_server_starts_again(&mut self) {
+        let before: Vec<_> = self.pairs().into_iter().map(|pair| (pair, self.common(pair))).collect();
+        // Who was not registered tries it as rarely as ever.
+        let soon = self.ends.settings.meeting == Meeting::Relay && self.all_registered();
+        self.restart_server();
+        let (since, longest) = (self.net.now, if soon { ASKED_AGAIN } else { MET });
+        while !self.all_registered() {
+            let (seed, took) = (self.seed, self.net.now - since);
+            assert!(
+                took < longest,
+                "hosts did not register anew in time; seed {seed}: after {took:?}, {}",
+                self.state()
+            );
+            self.run(Duration::from_secs(1));
+        }
+        self.run(LET_THROUGH);
+        let same = |(pair, common): &(_, BTreeSet<_>)| !self.common(*pair).is_disjoint(common);
+        let kept: Vec<_> = before.into_iter().filter(same).map(|(pair, _)| pair).collect();
+        self.all_flow(&kept);
+        self.all_meet();
+        self.all_flow(&self.pairs());
+        self.check_agreement();
+    }
+
+    /// Packets of these pairs arrive, at once.
+    fn all_flow(&mut self, pairs: &[(usize, usize)]) {
+        let pairs: Vec<_> = pairs.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]).collect();
         let sent: Vec<_> = pairs.into_iter().map(|(a, b)| (a, b, self.send(a, b))).collect();
         self.run(Duration::from_secs(3));
         let lost: Vec<_> = sent.iter().filter(|(_, b, number)| !self.has(*b, *number)).collect();
@@ -139,6 +203,11 @@ impl World {
             let (ours, theirs) = (self.children(a, b, false), self.children(b, a, true));
             ours.is_disjoint(&theirs).then(|| format!("{a} and {b}: {ours:x?}, {theirs:x?}"))
         })
+    }
+
+    /// The pairs of SAs that both ends have.
+    fn common(&self, (a, b): (usize, usize)) -> BTreeSet<(u32, u32)> {
+        &self.children(a, b, false) & &self.children(b, a, true)
     }
 
     /// The SPIs of what host `n` has with another, the inbound one first; or the outbound one.

@@ -304,6 +304,13 @@ impl World {
         self.laws.died(n, &self.ends);
     }
 
+    /// The server's process dies, and is back at once.
+    pub(super) fn restart_server(&mut self) {
+        let server = self.ends.server();
+        self.die(server, |machine, _| machine.crash());
+        self.start(server);
+    }
+
     fn start(&mut self, n: usize) {
         self.lives += 1;
         let now = self.net.now;

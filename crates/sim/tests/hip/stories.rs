@@ -4,8 +4,7 @@
 //!
 //! `DORMOUSE_HIP_STORIES`, `DORMOUSE_FIRST` and `DORMOUSE_SEED` as in `tests/stories.rs`.
 //!
-//! Of the first 3,100 seeds four end badly still: hosts that do not meet within a minute after a crash, or a move in a sleep (1664, 2025, 2718); ESP
-//! to another configured address of the peer, in the other family, before the peer has answered there (2473).
+//! The first SEEDS seeds end well.
 
 use super::tales::all_end_well;
 use dormouse_sim::Tale as _;
@@ -16,9 +15,15 @@ use dormouse_sim::hip::{Meeting, Settings, Step, Story};
 /// moved while its peer slept (361); ends of other families at one relay (393, 652, 756); a return that was not believed (688); half of a
 /// rekeying that was taken for told (805); a timer of a sleeper for a tunnel that was replaced (445); data after a sleep by a direct way on
 /// which the peer's NAT did not know our new port (300, 865, 1033); an answer to where our NAT had us before (991), or data from who had
-/// never heard of that port (1443); a relay that went on sending to where a NAT had forgotten its client (673).
-const ONCE_BAD: [u64; 17] =
-    [102, 135, 193, 300, 361, 393, 445, 495, 652, 673, 688, 756, 805, 865, 991, 1_033, 1_443];
+/// never heard of that port (1443); a relay that went on sending to where a NAT had forgotten its client (673); two that asked each other without end by
+/// ways that the other did not use (2025); ESP to another address of the directory before the peer had answered there (2473); peers behind a relay that
+/// has started again, and is found by its other family (1303, 2717, 3088); packets held for ever for a peer that had gone to sleep while it was asked
+/// (3277). Of 467, 1664, 2718 and 3664 the world asked too much: who is not registered before the server starts again has an
+/// hour, and who is taken for asleep is found when that sleep is over.
+const ONCE_BAD: [u64; 27] = [
+    102, 135, 193, 300, 361, 393, 445, 467, 495, 652, 673, 688, 756, 805, 865, 991, 1_033, 1_303, 1_443,
+    1_664, 2_025, 2_473, 2_717, 2_718, 3_088, 3_277, 3_664,
+];
 
 #[test]
 fn every_story_of_hip_ends_well() {
