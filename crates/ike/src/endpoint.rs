@@ -464,7 +464,7 @@ impl Endpoint {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let of_sas = self.order.first().and_then(|(_, id)| self.deadlines.get(id).copied());
-        self.common_deadlines().fold(of_sas, |first, next| Deadline::earlier(first, Some(next)))
+        Deadline::earlier(of_sas, self.common_deadline())
     }
 
     /// Every timer that runs, of every SA; [`Endpoint::poll_timeout`] is the first of them.
@@ -477,7 +477,7 @@ impl Endpoint {
                 _ => timers.push(*first),
             }
         }
-        timers.extend(self.common_deadlines());
+        timers.extend(self.common_timers());
         timers
     }
 

@@ -303,6 +303,22 @@ fn the_schedule_wakes_and_the_interrupted_sleep_goes_on() {
 }
 
 #[test]
+fn all_wakes_that_no_packet_causes_are_listed() {
+    let every = Some(seconds(900.0));
+    let mut d = Device::new(
+        3,
+        Settings { wake_every: every, renew: true, ..settings(Mode::Energy, Policy::Timeout(5.0)) },
+        false,
+    );
+    d.send(53);
+    d.sleeper.expiry(Some(PolicyTime::ZERO + seconds(3600.0)));
+    d.run(PolicyTime::ZERO + seconds(60.0));
+    let timers: Vec<_> = d.sleeper.timers().collect();
+    assert_eq!(timers.iter().map(|t| t.why).collect::<Vec<_>>(), ["sleeper: wake_every", "sleeper: renewal"]);
+    assert_eq!(d.sleeper.poll_timeout(), Some(timers[0]));
+}
+
+#[test]
 fn a_session_that_expires_is_renewed_only_if_that_is_asked_for() {
     for renew in [false, true] {
         let set = Settings { renew, ..settings(Mode::Energy, Policy::Timeout(5.0)) };

@@ -13,7 +13,6 @@ mod asked;
 use std::collections::{BTreeMap, BTreeSet};
 
 use core::net::IpAddr;
-use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildId, GrantId, HeaderGrant, SaId};
@@ -465,8 +464,9 @@ impl Distribution {
         }
     }
 
-    pub(crate) fn deadline(&self) -> Option<Deadline> {
-        self.renewals.first().map(|(at, _)| Deadline { at: *at, slack: Duration::ZERO, why: "new keys" })
+    /// When each SA is to get new keys, the first one first.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.renewals.iter().map(|(at, _)| Deadline::strict(*at, "new keys"))
     }
 
     /// What a router gets that is still to get it.

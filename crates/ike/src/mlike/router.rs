@@ -143,8 +143,9 @@ impl Keyring {
         over.into_iter().filter(|id| self.forget(*id)).collect()
     }
 
-    pub(crate) fn deadline(&self) -> Option<Deadline> {
-        self.expiries.first().map(|(at, _)| Deadline::strict(*at, "router keys"))
+    /// When each grant expires, the first one first.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.expiries.iter().map(|(at, _)| Deadline::strict(*at, "router keys"))
     }
 
     /// How many devices' keys it holds.

@@ -197,9 +197,16 @@ impl Router {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Deadline> {
+        Deadline::earlier(self.repair.poll_timeout(), self.turn())
+    }
+
+    pub(super) fn timers(&self) -> impl Iterator<Item = Deadline> + use<> {
+        self.repair.timers().into_iter().chain(self.turn())
+    }
+
+    fn turn(&self) -> Option<Deadline> {
         let waits = !self.waiting.is_empty() || self.repair.is_due();
-        let turn = waits.then(|| Deadline::strict(self.idle_at, "the radio is free for the next packet"));
-        Deadline::earlier(self.repair.poll_timeout(), turn)
+        waits.then(|| Deadline::strict(self.idle_at, "the radio is free for the next packet"))
     }
 
     pub(super) fn poll_packet(&mut self) -> Option<(Side, Vec<u8>)> {

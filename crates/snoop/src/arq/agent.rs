@@ -235,11 +235,15 @@ impl Agent {
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let timers = self.reporting.values().map(|of| of.sa.timer.unwrap_or(of.reported + SILENT));
-        Some(Deadline::strict(
-            timers.min()?,
-            "an ESP packet over the radio was not reported, or a device is silent",
-        ))
+        Deadline::earliest(self.timers())
+    }
+
+    /// Every timer that runs, of every SA that reports.
+    pub fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.reporting.values().flat_map(|of| {
+            let silent = Deadline::strict(of.reported + SILENT, "a device without reports");
+            of.sa.deadline().into_iter().chain([silent])
+        })
     }
 
     /// Time has passed.

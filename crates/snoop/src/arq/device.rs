@@ -106,6 +106,13 @@ impl Order {
         self.held.iter().map(|held| held.since + limits.hold).min()
     }
 
+    /// When what is held has waited enough, and when a report is due.
+    pub(super) fn timers(&self, limits: &Limits) -> impl Iterator<Item = Deadline> + use<> {
+        let strict = |why| move |at| Deadline::strict(at, why);
+        let patience = self.patience(limits).map(strict("ESP packets behind a missing one"));
+        patience.into_iter().chain(self.report_at.map(strict("a report of what came")))
+    }
+
     /// Hands out what has waited enough.
     pub(super) fn expire(&mut self, now: Instant, limits: &Limits, out: &mut VecDeque<Vec<u8>>) {
         let due = |held: &Held| held.since + limits.hold <= now;
@@ -191,10 +198,12 @@ impl Device {
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let patience = self.sas.values().filter_map(|order| order.patience(&self.limits)).min();
-        let report = self.sas.values().filter_map(|order| order.report_at).min();
-        let next = patience.into_iter().chain(report).min()?;
-        Some(Deadline::strict(next, "ESP packets behind a missing one, or a report of what came"))
+        Deadline::earliest(self.timers())
+    }
+
+    /// Every timer that runs, of every SA.
+    pub fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.sas.values().flat_map(|order| order.timers(&self.limits))
     }
 
     /// Time has passed. Call [`Self::poll_deliver`] and [`Self::poll_report`] afterwards.
