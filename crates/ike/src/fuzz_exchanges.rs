@@ -15,6 +15,7 @@ use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
+use dormouse_wire::fuzz::Input;
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{Message, PayloadType};
 
@@ -247,25 +248,6 @@ fn link(name: &str, peer: &str) -> Arc<Connection> {
 
 fn named(name: &str) -> Identity {
     Identity::Fqdn(name.to_owned())
-}
-
-/// The input that is left.
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
-    }
-
-    /// A length, and as many bytes as there are.
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let len = usize::from(self.byte()?).min(self.0.len());
-        let (bytes, rest) = self.0.split_at(len);
-        self.0 = rest;
-        Some(bytes)
-    }
 }
 
 struct Run {
