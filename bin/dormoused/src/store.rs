@@ -297,7 +297,7 @@ impl Store {
     /// What earlier runs learned about revoked certificates, by name.
     pub(crate) fn revocations(&self) -> Vec<(String, Vec<u8>)> {
         let names = self.dir.list(REVOCATIONS).unwrap_or_else(|e| {
-            tracing::warn!(%e, "who was revoked in earlier runs is not known");
+            tracing::warn!(%e, "stored revocations cannot be read");
             Vec::new()
         });
         let read = |name: String| match self.dir.read(&name) {

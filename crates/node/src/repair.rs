@@ -14,7 +14,7 @@ const NO_NUMBER: [u8; 4] = [0; 4];
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
     of: BTreeMap<ChildId, Reporter>,
-    /// What SAs held that are gone, and what is in order.
+    /// Packets to be delivered: those in order, and those that removed SAs had buffered.
     ready: VecDeque<Vec<u8>>,
 }
 
@@ -54,7 +54,7 @@ impl Repairs {
         self.of.values_mut().for_each(|reporter| reporter.leave(now));
     }
 
-    /// The child is gone; what came of it is delivered.
+    /// The CHILD SA is removed: its buffered packets are delivered.
     pub(crate) fn remove(&mut self, now: Instant, id: ChildId) {
         if let Some(mut reporter) = self.of.remove(&id) {
             reporter.leave(now);

@@ -240,7 +240,7 @@ impl Upkeep {
         self.lineage = told.or(self.lineage);
     }
 
-    /// It was resumed at once: the gateway is to be heard on it.
+    /// It was resumed in one round trip: the gateway's first packet is awaited.
     pub(super) fn await_word(&mut self) {
         self.unheard = true;
     }

@@ -33,7 +33,7 @@ const TTL: u8 = 255;
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     link: LinkAddress,
-    /// When it was heard last: what it says itself of how long it is there must not make it a better one.
+    /// Time of its last advertisement. The preference goes by it, and not by the lifetime that it advertises.
     at: Instant,
     until: Instant,
     sequence: u16,

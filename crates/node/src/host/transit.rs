@@ -1,5 +1,5 @@
 //! A router in transit: datagrams that are not the host's own pass an [`Agent`], which may look at them, delay, repeat or drop them,
-//! and go on. Owns the seam; what an agent does is its own affair (a TCP agent beside a bad radio link, a foreign agent of Mobile IP).
+//! and go on. Owns the agents' interface; agents implement the processing (a TCP agent beside a bad radio link, a foreign agent of Mobile IP).
 //! Without an agent everything goes on at once, unchanged. An access router that ships sees whole packets instead ([`Host::handle_packet`]).
 
 use super::Host;
