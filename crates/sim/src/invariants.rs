@@ -11,7 +11,7 @@
 //! - No timer of the gateway sends anything while its only sessions are those of devices that it knows to sleep.
 
 use crate::machine::Machine;
-use dormouse_ike::ticket::lineage::{Holder, Name, Operation, Outcome};
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, TicketHolder};
 use dormouse_node::Change;
 use dormouse_node::ladder::Rung;
 use dormouse_sansio::{Carrier, Path};
@@ -151,7 +151,7 @@ fn holds_addresses(datagram: &[u8], a: &[u8], b: &[u8]) -> bool {
 pub(crate) struct Tickets {
     /// Lineages that have ended, and whose they are.
     ended: BTreeSet<Name>,
-    holders: BTreeMap<Name, Holder>,
+    holders: BTreeMap<Name, TicketHolder>,
     /// SAs of which a ticket was accepted.
     used: BTreeSet<Name>,
     /// For each SA the one before it, as tickets that were accepted, and rekeyings, have told.

@@ -37,7 +37,7 @@ impl Endpoint {
     }
 
     /// Router: what the data plane says about the keys that it was given: the gateway is asked for others. Those that it cannot use are forgotten,
-    /// and the gateway is told.
+    /// and the gateway is notified.
     pub fn header_news(&mut self, now: Instant, news: HeaderNews) -> bool {
         let (id, why) = match news {
             HeaderNews::Stale(id) => (id, Why::Stale),
@@ -106,7 +106,7 @@ impl Endpoint {
     /// The first of [`Self::common_timers`].
     pub(super) fn common_deadline(&self) -> Option<Deadline> {
         let Shared { config, header, .. } = &self.shared;
-        let keys = [header.distribution.timers().next(), header.keyring.timers().next()];
+        let keys = [header.distribution.deadline(), header.keyring.deadline()];
         Deadline::earliest(config.admission.revocation.timers().chain(keys.into_iter().flatten()))
     }
 

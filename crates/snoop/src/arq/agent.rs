@@ -26,7 +26,7 @@ const SILENT: Duration = Duration::from_secs(5);
 const ANSWER_EVERY: Duration = Duration::from_millis(500);
 /// Answers that wait for the radio; the oldest goes first.
 const ANSWERS_MOST: usize = 64;
-/// SAs with the same SPI of which one is told by its key.
+/// SAs with the same SPI whose keys are tried on one report.
 const ALIKE_MOST: usize = 8;
 
 /// What is known of an SA since its device has reported.
@@ -39,7 +39,7 @@ struct Reporting {
 
 /// An SA whose keys are here.
 #[derive(Debug)]
-struct Held {
+struct Keyed {
     key: PrfKey,
     /// What has gone to its device since they came: the first number, and the highest.
     passed: Option<(u64, u64)>,
@@ -47,7 +47,7 @@ struct Held {
     latest: Option<(u64, u64)>,
 }
 
-impl Held {
+impl Keyed {
     fn pass(&mut self, seq: u64) {
         self.passed = Some(self.passed.map_or((seq, seq), |(first, highest)| (first, highest.max(seq))));
     }
@@ -75,7 +75,7 @@ impl Held {
 pub struct Agent {
     limits: Limits,
     reader: Reader,
-    held: BTreeMap<GrantId, Held>,
+    held: BTreeMap<GrantId, Keyed>,
     reporting: BTreeMap<GrantId, Reporting>,
     answers: VecDeque<Vec<u8>>,
     /// What repeated last: the others come first.
@@ -123,7 +123,7 @@ impl Agent {
         match order {
             HeaderOrder::Grant(grant) => {
                 let key = reports_key(&grant.to_device.keymat);
-                self.held.insert(grant.id(), Held { key, passed: None, latest: None });
+                self.held.insert(grant.id(), Keyed { key, passed: None, latest: None });
             }
             HeaderOrder::Revoke(id) => {
                 self.held.remove(id);

@@ -16,7 +16,7 @@ const BEGINNING: u32 = 32;
 
 /// A packet behind a missing one.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldPacket {
     sequence: u32,
     packet: Vec<u8>,
     since: Instant,
@@ -28,7 +28,7 @@ pub(super) struct Order {
     /// The lowest number that is awaited.
     pub(super) next: u32,
     /// By sequence number; all after `next`.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldPacket>,
     bytes: usize,
     unreported: u32,
     pub(super) report_at: Option<Instant>,
@@ -65,7 +65,7 @@ impl Order {
             let at = self.held.partition_point(|held| before(held.sequence, sequence));
             if self.held.get(at).is_none_or(|held| held.sequence != sequence) {
                 self.bytes += packet.len();
-                self.held.insert(at, Held { sequence, packet, since: now });
+                self.held.insert(at, HeldPacket { sequence, packet, since: now });
             }
             self.release(0, out);
             while self.bytes > limits.bytes {
@@ -115,7 +115,7 @@ impl Order {
 
     /// Hands out what has waited enough.
     pub(super) fn expire(&mut self, now: Instant, limits: &Limits, out: &mut VecDeque<Vec<u8>>) {
-        let due = |held: &Held| held.since + limits.hold <= now;
+        let due = |held: &HeldPacket| held.since + limits.hold <= now;
         // All up to the last one that has waited enough: behind it the wait goes on.
         if let Some(last) = self.held.iter().rposition(due) {
             self.release(last + 1, out);
