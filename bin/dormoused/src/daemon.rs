@@ -254,7 +254,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Runs until it is told to stop, then ends sessions and undoes what it did to the machine.
+    /// Runs until a signal stops it, then ends sessions and undoes what it did to the machine.
     ///
     /// # Errors
     /// If the TUN device, the poller or the timer fails, or if only a new start can bring the radio back.

@@ -5,7 +5,6 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 use crate::error::{Error, Unauthentic};
 
-
 /// Encrypts `message` in place and appends the 16-byte tag; `aad` is authenticated with it.
 ///
 /// # Errors

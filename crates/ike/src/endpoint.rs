@@ -132,7 +132,7 @@ impl Endpoint {
         self.settle(now);
     }
 
-    /// Moves an SA to another path: address, port or family of either end. The ESP side is told at once; the peer is told by
+    /// Moves an SA to another path: address, port or family of either end. The ESP side moves at once; the peer learns it by
     /// an UPDATE_SA_ADDRESSES exchange (RFC 4555), and what is under way is repeated from the new address. Calling it with
     /// the present path repeats the update, which is right after a sleep that the NAT may not have survived.
     ///

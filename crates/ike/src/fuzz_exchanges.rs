@@ -4,7 +4,7 @@
 //!
 //! The input is a list of steps: one byte, whose low five bits say what happens ([`Run::step`]), and its arguments. Bit 7 makes the
 //! gateway the one who does it, bit 6 leaves what was sent on the way, so that the next step meets it. An edit applies to a message
-//! that is still to be sent, names one payload of it, and puts the lengths right unless it is told not to.
+//! that is still to be sent, names one payload of it, and corrects the lengths unless the edit forbids it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -8,9 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_crypto::{PacketKey, Unauthentic};
 use dormouse_sansio::Entropy;
-use dormouse_wire::ike::{
-    Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads,
-};
+use dormouse_wire::ike::{Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads};
 use zeroize::Zeroizing;
 
 /// Why nothing could be sent.

@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
-use dormouse_io::netlink::Neighbour;
 use dormouse_io::files::{self, Files};
+use dormouse_io::netlink::Neighbour;
 use dormouse_io::{block, neighbours, privileges, radio, resolver};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -435,7 +435,7 @@ enum Reads {
     Done,
 }
 
-/// It writes nothing, so that there is nothing to restore. Whatever it was about, the daemon sees its end and takes no part of an answer for
+/// It writes nothing, so that there is nothing to restore. At each step the daemon sees its end and takes no part of an answer for
 /// the whole; the next one reads everything, and no reader outlives its daemon.
 fn reader_killed(directory: &Path) {
     if !nix::unistd::geteuid().is_root() {
@@ -451,9 +451,8 @@ fn reader_killed(directory: &Path) {
     std::fs::write(&large, vec![7; 8 << 20]).unwrap();
     std::fs::set_permissions(&large, PermissionsExt::from_mode(0o600)).unwrap();
     std::fs::write(directory.join("config"), large.display().to_string()).unwrap();
-    let start = || {
-        files::Reader::spawn(&program(), &["file-reader".as_ref(), directory.as_os_str()]).unwrap()
-    };
+    let start =
+        || files::Reader::spawn(&program(), &["file-reader".as_ref(), directory.as_os_str()]).unwrap();
     let whole = |files: &Files| files.get(&large).unwrap().bytes.as_bytes().len() == 8 << 20;
     let answer = |reader: &mut files::Reader| {
         let mut come = None;

@@ -56,7 +56,10 @@ impl Context {
     ///
     /// # Errors
     /// If the file cannot be read, and as `make`.
-    pub fn results<P: Point>(&self, make: impl FnOnce(&Self) -> anyhow::Result<Results<P>>) -> anyhow::Result<Results<P>> {
+    pub fn results<P: Point>(
+        &self,
+        make: impl FnOnce(&Self) -> anyhow::Result<Results<P>>,
+    ) -> anyhow::Result<Results<P>> {
         match &self.file {
             Some(path) => Results::read(path).with_context(|| path.display().to_string()),
             None => make(self),

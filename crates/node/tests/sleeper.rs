@@ -1,4 +1,4 @@
-//! The sleeper against a reference: a radio, a gateway and traffic drawn from a seed, and what must be true whatever happens.
+//! The sleeper against a reference: a radio, a gateway and traffic drawn from a seed, and the invariants of every run.
 
 use dormouse_energy::Direction;
 use dormouse_energy::model::Resumption;
@@ -473,7 +473,7 @@ fn life(seed: u64, fails: bool) -> Device {
         }
         d.drain();
     }
-    // However it ends: whoever asks gets the radio back, within a bounded time, and nothing stays held.
+    // However it ends: a request for the radio gets it back within a bounded time, and nothing stays held.
     d.fails = false;
     d.causes.extend([Cause::Mode, Cause::User]);
     d.sleeper.set_mode(d.now, Mode::Performance);

@@ -363,7 +363,7 @@ fn a_forged_report_is_worth_nothing_once_the_next_packet_has_come() {
     let mut world = World::new(Carried::Bare);
     world.send(ms(0), false);
     let taken = world.agent.stats().reports;
-    // Of packets that were never sent: whatever it says, it is refused.
+    // Reports about packets that were never sent are refused.
     for next in [3, 500, 1 << 20, u32::MAX, 0] {
         world.agent.from_device(ms(1), &forged(u64::MAX, next));
     }

@@ -92,7 +92,7 @@ fn ivs_never_repeat() {
     }
 }
 
-/// What an authentic but broken peer may send is told apart from a forgery: it deserves INVALID_SYNTAX.
+/// What an authentic but broken peer may send is distinguished from a forgery: it deserves INVALID_SYNTAX.
 #[test]
 fn authentic_nonsense_is_malformed_not_unauthentic() {
     let (ours, theirs) = (channel(Encr::Aes256Gcm16, None), channel(Encr::Aes256Gcm16, None));

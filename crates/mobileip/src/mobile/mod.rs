@@ -329,7 +329,7 @@ impl MobileHost {
             return Err(Discard::NotForUs);
         };
         let care_of = care_of.ok_or(Discard::NotForUs)?;
-        // A request by an agent that grants no time would end the registration, whoever has sent the advertisement.
+        // A request by an agent that grants no time would end the registration, and the advertisement may be forged.
         if mobility.lifetime == 0 && !at_home {
             return Err(Discard::NotForUs);
         }

@@ -447,7 +447,7 @@ impl Sleeper {
             Phase::SwitchingOff { then, .. } => {
                 self.failed(why);
                 self.refused_until = Some(now + limits::REFUSED);
-                // It may be in any state: from here on it counts as off, and is told to be on until it says that it is.
+                // It may be in any state: from here on it counts as off, and is switched on again and again until it reports that it is.
                 match then {
                     Then::Sleep(reason @ (Reason::User | Reason::Machine)) => self.asleep(now, reason),
                     Then::Sleep(Reason::Idle) => self.wake_from(now, now, Cause::Refused, None),
