@@ -173,12 +173,12 @@ impl Host {
         self.device.as_ref().and_then(Device::deadline)
     }
 
-    pub(super) fn sleep_timers(&self) -> impl Iterator<Item = Deadline> {
-        self.device.iter().flat_map(|d| d.sleeper.timers().map(|timer| d.clock.machine_deadline(timer)))
-    }
-
     pub(super) fn device_timeout(&mut self, now: Instant) {
         self.sleeper(now, Sleeper::handle_timeout);
+    }
+
+    pub(super) fn sleep_timers(&self) -> impl Iterator<Item = Deadline> {
+        self.device.iter().flat_map(|d| d.sleeper.timers().map(|timer| d.clock.machine_deadline(timer)))
     }
 
     pub(super) fn time_of_day(&mut self, now: Instant, seconds: u32) {
