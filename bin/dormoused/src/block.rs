@@ -139,7 +139,7 @@ impl Block {
             tracing::error!("{warning}");
         }
         if let Err(e) = settled {
-            tracing::error!(%e, "what should be held may not be");
+            tracing::error!(%e, "applying the block rules failed");
             self.trouble = Some(e.to_string());
         }
     }
@@ -198,7 +198,7 @@ impl Block {
         let Some(why) = self.trouble.clone().filter(|_| holds) else { return Ok(()) };
         (self.of, self.connected) = (of, connected);
         self.hold_now();
-        Err(anyhow!(why).context("what leaves outside of the tunnel cannot be held now"))
+        Err(anyhow!(why).context("traffic outside the tunnel cannot be blocked now"))
     }
 
     /// Whether what is to be held for a connection can be: only a new start makes the guard.
@@ -443,7 +443,8 @@ pub(crate) fn only(args: &Args) -> Result<()> {
     match block::kept(&path) {
         Ok(None) => Err(error),
         Ok(Some(rules)) => {
-            block::load(&rules).with_context(|| format!("{error:#}; and what it held last"))?;
+            block::load(&rules)
+                .with_context(|| format!("{error:#}; loading the previous rules failed too"))?;
             Err(error.context(format!("held, as an earlier configuration says: {}", names(&rules))))
         }
         Err(e) => Err(error.context(format!("nothing is held: {e}"))),

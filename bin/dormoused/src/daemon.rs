@@ -254,7 +254,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Runs until it is told to stop, then ends sessions and undoes what it did to the machine.
+    /// Runs until a signal stops it, then ends sessions and undoes what it did to the machine.
     ///
     /// # Errors
     /// If the TUN device, the poller or the timer fails, or if only a new start can bring the radio back.
@@ -361,14 +361,14 @@ impl Daemon {
         host::settle(self, now);
         self.answer_waiting(now);
         self.answer_hip(now);
-        let own = Deadline::earlier(self.waits(), self.names_deadline());
+        let own = Deadline::earliest(self.waits().chain(self.names_deadline()));
         self.wakers.timer.arm(Deadline::earlier(self.host.poll_timeout(), own), false)?;
         Ok(())
     }
 
-    /// When a client of the control socket has waited long enough.
-    pub(crate) fn waits(&self) -> Option<Deadline> {
-        Deadline::earlier(self.verbs.deadline(), self.hip.as_ref().and_then(Directory::deadline))
+    /// When each client of the control socket has waited long enough.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = Deadline> {
+        self.verbs.timers().chain(self.hip.iter().flat_map(Directory::timers))
     }
 
     fn obey(&mut self, now: Instant, order: Order) {

@@ -3,6 +3,7 @@
 
 use crate::daemon::Daemon;
 use crate::status;
+use crate::verbs::WAIT_ENDS;
 use dormouse_control::{Error, ErrorKind, HipRegistration, Reply};
 use dormouse_hip::{
     Accept, ConnectError, Description, Hold, Host as Hip, HostConfig, Identity, Phase, Quirks, Refusal,
@@ -39,6 +40,11 @@ struct Waiting {
     client: ClientId,
     peer: Hit,
     until: Instant,
+}
+
+/// When each wait ends.
+fn ends(waiting: &[Waiting]) -> impl Iterator<Item = Deadline> {
+    waiting.iter().map(|w| Deadline::strict(w.until, WAIT_ENDS))
 }
 
 /// The role, if the daemon has it.
@@ -92,10 +98,9 @@ impl Directory {
         directory
     }
 
-    /// When the wait of a client ends.
-    pub(crate) fn deadline(&self) -> Option<Deadline> {
-        let first = self.waiting.iter().map(|w| w.until).min();
-        first.map(|at| Deadline::strict(at, "control: a wait ends"))
+    /// When the wait of each client ends.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        ends(&self.waiting)
     }
 
     /// What has become of a peer, for those who ask later.

@@ -249,7 +249,7 @@ fn make_room(waiting: &mut Vec<Operation>) {
     let mut kept: Vec<Operation> = waiting.drain(..).rev().filter(|operation| first(operation)).collect();
     kept.reverse();
     if kept.len() > WAITING_MOST / 2 {
-        tracing::error!("more sessions end than the store that fails can be told later: all tickets end");
+        tracing::error!("too many pending session ends while the store fails: all tickets are revoked");
         kept = vec![Operation::EndEvery];
     }
     *waiting = kept;

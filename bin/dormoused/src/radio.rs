@@ -28,7 +28,7 @@ pub(crate) struct Device {
     /// What happens to the whole machine.
     pub(crate) machine: Option<logind::Watch>,
     /// Keeps it awake until the gateways know.
-    hold: Option<logind::Hold>,
+    hold: Option<logind::Inhibitor>,
 }
 
 impl Device {

@@ -50,7 +50,7 @@ impl Daemon {
     }
 }
 
-/// What a client's verb is told that names a gateway's connection.
+/// The error of a client's verb that names a gateway's connection.
 pub(crate) fn open_to_all(connection: &str) -> Error {
     let message = format!(
         "'{connection}' is a gateway connection: it is open to its peers as long as the daemon runs, and only one of them can be removed"

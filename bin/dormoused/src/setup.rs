@@ -10,7 +10,7 @@ use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
 use dormouse_io::netlink::{MARK, set_mark};
 use dormouse_io::raw::Raw;
-use dormouse_io::store::{Holder, OldLease};
+use dormouse_io::store::{OldLease, StoredLessee};
 use dormouse_io::udp::Udp;
 use dormouse_node::config::file::{self, HipCarrier, Role};
 use dormouse_node::config::{Resolved, ResolvedHip};
@@ -63,7 +63,7 @@ pub(crate) fn endpoint(
 
 /// Whose a lease is that an earlier release wrote down by the displayed identity: of the one connection whose pool has its addresses
 /// and whose `remote.id` means it.
-fn holder_of(gateways: &[&Resolved], old: &OldLease) -> Option<Holder> {
+fn holder_of(gateways: &[&Resolved], old: &OldLease) -> Option<StoredLessee> {
     let identity: Identity = old.identity.parse().ok()?;
     let fits = |c: &&&Resolved| {
         c.ike.remote_id.matches(&identity)
@@ -71,7 +71,7 @@ fn holder_of(gateways: &[&Resolved], old: &OldLease) -> Option<Holder> {
     };
     let mut fitting = gateways.iter().filter(fits);
     let only = fitting.next().filter(|_| fitting.next().is_none())?;
-    Some(Holder { connection: only.name.clone(), identity: identity.to_ike(), device: 0 })
+    Some(StoredLessee { connection: only.name.clone(), identity: identity.to_ike(), device: 0 })
 }
 
 /// Opens what the configured roles need on every address; a family that the machine lacks is left out, if it was a wildcard.

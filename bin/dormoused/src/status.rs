@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(change(message, kind).as_deref(), Some(key), "{message}");
         }
         assert_eq!(change("no answer", FailureKind::Timeout), None);
-        let kind = error("office", "the peer cannot take us now", FailureKind::Busy, &offer).kind;
+        let kind = error("office", "the peer limits our sessions", FailureKind::Busy, &offer).kind;
         assert_eq!(kind.exit_code(), control::ExitCode::Timeout, "nothing is to be mended");
         let said = error("office", "no IKE proposal chosen", FailureKind::Proposal, &offer);
         assert_eq!((said.offered, said.acceptable), (offer.offered, offer.acceptable));

@@ -10,7 +10,7 @@ use dormouse_io::ownership::Directory;
 use dormouse_io::state::StateDir;
 use dormouse_io::store::lineage::Lineages;
 use dormouse_io::store::{self, Database, OldLease, StoredDenial, StoredLease};
-use dormouse_node::pool::{Addresses, Change, Holder, Pool};
+use dormouse_node::pool::{Addresses, Change, Lessee, Pool};
 use dormouse_sansio::{Entropy as _, UnixTime};
 use std::path::Path;
 use std::time::Duration;
@@ -105,7 +105,7 @@ impl Store {
     pub(crate) fn database(
         &mut self,
         pool: &mut Pool,
-        attribute: &dyn Fn(&OldLease) -> Option<store::Holder>,
+        attribute: &dyn Fn(&OldLease) -> Option<store::StoredLessee>,
     ) -> Result<Vec<StoredDenial>> {
         let path = self.dir.path(DATABASE);
         self.adopt_leases(&path)?;
@@ -130,8 +130,8 @@ impl Store {
             _ => {}
         }
         for StoredLease { holder, v4, v6, .. } in database.leases()? {
-            let store::Holder { connection, identity, device } = holder;
-            if let Some(holder) = Holder::new(connection, identity, device) {
+            let store::StoredLessee { connection, identity, device } = holder;
+            if let Some(holder) = Lessee::new(connection, identity, device) {
                 pool.restore(holder, Addresses { v4, v6 });
             }
         }
@@ -297,7 +297,7 @@ impl Store {
     /// What earlier runs learned about revoked certificates, by name.
     pub(crate) fn revocations(&self) -> Vec<(String, Vec<u8>)> {
         let names = self.dir.list(REVOCATIONS).unwrap_or_else(|e| {
-            tracing::warn!(%e, "who was revoked in earlier runs is not known");
+            tracing::warn!(%e, "stored revocations cannot be read");
             Vec::new()
         });
         let read = |name: String| match self.dir.read(&name) {
@@ -338,8 +338,11 @@ impl Store {
     /// Takes note of a lease; [`Store::flush`] writes it.
     pub(crate) fn lease(&mut self, change: Change, now: UnixTime) {
         let Some(database) = &mut self.database else { return };
-        let stored =
-            |Holder { connection, identity, device, .. }| store::Holder { connection, identity, device };
+        let stored = |Lessee { connection, identity, device, .. }| store::StoredLessee {
+            connection,
+            identity,
+            device,
+        };
         match change {
             Change::Lease { holder, addresses: Addresses { v4, v6 } } => {
                 database.record(StoredLease { holder: stored(holder), v4, v6, used: now });
@@ -429,7 +432,7 @@ mod tests {
     }
 
     fn a_lease() -> Change {
-        let holder = Holder::new("office".into(), (2, b"a".to_vec()), 0).expect("an identity");
+        let holder = Lessee::new("office".into(), (2, b"a".to_vec()), 0).expect("an identity");
         Change::Lease { holder, addresses: Addresses { v4: Some([10, 55, 0, 9].into()), v6: None } }
     }
 

@@ -16,6 +16,9 @@ use dormouse_sansio::{Deadline, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// The name of the timer of a client that waits.
+pub(crate) const WAIT_ENDS: &str = "control: a wait ends";
+
 /// A client that waits for a connection to reach a state.
 #[derive(Debug)]
 struct Waiting {
@@ -164,11 +167,10 @@ impl Verbs {
         None
     }
 
-    /// The next moment at which a client's wait is over.
-    pub(crate) fn deadline(&self) -> Option<Deadline> {
-        let first = self.waiting.values().filter_map(|w| w.until);
-        let first = first.chain(self.voiding.values().map(|v| v.until)).min();
-        first.map(|at| Deadline::strict(at, "control: a wait ends"))
+    /// The moments at which clients' waits are over.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        let waits = self.waiting.values().filter_map(|w| w.until);
+        waits.chain(self.voiding.values().map(|v| v.until)).map(|at| Deadline::strict(at, WAIT_ENDS))
     }
 
     /// The device is asleep: answers the clients that asked for it.
@@ -544,5 +546,41 @@ fn event(change: Change) -> (String, EventKind) {
         Change::PeerRefused { from, claimed, why } => {
             (String::new(), EventKind::PeerRefused { from: from.to_string(), claimed, why })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn every_wait_of_every_client_is_a_timer() {
+        let path = std::env::temp_dir().join(format!("dormoused-verbs-{}", std::process::id()));
+        let mut verbs = Verbs::new(ControlServer::bind(&path, None).unwrap());
+        let at = |s| Instant::ZERO + Duration::from_secs(s);
+        let _clients: Vec<_> = (0..3)
+            .map(|_| {
+                let mut client = UnixStream::connect(&path).unwrap();
+                std::io::Write::write_all(&mut client, b"{}\n").unwrap();
+                client
+            })
+            .collect();
+        let mut ids = Vec::new();
+        while ids.len() < 3 {
+            if let Some(ControlEvent::Request { client, .. }) = verbs.server.next() {
+                ids.push(client);
+            }
+        }
+        for (id, until) in ids.iter().zip([Some(at(2)), Some(at(1)), None]) {
+            let (connection, state) = ("office".to_owned(), ConnectionState::Up);
+            verbs.waiting.insert(*id, Waiting { connection, state, until, failures: 0 });
+        }
+        verbs.voiding.insert(ids[2], Voiding { until: at(3), mark: None });
+        let mut ends: Vec<_> = verbs.timers().map(|timer| (timer.at, timer.why)).collect();
+        ends.sort_unstable();
+        assert_eq!(ends, [1, 2, 3].map(|s| (at(s), WAIT_ENDS)));
+        drop(verbs);
+        let _gone = std::fs::remove_file(path);
     }
 }

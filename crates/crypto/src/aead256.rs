@@ -5,9 +5,6 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 use crate::error::{Error, Unauthentic};
 
-/// Bytes that [`aead256_seal`] adds.
-pub const TAG_LEN: usize = 16;
-
 /// Encrypts `message` in place and appends the 16-byte tag; `aad` is authenticated with it.
 ///
 /// # Errors
@@ -55,7 +52,7 @@ mod tests {
         let (key, nonce) = ([7; 32], [9; 12]);
         let mut sealed = b"ticket".to_vec();
         aead256_seal(&key, &nonce, b"id", &mut sealed).unwrap();
-        assert_eq!(sealed.len(), 6 + TAG_LEN);
+        assert_eq!(sealed.len(), 6 + 16);
         let mut opened = sealed.clone();
         assert_eq!(aead256_open(&key, &nonce, b"id", &mut opened), Ok(()));
         assert_eq!(opened, b"ticket");

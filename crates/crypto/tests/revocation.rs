@@ -112,7 +112,7 @@ fn a_list_tells_the_revoked_from_the_good_and_says_why() {
     assert_eq!(book.status(&chain, NOW), Status::Good);
     assert_eq!(book.status(&issued(&ca, &bad).0, NOW), Status::Revoked(Reason(0)));
     assert_eq!(book.status(&issued(&ca, &compromised).0, NOW), Status::Revoked(Reason(1)));
-    // Stale: nobody is good any more, and who was revoked still is.
+    // Stale: no certificate is good any more, and a revoked one still is revoked.
     let later = NOW + DAY * 60;
     assert_eq!(book.status(&chain, later), Status::Unknown);
     assert_eq!(book.status(&issued(&ca, &bad).0, later), Status::Revoked(Reason(0)));
@@ -240,7 +240,7 @@ impl Minimal for Vec<u8> {
 
 const ECDSA_SHA256: [u8; 12] = [0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 
-/// What a responder is told to say.
+/// The parts of the answer that a responder is to give.
 struct Answer<'a> {
     /// `tlv` of a CertStatus.
     status: Vec<u8>,

@@ -99,12 +99,6 @@ impl Model {
         }
     }
 
-    /// Eq. 1: energy of a radio left on for `seconds`, in joules.
-    #[must_use]
-    pub fn energy_on(&self, seconds: f64) -> f64 {
-        seconds * self.baseline_power()
-    }
-
     /// Sum of WiFi_C, WiFi_D, IPsec_C and IPsec_D (the numerator of Eq. 2), in joules.
     fn switching_energy(&self, exchange: Exchange) -> f64 {
         self.radio.cycle_energy + exchange.energy
@@ -124,13 +118,6 @@ impl Model {
     pub fn break_even_with(&self, exchange: Exchange, load: u32) -> f64 {
         let waiting = self.radio.association_time + exchange.time.at(load);
         self.break_even_instant(exchange) + waiting * self.radio.idle_power / self.baseline_power()
-    }
-
-    /// Eq. 4: energy in joules of a stretch in which the radio was on for `on_seconds` (dt_1 + dt_2) and slept once between.
-    /// As in the paper, the time to connect is part of Eq. 3 and not of this.
-    #[must_use]
-    pub fn energy_with_sleep(&self, on_seconds: f64, exchange: Exchange) -> f64 {
-        self.switching_energy(exchange) + self.energy_on(on_seconds)
     }
 
     /// What a sleep costs under `resumption` with `load` clients at the gateway, in seconds of the baseline.

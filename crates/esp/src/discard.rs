@@ -76,7 +76,7 @@ pub enum Discard {
     /// Authentic, but not what this SA may carry (RFC 4301 section 5.2).
     #[error("authentic, but its inner packet does not match the SA's traffic selectors")]
     Selectors,
-    /// Authentic, but congestion was signalled to a transport that cannot hear it (RFC 6040 section 4.2).
-    #[error("authentic, but marked for congestion, which its sender cannot hear")]
+    /// Authentic, but congestion was signalled (CE) about an inner packet that is not ECN-capable (RFC 6040 section 4.2).
+    #[error("authentic, but CE-marked, and the inner packet is not ECN-capable")]
     Congestion,
 }

@@ -20,7 +20,7 @@ pub fn of_packet(packet: &[u8]) -> Ecn {
 }
 
 /// Gives an inner packet the mark that it leaves the tunnel with (RFC 6040 section 4.2, figure 4), its checksum included.
-/// `false` if it must be dropped: congestion was signalled to a transport that cannot hear it.
+/// `false` if it must be dropped: congestion was signalled (CE) about a packet that is not ECN-capable.
 /// "[...] MUST support the ECN full-functionality option for tunnels" (RFC 7296 section 2.24)
 #[must_use]
 pub fn decapsulate(packet: &mut [u8], outer: Ecn) -> bool {

@@ -83,13 +83,6 @@ impl Overhead {
         let body = path_mtu.saturating_sub(self.outer + self.esp) / self.align * self.align;
         body.saturating_sub(2) + self.stripped
     }
-
-    /// Length in bytes of the outer packet that an inner packet of `inner_len` bytes becomes, traffic-flow padding apart.
-    #[must_use]
-    pub fn outer_len(&self, inner_len: usize) -> usize {
-        let payload = inner_len.saturating_sub(self.stripped);
-        self.outer + self.esp + (payload + 2).next_multiple_of(self.align)
-    }
 }
 
 /// The least that is left off a packet: of an IPv4 header in BEET mode, all but what the pseudo header of its options takes.
@@ -203,6 +196,17 @@ mod tests {
         Path { local: "192.0.2.1:4500".parse().unwrap(), remote, carrier }
     }
 
+    fn beet(local: &str) -> Mode {
+        let local = local.parse().unwrap();
+        Mode::Beet(Beet { local, remote: local })
+    }
+
+    /// Length in bytes of the outer packet that an inner packet of `inner_len` bytes becomes, traffic-flow padding apart.
+    fn outer_len(o: &Overhead, inner_len: usize) -> usize {
+        let payload = inner_len.saturating_sub(o.stripped);
+        o.outer + o.esp + (payload + 2).next_multiple_of(o.align)
+    }
+
     fn v4() -> Path {
         path("192.0.2.9:4500", Carrier::NatT)
     }
@@ -221,12 +225,12 @@ mod tests {
             for path in
                 [v4(), path("[2001:db8::9]:4500", Carrier::NatT), path("192.0.2.9:0", Carrier::RawEsp)]
             {
-                for mode in [Mode::Tunnel, Mode::Transport] {
+                for mode in [Mode::Tunnel, Mode::Transport, beet("127.1.0.1"), beet("2001:20::1")] {
                     let o = Overhead::new(encr, integ, mode, &path);
                     for mtu in [576, 1_280, 1_400, 1_420, 1_492, 1_500, 9_000] {
                         let inner = o.inner_mtu(mtu);
-                        assert!(o.outer_len(inner) <= mtu, "{encr} {mtu}");
-                        assert!(o.outer_len(inner + 1) > mtu, "{encr} {mtu}");
+                        assert!(outer_len(&o, inner) <= mtu, "{encr} {mtu}");
+                        assert!(outer_len(&o, inner + 1) > mtu, "{encr} {mtu}");
                     }
                 }
             }

@@ -246,7 +246,16 @@ impl Sad {
     /// When the first of the draining tunnels ends.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        self.drained().map(|(at, _)| Deadline { at, slack: DRAIN_SLACK, why: "late packets" })
+        self.timers().next()
+    }
+
+    /// When each of the draining tunnels ends, the first one first.
+    pub fn timers(&self) -> impl Iterator<Item = Deadline> {
+        let ends = self.draining.iter().filter_map(|id| match self.tunnels.get(id)?.state {
+            State::Draining { until } => Some(until),
+            _ => None,
+        });
+        ends.map(|at| Deadline { at, slack: DRAIN_SLACK, why: "late packets" })
     }
 
     /// A tunnel by its name.

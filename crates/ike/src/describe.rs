@@ -8,7 +8,7 @@ use dormouse_sansio::{Deadline, Instant};
 use crate::child::Child;
 use crate::endpoint::Endpoint;
 use crate::handshake::Slot;
-use crate::mlike::gateway::Holder;
+use crate::mlike::gateway::KeyHolder;
 use crate::natd;
 use dormouse_keying::{ChildId, SaId, ZoneMap};
 
@@ -43,7 +43,7 @@ pub struct ChildDescription {
     /// How many zones its packets have; 1: it is protected whole.
     pub zones: usize,
     /// Gateway: routers that have, had or are to have the keys of the first zone.
-    pub routers: Vec<Holder>,
+    pub routers: Vec<KeyHolder>,
 }
 
 impl Endpoint {

@@ -132,7 +132,7 @@ impl Endpoint {
         self.settle(now);
     }
 
-    /// Moves an SA to another path: address, port or family of either end. The ESP side is told at once; the peer is told by
+    /// Moves an SA to another path: address, port or family of either end. The ESP side moves at once; the peer learns it by
     /// an UPDATE_SA_ADDRESSES exchange (RFC 4555), and what is under way is repeated from the new address. Calling it with
     /// the present path repeats the update, which is right after a sleep that the NAT may not have survived.
     ///
@@ -464,7 +464,7 @@ impl Endpoint {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let of_sas = self.order.first().and_then(|(_, id)| self.deadlines.get(id).copied());
-        self.common_deadlines().fold(of_sas, |first, next| Deadline::earlier(first, Some(next)))
+        Deadline::earlier(of_sas, self.common_deadline())
     }
 
     /// Every timer that runs, of every SA; [`Endpoint::poll_timeout`] is the first of them.
@@ -477,7 +477,7 @@ impl Endpoint {
                 _ => timers.push(*first),
             }
         }
-        timers.extend(self.common_deadlines());
+        timers.extend(self.common_timers());
         timers
     }
 

@@ -60,7 +60,7 @@ pub enum NegotiationError {
         local_id: Identity,
     },
     /// The peer cannot take us now (TEMPORARY_FAILURE). It has not said that our proof is wrong.
-    #[error("the peer cannot take us now: too many sessions of ours have begun of late, or are on their way")]
+    #[error("the peer limits our sessions: too many were begun recently, or are being set up")]
     Busy,
     /// The peer did not prove to be who it should be.
     #[error("the peer's authentication failed: {0}")]
@@ -196,7 +196,7 @@ pub enum Discard {
     #[error("answer to no request")]
     UnexpectedResponse,
     /// An exchange that makes no sense in this state.
-    #[error("exchange out of place")]
+    #[error("exchange type invalid in this state")]
     InappropriateExchange,
     /// In clear where only protected messages are acceptable.
     #[error("unprotected message")]

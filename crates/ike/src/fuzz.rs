@@ -9,7 +9,7 @@ use dormouse_wire::ike::{Fragment, PayloadType};
 
 use crate::fragment::Reassembler;
 use crate::load::LoadHistory;
-use crate::ticket::lineage::{Holder, Memory, Name, Operation, Outcome, Row};
+use crate::ticket::lineage::{Memory, Name, Operation, Outcome, Row, TicketHolder};
 use crate::ticket::{ClientTicket, TicketContent, TicketKeys};
 
 /// Decoding a ticket's content (as if it had been sealed by us), and encoding it again.
@@ -35,7 +35,7 @@ pub fn lineages(data: &[u8]) {
         let [what, lineage, a, b] = *four else { continue };
         let now = UnixTime(at as u64);
         let ends = now + Duration::from_secs(u64::from(b));
-        let holder = Holder([what / 8 % 2; 32]);
+        let holder = TicketHolder([what / 8 % 2; 32]);
         let (lineage, own, before) = (Name([lineage; 16]), name(a), name(b));
         let next = Name([16 + a % 8; 16]);
         let confirm = Operation::Confirm { sa: SaId::new(1), lineage, own, before, next, ends };
@@ -49,7 +49,7 @@ pub fn lineages(data: &[u8]) {
         if store.apply(now, &operation) == Outcome::Done && operation == confirm {
             assert_eq!(store.apply(now, &confirm), Outcome::Superseded, "accepted twice");
         }
-        for holder in [Holder([0; 32]), Holder([1; 32])] {
+        for holder in [TicketHolder([0; 32]), TicketHolder([1; 32])] {
             let theirs = store.rows().filter(|row| row.holder == holder).count();
             assert!(theirs <= crate::limits::LINEAGES_PER_HOLDER);
         }

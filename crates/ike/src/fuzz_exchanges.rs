@@ -4,7 +4,7 @@
 //!
 //! The input is a list of steps: one byte, whose low five bits say what happens ([`Run::step`]), and its arguments. Bit 7 makes the
 //! gateway the one who does it, bit 6 leaves what was sent on the way, so that the next step meets it. An edit applies to a message
-//! that is still to be sent, names one payload of it, and puts the lengths right unless it is told not to.
+//! that is still to be sent, names one payload of it, and corrects the lengths unless the edit forbids it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
+use dormouse_wire::fuzz::Input;
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{Message, PayloadType};
 
@@ -247,25 +248,6 @@ fn link(name: &str, peer: &str) -> Arc<Connection> {
 
 fn named(name: &str) -> Identity {
     Identity::Fqdn(name.to_owned())
-}
-
-/// The input that is left.
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
-    }
-
-    /// A length, and as many bytes as there are.
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let len = usize::from(self.byte()?).min(self.0.len());
-        let (bytes, rest) = self.0.split_at(len);
-        self.0 = rest;
-        Some(bytes)
-    }
 }
 
 struct Run {

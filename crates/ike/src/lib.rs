@@ -80,7 +80,7 @@ pub use endpoint::Endpoint;
 pub use endpoint_config::EndpointConfig;
 pub use error::{Discard, NegotiationError};
 pub use event::{CloseReason, Established, Event};
-pub use mlike::gateway::{Holder, Holding};
+pub use mlike::gateway::{Holding, KeyHolder};
 pub use pace::Pace;
 pub use stats::{Kind, Stats};
 pub use window::MAX_WINDOW;

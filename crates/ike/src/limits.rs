@@ -3,14 +3,10 @@
 
 use core::time::Duration;
 
-/// Shortest nonce that is accepted, in bytes.
+/// Length of our own nonces, in bytes: half of the largest PRF key in use (HMAC-SHA2-512).
 ///
 /// > Nonces used in IKEv2 MUST be randomly chosen, MUST be at least 128 bits in size, and MUST be at least half the key
 /// > size of the negotiated pseudorandom function (PRF). (RFC 7296, section 2.10)
-pub const NONCE_MIN: usize = 16;
-/// Longest nonce that is accepted, in bytes (RFC 7296, section 3.9).
-pub const NONCE_MAX: usize = 256;
-/// Length of our own nonces, in bytes: half of the largest PRF key in use (HMAC-SHA2-512).
 pub const NONCE_LEN: usize = 32;
 
 /// Longest cookie that is echoed, in bytes (RFC 7296, section 2.6).

@@ -105,7 +105,7 @@ impl LoadHistory {
         self.recorded
     }
 
-    /// What a device is told at `now`, while `in_progress` sessions are on their way.
+    /// The report for a device at `now`, while `in_progress` sessions are on their way.
     pub fn report(&mut self, now: UnixTime, in_progress: usize) -> LoadReport {
         self.turn_to(now);
         let (alone, per_client) = self.moments.line();

@@ -8,9 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_crypto::{PacketKey, Unauthentic};
 use dormouse_sansio::Entropy;
-use dormouse_wire::ike::{
-    Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads,
-};
+use dormouse_wire::ike::{Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads};
 use zeroize::Zeroizing;
 
 /// Why nothing could be sent.
@@ -202,19 +200,6 @@ impl Channel {
         let (&pad, padded) = data.split_last().ok_or(OpenError::Padding { pad: 0, len: 0 })?;
         let (pad, len) = (usize::from(pad), padded.len());
         len.checked_sub(pad).and_then(|plain| padded.get(..plain)).ok_or(OpenError::Padding { pad, len })
-    }
-
-    /// [`Channel::open`], and the payloads parsed. Not for fragments.
-    ///
-    /// # Errors
-    /// As [`Channel::open`].
-    pub fn open_payloads(
-        &self,
-        message: &mut [u8],
-        protected: &Protected,
-    ) -> Result<Vec<Payload>, OpenError> {
-        let plain = self.open(message, protected)?;
-        Ok(parse_payloads(protected.first, plain)?)
     }
 }
 

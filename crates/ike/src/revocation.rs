@@ -442,12 +442,11 @@ impl Revocation {
         mode(connection) != RevocationMode::Off && matches!(self.book.status(chain, unix), Status::Revoked(_))
     }
 
-    pub(crate) fn deadline(&self) -> Option<Deadline> {
-        let due = self.sources.values().filter_map(|s| match s.state {
-            State::Due(at) => Some(at),
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.sources.values().filter_map(|s| match s.state {
+            State::Due(at) => Some(Deadline { at, slack: SLACK, why: "revocation" }),
             State::Asked(_) | State::Idle => None,
-        });
-        due.min().map(|at| Deadline { at, slack: SLACK, why: "revocation" })
+        })
     }
 }
 

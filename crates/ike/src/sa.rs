@@ -221,7 +221,7 @@ impl IkeSa {
         self.pump(shared, now);
     }
 
-    /// Gateway: no ticket of this session counts any more. True if the store is told, and `sa` will hear of it.
+    /// Gateway: no ticket of this session counts any more. True if the store was asked to record it, and `sa` will hear of the outcome.
     pub(crate) fn end_lineage(&self, shared: &mut Shared, sa: Option<SaId>) -> bool {
         let Some(descent) = self.core.descent.as_ref().filter(|descent| descent.recorded) else {
             return false;
@@ -231,7 +231,7 @@ impl IkeSa {
         true
     }
 
-    /// The peer has deleted the SA, and that is on record, or the store has not answered in time: the peer is told, and the SA is over.
+    /// The peer has deleted the SA, and that is on record, or the store has not answered in time: the peer gets its answer, and the SA is over.
     pub(crate) fn end_recorded(&mut self, shared: &mut Shared) {
         let Stage::Leaving(leaving) = &mut self.stage else { return };
         let (path, answer, reason) = (leaving.path, std::mem::take(&mut leaving.answer), leaving.reason);

@@ -141,6 +141,11 @@ impl<T> Outgoing<T> {
         self.flights.values().map(|f| (f.due, f.class)).min_by_key(|&(due, _)| due)
     }
 
+    /// The moments at which [`Outgoing::due`] has something to say of each request.
+    pub(crate) fn all_due(&self) -> impl Iterator<Item = Instant> {
+        self.flights.values().map(|f| f.due)
+    }
+
     /// One thing that is due at `now`; call until it returns `None`. `tries` is the most transmissions of one request; this one does
     /// not count if `extra`. `wait(sent)` draws how long to wait after transmission number `sent`.
     /// "the initiator MUST retransmit a request until it either receives a corresponding response or deems the IKE SA to have
@@ -305,6 +310,7 @@ mod tests {
     fn a_request_is_repeated_and_then_given_up() {
         let mut w = Outgoing::new(0);
         send(&mut w, 7);
+        assert!(w.all_due().eq(w.next_due().map(|(at, _)| at)));
         let mut sent = 1;
         loop {
             let (at, _) = w.next_due().expect("a flight has a deadline");

@@ -27,7 +27,7 @@ fn an_identitys_earlier_session_goes_a_moment_after_the_next_one_has_come() {
     assert_eq!(pair.gateway.endpoint.len(), 2, "a device that authenticates anew uses both");
     pair.run_for(Duration::from_secs(30));
     assert_eq!(pair.gateway.closed, [(b, CloseReason::Replaced)]);
-    assert_eq!(pair.client.closed, [(a, CloseReason::ByPeer)], "and it is told");
+    assert_eq!(pair.client.closed, [(a, CloseReason::ByPeer)], "and it gets a DELETE");
     pair.assert_agree();
 }
 

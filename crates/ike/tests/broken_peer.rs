@@ -257,5 +257,5 @@ fn when_a_child_sa_ends_and_cannot_be_rekeyed_so_does_its_ike_sa() {
     pair.run_for(Duration::from_secs(700));
     assert!(pair.client.take(|e| matches!(e, Event::ChildFailed { .. }).then_some(())).is_some());
     assert_eq!(pair.client.closed, [(a, CloseReason::Expired)]);
-    assert_eq!(pair.gateway.closed, [(b, CloseReason::ByPeer)], "the peer is told");
+    assert_eq!(pair.gateway.closed, [(b, CloseReason::ByPeer)], "the peer gets a DELETE");
 }

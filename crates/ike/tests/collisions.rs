@@ -312,7 +312,7 @@ fn a_sleeping_device_is_not_told_of_what_a_collision_left_over() {
     }
 }
 
-/// RFC 9370, section 2.2.4: with additional key exchanges whoever used the lowest nonce just stops.
+/// RFC 9370, section 2.2.4: with additional key exchanges the end with the lowest nonce just stops.
 #[test]
 fn with_additional_key_exchanges_the_lowest_nonce_stops() {
     for (nonce_a, nonce_b, client_survives) in [(1, 2, false), (2, 1, true)] {

@@ -1,4 +1,4 @@
-//! What the driver is told besides the course of events: keys to be stored, and what strangers say.
+//! Events besides the course of a session: keys to be stored, and hints of strangers.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Messages that nobody should send: counted, dropped with a reason, and without effect.
+//! Messages that no peer should send: counted, dropped with a reason, and without effect.
 
 mod common;
 

@@ -5,7 +5,7 @@
 use dormouse_crypto::PacketKey;
 use dormouse_crypto::suites::Encr;
 use dormouse_ike::protect::Channel;
-use dormouse_wire::ike::{Message, Notify, NotifyType, Payload};
+use dormouse_wire::ike::{Message, Notify, NotifyType, Payload, parse_payloads};
 
 const MESSAGE: &str = "c0c1c2c3c4c5c6c7d0d1d2d3d4d5d6d7\
     2e2025000000000900000045\
@@ -23,7 +23,9 @@ fn the_rfc_message_opens() {
     let mut bytes = hex::decode(MESSAGE).unwrap();
     let message = Message::parse(&bytes).unwrap();
     assert_eq!(message.header.message_id, 9);
-    let payloads = Channel::new(key()).open_payloads(&mut bytes, &message.protected.unwrap()).unwrap();
+    let protected = message.protected.unwrap();
+    let channel = Channel::new(key());
+    let payloads = parse_payloads(protected.first, channel.open(&mut bytes, &protected).unwrap()).unwrap();
     assert_eq!(payloads, [Payload::Notify(Notify::new(NotifyType::SetWindowSize, [0, 0, 0, 10]))]);
 }
 

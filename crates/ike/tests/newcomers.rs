@@ -273,7 +273,7 @@ fn flood(world: &mut World, callers: &[usize], rounds: usize, each: usize) {
 }
 
 /// A thousand clients behind one address, each of which gives up after four repetitions. Before, no address had more than 64 half-open SAs,
-/// whatever room there was: with the daemon's limits, 550 of these gave up.
+/// even with room for more: with the daemon's limits, 550 of these gave up.
 #[test]
 fn a_thousand_clients_behind_one_address_all_connect() {
     for (seed, hardest_puzzle) in [(1, 18), (2, 0)] {

@@ -109,7 +109,7 @@ fn forged(pair: &Pair, list: &[Payload]) -> Vec<u8> {
     bytes
 }
 
-/// Whoever sees the request can answer it: with a puzzle that is too hard or malformed, or with a row of them.
+/// An observer of the request can answer it: with a puzzle that is too hard or malformed, or with a row of them.
 #[test]
 fn forged_puzzles_cost_no_more_than_the_client_allows() {
     let mut client = client_psk();

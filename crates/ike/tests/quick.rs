@@ -121,7 +121,7 @@ fn a_copy_that_comes_first_takes_nothing_from_the_owner() {
     for _ in 0..3 {
         pair.deliver(copy_of(&request));
     }
-    let thief = pair.gateway.established().expect("answered, for nobody can tell").sa;
+    let thief = pair.gateway.established().expect("answered, because it cannot be told from the owner").sa;
     assert_eq!(pair.gateway.endpoint.half_open(), 1, "repetitions are one");
     pair.run_for(Duration::from_secs(2));
     assert!(pair.client.established().expect("the owner").resumed);

@@ -240,7 +240,7 @@ fn without_an_answer_soft_goes_on_and_strict_does_not() {
                 }
             }
             assert_eq!(is_up(&pair), good, "{mode:?}");
-            // A failure is not repeated at once, and nobody waits for it.
+            // A failure is not repeated at once, and no handshake waits for it.
             assert_eq!(comes_up(&mut pair), good, "{mode:?}");
             assert!(fetch(&mut pair.gateway).is_none());
         }
@@ -456,7 +456,7 @@ fn a_responder_is_asked_again_when_its_certificates_session_comes_back() {
         pair.gateway.endpoint.forget(pair.now, b);
         pair.flush();
         pair.run_for(HOUR * retries);
-        assert!(ask(&mut pair.gateway).is_none(), "nobody is there");
+        assert!(ask(&mut pair.gateway).is_none(), "no session is left");
         common::resumed::resume(&mut pair, &ticket);
         pair.run_for(Duration::from_secs(2));
         assert!(is_up(&pair) && ask(&mut pair.gateway).is_some(), "quick {quick}");

@@ -93,7 +93,7 @@ fn a_held_sa_outlives_every_liveness_check_and_is_there_at_once() {
         panic!("not held")
     };
     assert_eq!(flags, hold.services, "what both want");
-    let (at, held, granted, marks) = sleeps(&mut pair).expect("the gateway's driver is told");
+    let (at, held, granted, marks) = sleeps(&mut pair).expect("an event reports it to the gateway's driver");
     assert!(held && granted == flags && at >= until, "{at:?} {until:?}");
     assert_eq!(marks, [Mark { spi: 7_000, sequence: 9 }]);
     assert_eq!(pair.gateway.endpoint.held(), 1);
@@ -210,7 +210,7 @@ fn a_repeated_announcement_neither_wakes_nor_counts_twice() {
     assert!(matches!(announce(&mut pair, a, None), Some(SleepVerdict::Held { .. })), "after a repetition");
     assert!(sleeps(&mut pair).is_some() && sleeps(&mut pair).is_none());
     assert_eq!(awakes(&mut pair), 0);
-    // Whoever has a copy of it cannot wake the gateway either.
+    // The holder of a copy cannot wake the gateway either.
     let copy = pair.log.iter().rev().find(|d| d.to_gateway).cloned().expect("sent");
     pair.deliver(copy);
     assert_eq!((awakes(&mut pair), pair.gateway.endpoint.held()), (0, 1));
@@ -325,7 +325,7 @@ fn load_reports_come_with_the_session_and_with_each_sleep() {
     };
     let first = report(&mut pair).expect("with the session");
     assert_eq!(first.forecast.len(), 48);
-    assert_eq!(first.alone_us, 0, "nobody had come before");
+    assert_eq!(first.alone_us, 0, "no session had begun before");
     announce(&mut pair, a, None);
     let second = report(&mut pair).expect("with the sleep");
     assert_eq!(second.alone(), common::LATENCY * 4, "the first message to IKE_AUTH");

@@ -27,7 +27,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address of the test")
 }
 
-/// Both ends, for what they say to each other by whatever address.
+/// Both ends, for traffic between any of their addresses.
 fn hosts() -> (Connection, Connection) {
     let mut ends = (client_psk(), gateway_psk());
     for conn in [&mut ends.0, &mut ends.1] {
@@ -396,7 +396,7 @@ fn an_answer_is_checked_by_the_addresses_that_we_see() {
     for (ts_i, ts_r, why) in [
         (vec![range("203.0.113.0", "203.0.113.255")], one(IP2), "not one address on each side"),
         (vec![one(IPN1), one("203.0.113.6")], one(IP2), "not one address on each side"),
-        // No NAT hides the gateway's address: this would be somebody else's traffic.
+        // No NAT hides the gateway's address: this would be traffic of another host.
         (vec![one(IPN1)], one("198.51.100.2"), "the answer selects 198.51.100.2"),
         (vec![one(IPN1)], range("198.51.100.0", "198.51.100.255"), "the answer selects 198.51.100.0/24"),
     ] {

@@ -187,7 +187,7 @@ fn a_router_that_is_denied_reads_nothing_any_more() {
     let second = Field::grant_of(field.current());
     assert_ne!(second, first, "it may have kept what it had");
     assert_eq!(field.readers(), [R2]);
-    // Whoever calls whom.
+    // Whichever end begins.
     field.link_up(GATEWAY, R1);
     field.link_up(R1, GATEWAY);
     field.run_for(seconds(5));

@@ -177,7 +177,7 @@ impl Drop for Helper {
         match program::wait_for_end(&self.child, self.limits.1.saturating_sub(gone)) {
             Ok(true) => drop(self.child.wait()),
             Ok(false) => {
-                tracing::warn!(pid = self.pid(), "a helper process takes long to restore, and goes on alone");
+                tracing::warn!(pid = self.pid(), "a helper process is still restoring; not waiting longer");
             }
             Err(error) => tracing::warn!(%error, pid = self.pid(), "a helper process cannot be waited for"),
         }

@@ -1,6 +1,6 @@
 //! The machine's own sleep, as systemd-logind announces it (`PrepareForSleep`): what is to be done before, and that it is over.
 //!
-//! A delay inhibitor gives the daemon time before the machine is suspended: as long as the [`Hold`] that comes with
+//! A delay inhibitor gives the daemon time before the machine is suspended: as long as the [`Inhibitor`] that comes with
 //! [`Event::AboutToSleep`] lives, at most `InhibitDelayMaxSec` of logind.conf (5 s unless changed). It must be short-lived:
 //! a user who closed the lid waits for it. Timers need nothing from here: they count suspended time ([`crate::timer`]).
 //!
@@ -36,7 +36,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// Keeps the machine awake a little longer; dropping it lets it sleep.
 #[derive(Debug)]
-pub struct Hold(#[expect(dead_code, reason = "its life is what counts")] OwnedFd);
+pub struct Inhibitor(#[expect(dead_code, reason = "its life is what counts")] OwnedFd);
 
 /// What happens to the machine.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub enum Event {
     /// Announcements will come from now on. Whether the sleep can be delayed, or why not (the daemon may not be allowed to).
     Watching(Result<(), String>),
     /// The machine is about to be suspended. It waits for the hold, if there is one, to be dropped.
-    AboutToSleep(Option<Hold>),
+    AboutToSleep(Option<Inhibitor>),
     /// It is awake again; or it never slept, because the suspend was cancelled.
     Resumed,
     /// No announcements come, and why. Another [`Event::Watching`] says when they do.
@@ -209,7 +209,7 @@ async fn follow(bus: &Connection, teller: &Teller) -> zbus::Result<()> {
 }
 
 /// Takes the first inhibitor of a logind, which also starts it where the bus can, and tells how that went.
-async fn begin(bus: &Connection, teller: &Teller) -> Option<Hold> {
+async fn begin(bus: &Connection, teller: &Teller) -> Option<Inhibitor> {
     match inhibit(bus).await {
         Ok(hold) => {
             teller.tell(Event::Watching(Ok(())));
@@ -226,10 +226,10 @@ async fn begin(bus: &Connection, teller: &Teller) -> Option<Hold> {
     }
 }
 
-async fn inhibit(bus: &Connection) -> zbus::Result<Hold> {
+async fn inhibit(bus: &Connection) -> zbus::Result<Inhibitor> {
     let body = ("sleep", "Dormouse", "tells the gateway that this device sleeps", "delay");
     let answer = bus.call_method(Some(NAME), PATH, Some(MANAGER), "Inhibit", &body).await?;
-    Ok(Hold(answer.body().deserialize()?))
+    Ok(Inhibitor(answer.body().deserialize()?))
 }
 
 enum Signal {

@@ -260,7 +260,7 @@ fn state_options(socket: &UdpSocket, state: &UdpSocketState) -> io::Result<()> {
 }
 
 /// Whether a call failed because the descriptor is of no use any more. All else passes: nothing is there, memory is short, or an ICMP error came about
-/// something that was sent earlier, or that somebody claims was (the kernel reports it at the next call, and has many errors for it).
+/// a packet that was sent earlier, or, if it is forged, never (the kernel reports it at the next call, and has many errors for it).
 pub(crate) fn is_the_end(e: &io::Error) -> bool {
     let error = e.raw_os_error().map(Errno::from_raw);
     matches!(error, Some(Errno::EBADF | Errno::ENOTSOCK | Errno::EFAULT | Errno::EINVAL))

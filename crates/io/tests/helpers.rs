@@ -4,12 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
+use dormouse_io::files::{self, Files};
 use dormouse_io::netlink::Neighbour;
-use dormouse_io::{block, neighbours, radio, resolver};
+use dormouse_io::{block, neighbours, privileges, radio, resolver};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use radio::{Commands, Driver, Order, Reply};
 use resolver::{GuardReply, Method, Settings};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,9 +32,10 @@ fn main() {
         ["radio-guard"] => return radio::serve().unwrap(),
         ["neighbour-guard"] => return neighbours::serve().unwrap(),
         ["block-guard", file] => return block::serve(Path::new(file)).unwrap(),
+        ["file-reader", directory] => return read_files(Path::new(directory)),
         _ => {}
     }
-    let tests: [Test; 7] = [
+    let tests: [Test; 8] = [
         ("DNS: obeys, outlives SIGTERM, restores at the end", dns_restores_at_the_end),
         ("DNS: killed at each step, by its file", |d| dns_killed(d, Method::File)),
         ("DNS: killed at each step, by resolvconf", |d| dns_killed(d, Method::Resolvconf)),
@@ -40,6 +43,7 @@ fn main() {
         ("radio: killed at each step", radio_killed),
         ("neighbours: killed at each step", neighbours_killed),
         ("block: killed at each step", block_killed),
+        ("configuration: killed at each step", reader_killed),
     ];
     for (name, test) in tests {
         let directory = std::env::temp_dir().join(format!("dormouse-io-helpers-{}", std::process::id()));
@@ -396,4 +400,116 @@ fn block_killed(directory: &Path) {
     })
     .join()
     .unwrap();
+}
+
+/// Whom the reader of the configuration becomes.
+const READER: &str = "nobody";
+
+/// The reader's own program: like the programs of [`script`] it says in `directory` that it has begun with a configuration, and waits.
+fn read_files(directory: &Path) {
+    let account = privileges::find_user(READER).unwrap().unwrap();
+    let note = |what: &str| {
+        let mut file = std::fs::OpenOptions::new().append(true).open(directory.join(what)).unwrap();
+        std::io::Write::write_all(&mut file, b"here\n").unwrap();
+    };
+    let names = |text: &[u8]| {
+        note("began");
+        while directory.join("hold").exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        note("ended");
+        String::from_utf8_lossy(text).lines().map(PathBuf::from).collect()
+    };
+    files::serve(&account, &directory.join("config"), &names).unwrap();
+}
+
+/// Where the reader is when it is killed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Reads {
+    Nothing,
+    /// It has the configuration, and not yet what that names.
+    Configuration,
+    /// It has sent a part of its answer, and waits for room.
+    Answer,
+    /// Its answer has come.
+    Done,
+}
+
+/// It writes nothing, so that there is nothing to restore. At each step the daemon sees its end and takes no part of an answer for
+/// the whole; the next one reads everything, and no reader outlives its daemon.
+fn reader_killed(directory: &Path) {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: the reader of the configuration needs root");
+    }
+    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).unwrap();
+    for note in ["began", "ended"] {
+        std::fs::write(directory.join(note), "").unwrap();
+        std::fs::set_permissions(directory.join(note), PermissionsExt::from_mode(0o666)).unwrap();
+    }
+    // Root's own, and more than a socket holds.
+    let large = directory.join("large");
+    std::fs::write(&large, vec![7; 8 << 20]).unwrap();
+    std::fs::set_permissions(&large, PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::write(directory.join("config"), large.display().to_string()).unwrap();
+    let start =
+        || files::Reader::spawn(&program(), &["file-reader".as_ref(), directory.as_os_str()]).unwrap();
+    let whole = |files: &Files| files.get(&large).unwrap().bytes.as_bytes().len() == 8 << 20;
+    let answer = |reader: &mut files::Reader| {
+        let mut come = None;
+        until("it answers", || {
+            come = reader.next().unwrap();
+            come.is_some()
+        });
+        come.unwrap()
+    };
+    let readable = |reader: &files::Reader| {
+        let watched = nix::poll::PollFd::new(reader.as_fd(), nix::poll::PollFlags::POLLIN);
+        nix::poll::poll(&mut [watched], 0_u8).unwrap() > 0
+    };
+    let all = [Reads::Nothing, Reads::Configuration, Reads::Answer, Reads::Done];
+    for (reads, is_killed) in all.into_iter().flat_map(|reads| [(reads, true), (reads, false)]) {
+        let mut reader = start();
+        let before = lines(directory.join("began"));
+        match reads {
+            Reads::Nothing => {}
+            Reads::Configuration => {
+                std::fs::write(directory.join("hold"), "").unwrap();
+                reader.ask().unwrap();
+                begun(directory, before);
+            }
+            Reads::Answer => {
+                reader.ask().unwrap();
+                until("a part has come", || readable(&reader));
+            }
+            Reads::Done => {
+                reader.ask().unwrap();
+                assert!(whole(&answer(&mut reader)));
+            }
+        }
+        let process = pid(reader.pid());
+        if is_killed {
+            kill(process, Signal::SIGKILL).unwrap();
+            until("its end is seen", || match reader.next() {
+                Ok(None) => false,
+                Ok(Some(_)) => panic!("{reads:?}: a part of an answer is no answer"),
+                Err(_) => true,
+            });
+            assert!(reader.ask().is_err(), "{reads:?}: and orders fail");
+        } else {
+            // With the daemon, also while it waits for it.
+            let _ = std::fs::remove_file(directory.join("hold"));
+        }
+        drop(reader);
+        // Gone, or dead and not yet waited for.
+        let stat = || std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        until("it has ended", || !stat().contains(')') || stat().contains(") Z "));
+        let _ = std::fs::remove_file(directory.join("hold"));
+
+        let mut next = start();
+        next.ask().unwrap();
+        assert!(whole(&answer(&mut next)), "{reads:?}");
+        kill(pid(next.pid()), Signal::SIGTERM).unwrap();
+        next.ask().unwrap();
+        assert!(whole(&answer(&mut next)), "{reads:?}: it goes on after SIGTERM");
+    }
 }

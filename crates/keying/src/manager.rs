@@ -165,7 +165,7 @@ pub enum Event {
         path: Path,
         /// Who it is, for people.
         peer: String,
-        /// It was refused by name. Another one may be made up: anybody can make identities.
+        /// It was refused by a deny entry. The identity of another one proves nothing, since hosts generate identities themselves.
         named: bool,
         /// Why, for people.
         why: &'static str,

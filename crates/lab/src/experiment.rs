@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use anyhow::Context as _;
 use dormouse_report::{Block, Chart, Document, Part, Table, duration};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::judge::{Claim, Finding};
 use crate::results::provenance::Provenance;
+use crate::results::{Point, Results};
 
 /// What an experiment may use.
 #[derive(Clone, Debug)]
@@ -45,6 +47,22 @@ impl Context {
             (Some(_), _) => "chosen",
             (None, true) => "quick",
             (None, false) => "full",
+        }
+    }
+}
+
+impl Context {
+    /// The raw data to report on: of [`Self::file`], or else made now.
+    ///
+    /// # Errors
+    /// If the file cannot be read, and as `make`.
+    pub fn results<P: Point>(
+        &self,
+        make: impl FnOnce(&Self) -> anyhow::Result<Results<P>>,
+    ) -> anyhow::Result<Results<P>> {
+        match &self.file {
+            Some(path) => Results::read(path).with_context(|| path.display().to_string()),
+            None => make(self),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Measurements in the words of the experiments about security settings. Owns their wording; must never mix two files.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use dormouse_report::digits;
 
 use crate::bench::{Bench, Request};
@@ -12,14 +12,13 @@ use crate::results::{Results, Sample};
 
 /// The measurements that an experiment needs: of the file that it was given, or made now.
 pub(crate) fn results(context: &Context, request: &Request) -> Result<Results> {
-    if let Some(path) = &context.file {
-        return Results::read(path).with_context(|| path.display().to_string());
-    }
-    let bench = match &context.resume {
-        Some(path) => Bench::resume(path, None)?,
-        None => Bench::new(request, context.out.clone(), None)?,
-    };
-    bench.finish(context)
+    context.results(|context| {
+        let bench = match &context.resume {
+            Some(path) => Bench::resume(path, None)?,
+            None => Bench::new(request, context.out.clone(), None)?,
+        };
+        bench.finish(context)
+    })
 }
 
 /// On what the figures were obtained.

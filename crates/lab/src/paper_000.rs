@@ -44,10 +44,7 @@ const PROTOCOL: Resumption = Resumption::MobikeThenTicket;
 const PROFILE: &str = "laptop-000";
 
 fn run(context: &Context) -> anyhow::Result<Report> {
-    let raw = match &context.file {
-        Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
-        None => made(context)?,
-    };
+    let raw = context.results(made)?;
     report(&raw)
 }
 

@@ -28,10 +28,7 @@ const PROFILE: &str = "laptop-000";
 
 fn run(context: &Context) -> anyhow::Result<Report> {
     let model = profile()?.model()?;
-    let results = match &context.file {
-        Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
-        None => measured(context)?,
-    };
+    let results = context.results(measured)?;
     Ok(report::of(&results, &model))
 }
 

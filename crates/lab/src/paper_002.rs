@@ -10,7 +10,7 @@ mod many;
 pub mod pair;
 mod report;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use campaign::{Bench, Point};
 
 use crate::campaign::Campaign;
@@ -28,29 +28,22 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(context: &Context) -> Result<Report> {
-    let results = match &context.file {
-        Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
-        None => measured(context)?,
-    };
+    let results = context.results(measured)?;
     report::of(&results)
 }
 
 fn measured(context: &Context) -> Result<Results<Point>> {
-    let campaign = match &context.resume {
-        Some(path) => Campaign::resume(path)?,
-        None => {
-            let most =
-                context.clients.unwrap_or(if context.short { campaign::SHORT_MOST } else { campaign::MOST });
-            ensure!(
-                most <= campaign::MOST,
-                "{most} associations: {} has 1 to {}",
-                EXPERIMENT.name,
-                campaign::MOST
-            );
-            let plan = campaign::plan(context.plan(), most, context.short, context.seed);
-            Campaign::new(plan, context.out.clone())?
-        }
-    };
+    let campaign = Campaign::of(context, || {
+        let most =
+            context.clients.unwrap_or(if context.short { campaign::SHORT_MOST } else { campaign::MOST });
+        ensure!(
+            most <= campaign::MOST,
+            "{most} associations: {} has 1 to {}",
+            EXPERIMENT.name,
+            campaign::MOST
+        );
+        Ok(campaign::plan(context.plan(), most, context.short, context.seed))
+    })?;
     let mut bench = Bench::new(campaign.results.seed);
     campaign.finish(&mut bench, context)
 }

@@ -7,7 +7,7 @@ pub mod handoff;
 mod report;
 mod run;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use campaign::{Point, Runs};
 
 use crate::campaign::Campaign;
@@ -25,18 +25,12 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 fn of(context: &Context) -> Result<Report> {
-    let results = match &context.file {
-        Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
-        None => measured(context)?,
-    };
+    let results = context.results(measured)?;
     Ok(report::of(&results))
 }
 
 fn measured(context: &Context) -> Result<Results<Point>> {
-    let campaign = match &context.resume {
-        Some(path) => Campaign::resume(path)?,
-        None => Campaign::new(campaign::plan(context.short, context.seed), context.out.clone())?,
-    };
+    let campaign = Campaign::of(context, || Ok(campaign::plan(context.short, context.seed)))?;
     let mut runs = Runs::new(&campaign.results, context)?;
     campaign.finish(&mut runs, context)
 }

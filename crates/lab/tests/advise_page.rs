@@ -39,7 +39,7 @@ fn words_of_the_file_cannot_break_the_page() {
 
 #[test]
 fn a_browser_draws_the_page() {
-    let Some(looks) = dormouse_testbed::browser::sound("the page of advise", &html()) else { return };
+    let Some(looks) = dormouse_testbed::browser::validate("the page of advise", &html()) else { return };
     for look in looks {
         // What the parser made of it: every figure with its drawing, tables closed, nothing thrown out of place.
         let dom = look.document;

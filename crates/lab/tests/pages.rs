@@ -12,7 +12,7 @@ use dormouse_lab::results::format::Machine;
 use dormouse_lab::results::{Figures, Results, Sample};
 use dormouse_lab::{Context, Report, find, paper_001, paper_004};
 use dormouse_report::Document;
-use dormouse_testbed::browser::{Look, sound};
+use dormouse_testbed::browser::{Look, validate};
 use serde_json::json;
 
 /// An hour as the demo measures it: so many joules of 8,244, asleep from some minutes to others, and of 400 packets so many lost.
@@ -103,7 +103,7 @@ fn the_demos_page_opens_with_what_sleeping_was_worth() {
 #[test]
 fn the_demos_page_needs_no_moving_sideways() {
     let html = page(&demo::document(&hour(), true).expect("an hour"));
-    let Some(looks) = sound("the page of demo", &html) else { return };
+    let Some(looks) = validate("the page of demo", &html) else { return };
     for Look { width, sideways, document, .. } in looks {
         assert_eq!(sideways, Vec::<String>::new(), "at {width}");
         // Three times radio, sent, for it and lost.
@@ -122,7 +122,7 @@ fn reports_can_be_read_on_a_phone() {
         (find(name).expect("it is listed").run)(&context).expect("a report")
     });
     for report in [of_traffic].into_iter().chain(made).chain(measured) {
-        let Some(looks) = sound(report.name, &page(&report.document())) else { return };
+        let Some(looks) = validate(report.name, &page(&report.document())) else { return };
         for Look { width, sideways, .. } in looks {
             let charts: Vec<&String> = sideways.iter().filter(|e| e.contains("svg")).collect();
             assert!(width == 390 || charts.is_empty(), "{}: {charts:?}", report.name);

@@ -109,7 +109,7 @@ fn the_same_seed_gives_the_same_bytes_and_raw_data_the_same_report() {
     assert_ne!(all[0][Path::new("paper-000.json")], all[2][Path::new("paper-000.json")]);
     let page = fs::read_to_string(a.0.join(reproduce::PAGE)).expect("the page");
     assert!(page.contains("contradicted") && page.contains("a broken link"));
-    let _ = dormouse_testbed::browser::sound("the page of reproduce", &page);
+    let _ = dormouse_testbed::browser::validate("the page of reproduce", &page);
     for (_, link) in page
         .match_indices("href=\"")
         .map(|(at, h)| page[at + h.len()..].split_once('"').expect("its end"))

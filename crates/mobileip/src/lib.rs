@@ -106,7 +106,7 @@ pub enum Discard {
     #[error("not tunnelled: {0}")]
     NotTunnelled(Refusal),
     /// A router in the tunnel marked it for congestion, which the packet inside cannot say (RFC 6040).
-    #[error("marked for congestion, which it cannot carry on")]
+    #[error("CE-marked, and the inner packet is not ECN-capable")]
     Congested,
     /// Too many of its kind.
     #[error("too many at once")]

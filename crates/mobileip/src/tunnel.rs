@@ -29,7 +29,7 @@ pub enum Refusal {
     #[error("more than {0} bytes")]
     TooBig(u16),
     /// It comes from an end of the tunnel: it would go round.
-    #[error("it would go round")]
+    #[error("tunnel loop")]
     Loop,
 }
 

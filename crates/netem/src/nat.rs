@@ -180,12 +180,6 @@ impl Nat {
         Ok(Path { remote: state.key.0, ..path })
     }
 
-    /// The mappings alive at `now`: inside socket and outside port.
-    pub fn mappings(&mut self, now: Instant) -> impl Iterator<Item = (SocketAddr, u16)> {
-        self.expire(now);
-        self.by_inside.iter().map(|((inside, _), port)| (*inside, *port))
-    }
-
     fn check_family(&self, path: Path) -> Result<(), NatDrop> {
         if matches!(path.carrier, Carrier::RawEsp | Carrier::RawHip) {
             return Err(NatDrop::NoPorts);

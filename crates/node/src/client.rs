@@ -102,7 +102,7 @@ impl Client {
         self.ticket.as_ref().is_some_and(|ticket| ticket.unheard > 0)
     }
 
-    /// The gateway was heard: it counts the ticket that we have. It is written down if what is on disk would not be used again.
+    /// The gateway was heard: it has accepted our ticket. The ticket is stored if the one on disk is no longer valid.
     pub(crate) fn heard(&mut self) -> Option<Event> {
         let ticket = self.ticket.as_mut()?;
         let before = std::mem::take(&mut ticket.unheard);

@@ -247,6 +247,10 @@ impl Devices {
         self.stand_in.poll_timeout()
     }
 
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.stand_in.timers()
+    }
+
     pub(crate) fn handle_timeout(&mut self, now: Instant, around: &mut Around<'_>) {
         if self.stand_in.poll_timeout().is_none_or(|d| d.at > now) {
             return;

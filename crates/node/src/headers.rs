@@ -18,8 +18,8 @@ impl Node {
         permitted
     }
 
-    /// Access router: something here uses header keys from now on. A machine without such a use takes none: it could pass them on, and its
-    /// status would not show them.
+    /// Access router: header keys are accepted from now on, because something here uses them. A router that repairs nothing refuses them: it
+    /// could leak them, and its status would not show them.
     pub fn read_headers(&mut self) {
         self.reads_headers = true;
         self.appoint_router();

@@ -403,28 +403,36 @@ impl Node {
     /// count: a node that is nothing but a client has no deadline then.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        self.timers().fold(None, |first, next| Deadline::earlier(first, Some(next)))
+        let devices = self.devices.as_ref().and_then(Devices::poll_timeout);
+        let firsts = self.upkeep([self.ike.poll_timeout()], [self.sad.poll_timeout()].into_iter().flatten());
+        Deadline::earliest(firsts.chain(devices).chain(self.manager_deadline()).chain(self.others()))
     }
 
-    /// Every timer that is running, with its reason: none of a client while the radio sleeps.
+    /// Every timer that is running, with its reason: none of a client while the radio sleeps. [`Node::poll_timeout`] is the first.
     #[must_use]
     pub fn deadlines(&self) -> Vec<Deadline> {
-        let ike = if self.quiet() { Vec::new() } else { self.ike.timers() };
-        let firsts = [self.ike.poll_timeout(), self.manager_deadline()];
-        let others = self.timers().filter(|d| !firsts.contains(&Some(*d)));
-        ike.into_iter().chain(self.manager_timers()).chain(others).collect()
+        let devices = self.devices.iter().flat_map(Devices::timers);
+        let upkeep = self.upkeep(self.ike.timers().into_iter().map(Some), self.sad.timers());
+        upkeep.chain(devices).chain(self.manager_timers()).chain(self.others()).collect()
     }
 
-    fn timers(&self) -> impl Iterator<Item = Deadline> {
+    /// Of the timers of IKE and of draining tunnels, those that count now.
+    fn upkeep(
+        &self,
+        ike: impl IntoIterator<Item = Option<Deadline>>,
+        draining: impl Iterator<Item = Deadline>,
+    ) -> impl Iterator<Item = Deadline> {
+        let quiet = self.quiet();
         // What is left of a replaced tunnel costs nothing while the radio sleeps.
-        let drained = self.sad.poll_timeout().filter(|_| !self.suspended);
-        let upkeep = [self.ike.poll_timeout(), drained].into_iter().filter(|_| !self.quiet());
-        let ladders = self.connections.clients().map(|c| c.ladder.poll_timeout());
-        upkeep
-            .chain(ladders)
-            .chain([self.devices.as_ref().and_then(Devices::poll_timeout), self.manager_deadline()])
-            .chain([self.beside.deadline().filter(|_| !self.suspended), self.repairs.deadline()])
-            .flatten()
+        let draining = draining.filter(|_| !self.suspended);
+        ike.into_iter().flatten().chain(draining).filter(move |_| !quiet)
+    }
+
+    /// The timers of the ladders, of sessions that are on their way back, and of repairs.
+    fn others(&self) -> impl Iterator<Item = Deadline> {
+        let ladders = self.connections.clients().filter_map(|c| c.ladder.poll_timeout());
+        let back = self.beside.deadline().filter(|_| !self.suspended);
+        ladders.chain(back).chain(self.repairs.timers())
     }
 
     /// Nothing that IKE could send would arrive: every session of its own is a client's, and no client has a network and a radio.

@@ -21,7 +21,7 @@ const WRITTEN_EVERY: u64 = 64;
 
 /// Whose a lease is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Holder {
+pub struct Lessee {
     /// Name of the connection.
     pub connection: String,
     /// What is the same of an identity however it is spelled.
@@ -33,7 +33,7 @@ pub struct Holder {
     pub identity: (u8, Vec<u8>),
 }
 
-impl Holder {
+impl Lessee {
     /// Device `device` of those that share an identity; `None` if that cannot be read.
     #[must_use]
     pub fn new(connection: String, identity: (u8, Vec<u8>), device: u32) -> Option<Self> {
@@ -97,14 +97,14 @@ pub enum Change {
     /// `holder` has these addresses, and used them just now. Told when they are new, and then every [`WRITTEN_EVERY`] uses of leases.
     Lease {
         /// Whose they are.
-        holder: Holder,
+        holder: Lessee,
         /// What it has.
         addresses: Addresses,
     },
     /// `holder` lost its addresses to another.
     Evict {
         /// Whose they were.
-        holder: Holder,
+        holder: Lessee,
     },
 }
 
@@ -124,10 +124,10 @@ struct Claim {
 pub struct Pool {
     /// The prefixes of all connections and peers; an address belongs to the narrowest that holds it.
     prefixes: BTreeSet<IpNet>,
-    holders: BTreeMap<Holder, Claim>,
-    taken: BTreeMap<IpAddr, Holder>,
+    holders: BTreeMap<Lessee, Claim>,
+    taken: BTreeMap<IpAddr, Lessee>,
     /// Unused leases by age, for eviction.
-    idle: BTreeSet<(u64, Holder)>,
+    idle: BTreeSet<(u64, Lessee)>,
     /// Where the search for a free address goes on, by prefix: addresses are used round the prefix before one is reused.
     cursor: BTreeMap<IpNet, u128>,
     clock: u64,
@@ -152,13 +152,13 @@ impl Pool {
             let held = self.holders.get(holder);
             held.is_some_and(|held| held.addresses.iter().any(|a| self.home(a).is_none()))
         });
-        let homeless: Vec<Holder> = homeless.map(|(_, holder)| holder.clone()).collect();
+        let homeless: Vec<Lessee> = homeless.map(|(_, holder)| holder.clone()).collect();
         homeless.iter().for_each(|holder| self.evict(holder));
     }
 
     /// Puts back what an earlier run wrote down, oldest first. Addresses that are no longer in the pool, or that another
     /// has, are left out.
-    pub fn restore(&mut self, holder: Holder, addresses: Addresses) {
+    pub fn restore(&mut self, holder: Lessee, addresses: Addresses) {
         let fits = |a: &IpAddr| !self.taken.contains_key(a) && self.home(*a).is_some();
         let v4 = addresses.v4.filter(|a| fits(&IpAddr::V4(*a)));
         let v6 = addresses.v6.filter(|a| fits(&IpAddr::V6(*a)));
@@ -200,13 +200,13 @@ impl Pool {
 
     /// For a tentative session: what its identity has already. Nothing changes.
     fn kept(&self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Addresses {
-        let mut theirs = self.holders.range(Holder::all_of(tenant));
+        let mut theirs = self.holders.range(Lessee::all_of(tenant));
         let kept = theirs.find(|(_, h)| h.addresses.has_any(&request.kept) && self.fits(tenant, h.addresses));
         kept.map(|(_, h)| h.addresses.asked(request)).unwrap_or_default()
     }
 
     /// A lease is used now.
-    fn note_use(&mut self, holder: Holder) {
+    fn note_use(&mut self, holder: Lessee) {
         self.clock += 1;
         let Some(held) = self.holders.get_mut(&holder).filter(|held| held.users > 0) else { return };
         held.used = self.clock;
@@ -246,23 +246,23 @@ impl Pool {
 
     /// Which lease of its identity a tenant gets: its only one; of several, the one that its ticket names, else one that no device
     /// uses, else a new one. A lease whose addresses the configuration no longer gives it is left alone.
-    fn holder_for(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Holder {
-        let range = Holder::all_of(tenant);
+    fn holder_for(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Lessee {
+        let range = Lessee::all_of(tenant);
         let all = self.holders.range(range.clone());
-        let outgrown: Vec<Holder> = all
+        let outgrown: Vec<Lessee> = all
             .clone()
             .filter(|(_, h)| h.users == 0 && !self.fits(tenant, h.addresses))
             .map(|(holder, _)| holder.clone())
             .collect();
         outgrown.into_iter().for_each(|holder| self.evict(&holder));
         let all = || self.holders.range(range.clone());
-        let mut theirs: Vec<(&Holder, &Claim)> =
+        let mut theirs: Vec<(&Lessee, &Claim)> =
             all().filter(|(_, h)| self.fits(tenant, h.addresses)).collect();
         theirs.sort_by_key(|(_, h)| core::cmp::Reverse((h.addresses.has_any(&request.wanted), h.used)));
         let kept = theirs.iter().find(|(_, h)| h.addresses.has_any(&request.kept));
         let free = || theirs.iter().find(|(_, h)| !tenant.several || h.users == 0);
         let unused = || (0..).find(|device| all().all(|(holder, _)| holder.device != *device)).unwrap_or(0);
-        kept.or_else(free).map_or_else(|| Holder::of(tenant, unused()), |(holder, _)| (*holder).clone())
+        kept.or_else(free).map_or_else(|| Lessee::of(tenant, unused()), |(holder, _)| (*holder).clone())
     }
 
     fn fits(&self, tenant: &Tenant<'_>, addresses: Addresses) -> bool {
@@ -283,7 +283,7 @@ impl Pool {
     }
 
     /// Writes a lease of so many users; false if there is no room for it.
-    fn store(&mut self, holder: &Holder, addresses: Addresses, users: usize) -> bool {
+    fn store(&mut self, holder: &Lessee, addresses: Addresses, users: usize) -> bool {
         while self.holders.len() >= MAX_LEASES && !self.holders.contains_key(holder) {
             let Some((_, oldest)) = self.idle.first().cloned() else { return false };
             self.evict(&oldest);
@@ -314,7 +314,7 @@ impl Pool {
         if let Some(address) = from().find_map(|p| self.next_free(p)) {
             return Some(address);
         }
-        let theirs = |holder: &Holder| {
+        let theirs = |holder: &Lessee| {
             let held = self.holders.get(holder);
             held.is_some_and(|h| h.addresses.iter().any(|a| a.is_ipv6() == v6 && self.gives(tenant.from, a)))
         };
@@ -344,7 +344,7 @@ impl Pool {
         None
     }
 
-    fn evict(&mut self, holder: &Holder) {
+    fn evict(&mut self, holder: &Lessee) {
         let Some(held) = self.holders.remove(holder) else { return };
         self.idle.remove(&(held.used, holder.clone()));
         held.addresses.iter().for_each(|a| {

@@ -14,13 +14,13 @@ const NO_NUMBER: [u8; 4] = [0; 4];
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
     of: BTreeMap<ChildId, Reporter>,
-    /// What SAs held that are gone, and what is in order.
+    /// Packets to be delivered: those in order, and those that removed SAs had buffered.
     ready: VecDeque<Vec<u8>>,
 }
 
 impl Repairs {
-    pub(crate) fn deadline(&self) -> Option<Deadline> {
-        self.of.values().filter_map(Reporter::poll_timeout).min_by_key(|deadline| deadline.at)
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.of.values().flat_map(Reporter::timers)
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -54,7 +54,7 @@ impl Repairs {
         self.of.values_mut().for_each(|reporter| reporter.leave(now));
     }
 
-    /// The child is gone; what came of it is delivered.
+    /// The CHILD SA is removed: its buffered packets are delivered.
     pub(crate) fn remove(&mut self, now: Instant, id: ChildId) {
         if let Some(mut reporter) = self.of.remove(&id) {
             reporter.leave(now);
@@ -101,5 +101,24 @@ impl Node {
             let path = sad.get(*id)?.path;
             reporter.poll_report(now, out).then_some(path)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_crypto::Secret;
+
+    #[test]
+    fn every_timer_of_every_reporter_is_listed() {
+        let mut repairs = Repairs::default();
+        let now = Instant::ZERO;
+        for spi in [1, 2] {
+            let mut reporter = Reporter::new(now, &Secret::from([7; 20]), spi, spi + 100, Limits::default());
+            assert!(!reporter.takes(now, 1), "it only asks for a router");
+            repairs.of.insert(ChildId::new(spi), reporter);
+        }
+        let whys: Vec<_> = repairs.timers().map(|timer| timer.why).collect();
+        assert_eq!(whys, ["a report of what came"; 2]);
     }
 }

@@ -79,7 +79,7 @@ pub struct ChildInfo {
     /// Into how many zones its packets are cut; 1: they are protected whole.
     pub zones: usize,
     /// Gateway: access routers that may have seen the keys of its first zone, or are to have them.
-    pub routers: Vec<dormouse_ike::Holder>,
+    pub routers: Vec<dormouse_ike::KeyHolder>,
     /// New keys are made then.
     pub rekey_at: Option<Instant>,
     /// What we received.

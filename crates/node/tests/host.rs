@@ -548,7 +548,9 @@ fn a_router_passes_on_what_is_not_its_own_as_its_agent_wants() {
     assert_eq!(drive(&mut router, NOW).datagrams, []);
     let due = router.poll_timeout().expect("the agent's");
     assert_eq!((due.at, due.why), (seconds(1), "agent"));
+    assert_eq!(router.deadlines(), [due]);
     router.handle_timeout(due.at);
+    assert!(router.deadlines().is_empty());
     let mut late = drive(&mut router, due.at).datagrams;
     late.sort_by(|a, b| a.1.cmp(&b.1));
     assert_eq!(late, [(other, vec![1]), (other, vec![3])]);

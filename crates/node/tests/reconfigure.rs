@@ -240,7 +240,11 @@ fn a_clients_connections_come_and_go_one_by_one() {
     assert_eq!(scene.datagrams, before, "nothing has changed");
     scene.client.reconfigure(NOW, &only_a, &BTreeSet::new());
     scene.carry();
-    assert_eq!((scene.session("a.test"), scene.session("b.test")), (a, None), "b is told to the gateway");
+    assert_eq!(
+        (scene.session("a.test"), scene.session("b.test")),
+        (a, None),
+        "the gateway hears that b has ended"
+    );
     assert_eq!(scene.client.client_infos(NOW).len(), 1);
     // It comes again, and is another session.
     scene.client.reconfigure(NOW, &all, &BTreeSet::new());

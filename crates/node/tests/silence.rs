@@ -1,4 +1,4 @@
-//! A gateway that never answers: each rung that is tried in vain is told of, with the gateway and the time that it had.
+//! A gateway that never answers: each rung that is tried in vain is reported, with the gateway and the time that it had.
 
 use dormouse_ike::EndpointConfig;
 use dormouse_node::config::{parse, resolve};
@@ -31,8 +31,8 @@ fn a_rung_that_nobody_answers_is_told_of() {
         if let Some(told) = told {
             break told;
         }
-        now = node.poll_timeout().expect("something is due until somebody is told").at;
-        assert!(now.as_nanos() < 60_000_000_000, "nobody was told");
+        now = node.poll_timeout().expect("something is due until the failure is reported").at;
+        assert!(now.as_nanos() < 60_000_000_000, "the failure was not reported");
         node.handle_timeout(now);
     };
     assert_eq!((failure.0, failure.2), (Rung::Full, FailureKind::Timeout));

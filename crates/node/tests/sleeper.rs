@@ -1,4 +1,4 @@
-//! The sleeper against a reference: a radio, a gateway and traffic drawn from a seed, and what must be true whatever happens.
+//! The sleeper against a reference: a radio, a gateway and traffic drawn from a seed, and the invariants of every run.
 
 use dormouse_energy::Direction;
 use dormouse_energy::model::Resumption;
@@ -303,6 +303,22 @@ fn the_schedule_wakes_and_the_interrupted_sleep_goes_on() {
 }
 
 #[test]
+fn all_wakes_that_no_packet_causes_are_listed() {
+    let every = Some(seconds(900.0));
+    let mut d = Device::new(
+        3,
+        Settings { wake_every: every, renew: true, ..settings(Mode::Energy, Policy::Timeout(5.0)) },
+        false,
+    );
+    d.send(53);
+    d.sleeper.expiry(Some(PolicyTime::ZERO + seconds(3600.0)));
+    d.run(PolicyTime::ZERO + seconds(60.0));
+    let timers: Vec<_> = d.sleeper.timers().collect();
+    assert_eq!(timers.iter().map(|t| t.why).collect::<Vec<_>>(), ["sleeper: wake_every", "sleeper: renewal"]);
+    assert_eq!(d.sleeper.poll_timeout(), Some(timers[0]));
+}
+
+#[test]
 fn a_session_that_expires_is_renewed_only_if_that_is_asked_for() {
     for renew in [false, true] {
         let set = Settings { renew, ..settings(Mode::Energy, Policy::Timeout(5.0)) };
@@ -408,7 +424,8 @@ fn what_was_learned_survives_a_restart() {
     }
     let mut bytes = Vec::new();
     d.sleeper.save(&mut bytes);
-    assert!(bytes.len() <= d.sleeper.history_bytes());
+    let state = Policy::Dormouse.scheduler(1.0).state_bytes();
+    assert!(bytes.len() <= state + 512, "{} of {state}", bytes.len());
     let mut fresh = Sleeper::new(PolicyTime::ZERO, settings(Mode::Energy, Policy::Dormouse), true);
     fresh.restore(&bytes).expect("its own bytes");
     let mut again = Vec::new();
@@ -456,7 +473,7 @@ fn life(seed: u64, fails: bool) -> Device {
         }
         d.drain();
     }
-    // However it ends: whoever asks gets the radio back, within a bounded time, and nothing stays held.
+    // However it ends: a request for the radio gets it back within a bounded time, and nothing stays held.
     d.fails = false;
     d.causes.extend([Cause::Mode, Cause::User]);
     d.sleeper.set_mode(d.now, Mode::Performance);

@@ -107,6 +107,12 @@ impl Deadline {
             (a, b) => a.or(b),
         }
     }
+
+    /// The earliest of any number (by `at`; the first wins a tie).
+    #[must_use]
+    pub fn earliest(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        all.into_iter().fold(None, |first, next| Self::earlier(first, Some(next)))
+    }
 }
 
 #[cfg(test)]
@@ -126,5 +132,6 @@ mod tests {
         assert_eq!(Deadline::earlier(Some(a), Some(b)), Some(b));
         assert_eq!(Deadline::earlier(None, Some(a)), Some(a));
         assert_eq!(Deadline::earlier(None, None), None);
+        assert_eq!(Deadline::earliest([a, b, Deadline { why: "c", ..b }]), Some(b));
     }
 }

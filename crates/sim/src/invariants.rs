@@ -8,10 +8,11 @@
 //! - A ticket is accepted once, no ticket of a fork is, and none after its session has ended on record ([`Tickets`]).
 //! - What must be stored of a ticket is stored before any datagram leaves ([`crate::Machine::flush`]).
 //! - A packet that either end is handed is sent, kept, answered or counted as lost.
+//! - The timer that an end waits for is among those that the status lists, and makes none of them late.
 //! - No timer of the gateway sends anything while its only sessions are those of devices that it knows to sleep.
 
 use crate::machine::Machine;
-use dormouse_ike::ticket::lineage::{Holder, Name, Operation, Outcome};
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, TicketHolder};
 use dormouse_node::Change;
 use dormouse_node::ladder::Rung;
 use dormouse_sansio::{Carrier, Path};
@@ -120,6 +121,12 @@ impl Invariants {
         for (end, machine) in [("device", device), ("gateway", gateway)] {
             let vanished = machine.vanished();
             assert_eq!(vanished, 0, "packets vanished in the {end}; {vanished}");
+            let Some(host) = &machine.host else { continue };
+            let (next, listed) = (host.poll_timeout(), host.deadlines());
+            let latest = listed.iter().map(|timer| timer.at + timer.slack).min();
+            let is_listed = next.map_or(listed.is_empty(), |next| listed.contains(&next));
+            let in_time = next.map(|next| next.at) <= latest;
+            assert!(is_listed && in_time, "the {end}'s timers are not listed; {next:?} of {listed:?}");
         }
         for (operation, outcome) in &gateway.store.done[done..] {
             self.tickets.look(operation, *outcome);
@@ -151,7 +158,7 @@ fn holds_addresses(datagram: &[u8], a: &[u8], b: &[u8]) -> bool {
 pub(crate) struct Tickets {
     /// Lineages that have ended, and whose they are.
     ended: BTreeSet<Name>,
-    holders: BTreeMap<Name, Holder>,
+    holders: BTreeMap<Name, TicketHolder>,
     /// SAs of which a ticket was accepted.
     used: BTreeSet<Name>,
     /// For each SA the one before it, as tickets that were accepted, and rekeyings, have told.

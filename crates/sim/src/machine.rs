@@ -9,7 +9,7 @@ use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::host::{Host, Store};
-use dormouse_node::pool::{Addresses, Change as LeaseChange, Holder, SharedPool};
+use dormouse_node::pool::{Addresses, Change as LeaseChange, Lessee, SharedPool};
 use dormouse_node::sleeper::{self, Report, Settings, State};
 use dormouse_node::{Change, Node, SleepFlags, SleepVerdict};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
@@ -38,7 +38,7 @@ pub struct Disk {
     /// The gateway's ticket keys.
     pub ticket_keys: Vec<u8>,
     /// The gateway's leases, the latest last.
-    pub leases: Vec<(Holder, Addresses)>,
+    pub leases: Vec<(Lessee, Addresses)>,
     /// What the sleeper has learned.
     pub history: Option<Vec<u8>>,
 }

@@ -1,4 +1,4 @@
-//! Many devices sleep at one gateway: it leaves them in peace, and they all come back, whatever happened meanwhile.
+//! Many devices sleep at one gateway: it leaves them in peace, and they all come back, after every kind of fault.
 
 use dormouse_ike::config::HoldPolicy;
 use dormouse_node::ladder::Rung;
@@ -104,7 +104,7 @@ fn devices_that_die_in_their_sleep_leave_nothing_behind() {
         crowd.kill(n);
     }
     crowd.run(30 * MINUTE);
-    assert_eq!(crowd.sessions(), 60, "nobody can tell yet");
+    assert_eq!(crowd.sessions(), 60, "the gateway cannot know yet");
     crowd.run(HOUR);
     assert_eq!((crowd.sessions(), crowd.books.disturbed), (0, 0));
     for n in 20..60 {

@@ -34,9 +34,9 @@ enum Fault {
     Kill(u64),
     /// All clocks are set by so many hours.
     Clocks(i64),
-    /// All NATs forget, whoever sleeps behind them.
+    /// All NATs forget, also those before sleeping devices.
     NatsForget,
-    /// Somebody sends three thousand packets to one device that sleeps.
+    /// A correspondent sends three thousand packets to one device that sleeps.
     Flood,
     /// Everybody who sleeps is sent more than there is room for, all at once.
     Overrun,
@@ -191,7 +191,7 @@ impl Life {
                 }
                 "room overrun"
             }
-            (Fault::Kill(_) | Fault::Flood | Fault::Overrun, None) => "nobody slept",
+            (Fault::Kill(_) | Fault::Flood | Fault::Overrun, None) => "no device slept",
         };
         *self.happened.entry(name).or_default() += 1;
     }
@@ -206,7 +206,7 @@ impl Life {
                 .with_machine(n, |now, m| m.with(now, |host| _ = host.set_mode(now, Mode::Performance)));
         }
         self.crowd.run(3 * MINUTE);
-        // Whoever believes in a session that a restart took finds out by sending something.
+        // A device that believes in a session that a restart took finds out by sending something.
         (0..self.crowd.count()).for_each(|n| self.send_up(n, 9));
         self.crowd.run(3 * MINUTE);
     }

@@ -1,5 +1,5 @@
-//! Days of devices whose radio sleeps: a whole session in virtual time, driven by the sleeper through a day of traffic. Whatever
-//! the seed: no wake without a cause, nothing that was held is lost, and sleeping never costs more than the guarantee allows.
+//! Days of devices whose radio sleeps: a whole session in virtual time, driven by the sleeper through a day of traffic. With
+//! every seed: no wake without a cause, nothing that was held is lost, and sleeping never costs more than the guarantee allows.
 //!
 //! `DORMOUSE_DAYS=N` lives N device-days (thousands before a release), `DORMOUSE_SEED=S` only the one of seed S.
 

@@ -23,7 +23,7 @@ fn times(world: &World, number: u64) -> usize {
     world.gateway().received.iter().filter(|n| **n == number).count()
 }
 
-/// Somebody says to the device, in the gateway's name, that its ESP is not known.
+/// A forger says to the device, in the gateway's name, that its ESP is not known.
 fn forge_invalid_spi(world: &mut World) {
     let infos = world.device().node().map(|n| n.client_infos(world.now())).unwrap_or_default();
     let session = infos.into_iter().find_map(|c| c.session).expect("connected");
@@ -119,5 +119,5 @@ fn data_that_nobody_answers_is_no_doubt_yet() {
         world.run(Duration::from_millis(100));
     }
     assert_eq!(datagrams_out(&world), before, "an exchange was made");
-    assert_eq!(world.rungs(), [Rung::Full], "nobody was heard, so nothing is known");
+    assert_eq!(world.rungs(), [Rung::Full], "no gateway was heard, so nothing is known");
 }

@@ -1,4 +1,4 @@
-//! A gateway's operator ends the session of a peer: it is told if it listens, its tickets are worthless, and its leases and routes
+//! A gateway's operator ends the session of a peer: it gets a DELETE if it listens, its tickets are worthless, and its leases and routes
 //! are free. Coming back takes a full exchange.
 
 use dormouse_ike::admission::Denial;

@@ -407,7 +407,7 @@ fn the_routers_at_the_device_read_headers_and_a_hoarder_reads_as_long_as_is_said
     }
 }
 
-/// A router that is not near any more is told to forget, long before there are new keys. One that does not obey reads on until then.
+/// A router that is not near any more gets the order to forget, long before there are new keys. One that does not obey reads on until then.
 #[test]
 fn a_router_that_is_left_behind_holds_no_keys() {
     let mut scene = Scene::new(4, Keys::Ahead, 8);

@@ -145,6 +145,17 @@ impl Repair {
         }
     }
 
+    /// Every timer that runs; [`Self::poll_timeout`] is the first of them.
+    #[must_use]
+    pub fn timers(&self) -> Vec<Deadline> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Snoop(agent) => agent.timers().collect(),
+            Self::EspArq(router) => router.timers().collect(),
+            Self::Reported(agent) => agent.timers().collect(),
+        }
+    }
+
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         match self {

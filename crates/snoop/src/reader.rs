@@ -52,7 +52,7 @@ impl Reader {
         self.unknown.pop_front()
     }
 
-    /// From now on it is told when a packet of the device with this outer address was opened ([`Self::poll_arrival`]): then the device is here.
+    /// From now on [`Self::poll_arrival`] reports when a packet of the device with this outer address was opened: then the device is here.
     pub fn await_device(&mut self, device: IpAddr) {
         if self.awaited.len() >= AWAITED_MOST {
             self.awaited.pop_first();

@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use dormouse_crypto::Secret;
 use dormouse_netem::{GilbertElliott, Link, LinkConfig};
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Deadline, Instant};
 use dormouse_snoop::Verdict;
 use dormouse_snoop::arq::{Device, Limits, PORT, Router, pair};
 use dormouse_wire::ip::{protocol, udp};
@@ -224,4 +224,27 @@ fn what_is_no_esp_goes_by() {
     device.arrive(ms(0), other.clone());
     assert_eq!(device.poll_deliver(), Some(other));
     assert_eq!((router.held().0, device.held().0), (0, 0));
+}
+
+#[test]
+fn every_timer_of_every_sa_is_listed() {
+    let (mut router, mut device) = both(Limits::default());
+    for spi in [1, 2] {
+        device.arrive(ms(0), esp(spi, 1, false));
+    }
+    let mut report = Vec::new();
+    while device.poll_report(ms(1_000), &mut report) {
+        router.from_device(ms(1_000), &std::mem::take(&mut report));
+    }
+    for spi in [1, 2] {
+        router.to_device(ms(1_000), &esp(spi, 2, false));
+        device.arrive(ms(1_000), esp(spi, 3, false));
+    }
+    let whys = |timers: &[Deadline]| timers.iter().map(|timer| timer.why).collect::<Vec<_>>();
+    let of_device: Vec<_> = device.timers().collect();
+    assert_eq!(whys(&of_device), ["ESP packets behind a missing one", "a report of what came"].repeat(2));
+    assert_eq!(device.poll_timeout(), of_device.into_iter().min_by_key(|timer| timer.at));
+    let of_router: Vec<_> = router.timers().collect();
+    assert_eq!(whys(&of_router), ["an ESP packet over the radio was not reported"; 2]);
+    assert_eq!(router.poll_timeout(), of_router.into_iter().min_by_key(|timer| timer.at));
 }

@@ -8,7 +8,7 @@ use core::net::Ipv4Addr;
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{IPV4_IN_IP, Inbound, Outbound, SaParams, ZoneParams};
 use dormouse_keying::{GrantId, HeaderGrant, HeaderOrder, HeaderSa, Nodes, ZoneMap};
-use dormouse_sansio::{Instant, Seeded};
+use dormouse_sansio::{Deadline, Instant, Seeded};
 use dormouse_snoop::Verdict;
 use dormouse_snoop::arq::{Agent, Limits, Reporter, reports_key};
 use dormouse_wire::ip::{Ipv4Header, protocol, udp};
@@ -363,7 +363,7 @@ fn a_forged_report_is_worth_nothing_once_the_next_packet_has_come() {
     let mut world = World::new(Carried::Bare);
     world.send(ms(0), false);
     let taken = world.agent.stats().reports;
-    // Of packets that were never sent: whatever it says, it is refused.
+    // Reports about packets that were never sent are refused.
     for next in [3, 500, 1 << 20, u32::MAX, 0] {
         world.agent.from_device(ms(1), &forged(u64::MAX, next));
     }
@@ -380,4 +380,29 @@ fn a_forged_report_is_worth_nothing_once_the_next_packet_has_come() {
     world.run(500, 1_000);
     assert_eq!(world.got, (0..100).collect::<Vec<_>>());
     assert!(world.agent.stats().repeated >= 10 && world.agent.stats().reports > taken + 20);
+}
+
+#[test]
+fn every_timer_of_the_device_and_of_the_router_is_listed() {
+    let mut world = World::new(Carried::Bare);
+    for n in 0..4 {
+        world.send(ms(n * 5), n == 1);
+    }
+    let (lost, kept) = (world.next(), world.next());
+    world.agent.to_device(ms(20), &lost);
+    world.agent.to_device(ms(20), &kept);
+    let mut esp = esp_of(world.carried, &kept).to_vec();
+    let opened = world.sa.open(&mut esp).expect("it opens");
+    assert!(world.reporter.takes(ms(20), opened.seq));
+    world.reporter.arrive(ms(20), opened.seq, esp[opened.inner].to_vec());
+    let whys = |timers: Vec<Deadline>| timers.iter().map(|timer| timer.why).collect::<Vec<_>>();
+    let of_device: Vec<_> = world.reporter.timers().collect();
+    assert_eq!(world.reporter.poll_timeout(), of_device.iter().copied().min_by_key(|timer| timer.at));
+    assert_eq!(whys(of_device), ["ESP packets behind a missing one", "a report of what came"]);
+    let of_router: Vec<_> = world.agent.timers().collect();
+    assert_eq!(world.agent.poll_timeout(), of_router.iter().copied().min_by_key(|timer| timer.at));
+    assert_eq!(
+        whys(of_router),
+        ["an ESP packet over the radio was not reported", "a device without reports"]
+    );
 }

@@ -215,3 +215,19 @@ fn the_oldest_connection_gives_way_and_long_ones_pass_without_a_copy() {
     assert_eq!(agent.from_device(ms(20), &ack(3 * LEN, &[])), Verdict::Forward);
     assert_eq!(agent.from_device(ms(21), &ack(3 * LEN, &[])), Verdict::Forward);
 }
+
+#[test]
+fn every_timer_of_every_connection_is_listed() {
+    let mut agent = warm(Limits::default());
+    let (src, dst) = (Family::V4.fixed(), Family::V4.device(5_001));
+    agent.to_device(ms(30), &packet(src, dst, |_| {}, &[1]));
+    let mut whys: Vec<_> = agent.timers().map(|timer| timer.why).collect();
+    assert_eq!(agent.poll_timeout(), agent.timers().min_by_key(|timer| timer.at));
+    whys.sort_unstable();
+    let each = [
+        "a connection without packets",
+        "a device acknowledges nothing",
+        "a packet over the radio was not acknowledged",
+    ];
+    assert_eq!(whys, each.map(|why| [why; 2]).concat());
+}

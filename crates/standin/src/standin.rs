@@ -416,17 +416,22 @@ impl StandIn {
     /// When [`StandIn::handle_timeout`] is wanted: the end of a sleep, which may be late, or a lease to be renewed.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
+        Deadline::earlier(self.sleeps_end().next(), self.leases_due().next())
+    }
+
+    /// The end of each sleep, and each lease to be renewed.
+    pub fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.sleeps_end().chain(self.leases_due())
+    }
+
+    fn sleeps_end(&self) -> impl Iterator<Item = Deadline> {
         const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
-        let end = self.ends.first().map(|(at, _)| Deadline {
-            at: *at,
-            slack: PATIENCE,
-            why: "stand-in: a device that overslept",
-        });
-        let lease = self
-            .renewals
-            .first()
-            .map(|(at, _)| Deadline::strict(*at, "stand-in: a DHCP lease to be renewed"));
-        Deadline::earlier(end, lease)
+        let why = "stand-in: a device that overslept";
+        self.ends.iter().map(move |(at, _)| Deadline { at: *at, slack: PATIENCE, why })
+    }
+
+    fn leases_due(&self) -> impl Iterator<Item = Deadline> {
+        self.renewals.iter().map(|(at, _)| Deadline::strict(*at, "stand-in: a DHCP lease to be renewed"))
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use dormouse_standin::{Class, Kind, Limits, Service, StandIn, Verdict};
+use dormouse_standin::{Class, DeviceId, Kind, Limits, Service, StandIn, Verdict};
 use dormouse_wire::dhcp::{Client, Dhcp, kind, renewal};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -95,4 +95,18 @@ fn refusals_and_forced_renewals_wait_for_the_device() {
     assert_eq!(give(&mut standin, at(500_020), &stranger).0, Verdict::Buffered(Class::Datagram));
     // The refusal is the server's last word.
     assert_eq!(standin.wakes(at(501_000), DEVICE), [refusal.into_boxed_slice(), stranger.into_boxed_slice()]);
+}
+
+#[test]
+fn the_end_of_every_sleep_and_every_lease_is_a_timer() {
+    let mut standin = leased(1_000);
+    let (other, address) = (DeviceId(8), "10.55.0.8".parse().expect("an address"));
+    assert!(standin.enrol(at(0), other, &[address]));
+    assert!(standin.sleeps(at(0), other, Service::FULL, at(7_200_000)));
+    let mut timers: Vec<_> = standin.timers().map(|timer| (timer.why, timer.at)).collect();
+    assert_eq!(standin.poll_timeout().map(|timer| timer.at), timers.iter().map(|(_, at)| *at).min());
+    timers.sort_unstable();
+    let (slept, lease) = ("stand-in: a device that overslept", "stand-in: a DHCP lease to be renewed");
+    assert_eq!(timers[0].0, lease);
+    assert_eq!(timers[1..], [(slept, at(3_600_000)), (slept, at(7_200_000))]);
 }

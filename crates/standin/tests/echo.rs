@@ -122,7 +122,7 @@ fn errors_age_are_kept_once_and_drive_nothing_out() {
         assert_eq!(give(&mut standin, at(2_000), &error(port, mtu)).0, Verdict::Buffered(Class::Notice));
     }
     assert_eq!(standin.waiting().0, 2);
-    // Whatever else comes takes their room, and they take none.
+    // All other packets may take their room, and they take none.
     let (data, call) = (peer.segment(ACK, b"what matters"), plain(b"a call"));
     give(&mut standin, at(3_000), &data);
     give(&mut standin, at(3_000), &call);

@@ -119,7 +119,7 @@ fn goodbyes_and_newer_records_end_older_ones() {
     );
 }
 
-/// Before, whoever could send to the device's address got its records, several times the length of the question, to any address that
+/// Before, any host that could send to the device's address got its records, several times the length of the question, to any address that
 /// it claimed.
 #[test]
 fn askers_beyond_the_link_are_not_answered() {

@@ -40,7 +40,7 @@ pub struct Look {
 /// # Panics
 /// If the page has a fault or the browser fails; and as [`require`], where nothing may be skipped.
 #[must_use]
-pub fn sound(test: &str, html: &str) -> Option<Vec<Look>> {
+pub fn validate(test: &str, html: &str) -> Option<Vec<Look>> {
     let looks = look(test, html).unwrap_or_else(|error| panic!("{test}: {error:#}"))?;
     for look in &looks {
         assert!(look.faults.is_empty(), "{test}, {} pixels: {:#?}", look.width, look.faults);
@@ -137,7 +137,7 @@ impl Browser {
         Ok(Look { width, faults, sideways, document })
     }
 
-    /// Asks and waits for the answer; what is told meanwhile is kept if it is a complaint.
+    /// Asks and waits for the answer; an event that comes meanwhile is kept if it is a complaint.
     fn ask(&mut self, method: &str, params: Value) -> Result<Value> {
         self.asked += 1;
         let mut question = json!({ "id": self.asked, "method": method, "params": params });

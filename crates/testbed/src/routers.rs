@@ -36,7 +36,7 @@ pub enum Mode {
     Ahead,
     /// From the router where it was before (Directed Key Migration). The gateway does not know by addresses where devices are.
     Migrate,
-    /// From the gateway, when it is told where the device is (`dormouse keys at`), and not otherwise.
+    /// From the gateway, only when its operator says where the device is (`dormouse keys at`).
     Told,
 }
 

@@ -54,7 +54,7 @@ pub struct Activity {
     pub outgoing_silence: Option<u64>,
 }
 
-/// Packets of one direction at one moment, for whoever accounts.
+/// Packets of one direction at one moment, as they are accounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment {
     /// When, in nanoseconds since 1970.
@@ -175,7 +175,7 @@ impl Activity {
         low
     }
 
-    /// The packets for whoever accounts: arrivals before the first that was sent, that one, those up to the last that was sent, and the
+    /// The packets as they are accounted: arrivals before the first that was sent, that one, those up to the last that was sent, and the
     /// arrivals behind it. Between them no gap is an idle period.
     pub fn moments(&self) -> impl Iterator<Item = Moment> {
         let last = self.packets - 1;

@@ -45,7 +45,7 @@ pub struct Options {
     pub settings: Settings,
     /// What ends a session, beside the silence in `settings`.
     pub sessions: Sessions,
-    /// How much of who speaks to whom is remembered.
+    /// Bounds on the addresses and names that are remembered.
     pub limits: Limits,
     /// The policies, `clairvoyant` apart.
     pub policies: Vec<Policy>,

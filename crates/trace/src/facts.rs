@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::seen::{Addr, Mac};
 
-/// How much of who speaks to whom is remembered, of one file while it is read and of all files together.
+/// Bounds on the addresses and names that are remembered, of one file while it is read and of all files together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Addresses (some 100 bytes each).

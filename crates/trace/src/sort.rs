@@ -210,7 +210,7 @@ fn take(from: &mut &[u8]) -> Option<u64> {
 
 /// One packet: nothing but its description follows the times.
 const SINGLE: u64 = 1;
-/// The same client as before: the start is told from there.
+/// The same client as before: the start is relative to the one before.
 const SAME: u64 = 2;
 
 fn encode(a: &Activity, last: (u32, u64), out: &mut Vec<u8>) {

@@ -74,7 +74,7 @@ fn names_of_clients_cannot_break_the_page() {
 
 #[test]
 fn a_browser_draws_the_page() {
-    let Some(looks) = dormouse_testbed::browser::sound("the page of trace", &page().0) else { return };
+    let Some(looks) = dormouse_testbed::browser::validate("the page of trace", &page().0) else { return };
     for look in looks {
         // What the parser made of it: every figure with its drawing, nothing thrown out of place.
         let dom = look.document;

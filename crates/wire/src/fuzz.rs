@@ -5,6 +5,32 @@ use crate::hip::{Draft, HEADER_LEN, Packet, parse_params};
 use crate::ike::{self, Message, Sealing};
 use crate::{dhcp, dns, esp, ip, mobileip, netbios};
 
+/// What is left of an input out of which a fuzz target of another crate reads its steps.
+#[derive(Debug)]
+pub struct Input<'a>(pub &'a [u8]);
+
+impl<'a> Input<'a> {
+    /// The next byte.
+    pub fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    /// The next bytes: so many, or as many as there are.
+    pub fn take(&mut self, len: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        bytes
+    }
+
+    /// A length of one byte, and the bytes behind it.
+    pub fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = self.byte()?;
+        Some(self.take(len.into()))
+    }
+}
+
 /// Any bytes as an IKE message, and as a chain of decrypted payloads: what is accepted must survive emission.
 ///
 /// # Panics

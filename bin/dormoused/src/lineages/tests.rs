@@ -1,5 +1,5 @@
 use super::*;
-use dormouse_ike::ticket::lineage::{Holder, Memory, Name, Row};
+use dormouse_ike::ticket::lineage::{Memory, Name, Row, TicketHolder};
 use dormouse_io::store::Database;
 use dormouse_sansio::{Entropy, Seeded};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ impl Drop for Scratch {
 fn any(rng: &mut Seeded, now: UnixTime) -> Operation {
     let mut name = |kinds: u64| Name([u8::try_from(rng.below(kinds)).unwrap(); 16]);
     let (lineage, own, before, next) = (name(40), name(4), name(4), name(4));
-    let holder = Holder([u8::try_from(rng.below(2)).unwrap(); 32]);
+    let holder = TicketHolder([u8::try_from(rng.below(2)).unwrap(); 32]);
     let ends = now + Duration::from_secs(rng.below(200));
     match rng.below(20) {
         0..=7 => Operation::Insert(Row { id: lineage, holder, tip: own, ends }),
@@ -72,7 +72,7 @@ fn who_waits_is_told_and_everything_is_written_before_the_end() {
     let scratch = Scratch::new("keeper");
     let row = |n: u8| Row {
         id: Name([n; 16]),
-        holder: Holder([1; 32]),
+        holder: TicketHolder([1; 32]),
         tip: Name([100; 16]),
         ends: UnixTime(u64::from(u32::MAX)),
     };
@@ -99,7 +99,7 @@ fn who_waits_is_told_and_everything_is_written_before_the_end() {
     assert_eq!(scratch.open().run(UnixTime(0), &[confirm(3, 29)]).unwrap(), [Outcome::Done]);
 }
 
-/// A store that fails as long as it is told to.
+/// A store that fails as long as the test wants.
 struct Broken(std::sync::mpsc::Receiver<()>, Memory);
 
 impl Store for Broken {
@@ -118,7 +118,7 @@ fn a_store_that_fails_is_said_to_and_what_nobody_waits_for_is_done_later() {
     let (fail, fails) = channel();
     fail.send(()).unwrap();
     let mut keeper = Keeper::new(Broken(fails, Memory::default())).unwrap();
-    let (lineage, holder) = (Name([1; 16]), Holder([1; 32]));
+    let (lineage, holder) = (Name([1; 16]), TicketHolder([1; 32]));
     keeper.put(Operation::End { sa: Some(SaId::new(1)), lineage, holder });
     let mut heard = Vec::new();
     while !heard.contains(&Report::Reachable(true)) {
@@ -142,7 +142,7 @@ fn what_waits_for_a_store_that_fails_has_a_bound_and_no_end_is_lost() {
         name[..8].copy_from_slice(&n.to_be_bytes());
         Name(name)
     };
-    let holder = Holder([1; 32]);
+    let holder = TicketHolder([1; 32]);
     let row = |n: usize| Row { id: name(n), holder, tip: name(n), ends: UnixTime(u64::from(u32::MAX)) };
     let mut waiting = Vec::new();
     // The same two ends, again and again.

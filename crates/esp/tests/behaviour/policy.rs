@@ -177,3 +177,19 @@ fn what_comes_out_of_a_tunnel_must_belong_in_it() {
     assert_eq!(sad.open(&mut sender(3)), Err(Discard::UnknownSpi { spi: 0x103 }));
     assert!(matches!(sad.open(&mut [1, 2, 3]), Err(Discard::Length { .. })));
 }
+
+#[test]
+fn the_end_of_every_draining_tunnel_is_a_timer() {
+    let mut sad = Sad::new();
+    let at = |s: u64| Instant::from_nanos(s * 1_000_000_000);
+    for n in 1..=3 {
+        let mut tunnel = tunnel(n, range("10.9.0.7", "10.9.0.7"));
+        tunnel.owner = owner(n.into());
+        sad.insert(tunnel).unwrap();
+        sad.activate(name(n));
+    }
+    sad.retire(at(0), name(1), |_| true);
+    sad.retire(at(1), name(2), |_| true);
+    assert_eq!(sad.timers().map(|timer| timer.at).collect::<Vec<_>>(), [at(5), at(6)]);
+    assert_eq!(sad.poll_timeout(), sad.timers().next());
+}

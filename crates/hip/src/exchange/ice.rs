@@ -384,7 +384,7 @@ impl Ice {
             _ => None,
         })?;
         if pair.path.remote != path.remote || pair.path.local.port() != path.local.port() {
-            return Some(Err(Discard("the answer to a check by another way")));
+            return Some(Err(Discard("the answer to a connectivity check from another path")));
         }
         if echo != Some(&nonce[..]) {
             return Some(Err(Discard("the answer to a check without its echo")));

@@ -239,14 +239,14 @@ fn answer_came(
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     let way = session.in_udp.path_of(path);
     let Way::Asked(question) = &session.in_udp.way else {
-        return Err(Discard("an answer to no question about UDP"));
+        return Err(Discard("an answer to no request about ESP in UDP"));
     };
     let echo = packet.find(ParamType::EchoResponseSigned).map(|p| p.contents);
     if !acks.contains(&question.id) || echo != Some(&question.nonce[..]) {
-        return Err(Discard("an answer to another question about UDP"));
+        return Err(Discard("an answer to another request about ESP in UDP"));
     }
     if way != Some(question.path) || question.path != in_use {
-        return Err(Discard("an answer about UDP by another way"));
+        return Err(Discard("an answer about ESP in UDP from another path"));
     }
     let before = question.in_use;
     // It says nothing of ESP: what is unanswered still is.

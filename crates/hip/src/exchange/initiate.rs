@@ -141,7 +141,7 @@ pub(crate) fn r1(
 const NOTHING_IN_COMMON: [Discard; 4] = [NO_GROUP, NO_CIPHER, NO_IDENTITY, NO_ESP];
 const NO_GROUP: Discard = Discard("the peer offers no Diffie-Hellman group that we have");
 const NO_CIPHER: Discard = Discard("the peer offers no HIP cipher that we have");
-const NO_IDENTITY: Discard = Discard("the peer does not know identities like ours");
+const NO_IDENTITY: Discard = Discard("the peer does not support our HIT suite");
 const NO_ESP: Discard = Discard("the peer offers no ESP suite that we have");
 
 /// What an R1 must have (RFC 7401 section 6.8), the cheap checks first. That there is nothing in common counts only if the peer has signed it:

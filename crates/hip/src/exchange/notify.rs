@@ -59,9 +59,9 @@ pub(crate) fn send_unknown(peer: Hit, path: Path, around: &mut Around<'_>, kind:
     send_with(peer, path, around, Notification { kind: NotifyType::UnsupportedCriticalParameterType, data });
 }
 
-/// A keep-alive of a client of our relay that comes from elsewhere: its NAT has given it another port, and packets relayed to the old one are lost. An
-/// UPDATE with ECHO_REQUEST_SIGNED goes to the new port. The packet may be a replay: the address changes only with the answer (RFC 8046 section
-/// 5.4), and one such UPDATE waits at a time.
+/// A keep-alive of a client of our relay from a new address: its NAT mapping has changed, and packets relayed to the old port are lost. The new
+/// address is verified before it is used, by an UPDATE with ECHO_REQUEST_SIGNED, because the packet may be a replay (RFC 8046 section 5.4); one
+/// such UPDATE waits at a time.
 fn kept_alive(association: &mut Association, packet: &Packet<'_>, path: Path, around: &mut Around<'_>) {
     let elsewhere = path != association.path && path.carrier == Carrier::HipUdp && around.seen.is_none();
     let Stage::Up(session) = &association.stage else { return };
@@ -124,7 +124,7 @@ pub(crate) fn receive(
     if !protect::signature_is_right(packet, ParamType::HipSignature, &sent.agreed.identity, around.stats) {
         return Err(Discard("a NOTIFY with a wrong signature"));
     }
-    let why = notification.kind.label().unwrap_or("the peer refused for a reason without a name");
+    let why = notification.kind.label().unwrap_or("the peer refused with an unknown notification");
     sent.notified = Some(Refusal { kind: failure(notification.kind), why });
     Ok(Fate::Lives)
 }

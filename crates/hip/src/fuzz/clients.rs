@@ -9,6 +9,7 @@ use core::time::Duration;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_keying::{ChildId, KeyManager, Owner, SaId};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
+use dormouse_wire::fuzz::Input;
 use dormouse_wire::hip::{
     DomainId, Draft, Header, Hit, Packet, PacketType, Param, ParamType, Version, set_checksum,
 };
@@ -53,25 +54,6 @@ struct Clients {
     /// What waits to be carried.
     flights: VecDeque<Flight>,
     last: Option<(usize, Vec<u8>)>,
-}
-
-/// The input that is left.
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
-    }
-
-    /// A length, and as many bytes as there are.
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let len = usize::from(self.byte()?);
-        let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
-        self.0 = rest;
-        Some(bytes)
-    }
 }
 
 fn identity_of(n: usize) -> Option<Identity> {

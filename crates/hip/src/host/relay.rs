@@ -1,6 +1,6 @@
 //! Relays (RFC 9028), of a host as a whole. Owns what a relay sends on to its clients and from them, in HIP and in ESP, where a packet that
-//! a relay of ours sent on comes from, and whose data our relays are to let through; must never send on for who is no client, nor to where
-//! no client of ours has asked for it.
+//! a relay of ours sent on comes from, and whose data our relays are to let through; must never relay for hosts that are not registered, nor to
+//! addresses for which no client has a permission.
 
 use core::net::SocketAddr;
 

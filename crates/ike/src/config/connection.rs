@@ -131,7 +131,7 @@ pub struct AnsweringConfig {
 pub struct MobilityConfig {
     /// Address updates (RFC 4555).
     pub mobike: bool,
-    /// Addresses at which we can be reached besides the one in use; the peer is told, and may come there when the one in use does not
+    /// Addresses at which we can be reached besides the one in use; the peer learns them, and may come there when the one in use does not
     /// answer (RFC 4555, section 3.4).
     pub additional_addresses: Vec<IpAddr>,
     /// As the answering side: move ESP to a new address of the peer only when the peer has answered from there (RFC 4555,

@@ -37,7 +37,7 @@ impl Endpoint {
     }
 
     /// Router: what the data plane says about the keys that it was given: the gateway is asked for others. Those that it cannot use are forgotten,
-    /// and the gateway is told.
+    /// and the gateway is notified.
     pub fn header_news(&mut self, now: Instant, news: HeaderNews) -> bool {
         let (id, why) = match news {
             HeaderNews::Stale(id) => (id, Why::Stale),
@@ -103,12 +103,18 @@ impl Endpoint {
 
     // ---- inside ----
 
-    /// Deadlines that belong to no SA.
-    pub(super) fn common_deadlines(&self) -> impl Iterator<Item = Deadline> {
+    /// The first of [`Self::common_timers`].
+    pub(super) fn common_deadline(&self) -> Option<Deadline> {
         let Shared { config, header, .. } = &self.shared;
-        [config.admission.revocation.deadline(), header.distribution.deadline(), header.keyring.deadline()]
-            .into_iter()
-            .flatten()
+        let keys = [header.distribution.deadline(), header.keyring.deadline()];
+        Deadline::earliest(config.admission.revocation.timers().chain(keys.into_iter().flatten()))
+    }
+
+    /// Timers that belong to no SA.
+    pub(super) fn common_timers(&self) -> impl Iterator<Item = Deadline> {
+        let Shared { config, header, .. } = &self.shared;
+        let keys = header.distribution.timers().chain(header.keyring.timers());
+        config.admission.revocation.timers().chain(keys)
     }
 
     /// The same as [`Self::ask`], of what any packet can cause: no more waits than is bounded.

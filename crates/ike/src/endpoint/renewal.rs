@@ -19,7 +19,7 @@ use crate::sa::IkeSa;
 use crate::selectors::covers;
 use crate::shared::Shared;
 use crate::ticket::fingerprint;
-use crate::ticket::lineage::{Holder, Operation};
+use crate::ticket::lineage::{Operation, TicketHolder};
 use dormouse_keying::SaId;
 use dormouse_wire::ike::TsRange;
 
@@ -192,7 +192,7 @@ impl Endpoint {
     /// Gateway: no ticket counts any more that the peer of a connection has. Before its sessions are closed.
     pub fn revoke_tickets(&mut self, now: Instant, connection: &str, peer: &Identity) {
         if self.shared.config.ticket_keys.is_some() {
-            let holder = Holder::of(connection, peer);
+            let holder = TicketHolder::of(connection, peer);
             self.shared.event(Event::Store(Operation::EndAll { holder }));
             self.supersede_claims(now, |claim| claim.connection == connection && claim.peer.is_same_as(peer));
             self.settle(now);

@@ -1,5 +1,5 @@
 //! The responder's first exchange: IKE_SA_INIT and IKE_SESSION_RESUME. Owns the decision whether a stranger is worth any
-//! state: repetitions and what [`super::newcomer`] demands come first, keys come with IKE_AUTH. It must never believe anything it reads.
+//! state: repetitions and what [`super::newcomer`] demands come first, keys come with IKE_AUTH. Nothing that it reads is authenticated.
 
 use dormouse_crypto::DhPrivate;
 use dormouse_sansio::{Class, Instant, Path};

@@ -37,7 +37,7 @@ impl Endpoint {
     /// Sources that are due, and what needs not be asked again.
     pub(super) fn revocation_due(&mut self, now: Instant) {
         let revocation = &mut self.shared.config.admission.revocation;
-        if revocation.deadline().is_none_or(|d| d.at > now) {
+        if revocation.timers().all(|d| d.at > now) {
             return;
         }
         let sessions = self.slots.values().filter_map(|slot| match slot {

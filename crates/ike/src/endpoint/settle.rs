@@ -25,7 +25,7 @@ impl Endpoint {
         self.note_link(id, None);
     }
 
-    /// Ends an established SA for a reason of ours: the peer is told, unless it sleeps.
+    /// Ends an established SA for a reason of ours: the peer gets a DELETE, unless it sleeps.
     pub(crate) fn end_for(&mut self, now: Instant, id: SaId, reason: CloseReason) {
         if self.established(id).is_some_and(|ike| ike.dormancy.is_asleep()) {
             return self.end(id, reason);

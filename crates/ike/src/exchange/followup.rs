@@ -116,9 +116,8 @@ pub(crate) struct FollowUps {
 }
 
 impl FollowUps {
-    pub(crate) fn deadline(&self) -> Option<Deadline> {
-        let first = self.series.iter().map(|series| series.until).min()?;
-        Some(Deadline { at: first, slack: PATIENCE, why: "key exchange" })
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.series.iter().map(|s| Deadline { at: s.until, slack: PATIENCE, why: "key exchange" })
     }
 
     /// Forgets those whose time is over.

@@ -20,7 +20,7 @@ use crate::sa::{Answer, Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
 
-/// A gateway that is told too much at once is told again after this time.
+/// A notification that the gateway refused for its rate is repeated after this time.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl Run for Keys {

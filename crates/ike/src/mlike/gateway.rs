@@ -13,7 +13,6 @@ mod asked;
 use std::collections::{BTreeMap, BTreeSet};
 
 use core::net::IpAddr;
-use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildId, GrantId, HeaderGrant, SaId};
@@ -60,7 +59,7 @@ impl core::fmt::Display for Holding {
 
 /// A router and the keys of one SA.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Holder {
+pub struct KeyHolder {
     /// Who.
     pub router: Identity,
     /// Where it stands.
@@ -79,7 +78,7 @@ struct Composite {
     policy: ZonePolicy,
     until: Option<Instant>,
     made: Instant,
-    holders: Vec<Holder>,
+    holders: Vec<KeyHolder>,
     /// Another one takes its place: it is given to no other router.
     replaced: bool,
     renewal: Option<Renewal>,
@@ -202,7 +201,7 @@ impl Visit {
 }
 
 impl Composite {
-    fn holder(&mut self, router: &Identity) -> Option<&mut Holder> {
+    fn holder(&mut self, router: &Identity) -> Option<&mut KeyHolder> {
         self.holders.iter_mut().find(|holder| holder.router.is_same_as(router))
     }
 
@@ -214,7 +213,7 @@ impl Composite {
                 holder.holding = holding;
                 holder.had |= had;
             }
-            None => self.holders.push(Holder { router: router.clone(), holding, had }),
+            None => self.holders.push(KeyHolder { router: router.clone(), holding, had }),
         }
     }
 
@@ -284,8 +283,9 @@ impl Distribution {
             self.renewals.remove(&(renewal.at, child));
         }
         let id = composite.grant.id();
-        let forget =
-            |holder: &Holder| holder.had && !matches!(holder.holding, Holding::Forgotten | Holding::Refused);
+        let forget = |holder: &KeyHolder| {
+            holder.had && !matches!(holder.holding, Holding::Forgotten | Holding::Refused)
+        };
         let holders = composite.holders.into_iter().filter(forget);
         self.gone.extend(holders.map(|holder| Gone { router: holder.router, id, told: false }));
         self.gone_changed = true;
@@ -466,7 +466,12 @@ impl Distribution {
     }
 
     pub(crate) fn deadline(&self) -> Option<Deadline> {
-        self.renewals.first().map(|(at, _)| Deadline { at: *at, slack: Duration::ZERO, why: "new keys" })
+        self.timers().next()
+    }
+
+    /// When each SA is to get new keys, the first one first.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.renewals.iter().map(|(at, _)| Deadline::strict(*at, "new keys"))
     }
 
     /// What a router gets that is still to get it.
@@ -499,7 +504,7 @@ impl Distribution {
     /// The keys that a router is to forget.
     pub(crate) fn to_revoke(&self, router: &Identity) -> Vec<GrantId> {
         let revoking = self.composites.values().filter_map(|composite| {
-            let revoked = |h: &Holder| h.holding == Holding::Revoking && h.router.is_same_as(router);
+            let revoked = |h: &KeyHolder| h.holding == Holding::Revoking && h.router.is_same_as(router);
             composite.holders.iter().any(revoked).then(|| composite.grant.id())
         });
         let gone = self.gone.iter().filter(|gone| gone.router.is_same_as(router)).map(|gone| gone.id);
@@ -521,7 +526,7 @@ impl Distribution {
     }
 
     /// Which routers have, had or are to have the keys of an SA.
-    pub(crate) fn holders(&self, child: ChildId) -> &[Holder] {
+    pub(crate) fn holders(&self, child: ChildId) -> &[KeyHolder] {
         self.composites.get(&child).map_or(&[], |composite| &composite.holders)
     }
 }

@@ -18,7 +18,7 @@ use crate::pace::Paces;
 
 /// Keys, and where they are from.
 #[derive(Debug)]
-struct Held {
+struct HeldKeys {
     /// The gateway of the SA: it alone takes them back.
     giver: Identity,
     gateway: IpAddr,
@@ -29,7 +29,7 @@ struct Held {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Keyring {
-    held: BTreeMap<GrantId, Held>,
+    held: BTreeMap<GrantId, HeldKeys>,
     expiries: std::collections::BTreeSet<(Instant, GrantId)>,
     /// How often each neighbour has asked.
     paces: Paces,
@@ -57,7 +57,7 @@ impl Keyring {
         // A neighbour says what it likes.
         let until = now + given.lifetime.min(KEY_LIFETIME_MOST);
         let grant = given.grant.clone();
-        self.held.insert(id, Held { giver: giver.clone(), gateway: given.gateway, grant, until });
+        self.held.insert(id, HeldKeys { giver: giver.clone(), gateway: given.gateway, grant, until });
         self.expiries.insert((until, id));
         Ok(())
     }
@@ -109,7 +109,7 @@ impl Keyring {
         if !policy.neighbours.iter().any(|id| id.is_same_as(next)) {
             return Err(Reason::NotPermitted);
         }
-        let named = |held: &Held| {
+        let named = |held: &HeldKeys| {
             held.gateway == asked.gateway
                 && [held.grant.to_device.spi, held.grant.from_device.spi].contains(&asked.spi)
         };
@@ -130,7 +130,7 @@ impl Keyring {
 
     /// The keys that this gateway gave for the SA that has this SPI in one direction.
     pub(crate) fn named(&self, giver: &Identity, spi: u32) -> Option<GrantId> {
-        let named = |(id, held): &(&GrantId, &Held)| {
+        let named = |(id, held): &(&GrantId, &HeldKeys)| {
             [id.to_device, id.from_device].contains(&spi) && held.giver.is_same_as(giver)
         };
         self.held.iter().find(named).map(|(id, _)| *id)
@@ -144,7 +144,12 @@ impl Keyring {
     }
 
     pub(crate) fn deadline(&self) -> Option<Deadline> {
-        self.expiries.first().map(|(at, _)| Deadline::strict(*at, "router keys"))
+        self.timers().next()
+    }
+
+    /// When each grant expires, the first one first.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.expiries.iter().map(|(at, _)| Deadline::strict(*at, "router keys"))
     }
 
     /// How many devices' keys it holds.

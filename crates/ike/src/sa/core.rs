@@ -16,7 +16,7 @@ use crate::payloads::View;
 use crate::sa::Answer;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::ticket::lineage::{Descent, Holder};
+use crate::ticket::lineage::{Descent, TicketHolder};
 use crate::window::{Incoming, Outgoing};
 use dormouse_keying::SaId;
 
@@ -109,8 +109,8 @@ impl Core {
     }
 
     /// Whose lineages are its peer's.
-    pub(crate) fn holder(&self) -> Holder {
-        Holder::of(&self.link.conn.name, &self.peer)
+    pub(crate) fn holder(&self) -> TicketHolder {
+        TicketHolder::of(&self.link.conn.name, &self.peer)
     }
 
     pub(crate) fn id(&self) -> SaId {

@@ -22,21 +22,14 @@ use crate::shared::Shared;
 /// The most slack of the end of a hold.
 const SLACK_MAX: Duration = Duration::from_secs(60);
 
-/// The peer sleeps: nothing is sent to it, and no timer but this one runs.
-#[derive(Clone, Copy, Debug)]
-struct Asleep {
-    until: Instant,
-    slack: Duration,
-}
-
 #[derive(Debug)]
 enum State {
     /// Both ends are awake, as far as is known.
     Awake,
     /// This device is about to sleep, and says so until at most.
     Announcing { said: Sleeping, until: Instant },
-    /// The peer sleeps.
-    Asleep(Asleep),
+    /// The peer sleeps: nothing is sent to it, and no timer but this one runs.
+    Asleep { until: Instant, slack: Duration },
 }
 
 /// See the module's text.
@@ -69,7 +62,7 @@ impl Dormancy {
 
     /// The peer sleeps, for so long at most.
     pub(crate) fn peer_sleeps(&mut self, now: Instant, stay: Duration) {
-        self.state = State::Asleep(Asleep { until: now + stay, slack: (stay / 16).min(SLACK_MAX) });
+        self.state = State::Asleep { until: now + stay, slack: (stay / 16).min(SLACK_MAX) };
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -78,12 +71,12 @@ impl Dormancy {
 
     /// Whether the peer sleeps.
     pub(crate) fn is_asleep(&self) -> bool {
-        matches!(self.state, State::Asleep(_))
+        matches!(self.state, State::Asleep { .. })
     }
 
     pub(super) fn sleep_over(&self) -> Option<Deadline> {
         match self.state {
-            State::Asleep(Asleep { until, slack }) => Some(Deadline { at: until, slack, why: "sleep over" }),
+            State::Asleep { until, slack } => Some(Deadline { at: until, slack, why: "sleep over" }),
             State::Awake | State::Announcing { .. } => None,
         }
     }
@@ -91,7 +84,7 @@ impl Dormancy {
     pub(super) fn announcement_deadline(&self) -> Option<Deadline> {
         match self.state {
             State::Announcing { until, .. } => Some(Deadline::strict(until, "sleep announcement")),
-            State::Awake | State::Asleep(_) => None,
+            State::Awake | State::Asleep { .. } => None,
         }
     }
 
@@ -99,7 +92,7 @@ impl Dormancy {
     pub(crate) fn announcement(&self) -> Option<&Sleeping> {
         match &self.state {
             State::Announcing { said, .. } => Some(said),
-            State::Awake | State::Asleep(_) => None,
+            State::Awake | State::Asleep { .. } => None,
         }
     }
 

@@ -19,7 +19,7 @@ pub(crate) enum Stage {
     Live(Standing),
     /// Resumed in one round trip, and not confirmed by the client yet: nothing is sent but the answer.
     Tentative(Box<Tentative>),
-    /// The peer has deleted it; it is told so once its tickets are on record as void.
+    /// The peer has deleted it, and gets the answer once its tickets are on record as void.
     Leaving(Box<Leaving>),
     /// The peer is being told that it is over.
     Closing { reason: CloseReason, until: Instant },

@@ -107,10 +107,10 @@ impl Tasks {
         self.queue.remove(at).map(|p| p.exchange)
     }
 
-    /// When the first one that `may` begin can; the others wait for an exchange to end and need no timer.
-    pub(super) fn deadline(&self, may: impl Fn(&Exchange) -> bool) -> Option<Deadline> {
-        let ready = self.queue.iter().filter(|p| may(&p.exchange)).map(|p| p.not_before);
-        ready.min().map(|at| Deadline::strict(at, "retry"))
+    /// When each one that `may` begin can; the others wait for an exchange to end and need no timer.
+    pub(super) fn timers(&self, may: impl Fn(&Exchange) -> bool) -> impl Iterator<Item = Deadline> {
+        let ready = self.queue.iter().filter(move |p| may(&p.exchange));
+        ready.map(|p| Deadline::strict(p.not_before, "retry"))
     }
 }
 

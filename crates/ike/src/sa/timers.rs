@@ -53,15 +53,15 @@ impl IkeSa {
             return vec![Deadline::strict(leaving.until, "store")];
         }
         let core = &self.core;
-        all.extend(core.requests.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")));
+        all.extend(core.requests.all_due().map(|at| Deadline::strict(at, "retransmission")));
         all.extend(self.upkeep.probe_deadline());
         all.extend(self.stage.until().map(|at| Deadline { at, slack: UPKEEP_SLACK, why: "linger" }));
         all.extend(self.dormancy.announcement_deadline());
         let Stage::Live(standing) = self.stage else { return all };
         if core.requests.has_room() {
-            all.extend(self.tasks.deadline(|exchange| self.may_begin(exchange)));
+            all.extend(self.tasks.timers(|exchange| self.may_begin(exchange)));
         }
-        all.extend(self.followups.deadline());
+        all.extend(self.followups.timers());
         all.extend(self.rekeying.deadlines(&core.link.conn.timing.lifetime));
         all.extend(self.upkeep.deadlines());
         if let Standing::Confirming(confirming) = standing {

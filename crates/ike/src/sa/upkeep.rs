@@ -240,7 +240,7 @@ impl Upkeep {
         self.lineage = told.or(self.lineage);
     }
 
-    /// It was resumed at once: the gateway is to be heard on it.
+    /// It was resumed in one round trip: the gateway's first packet is awaited.
     pub(super) fn await_word(&mut self) {
         self.unheard = true;
     }
@@ -357,7 +357,7 @@ impl IkeSa {
         }
     }
 
-    /// An unauthenticated message says that the peer has lost this SA: the driver is told, and the peer asked.
+    /// An unauthenticated message says that the peer has lost this SA: an event reports it, and the peer is probed.
     /// "Unreliable information SHOULD be treated only as a hint that there might be a problem" (RFC 4555 section 3.5)
     /// "an endpoint MUST NOT conclude that the other endpoint has failed based on any routing information (e.g., ICMP messages)
     /// or IKE messages that arrive without cryptographic protection" (RFC 7296 section 2.4)

@@ -1,7 +1,7 @@
 //! Lineages: which tickets count. A full login begins a lineage; each IKE SA of it has a name, and the store holds for each lineage
 //! the name of the SA that is its tip. A ticket counts while the tip is the SA that issued it, or the one before that. Owns the
 //! names, the operations on the store and their rules, and a store in memory; must never wait for a store: an endpoint hands
-//! [`Operation`]s to its driver ([`crate::Event::Store`]) and is told the [`Outcome`] of those that name an SA.
+//! [`Operation`]s to its driver ([`crate::Event::Store`]) and gets the [`Outcome`] of those that name an SA.
 //!
 //! No row, no resumption: a lost row costs a full exchange. Operations take effect in the order in which they were handed out;
 //! each is atomic.
@@ -37,9 +37,9 @@ impl fmt::Debug for Name {
 
 /// Stands for a proved identity of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Holder(pub [u8; 32]);
+pub struct TicketHolder(pub [u8; 32]);
 
-impl Holder {
+impl TicketHolder {
     /// The holder that `connection` knows as `peer`, in whichever of its spellings.
     #[must_use]
     pub fn of(connection: &str, peer: &Identity) -> Self {
@@ -58,7 +58,7 @@ pub struct Row {
     /// Its name.
     pub id: Name,
     /// Whose it is.
-    pub holder: Holder,
+    pub holder: TicketHolder,
     /// The SA whose tickets count, and those of the SA after it.
     pub tip: Name,
     /// When the last of its tickets expires; the row may go then.
@@ -104,12 +104,12 @@ pub enum Operation {
         /// The lineage.
         lineage: Name,
         /// Whose it must be.
-        holder: Holder,
+        holder: TicketHolder,
     },
     /// No ticket of this holder counts.
     EndAll {
         /// Whose.
-        holder: Holder,
+        holder: TicketHolder,
     },
     /// No ticket counts: what is left where more was to be ended than could be kept.
     EndEvery,

@@ -5,7 +5,7 @@ use dormouse_keying::SaId;
 use dormouse_sansio::Seeded;
 use dormouse_wire::ike::{AuthMethod, Id, IdType, TsRange};
 
-use super::lineage::{Holder, Memory, Name, Operation, Outcome, Row};
+use super::lineage::{Memory, Name, Operation, Outcome, Row, TicketHolder};
 use super::*;
 use crate::config::{ChildMode, Resumption};
 use crate::credential::{Credential, Shown};
@@ -106,7 +106,7 @@ fn client() -> ClientTicket {
     }
 }
 
-const HOLDER: Holder = Holder([1; 32]);
+const HOLDER: TicketHolder = TicketHolder([1; 32]);
 
 /// A lineage whose tip is the SA `tip`, and a ticket of `own`, before which there was `before`.
 fn insert(store: &mut Memory, lineage: u8, tip: u8, ends: u64) {
@@ -140,7 +140,7 @@ fn a_ticket_counts_while_the_tip_is_its_sa_or_the_one_before() {
     assert!(confirm(&mut store, 1, [13, 12, 21]), "never advanced blindly");
     advance(&mut store, 21, 22);
     assert!(confirm(&mut store, 1, [22, 21, 23]), "rekeyed");
-    store.apply(NOW, &Operation::End { sa: None, lineage: Name([1; 16]), holder: Holder([2; 32]) });
+    store.apply(NOW, &Operation::End { sa: None, lineage: Name([1; 16]), holder: TicketHolder([2; 32]) });
     assert!(confirm(&mut store, 1, [23, 22, 24]), "it is not another holder's to end");
     store.apply(NOW, &Operation::End { sa: None, lineage: Name([1; 16]), holder: HOLDER });
     assert!(!confirm(&mut store, 1, [24, 23, 25]), "logged out");

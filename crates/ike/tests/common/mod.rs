@@ -477,6 +477,10 @@ impl Pair {
 
     fn timeout(&self) -> Option<Deadline> {
         let (a, b) = (self.client.endpoint.poll_timeout(), self.gateway.endpoint.poll_timeout());
+        for (first, side) in [(a, &self.client), (b, &self.gateway)] {
+            let all = side.endpoint.timers();
+            assert!(first.map_or(all.is_empty(), |first| all.contains(&first)), "{first:?} of {all:?}");
+        }
         Deadline::earlier(a, b)
     }
 

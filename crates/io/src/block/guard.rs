@@ -211,7 +211,7 @@ impl Keeper {
             match keep(&self.path, &self.rules) {
                 Ok(()) => self.kept = always,
                 Err(error) => {
-                    tracing::warn!(%error, file = %self.path.display(), "what is always held is not written down for a boot without a configuration");
+                    tracing::warn!(%error, file = %self.path.display(), "boot-time block rules could not be saved");
                 }
             }
         }

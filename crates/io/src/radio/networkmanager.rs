@@ -162,7 +162,7 @@ impl Switch for Device {
         if done.is_err()
             && let Err(e) = self.on()
         {
-            tracing::warn!(%e, "undoing what failed");
+            tracing::warn!(%e, "rolling back a failed switch-off failed");
         }
         done
     }

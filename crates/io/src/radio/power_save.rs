@@ -55,7 +55,7 @@ impl PowerSave {
 impl Drop for PowerSave {
     fn drop(&mut self) {
         if let Err(error) = self.restore() {
-            tracing::error!(%error, interface = self.interface, "power saving is not as it was");
+            tracing::error!(%error, interface = self.interface, "power saving could not be restored");
         }
     }
 }

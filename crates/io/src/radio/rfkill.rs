@@ -180,7 +180,7 @@ impl Switch for Rfkill {
         if result.is_err()
             && let Err(e) = self.on()
         {
-            tracing::warn!(%e, "undoing what failed");
+            tracing::warn!(%e, "rolling back a failed switch-off failed");
         }
         result
     }

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Whose a lease is: an identity as one connection knows it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Holder {
+pub struct StoredLessee {
     /// Name of the connection.
     pub connection: String,
     /// The identification type of RFC 7296, section 3.5, and its data.
@@ -25,7 +25,7 @@ pub struct Holder {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredLease {
     /// Whose.
-    pub holder: Holder,
+    pub holder: StoredLessee,
     /// Its IPv4 address.
     pub v4: Option<Ipv4Addr>,
     /// Its IPv6 address.
@@ -44,7 +44,7 @@ pub struct OldLease {
 }
 
 /// By holder: what is to be written, or (`None`) deleted.
-pub(super) type Pending = BTreeMap<Holder, Option<StoredLease>>;
+pub(super) type Pending = BTreeMap<StoredLessee, Option<StoredLease>>;
 
 pub(super) fn create_by_name(tx: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     tx.execute_batch(
@@ -59,7 +59,7 @@ pub(super) fn create_by_name(tx: &Transaction<'_>) -> Result<(), rusqlite::Error
 
 pub(super) fn by_holder(
     tx: &Transaction<'_>,
-    attribute: &dyn Fn(&OldLease) -> Option<Holder>,
+    attribute: &dyn Fn(&OldLease) -> Option<StoredLessee>,
 ) -> Result<(), rusqlite::Error> {
     tx.execute_batch(
         "alter table lease rename to lease_by_name;
@@ -81,7 +81,7 @@ pub(super) fn by_holder(
             let (v4, v6): (Option<String>, Option<String>) = (row.get(1)?, row.get(2)?);
             let addresses = v4.iter().chain(&v6).filter_map(|a| a.parse().ok()).collect();
             let old = OldLease { identity: row.get(0)?, addresses };
-            let Some(Holder { connection, identity: (kind, data), device }) = attribute(&old) else {
+            let Some(StoredLessee { connection, identity: (kind, data), device }) = attribute(&old) else {
                 tracing::warn!(identity = %old.identity, addresses = ?old.addresses, "a lease of an earlier release that belongs to no one connection is dropped");
                 continue;
             };
@@ -111,7 +111,7 @@ impl Database {
             let mut leases = Vec::new();
             while let Some(row) = rows.next()? {
                 let identity = (row.get(1)?, row.get(2)?);
-                let holder = Holder { connection: row.get(0)?, identity, device: row.get(3)? };
+                let holder = StoredLessee { connection: row.get(0)?, identity, device: row.get(3)? };
                 let (v4, v6): (Option<String>, Option<String>) = (row.get(4)?, row.get(5)?);
                 let used = UnixTime(u64::try_from(row.get::<_, i64>(6)?).unwrap_or(0));
                 match (v4.map(|t| t.parse()).transpose(), v6.map(|t| t.parse()).transpose()) {
@@ -132,7 +132,7 @@ impl Database {
     }
 
     /// Forgets a lease; [`Database::flush`] deletes it.
-    pub fn forget(&mut self, holder: Holder) {
+    pub fn forget(&mut self, holder: StoredLessee) {
         self.pending.insert(holder, None);
     }
 
@@ -167,14 +167,14 @@ fn write(db: &mut Connection, pending: &Pending) -> Result<(), rusqlite::Error> 
             "delete from lease where connection = ?1 and id_type = ?2 and id_data = ?3 and device = ?4",
         )?;
         // Deletions first: an address that goes from one identity to another is in both kinds.
-        for Holder { connection, identity: (kind, data), device } in pending.keys() {
+        for StoredLessee { connection, identity: (kind, data), device } in pending.keys() {
             delete.execute(params![connection, kind, data, device])?;
         }
         // An address may also come from an identity that is not in this batch.
         let mut insert =
             tx.prepare_cached("insert or replace into lease values (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
         for StoredLease { holder, v4, v6, used } in pending.values().flatten() {
-            let Holder { connection, identity: (kind, data), device } = holder;
+            let StoredLessee { connection, identity: (kind, data), device } = holder;
             let (v4, v6) = (v4.map(|a| a.to_string()), v6.map(|a| a.to_string()));
             let used = i64::try_from(used.0).unwrap_or(i64::MAX);
             insert.execute(params![connection, kind, data, device, v4, v6, used])?;

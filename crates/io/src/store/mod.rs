@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use denials::StoredDenial;
 use leases::Pending;
-pub use leases::{Holder, OldLease, StoredLease};
+pub use leases::{OldLease, StoredLease, StoredLessee};
 
 /// Version of the tables, in SQLite's `user_version`. 1: leases by displayed identity. 2: leases by holder; denials. 3: lineages.
 const SCHEMA: i64 = 3;
@@ -75,7 +75,7 @@ impl Database {
     ///
     /// # Errors
     /// If it is not a database of this release or an earlier one, or cannot be opened; names the file.
-    pub fn open(path: &Path, attribute: &dyn Fn(&OldLease) -> Option<Holder>) -> Result<Self, Error> {
+    pub fn open(path: &Path, attribute: &dyn Fn(&OldLease) -> Option<StoredLessee>) -> Result<Self, Error> {
         // SQLite gives its journal the permissions of the database, so the database is made with the right ones first.
         use std::os::unix::fs::OpenOptionsExt;
         state::open_here(path, std::fs::OpenOptions::new().append(true).create(true).mode(0o600))?;
@@ -99,7 +99,7 @@ impl Database {
 
     fn prepare(
         &mut self,
-        attribute: &dyn Fn(&OldLease) -> Option<Holder>,
+        attribute: &dyn Fn(&OldLease) -> Option<StoredLessee>,
     ) -> Result<Result<(), Error>, rusqlite::Error> {
         self.db.pragma_update(None, "journal_mode", "wal")?;
         self.db.pragma_update(None, "synchronous", "full")?;
@@ -150,7 +150,7 @@ fn explain(path: &Path, pending: usize, doing: &'static str, source: rusqlite::E
 fn migrate(
     tx: &Transaction<'_>,
     version: i64,
-    attribute: &dyn Fn(&OldLease) -> Option<Holder>,
+    attribute: &dyn Fn(&OldLease) -> Option<StoredLessee>,
 ) -> Result<(), rusqlite::Error> {
     match version {
         1 => leases::create_by_name(tx),

@@ -2,13 +2,13 @@
 
 use crate::common::Directory;
 use dormouse_io::store::lineage::Lineages;
-use dormouse_io::store::{Database, Error, Holder, OldLease, StoredDenial, StoredLease};
+use dormouse_io::store::{Database, Error, OldLease, StoredDenial, StoredLease, StoredLessee};
 use dormouse_sansio::UnixTime;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-fn holder(identity: &str) -> Holder {
-    Holder { connection: "office".into(), identity: (2, identity.into()), device: 0 }
+fn holder(identity: &str) -> StoredLessee {
+    StoredLessee { connection: "office".into(), identity: (2, identity.into()), device: 0 }
 }
 
 fn lease(identity: &str, last: u8, used: u64) -> StoredLease {
@@ -62,9 +62,9 @@ fn an_address_has_one_owner_and_an_identity_is_another_in_another_connection() {
     store.flush().unwrap();
     assert_eq!(identities(&store), ["a-heir", "new"]);
     let others = [
-        Holder { connection: "guests".into(), ..holder("new") },
-        Holder { identity: (11, "new".into()), ..holder("new") },
-        Holder { device: 1, ..holder("new") },
+        StoredLessee { connection: "guests".into(), ..holder("new") },
+        StoredLessee { identity: (11, "new".into()), ..holder("new") },
+        StoredLessee { device: 1, ..holder("new") },
     ];
     for (last, other) in (10..).zip(others) {
         store.record(StoredLease { holder: other, ..lease("new", last, 3) });

@@ -178,6 +178,17 @@ impl<P: Point> Campaign<P> {
         Ok(Self { results, out })
     }
 
+    /// The campaign that the context goes on with, or else a new one.
+    ///
+    /// # Errors
+    /// As [`Self::resume`], `plan` and [`Self::new`].
+    pub fn of(context: &experiment::Context, plan: impl FnOnce() -> Result<Plan<P>>) -> Result<Self> {
+        match &context.resume {
+            Some(path) => Self::resume(path),
+            None => Self::new(plan()?, context.out.clone()),
+        }
+    }
+
     /// The campaign in the file at `path`, which is written to again.
     ///
     /// # Errors

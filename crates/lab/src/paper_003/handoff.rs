@@ -12,12 +12,12 @@ mod routers;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use dormouse_testbed::mobile::protected::Protection;
 use dormouse_testbed::routers::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::{self, Campaign, Subject};
+use crate::campaign::{Campaign, Plan, Subject};
 use crate::experiment::{Context, Experiment, Report, Source, Takes};
 use crate::results::{self, Figures, Results};
 
@@ -160,15 +160,12 @@ impl results::Point for Point {
 }
 
 fn of(context: &Context) -> Result<Report> {
-    let results = match &context.file {
-        Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
-        None => measured(context)?,
-    };
+    let results = context.results(measured)?;
     Ok(report::of(&results))
 }
 
 fn measured(context: &Context) -> Result<Results<Point>> {
-    let plan = || campaign::Plan {
+    let plan = || Plan {
         name: context.plan().to_owned(),
         points: Point::all(),
         rounds: if context.short { SHORT_ROUNDS } else { ROUNDS },
@@ -176,10 +173,7 @@ fn measured(context: &Context) -> Result<Results<Point>> {
         settings: serde_json::Value::Null,
         skipped: Vec::new(),
     };
-    let campaign = match &context.resume {
-        Some(path) => Campaign::resume(path)?,
-        None => Campaign::new(plan(), context.out.clone())?,
-    };
+    let campaign = Campaign::of(context, || Ok(plan()))?;
     campaign.finish(&mut Stage::default(), context)
 }
 

@@ -266,7 +266,7 @@ impl ForeignAgent {
         Ok(())
     }
 
-    /// Whether a request came before, from elsewhere on the link: somebody has captured it, and would have the answer's packets.
+    /// Whether a request came before, from elsewhere on the link: then it was captured, and its sender would get the packets of the mobile node.
     fn is_repeated(&self, link: LinkAddress, asked: &Request) -> bool {
         let pending = self.pending.get(&(asked.home, asked.id as u32)).is_some_and(|p| p.link != link);
         let same = self.visitors.get(&asked.home).filter(|v| v.id == asked.id);
@@ -435,7 +435,7 @@ impl ForeignAgent {
     /// A request was accepted. `signed`: by the home agent, for us.
     fn admit(&mut self, now: Instant, pending: &Pending, reply: Reply, signed: bool) {
         let (asked, home, link) = (pending.request, reply.home, pending.link);
-        // Somebody else may have come since it was asked.
+        // Another host may have come since it was asked.
         if self.displaces(link, &asked) {
             return;
         }

@@ -33,7 +33,7 @@ const TTL: u8 = 255;
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     link: LinkAddress,
-    /// When it was heard last: what it says itself of how long it is there must not make it a better one.
+    /// Time of its last advertisement. The preference goes by it, and not by the lifetime that it advertises.
     at: Instant,
     until: Instant,
     sequence: u16,
@@ -329,7 +329,7 @@ impl MobileHost {
             return Err(Discard::NotForUs);
         };
         let care_of = care_of.ok_or(Discard::NotForUs)?;
-        // A request by an agent that grants no time would end the registration, whoever has sent the advertisement.
+        // A request by an agent that grants no time would end the registration, and the advertisement may be forged.
         if mobility.lifetime == 0 && !at_home {
             return Err(Discard::NotForUs);
         }

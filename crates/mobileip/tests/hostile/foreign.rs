@@ -23,7 +23,7 @@ fn reply(from: Ipv4Addr, reply: Reply, keys: &[(u8, u8)]) -> Vec<u8> {
     packet(from, FOREIGN, &message(Message::Reply(reply), keys))
 }
 
-/// The request of the host itself, sent once more by somebody else: while it waits, when it was accepted, and when the host has moved on.
+/// The request of the host itself, sent once more by an attacker: while it waits, when it was accepted, and when the host has moved on.
 #[test]
 fn a_request_from_another_link_address_diverts_no_visitor() {
     for setting in [SETTING, UNVOUCHED] {
@@ -171,7 +171,7 @@ fn a_reply_comes_from_the_home_agent_that_was_asked() {
     let bytes = reply(HOME_AGENT, right, &[(kind::MOBILE_HOME, MH)]);
     w.foreign.handle_packet(w.now, Side::Routed, &bytes).expect("handed over");
     assert_eq!(w.foreign.held(), (0, 1));
-    // A host that looked for a home agent is told which one there is.
+    // A host that looked for a home agent learns which one there is.
     let id = w.id();
     let anyone = Request { agent: Ipv4Addr::new(10, 50, 0, 255), ..asked(HOME_2, id) };
     let bytes = w.request(anyone);

@@ -40,7 +40,7 @@ fn a_forged_request_is_answered_only_if_it_was_vouched_for() {
     }
 }
 
-/// A request of somebody at home, to this address.
+/// A request of a correspondent at home, to this address.
 fn at_home(w: &mut World, to: Ipv4Addr) -> Option<Code> {
     let id = w.id();
     let asked = Request { lifetime: 0, care_of: HOME, ..asked(HOME, id) };

@@ -1,4 +1,4 @@
-//! What somebody on the link, or between the agents, can do with captured and made-up packets: nothing that a key protects, and of the rest as
+//! What an attacker on the link, or between the agents, can do with captured and made-up packets: nothing that a key protects, and of the rest as
 //! little as can be.
 
 mod foreign;

@@ -59,7 +59,7 @@ pub(crate) fn packet(from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What somebody sends to a host, or a host to somebody: so many bytes, and not to be fragmented.
+/// A packet between a correspondent and a host, either way: so many bytes, and not to be fragmented.
 pub(crate) fn data(from: Ipv4Addr, to: Ipv4Addr, len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let ends = [from, to].map(|a| SocketAddr::new(a.into(), 7));

@@ -61,8 +61,8 @@ pub struct Hip {
     /// Who may begin an association with this host.
     #[serde(default)]
     pub accept: HipAccept,
-    /// Answer those who look for any host at an address of this one, without naming its HIT (opportunistic mode). They learn its HIT
-    /// from no one but the network.
+    /// Answer I1 packets that name no HIT, of initiators that look for any host at an address of this one (opportunistic mode). They cannot
+    /// authenticate the HIT that they learn.
     #[serde(default)]
     pub opportunistic: bool,
     /// ESP suites, the best first: what is offered and what is taken. Only if they are named here: `aes128-sha1`, for old peers; `aes128ccm16`,

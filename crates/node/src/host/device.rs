@@ -177,6 +177,10 @@ impl Host {
         self.sleeper(now, Sleeper::handle_timeout);
     }
 
+    pub(super) fn sleep_timers(&self) -> impl Iterator<Item = Deadline> {
+        self.device.iter().flat_map(|d| d.sleeper.timers().map(|timer| d.clock.machine_deadline(timer)))
+    }
+
     pub(super) fn time_of_day(&mut self, now: Instant, seconds: u32) {
         self.sleeper(now, |s, at| s.time_of_day(at, seconds));
     }

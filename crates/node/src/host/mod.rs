@@ -296,8 +296,8 @@ impl Host {
     #[must_use]
     pub fn deadlines(&self) -> Vec<Deadline> {
         let mut all = self.node.deadlines();
-        all.extend(self.sleep_deadline());
-        all.extend(self.transit.poll_timeout());
+        all.extend(self.sleep_timers());
+        all.extend(self.transit.timers());
         all
     }
 

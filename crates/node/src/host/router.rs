@@ -197,9 +197,16 @@ impl Router {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Deadline> {
+        Deadline::earlier(self.repair.poll_timeout(), self.turn())
+    }
+
+    pub(super) fn timers(&self) -> impl Iterator<Item = Deadline> + use<> {
+        self.repair.timers().into_iter().chain(self.turn())
+    }
+
+    fn turn(&self) -> Option<Deadline> {
         let waits = !self.waiting.is_empty() || self.repair.is_due();
-        let turn = waits.then(|| Deadline::strict(self.idle_at, "the radio is free for the next packet"));
-        Deadline::earlier(self.repair.poll_timeout(), turn)
+        waits.then(|| Deadline::strict(self.idle_at, "the radio is free for the next packet"))
     }
 
     pub(super) fn poll_packet(&mut self) -> Option<(Side, Vec<u8>)> {
@@ -251,7 +258,7 @@ impl Router {
         }
         match (self.repair.obey(order), order) {
             (Ok(()), HeaderOrder::Grant(_)) => {
-                // Keys that come again may look stale again: somebody forges packets. Then it is asked ever less often.
+                // Keys that look stale again after they were replaced may be due to forged packets: ask with growing intervals.
                 let stale = Question::Stale(id);
                 self.asked.retain(|question, _| !question.is_about(id) || *question == stale);
                 tracing::info!(sa = %Name(id), "header keys came");

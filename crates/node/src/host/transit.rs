@@ -1,5 +1,5 @@
 //! A router in transit: datagrams that are not the host's own pass an [`Agent`], which may look at them, delay, repeat or drop them,
-//! and go on. Owns the seam; what an agent does is its own affair (a TCP agent beside a bad radio link, a foreign agent of Mobile IP).
+//! and go on. Owns the agents' interface; agents implement the processing (a TCP agent beside a bad radio link, a foreign agent of Mobile IP).
 //! Without an agent everything goes on at once, unchanged. An access router that ships sees whole packets instead ([`Host::handle_packet`]).
 
 use super::Host;
@@ -25,6 +25,11 @@ pub trait Agent: std::fmt::Debug + Send {
 
     /// When [`Agent::handle_timeout`] is wanted.
     fn poll_timeout(&self) -> Option<Deadline>;
+
+    /// Every timer that runs, for people; [`Agent::poll_timeout`] is the first of them.
+    fn timers(&self) -> Vec<Deadline> {
+        self.poll_timeout().into_iter().collect()
+    }
 
     /// Access router: whether it reads headers. If not, the machine takes no keys for it.
     fn reads_headers(&self) -> bool {
@@ -88,6 +93,11 @@ impl Transit {
     pub(super) fn poll_timeout(&self) -> Option<Deadline> {
         let agent = self.agent.as_ref().and_then(|a| a.poll_timeout());
         Deadline::earlier(agent, self.router.as_ref().and_then(Router::poll_timeout))
+    }
+
+    pub(super) fn timers(&self) -> impl Iterator<Item = Deadline> {
+        let agent = self.agent.iter().flat_map(|agent| agent.timers());
+        agent.chain(self.router.iter().flat_map(Router::timers))
     }
 
     /// False if neither a router nor an agent is there that takes header keys.

@@ -350,7 +350,7 @@ fn before_an_sa_is_given_up_it_is_moved_to_the_gateways_other_addresses() {
     expire(&mut l);
     assert_eq!(actions(&mut l), [Action::Update(other(2, 7))]);
     expire(&mut l);
-    assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(2))], "nobody answers anywhere");
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(2))], "no address answers");
     expire(&mut l);
     assert_eq!(actions(&mut l), [Action::Abandon, Action::Connect(other(2, 7))], "handshakes take turns");
 }

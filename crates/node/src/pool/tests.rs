@@ -40,9 +40,9 @@ fn v4(a: Addresses) -> Ipv4Addr {
     a.v4.expect("an IPv4 address")
 }
 
-fn holder(connection: &str, who: &str, device: u32) -> Holder {
+fn holder(connection: &str, who: &str, device: u32) -> Lessee {
     let identity: Identity = who.parse().expect("an identity");
-    Holder::new(connection.into(), identity.to_ike(), device).expect("an identity")
+    Lessee::new(connection.into(), identity.to_ike(), device).expect("an identity")
 }
 
 #[test]

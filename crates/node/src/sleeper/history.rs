@@ -50,7 +50,8 @@ pub(super) struct Learned {
 }
 
 impl Sleeper {
-    /// Appends what was learned, so that it survives a restart: at most [`Sleeper::history_bytes`].
+    /// Appends what was learned, so that it survives a restart: at most 512 bytes more than the policy's
+    /// [`Scheduler::state_bytes`].
     pub fn save(&self, out: &mut Vec<u8>) {
         save(&*self.scheduler, self.learned, out);
     }
@@ -62,12 +63,6 @@ impl Sleeper {
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), HistoryError> {
         self.learned = restore(&mut *self.scheduler, bytes)?;
         Ok(())
-    }
-
-    /// The most that [`Sleeper::save`] ever writes, in bytes.
-    #[must_use]
-    pub fn history_bytes(&self) -> usize {
-        self.scheduler.state_bytes() + 512
     }
 }
 

@@ -447,7 +447,7 @@ impl Sleeper {
             Phase::SwitchingOff { then, .. } => {
                 self.failed(why);
                 self.refused_until = Some(now + limits::REFUSED);
-                // It may be in any state: from here on it counts as off, and is told to be on until it says that it is.
+                // It may be in any state: from here on it counts as off, and is switched on again and again until it reports that it is.
                 match then {
                     Then::Sleep(reason @ (Reason::User | Reason::Machine)) => self.asleep(now, reason),
                     Then::Sleep(Reason::Idle) => self.wake_from(now, now, Cause::Refused, None),
@@ -521,16 +521,23 @@ impl Sleeper {
             Phase::Awake => self.plan.filter(|_| self.may_sleep()).map(|p| p.deadline(self.refused_until)),
             Phase::Preparing { until, .. } => Some(PolicyDeadline::strict(until, "sleeper: announcement")),
             Phase::SwitchingOff { until, .. } => Some(PolicyDeadline::strict(until, "sleeper: radio off")),
-            Phase::Asleep { since, reason: Reason::Idle, .. } => {
-                self.alarm(since).map(|(deadline, _)| deadline)
-            }
-            Phase::Asleep { .. } => None,
+            Phase::Asleep { .. } => self.timers().min_by_key(|deadline| deadline.at),
             Phase::Waking { step, .. } => Some(match step {
                 Step::Radio { until, .. } => PolicyDeadline::strict(until, "sleeper: radio on"),
                 Step::Pause { at, .. } => PolicyDeadline::strict(at, "sleeper: radio on, again"),
                 Step::Session { until } => PolicyDeadline::strict(until, "sleeper: session"),
             }),
         }
+    }
+
+    /// Every timer that runs, the first of which is [`Sleeper::poll_timeout`]: more than one only while the radio sleeps.
+    pub fn timers(&self) -> impl Iterator<Item = PolicyDeadline> {
+        let (one, asleep) = match self.phase {
+            Phase::Asleep { since, reason: Reason::Idle, .. } => (None, Some(self.alarms(since))),
+            Phase::Asleep { .. } => (None, None),
+            _ => (self.poll_timeout(), None),
+        };
+        one.into_iter().chain(asleep.into_iter().flatten().map(|(deadline, _)| deadline))
     }
 
     /// Acts on what is due.

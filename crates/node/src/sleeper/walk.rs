@@ -12,8 +12,8 @@ impl Sleeper {
         self.driver && self.session.wanted && self.session.up && self.mode != Mode::Performance
     }
 
-    /// The next wake of a sleeping radio that no packet causes.
-    pub(super) fn alarm(&self, since: PolicyTime) -> Option<(PolicyDeadline, Cause)> {
+    /// The wakes of a sleeping radio that no packet causes.
+    pub(super) fn alarms(&self, since: PolicyTime) -> impl Iterator<Item = (PolicyDeadline, Cause)> + use<> {
         let schedule = self.settings.wake_every.map(|every| {
             let deadline = PolicyDeadline { at: since + every, slack: every / 8, why: "sleeper: wake_every" };
             (deadline, Cause::Schedule)
@@ -25,10 +25,12 @@ impl Sleeper {
             let deadline = PolicyDeadline { at, slack: limits::RENEW_AHEAD / 2, why: "sleeper: renewal" };
             (deadline, Cause::Deadline)
         });
-        match (schedule, renewal) {
-            (Some(a), Some(b)) => Some(if b.0.at < a.0.at { b } else { a }),
-            (a, b) => a.or(b),
-        }
+        schedule.into_iter().chain(renewal)
+    }
+
+    /// The first of them.
+    pub(super) fn alarm(&self, since: PolicyTime) -> Option<(PolicyDeadline, Cause)> {
+        self.alarms(since).min_by_key(|(deadline, _)| deadline.at)
     }
 
     pub(super) fn prepare(&mut self, now: PolicyTime, reason: Reason) {

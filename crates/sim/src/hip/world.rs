@@ -117,7 +117,7 @@ impl World {
         self.net.machine(self.machines[n])
     }
 
-    /// The core of a host, or of the server, is told something.
+    /// Acts on the core of a host, or of the server.
     pub fn with(&mut self, n: usize, act: impl FnOnce(Instant, &mut Host)) {
         self.net.with(self.machines[n], act);
     }

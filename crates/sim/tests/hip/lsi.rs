@@ -151,7 +151,7 @@ fn datagrams_in_pieces_arrive_whole() {
     }
 }
 
-/// The kernel of the server refuses what came by LSI: the program that sent it is told so in IPv4, and a program of IPv6 in IPv6.
+/// The kernel of the server refuses what came by LSI: the program that sent it gets the ICMP error in IPv4, and a program of IPv6 in IPv6.
 #[test]
 fn refusals_come_back_in_the_family_of_the_program() {
     let mut story = Story::new(33, false, 0.0);

@@ -200,7 +200,7 @@ fn packets_go_on_when_the_device_moves() {
     }
 }
 
-/// Under loss too: a move whose packets are lost is told again.
+/// Under loss too: a move whose packets are lost is announced again.
 #[test]
 fn moves_survive_loss() {
     for seed in 0..20 {

@@ -42,7 +42,7 @@ impl Three {
             machine.crash();
             machine.restart(now, host);
             if is_device {
-                // The peer sleeps when it is told to.
+                // The peer sleeps on the order of the test.
                 let mode = if n == 0 { Mode::Energy } else { Mode::Performance };
                 machine.let_sleep(now, Settings { mode, ..radio() }, 1, BOTH);
             }

@@ -26,7 +26,7 @@ const SILENT: Duration = Duration::from_secs(5);
 const ANSWER_EVERY: Duration = Duration::from_millis(500);
 /// Answers that wait for the radio; the oldest goes first.
 const ANSWERS_MOST: usize = 64;
-/// SAs with the same SPI of which one is told by its key.
+/// SAs with the same SPI whose keys are tried on one report.
 const ALIKE_MOST: usize = 8;
 
 /// What is known of an SA since its device has reported.
@@ -39,7 +39,7 @@ struct Reporting {
 
 /// An SA whose keys are here.
 #[derive(Debug)]
-struct Held {
+struct Keyed {
     key: PrfKey,
     /// What has gone to its device since they came: the first number, and the highest.
     passed: Option<(u64, u64)>,
@@ -47,7 +47,7 @@ struct Held {
     latest: Option<(u64, u64)>,
 }
 
-impl Held {
+impl Keyed {
     fn pass(&mut self, seq: u64) {
         self.passed = Some(self.passed.map_or((seq, seq), |(first, highest)| (first, highest.max(seq))));
     }
@@ -75,7 +75,7 @@ impl Held {
 pub struct Agent {
     limits: Limits,
     reader: Reader,
-    held: BTreeMap<GrantId, Held>,
+    held: BTreeMap<GrantId, Keyed>,
     reporting: BTreeMap<GrantId, Reporting>,
     answers: VecDeque<Vec<u8>>,
     /// What repeated last: the others come first.
@@ -123,7 +123,7 @@ impl Agent {
         match order {
             HeaderOrder::Grant(grant) => {
                 let key = reports_key(&grant.to_device.keymat);
-                self.held.insert(grant.id(), Held { key, passed: None, latest: None });
+                self.held.insert(grant.id(), Keyed { key, passed: None, latest: None });
             }
             HeaderOrder::Revoke(id) => {
                 self.held.remove(id);
@@ -235,11 +235,15 @@ impl Agent {
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let timers = self.reporting.values().map(|of| of.sa.timer.unwrap_or(of.reported + SILENT));
-        Some(Deadline::strict(
-            timers.min()?,
-            "an ESP packet over the radio was not reported, or a device is silent",
-        ))
+        Deadline::earliest(self.timers())
+    }
+
+    /// Every timer that runs, of every SA that reports.
+    pub fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.reporting.values().flat_map(|of| {
+            let silent = Deadline::strict(of.reported + SILENT, "a device without reports");
+            of.sa.deadline().into_iter().chain([silent])
+        })
     }
 
     /// Time has passed.

@@ -16,7 +16,7 @@ const BEGINNING: u32 = 32;
 
 /// A packet behind a missing one.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldPacket {
     sequence: u32,
     packet: Vec<u8>,
     since: Instant,
@@ -28,7 +28,7 @@ pub(super) struct Order {
     /// The lowest number that is awaited.
     pub(super) next: u32,
     /// By sequence number; all after `next`.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldPacket>,
     bytes: usize,
     unreported: u32,
     pub(super) report_at: Option<Instant>,
@@ -65,7 +65,7 @@ impl Order {
             let at = self.held.partition_point(|held| before(held.sequence, sequence));
             if self.held.get(at).is_none_or(|held| held.sequence != sequence) {
                 self.bytes += packet.len();
-                self.held.insert(at, Held { sequence, packet, since: now });
+                self.held.insert(at, HeldPacket { sequence, packet, since: now });
             }
             self.release(0, out);
             while self.bytes > limits.bytes {
@@ -106,9 +106,16 @@ impl Order {
         self.held.iter().map(|held| held.since + limits.hold).min()
     }
 
+    /// When what is held has waited enough, and when a report is due.
+    pub(super) fn timers(&self, limits: &Limits) -> impl Iterator<Item = Deadline> + use<> {
+        let strict = |why| move |at| Deadline::strict(at, why);
+        let patience = self.patience(limits).map(strict("ESP packets behind a missing one"));
+        patience.into_iter().chain(self.report_at.map(strict("a report of what came")))
+    }
+
     /// Hands out what has waited enough.
     pub(super) fn expire(&mut self, now: Instant, limits: &Limits, out: &mut VecDeque<Vec<u8>>) {
-        let due = |held: &Held| held.since + limits.hold <= now;
+        let due = |held: &HeldPacket| held.since + limits.hold <= now;
         // All up to the last one that has waited enough: behind it the wait goes on.
         if let Some(last) = self.held.iter().rposition(due) {
             self.release(last + 1, out);
@@ -191,10 +198,12 @@ impl Device {
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let patience = self.sas.values().filter_map(|order| order.patience(&self.limits)).min();
-        let report = self.sas.values().filter_map(|order| order.report_at).min();
-        let next = patience.into_iter().chain(report).min()?;
-        Some(Deadline::strict(next, "ESP packets behind a missing one, or a report of what came"))
+        Deadline::earliest(self.timers())
+    }
+
+    /// Every timer that runs, of every SA.
+    pub fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.sas.values().flat_map(|order| order.timers(&self.limits))
     }
 
     /// Time has passed. Call [`Self::poll_deliver`] and [`Self::poll_report`] afterwards.

@@ -124,8 +124,12 @@ impl Reporter {
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let next = self.order.patience(&self.limits).into_iter().chain(self.order.report_at).min()?;
-        Some(Deadline::strict(next, "packets behind a missing one, or a report of what came"))
+        Deadline::earliest(self.timers())
+    }
+
+    /// Every timer that runs.
+    pub fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.order.timers(&self.limits)
     }
 
     /// Time has passed. Call [`Self::poll_deliver`] and [`Self::poll_report`] afterwards.

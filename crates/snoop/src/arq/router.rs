@@ -42,7 +42,7 @@ pub(super) struct Sa {
     reported: bool,
     rtt: Option<Rtt>,
     doublings: u32,
-    pub(super) timer: Option<Instant>,
+    timer: Option<Instant>,
     heard: Instant,
 }
 
@@ -57,6 +57,11 @@ impl Sa {
             timer: None,
             heard: now,
         }
+    }
+
+    /// When the first copy counts as lost without a report.
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        self.timer.map(|at| Deadline::strict(at, "an ESP packet over the radio was not reported"))
     }
 
     fn next_timer(&self, now: Instant, limits: &Limits) -> Option<Instant> {
@@ -227,8 +232,12 @@ impl Router {
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let next = self.sas.values().filter_map(|sa| sa.timer).min()?;
-        Some(Deadline::strict(next, "an ESP packet over the radio was not reported"))
+        Deadline::earliest(self.timers())
+    }
+
+    /// Every timer that runs, of every SA.
+    pub fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.sas.values().filter_map(Sa::deadline)
     }
 
     /// Time has passed.

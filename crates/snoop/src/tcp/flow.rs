@@ -8,7 +8,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::tcp::{ACK, FIN, RST, SYN, Tcp};
 
 use super::Segment;
@@ -102,12 +102,19 @@ impl Flow {
         self.kept.iter().any(|k| k.due)
     }
 
+    /// When it is forgotten, and, while it has copies, when the first and when all are repeated.
+    pub(super) fn timers(&self, limits: &Limits) -> impl Iterator<Item = Deadline> + use<> {
+        let kept = !self.kept.is_empty();
+        let first = self.timer.filter(|_| kept);
+        let first = first.map(|at| Deadline::strict(at, "a packet over the radio was not acknowledged"));
+        let all = kept.then(|| Deadline::strict(self.persist, "a device acknowledges nothing"));
+        let garbage = Deadline::strict(self.heard + limits.garbage, "a connection without packets");
+        first.into_iter().chain(all).chain([garbage])
+    }
+
     /// When the next of its times is reached.
     pub(super) fn deadline(&self, limits: &Limits) -> Instant {
-        let garbage = self.heard + limits.garbage;
-        let timers =
-            (!self.kept.is_empty()).then(|| self.timer.map_or(self.persist, |t| t.min(self.persist)));
-        timers.map_or(garbage, |t| t.min(garbage))
+        self.timers(limits).map(|timer| timer.at).min().unwrap_or(self.heard)
     }
 
     fn rto(&self, limits: &Limits) -> Duration {

@@ -162,9 +162,13 @@ impl Agent {
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        self.agenda
-            .first()
-            .map(|(at, _)| Deadline::strict(*at, "a packet over the radio was not acknowledged"))
+        let flow = self.flows.get(&self.agenda.first()?.1)?;
+        Deadline::earliest(flow.timers(&self.limits))
+    }
+
+    /// Every timer that runs, of every connection; [`Self::poll_timeout`] is the first of them.
+    pub fn timers(&self) -> impl Iterator<Item = Deadline> {
+        self.flows.values().flat_map(|flow| flow.timers(&self.limits))
     }
 
     /// Time has passed.

@@ -84,7 +84,7 @@ pub struct DomainId {
 /// RFC 7401 section 5.2.19.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notification {
-    /// What is told.
+    /// Its type.
     pub kind: NotifyType,
     /// More about it.
     pub data: Vec<u8>,

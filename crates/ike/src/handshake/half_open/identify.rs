@@ -33,7 +33,7 @@ pub(in crate::handshake) struct Caller {
     pub(in crate::handshake) ppk: Option<Arc<Ppk>>,
 }
 
-/// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
+/// The refusal of an IKE_AUTH request: the notification to the peer, and the error in the log.
 pub(crate) struct Refusal {
     pub(in crate::handshake) kind: NotifyType,
     pub(in crate::handshake) error: NegotiationError,

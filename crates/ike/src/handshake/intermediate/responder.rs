@@ -32,7 +32,7 @@ pub(crate) struct Answered {
     datagrams: Vec<Vec<u8>>,
 }
 
-/// Why a request is refused: what the peer is told, and what the log is.
+/// Why a request is refused: the notification to the peer, and the error in the log.
 struct Refused(NotifyType, NegotiationError);
 
 impl HalfOpen {

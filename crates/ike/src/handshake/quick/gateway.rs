@@ -106,7 +106,7 @@ fn grant(
     Some(Granted { ticket: ticket.clone(), child, config, inner, spi_out, key_exchange })
 }
 
-/// The tentative SA, and its answer on its way. `None`: it cannot be as it was.
+/// Creates the tentative SA and queues its answer; `None` if the ticket's parameters cannot be used any more.
 fn begin(
     shared: &mut Shared,
     now: Instant,

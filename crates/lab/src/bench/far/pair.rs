@@ -1,5 +1,5 @@
 //! The two machines as the device sees them: what stands between them, and the measurements over it. Owns the order in which
-//! either is told to do its part; must never put the far machine's CPU time where the device's belongs.
+//! each gets the orders for its part; must never put the far machine's CPU time where the device's belongs.
 //!
 //! What is reported is the device's: its CPU time is in `cpu_thread` and `cpu_system`, the far machine's in `far_cpu_thread` and
 //! `far_cpu_system`. Packets are counted where they arrive.

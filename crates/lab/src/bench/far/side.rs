@@ -47,7 +47,7 @@ pub(in crate::bench) struct Sending {
     pub(super) time: Duration,
 }
 
-/// What the far machine is told to do.
+/// An order to the far machine.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::bench) enum Order {

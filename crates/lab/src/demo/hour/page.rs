@@ -246,7 +246,7 @@ const TERMS: [(&str, &str); 11] = [
     ),
     (
         "answered by the gateway",
-        "The gateway stands in for the device: it answers pings and the like, so that these wake nobody.",
+        "The gateway stands in for the device: it answers pings and the like, so that these do not wake it.",
     ),
 ];
 

@@ -230,7 +230,7 @@ mod tests {
         let mut results = Results::new(Machine::default());
         results.samples = Point::all().into_iter().map(sample).collect();
         let report = of(&results);
-        let _ = dormouse_testbed::browser::sound(report.name, &report.document().html().unwrap());
+        let _ = dormouse_testbed::browser::validate(report.name, &report.document().html().unwrap());
         let table = &report.tables[0].shown;
         table.rows.iter().flatten().filter(|cell| cell.contains('[')).count()
     }

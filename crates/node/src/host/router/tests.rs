@@ -395,3 +395,22 @@ fn keys_that_cannot_be_used_are_not_held_and_their_gateway_hears_of_it() {
     router.obey(&HeaderOrder::Grant(grant));
     assert_eq!((router.info().keys.len(), wishes(&mut router).len()), (7, 1));
 }
+
+#[test]
+fn its_turn_on_the_radio_and_every_timer_of_the_repair_are_listed() {
+    let mut router = router(Kind::Snoop, 8);
+    for n in 0..3 {
+        router.handle_packet(ms(0), Side::Network, data(n));
+    }
+    let timers: Vec<_> = router.timers().collect();
+    assert_eq!(router.poll_timeout(), timers.iter().copied().min_by_key(|timer| timer.at));
+    let mut whys: Vec<_> = timers.iter().map(|timer| timer.why).collect();
+    whys.sort_unstable();
+    let expected = [
+        "a connection without packets",
+        "a device acknowledges nothing",
+        "a packet over the radio was not acknowledged",
+        "the radio is free for the next packet",
+    ];
+    assert_eq!(whys, expected);
+}
