@@ -67,6 +67,8 @@ case $what in test | bench)
     say "no NetworkManager: its test in a virtual machine will be skipped"
   interop/vm/resolved check 2>/dev/null || { say "fetching systemd-resolved for the virtual machine (1 MB)"; interop/vm/resolved fetch; } ||
     say "no systemd-resolved: its test in a virtual machine will be skipped"
+  interop/vm/l2tp check 2>/dev/null || { say "fetching xl2tpd and pppd for the virtual machine (1 MB)"; interop/vm/l2tp fetch; } ||
+    say "no xl2tpd: its test in a virtual machine will be skipped"
   interop/vm/libreswan check 2>/dev/null || { say "fetching libreswan for the virtual machine (26 MB)"; interop/vm/libreswan fetch; } ||
     say "no libreswan: its tests in a virtual machine will be skipped"
   interop/vm/strongswan6 check 2>/dev/null || { say "fetching strongSwan 6 for the hybrid key exchange (30 MB)"; interop/vm/strongswan6 fetch; } ||
