@@ -16,8 +16,8 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, DhKey};
-use dormouse_keying::{Beet, ChildId, ChildSa, Failure, Install, Mode, Owner, Protection, SaId};
-use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path};
+use dormouse_keying::{Beet, ChildId, ChildSa, Discard, Failure, Install, Mode, Owner, Protection, SaId};
+use dormouse_sansio::{Carrier, Class, Deadline, Instant, Pace, Path};
 use dormouse_wire::hip::{EspInfo, Hit, Param, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
@@ -31,6 +31,7 @@ use crate::exchange::sleep::Dormancy;
 use crate::exchange::{Around, candidates, relay};
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
+use crate::limits::{UPDATE_BURST, UPDATE_EVERY};
 use crate::puzzle::Solver;
 use crate::quirks::{Quirk, Quirks};
 use crate::relay::RelayTo;
@@ -243,8 +244,31 @@ pub(crate) struct Session {
     pub(crate) multihome: Multihome,
     pub(crate) dormancy: Dormancy,
     pub(crate) in_udp: InUdp,
-    /// When the peer was told last that we do not understand it.
-    pub(crate) notified: Option<Instant>,
+    pub(crate) caused: Caused,
+}
+
+/// How often of late the peer, or who forges its packets, has caused what costs us public-key work.
+#[derive(Debug, Default)]
+pub(crate) struct Caused {
+    /// The peer was told that we do not understand it.
+    pub(crate) notified: Pace,
+    /// A keep-alive from elsewhere was verified.
+    pub(crate) looked: Pace,
+    /// The peer has begun new ESP keys.
+    pub(crate) rekeyed: Pace,
+    /// A new UPDATE of the peer was answered.
+    pub(crate) answered: Pace,
+}
+
+impl Caused {
+    /// Whether a new UPDATE of the peer is answered now; if so, it counts. One that an attacker repeats must not come here.
+    ///
+    /// # Errors
+    /// If too many came of late: it is as lost, and the peer sends it again.
+    pub(crate) fn answers(&mut self, now: Instant) -> Result<(), Discard> {
+        let may = self.answered.may(now, UPDATE_EVERY, UPDATE_BURST);
+        may.then_some(()).ok_or(Discard("more UPDATE packets than are answered"))
+    }
 }
 
 /// How our registration at a server stands.
@@ -353,7 +377,7 @@ impl Session {
             multihome: Multihome::default(),
             dormancy: Dormancy::default(),
             in_udp: InUdp::default(),
-            notified: None,
+            caused: Caused::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use dormouse_wire::hip::{Hit, Notification, NotifyType, Packet, PacketType, Para
 
 use crate::association::{Association, Refusal, Stage};
 use crate::exchange::{Around, Fate, Outcome, locate};
-use crate::limits::NOTIFY_AGAIN;
+use crate::limits::{MAX_LOOKS, NOTIFY_AGAIN};
 use crate::protect;
 
 /// Length of the header of HIP (RFC 7401 section 5.1).
@@ -45,9 +45,10 @@ pub(crate) fn not_understood(
 ) {
     let (peer, path, now) = (association.peer, association.path, around.now);
     let Stage::Up(session) = &mut association.stage else { return };
-    let was_told = session.notified.is_some_and(|at| at + NOTIFY_AGAIN > now);
-    if !was_told && protect::mac_is_right(packet, &session.agreed.keys.mac_in) {
-        session.notified = Some(now);
+    if session.caused.notified.allows(now, NOTIFY_AGAIN, 1)
+        && protect::mac_is_right(packet, &session.agreed.keys.mac_in)
+        && session.caused.notified.may(now, NOTIFY_AGAIN, 1)
+    {
         send_unknown(peer, path, around, kind);
     }
 }
@@ -61,12 +62,14 @@ pub(crate) fn send_unknown(peer: Hit, path: Path, around: &mut Around<'_>, kind:
 
 /// A keep-alive of a client of our relay that comes from elsewhere: its NAT has given it another port, and packets relayed to the old one are lost. An
 /// UPDATE with ECHO_REQUEST_SIGNED goes to the new port. The packet may be a replay: the address changes only with the answer (RFC 8046 section
-/// 5.4), and one such UPDATE waits at a time.
+/// 5.4), and one such UPDATE waits at a time. It may be forged, and is looked at once in a while: where forged ones leave no room for a client's own,
+/// its next UPDATE shows where it is.
 fn kept_alive(association: &mut Association, packet: &Packet<'_>, path: Path, around: &mut Around<'_>) {
     let elsewhere = path != association.path && path.carrier == Carrier::HipUdp && around.seen.is_none();
-    let Stage::Up(session) = &association.stage else { return };
+    let Stage::Up(session) = &mut association.stage else { return };
     let asks = elsewhere && session.served.relays() && session.outstanding.is_none();
     if asks
+        && session.caused.looked.may(around.now, NOTIFY_AGAIN, MAX_LOOKS)
         && protect::signature_is_right(
             packet,
             ParamType::HipSignature,

@@ -319,6 +319,58 @@ fn keepalives_hold_a_nat_open() {
     assert_eq!((said.kind, said.data.len()), (NotifyType::NatKeepalive, 0));
 }
 
+/// The NAT before a client has forgotten it while no data passes: its next keep-alive comes from another port, and the relay, which asks it there, knows
+/// it again at once, and not with the UPDATE that the client sends every two minutes.
+#[test]
+fn a_keepalive_from_another_port_is_followed() {
+    let mut world = with_relay(32, [false; 2]);
+    let before = way(&world, RELAY, CLIENT).0;
+    world.nats[CLIENT].forget();
+    let verified = world.nodes[RELAY].host.stats().verified;
+    let keepalives = world.count(PacketType::Notify);
+    while world.count(PacketType::Notify) < keepalives + 1 {
+        assert!(world.step(world.now + LATER), "{:?}", world.drops);
+    }
+    world.run(SOON);
+    let (at, _) = way(&world, RELAY, CLIENT);
+    assert!(at != before && at.port() > 20_999, "{at}: {:?}", world.drops);
+    assert_eq!(world.nodes[RELAY].host.stats().verified, verified + 1);
+    assert!(ask(&mut world));
+    world.run(LATER);
+    assert!(world.joined(ASKS, CLIENT) && data_passes(&mut world), "{:?}", world.drops);
+}
+
+/// Forged keep-alives of a client cost a few verifications, and its own UPDATE shows all the same where it is.
+#[test]
+fn forged_keepalives_are_cheap() {
+    let mut world = with_relay(33, [false; 2]);
+    world.run(SOON * 10);
+    let (path, mut forged) = world.last(PacketType::Notify);
+    let signature = 4 + parsed(&forged).find(ParamType::HipSignature).unwrap().at;
+    forged[signature + 12] ^= 1;
+    let from = |n: u32| Path {
+        local: path.remote,
+        remote: SocketAddr::new(OUTSIDE[CLIENT].parse().unwrap(), 30_000 + (n % 30_000) as u16),
+        carrier: Carrier::HipUdp,
+    };
+    let before = world.nodes[RELAY].host.stats().verified;
+    for n in 0..10_000 {
+        assert_eq!(world.hand(RELAY, from(n), &forged), Ok(()), "it changes nothing");
+    }
+    assert_eq!(world.nodes[RELAY].host.stats().verified - before, 4, "at once");
+    // All the time from now on, while the client is behind another port.
+    world.nats[CLIENT].forget();
+    let (begun, seconds) = (world.nodes[RELAY].host.stats().verified, 150);
+    for n in 0..seconds * 20 {
+        world.hand(RELAY, from(n), &forged).ok();
+        world.run(Duration::from_millis(50));
+    }
+    let verified = world.nodes[RELAY].host.stats().verified - begun;
+    assert!(verified <= u64::from(seconds) + 4, "one in a second: {verified}");
+    let (at, _) = way(&world, RELAY, CLIENT);
+    assert!((21_000..30_000).contains(&at.port()), "{at}: {:?}", world.drops);
+}
+
 /// A relay that starts again knows no one: its client asks it now and then, registers again, and names its peers again.
 #[test]
 fn a_relay_that_starts_again_serves_again() {
