@@ -25,6 +25,7 @@ use crate::config::{EspSuite, Timing};
 use crate::exchange::alive::Check;
 use crate::exchange::ice::Ice;
 use crate::exchange::in_udp::InUdp;
+use crate::exchange::keepalive::Shown;
 use crate::exchange::multihome::Multihome;
 use crate::exchange::register::Served;
 use crate::exchange::sleep::Dormancy;
@@ -239,8 +240,7 @@ pub(crate) struct Session {
     pub(crate) relay: relay::Client,
     /// The search for a way that needs no relay.
     pub(crate) ice: Option<Box<Ice>>,
-    /// When NATs on the way are shown next that it is in use.
-    pub(crate) keepalive: Option<Instant>,
+    pub(crate) keepalive: Shown,
     pub(crate) multihome: Multihome,
     pub(crate) dormancy: Dormancy,
     pub(crate) in_udp: InUdp,
@@ -373,7 +373,7 @@ impl Session {
             served: Served::default(),
             relay: relay::Client::default(),
             ice: None,
-            keepalive: None,
+            keepalive: Shown::new(around.now),
             multihome: Multihome::default(),
             dormancy: Dormancy::default(),
             in_udp: InUdp::default(),
@@ -504,7 +504,8 @@ impl Session {
     fn timers(&self) -> [Option<Deadline>; 9] {
         let slack = Duration::from_secs(10);
         let after = |at, why| Deadline { at, slack, why };
-        let at_relay = |at, why| Deadline { at, slack: Duration::from_secs(2), why };
+        let at_relay =
+            |at| Deadline { at, slack: Duration::from_secs(2), why: "HIP: permissions at a relay" };
         let r2 = self.r2.as_ref().map(|r2| after(r2.until, "HIP: R2 kept"));
         let retiring = self.retiring.map(|(_, at)| after(at, "HIP: late packets"));
         if let Some(sleep) = self.dormancy.peer_sleeps_until() {
@@ -519,8 +520,8 @@ impl Session {
             outstanding.map(|o| Deadline::strict(o.retry.at, "HIP: UPDATE unacknowledged")),
             self.check.map(Check::deadline),
             renewal,
-            self.relay.due().map(|at| at_relay(at, "HIP: permissions at a relay")),
-            self.keepalive.map(|at| at_relay(at, "HIP: NATs on the way")),
+            self.relay.due().map(at_relay),
+            self.keepalive.deadline(),
             self.ice.as_ref().and_then(|ice| ice.deadline()),
             self.in_udp.deadline(),
             r2,

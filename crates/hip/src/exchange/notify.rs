@@ -6,6 +6,7 @@ use dormouse_wire::hip::{Hit, Notification, NotifyType, Packet, PacketType, Para
 
 use crate::association::{Association, Refusal, Stage};
 use crate::exchange::{Around, Fate, Outcome, locate};
+use crate::hit::Identity;
 use crate::limits::{MAX_LOOKS, NOTIFY_AGAIN};
 use crate::protect;
 
@@ -27,11 +28,20 @@ pub(crate) fn reject(peer: Hit, path: Path, packet: &Packet<'_>, around: &mut Ar
 }
 
 fn send_with(peer: Hit, path: Path, around: &mut Around<'_>, what: Notification) {
-    let mut draft = protect::draft(PacketType::Notify, around.identity.hit(), peer);
-    draft.add(&Param::Notification(what));
-    if let Some(packet) = protect::finish_signed(draft, ParamType::HipSignature, around.identity) {
+    if let Some(packet) = written(peer, what, around.identity) {
         around.outbox.push(path, Class::Timely, &packet);
     }
+}
+
+/// A NOTIFY that says nothing but its kind.
+pub(crate) fn bare(peer: Hit, kind: NotifyType, identity: &Identity) -> Option<Vec<u8>> {
+    written(peer, Notification { kind, data: Vec::new() }, identity)
+}
+
+fn written(peer: Hit, what: Notification, identity: &Identity) -> Option<Vec<u8>> {
+    let mut draft = protect::draft(PacketType::Notify, identity.hit(), peer);
+    draft.add(&Param::Notification(what));
+    protect::finish_signed(draft, ParamType::HipSignature, identity)
 }
 
 /// A packet has a critical parameter that we do not know: an authentic sender learns it where it is known to be, once in a while.

@@ -17,8 +17,8 @@ use crate::association::{Association, Outstanding, Registering, Retry, Session, 
 use crate::exchange::multihome::Failover;
 use crate::exchange::sleep::Told;
 use crate::exchange::{
-    Around, Fate, Outcome, alive, close, ice, in_udp, locate, multihome, register, rekey, relay, sleep,
-    unsigned_echoes,
+    Around, Fate, Outcome, alive, close, ice, in_udp, keepalive, locate, multihome, register, rekey, relay,
+    sleep, unsigned_echoes,
 };
 use crate::limits::{MAX_ECHO, REKEY_BURST, REKEY_EVERY};
 use crate::protect;
@@ -37,7 +37,7 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     }
     ice::handle_timeout(association, around);
     in_udp::handle_timeout(association, around);
-    relay::keep_alive(association, around);
+    keepalive::handle_timeout(association, around);
     relay::renew(association, around);
     register::renew(association, around);
     alive::check_if_due(association, around);

@@ -176,7 +176,7 @@ fn who_comes_back_is_where_it_was() {
         move_to(&mut world, 0, &home);
         world.run(SOON);
         assert!(world.joined(0, 1) && path_of(&world, 1) == before, "{:?}", world.drops);
-        assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "nothing waits");
+        assert!(world.is_idle(), "nothing waits");
     }
 }
 
@@ -198,7 +198,7 @@ fn a_new_address_counts_when_it_has_answered() {
         assert_eq!(path_of(&world, 1).remote.ip(), world.nodes[0].address.ip());
         assert_eq!(updates(&world), 3);
         assert!(world.joined(0, 1));
-        assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()));
+        assert!(world.is_idle());
     }
 }
 
