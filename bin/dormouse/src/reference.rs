@@ -55,6 +55,8 @@ pub(crate) fn page() -> String {
         registrar["description"] = of_key.cloned().unwrap_or_default();
         section(&mut out, root, &format!("connection.NAME.hip.{key}"), Some(&registrar), None);
     }
+    let puzzle = root.pointer("/$defs/Hip/properties/puzzle/default");
+    section(&mut out, root, "connection.NAME.hip.puzzle", definition(root, "HipPuzzle"), puzzle);
     section(&mut out, root, "[connection.NAME.hip.peers]", definition(root, "HipPeer"), None);
     section(&mut out, root, "[connection.NAME.ppk.keys]", definition(root, "PpkKey"), None);
     section(&mut out, root, "[connection.NAME.peers]", definition(root, "Peer"), None);

@@ -209,9 +209,10 @@ impl Directory {
                     "is it the HIT of the host that is there (dormouse hip status says it), and do hip.carriers there and the network pass {by}?"
                 ))
             }
-            FailureKind::Proposal => {
-                Some(format!("connection.{}.hip.esp or hip.ciphers, here or at the peer", self.connection))
-            }
+            FailureKind::Proposal => Some(format!(
+                "connection.{}.hip.esp, hip.ciphers or hip.groups, here or at the peer",
+                self.connection
+            )),
             _ => None,
         }
     }
@@ -504,6 +505,8 @@ impl Daemon {
             ("esp_in_udp", was.esp_in_udp == is.esp_in_udp || hip.carriers != new.carriers),
             ("esp", was.esp_suites == is.esp_suites),
             ("ciphers", was.ciphers == is.ciphers),
+            ("groups", was.groups == is.groups),
+            ("puzzle", was.difficulty == is.difficulty),
             ("lsi", of_machine(&hip.lsi) == of_machine(&new.lsi)),
             ("rendezvous_server", was.registrar == is.registrar),
             ("relay_server", was.relay_server == is.relay_server),
@@ -530,6 +533,7 @@ impl Daemon {
         config.rendezvous.clone_from(&new.config.rendezvous);
         config.relays.clone_from(&new.config.relays);
         (config.multihoming, config.liveness) = (new.config.multihoming, new.config.liveness);
+        config.keepalive = new.config.keepalive;
         config.registration = new.config.registration;
         hip.peers.clone_from(&new.peers);
         hip.domain.clone_from(&new.domain);
@@ -550,6 +554,7 @@ impl Daemon {
             hip.set_servers(now, (new.config.rendezvous, new.config.relays), new.config.registration);
             hip.set_multihoming(now, new.config.multihoming);
             hip.set_liveness(now, new.config.liveness);
+            hip.set_keepalive(now, new.config.keepalive);
         });
         self.serve_names();
         self.look_at_sources(now);
@@ -559,6 +564,6 @@ impl Daemon {
     /// The radio may sleep from now on, or may not: peers learn it in the next exchange.
     pub(crate) fn tell_hip_of_mode(&mut self, now: Instant) {
         let may_sleep = self.host.mode().is_some_and(|mode| mode != Mode::Performance);
-        self.host.node_mut().with_manager(now, |hip: &mut Hip| hip.set_may_sleep(may_sleep));
+        self.host.node_mut().with_manager(now, |hip: &mut Hip| hip.set_may_sleep(now, may_sleep));
     }
 }

@@ -16,8 +16,8 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, DhKey};
-use dormouse_keying::{Beet, ChildId, ChildSa, Failure, Install, Mode, Owner, Protection, SaId};
-use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path};
+use dormouse_keying::{Beet, ChildId, ChildSa, Discard, Failure, Install, Mode, Owner, Protection, SaId};
+use dormouse_sansio::{Carrier, Class, Deadline, Instant, Pace, Path};
 use dormouse_wire::hip::{EspInfo, Hit, Param, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
@@ -25,12 +25,14 @@ use crate::config::{EspSuite, Timing};
 use crate::exchange::alive::Check;
 use crate::exchange::ice::Ice;
 use crate::exchange::in_udp::InUdp;
+use crate::exchange::keepalive::Shown;
 use crate::exchange::multihome::Multihome;
 use crate::exchange::register::Served;
 use crate::exchange::sleep::Dormancy;
 use crate::exchange::{Around, candidates, relay};
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
+use crate::limits::{UPDATE_BURST, UPDATE_EVERY};
 use crate::puzzle::Solver;
 use crate::quirks::{Quirk, Quirks};
 use crate::relay::RelayTo;
@@ -240,13 +242,35 @@ pub(crate) struct Session {
     pub(crate) relay: relay::Client,
     /// The search for a way that needs no relay.
     pub(crate) ice: Option<Box<Ice>>,
-    /// When NATs on the way are shown next that it is in use.
-    pub(crate) keepalive: Option<Instant>,
+    pub(crate) keepalive: Shown,
     pub(crate) multihome: Multihome,
     pub(crate) dormancy: Dormancy,
     pub(crate) in_udp: InUdp,
-    /// When the peer was told last that we do not understand it.
-    pub(crate) notified: Option<Instant>,
+    pub(crate) caused: Caused,
+}
+
+/// How often of late the peer, or who forges its packets, has caused what costs us public-key work.
+#[derive(Debug, Default)]
+pub(crate) struct Caused {
+    /// The peer was told that we do not understand it.
+    pub(crate) notified: Pace,
+    /// A keep-alive from elsewhere was verified.
+    pub(crate) looked: Pace,
+    /// The peer has begun new ESP keys.
+    pub(crate) rekeyed: Pace,
+    /// A new UPDATE of the peer was answered.
+    pub(crate) answered: Pace,
+}
+
+impl Caused {
+    /// Whether a new UPDATE of the peer is answered now; if so, it counts. One that an attacker repeats must not come here.
+    ///
+    /// # Errors
+    /// If too many came of late: it is as lost, and the peer sends it again.
+    pub(crate) fn answers(&mut self, now: Instant) -> Result<(), Discard> {
+        let may = self.answered.may(now, UPDATE_EVERY, UPDATE_BURST);
+        may.then_some(()).ok_or(Discard("more UPDATE packets than are answered"))
+    }
 }
 
 /// How our registration at a server stands.
@@ -352,11 +376,11 @@ impl Session {
             served: Served::default(),
             relay: relay::Client::default(),
             ice: None,
-            keepalive: None,
+            keepalive: Shown::new(around.now),
             multihome: Multihome::default(),
             dormancy: Dormancy::default(),
             in_udp: InUdp::default(),
-            notified: None,
+            caused: Caused::default(),
         }
     }
 
@@ -492,7 +516,8 @@ impl Session {
     fn timers(&self) -> [Option<Deadline>; 9] {
         let slack = Duration::from_secs(10);
         let after = |at, why| Deadline { at, slack, why };
-        let at_relay = |at, why| Deadline { at, slack: Duration::from_secs(2), why };
+        let at_relay =
+            |at| Deadline { at, slack: Duration::from_secs(2), why: "HIP: permissions at a relay" };
         let r2 = self.r2.as_ref().map(|r2| after(r2.until, "HIP: R2 kept"));
         let retiring = self.retiring.map(|(_, at)| after(at, "HIP: late packets"));
         if let Some(sleep) = self.dormancy.peer_sleeps_until() {
@@ -507,8 +532,8 @@ impl Session {
             outstanding.map(|o| Deadline::strict(o.retry.at, "HIP: UPDATE unacknowledged")),
             self.check.map(Check::deadline),
             renewal,
-            self.relay.due().map(|at| at_relay(at, "HIP: permissions at a relay")),
-            self.keepalive.map(|at| at_relay(at, "HIP: NATs on the way")),
+            self.relay.due().map(at_relay),
+            self.keepalive.deadline(),
             self.ice.as_ref().and_then(|ice| ice.deadline()),
             self.in_udp.deadline(),
             r2,

@@ -203,6 +203,18 @@ impl Timing {
     }
 }
 
+/// When NATs on the way to a peer that is reached in UDP are shown that it is in use (RFC 9028 section 4.10).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Keepalive {
+    /// After 15 seconds without another packet, and where no relay is in play only as long as the radio of neither end may sleep.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// After so long without another packet, 15 seconds at least.
+    Every(Duration),
+}
+
 /// A host's configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostConfig {
@@ -249,6 +261,8 @@ pub struct HostConfig {
     pub multihoming: bool,
     /// After so long without an authentic packet of a peer it is asked whether it is there; `None`: when it does not answer user data.
     pub liveness: Option<Duration>,
+    /// Keep-alives.
+    pub keepalive: Keepalive,
     /// Whether we are a rendezvous server.
     pub registrar: Option<Registrar>,
     /// Whether we are a control and data relay, which needs UDP.
@@ -327,6 +341,7 @@ impl Default for HostConfig {
             unused: Duration::from_secs(3_600),
             multihoming: false,
             liveness: None,
+            keepalive: Keepalive::Auto,
             registrar: None,
             relay_server: None,
             relays: BTreeSet::new(),

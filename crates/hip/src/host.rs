@@ -22,8 +22,8 @@ use crate::exchange::in_udp::InUdp;
 use crate::exchange::register::Served;
 use crate::exchange::sleep::Dormancy;
 use crate::exchange::{
-    Around, Fate, Outcome, alive, close, give_up, ice, initiate, locate, multihome, notify, register,
-    relay as relay_of, respond, unsigned_echoes, update,
+    Around, Fate, Outcome, alive, close, give_up, ice, initiate, keepalive, locate, multihome, notify,
+    register, relay as relay_of, respond, unsigned_echoes, update,
 };
 use crate::hit::{HitSuite, Identity, speak_alike};
 use crate::load::{Load, Meter};
@@ -295,9 +295,14 @@ impl Host {
         let mut association = self.take(id).ok_or(none)?;
         let local = self.local(association.ours).ok_or(none)?;
         self.outbox.set_via(self.seen.map(|seen| seen.relay).or(association.via()));
-        let before = association.relay;
+        let (before, mark) = (association.relay, self.outbox.len());
         let outcome = self.with(now, local, |_, _, around| Some(act(&mut association, around)));
         self.outbox.set_via(self.seen.map(|seen| seen.relay));
+        if self.outbox.has_since(mark, association.path)
+            && let Stage::Up(session) = &mut association.stage
+        {
+            session.keepalive.sent = now;
+        }
         let behind = association.relay;
         let result = match outcome {
             Some(Ok(Fate::Ends)) => {
@@ -555,6 +560,7 @@ impl Host {
             }
             let named = multihome::named(peer, path, around);
             multihome::established(&mut association, packet, &named, around);
+            keepalive::begin(&mut association, around);
             Some(association)
         })
         .map(|association| self.keep(association))

@@ -34,7 +34,7 @@ mod version;
 pub mod fuzz;
 
 pub use association::Refusal;
-pub use config::{Accept, EspSuite, Hold, HostConfig, Peer, Registrar};
+pub use config::{Accept, EspSuite, Hold, HostConfig, Keepalive, Peer, Registrar};
 pub use hit::{HostIdentity, Identity};
 pub use host::{ConnectError, Description, Host, Phase, Registration};
 pub use quirks::{Quirk, Quirks, UnknownQuirk};

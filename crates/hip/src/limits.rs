@@ -10,11 +10,21 @@ pub const MAX_USED_SOLUTIONS: usize = 65_536;
 pub const MAX_K_BEHIND: u8 = 4;
 /// I2 packets with one solution that are worth a Diffie-Hellman computation.
 pub const MAX_COMPUTATIONS: u32 = 8;
-/// The shortest time between two NOTIFY packets to an established peer about critical parameters that we do not know.
+/// The shortest time between two NOTIFY packets to an established peer about critical parameters that we do not know; so often, in the long run,
+/// a keep-alive that is not from where a client of ours is known to be is worth a verification.
 pub const NOTIFY_AGAIN: Duration = Duration::from_secs(1);
+/// An established peer may begin new ESP keys so often, in the long run: each may cost a key pair and an agreement.
+pub const REKEY_EVERY: Duration = Duration::from_millis(250);
+/// As many as this at once.
+pub const REKEY_BURST: u32 = 16;
+/// New UPDATE packets of an established peer are answered so often, in the long run, those of a search for a direct way apart: each answer is signed.
+pub const UPDATE_EVERY: Duration = Duration::from_millis(100);
+/// As many as this at once.
+pub const UPDATE_BURST: u32 = 64;
 /// Kinds of R1 packets that were asked for and are signed ahead from then on, besides the best.
 pub const MAX_AHEAD: usize = 8;
-/// Verifications that others can cause while one exchange of ours waits: of NOTIFY packets, and of R1 packets with a newer puzzle.
+/// Verifications that others can cause while one exchange of ours waits: of NOTIFY packets, and of R1 packets with a newer puzzle; and of keep-alives
+/// at once.
 pub const MAX_LOOKS: u32 = 4;
 /// Hashes of a puzzle's search that are computed in one go: some milliseconds.
 pub const PUZZLE_SLICE: u32 = 8_192;

@@ -68,6 +68,11 @@ impl Outbox {
         self.queue.len()
     }
 
+    /// Whether something was pushed for this path since so many waited.
+    pub(crate) fn has_since(&self, mark: usize, path: Path) -> bool {
+        self.queue.iter().skip(mark).any(|waiting| waiting.transmit.path == path)
+    }
+
     /// What was pushed since so many waited goes before what was pushed since `mark` waited.
     pub(crate) fn advance(&mut self, mark: usize, since: usize) {
         let behind = self.queue.len().saturating_sub(since);

@@ -19,7 +19,7 @@ pub enum Quirk {
     NullIv16,
     /// The Diffie-Hellman secret has no leading zeros, and a public value of a MODP group may have none.
     SecretStripped,
-    /// R1 offers one Diffie-Hellman group alone, 7 or 8.
+    /// R1 offers one Diffie-Hellman group alone: 7 or 8, or in version 1 the best that we have.
     OneGroup,
     /// There is no R1_COUNTER and no ECHO_REQUEST_SIGNED but in CLOSE, and HOST_ID is not encrypted in I2. A change of the peer's address
     /// cannot be verified, and is not followed.

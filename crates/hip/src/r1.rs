@@ -31,6 +31,8 @@ use crate::version;
 
 /// The random number of a PUZZLE begins here, from the start of the parameter.
 const PUZZLE_I: usize = 8;
+/// Public values of an R1 at most, in version 1.
+const MAX_VALUES: usize = 2;
 /// The receiver's tag in a packet.
 const RECEIVER: core::ops::Range<usize> = 24..40;
 /// The value of a puzzle's lifetime that means one second (RFC 7401 section 5.2.4).
@@ -305,7 +307,8 @@ impl Generation {
     ) -> Option<Template> {
         let version = self.suite.version();
         let mut values = Vec::new();
-        for group in offered(version, group, config) {
+        let one = quirks.has(Quirk::OneGroup);
+        for group in offered(version, group, config).into_iter().take(if one { 1 } else { MAX_VALUES }) {
             if self.key(group.id()).is_none() {
                 self.keys.push(DhKey::generate(group, entropy)?);
             }
@@ -329,7 +332,7 @@ impl Generation {
         };
         let counter =
             (!quirks.has(Quirk::Bare)).then_some(Param::R1Counter(version::counter(version), counter));
-        let all = if quirks.has(Quirk::OneGroup) { &[group] } else { config.groups.as_slice() };
+        let all = if one { &[group] } else { config.groups.as_slice() };
         let ciphers = version::ciphers(version, config);
         let ciphers = ciphers.into_iter().filter_map(|c| version::cipher_id(version, c)).collect();
         let esp = version::esp_suites(version, config).iter().map(|s| s.id()).collect();
@@ -358,10 +361,10 @@ impl Generation {
     }
 }
 
-/// The groups of which an R1 has public values: the best one and, in version 1, another for who has not that.
+/// The groups of which an R1 has public values: the best one and, in version 1, another for who has not that; a peer that takes one gets the best.
 /// "The sender can include at most two different Diffie-Hellman public values in the DIFFIE_HELLMAN parameter." (RFC 5201 section 5.2.6)
 fn offered(version: Version, best: DhGroup, config: &HostConfig) -> Vec<DhGroup> {
     let others =
         version::groups(version, config).into_iter().filter(|g| version == Version::V1 && *g != best);
-    [best].into_iter().chain(others).take(2).collect()
+    [best].into_iter().chain(others).take(MAX_VALUES).collect()
 }

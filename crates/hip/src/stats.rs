@@ -23,6 +23,10 @@ pub struct Stats {
     pub established: u64,
     /// Public-key verifications of what others sent.
     pub verified: u64,
+    /// New UPDATE packets of peers that were answered, each at the cost of a signature; those of a search for a direct way apart.
+    pub updates: u64,
+    /// Of these, the ones that began new ESP keys.
+    pub rekeyed: u64,
     /// Packets of an association whose MAC is wrong.
     pub bad_macs: u64,
     /// I1 and UPDATE packets that we, as a rendezvous server, sent on to a client.

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::SaId;
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Instant, Pace};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{Connection, Unique};
@@ -16,7 +16,6 @@ use crate::credential::Refusal;
 use crate::limits::{
     BEGIN_BURST, BEGIN_EVERY, CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, PACES_SWEPT_AT,
 };
-use crate::pace::Pace;
 use crate::ticket::lineage::Name;
 
 /// An identity as one connection knows it.

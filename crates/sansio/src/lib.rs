@@ -24,10 +24,12 @@
 //! This crate owns no protocol and must never read a clock, open a socket, spawn a thread or draw randomness of its own.
 
 mod entropy;
+mod pace;
 pub mod packet;
 mod path;
 mod time;
 
 pub use entropy::{Entropy, Seeded};
+pub use pace::Pace;
 pub use path::{Carrier, Class, Path, Transmit, fit_interface};
 pub use time::{Deadline, Instant, UnixTime};

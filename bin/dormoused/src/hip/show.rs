@@ -107,6 +107,8 @@ impl Daemon {
             ("hip.i2_dropped", stats.i2_dropped),
             ("hip.established", stats.established),
             ("hip.verified", stats.verified),
+            ("hip.updates", stats.updates),
+            ("hip.rekeyed", stats.rekeyed),
             ("hip.bad_macs", stats.bad_macs),
             ("hip.relayed", stats.relayed),
             ("hip.relayed_control", stats.relayed_control),

@@ -17,7 +17,7 @@ use crate::association::{Association, Session, Stage};
 use crate::exchange::candidates::{HOST, REFLEXIVE, RELAYED, candidate, opened, ours, priority, sealed};
 use crate::exchange::{Around, Fate, Outcome, update};
 use crate::limits::{
-    CHECK_TRIES, CHECK_WAIT, KEEPALIVE, MAX_CHECKS_A_SECOND, MAX_ECHO, MAX_PAIRS, MAX_SEARCHES_A_MINUTE,
+    CHECK_TRIES, CHECK_WAIT, MAX_CHECKS_A_SECOND, MAX_ECHO, MAX_PAIRS, MAX_SEARCHES_A_MINUTE,
 };
 use crate::peers::Peers;
 use crate::{protect, relay};
@@ -113,7 +113,6 @@ pub(crate) fn begin(
     };
     ice.theirs = ice.of_peer(theirs);
     ice.restart(association.relay.map(|r| r.to), around);
-    session.keepalive = Some(around.now + KEEPALIVE);
     session.ice = Some(Box::new(ice));
 }
 

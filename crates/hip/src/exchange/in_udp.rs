@@ -295,6 +295,8 @@ fn question_came(
     }
     let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents).filter(|e| e.len() <= MAX_ECHO);
     let echo = echo.ok_or(Discard("a question about UDP without ECHO_REQUEST_SIGNED"))?;
+    session.caused.answers(around.now)?;
+    around.stats.updates += 1;
     let asked = Asked { id, echo };
     if way == in_use && !session.in_udp.is_settled(way) {
         ask(association, Some(&asked), around);

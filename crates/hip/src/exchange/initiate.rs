@@ -16,12 +16,12 @@ use crate::exchange::in_udp::InUdp;
 use crate::exchange::multihome::Multihome;
 use crate::exchange::sleep::Dormancy;
 use crate::exchange::{
-    Around, Fate, Outcome, candidates, give_up, ice, in_udp, multihome, register, relay, sleep,
+    Around, Fate, Outcome, candidates, give_up, ice, in_udp, keepalive, multihome, register, relay, sleep,
     unsigned_echoes,
 };
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::{self, Keymat};
-use crate::limits::{KEEPALIVE, MAX_ECHO, MAX_LOOKS};
+use crate::limits::{MAX_ECHO, MAX_LOOKS};
 use crate::protect;
 use crate::puzzle::{Puzzle, Search, Solver};
 use crate::quirks::Quirk;
@@ -467,12 +467,12 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     session.registration = register::answered(packet, wanted, around.now);
     if around.config.relays.contains(&association.peer) {
         relay::learn(&mut session, packet, association.path, around);
-        session.keepalive = Some(around.now + KEEPALIVE);
     }
     association.stage = Stage::Up(Box::new(session));
     if let Some((offered, theirs)) = theirs {
         ice::begin(association, (&theirs, true, offered.pacing), around);
     }
+    keepalive::begin(association, around);
     multihome::established(association, packet, &named, around);
     in_udp::begin(association, around);
     Ok(Fate::Lives)

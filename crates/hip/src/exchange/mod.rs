@@ -7,6 +7,7 @@ pub(crate) mod close;
 pub(crate) mod ice;
 pub(crate) mod in_udp;
 pub(crate) mod initiate;
+pub(crate) mod keepalive;
 pub(crate) mod locate;
 pub(crate) mod multihome;
 pub(crate) mod notify;

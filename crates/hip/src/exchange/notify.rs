@@ -6,7 +6,8 @@ use dormouse_wire::hip::{Hit, Notification, NotifyType, Packet, PacketType, Para
 
 use crate::association::{Association, Refusal, Stage};
 use crate::exchange::{Around, Fate, Outcome, locate};
-use crate::limits::NOTIFY_AGAIN;
+use crate::hit::Identity;
+use crate::limits::{MAX_LOOKS, NOTIFY_AGAIN};
 use crate::protect;
 
 /// Length of the header of HIP (RFC 7401 section 5.1).
@@ -27,11 +28,20 @@ pub(crate) fn reject(peer: Hit, path: Path, packet: &Packet<'_>, around: &mut Ar
 }
 
 fn send_with(peer: Hit, path: Path, around: &mut Around<'_>, what: Notification) {
-    let mut draft = protect::draft(PacketType::Notify, around.identity.hit(), peer);
-    draft.add(&Param::Notification(what));
-    if let Some(packet) = protect::finish_signed(draft, ParamType::HipSignature, around.identity) {
+    if let Some(packet) = written(peer, what, around.identity) {
         around.outbox.push(path, Class::Timely, &packet);
     }
+}
+
+/// A NOTIFY that says nothing but its kind.
+pub(crate) fn bare(peer: Hit, kind: NotifyType, identity: &Identity) -> Option<Vec<u8>> {
+    written(peer, Notification { kind, data: Vec::new() }, identity)
+}
+
+fn written(peer: Hit, what: Notification, identity: &Identity) -> Option<Vec<u8>> {
+    let mut draft = protect::draft(PacketType::Notify, identity.hit(), peer);
+    draft.add(&Param::Notification(what));
+    protect::finish_signed(draft, ParamType::HipSignature, identity)
 }
 
 /// A packet has a critical parameter that we do not know: an authentic sender learns it where it is known to be, once in a while.
@@ -45,9 +55,10 @@ pub(crate) fn not_understood(
 ) {
     let (peer, path, now) = (association.peer, association.path, around.now);
     let Stage::Up(session) = &mut association.stage else { return };
-    let was_told = session.notified.is_some_and(|at| at + NOTIFY_AGAIN > now);
-    if !was_told && protect::mac_is_right(packet, &session.agreed.keys.mac_in) {
-        session.notified = Some(now);
+    if session.caused.notified.allows(now, NOTIFY_AGAIN, 1)
+        && protect::mac_is_right(packet, &session.agreed.keys.mac_in)
+        && session.caused.notified.may(now, NOTIFY_AGAIN, 1)
+    {
         send_unknown(peer, path, around, kind);
     }
 }
@@ -59,14 +70,16 @@ pub(crate) fn send_unknown(peer: Hit, path: Path, around: &mut Around<'_>, kind:
     send_with(peer, path, around, Notification { kind: NotifyType::UnsupportedCriticalParameterType, data });
 }
 
-/// A keep-alive of a client of our relay from a new address: its NAT mapping has changed, and packets relayed to the old port are lost. The new
-/// address is verified before it is used, by an UPDATE with ECHO_REQUEST_SIGNED, because the packet may be a replay (RFC 8046 section 5.4); one
-/// such UPDATE waits at a time.
+/// A keep-alive of a client of our relay that comes from elsewhere: its NAT has given it another port, and packets relayed to the old one are lost. An
+/// UPDATE with ECHO_REQUEST_SIGNED goes to the new port. The packet may be a replay: the address changes only with the answer (RFC 8046 section
+/// 5.4), and one such UPDATE waits at a time. It may be forged, and is looked at once in a while: where forged ones leave no room for a client's own,
+/// its next UPDATE shows where it is.
 fn kept_alive(association: &mut Association, packet: &Packet<'_>, path: Path, around: &mut Around<'_>) {
     let elsewhere = path != association.path && path.carrier == Carrier::HipUdp && around.seen.is_none();
-    let Stage::Up(session) = &association.stage else { return };
+    let Stage::Up(session) = &mut association.stage else { return };
     let asks = elsewhere && session.served.relays() && session.outstanding.is_none();
     if asks
+        && session.caused.looked.may(around.now, NOTIFY_AGAIN, MAX_LOOKS)
         && protect::signature_is_right(
             packet,
             ParamType::HipSignature,

@@ -9,7 +9,7 @@ use dormouse_wire::hip::{Hit, Packet, Param, ParamType, RegFailed, RegInfo, Regi
 
 use crate::association::{Association, Registering, Session, Stage};
 use crate::config::{HostConfig, Registrar};
-use crate::exchange::{Around, update};
+use crate::exchange::{Around, keepalive, update};
 use crate::limits::{LAST_RETRY, MAX_REGISTRATION_TYPES, SHORTEST_REGISTRATION};
 
 /// The registration type of rendezvous (RFC 8004 section 4.1), and those of relaying HIP and ESP (RFC 9028 section 5.9).
@@ -252,12 +252,12 @@ pub(crate) fn answer_came(
 }
 
 /// The peer is no rendezvous server, and no relay, of ours any more.
-pub(crate) fn forget(association: &mut Association) {
+pub(crate) fn forget(association: &mut Association, around: &Around<'_>) {
     if let Stage::Up(session) = &mut association.stage {
         session.registration = Registering::No;
         session.relay = super::relay::Client::default();
-        session.keepalive = session.keepalive.filter(|_| session.ice.is_some());
     }
+    keepalive::begin(association, around);
 }
 
 /// Our registration, if there is one, is asked for anew: for another time.

@@ -12,8 +12,8 @@ use dormouse_wire::hip::{Packet, Param, ParamType, PeerPermission, RawParam, Ver
 use crate::address::mapped;
 use crate::association::{Association, Session, Stage};
 use crate::exchange::register::{self, Served};
-use crate::exchange::{Around, alive, update};
-use crate::limits::{KEEPALIVE, KEEPALIVES_TO_ASK, MAX_PERMITS_AT_ONCE, PERMIT_RENEWED};
+use crate::exchange::{Around, update};
+use crate::limits::{MAX_PERMITS_AT_ONCE, PERMIT_RENEWED};
 use crate::peers::Peers;
 use crate::relay::{self, Relayed};
 
@@ -26,8 +26,6 @@ pub(crate) struct Client {
     pub(crate) relayed: Relayed,
     /// Whose data it is to let through, by their associations.
     permits: BTreeMap<SaId, (Permit, Stands)>,
-    /// How often NATs on the way were shown that it is in use.
-    shown: u32,
 }
 
 /// A peer whose data is to pass: where the relay sees it, what we send, and what we receive.
@@ -160,26 +158,6 @@ pub(crate) fn renew(association: &mut Association, around: &mut Around<'_>) {
     }
     if due {
         update::send(association, None, around);
-    }
-}
-
-/// NATs learn that the way to the peer is in use, while a relay is in play.
-/// "To prevent NAT states from expiring, communicating hosts MUST send periodic keepalives to other hosts with which they have
-/// established a HIP association every 15 seconds (the so-called Tr value in ICE)." (RFC 9028 section 4.10)
-pub(crate) fn keep_alive(association: &mut Association, around: &mut Around<'_>) {
-    let (peer, path) = (association.peer, association.path);
-    let Stage::Up(session) = &mut association.stage else { return };
-    if session.keepalive.is_some_and(|at| at <= around.now) {
-        session.keepalive = Some(around.now + KEEPALIVE);
-        session.relay.shown = session.relay.shown.wrapping_add(1);
-        let asks = around.config.relays.contains(&peer) && session.relay.shown % KEEPALIVES_TO_ASK == 0;
-        if asks {
-            // It may have started anew, or our NAT.
-            return alive::check(association, false, around);
-        }
-        if !session.dormancy.peer_sleeps() {
-            super::notify::send(peer, path, around, dormouse_wire::hip::NotifyType::NatKeepalive);
-        }
     }
 }
 

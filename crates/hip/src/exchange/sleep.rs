@@ -45,6 +45,8 @@ pub(crate) struct Dormancy {
     theirs: Option<Theirs>,
     /// The peer has shown that it holds, and has not acknowledged an announcement as if it said nothing.
     holds: bool,
+    /// The radio of the peer may sleep, as it has shown.
+    may_sleep: bool,
 }
 
 /// How far our sleep is.
@@ -78,7 +80,12 @@ struct Theirs {
 impl Dormancy {
     /// What the I2 or R2 of a peer shows.
     pub(crate) fn of(packet: &Packet<'_>) -> Self {
-        Self { holds: shown(packet) & HOLDS != 0, ..Self::default() }
+        Self { holds: shown(packet) & HOLDS != 0, may_sleep: may_sleep(packet), ..Self::default() }
+    }
+
+    /// Whether the peer's radio may sleep.
+    pub(crate) const fn peer_may_sleep(&self) -> bool {
+        self.may_sleep
     }
 
     /// Whether the peer hears nothing.

@@ -17,10 +17,10 @@ use crate::association::{Association, Outstanding, Registering, Retry, Session, 
 use crate::exchange::multihome::Failover;
 use crate::exchange::sleep::Told;
 use crate::exchange::{
-    Around, Fate, Outcome, alive, close, ice, in_udp, locate, multihome, register, rekey, relay, sleep,
-    unsigned_echoes,
+    Around, Fate, Outcome, alive, close, ice, in_udp, keepalive, locate, multihome, register, rekey, relay,
+    sleep, unsigned_echoes,
 };
-use crate::limits::MAX_ECHO;
+use crate::limits::{MAX_ECHO, REKEY_BURST, REKEY_EVERY};
 use crate::protect;
 use crate::quirks::Quirk;
 
@@ -37,7 +37,7 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     }
     ice::handle_timeout(association, around);
     in_udp::handle_timeout(association, around);
-    relay::keep_alive(association, around);
+    keepalive::handle_timeout(association, around);
     relay::renew(association, around);
     register::renew(association, around);
     alive::check_if_due(association, around);
@@ -224,6 +224,17 @@ fn sequenced(
     // "A host SHOULD first process the ESP_INFO before the LOCATOR_SET" (RFC 8046 section 5.3)
     let rekeyed = if bare { None } else { rekey::read(packet, session)? };
     let permitted = relay::asked(session, packet, around.now)?;
+    // What is not answered now comes again, and finds all as it is.
+    let begins = rekeyed.is_some() && session.rekey.is_none();
+    if begins && !session.caused.rekeyed.allows(around.now, REKEY_EVERY, REKEY_BURST) {
+        return Err(Discard("more new ESP keys than are made"));
+    }
+    session.caused.answers(around.now)?;
+    around.stats.updates += 1;
+    if begins {
+        session.caused.rekeyed.may(around.now, REKEY_EVERY, REKEY_BURST);
+        around.stats.rekeyed += 1;
+    }
     let moved = locate::read(packet, path, association.path);
     // Its NAT may have changed what it cannot see: an answer where it was would be lost.
     let rebound = around.seen.is_none() && path != association.path && path.carrier == Carrier::HipUdp;

@@ -101,6 +101,7 @@ impl KeyManager for Host {
             if let Stage::Up(session) = &mut association.stage {
                 session.used = now;
                 if !heard {
+                    session.keepalive.sent = now;
                     alive::unanswered(session, now);
                     sleep::awaited(association, around);
                 }

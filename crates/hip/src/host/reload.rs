@@ -8,8 +8,8 @@ use dormouse_sansio::Instant;
 use dormouse_wire::hip::Hit;
 
 use super::{Host, Local};
-use crate::config::Accept;
-use crate::exchange::{alive, multihome, register};
+use crate::config::{Accept, Keepalive};
+use crate::exchange::{alive, keepalive, multihome, register};
 
 impl Host {
     /// Who may begin an association, and who of them in version 1, is another from now on. What there is with others ends.
@@ -57,16 +57,25 @@ impl Host {
             match register::wanted(&self.config, peer) {
                 wanted if wanted == before && (lasts || wanted.is_empty()) => {}
                 wanted if wanted == before => drop(self.on(now, Owner::Hip(id), register::ask_again)),
-                [] => drop(self.on(now, Owner::Hip(id), |a, _| register::forget(a))),
+                [] => drop(self.on(now, Owner::Hip(id), |a, around| register::forget(a, around))),
                 _ => self.end(now, id, "to register at the peer"),
             }
         }
         self.sort_again(None);
     }
 
-    /// Whether peers are told from now on, in an exchange, that this host's radio may sleep.
-    pub const fn set_may_sleep(&mut self, on: bool) {
-        self.config.may_sleep = on;
+    /// Whether peers are told from now on, in an exchange, that this host's radio may sleep; there are other keep-alives then.
+    pub fn set_may_sleep(&mut self, now: Instant, on: bool) {
+        if core::mem::replace(&mut self.config.may_sleep, on) != on {
+            self.all(now, |association, around| keepalive::begin(association, around));
+        }
+    }
+
+    /// After how long without another packet NATs on the way are shown from now on that it is in use.
+    pub fn set_keepalive(&mut self, now: Instant, keepalive: Keepalive) {
+        if core::mem::replace(&mut self.config.keepalive, keepalive) != keepalive {
+            self.all(now, |association, around| keepalive::begin(association, around));
+        }
     }
 
     /// Whether peers learn all our addresses from now on: those that know them are told.

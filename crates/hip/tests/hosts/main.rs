@@ -9,6 +9,7 @@ mod critical;
 mod ends;
 mod hostile;
 mod in_udp;
+mod keepalive;
 mod multihome;
 mod quirks;
 mod relay;

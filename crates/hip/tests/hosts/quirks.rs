@@ -17,7 +17,12 @@ const LATER: Duration = Duration::from_secs(120);
 
 /// Two hosts of which some take the other for one with these quirks.
 fn world(seed: u64, one: &HostConfig, quirks: &[Quirk], at: &[usize]) -> World {
-    let hosts = vec![("known p256", one.clone()), ("known p384", one.clone())];
+    world_of(["known p256", "known p384"], seed, one, quirks, at)
+}
+
+/// The same with these identities.
+fn world_of(kinds: [&str; 2], seed: u64, one: &HostConfig, quirks: &[Quirk], at: &[usize]) -> World {
+    let hosts = kinds.map(|kind| (kind, one.clone())).to_vec();
     let mut world = World::new(seed, Carrier::RawHip, hosts);
     at.iter().for_each(|node| set(&mut world, *node, quirks));
     world
@@ -50,11 +55,14 @@ fn installed(world: &World, node: usize) -> &Install {
 #[test]
 fn each_works_where_both_ends_have_it() {
     let suites = HostConfig { esp_suites: vec![EspSuite::NullSha256], ..config() };
+    let v1 = ["v1 rsa", "v1 dsa"];
     for quirk in Quirk::ALL {
         for one in [&config(), &suites] {
             assert!(works(world(1, one, &[quirk], &[0, 1])), "{quirk}");
+            assert!(works(world_of(v1, 1, one, &[quirk], &[0, 1])), "{quirk} in version 1");
         }
     }
+    assert!(works(world_of(v1, 1, &suites, &Quirk::ALL, &[0, 1])), "all of them in version 1");
     for seed in 0..20 {
         assert!(works(world(seed, &suites, &Quirk::ALL, &[0, 1])), "all of them, seed {seed}");
     }
@@ -105,6 +113,12 @@ fn an_exchange_with_an_ordinary_peer_fails_with_these() {
     for quirk in [PuzzleHitsSwapped, ExchangeMacsSwapped, R2Signature2, EspIcv32, NullIv16] {
         for node in [0, 1] {
             assert!(!works(world(2, &one, &[quirk], &[node])), "{quirk} at {node}");
+        }
+    }
+    for quirk in [PuzzleHitsSwapped, ExchangeMacsSwapped, R2Signature2] {
+        for node in [0, 1] {
+            let world = world_of(["v1 rsa", "v1 dsa"], 2, &one, &[quirk], &[node]);
+            assert!(!works(world), "{quirk} at {node} in version 1");
         }
     }
 }
@@ -211,6 +225,23 @@ fn an_r1_offers_one_group() {
         assert_eq!(r1.read(ParamType::DhGroupList), Some(Param::DhGroupList(listed)));
         let Some(Param::DiffieHellman(values)) = r1.read(ParamType::DiffieHellman) else { panic!() };
         assert_eq!(values[0].group, chosen);
+    }
+    // In version 1 the responder offers two, of MODP, without being asked; and one if the peer takes no more.
+    let modp1536 = HostConfig { groups: vec![DhGroup::Ecp256, DhGroup::Modp1536], ..config() };
+    for (one, quirks, sent) in [
+        (config(), &[][..], vec![4, 3]),
+        (config(), &[Quirk::OneGroup], vec![4]),
+        (modp1536.clone(), &[], vec![3]),
+        (modp1536, &[Quirk::OneGroup], vec![3]),
+    ] {
+        let mut world = world_of(["v1 rsa", "v1 dsa"], 6, &one, quirks, &[1]);
+        world.connect(0, 1);
+        world.run(SOON);
+        assert!(world.joined(0, 1), "{sent:?}: {:?}", world.drops);
+        let (_, r1) = world.last(PacketType::R1);
+        let values = Packet::parse(&r1).unwrap().read(ParamType::DiffieHellman);
+        let Some(Param::DiffieHellman(values)) = values else { panic!() };
+        assert_eq!(values.iter().map(|v| v.group).collect::<Vec<u8>>(), sent);
     }
     let one = HostConfig { groups: vec![DhGroup::Modp3072], ..config() };
     let mut world = world(6, &one, &[Quirk::OneGroup], &[1]);

@@ -319,7 +319,7 @@ fn that_the_radio_may_sleep_is_said_from_now_on() {
     for on in [false, true] {
         let before = HostConfig { may_sleep: !on, ..config() };
         let mut world = World::new(8, Carrier::RawHip, vec![("p256", before), ("p384", holding())]);
-        world.act(0, |host, _| host.set_may_sleep(on));
+        world.act(0, |host, now| host.set_may_sleep(now, on));
         world.connect(0, 1);
         world.run(SOON);
         assert_eq!(world.nodes[1].plane.may_sleep, on);

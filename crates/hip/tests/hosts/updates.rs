@@ -122,6 +122,37 @@ fn rekeying_survives_loss_and_repetition() {
     }
 }
 
+/// A peer that was admitted makes the other end work so often at most: each new pair of ESP SAs costs a key pair and an agreement, and each UPDATE a
+/// signature. Neither ends the association.
+#[test]
+fn a_peer_makes_no_work_without_end() {
+    let mut world = joined(18, Carrier::RawHip, config());
+    let begun = world.now;
+    for _ in 0..200 {
+        world.rekey(0);
+        world.run(Duration::from_millis(130));
+    }
+    let stats = world.nodes[1].host.stats();
+    let most = 16 + ((world.now - begun).as_millis() / 250) as u64;
+    assert!(stats.rekeyed > 16 && stats.rekeyed <= most, "{stats:?}, {most}");
+    assert!(world.drops.contains(&"more new ESP keys than are made"), "{:?}", world.drops);
+    world.run(LATER);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
+
+    let mut world = joined(19, Carrier::RawHip, config());
+    let (id, begun) = (world.nodes[0].host.describe().next().unwrap().id, world.now);
+    for _ in 0..1_200 {
+        world.act(0, |host, now| host.check(now, id));
+        world.run(Duration::from_millis(25));
+    }
+    let stats = world.nodes[1].host.stats();
+    let most = 64 + ((world.now - begun).as_millis() / 100) as u64;
+    assert!(stats.updates > 64 && stats.updates <= most, "{stats:?}, {most}");
+    assert!(world.drops.contains(&"more UPDATE packets than are answered"), "{:?}", world.drops);
+    world.run(LATER);
+    assert!(world.joined(0, 1) && world.nodes.iter().all(|n| n.plane.closed.is_empty()), "{:?}", world.drops);
+}
+
 fn move_to(world: &mut World, node: usize, address: &str) {
     world.nodes[node].address.set_ip(address.parse().unwrap());
     let path = world.path(node, 1 - node);
@@ -146,7 +177,7 @@ fn who_comes_back_is_where_it_was() {
         move_to(&mut world, 0, &home);
         world.run(SOON);
         assert!(world.joined(0, 1) && path_of(&world, 1) == before, "{:?}", world.drops);
-        assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "nothing waits");
+        assert!(world.is_idle(), "nothing waits");
     }
 }
 
@@ -168,7 +199,7 @@ fn a_new_address_counts_when_it_has_answered() {
         assert_eq!(path_of(&world, 1).remote.ip(), world.nodes[0].address.ip());
         assert_eq!(updates(&world), 3);
         assert!(world.joined(0, 1));
-        assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()));
+        assert!(world.is_idle());
     }
 }
 

@@ -88,7 +88,7 @@ fn a_question_from_another_port_is_answered_there() {
     world.run(SOON);
     let after = way(&world, 1, 0).0;
     assert!(after.ip() == before.ip() && after.port() != before.port(), "{:?}", world.drops);
-    assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "nothing is left to be asked");
+    assert!(world.is_idle(), "nothing is left to be asked");
     world.send_data(1, 0);
     world.run(SOON);
     assert_eq!(world.data.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [0]);

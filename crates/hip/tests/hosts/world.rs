@@ -113,6 +113,10 @@ pub(crate) struct Nat {
     open: BTreeSet<(u16, SocketAddr)>,
     /// What it begins to count its ports from.
     first: u16,
+    /// It forgets all after so long without anything that goes out.
+    pub(crate) lasts: Duration,
+    /// When something has gone out last.
+    used: Instant,
 }
 
 impl Nat {
@@ -120,7 +124,8 @@ impl Nat {
         let parse = |a: &str| a.parse().expect("an address");
         let inside = BTreeSet::from([parse(inside)]);
         let (ports, open) = (BTreeMap::new(), BTreeSet::new());
-        Self { inside, outside: parse(outside), symmetric, ports, open, first: 20_000 }
+        let (lasts, used) = (Duration::MAX, Instant::ZERO);
+        Self { inside, outside: parse(outside), symmetric, ports, open, first: 20_000, lasts, used }
     }
 
     /// It has been idle for too long: what goes out later has other ports.
@@ -130,14 +135,24 @@ impl Nat {
         self.open.clear();
     }
 
-    fn outward(&mut self, from: SocketAddr, to: SocketAddr) -> SocketAddr {
+    /// What has been idle for too long is forgotten.
+    fn forget_idle(&mut self, now: Instant) {
+        if now.max(self.used) - self.used > self.lasts {
+            self.forget();
+        }
+    }
+
+    fn outward(&mut self, now: Instant, from: SocketAddr, to: SocketAddr) -> SocketAddr {
+        self.forget_idle(now);
+        self.used = now;
         let next = self.first + self.open.len() as u16;
         let port = *self.ports.entry((from, self.symmetric.then_some(to))).or_insert(next);
         self.open.insert((port, to));
         SocketAddr::new(self.outside, port)
     }
 
-    fn inward(&self, to: SocketAddr, from: SocketAddr) -> Option<SocketAddr> {
+    fn inward(&mut self, now: Instant, to: SocketAddr, from: SocketAddr) -> Option<SocketAddr> {
+        self.forget_idle(now);
         if !self.open.contains(&(to.port(), from)) {
             return None;
         }
@@ -266,7 +281,7 @@ impl World {
         let path = match self.nats.iter_mut().find(|nat| nat.inside.contains(&path.local.ip())) {
             // Behind the same one, they reach each other without it.
             Some(nat) if nat.inside.contains(&path.remote.ip()) => path,
-            Some(nat) => Path { local: nat.outward(path.local, path.remote), ..path },
+            Some(nat) => Path { local: nat.outward(self.now, path.local, path.remote), ..path },
             None => path,
         };
         if let Some(open) = self.firewalls.get_mut(&path.local.ip()) {
@@ -283,9 +298,9 @@ impl World {
     }
 
     /// What a NAT makes of a datagram for it; `None`: it lets it not in. Who is behind a NAT is reached through it alone, or from beside.
-    fn inward(&self, path: Path) -> Option<Path> {
-        if let Some(nat) = self.nats.iter().find(|nat| path.local.ip() == nat.outside) {
-            return Some(Path { local: nat.inward(path.local, path.remote)?, ..path });
+    fn inward(&mut self, path: Path) -> Option<Path> {
+        if let Some(nat) = self.nats.iter_mut().find(|nat| path.local.ip() == nat.outside) {
+            return Some(Path { local: nat.inward(self.now, path.local, path.remote)?, ..path });
         }
         let behind = self.nats.iter().find(|nat| nat.inside.contains(&path.local.ip()));
         behind.is_none_or(|nat| nat.inside.contains(&path.remote.ip())).then_some(path)
@@ -407,6 +422,12 @@ impl World {
     /// Where a host is, for the directory of another.
     pub(crate) fn whereabouts(&self, node: usize) -> Peer {
         Peer { addresses: vec![self.nodes[node].address.ip()], udp: self.carrier == Carrier::HipUdp }
+    }
+
+    /// Whether no host has anything to do, but for NATs on the way.
+    pub(crate) fn is_idle(&self) -> bool {
+        let timers = self.nodes.iter().flat_map(|n| n.host.timers());
+        timers.map(|d| d.why).all(|why| why == "HIP: NATs on the way")
     }
 
     /// The node no longer gets anything.

@@ -4,14 +4,13 @@
 use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
-use dormouse_sansio::{Class, Instant, Path};
+use dormouse_sansio::{Class, Instant, Pace, Path};
 use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
 
 use crate::config_payload::AssignedConfig;
 use crate::exchange::{Exchange, Request};
 use crate::limits::{LINES_BURST, LINES_EVERY};
 use crate::link::{Channel, Link};
-use crate::pace::Pace;
 use crate::payloads::View;
 use crate::sa::Answer;
 use crate::session::Session;

@@ -3,8 +3,9 @@
 
 use super::block::Blocking;
 use super::directory::{Known, Lsi, Peers, Service, mapping, tag, version};
-use super::file::{Connection, Role, Seconds};
-pub use super::hip_algorithms::{HipCipher, HipEsp};
+use super::file::{Connection, Keepalive, Role, Seconds};
+use super::hip_algorithms as algorithms;
+pub use super::hip_algorithms::{HipCipher, HipEsp, HipGroup, HipPuzzle};
 use super::resolve::{ConfigError, ReadFile};
 use dormouse_crypto::hip::v1;
 use dormouse_crypto::sign::SigningKey;
@@ -20,8 +21,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// As many suites fit into an offer.
-const ESP_MOST: usize = 6;
 /// The shortest registration, in seconds (RFC 8003 section 5).
 const REGISTRATION_LEAST: u32 = 10;
 /// The longest domain, in bytes: a peer's name has room before it.
@@ -68,18 +67,29 @@ pub struct Hip {
     /// ESP suites, the best first: what is offered and what is taken. Only if they are named here: `aes128-sha1`, for old peers; `aes128ccm16`,
     /// `aes128ccm8` and `aes128gcm8`, for devices whose hardware has no other; and `null-sha256`, `null-aes-cmac` and `null-aes-gmac`, which encrypt
     /// nothing: all routers on the way can read it.
-    #[serde(default = "esp")]
+    #[serde(default = "algorithms::esp")]
     pub esp: Vec<HipEsp>,
     /// Ciphers of what HIP itself encrypts, the best first: the initiator's identity, and where the two ends may be reached through a relay. Only if it is named: `null`,
     /// which encrypts nothing, for looking at HIP on the way.
-    #[serde(default = "ciphers")]
+    #[serde(default = "algorithms::ciphers")]
     pub ciphers: Vec<HipCipher>,
+    /// Diffie-Hellman groups, the best first: what is offered and what is taken. Version 1 has `modp3072` and `modp1536` alone of them.
+    #[serde(default = "algorithms::groups")]
+    pub groups: Vec<HipGroup>,
+    /// The puzzles that those who call this host solve first, and those that it solves.
+    #[serde(default, skip_serializing_if = "HipPuzzle::is_usual")]
+    pub puzzle: HipPuzzle,
     /// Tell peers all addresses of this host, and try another when the one in use does not answer (RFC 8047); at both ends. Not in UDP.
     #[serde(default)]
     pub multihoming: bool,
     /// Ask a peer whether it is there after so long without an authentic packet of it. 0: only when a peer that is sent packets sends none.
     #[serde(default)]
     pub liveness: Seconds,
+    /// Keep-alives for NATs on the way, where HIP is in UDP: without them, a host that has called from behind one is not reached any more when the NAT
+    /// has forgotten it. `"auto"`: after 15 seconds without another packet; but where no relay is in play, only while the radio of neither end may sleep
+    /// (`[sleep]`). `"off"`: none, also where a relay is in play, which then loses this host. A number: after so many seconds, at least 15.
+    #[serde(default = "auto")]
+    pub keepalive: Keepalive,
     /// Rendezvous servers (RFC 8004) at which this host registers, so that others reach it through them wherever it is: names or HITs of peers
     /// with addresses. An association with each is kept while there is a network.
     #[serde(default)]
@@ -133,16 +143,12 @@ fn port() -> u16 {
     hip::HostConfig::default().udp_port
 }
 
+const fn auto() -> Keepalive {
+    Keepalive::Auto
+}
+
 fn domain() -> String {
     "hip".to_owned()
-}
-
-fn esp() -> Vec<HipEsp> {
-    vec![HipEsp::Aes128Gcm16, HipEsp::Aes256Sha256, HipEsp::Aes128Sha256]
-}
-
-fn ciphers() -> Vec<HipCipher> {
-    vec![HipCipher::Aes128, HipCipher::Aes256]
 }
 
 const fn day() -> Seconds {
@@ -340,23 +346,9 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     if h.udp_port == 0 {
         return Err(wrong("udp_port", &"0 is no port; leave the line out for the usual one"));
     }
-    if h.esp.is_empty()
-        || h.esp.len() > ESP_MOST
-        || h.esp.iter().enumerate().any(|(i, s)| h.esp[..i].contains(s))
-    {
-        return Err(wrong("esp", &format!("one to {ESP_MOST} suites are offered, each once")));
-    }
-    if h.ciphers.is_empty() || h.ciphers.iter().enumerate().any(|(i, c)| h.ciphers[..i].contains(c)) {
-        return Err(wrong("ciphers", &"one to three ciphers are offered, each once"));
-    }
-    let of_v1 = |esp: &HipEsp| matches!(esp, HipEsp::Aes128Sha1 | HipEsp::NullSha256);
-    let only_v1 = identities.iter().all(|identity| version(identity.hit()) == 1);
-    if only_v1 && h.esp != esp() && !h.esp.iter().all(of_v1) {
-        return Err(wrong("esp", &"version 1 has aes128-sha1, and null-sha256 behind it if that is named"));
-    }
-    if only_v1 && h.ciphers != ciphers() && h.ciphers.contains(&HipCipher::Aes256) {
-        return Err(wrong("ciphers", &"version 1 has aes128, and null behind it if that is named"));
-    }
+    let versions: BTreeSet<u8> = identities.iter().map(|identity| version(identity.hit())).collect();
+    algorithms::check(h, &versions).map_err(|(k, problem)| wrong(k, &problem))?;
+    let only_v1 = !versions.contains(&2);
     let mut peers = Peers::of(&identities);
     // Peers can be named before they are written.
     let mut through = Vec::new();
@@ -435,6 +427,16 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     if let Some(both) = rendezvous.intersection(&relays).next() {
         return Err(wrong("relays", &format!("{both} is one of hip.rendezvous; choose one of both")));
     }
+    let keepalive = match h.keepalive {
+        Keepalive::Auto => hip::Keepalive::Auto,
+        Keepalive::Off => hip::Keepalive::Off,
+        Keepalive::Every(seconds) => hip::Keepalive::Every(Duration::from_secs(seconds.into())),
+    };
+    if let hip::Keepalive::Every(time) = keepalive
+        && time < hip::limits::KEEPALIVE
+    {
+        return Err(wrong("keepalive", &format!("{} s is the least", hip::limits::KEEPALIVE.as_secs())));
+    }
     if h.registration.0 < REGISTRATION_LEAST {
         return Err(wrong("registration", &format!("{REGISTRATION_LEAST} s is the least")));
     }
@@ -459,10 +461,18 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         // Version 1 is spoken with those alone for whom it was asked.
         accept_v1: if any && h.version == 1 { hip::Accept::Any } else { listed() },
         opportunistic: h.opportunistic,
+        groups: h.groups.iter().map(|group| group.group()).collect(),
+        difficulty: hip::config::Difficulty {
+            idle: h.puzzle.idle,
+            most: h.puzzle.most,
+            solve: h.puzzle.solve,
+            ..hip::HostConfig::default().difficulty
+        },
         ciphers: h.ciphers.iter().map(|cipher| cipher.cipher()).collect(),
         esp_suites: h.esp.iter().map(|esp| esp.suite()).collect(),
         multihoming: h.multihoming,
         liveness: (h.liveness.0 > 0).then(|| Duration::from_secs(h.liveness.0.into())),
+        keepalive,
         rendezvous,
         registration: Duration::from_secs(h.registration.0.into()),
         relays,

@@ -354,3 +354,58 @@ fn carriers_and_ciphers_are_what_is_written() {
     let error = read(&format!("{BARE}esp_in_udp = \"always\"\n"), "").unwrap_err();
     assert!(error.contains("always"), "{error}");
 }
+
+/// Keep-alives are on where HIP is in UDP, and no more often than the RFC permits.
+#[test]
+fn keepalives_are_what_is_written() {
+    use dormouse_hip::Keepalive::{Auto, Every, Off};
+    for (lines, wanted) in [
+        ("", Auto),
+        ("keepalive = \"auto\"\n", Auto),
+        ("keepalive = \"off\"\n", Off),
+        ("keepalive = 15\n", Every(Duration::from_secs(15))),
+        ("keepalive = 120\n", Every(Duration::from_secs(120))),
+    ] {
+        assert_eq!(read(&format!("{BARE}{lines}"), "").unwrap().unwrap().config.keepalive, wanted);
+    }
+    let error = read(&format!("{BARE}keepalive = 14\n"), "").unwrap_err();
+    assert_eq!(error, "connection.a.hip.keepalive: 15 s is the least");
+    assert!(read(&format!("{BARE}keepalive = \"often\"\n"), "").is_err());
+}
+
+/// Groups and puzzles are those of the key manager unless they are written, and groups that protect nothing have no name.
+#[test]
+fn groups_and_puzzles_are_what_is_written() {
+    use dormouse_crypto::hip::DhGroup::{self, Ecp256, Modp1536};
+    let usual = dormouse_hip::HostConfig::default();
+    let it = read(BARE, "").unwrap().unwrap();
+    assert_eq!((&it.config.groups, it.config.difficulty), (&usual.groups, usual.difficulty));
+    let lines = "groups = [\"modp1536\", \"ecp256\"]\npuzzle = { idle = 9, solve = 30 }\n";
+    let it = read(&format!("{BARE}{lines}"), "").unwrap().unwrap();
+    assert_eq!(it.config.groups, [Modp1536, Ecp256]);
+    let puzzle = it.config.difficulty;
+    assert_eq!((puzzle.idle, puzzle.most, puzzle.solve), (9, usual.difficulty.most, 30));
+    assert_eq!(puzzle.busy_from, usual.difficulty.busy_from);
+    for group in DhGroup::ALL {
+        assert!(
+            super::algorithms::groups().iter().any(|named| named.group() == group),
+            "{group:?} has a name"
+        );
+    }
+    for (lines, problem) in [
+        ("groups = []\n", "connection.a.hip.groups: one to six groups are offered, each once"),
+        (
+            "groups = [\"ecp256\", \"ecp256\"]\n",
+            "connection.a.hip.groups: one to six groups are offered, each once",
+        ),
+        ("puzzle = { idle = 21 }\n", "connection.a.hip.puzzle.most: is less than hip.puzzle.idle"),
+        ("puzzle = { solve = 33 }\n", "connection.a.hip.puzzle.solve: 32 is the most"),
+        ("puzzle = { most = 33 }\n", "connection.a.hip.puzzle.most: 32 is the most"),
+    ] {
+        let error = read(&format!("{BARE}{lines}"), "").unwrap_err();
+        assert!(error.starts_with(problem), "{error} for {lines}");
+    }
+    for lines in ["groups = [\"modp384\"]\n", "puzzle = { k = 3 }\n"] {
+        assert!(read(&format!("{BARE}{lines}"), "").is_err(), "{lines}");
+    }
+}
