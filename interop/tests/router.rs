@@ -62,6 +62,8 @@ fn with_header_keys_the_router_repairs_the_radio_and_they_go_when_revoked() -> R
     let mut world = world(TRUSTED, Repair::Snoop)?;
     let status = world.keys(1)?;
     assert_eq!(status["keys"][0]["state"], "fit", "{status}");
+    let gateway = world.gateway()?.ok(&["status"])?.text;
+    assert!(gateway.contains("r1.test: held"), "{gateway}");
     let did = fetch(&world)?;
     assert!(did.repeated > 10 && did.read >= did.to_device / 2, "{did:?}");
     assert!(did.to_device > FILE / 1_500 && did.to_network > 0, "{did:?}");

@@ -189,8 +189,19 @@ fn gateway(it: &Gateway, style: Style) -> String {
     if it.sessions.len() > MOST_SESSIONS {
         let _ = writeln!(out, "  and {} more (--json shows all)", it.sessions.len() - MOST_SESSIONS);
     }
+    out.push_str(&header_keys(it, style));
     out.push_str(&sleepers(it, style));
     out
+}
+
+/// The access routers that hold header keys of a client's CHILD SA, or are to.
+fn header_keys(it: &Gateway, style: Style) -> String {
+    let mut table = Table::words(["header keys of", "SPIs", "zones", "routers"]);
+    let children = it.sessions.iter().flat_map(|s| s.children.iter().map(move |c| (&s.peer, c)));
+    for (peer, child) in children.filter(|(_, c)| !c.routers.is_empty()).take(MOST_SESSIONS) {
+        table.row([peer.clone(), child.spi.clone(), child.zones.to_string(), child.routers.join(", ")]);
+    }
+    columns(&table, style)
 }
 
 /// Devices that are stood in for, or were.
@@ -434,6 +445,15 @@ mod tests {
                     peer: "phone".into(),
                     addresses: vec!["10.9.0.3".into()],
                     path: "a -> b".into(),
+                    children: vec![
+                        SaStatus {
+                            spi: "0000012c 00000190".into(),
+                            zones: 2,
+                            routers: vec!["r1.test: held".into(), "r2.test: wanted".into()],
+                            ..SaStatus::default()
+                        },
+                        SaStatus::default(),
+                    ],
                     stand_in: Some(dormouse_control::StandIn {
                         asleep: Some(dormouse_control::DeviceSleep {
                             since_seconds: 90.0,
@@ -496,6 +516,8 @@ office  up
 gateway  1 sessions, 2 half open, 5 newcomers refused; addresses 10.9.0.0/24 1/253
   peer   inside    path    by    age  quiet  in   out
   phone  10.9.0.3  a -> b  full  0 s  0 s    0 B  0 B
+  header keys of  SPIs               zones  routers
+  phone           0000012c 00000190  2      r1.test: held, r2.test: wanted
   stood in for  asleep           given up in  waiting           delivered  answered  dropped
   phone         1 min 30 s held  10 min       2 packets, 300 B  0          4 echo    1 discovery
 

@@ -107,6 +107,7 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
         addresses: s.addresses.iter().map(ToString::to_string).collect(),
         resumed: s.resumed,
         ike: ike(s, now),
+        children: s.children.iter().map(|c| child(s, c, now)).collect(),
         quiet_seconds: s.quiet.as_secs_f64(),
         traffic: traffic(s),
         stand_in: s.stand_in.as_ref().map(|it| stand_in(it, now)),

@@ -229,6 +229,9 @@ pub struct Session {
     pub resumed: bool,
     /// The IKE SA.
     pub ike: SaStatus,
+    /// The CHILD SAs, with the routers that hold header keys of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<SaStatus>,
     /// Since anything authentic came from it.
     pub quiet_seconds: f64,
     /// What went through the tunnel.
