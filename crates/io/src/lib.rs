@@ -88,6 +88,7 @@ pub mod resolver;
 pub mod signal;
 pub mod state;
 pub mod store;
+pub mod tcp;
 pub mod timer;
 pub mod token;
 pub mod tun;

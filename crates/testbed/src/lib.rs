@@ -17,6 +17,7 @@ pub mod mobile;
 mod pki;
 mod process;
 pub mod radio;
+pub mod repaired;
 pub mod replay;
 mod require;
 mod roaming;

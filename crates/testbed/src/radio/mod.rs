@@ -19,7 +19,7 @@ use dormouse_sansio::Instant;
 
 use crate::host::Host;
 pub use hop::{End, Hop, Settings};
-pub use transfer::{Transfer, transfer};
+pub use transfer::{Seen, Transfer, transfer};
 
 /// The interface's name at either end.
 pub const INTERFACE: &str = "radio0";
@@ -30,6 +30,9 @@ pub const MTU: u16 = 1_500;
 /// Packets read from one interface before the other has a turn.
 const BUDGET: usize = 64;
 
+/// Where an end of the hop is: the host, the name of its interface there, and the interface's addresses with their prefix lengths.
+pub type Place<'a> = (&'a Host, &'a str, &'a [&'a str]);
+
 /// A hop that works, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Radio {
@@ -38,12 +41,21 @@ pub struct Radio {
 }
 
 impl Radio {
-    /// Puts a hop between two hosts, with an interface and addresses at each end.
+    /// Puts a hop between two hosts, with the interface [`INTERFACE`] and [`ADDRESSES`] at each end.
     ///
     /// # Errors
     /// Without root or `/dev/net/tun`.
     pub fn start(settings: Settings, fixed: &Host, device: &Host) -> Result<Self> {
-        let [fixed, device] = [open(fixed, ADDRESSES[0])?, open(device, ADDRESSES[1])?];
+        let [[a4, a6], [b4, b6]] = ADDRESSES.map(|[v4, v6]| [format!("{v4}/24"), format!("{v6}/64")]);
+        Self::between(settings, (fixed, INTERFACE, &[&a4, &a6]), (device, INTERFACE, &[&b4, &b6]))
+    }
+
+    /// The same, with interfaces and addresses of the caller's choice: a host can have several.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn between(settings: Settings, fixed: Place<'_>, device: Place<'_>) -> Result<Self> {
+        let [fixed, device] = [open(fixed)?, open(device)?];
         let (stop, stopped) = UnixStream::pair()?;
         let thread = std::thread::Builder::new().name("radio".into());
         let thread = thread.spawn(move || run(Hop::new(settings), &fixed, &device, &stopped))?;
@@ -78,13 +90,14 @@ impl Drop for Radio {
     }
 }
 
-fn open(host: &Host, [v4, v6]: [&str; 2]) -> Result<Tun> {
+fn open((host, name, addresses): Place<'_>) -> Result<Tun> {
     // Packet by packet: a radio sends no super-packets.
-    let options =
-        TunOptions { name: Some(INTERFACE.into()), mtu: MTU, offload: false, ..TunOptions::default() };
+    let options = TunOptions { name: Some(name.into()), mtu: MTU, offload: false, ..TunOptions::default() };
     let tun = host.run(move || Tun::open(&options))??;
-    host.ip(&format!("addr add {v4}/24 dev {INTERFACE}"))?;
-    host.ip(&format!("addr add {v6}/64 dev {INTERFACE} nodad"))?;
+    for address in addresses {
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        host.ip(&format!("addr add {address} dev {name}{nodad}"))?;
+    }
     Ok(tun)
 }
 
