@@ -384,8 +384,7 @@ impl Driver for Process<'_> {
             Output::Inner(Origin::StandIn | Origin::Error) => {
                 self.machine.answers.push(std::mem::take(bytes))
             }
-            // What is in transit in these worlds are datagrams (`Host::handle_transit`).
-            Output::Transit(_) => {}
+            Output::Transit(to) => self.machine.transit.push_back((to, std::mem::take(bytes))),
             Output::Order(order) => self.obey(now, order),
             Output::News(news) => self.tell(news),
         }

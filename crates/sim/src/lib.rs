@@ -16,6 +16,7 @@ mod invariants;
 mod ledger;
 mod machine;
 pub mod mobile;
+mod outer;
 mod script;
 mod settings;
 mod settled;

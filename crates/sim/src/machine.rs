@@ -8,7 +8,7 @@ use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_node::config::{Resolved, parse, resolve};
-use dormouse_node::host::{Host, Store};
+use dormouse_node::host::{Host, Side, Store};
 use dormouse_node::pool::{Addresses, Change as LeaseChange, Lessee, SharedPool};
 use dormouse_node::sleeper::{self, Report, Settings, State};
 use dormouse_node::{Change, Node, SleepFlags, SleepVerdict};
@@ -104,6 +104,10 @@ pub struct Machine {
     pub wakeups: BTreeMap<&'static str, u64>,
     /// Datagrams to send.
     pub outbox: VecDeque<(Path, Vec<u8>)>,
+    /// Access router: packets that go on, and to which side.
+    pub(crate) transit: VecDeque<(Side, Vec<u8>)>,
+    /// Whole packets that came out of the tunnel, for who is an application there and takes them.
+    pub inside: Option<Vec<Vec<u8>>>,
     /// Packets for its own side that did not come out of a tunnel: the stand-in's, and errors.
     pub answers: Vec<Vec<u8>>,
     /// Gateway: prefixes that are routed to its devices.
@@ -148,6 +152,8 @@ impl Machine {
             changes: Vec::new(),
             wakeups: BTreeMap::new(),
             outbox: VecDeque::new(),
+            transit: VecDeque::new(),
+            inside: None,
             answers: Vec::new(),
             routes: BTreeSet::new(),
             sleep: None,
@@ -200,6 +206,7 @@ impl Machine {
         self.unwritten.clear();
         self.store.crash();
         self.outbox.clear();
+        self.transit.clear();
         self.routes.clear();
     }
 
@@ -338,6 +345,9 @@ impl Machine {
 
     /// A packet comes out of the tunnel.
     pub(crate) fn come_out(&mut self, packet: &[u8]) {
+        if let Some(inside) = &mut self.inside {
+            inside.push(packet.to_vec());
+        }
         if let Some(number) = number(packet) {
             self.received.push(number);
             self.senders.push(ip::flow(packet).map_or(Ipv4Addr::UNSPECIFIED.into(), |flow| flow.src));

@@ -1,13 +1,14 @@
 //! A topology: any number of machines in any number of networks, joined by a core that routes between them, under one seeded clock.
 //! Owns time and the laws of the network: links that lose, NATs that forget, routers in transit, and machines that move.
 //!
-//! A network has an uplink and a downlink to the core, may stand behind a NAT (IPv4 only, as in the world), and may have a router
-//! whose [agent](dormouse_node::host::transit::Agent) sees what passes. A machine is in one network at a time, with an address of
-//! either family or both.
+//! A network has an uplink and a downlink to the core, may stand behind a NAT (IPv4 only, as in the world), and may have a router: one that
+//! ships ([`Host::set_router`]), which sees whole packets, or one whose [agent](dormouse_node::host::transit::Agent) sees datagrams. Between
+//! router and machines there may be a radio. A machine is in one network at a time, with an address of either family or both.
 
 use crate::machine::{Machine, is_esp};
+use crate::outer;
 use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
-use dormouse_node::host::Host;
+use dormouse_node::host::{Host, Side};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -56,6 +57,14 @@ struct Network {
     down: Link<Path>,
     nat: Option<Nat>,
     router: Option<MachineId>,
+    /// From its machines, and to them.
+    radio: Option<[Link<Path>; 2]>,
+}
+
+impl Network {
+    fn links(&self) -> impl Iterator<Item = &Link<Path>> {
+        [&self.up, &self.down].into_iter().chain(self.radio.iter().flatten())
+    }
 }
 
 /// ESP packets that came as far as a machine's own network.
@@ -121,6 +130,7 @@ impl Topology {
             down: Link::new(link, down),
             nat,
             router: None,
+            radio: None,
         });
         id
     }
@@ -140,7 +150,7 @@ impl Topology {
     }
 
     /// What passes the network goes through this machine's core, which is a router in transit of this one network. It stands inside the
-    /// NAT, if there is one.
+    /// NAT, if there is one. While its process is dead, its kernel passes everything on.
     pub fn set_router(&mut self, network: NetworkId, router: MachineId) {
         if let Some(network) = self.networks.get_mut(network.0) {
             network.router = Some(router);
@@ -218,6 +228,16 @@ impl Topology {
         }
     }
 
+    /// Between a network's machines and its router, or the core, is a radio like this from now on, each way.
+    pub fn set_radio(&mut self, id: NetworkId, link: LinkConfig) {
+        let seeds = [self.rng.next_u64(), self.rng.next_u64()];
+        let Some(network) = self.networks.get_mut(id.0) else { return };
+        match &mut network.radio {
+            Some(radio) => radio.iter_mut().for_each(|way| way.set_config(link)),
+            None => network.radio = Some(seeds.map(|seed| Link::new(link, seed))),
+        }
+    }
+
     /// Both links of a network lose, duplicate and reorder with these probabilities from now on.
     pub fn set_weather(&mut self, id: NetworkId, loss: f64, duplication: f64, reordering: f64) {
         let reordering_delay = Duration::from_millis(300);
@@ -265,7 +285,7 @@ impl Topology {
     }
 
     fn due(&self) -> Option<Instant> {
-        let links = self.networks.iter().flat_map(|n| [&n.up, &n.down]);
+        let links = self.networks.iter().flat_map(Network::links);
         let links = links.filter_map(|l| l.poll_timeout()).map(|d| d.at);
         links.chain(self.due.first().map(|(at, _)| *at)).min()
     }
@@ -276,6 +296,9 @@ impl Topology {
             while let Some((path, datagram)) = self.members[n].machine.outbox.pop_front() {
                 self.leave(n, path, datagram);
             }
+            while let Some((to, packet)) = self.members[n].machine.transit.pop_front() {
+                self.go_on(n, to, &packet);
+            }
             let (member, due) = (&mut self.members[n], &mut self.due);
             member.due.take().map(|at| due.remove(&(at, n)));
             member.due = member.machine.due();
@@ -283,26 +306,64 @@ impl Topology {
         }
     }
 
+    fn is_astray(&mut self, n: usize, path: &Path, datagram: &[u8]) -> bool {
+        let astray = self.members.get_mut(n).and_then(|member| member.astray.as_mut());
+        astray.is_some_and(|lost| lost(path, datagram))
+    }
+
+    /// The network whose router this is.
+    fn routed_by(&self, n: usize) -> Option<NetworkId> {
+        self.networks.iter().position(|network| network.router == Some(MachineId(n))).map(NetworkId)
+    }
+
     fn leave(&mut self, n: usize, path: Path, datagram: Vec<u8>) {
-        let Some(member) = self.members.get_mut(n) else { return };
-        if member.astray.as_mut().is_some_and(|lost| lost(&path, &datagram)) {
+        if self.is_astray(n, &path, &datagram) {
             return;
         }
+        let Some(member) = self.members.get(n) else { return };
         let (radio, place) = (member.machine.radio_is_on(), member.place.as_ref());
         // A router in transit passes on what others have sent.
-        if let Some(id) = self.networks.iter().position(|w| w.router == Some(MachineId(n)))
+        if let Some(id) = self.routed_by(n)
             && !place.is_some_and(|p| p.addresses.contains(&path.local.ip()))
         {
-            if self.member_in(NetworkId(id), path.remote.ip()).is_some() {
-                return self.hand_over(NetworkId(id), path, datagram);
-            }
-            return self.depart(NetworkId(id), path, datagram);
+            return self.pass_on(id, Side::Network, path, datagram);
         }
         let Some(place) = place.filter(|p| radio && p.addresses.contains(&path.local.ip())) else { return };
-        let network = place.network;
-        match self.networks[network.0].router.filter(|r| r.0 != n) {
-            Some(router) => self.transit(router, path, datagram),
-            None => self.depart(network, path, datagram),
+        let (now, id) = (self.now, place.network);
+        if self.networks[id.0].router == Some(MachineId(n)) {
+            return self.depart(id, path, datagram);
+        }
+        match &mut self.networks[id.0].radio {
+            Some([up, _]) => _ = up.enqueue(now, path, datagram),
+            None => self.reach_router(id, path, datagram),
+        }
+    }
+
+    /// A packet of an access router goes on.
+    fn go_on(&mut self, n: usize, to: Side, packet: &[u8]) {
+        let Some((id, (path, datagram))) = self.routed_by(n).zip(outer::datagram(packet)) else { return };
+        if !self.is_astray(n, &path, &datagram) {
+            self.pass_on(id, to, path, datagram);
+        }
+    }
+
+    /// A network's router sends what is not its own towards one of its sides.
+    fn pass_on(&mut self, id: NetworkId, to: Side, path: Path, datagram: Vec<u8>) {
+        if to == Side::Network && self.member_in(id, path.remote.ip()).is_none() {
+            return self.depart(id, path, datagram);
+        }
+        let now = self.now;
+        match &mut self.networks[id.0].radio {
+            Some([_, down]) => _ = down.enqueue(now, path, datagram),
+            None => self.hand_over(id, path, datagram),
+        }
+    }
+
+    /// A datagram of a machine of a network has come as far as its router, if there is one.
+    fn reach_router(&mut self, id: NetworkId, path: Path, datagram: Vec<u8>) {
+        match self.networks[id.0].router {
+            Some(router) => self.transit(id, router, Side::Device, path, datagram),
+            None => self.depart(id, path, datagram),
         }
     }
 
@@ -331,6 +392,15 @@ impl Topology {
             while let Some((path, datagram)) = self.networks[n].down.poll_deliver(now) {
                 self.arrive(NetworkId(n), path, datagram);
             }
+            for way in 0..2 {
+                let radio = |all: &mut Self| all.networks[n].radio.as_mut()?[way].poll_deliver(now);
+                while let Some((path, datagram)) = radio(self) {
+                    match way {
+                        0 => self.reach_router(NetworkId(n), path, datagram),
+                        _ => self.hand_over(NetworkId(n), path, datagram),
+                    }
+                }
+            }
         }
     }
 
@@ -353,16 +423,32 @@ impl Topology {
             return;
         };
         match self.networks[id.0].router {
-            Some(router) => self.transit(router, path, datagram),
-            None => self.hand_over(id, path, datagram),
+            Some(router) => self.transit(id, router, Side::Network, path, datagram),
+            None => self.pass_on(id, Side::Device, path, datagram),
         }
     }
 
-    fn transit(&mut self, router: MachineId, path: Path, datagram: Vec<u8>) {
+    /// A datagram that is on its way from one side of a network's router.
+    fn transit(&mut self, id: NetworkId, router: MachineId, from: Side, path: Path, datagram: Vec<u8>) {
         let now = self.now;
-        self.machine_mut(router).with(now, |host| host.handle_transit(now, path, datagram));
-        while let Some((path, datagram)) = self.members[router.0].machine.outbox.pop_front() {
-            self.leave(router.0, path, datagram);
+        let own = self.addresses(router).contains(&path.remote.ip());
+        match self.machine(router).host().map(|host| host.router_info().is_some()) {
+            Some(false) => {
+                self.machine_mut(router).with(now, |host| host.handle_transit(now, path, datagram));
+                while let Some((path, datagram)) = self.members[router.0].machine.outbox.pop_front() {
+                    self.leave(router.0, path, datagram);
+                }
+            }
+            // What is for itself its kernel does not show it as a router.
+            Some(true) if !own => {
+                let packet = outer::packet(&path, &datagram);
+                self.machine_mut(router).with(now, |host| host.handle_packet(now, from, packet));
+            }
+            Some(true) | None if own => self.hand_over(id, path, datagram),
+            Some(true) | None => {
+                let to = if from == Side::Device { Side::Network } else { Side::Device };
+                self.pass_on(id, to, path, datagram);
+            }
         }
     }
 

@@ -5,37 +5,22 @@
 use dormouse_crypto::cert::Identity;
 use dormouse_esp::{HeaderZones, Look};
 use dormouse_keying::HeaderOrder;
-use dormouse_netem::LinkConfig;
 use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_node::host::transit::{Agent, Wish};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Seeded};
-use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
+use dormouse_sim::{MachineId, NetworkId, Topology};
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use zoned::{Configuration, DELAY, GATEWAY, Keys, Machines, ROUTERS, SERVER, address, beside, router_file};
 
-const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
-const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 2));
-const ROUTERS: usize = 3;
+mod zoned;
+
 /// Time between two packets of one direction.
 const PACE: Duration = Duration::from_millis(10);
-/// From any network to the gateway, or back.
-const DELAY: Duration = Duration::from_millis(10);
 /// Of IPv4 and UDP: the first zone of the packets here.
 const HEADERS: usize = 28;
-
-/// How header keys come to the routers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Keys {
-    /// Before the device, from the gateway (Proactive Key Distribution).
-    Ahead,
-    /// When the device is there, from the gateway.
-    There,
-    /// From the router where it was before (Directed Key Migration).
-    Moved,
-}
 
 /// What one router sees, and has.
 #[derive(Default)]
@@ -169,60 +154,6 @@ impl Agent for Reader {
     }
 }
 
-fn auth(connection: &str, own: &str, peer: &str) -> String {
-    let secret = "secret = \"a secret of the simulation\"";
-    format!(
-        "[connection.{connection}.local]\nid = \"{own}.sim\"\n{secret}\n[connection.{connection}.remote]\nid = \"{peer}.sim\"\n{secret}\n"
-    )
-}
-
-fn device_file() -> String {
-    let head = format!("[connection.office]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\n");
-    let child = "[connection.office.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\nprotection = \"zoned\"\n";
-    head + &auth("office", "device", "gateway") + child
-}
-
-fn gateway_file(keys: Keys, most_routers: usize) -> String {
-    let mut file =
-        "[connection.office]\nrole = \"gateway\"\n".to_owned() + &auth("office", "gateway", "device");
-    file += "[connection.office.pool]\naddresses = [\"10.55.0.0/16\"]\n[connection.office.child]\nlocal = [\"10.99.0.0/24\"]\n\
-             remote = [\"dynamic\"]\nprotection = \"zoned\"\n[connection.office.child.zones]\nrouters = [\"r1.sim\", \"r2.sim\", \"r3.sim\"]\n";
-    file += &format!("ahead = {}\nmost_routers = {most_routers}\n", keys == Keys::Ahead);
-    for router in 1..=ROUTERS {
-        file += &format!(
-            "[connection.r{router}]\nrole = \"gateway\"\n[connection.r{router}.keys]\npeer = \"router\"\n"
-        );
-        // With keys that move no address tells where the device is.
-        if keys != Keys::Moved {
-            let next = beside(router).map(|n| format!("\"r{n}.sim\"")).collect::<Vec<_>>().join(", ");
-            file += &format!("serves = [\"192.0.{router}.0/24\"]\nneighbours = [{next}]\n");
-        }
-        file += &auth(&format!("r{router}"), "gateway", &format!("r{router}"));
-    }
-    file
-}
-
-/// The routers next to this one, by their numbers from 1 on.
-fn beside(router: usize) -> impl Iterator<Item = usize> {
-    [router - 1, router + 1].into_iter().filter(|n| (1..=ROUTERS).contains(n))
-}
-
-fn router_file(router: usize, keys: Keys) -> String {
-    let mut file = format!("[connection.gw]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\nauto = true\n");
-    file += "[connection.gw.keys]\npeer = \"gateway\"\n";
-    file += &auth("gw", &format!("r{router}"), "gateway");
-    for next in beside(router).filter(|_| keys == Keys::Moved) {
-        let role = if next > router {
-            "role = \"gateway\"\n".to_owned()
-        } else {
-            format!("role = \"client\"\ngateway = \"192.0.{next}.1\"\nauto = true\n")
-        };
-        file += &format!("[connection.r{next}]\n{role}[connection.r{next}.keys]\npeer = \"router\"\n");
-        file += &auth(&format!("r{next}"), &format!("r{router}"), &format!("r{next}"));
-    }
-    file
-}
-
 /// A packet.
 #[derive(Clone, Copy)]
 struct Sent {
@@ -246,23 +177,8 @@ struct Scene {
 
 impl Scene {
     fn new(seed: u64, keys: Keys, most_routers: usize) -> Self {
-        let mut net = Topology::new(seed);
-        let link = LinkConfig { delay: DELAY, ..LinkConfig::default() };
-        let networks: Vec<NetworkId> = (0..ROUTERS).map(|_| net.add_network(link, None)).collect();
-        let centre = net.add_network(LinkConfig::default(), None);
-        let add = |net: &mut Topology, file: &str, gateways: Vec<(String, IpAddr)>| {
-            let mut machine = Machine::new(net.host_of(file));
-            machine.gateways.extend(gateways.into_iter().map(|(name, address)| (name, vec![address])));
-            net.add_machine(machine)
-        };
-        let gateway = add(&mut net, &gateway_file(keys, most_routers), Vec::new());
-        let device = add(&mut net, &device_file(), vec![("office".to_owned(), GATEWAY)]);
-        let of = |router: usize| {
-            let before = format!("r{}", router - 1);
-            vec![("gw".to_owned(), GATEWAY), (before, address(router.max(2) - 2, 1))]
-        };
-        let routers = (1..=ROUTERS).map(|n| add(&mut net, &router_file(n, keys), of(n))).collect();
-        net.place(gateway, Some((centre, vec![GATEWAY])));
+        let Machines { net, device, gateway, routers, networks } =
+            Machines::new(seed, &Configuration { keys, most_routers, reports: false });
         let (world, at, sent) = (Arc::default(), 0, Vec::new());
         let mut scene = Self { net, keys, device, gateway, routers, networks, world, at, sent };
         for at in 0..ROUTERS {
@@ -372,10 +288,6 @@ impl Scene {
             self.sent.iter().zip(0..).filter(|(sent, number)| !arrived.contains_key(&(*number, sent.to)));
         lost.map(|(sent, _)| (sent.at, sent.to == self.device)).collect()
     }
-}
-
-fn address(at: usize, host: u8) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(192, 0, at as u8 + 1, host))
 }
 
 #[test]
