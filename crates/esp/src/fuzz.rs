@@ -66,8 +66,9 @@ pub fn zones(data: &[u8]) {
         vec![At(40)],
         vec![IpHeader, TransportHeader],
         vec![TransportHeader, At(90), At(200)],
+        vec![At(0)],
     ];
-    let Some(map) = maps.into_iter().nth(usize::from(which % 4)).and_then(ZoneMap::new) else { return };
+    let Some(map) = maps.into_iter().nth(usize::from(which % 5)).and_then(ZoneMap::new) else { return };
     let encr = Encr::Aes128Gcm16;
     let keymat = |zone| Secret::from([zone; 20]);
     let further = (2..).take(map.zones() - 1).map(|zone| (encr, keymat(zone))).collect();

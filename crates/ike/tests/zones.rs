@@ -37,7 +37,12 @@ fn preferred() -> Option<ZonePolicy> {
 
 #[test]
 fn both_ends_have_the_same_keys_for_each_zone_and_no_two_are_alike() {
-    let map = ZoneMap::new(vec![ZoneEnd::TransportHeader, ZoneEnd::At(100)]).expect("a map");
+    for first in [ZoneEnd::TransportHeader, ZoneEnd::At(0)] {
+        same_keys(ZoneMap::new(vec![first, ZoneEnd::At(100)]).expect("a map"));
+    }
+}
+
+fn same_keys(map: ZoneMap) {
     let policy = Some(ZonePolicy { map: map.clone(), ..ZonePolicy::default() });
     let mut pair = pair(policy.clone(), policy);
     pair.up();
@@ -208,6 +213,19 @@ fn what_a_handoff_leaves_behind_is_revoked_and_what_is_ahead_is_there_before() {
     assert_eq!(field.readers(), [R1, R2], "back again");
     field.assert_only_headers();
     field.assert_numbers_differ();
+}
+
+/// With a first zone without bytes routers get its keys all the same.
+#[test]
+fn the_keys_of_a_zone_without_bytes_are_given_too() {
+    let map = ZoneMap::new(vec![ZoneEnd::At(0)]).expect("a map");
+    let of = |policy: ZonePolicy| Some(ZonePolicy { map: map.clone(), ..policy });
+    let mut field = Field::new(14, device_conn(of(ZonePolicy::default())), of(zones(true, true)));
+    field.up();
+    field.run_for(seconds(2));
+    assert_eq!(field.readers(), [R1, R2]);
+    assert!(field.given.iter().all(|(_, grant)| grant.map == map));
+    field.assert_only_headers();
 }
 
 /// What a compromised router that never forgets can read: the packets under the keys that it was given, until they are made anew because more

@@ -23,7 +23,8 @@ pub enum ZoneEnd {
     /// Behind the transport header, with TCP's options; behind the IP header where no transport header follows: in a later fragment, or
     /// of another protocol than TCP and UDP.
     TransportHeader,
-    /// So many bytes behind the start of the packet, at least 1.
+    /// So many bytes behind the start of the packet. 0 only as the first end of a map: the first zone has no bytes then, so whoever has its keys
+    /// authenticates SPI, number and lengths of a packet, and reads nothing.
     At(u16),
 }
 
@@ -42,7 +43,7 @@ impl ZoneMap {
     pub const FIRST_MOST: usize = 128;
 
     /// A map whose zones but the last end so. `None` unless there are 2 to [`Self::MOST`] zones, and each end lies behind the one before: first
-    /// those of headers, in their order, then those in bytes, ascending.
+    /// those of headers, in their order, then those in bytes, ascending. No zone but the first begins where the packet does.
     #[must_use]
     pub fn new(ends: Vec<ZoneEnd>) -> Option<Self> {
         let rank = |end: &ZoneEnd| match end {
@@ -52,7 +53,8 @@ impl ZoneMap {
         };
         let ascending = ends.windows(2).all(|pair| matches!(pair, [a, b] if rank(a) < rank(b)));
         let count = (1..Self::MOST).contains(&ends.len());
-        (count && ascending && !ends.contains(&ZoneEnd::At(0))).then_some(Self { ends })
+        let nothing_twice = ends.iter().skip(1).all(|end| *end != ZoneEnd::At(0));
+        (count && ascending && nothing_twice).then_some(Self { ends })
     }
 
     /// The ends of all zones but the last.
@@ -228,15 +230,28 @@ mod tests {
 
     #[test]
     fn a_map_ascends_and_has_two_to_eight_zones() {
-        for good in [vec![At(40)], vec![IpHeader, TransportHeader], vec![TransportHeader, At(100), At(101)]] {
+        for good in [
+            vec![At(40)],
+            vec![IpHeader, TransportHeader],
+            vec![TransportHeader, At(100), At(101)],
+            vec![At(0)],
+            vec![At(0), At(40)],
+        ] {
             assert!(ZoneMap::new(good).is_some());
         }
         let seven = (1..8).map(At).collect();
         assert_eq!(ZoneMap::new(seven).map(|map| map.zones()), Some(ZoneMap::MOST));
         let eight = (1..9).map(At).collect();
-        for bad in
-            [vec![], vec![At(0)], vec![At(5), At(5)], vec![At(40), IpHeader], vec![IpHeader, IpHeader], eight]
-        {
+        for bad in [
+            vec![],
+            vec![At(5), At(5)],
+            vec![At(40), IpHeader],
+            vec![IpHeader, IpHeader],
+            vec![IpHeader, At(0)],
+            vec![At(0), IpHeader],
+            vec![At(0), At(0)],
+            eight,
+        ] {
             assert_eq!(ZoneMap::new(bad.clone()), None, "{bad:?}");
         }
     }

@@ -7,7 +7,7 @@ use common::ms;
 use core::net::Ipv4Addr;
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{IPV4_IN_IP, Inbound, Outbound, SaParams, ZoneParams};
-use dormouse_keying::{GrantId, HeaderGrant, HeaderOrder, HeaderSa, Nodes, ZoneMap};
+use dormouse_keying::{GrantId, HeaderGrant, HeaderOrder, HeaderSa, Nodes, ZoneEnd, ZoneMap};
 use dormouse_sansio::{Instant, Seeded};
 use dormouse_snoop::Verdict;
 use dormouse_snoop::arq::{Agent, Limits, Reporter, reports_key};
@@ -70,9 +70,13 @@ struct World {
 }
 
 fn grant() -> HeaderOrder {
+    grant_of(ZoneMap::default())
+}
+
+fn grant_of(map: ZoneMap) -> HeaderOrder {
     let sa = |spi| HeaderSa { spi, keymat: Secret::from([7; 20]), sequence: 0 };
     HeaderOrder::Grant(Box::new(HeaderGrant {
-        map: ZoneMap::default(),
+        map,
         encr: GCM,
         esn: true,
         to_device: sa(1_000),
@@ -101,10 +105,14 @@ fn inner(number: u8) -> Vec<u8> {
 
 impl World {
     fn new(carried: Carried) -> Self {
-        let zones = Some(ZoneParams { map: ZoneMap::default(), further: vec![(GCM, Secret::from([8; 20]))] });
+        Self::zoned(carried, ZoneMap::default())
+    }
+
+    fn zoned(carried: Carried, map: ZoneMap) -> Self {
+        let zones = Some(ZoneParams { map: map.clone(), further: vec![(GCM, Secret::from([8; 20]))] });
         let params = SaParams { zones, ..SaParams::new(1_000, GCM, None, Secret::from([7; 20])) };
         let mut agent = Agent::new(Limits::default());
-        agent.obey(&grant()).expect("keys");
+        agent.obey(&grant_of(map)).expect("keys");
         Self {
             carried,
             far: Outbound::new(&params, &mut Seeded::new(1)).expect("a sender"),
@@ -190,6 +198,30 @@ fn what_the_radio_lost_comes_again_and_in_order() {
         assert!(world.agent.stats().repeated >= 14, "{:?}", world.agent.stats());
         assert_eq!(world.reporter.held(), (0, 0));
     }
+}
+
+/// A router whose key opens no byte of any packet repairs as one that reads headers; forged packets are none of its.
+#[test]
+fn it_repairs_what_it_cannot_read() {
+    let nothing = ZoneMap::new(vec![ZoneEnd::At(0)]).expect("a map");
+    let mut world = World::zoned(Carried::InUdp, nothing);
+    world.send(ms(0), false);
+    for n in 1..100_u64 {
+        // The same number and lengths, from one without the key.
+        let mut forged = world.next();
+        world.sent -= 1;
+        let icv = forged.len() - 32;
+        forged[icv] ^= 1;
+        let kept = world.agent.stats().kept;
+        world.agent.to_device(ms(n * 5), &forged);
+        assert_eq!(world.agent.stats().kept, kept);
+        world.send(ms(n * 5), n % 7 == 3);
+        world.run(n * 5, n * 5 + 5);
+    }
+    world.run(500, 1_000);
+    assert_eq!(world.got, (0..100).collect::<Vec<_>>());
+    assert!(world.agent.stats().repeated >= 14, "{:?}", world.agent.stats());
+    assert_eq!(world.agent.readable().stats().changed, 0);
 }
 
 #[test]

@@ -138,6 +138,21 @@ fn selective_acknowledgements_are_seen_where_the_zone_has_the_options() {
     }
 }
 
+/// SNOOP has nothing to read in a first zone without bytes: all goes on as it came.
+#[test]
+fn of_a_zone_without_bytes_it_keeps_nothing() {
+    let mut sa = Sa::new(1_000, 7, ZoneMap::new(vec![ZoneEnd::At(0)]).expect("a map"));
+    let mut agent = agent(&sa);
+    for packet in warm(&mut agent, &mut sa) {
+        assert!(sa.open(&packet, true).is_some());
+    }
+    for _ in 0..4 {
+        assert_eq!(agent.from_device(ms(31), &sa.seal(&ack(LEN as u32, &[]), false)), Verdict::Forward);
+    }
+    assert_eq!((agent.held(), repeats(&mut agent, ms(200)).len()), ((0, 0, 0), 0));
+    assert!(agent.reader().zones().stats().opened > 0, "the keys are the SA's");
+}
+
 #[test]
 fn without_the_key_all_goes_on_and_nothing_is_kept() {
     let mut sa = Sa::new(1_000, 7, ZoneMap::default());

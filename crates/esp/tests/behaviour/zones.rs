@@ -19,6 +19,11 @@ fn two() -> dormouse_esp::SaParams {
     sa(0x0102_0304, &ZoneMap::default(), &[GCM; 2])
 }
 
+/// A first zone without bytes.
+fn nothing_first() -> dormouse_esp::SaParams {
+    sa(0x0102_0304, &ZoneMap::new(vec![At(0)]).unwrap(), &[GCM; 2])
+}
+
 /// Where the zones but the last end in this packet, as it says.
 fn ends(packet: &[u8], zones: usize) -> Vec<u16> {
     packet[ENDS..ENDS + 2 * (zones - 1)].chunks(2).map(|b| u16::from_be_bytes([b[0], b[1]])).collect()
@@ -30,6 +35,8 @@ fn every_map_cipher_and_length_opens_to_what_was_sealed() {
         vec![TransportHeader],
         vec![At(40)],
         vec![At(1)],
+        vec![At(0)],
+        vec![At(0), At(30)],
         vec![IpHeader, TransportHeader],
         vec![TransportHeader, At(60), At(61), At(100)],
         (1..8).map(At).collect(),
@@ -72,6 +79,7 @@ fn zones_end_where_the_headers_do() {
     assert_eq!(at(vec![TransportHeader], &tcp), [HEADERS as u16], "with TCP's options");
     assert_eq!(at(vec![IpHeader, TransportHeader], &tcp), [20, HEADERS as u16]);
     assert_eq!(at(vec![At(40)], &tcp), [40], "the paper's");
+    assert_eq!(at(vec![At(0)], &tcp), [0], "nothing for routers");
     assert_eq!(at(vec![TransportHeader, At(30)], &tcp), [HEADERS as u16; 2], "never backwards");
     assert_eq!(at(vec![TransportHeader], &ipv4(100)), [28], "UDP");
     assert_eq!(at(vec![TransportHeader], &ipv6(100)), [48]);
@@ -89,23 +97,30 @@ fn zones_end_where_the_headers_do() {
 
 #[test]
 fn a_packet_is_what_the_specification_says() {
-    let (mut out, mut inb) = pair(&two());
-    let end = Holder::new(&two(), true);
-    for seq in 1..=40 {
-        let inner = segment(seq, |_| {});
-        let packet = seal(&mut out, &inner, IPV4_IN_IP);
-        let mut body = inner.clone();
-        let pad = (inner.len() + 2).next_multiple_of(4) - inner.len() - 2;
-        body.extend(1..=pad as u8);
-        body.extend([pad as u8, IPV4_IN_IP]);
-        assert_eq!(packet, end.seal(seq as u64, &body, HEADERS as u16, 0, seq as u64));
-        inb.open(&mut packet.clone()).unwrap();
+    for (sa, first) in [(two(), HEADERS as u16), (nothing_first(), 0)] {
+        let (mut out, mut inb) = pair(&sa);
+        let end = Holder::new(&sa, true);
+        for seq in 1..=40 {
+            let inner = segment(seq, |_| {});
+            let packet = seal(&mut out, &inner, IPV4_IN_IP);
+            let mut body = inner.clone();
+            let pad = (inner.len() + 2).next_multiple_of(4) - inner.len() - 2;
+            body.extend(1..=pad as u8);
+            body.extend([pad as u8, IPV4_IN_IP]);
+            assert_eq!(packet, end.seal(seq as u64, &body, first, 0, seq as u64));
+            inb.open(&mut packet.clone()).unwrap();
+        }
     }
 }
 
 #[test]
 fn no_changed_byte_and_no_cut_goes_unnoticed() {
-    let (mut out, mut inb) = pair(&two());
+    unchanged_or_refused(&two());
+    unchanged_or_refused(&nothing_first());
+}
+
+fn unchanged_or_refused(sa: &dormouse_esp::SaParams) {
+    let (mut out, mut inb) = pair(sa);
     let packet = seal(&mut out, &segment(60, |_| {}), IPV4_IN_IP);
     for bit in 0..packet.len() * 8 {
         let mut changed = packet.clone();

@@ -4,7 +4,7 @@ use crate::common::seal;
 use crate::zones_spec::grant;
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{HeaderZones, IPV4_IN_IP, Inbound, Outbound, SaParams, ZoneParams};
-use dormouse_keying::{HeaderOrder, Nodes, ZoneMap};
+use dormouse_keying::{HeaderOrder, Nodes, ZoneEnd, ZoneMap};
 use dormouse_sansio::Seeded;
 use dormouse_wire::ip::tcp;
 
@@ -12,7 +12,7 @@ use dormouse_wire::ip::tcp;
 fn blocks() -> Vec<Vec<u8>> {
     let page = include_str!("../../../../docs/wire/mml-ipsec.md");
     let packets = page.split("### A packet\n").nth(1).unwrap();
-    let blocks = packets.split("```").skip(1).step_by(2).take(3);
+    let blocks = packets.split("```").skip(1).step_by(2).take(4);
     blocks.map(|block| hex::decode(block.split_whitespace().collect::<String>()).unwrap()).collect()
 }
 
@@ -25,7 +25,7 @@ fn sa() -> SaParams {
 
 #[test]
 fn the_page_has_the_packets_that_the_code_makes() {
-    let [inner, sealed, changed] = blocks().try_into().unwrap();
+    let [inner, sealed, changed, nothing] = blocks().try_into().unwrap();
     let mut out = Outbound::new(&sa(), &mut Seeded::new(0)).unwrap();
     for _ in 1..5 {
         seal(&mut out, &inner, IPV4_IN_IP);
@@ -46,4 +46,13 @@ fn the_page_has_the_packets_that_the_code_makes() {
         assert_eq!((opened.seq, opened.next_header), (5, IPV4_IN_IP));
         assert_eq!(packet[opened.inner][52..], *b"hello");
     }
+
+    let mut sa = sa();
+    sa.zones.as_mut().unwrap().map = ZoneMap::new(vec![ZoneEnd::At(0)]).unwrap();
+    let mut out = Outbound::new(&sa, &mut Seeded::new(0)).unwrap();
+    for _ in 1..5 {
+        seal(&mut out, &inner, IPV4_IN_IP);
+    }
+    let packet = seal(&mut out, &inner, IPV4_IN_IP);
+    assert_eq!(hex::encode(&packet), hex::encode(&nothing), "a first zone without bytes");
 }

@@ -4,7 +4,7 @@ use crate::common::{pair, seal};
 use crate::zones_spec::{ENDS, FIRST, Holder, grant, sa, segment};
 use dormouse_crypto::Encr;
 use dormouse_esp::{ChangeError, GrantError, HeaderZones, IPV4_IN_IP, Inbound, Look, Outbound, SaParams};
-use dormouse_keying::{GrantId, HeaderNews, HeaderOrder, Nodes, ZoneMap};
+use dormouse_keying::{GrantId, HeaderNews, HeaderOrder, Nodes, ZoneEnd, ZoneMap};
 use dormouse_wire::ip::{checksum, tcp};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -63,6 +63,44 @@ fn it_reads_the_headers_both_ways_and_writes_nothing() {
         assert_eq!(header.grant(), GrantId { to_device: 1_001, from_device: 1_002 });
     }
     assert_eq!(router.stats().opened, 2);
+}
+
+/// A first zone without bytes: the key tells the gateway's packets from forged ones, and gives nothing of them to read or to change.
+#[test]
+fn of_a_first_zone_without_bytes_it_tells_what_is_genuine_and_reads_nothing() {
+    let nothing = ZoneMap::new(vec![ZoneEnd::At(0)]).unwrap();
+    let (to, from) = (sa(1_001, &nothing, &[GCM; 2]), sa(1_002, &nothing, &[GCM; 2]));
+    let mut router = HeaderZones::new();
+    router.apply(&HeaderOrder::Grant(Box::new(grant(&to, &from, nodes(1, 1))))).unwrap();
+    let (mut out, mut inb) = pair(&to);
+    let packet = seal(&mut out, &segment(40, |_| {}), IPV4_IN_IP);
+    let Look::Header(header) = router.look(&packet) else { panic!("it is genuine") };
+    assert_eq!((header.as_bytes(), header.seq(), header.is_to_device()), (&[][..], 1, true));
+    let icv = packet.len() - 32;
+    for bit in 32..packet.len() * 8 {
+        let mut changed = packet.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        let its_own = bit / 8 < FIRST || (icv..icv + 16).contains(&(bit / 8));
+        assert_eq!(!matches!(router.look(&changed), Look::Header(_)), its_own, "byte {}", bit / 8);
+        assert!(inb.open(&mut changed).is_err(), "byte {}", bit / 8);
+    }
+    // Nothing of it can be changed, and one that keeps to no rule makes no packet that the device takes: all data are in the second zone.
+    let mut same = packet.clone();
+    assert_eq!(router.change(&mut same, |header| assert!(header.is_empty())), Ok(false));
+    assert_eq!(same, packet);
+    let hostile = Holder::new(&to, false);
+    let mut forged = packet.clone();
+    let last = forged.len() - 40;
+    forged[last] ^= 1;
+    hostile.reseal(&mut forged, 1, &[], 1, 1);
+    assert!(matches!(router.look(&forged), Look::Header(_)), "it has the router's key");
+    assert!(inb.open(&mut forged).is_err());
+    // Where it moves the end of the zone, the second one no longer opens.
+    let mut longer = packet.clone();
+    longer[ENDS + 1] = 20;
+    hostile.reseal(&mut longer, 1, &[0; 20], 1, 2);
+    assert!(inb.open(&mut longer).is_err());
+    inb.open(&mut packet.clone()).unwrap();
 }
 
 #[test]

@@ -119,12 +119,16 @@ impl Holder {
     }
 }
 
-/// A header of IPv4 without options and TCP, without what a router may change.
+/// A header of IPv4 without options and TCP, without what a router may change; nothing of nothing.
 fn pinned(header: &[u8]) -> Vec<u8> {
     let mut pinned = header.to_vec();
     for at in [1, 8, 10, 11, 34, 35, 36, 37] {
-        pinned[at] = 0;
+        if let Some(byte) = pinned.get_mut(at) {
+            *byte = 0;
+        }
     }
-    pinned[33] &= 0x3f;
+    if let Some(flags) = pinned.get_mut(33) {
+        *flags &= 0x3f;
+    }
     pinned
 }

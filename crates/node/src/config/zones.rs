@@ -8,6 +8,7 @@ use dormouse_ike::config as ike;
 use dormouse_keying::{ZoneEnd, ZoneMap};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU16;
 
 /// Whether one key protects all of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -29,7 +30,8 @@ pub enum Protection {
 pub struct Zones {
     /// Where all zones but the last end, the same at both ends: `ip-header`, `transport-header` (with TCP's options), or so many bytes from
     /// the start of the packet, as `40`; ascending, at most 7. The keys of the first zone are for routers, those of the others stay at the
-    /// two ends. A number of bytes takes no account of what is there: with `40`, the zones of paper 003, routers read the first 12 bytes of what UDP
+    /// two ends. `none`, as the first or only end, is a first zone without bytes: routers read nothing of a packet and still tell it from a forged
+    /// one, which is all that `repair = "esp-arq"` needs; SNOOP has nothing to read then, and repairs nothing. A number of bytes takes no account of what is there: with `40`, the zones of paper 003, routers read the first 12 bytes of what UDP
     /// carries in IPv4 (all of a short message), and miss the options of TCP.
     pub ends: Vec<String>,
     /// Gateway: identities of the access routers that may have the keys of the first zone, each of which has a connection with a section
@@ -87,17 +89,22 @@ pub enum KeysPeer {
 }
 
 fn map(key: &str, ends: &[String]) -> Result<ZoneMap, ConfigError> {
-    let end = |text: &String| match text.as_str() {
+    let end = |text: &String| {
+        match text.as_str() {
         "ip-header" => Ok(ZoneEnd::IpHeader),
         "transport-header" => Ok(ZoneEnd::TransportHeader),
-        bytes => bytes.parse().map(ZoneEnd::At).map_err(|_| {
-            let problem =
-                format!("\"{bytes}\" is neither \"ip-header\", \"transport-header\" nor a number of bytes");
+        "none" => Ok(ZoneEnd::At(0)),
+        bytes => bytes.parse::<NonZeroU16>().map(|at| ZoneEnd::At(at.get())).map_err(|_| {
+            let problem = format!(
+                "\"{bytes}\" is neither \"ip-header\", \"transport-header\", a number of bytes from 1 to 65535, nor \"none\""
+            );
             ConfigError::new(key, problem)
         }),
+    }
     };
     let ends = ends.iter().map(end).collect::<Result<Vec<_>, _>>()?;
-    let problem = "one to seven ends are needed: headers first, then bytes, each behind the one before";
+    let problem = "one to seven ends are needed: headers first, then bytes, each behind the one before; \"none\" \
+                   stands alone, or first and before bytes";
     ZoneMap::new(ends).ok_or_else(|| ConfigError::new(key, problem))
 }
 
@@ -277,6 +284,8 @@ mod tests {
         assert_eq!(router(&resolved), None, "a gateway is no router");
         let forty = zones(&one("protection = \"prefer\"\nzones.ends = [\"40\"]")).expect("zones");
         assert!(!forty.required && forty.map.ends() == [ZoneEnd::At(40)]);
+        let nothing = zones(&one("protection = \"zoned\"\nzones.ends = [\"none\"]")).expect("zones");
+        assert_eq!(nothing.map.ends(), [ZoneEnd::At(0)]);
         let router_file = GATEWAY
             .replace("[connection.r1.keys]\npeer = \"router\"", "[connection.r1.keys]\npeer = \"gateway\"");
         let policy = router(&load(&router_file).expect("sound")).expect("a router");
@@ -291,6 +300,11 @@ mod tests {
             ("protection = \"zoned\"\nzones.ends = []", "connection.a.child.zones.ends"),
             ("protection = \"zoned\"\nzones.ends = [\"40\", \"ip-header\"]", "connection.a.child.zones.ends"),
             ("protection = \"zoned\"\nzones.ends = [\"forty\"]", "connection.a.child.zones.ends"),
+            ("protection = \"zoned\"\nzones.ends = [\"0\"]", "connection.a.child.zones.ends"),
+            (
+                "protection = \"zoned\"\nzones.ends = [\"ip-header\", \"none\"]",
+                "connection.a.child.zones.ends",
+            ),
             ("protection = \"zoned\"\nzones.routers = [\"r9\"]", "connection.a.child.zones.routers"),
             ("[connection.r1.pool]\naddresses = [\"10.9.0.0/24\"]", "connection.r1.pool.addresses"),
             ("zones.routers = [\"r1\"]", "connection.a.child.zones"),
