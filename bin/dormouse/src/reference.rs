@@ -44,6 +44,8 @@ pub(crate) fn page() -> String {
         let default = connection.and_then(|c| c.pointer(&format!("/properties/{key}/default")));
         section(&mut out, root, &format!("connection.NAME.{key}"), definition(root, name), default);
     }
+    let choose = connection.and_then(|c| c.pointer("/properties/child/default/choose"));
+    section(&mut out, root, "connection.NAME.child.choose", definition(root, "Choose"), choose);
     let zones = connection.and_then(|c| c.pointer("/properties/child/default/zones"));
     section(&mut out, root, "connection.NAME.child.zones", definition(root, "Zones"), zones);
     section(&mut out, root, "connection.NAME.keys", definition(root, "Keys"), None);

@@ -138,6 +138,10 @@ pub(crate) fn connection(it: &Connection, style: Style) -> String {
     }
     for child in &it.children {
         line("CHILD SA", &sa(child));
+        // Of one alone, it is what the connection carried.
+        if it.children.len() > 1 {
+            line("", &traffic(&child.traffic));
+        }
     }
     let ticket = match (it.ticket.held, it.ticket.expires_in_seconds) {
         (false, _) => "none".to_owned(),
@@ -189,17 +193,29 @@ fn gateway(it: &Gateway, style: Style) -> String {
     if it.sessions.len() > MOST_SESSIONS {
         let _ = writeln!(out, "  and {} more (--json shows all)", it.sessions.len() - MOST_SESSIONS);
     }
-    out.push_str(&header_keys(it, style));
+    out.push_str(&children(it, style));
     out.push_str(&sleepers(it, style));
     out
 }
 
-/// The access routers that hold header keys of a client's CHILD SA, or are to.
-fn header_keys(it: &Gateway, style: Style) -> String {
-    let mut table = Table::words(["header keys of", "SPIs", "zones", "routers"]);
-    let children = it.sessions.iter().flat_map(|s| s.children.iter().map(move |c| (&s.peer, c)));
-    for (peer, child) in children.filter(|(_, c)| !c.routers.is_empty()).take(MOST_SESSIONS) {
-        table.row([peer.clone(), child.spi.clone(), child.zones.to_string(), child.routers.join(", ")]);
+/// CHILD SAs of which there is more to say than of their session: those in zones, and several of one session.
+fn children(it: &Gateway, style: Style) -> String {
+    let head = ["CHILD SA of", "SPIs", "zones", "sends", "in", "out", "header keys"];
+    let mut table = Table::words(head);
+    let told = it.sessions.iter().flat_map(|s| {
+        let several = s.children.len() > 1;
+        s.children.iter().filter(move |c| several || c.zones > 0).map(move |c| (&s.peer, c))
+    });
+    for (peer, child) in told.take(MOST_SESSIONS) {
+        table.row([
+            peer.clone(),
+            child.spi.clone(),
+            if child.zones > 0 { child.zones.to_string() } else { "whole".to_owned() },
+            child.share.clone(),
+            bytes(child.traffic.bytes_in),
+            bytes(child.traffic.bytes_out),
+            child.routers.join(", "),
+        ]);
     }
     columns(&table, style)
 }
@@ -344,6 +360,9 @@ fn sa(sa: &SaStatus) -> String {
     if sa.zones > 0 {
         let _ = write!(out, ", {} zones", sa.zones);
     }
+    if !sa.share.is_empty() {
+        let _ = write!(out, ", {}", sa.share);
+    }
     let _ = write!(out, ", {} old", duration(sa.age_seconds));
     if let Some(s) = sa.rekey_in_seconds {
         let _ = write!(out, ", new keys in {}", duration(s));
@@ -449,10 +468,15 @@ mod tests {
                         SaStatus {
                             spi: "0000012c 00000190".into(),
                             zones: 2,
+                            share: "1 packet in 10".into(),
+                            traffic: Traffic { packets_out: 1, bytes_out: 800, ..Traffic::default() },
                             routers: vec!["r1.test: held".into(), "r2.test: wanted".into()],
                             ..SaStatus::default()
                         },
-                        SaStatus::default(),
+                        SaStatus {
+                            traffic: Traffic { packets_out: 9, bytes_out: 7_200, ..Traffic::default() },
+                            ..SaStatus::default()
+                        },
                     ],
                     stand_in: Some(dormouse_control::StandIn {
                         asleep: Some(dormouse_control::DeviceSleep {
@@ -516,8 +540,9 @@ office  up
 gateway  1 sessions, 2 half open, 5 newcomers refused; addresses 10.9.0.0/24 1/253
   peer   inside    path    by    age  quiet  in   out
   phone  10.9.0.3  a -> b  full  0 s  0 s    0 B  0 B
-  header keys of  SPIs               zones  routers
-  phone           0000012c 00000190  2      r1.test: held, r2.test: wanted
+  CHILD SA of  SPIs               zones  sends           in   out     header keys
+  phone        0000012c 00000190  2      1 packet in 10  0 B  800 B   r1.test: held, r2.test: wanted
+  phone                           whole                  0 B  7.20 kB
   stood in for  asleep           given up in  waiting           delivered  answered  dropped
   phone         1 min 30 s held  10 min       2 packets, 300 B  0          4 echo    1 discovery
 

@@ -175,16 +175,28 @@ pub(crate) fn child(s: &SessionInfo, c: &ChildInfo, now: Instant) -> SaStatus {
         rekey_in_seconds: c.rekey_at.map(|at| (at - now).as_secs_f64()),
         mode: c.mode.into(),
         zones: if c.zones > 1 { c.zones } else { 0 },
+        share: if c.share.is_rest() { String::new() } else { c.share.to_string() },
+        traffic: carried(c),
         routers: c.routers.iter().map(|h| format!("{}: {}", h.router, h.holding)).collect(),
     }
 }
 
+fn carried(c: &ChildInfo) -> Traffic {
+    Traffic {
+        packets_in: c.received.packets,
+        bytes_in: c.received.bytes,
+        packets_out: c.sent.packets,
+        bytes_out: c.sent.bytes,
+        dropped: 0,
+    }
+}
+
 pub(crate) fn traffic(s: &SessionInfo) -> Traffic {
-    s.children.iter().fold(Traffic::default(), |t, c| Traffic {
-        packets_in: t.packets_in + c.received.packets,
-        bytes_in: t.bytes_in + c.received.bytes,
-        packets_out: t.packets_out + c.sent.packets,
-        bytes_out: t.bytes_out + c.sent.bytes,
+    s.children.iter().map(carried).fold(Traffic::default(), |t, c| Traffic {
+        packets_in: t.packets_in + c.packets_in,
+        bytes_in: t.bytes_in + c.bytes_in,
+        packets_out: t.packets_out + c.packets_out,
+        bytes_out: t.bytes_out + c.bytes_out,
         ..t
     })
 }

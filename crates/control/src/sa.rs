@@ -20,6 +20,12 @@ pub struct SaStatus {
     /// CHILD SA: how many zones of their own keys its packets have; 0: one key protects all.
     #[serde(default, skip_serializing_if = "is_none")]
     pub zones: usize,
+    /// CHILD SA: what is sent on it where others have the same selectors, in words; empty: what those leave.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub share: String,
+    /// CHILD SA: what went through it.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub traffic: Traffic,
     /// Gateway: access routers that hold the keys of its first zone, or are to: `identity: wanted`, `giving`, `held`, `refused`, `revoking`
     /// or `forgotten`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -30,6 +36,11 @@ pub struct SaStatus {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this shape")]
 const fn is_none(zones: &usize) -> bool {
     *zones == 0
+}
+
+/// Whether nothing went through.
+fn is_nothing(traffic: &Traffic) -> bool {
+    *traffic == Traffic::default()
 }
 
 /// Counters of one direction each.

@@ -33,6 +33,7 @@ pub mod replay;
 mod sad;
 mod selector;
 mod sequence;
+mod share;
 mod spis;
 pub mod transport;
 mod tunnel;

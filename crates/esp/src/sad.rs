@@ -3,7 +3,8 @@
 //!
 //! Inbound, an SPI names the SA. Outbound, the packet's flow is matched against the selectors of the tunnels that send; of
 //! several that match, the one whose remote side holds the fewest addresses wins, and among equals the one activated last. Both
-//! lookups remember recent answers: bulk traffic costs one comparison.
+//! lookups remember recent answers: bulk traffic costs one comparison. Where tunnels of one owner with the same selectors share the traffic by
+//! policy ([`Sad::among`]), each packet is asked about; all of them receive.
 //!
 //! # Timers
 //! *late packets*: a tunnel that both ends have deleted drains for [`DRAIN`] where another carries its traffic: what its peer sent
@@ -12,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use dormouse_keying::{ChildId, Install, Mode, Owner};
+use dormouse_keying::{ChildId, Install, Mode, Owner, Share};
 use dormouse_sansio::{Deadline, Entropy, Instant};
 use dormouse_wire::ip::{Flow, LastFlow};
 
@@ -59,6 +60,8 @@ pub struct Sad {
     cache: Cache,
     /// The flow accepted last, and through which tunnel: its selectors need no second look.
     accepted: Option<(ChildId, LastFlow)>,
+    /// Tunnels with a share of their own. None: [`Self::among`] has nothing to choose from.
+    sharing: usize,
 }
 
 impl Sad {
@@ -115,6 +118,7 @@ impl Sad {
         }
         self.spis.take(id);
         self.by_owner.entry(tunnel.owner).or_default().push(id);
+        self.sharing += usize::from(!tunnel.share().is_rest());
         self.tunnels.insert(id, tunnel);
         Ok(())
     }
@@ -176,6 +180,7 @@ impl Sad {
         self.stop_sending(id);
         let tunnel = self.tunnels.remove(&id)?;
         self.leave_owner(tunnel.owner, id);
+        self.sharing -= usize::from(!tunnel.share().is_rest());
         if matches!(tunnel.state, State::Draining { .. }) {
             self.draining.retain(|other| *other != id);
         }
@@ -300,6 +305,46 @@ impl Sad {
             .find(|id| self.tunnels.get(id).is_some_and(|t| t.selectors.match_outbound(flow)))?;
         self.cache.put(*flow, id);
         Some(id)
+    }
+
+    /// Which tunnel sends this packet, or these `packets` in one piece, of those of the same owner with the same selectors as `id`, which
+    /// [`Self::route`] found: one that takes its mark; or else one whose turn it is; or else one that takes the rest. `id`, if there is none. Each
+    /// call counts as packets sent.
+    pub fn among(&mut self, id: ChildId, packet: &[u8], packets: usize) -> ChildId {
+        if self.sharing == 0 {
+            return id;
+        }
+        let Some(tunnel) = self.tunnels.get(&id) else { return id };
+        let owner = tunnel.owner;
+        let marked = self.alike(owner, id).find(|(_, like)| like.turn.takes_mark(packet));
+        if let Some((marked, _)) = marked {
+            return marked;
+        }
+        let turns = self.alike(owner, id).filter(|(_, like)| matches!(like.share(), Share::Every(_)));
+        for turn in turns.map(|(turn, _)| turn).collect::<Vec<_>>() {
+            if self.tunnels.get_mut(&turn).is_some_and(|like| like.turn.comes(packets)) {
+                return turn;
+            }
+        }
+        self.alike(owner, id).filter(|(_, like)| like.share().is_rest()).last().map_or(id, |(rest, _)| rest)
+    }
+
+    /// The largest inner packet, in bytes, that fits the path of this tunnel, whose own is `own`, and of every other that [`Self::among`] may choose
+    /// for it: a connection that was told a larger size on one would be too large for another.
+    #[must_use]
+    pub fn narrowest(&self, now: Instant, id: ChildId, own: usize) -> usize {
+        if self.sharing == 0 {
+            return own;
+        }
+        let Some(tunnel) = self.tunnels.get(&id) else { return own };
+        self.alike(tunnel.owner, id).fold(own, |least, (_, like)| least.min(like.inner_mtu(now)))
+    }
+
+    /// The tunnels of this owner that send, with the selectors of `id`, itself included; in the order of their installation.
+    fn alike(&self, owner: Owner, id: ChildId) -> impl Iterator<Item = (ChildId, &Tunnel)> {
+        let selectors = self.tunnels.get(&id).map(|tunnel| &tunnel.selectors);
+        let tunnels = self.of(owner).iter().filter_map(|id| Some((*id, self.tunnels.get(id)?)));
+        tunnels.filter(move |(_, like)| like.state == State::Active && Some(&like.selectors) == selectors)
     }
 
     /// Another tunnel that sends what this one would: one with the same selectors.

@@ -4,7 +4,7 @@
 use core::net::IpAddr;
 
 use dormouse_crypto::{Encr, Error as CryptoError, Integ, Secret};
-use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, Zones};
+use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, Share, Zones};
 use dormouse_sansio::{Entropy, Instant, Path};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, Flow, Ipv6};
@@ -18,6 +18,7 @@ use crate::outbound::Outbound;
 use crate::params::{SaParams, Tfc};
 use crate::pmtu::{Overhead, PathMtu};
 use crate::selector::Selectors;
+use crate::share::Turn;
 use crate::transport::{self, Header};
 use crate::zones::ZoneParams;
 use crate::{IPV4_IN_IP, IPV6_IN_IP, ecn};
@@ -93,6 +94,7 @@ pub struct Tunnel {
     /// What the path carries.
     pub pmtu: PathMtu,
     pub(crate) state: State,
+    pub(crate) turn: Turn,
 }
 
 /// What of a packet ESP carries.
@@ -141,7 +143,7 @@ impl Tunnel {
                 return Err(InstallError::Beet(inner));
             }
         }
-        let soft = Volume { packets: install.soft_packets, bytes: install.soft_bytes };
+        let soft = Volume { packets: install.soft.packets, bytes: install.soft.bytes };
         let params = |spi, keymat: &Secret, zones| SaParams {
             spi,
             encr: install.encr,
@@ -166,6 +168,7 @@ impl Tunnel {
             overhead: Overhead::new(install.encr, install.integ, install.mode, &install.path).zoned(zones),
             pmtu: PathMtu::new(&install.path, link_mtu),
             state: State::Standby { replaces: install.replaces },
+            turn: Turn::new(install.share),
         };
         tunnel.outbound.set_inner_mtu(tunnel.overhead.inner_mtu(link_mtu.into()));
         Ok(tunnel)
@@ -192,7 +195,20 @@ impl Tunnel {
             overhead,
             pmtu: PathMtu::new(&path, link_mtu),
             state: State::Standby { replaces: None },
+            turn: Turn::default(),
         }
+    }
+
+    /// The same with this share.
+    #[must_use]
+    pub fn sharing(self, share: Share) -> Self {
+        Self { turn: Turn::new(share), ..self }
+    }
+
+    /// What it sends where others of its owner have the same selectors: [`crate::Sad::among`].
+    #[must_use]
+    pub const fn share(&self) -> Share {
+        self.turn.share()
     }
 
     /// Its name.

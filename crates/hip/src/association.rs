@@ -16,7 +16,9 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, DhKey};
-use dormouse_keying::{Beet, ChildId, ChildSa, Discard, Failure, Install, Mode, Owner, Protection, SaId};
+use dormouse_keying::{
+    Beet, ChildId, ChildSa, Discard, Failure, Install, Mode, Owner, Protection, SaId, Share, SoftBounds,
+};
 use dormouse_sansio::{Carrier, Class, Deadline, Instant, Pace, Path};
 use dormouse_wire::hip::{EspInfo, Hit, Param, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
@@ -470,8 +472,11 @@ impl Association {
             send_now: pair.send_now,
             replay_window: config.replay_window,
             // Its sequence numbers end, and it is rekeyed or ended before.
-            soft_packets: if esn { config.soft_packets } else { config.soft_packets.min(1 << 31) },
-            soft_bytes: config.soft_bytes,
+            soft: SoftBounds {
+                packets: if esn { config.soft_packets } else { config.soft_packets.min(1 << 31) },
+                bytes: config.soft_bytes,
+            },
+            share: Share::Rest,
         }))
     }
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::{TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
+use dormouse_keying::Share;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use crate::proposal::{
@@ -174,6 +175,8 @@ pub struct ChildConfig {
     /// Inner packets are padded to a multiple of this many bytes, to hide their sizes (RFC 4303, section 2.7); 0: no more than the
     /// cipher needs.
     pub pad_to: u16,
+    /// What we send on it where other children of the connection have the same selectors.
+    pub share: Share,
 }
 
 impl Default for ChildConfig {
@@ -203,6 +206,7 @@ impl Default for ChildConfig {
                 jitter_percent: 10,
             },
             pad_to: 0,
+            share: Share::Rest,
         }
     }
 }

@@ -3,11 +3,13 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use common::{Pair, client_psk, gateway_psk};
-use dormouse_ike::config::{ChildConfig, Connection, Lifetime, SelectorSpec};
+use common::{Pair, client_psk, gateway_psk, zones_of};
+use dormouse_ike::config::{ChildConfig, Connection, Lifetime, SelectorSpec, ZonePolicy};
 use dormouse_ike::{CloseReason, Kind};
+use dormouse_keying::{Marks, Share};
 
 /// What lies behind the gateway: networks within each other, so that the first one would cover them all.
 const BEHIND: [&str; 3] = ["10.0.0.0/8", "10.2.0.0/16", "10.2.3.0/24"];
@@ -229,4 +231,63 @@ fn a_rekeying_whose_answer_comes_after_the_delete_leaves_one() {
     pair.run_for(Duration::from_secs(60));
     assert_eq!((pair.client.children.len(), pair.gateway.children.len()), (1, 1));
     pair.assert_agree();
+}
+
+/// A whole child, one in zones and another whole one, all with the same selectors: the gateway tells them apart by zones, and then by those that
+/// are there.
+#[test]
+fn children_with_the_same_selectors_are_told_apart() {
+    let shares =
+        [Share::Rest, Share::Every(NonZeroU32::MIN), Share::Marked(Marks::new(&[46]).expect("a mark"))];
+    let with = |conn: &mut Connection, order: [usize; 3]| {
+        let child = conn.children[0].clone();
+        conn.children = order
+            .map(|n| ChildConfig {
+                name: format!("net{n}"),
+                zones: (n == 1).then(ZonePolicy::default),
+                share: shares[n],
+                ..child.clone()
+            })
+            .to_vec();
+    };
+    for (seed, order) in [[0, 1, 2], [1, 2, 0], [2, 0, 1]].into_iter().enumerate() {
+        let (mut client, mut gateway) = (client_psk(), gateway_psk());
+        with(&mut client, order);
+        with(&mut gateway, [0, 1, 2]);
+        // An offer of zones that a whole child would take too.
+        client.children.iter_mut().flat_map(|c| &mut c.zones).for_each(|zones| zones.required = false);
+        let mut pair = Pair::new(client, gateway, 20 + seed as u64);
+        pair.up();
+        for rekeyed in [false, true] {
+            pair.assert_agree();
+            assert_eq!(
+                (pair.client.children.len(), pair.gateway.children.len()),
+                (3, 3),
+                "{order:?} {rekeyed}"
+            );
+            let zoned = pair.client.children.values().filter(|c| zones_of(c, false).is_some());
+            assert_eq!(zoned.map(|c| c.share).collect::<Vec<_>>(), [shares[1]]);
+            for child in pair.client.children.values() {
+                let theirs = &pair.gateway.children[&dormouse_keying::ChildId::new(child.spi_out)];
+                let is_zoned = zones_of(child, false).is_some();
+                assert_eq!(
+                    is_zoned,
+                    theirs.share == shares[1],
+                    "{order:?}: {:?} {:?}",
+                    child.share,
+                    theirs.share
+                );
+            }
+            for side in [&pair.client, &pair.gateway] {
+                let mut there: Vec<_> = side.children.values().map(|c| c.share.to_string()).collect();
+                there.sort();
+                assert_eq!(there, ["1 packet in 1", "packets marked 46", "the rest"], "{order:?} {rekeyed}");
+            }
+            let all: Vec<_> = pair.client.children.keys().copied().collect();
+            for child in all {
+                assert!(pair.client.endpoint.rekey_child(pair.now, child));
+                pair.settle();
+            }
+        }
+    }
 }

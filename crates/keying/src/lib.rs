@@ -6,6 +6,7 @@
 
 mod manager;
 mod name;
+mod share;
 mod sleep;
 mod spi;
 mod zone;
@@ -19,6 +20,7 @@ use dormouse_wire::ike::TsRange;
 
 pub use manager::{Discard, Event, Failure, KeyManager};
 pub use name::{ChildId, Owner, SaId};
+pub use share::{Marks, Share};
 pub use sleep::SleepVerdict;
 pub use spi::SpiSource;
 pub use zone::{
@@ -89,10 +91,24 @@ pub struct Install {
     pub send_now: bool,
     /// Replay window in packets.
     pub replay_window: u32,
-    /// After so many packets in one direction a replacement is asked for; `u64::MAX`: never.
-    pub soft_packets: u64,
-    /// After so many bytes in one direction a replacement is asked for; `u64::MAX`: never.
-    pub soft_bytes: u64,
+    /// After so much in one direction a replacement is asked for.
+    pub soft: SoftBounds,
+    /// What it sends where others of this owner have the same selectors.
+    pub share: Share,
+}
+
+/// How much one direction of a CHILD SA carries before a replacement is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SoftBounds {
+    /// Packets; `u64::MAX`: as many as there are.
+    pub packets: u64,
+    /// Bytes of inner packets; `u64::MAX`: as many as there are.
+    pub bytes: u64,
+}
+
+impl SoftBounds {
+    /// Never.
+    pub const NONE: Self = Self { packets: u64::MAX, bytes: u64::MAX };
 }
 
 /// Which part of a packet ESP carries.

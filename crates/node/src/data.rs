@@ -8,6 +8,7 @@ use crate::node::{Discard, Inbound, Node, Route};
 use crate::sessions::Session;
 use dormouse_esp::{Accepted, Life, State, Tunnel};
 use dormouse_keying::{ChildId, Owner, SaId};
+use dormouse_sansio::packet::InnerPacket;
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
@@ -265,6 +266,17 @@ impl Node {
             }
             _ => Route::Send(id),
         }
+    }
+
+    /// Which CHILD SA sends a packet that [`Self::route`] has led to `child`, where several of its session share the traffic. Ask once for
+    /// each packet that is sent.
+    pub fn among<P: InnerPacket + ?Sized>(&mut self, child: ChildId, packet: &P) -> ChildId {
+        self.sad.among(child, packet.bytes(), packet.packets())
+    }
+
+    /// The largest inner packet, in bytes, that fits this CHILD SA, whose own is `own`, and those with which it shares the traffic.
+    pub(crate) fn narrowest(&self, now: Instant, child: ChildId, own: usize) -> usize {
+        self.sad.narrowest(now, child, own)
     }
 
     fn route_without_tunnel(&self, flow: &Flow) -> Route {

@@ -78,6 +78,8 @@ pub struct ChildInfo {
     pub suite: String,
     /// Into how many zones its packets are cut; 1: they are protected whole.
     pub zones: usize,
+    /// What we send on it where others of the session have the same selectors.
+    pub share: dormouse_keying::Share,
     /// Gateway: access routers that may have seen the keys of its first zone, or are to have them.
     pub routers: Vec<dormouse_ike::KeyHolder>,
     /// New keys are made then.
@@ -135,6 +137,7 @@ impl Node {
                 },
                 suite: integ.map_or_else(|| encr.name().into(), |i| format!("{}-{}", encr.name(), i.name())),
                 zones: described(*id).map_or(1, |c| c.zones),
+                share: tunnel.share(),
                 routers: described(*id).map_or_else(Vec::new, |c| c.routers.clone()),
                 rekey_at: described(*id).and_then(|c| c.rekey_at),
                 received: tunnel.inbound.counters(),

@@ -3,8 +3,10 @@
 use dormouse_ike::EndpointConfig;
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::host::Order;
-use dormouse_node::{Event, Node};
+use dormouse_node::{Event, Inbound, Node, Route};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
+use dormouse_wire::ip::{self, udp};
+use std::net::SocketAddr;
 
 const NOW: Instant = Instant::ZERO;
 const NETS: [&str; 2] = ["10.98.0.0/24", "10.99.0.0/24"];
@@ -65,5 +67,86 @@ fn both_networks_lead_into_the_tunnel_of_each_session() {
         while carry(&mut client, &mut gateway, &mut at_client)
             | carry(&mut gateway, &mut client, &mut at_gateway)
         {}
+    }
+}
+
+/// A packet of the client's to a host behind the gateway, or back, with this mark.
+fn packet(to_gateway: bool, mark: u8) -> Vec<u8> {
+    let (src, dst): (SocketAddr, SocketAddr) =
+        (([172, 16, 0, 1], 1_000).into(), ([10, 98, 0, 1], 2_000).into());
+    let (src, dst) = if to_gateway { (src, dst) } else { (dst, src) };
+    let mut packet = Vec::new();
+    udp::build(src, dst, b"a packet", &mut packet).expect("a datagram");
+    packet[1] = mark << 2;
+    packet
+}
+
+/// Sends packets with these marks from one end to the other; how many were sent in zones and whole.
+fn send(from: &mut Node, to: &mut Node, to_gateway: bool, marks: &[u8]) -> [usize; 2] {
+    let mut sent = [0, 0];
+    for mark in marks {
+        let packet = packet(to_gateway, *mark);
+        let flow = ip::flow(&packet).expect("a flow");
+        let Route::Send(child) = from.route(&flow) else { panic!("no way") };
+        let child = from.among(child, packet.as_slice());
+        let tunnel = from.child_mut(child).expect("a tunnel");
+        let (head, path) = (tunnel.outbound.head_len(), tunnel.path);
+        let mut slot = vec![0; tunnel.outbound.sealed_len(packet.len())];
+        slot[head..head + packet.len()].copy_from_slice(&packet);
+        tunnel.outbound.seal(&mut slot, packet.len(), 4).expect("sealed");
+        let seen = Path { local: path.remote, remote: path.local, ..path };
+        let Ok(Inbound::Inner { range, child: at, .. }) = to.handle_datagram(NOW, seen, &mut slot) else {
+            panic!("it was not taken")
+        };
+        assert_eq!(slot[range], packet);
+        let zones = |node: &Node, id| {
+            let infos = node.client_infos(NOW).into_iter().filter_map(|info| info.session);
+            let all = infos.chain(node.gateway_sessions(NOW)).flat_map(|session| session.children);
+            all.into_iter().find(|info| info.id == id).expect("a child").zones
+        };
+        assert_eq!(zones(from, child), zones(to, at));
+        sent[usize::from(zones(from, child) == 1)] += 1;
+    }
+    sent
+}
+
+/// Dynamic MML-IPsec: each end sends by its own policy, whatever the other sends by, and rekeying keeps both CHILD SAs.
+#[test]
+fn a_flow_goes_in_zones_and_whole_by_the_policy_of_each_end() {
+    let ends = |local: &'static str, remote: &'static str, choose: &'static str| {
+        move |net: &str| {
+            let zoned = if net == NETS[0] {
+                format!("protection = \"zoned\"\nchoose = {{ {choose} }}\n")
+            } else {
+                String::new()
+            };
+            format!("local = [\"{local}\"]\nremote = [\"{remote}\"]\n{zoned}")
+        }
+    };
+    let mut client =
+        node("client", "a.test", "gw.test", ends("172.16.0.0/24", "10.98.0.0/24", "every = 3"), 1);
+    let mut gateway =
+        node("gateway", "gw.test", "a.test", ends("10.98.0.0/24", "172.16.0.0/24", "dscp = [46, 10]"), 3);
+    let (local, remote) = (([198, 51, 100, 7], 500).into(), ([192, 0, 2, 1], 500).into());
+    client.set_network(NOW, "office", Some(Path { local, remote, carrier: Carrier::Ike }));
+    assert!(client.up(NOW, "office"));
+    let mut settle = |client: &mut Node, gateway: &mut Node| {
+        let mut events = Vec::new();
+        while carry(client, gateway, &mut events) | carry(gateway, client, &mut events) {}
+    };
+    settle(&mut client, &mut gateway);
+    let names = |node: &Node| {
+        let sessions = node.client_infos(NOW).into_iter().filter_map(|info| info.session);
+        let all = sessions.chain(node.gateway_sessions(NOW)).flat_map(|session| session.children);
+        all.map(|child| child.id).collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        let before = names(&client);
+        assert_eq!((before.len(), names(&gateway).len()), (2, 2));
+        assert_eq!(send(&mut client, &mut gateway, true, &[0; 30]), [10, 20]);
+        assert_eq!(send(&mut gateway, &mut client, false, &[46, 0, 10, 0, 0, 11]), [2, 4]);
+        client.rekey_children(NOW);
+        settle(&mut client, &mut gateway);
+        assert!(names(&client).iter().all(|child| !before.contains(child)));
     }
 }

@@ -7,7 +7,7 @@ use dormouse_esp::{Outer, Spis};
 use dormouse_ike::EndpointConfig;
 use dormouse_keying::{
     Beet, ChildId, ChildSa, Discard, Event as Told, Install, KeyManager, Mode, Owner, Protection, SaId,
-    SpiSource,
+    Share, SoftBounds, SpiSource,
 };
 use dormouse_node::audit::{Record, What};
 use dormouse_node::host::Order;
@@ -102,8 +102,8 @@ impl StaticKeys {
             replaces: self.installed,
             send_now: self.initiator || self.installed.is_none(),
             replay_window: 1_024,
-            soft_packets: SOFT,
-            soft_bytes: u64::MAX,
+            soft: SoftBounds { packets: SOFT, ..SoftBounds::NONE },
+            share: Share::Rest,
         };
         self.events.push_back(Told::Child(ChildSa::Install(Box::new(install))));
         self.replaced = self.installed.replace(child);

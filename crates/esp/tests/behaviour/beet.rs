@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::common::params;
 use dormouse_crypto::Encr;
 use dormouse_esp::{Discard, InstallError, Outer, Overhead, Sad};
-use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, SaId};
+use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, SaId, Share, SoftBounds};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, flow};
@@ -43,8 +43,8 @@ fn order(ours: u32, theirs: u32, inner: Beet, outer: (&str, &str)) -> Install {
         replaces: None,
         send_now: true,
         replay_window: 1_024,
-        soft_packets: u64::MAX,
-        soft_bytes: u64::MAX,
+        soft: SoftBounds::NONE,
+        share: Share::Rest,
     }
 }
 

@@ -1,13 +1,14 @@
 //! Which SA a packet belongs to, in both directions.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use crate::common::{SUITES, ipv4, params, seal};
 use dormouse_crypto::Encr;
 use dormouse_esp::{
     Discard, IPV4_IN_IP, Inbound, InstallError, Outbound, Overhead, Sad, Selectors, State, Tunnel,
 };
-use dormouse_keying::{ChildId, Mode, Owner, SaId};
+use dormouse_keying::{ChildId, Marks, Mode, Owner, SaId, Share};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{Flow, flow};
@@ -192,4 +193,72 @@ fn the_end_of_every_draining_tunnel_is_a_timer() {
     sad.retire(at(1), name(2), |_| true);
     assert_eq!(sad.timers().map(|timer| timer.at).collect::<Vec<_>>(), [at(5), at(6)]);
     assert_eq!(sad.poll_timeout(), sad.timers().next());
+}
+
+/// A packet to 10.9.0.7 with this mark.
+fn marked(mark: u8) -> Vec<u8> {
+    let mut packet = ipv4(100);
+    packet[1] = mark << 2;
+    packet
+}
+
+#[test]
+fn tunnels_with_the_same_selectors_share_the_traffic_by_policy() {
+    let every = Share::Every(NonZeroU32::new(3).unwrap());
+    let marks = Share::Marked(Marks::new(&[46]).unwrap());
+    for remote in [range("10.9.0.0", "10.9.255.255"), range("10.9.0.7", "10.9.0.7")] {
+        let mut sad = Sad::new();
+        // Of another owner with the same selectors, and of the same with others: they are no part of it.
+        let mut others = tunnel(5, remote).sharing(Share::Every(NonZeroU32::MIN));
+        others.owner = owner(2);
+        sad.insert(others).unwrap();
+        sad.activate(name(5));
+        sad.insert(tunnel(4, range("10.8.0.0", "10.8.0.255")).sharing(every)).unwrap();
+        sad.activate(name(4));
+        for (n, share) in [(1, every), (2, Share::Rest), (3, marks)] {
+            sad.insert(tunnel(n, remote).sharing(share)).unwrap();
+            sad.activate(name(n));
+        }
+        let routed = sad.route(&to("10.9.0.7")).unwrap();
+        let sent = |sad: &mut Sad, mark, packets| sad.among(routed, &marked(mark), packets);
+        let took: Vec<_> = (0..6).map(|_| sent(&mut sad, 0, 1)).collect();
+        assert_eq!(took, [2, 2, 1, 2, 2, 1].map(name));
+        // What a mark decides counts for no turn; 30 packets in one piece count for 30 turns.
+        assert!((0..9).all(|_| sent(&mut sad, 46, 1) == name(3)));
+        assert_eq!([30, 30, 30, 30].map(|n| sent(&mut sad, 0, n)), [1, 2, 2, 1].map(name));
+
+        // One on standby takes nothing.
+        sad.insert(tunnel(6, remote)).unwrap();
+        assert_eq!([0, 0].map(|mark| sent(&mut sad, mark, 1)), [name(2); 2]);
+        sad.activate(name(6));
+        sad.remove(name(2));
+        assert_eq!([0, 46].map(|mark| sad.among(name(6), &marked(mark), 1)), [6, 3].map(name));
+        // Without one for its mark, or for the rest, a packet goes by those that are there.
+        sad.remove(name(3));
+        assert_eq!(sad.among(name(6), &marked(46), 1), name(6));
+        sad.remove(name(6));
+        sad.remove(name(5));
+        let last = sad.route(&to("10.9.0.7")).unwrap();
+        assert!((0..4).all(|_| sad.among(last, &marked(46), 1) == name(1)), "never in clear, never dropped");
+    }
+}
+
+#[test]
+fn what_shares_traffic_fits_the_narrowest() {
+    let remote = range("10.9.0.0", "10.9.255.255");
+    let now = Instant::ZERO;
+    let mut sad = Sad::new();
+    let mut low = tunnel(1, remote).sharing(Share::Every(NonZeroU32::MIN));
+    low.pmtu.lower(now, 1_300);
+    sad.insert(low).unwrap();
+    sad.insert(tunnel(2, remote)).unwrap();
+    let [low, high] = [1, 2].map(|n| sad.get(name(n)).unwrap().inner_mtu(now));
+    assert!(low < high);
+    assert_eq!(sad.narrowest(now, name(2), high), high, "the other does not send");
+    sad.activate(name(1));
+    sad.activate(name(2));
+    assert_eq!(
+        [(1, low), (2, high), (3, high)].map(|(n, own)| sad.narrowest(now, name(n), own)),
+        [low, low, high]
+    );
 }

@@ -4,8 +4,10 @@ use crate::common::{ipv4, ipv6, pair, seal};
 use crate::zones_spec::{ENDS, FIRST, Holder, IV, keymat, sa, segment};
 use ZoneEnd::{At, IpHeader, TransportHeader};
 use dormouse_crypto::{Encr, Secret};
-use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP, Inbound, InstallError, NO_NEXT_HEADER, Sad};
-use dormouse_keying::{ChildId, Install, Mode, Owner, Protection, SaId, ZoneEnd, ZoneKeys, ZoneMap, Zones};
+use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP, Inbound, InstallError, NO_NEXT_HEADER, Overhead, Sad};
+use dormouse_keying::{
+    ChildId, Install, Mode, Owner, Protection, SaId, Share, SoftBounds, ZoneEnd, ZoneKeys, ZoneMap, Zones,
+};
 use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::tcp::MIN_HEADER;
@@ -203,8 +205,8 @@ fn order(zones: Zones) -> Install {
         replaces: None,
         send_now: true,
         replay_window: 0,
-        soft_packets: u64::MAX,
-        soft_bytes: u64::MAX,
+        soft: SoftBounds::NONE,
+        share: Share::Rest,
     }
 }
 

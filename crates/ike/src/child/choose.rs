@@ -4,7 +4,7 @@
 use dormouse_keying::ZoneMap;
 use dormouse_wire::ike::{NotifyType, Payload, Proposal, TrafficSelector, TsRange};
 
-use super::{Agreed, Child, Dynamic, between, policy};
+use super::{Agreed, Child, Children, Dynamic, between, policy};
 use crate::config::{ChildConfig, ChildMode, Connection};
 use crate::error::NegotiationError;
 use crate::mlike::{self, Offered};
@@ -65,6 +65,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) view: View<'a>,
     /// The body of its ZONE_MAP, between ends that both know zones.
     pub(crate) zones: Option<&'a [u8]>,
+    /// The CHILD SAs that are there.
+    pub(crate) beside: Option<&'a Children>,
 }
 
 /// The offer, with what it is matched against.
@@ -84,8 +86,10 @@ struct Candidate<'a> {
     carried: Carried,
     transport: bool,
     wanted: Wanted<'a>,
-    /// How well it fits: whether all that was offered is carried, and whether all that the child stands for is.
-    fit: u8,
+    /// How well it fits: whether all that was offered is carried, and whether all that the child stands for is; then whether it has the zones
+    /// that were offered, or neither has any; then whether the peer has none of this child yet. The latter two tell children apart that have
+    /// the same selectors.
+    fit: (u8, bool, bool),
 }
 
 /// The zones that a child is to have.
@@ -118,6 +122,15 @@ impl Offer<'_> {
         }
     }
 
+    /// Whether these are the zones that it asks for: `None`, without.
+    fn asks_for(&self, map: Option<&ZoneMap>) -> bool {
+        match &self.zones {
+            Some(Ok(offered)) => Some(&offered.map) == map,
+            Some(Err(_)) => false,
+            None => map.is_none(),
+        }
+    }
+
     /// The zones that both ends want for this child: `None`, without.
     fn zones(&self, wanted: &Wanted<'_>) -> Result<Option<ZoneMap>, NegotiationError> {
         let required = self.requires_zones();
@@ -140,8 +153,8 @@ impl Offer<'_> {
     }
 }
 
-/// Chooses from the peer's offer: the child of the connection that fits its selectors best, the first of those that fit as well,
-/// or that of `replaces` when it is a rekeying.
+/// Chooses from the peer's offer: the child of the connection that fits its selectors best, of those that fit as well one with the zones that it asks
+/// for and that the peer does not have yet, and of those the first; or that of `replaces` when it is a rekeying.
 ///
 /// "The responder MUST NOT narrow down the Traffic Selectors narrower than the scope currently in use." (RFC 7296 section 2.9.2)
 /// What the connection would resolve to today may be narrower: Dynamic selectors follow the outer addresses, which have moved
@@ -156,7 +169,7 @@ pub(crate) fn choose(
     ends: Ends,
     exchange: KeyExchange,
 ) -> Result<Chosen, Refused> {
-    let Asked { view, zones } = asked;
+    let Asked { view, zones, .. } = asked;
     let malformed = |what| {
         let error = NegotiationError::Malformed { exchange: "CHILD SA", what };
         Refused::new(NotifyType::InvalidSyntax, error)
@@ -190,7 +203,8 @@ pub(crate) fn choose(
             (None, Some(policy)) => Wanted { map: Some(&policy.map), required: policy.required },
             (None, None) => Wanted { map: None, required: false },
         };
-        let fit = offer.fit(&carried, &local, &remote);
+        let beside = asked.beside.is_some_and(|children| children.serve(config));
+        let fit = (offer.fit(&carried, &local, &remote), offer.asks_for(wanted.map), !beside);
         candidates.push(Candidate { config, child, carried, transport, wanted, fit });
     }
     candidates.sort_by_key(|candidate| core::cmp::Reverse(candidate.fit));

@@ -463,7 +463,8 @@ fn first_child(
 ) -> Result<Agreed, Refusal> {
     let dynamic = sa.dynamic();
     let told = mlike::opened(view.0).filter(|_| sa.mlike).map(|opened| opened.rest);
-    let asked = Asked { view, zones: told.as_deref().filter(|zones| !zones.is_empty()) };
+    let zones = told.as_deref().filter(|zones| !zones.is_empty());
+    let asked = Asked { view, zones, beside: None };
     let chosen =
         choose(shared, conn, None, asked, &dynamic, sa.ends(), KeyExchange::Never).map_err(|refused| {
             let kind = match &refused.notify {

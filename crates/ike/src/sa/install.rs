@@ -16,8 +16,8 @@ use crate::event::Event;
 use crate::keys::{self, Nonces};
 use crate::shared::Shared;
 use dormouse_keying::{
-    ChildId, ChildSa, HeaderGrant, HeaderSa, Install, Mode, Nodes, Owner, Protection, ZoneKeys, ZoneMap,
-    Zones,
+    ChildId, ChildSa, HeaderGrant, HeaderSa, Install, Mode, Nodes, Owner, Protection, SoftBounds, ZoneKeys,
+    ZoneMap, Zones,
 };
 
 /// The key material of an exchange, and whether we began it.
@@ -122,8 +122,11 @@ impl IkeSa {
             replaces,
             send_now: (origin.we_began || replaces.is_none()) && !origin.receives_only,
             replay_window: config.map_or(0, |c| c.replay_window),
-            soft_packets: soft.and_then(|s| s.packets).unwrap_or(u64::MAX),
-            soft_bytes: soft.and_then(|s| s.bytes).unwrap_or(u64::MAX),
+            soft: SoftBounds {
+                packets: soft.and_then(|s| s.packets).unwrap_or(u64::MAX),
+                bytes: soft.and_then(|s| s.bytes).unwrap_or(u64::MAX),
+            },
+            share: config.map(|c| c.share).unwrap_or_default(),
         }))));
         let child = Child {
             id,

@@ -5,6 +5,7 @@
 
 pub use super::access_router::{Repair, Router};
 pub use super::audit::Audit;
+pub use super::choose::Choose;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
 pub use super::half_open::HalfOpen;
 pub use super::hip::{Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipGroup, HipPeer, HipPuzzle};
@@ -429,6 +430,8 @@ pub struct Child {
     pub protection: Protection,
     /// The zones, where `protection` is not `whole`.
     pub zones: Zones,
+    /// Which packets it carries where another has the same selectors.
+    pub choose: Choose,
     /// Our side of the tunnel: prefixes, or `dynamic` for the address that the gateway gives us. A gateway with a pool must say what its
     /// clients reach.
     pub local: Vec<Selector>,
@@ -459,6 +462,7 @@ impl Default for Child {
             mode: Mode::Tunnel,
             protection: Protection::Whole,
             zones: Zones::default(),
+            choose: Choose::default(),
             local: vec![Selector::Dynamic],
             remote: vec![Selector::Net(Ipv4Net::default().into()), Selector::Net(Ipv6Net::default().into())],
             rekey: Seconds(3600),

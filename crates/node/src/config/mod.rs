@@ -3,6 +3,7 @@
 pub mod access_router;
 mod audit;
 pub mod block;
+mod choose;
 mod credentials;
 pub mod directory;
 pub mod file;

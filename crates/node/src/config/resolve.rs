@@ -5,7 +5,7 @@
 
 use super::block::Blocking;
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
-use super::{validate, zones};
+use super::{choose, validate, zones};
 use crate::ladder::Deadlines;
 use dormouse_crypto::cert::{Certificate, Crl, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::{Signer, SigningKey};
@@ -172,6 +172,10 @@ fn connection(
         let child = child(c, further, routers, &key(&format!("children.{name}")))?;
         conn.children.push(ike::ChildConfig { name: name.clone(), ..child });
     }
+    choose::validate(&conn.children, |child| match child {
+        validate::FIRST_CHILD => key("child"),
+        further => key(&format!("children.{further}")),
+    })?;
     conn.answering.offer =
         ike::OfferedConfig { dns: c.pool.dns.clone(), domains: Vec::new(), subnets: c.pool.routes.clone() };
     super::peers::policies(name, c, &mut conn)?;
@@ -312,6 +316,7 @@ fn child(
         child.lifetime.bytes = Some(ch.rekey_bytes);
     }
     child.pad_to = ch.pad_to;
+    child.share = choose::share(&key("choose"), &ch.choose)?;
     Ok(child)
 }
 

@@ -15,7 +15,7 @@ const RETRANSMIT_LEAST: u32 = 50;
 /// Zero bits of a puzzle beyond which no client waits for its solution: 64 million calls of a PRF.
 pub(super) const PUZZLE_MOST: u8 = 24;
 /// The name of a connection's first CHILD SA.
-const FIRST_CHILD: &str = "net";
+pub(super) const FIRST_CHILD: &str = "net";
 /// Keys for fewer bytes than this are changed more often than they are used.
 const REKEY_BYTES_LEAST: u64 = 1 << 20;
 

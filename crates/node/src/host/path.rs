@@ -70,6 +70,7 @@ impl Host {
                 if self.device.is_some() && self.node.is_clients(child) {
                     self.observe(now, Direction::Outgoing, &flow, packet.bytes().len());
                 }
+                let child = self.node.among(child, packet);
                 self.plan_on(now, child, packet).unwrap_or(Plan::Drop)
             }
             Route::Hold => {
@@ -119,7 +120,10 @@ impl Host {
     fn plan_overslept<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &mut P, flow: &Flow) -> Plan {
         self.node.handle_timeout(now);
         match self.node.route(flow) {
-            Route::Send(child) => self.plan_on(now, child, packet).unwrap_or(Plan::Drop),
+            Route::Send(child) => {
+                let child = self.node.among(child, packet);
+                self.plan_on(now, child, packet).unwrap_or(Plan::Drop)
+            }
             Route::StandIn(_) | Route::Hold | Route::None => {
                 self.counters.no_policy += 1;
                 Plan::Drop
@@ -135,8 +139,9 @@ impl Host {
         packet: &mut P,
     ) -> Option<Plan> {
         self.node.observe_outbound(now, id, packet.bytes());
+        let inner_mtu = self.node.child_mut(id)?.inner_mtu(now);
+        let inner_mtu = self.node.narrowest(now, id, inner_mtu);
         let tunnel = self.node.child_mut(id)?;
-        let inner_mtu = tunnel.inner_mtu(now);
         ip::tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
         // Told also to a sender that did not set DF: nothing is fragmented here, neither inside nor outside (RFC 4301 section
         // 8.1 leaves that to policy). The MTU of the interface keeps this rare.
@@ -311,6 +316,7 @@ impl Host {
             }
         };
         let inner_mtu = tunnel.inner_mtu(now);
+        let inner_mtu = self.node.narrowest(now, id, inner_mtu);
         if self.node.isolates(id, &rebuilt.flow) {
             self.counters.isolated += 1;
             return Verdict::Done;

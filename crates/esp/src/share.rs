@@ -1,0 +1,103 @@
+//! Which of several tunnels with the same selectors a packet takes. Owns the turns of those that take one packet in so many; must never
+//! look behind the IP header.
+
+use dormouse_keying::Share;
+
+/// The mark that an application put on an IP packet: its code point of differentiated services (RFC 2474), 0 to 63; 0 for what is no IP packet.
+fn mark(packet: &[u8]) -> u8 {
+    match packet {
+        [first, second, ..] if first >> 4 == 4 => second >> 2,
+        [first, second, ..] if first >> 4 == 6 => (first << 4 | second >> 4) >> 2,
+        _ => 0,
+    }
+}
+
+/// A tunnel's share, and when it is its turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turn {
+    share: Share,
+    /// Packets that have passed since its last turn; below zero after one that took many at once.
+    passed: i64,
+}
+
+impl Turn {
+    pub(crate) const fn new(share: Share) -> Self {
+        Self { share, passed: 0 }
+    }
+
+    pub(crate) const fn share(&self) -> Share {
+        self.share
+    }
+
+    /// Whether it takes packets with this mark, whatever its turn.
+    pub(crate) fn takes_mark(&self, packet: &[u8]) -> bool {
+        matches!(self.share, Share::Marked(marks) if marks.has(mark(packet)))
+    }
+
+    /// Whether it is its turn with these `packets`, which go together. What it took at once counts for as many turns, so of many packets one in so
+    /// many is its own.
+    pub(crate) fn comes(&mut self, packets: usize) -> bool {
+        let Share::Every(n) = self.share else { return false };
+        let (n, packets) = (i64::from(n.get()), i64::try_from(packets).unwrap_or(i64::MAX));
+        self.passed = self.passed.saturating_add(packets);
+        let its = self.passed >= n;
+        if its {
+            self.passed = self.passed.saturating_sub(packets.saturating_mul(n));
+        }
+        its
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::num::NonZeroU32;
+    use dormouse_keying::Marks;
+
+    fn every(n: u32) -> Turn {
+        Turn::new(Share::Every(NonZeroU32::new(n).unwrap()))
+    }
+
+    #[test]
+    fn one_packet_in_so_many_is_its_own() {
+        let mut turn = every(3);
+        let took: Vec<_> = (0..7).map(|_| turn.comes(1)).collect();
+        assert_eq!(took, [false, false, true, false, false, true, false]);
+        assert!((0..5).all(|_| every(1).comes(1)), "all of them");
+    }
+
+    #[test]
+    fn packets_count_and_not_how_they_come() {
+        for (n, sizes) in [(2, vec![44]), (5, vec![1, 44, 3]), (10, vec![40, 1, 1, 1]), (1_000, vec![64])] {
+            let (mut turn, mut all, mut its) = (every(n), 0, 0);
+            for size in sizes.iter().cycle().take(200_000) {
+                all += size;
+                its += if turn.comes(*size) { *size } else { 0 };
+            }
+            let share = its as f64 * f64::from(n) / all as f64;
+            assert!((0.99..=1.01).contains(&share), "1 in {n} of {sizes:?}: {share}");
+        }
+        let mut most = every(u32::MAX);
+        for _ in 0..5 {
+            most.comes(usize::MAX);
+        }
+    }
+
+    #[test]
+    fn marks_are_read_in_both_families() {
+        let turn = Turn::new(Share::Marked(Marks::new(&[46]).unwrap()));
+        for (packet, its) in [
+            (&[0x45, 46 << 2][..], true),
+            (&[0x45, 46 << 2 | 3], true),
+            (&[0x45, 45 << 2], false),
+            (&[0x6b, 0x80], true),
+            (&[0x6b, 0xbf], true),
+            (&[0x6b, 0x40], false),
+            (&[0x15, 46 << 2], false),
+            (&[0x45], false),
+            (&[], false),
+        ] {
+            assert_eq!(turn.takes_mark(packet), its, "{packet:x?}");
+        }
+    }
+}
