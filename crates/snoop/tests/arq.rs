@@ -230,6 +230,7 @@ fn what_is_no_esp_goes_by() {
 fn every_timer_of_every_sa_is_listed() {
     let (mut router, mut device) = both(Limits::default());
     for spi in [1, 2] {
+        router.to_device(ms(0), &esp(spi, 1, false));
         device.arrive(ms(0), esp(spi, 1, false));
     }
     let mut report = Vec::new();
