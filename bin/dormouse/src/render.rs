@@ -540,8 +540,8 @@ office  up
 gateway  1 sessions, 2 half open, 5 newcomers refused; addresses 10.9.0.0/24 1/253
   peer   inside    path    by    age  quiet  in   out
   phone  10.9.0.3  a -> b  full  0 s  0 s    0 B  0 B
-  CHILD SA of  SPIs               zones  sends           in   out     header keys
-  phone        0000012c 00000190  2      1 packet in 10  0 B  800 B   r1.test: held, r2.test: wanted
+  CHILD SA of  SPIs               zones  sends           in   out      header keys
+  phone        0000012c 00000190  2      1 packet in 10  0 B  800 B    r1.test: held, r2.test: wanted
   phone                           whole                  0 B  7.20 kB
   stood in for  asleep           given up in  waiting           delivered  answered  dropped
   phone         1 min 30 s held  10 min       2 packets, 300 B  0          4 echo    1 discovery

@@ -4,7 +4,7 @@
 //!
 //! `DORMOUSE_HIP_STORIES`, `DORMOUSE_FIRST` and `DORMOUSE_SEED` as in `tests/stories.rs`.
 //!
-//! The first SEEDS seeds end well.
+//! The first 7,000 seeds end well.
 
 use super::tales::all_end_well;
 use dormouse_sim::Tale as _;
