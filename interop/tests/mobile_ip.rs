@@ -229,6 +229,43 @@ fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
     none_left(pid)
 }
 
+/// Over bad radios, the access routers repeat what is lost, wherever the device is.
+#[test]
+fn routers_repeat_what_bad_radios_lose() -> Result<()> {
+    if !require("dormouse lab topology over bad radios", &NEEDS) {
+        return Ok(());
+    }
+    let bed = Testbed::new()?;
+    let script = bed.dir().join("fetch");
+    std::fs::write(&script, "move fa1\nfetch 200000\nmove fa2\nfetch 200000\nshow\n")?;
+    let (code, text, pid) = Command::new(binary("dormouse"))
+        .args([
+            "lab",
+            "topology",
+            "mobile-ip",
+            "--rate",
+            "2M",
+            "--delay",
+            "2ms",
+            "--bit-errors",
+            "1/64k",
+            "--script",
+        ])
+        .arg(&script)
+        .spawn_and_wait()?;
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(text.matches("200000 bytes in ").count(), 2, "{text}");
+    for router in ["router1", "router2"] {
+        let state = text.lines().find_map(|line| line.strip_prefix(router)).context("its state")?;
+        let state: Value = serde_json::from_str(state)?;
+        assert!(state["repeated"].as_u64() > Some(0), "{router}: {state}");
+    }
+    let device = text.lines().find_map(|line| line.strip_prefix("device")).context("its state")?;
+    let device: Value = serde_json::from_str(device)?;
+    assert!(device["radio"]["lost"].as_u64() > Some(0), "{device}");
+    none_left(pid)
+}
+
 #[test]
 fn a_script_that_is_interrupted_has_not_succeeded() -> Result<()> {
     if !require("dormouse lab topology", &NEEDS) {

@@ -67,7 +67,7 @@ enum Method {
 
 /// A rate, or none.
 #[derive(Clone, Copy, Debug)]
-struct Rate(Option<u64>);
+pub(crate) struct Rate(pub(crate) Option<u64>);
 
 /// Runs the verb.
 ///
@@ -150,7 +150,7 @@ fn scaled(text: &str, thousand: f64) -> Option<f64> {
     (scaled.is_finite() && scaled >= 0.0).then_some(scaled)
 }
 
-fn rate(text: &str) -> Result<Rate, String> {
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     if text == "none" {
         return Ok(Rate(None));
     }
@@ -166,7 +166,7 @@ fn bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("{text:?} is not bytes for at least one packet: 64k, 1500"))
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let parsed = units.iter().find_map(|(unit, seconds)| {
         let value: f64 = text.strip_suffix(unit)?.parse().ok()?;
@@ -175,7 +175,7 @@ fn time(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| format!("{text:?} is no time up to 60s: 5ms, 0.5s"))
 }
 
-fn bit_errors(text: &str) -> Result<f64, String> {
+pub(crate) fn bit_errors(text: &str) -> Result<f64, String> {
     let value = match text.split_once('/') {
         Some((one, bits)) => one.parse::<f64>().ok().zip(scaled(bits, 1_024.0)).map(|(one, bits)| one / bits),
         None => text.parse().ok(),

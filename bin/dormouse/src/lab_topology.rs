@@ -10,8 +10,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use dormouse_lab::demo;
-use dormouse_lab::topology::{HELP, Protection, Walk};
+use dormouse_lab::topology::{HELP, Protection, Radio, Walk};
 
+use crate::lab_link::{self, Rate};
 use crate::measure;
 
 /// How often a signal is looked for.
@@ -29,6 +30,18 @@ pub(crate) struct TopologyArgs {
     /// gateway before the device does (pkd), or from the router where it was (dkm)
     #[arg(long, value_enum, default_value_t = Protect::Pkd)]
     protect: Protect,
+    /// Rate of the radios at the foreign agents each way, in bits in a second: 2M, 500k; "none" for no limit
+    #[arg(long, default_value = "none", value_parser = lab_link::rate)]
+    rate: Rate,
+    /// Bits that these radios flip, each independently: 1/64k for one in 65,536, or 1.5e-5. Packets with a flipped bit are dropped
+    #[arg(long, value_name = "RATE", default_value = "0", value_parser = lab_link::bit_errors)]
+    bit_errors: f64,
+    /// Delay of these radios, each way
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = lab_link::time)]
+    delay: Duration,
+    /// Seed of their errors
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Read the commands from this file; the first one that fails ends it. Without a file they come from standard input
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -82,7 +95,10 @@ pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
     let strict = args.script.is_some();
     let prompts = !strict && std::io::stdin().is_terminal();
     let interrupted = measure::interrupted()?;
-    let mut walk = Walk::start(args.protect.into())?;
+    let radio = Radio { rate: args.rate.0, delay: args.delay, bit_errors: args.bit_errors, seed: args.seed };
+    // A link without a property is the kernel's alone.
+    let radio = (radio.rate.is_some() || radio.bit_errors > 0.0 || !radio.delay.is_zero()).then_some(radio);
+    let mut walk = Walk::start(radio, args.protect.into(), interrupted.clone())?;
     if prompts {
         eprint!("The device is at home. Commands:\n\n{HELP}\n{}\n", walk.hosts());
     }

@@ -33,6 +33,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     paper_002::EXPERIMENT,
     paper_003::EXPERIMENT,
     paper_003::handoff::EXPERIMENT,
+    paper_003::cost::EXPERIMENT,
     paper_004::EXPERIMENT,
 ];
 

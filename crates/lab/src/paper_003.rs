@@ -3,6 +3,7 @@
 //! [`campaign`]'s, what it is measured on [`run`]'s.
 
 mod campaign;
+pub mod cost;
 pub mod handoff;
 mod report;
 mod run;

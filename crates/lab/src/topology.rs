@@ -4,13 +4,17 @@
 #![expect(clippy::disallowed_methods, reason = "times real hosts by the real clock")]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+pub use dormouse_testbed::mobile::Radio;
 pub use dormouse_testbed::mobile::driver::run as node;
 pub use dormouse_testbed::mobile::protected::Protection;
 use dormouse_testbed::mobile::protected::{CONNECTION, Daemons};
 use dormouse_testbed::mobile::{CORRESPONDENT, MobileIp, Place, Program};
+use dormouse_testbed::radio::transfer;
 use dormouse_testbed::{EchoServer, LongLived};
 use serde_json::{Value, json};
 
@@ -24,11 +28,17 @@ stream                      a TCP stream between the two, which goes on while th
 stream end                  ends it, and says whether a byte was lost
 show                        where the device is, and what each program has done
 log PROGRAM                 what a program has said: home, fa1, fa2, device
+fetch BYTES                 the device fetches so many from the correspondent by TCP; says how fast, and what the access routers repeated
 crash PROGRAM               kill it
 start PROGRAM               start it again
 hosts                       how to enter the hosts from another terminal
 end                         take everything away
 ";
+
+/// The congestion control of the correspondent: paper 003's, which every kernel has.
+const CONGESTION: &str = "reno";
+/// A transfer ends after so long without progress.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the stream's server is.
 fn server() -> SocketAddr {
@@ -39,22 +49,24 @@ fn server() -> SocketAddr {
 #[derive(Debug)]
 pub struct Walk {
     stream: Option<LongLived>,
+    stop: Arc<AtomicBool>,
     _echo: EchoServer,
     world: MobileIp,
 }
 
 impl Walk {
-    /// Builds it, with the device at home, and its session up if there is one.
+    /// Builds it, with the device at home, and its session up if there is one. `radio` is between it and either foreign agent; a transfer that
+    /// goes on ends when `stop` is set.
     ///
     /// # Errors
     /// Without root or what network namespaces need.
-    pub fn start(protection: Protection) -> Result<Self> {
+    pub fn start(radio: Option<Radio>, protection: Protection, stop: Arc<AtomicBool>) -> Result<Self> {
         if let Some(what) = missing() {
             bail!("network namespaces need {what}");
         }
-        let world = MobileIp::start(protection)?;
+        let world = MobileIp::over(radio, protection)?;
         let echo = EchoServer::start(&world.correspondent, server())?;
-        let walk = Self { stream: None, _echo: echo, world };
+        let walk = Self { stream: None, stop, _echo: echo, world };
         walk.world.go(Some(Place::Home))?;
         walk.world.arrives(Place::Home)?;
         if let Some(daemons) = &walk.world.daemons {
@@ -91,6 +103,7 @@ impl Walk {
                 Some(stream) => format!("{} numbers came back in order, none lost\n", stream.finish()?),
                 None => bail!("there is no stream"),
             },
+            ["fetch", bytes] => self.fetch(bytes.parse().context("how many bytes?")?)?,
             ["show"] => self.show()?,
             ["hosts"] => self.hosts(),
             ["log", name] => self.world.log(program(name)?),
@@ -139,6 +152,23 @@ impl Walk {
         }
         self.stream = Some(LongLived::connect(&self.world.device, server())?);
         Ok("a number goes to the correspondent and back ten times a second\n".to_owned())
+    }
+
+    fn fetch(&self, bytes: u64) -> Result<String> {
+        let before = self.repeated()?;
+        let (from, to) = (&self.world.correspondent, &self.world.device);
+        let done = transfer(from, to, CORRESPONDENT.into(), CONGESTION, bytes, PATIENCE, &self.stop)?;
+        let repeated = self.repeated()?.saturating_sub(before);
+        Ok(format!(
+            "{bytes} bytes in {:.2} s, {:.3} Mbit/s; the access routers repeated {repeated} packets\n",
+            done.time.as_secs_f64(),
+            done.rate() / 1e6
+        ))
+    }
+
+    /// Packets that all access routers have repeated.
+    fn repeated(&self) -> Result<u64> {
+        Ok(self.routers()?.iter().filter_map(|router| router["repeated"].as_u64()).sum())
     }
 
     fn show(&mut self) -> Result<String> {

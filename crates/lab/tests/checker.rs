@@ -93,7 +93,7 @@ fn reports() -> Scratch {
     let raw = dir.join("paper-003-handoff.json");
     fs::write(&raw, handoffs(&data)).expect("written");
     report("paper-003-handoff", &Context { file: Some(raw), ..Context::default() });
-    for name in ["paper-000-live", "paper-002", "paper-003"] {
+    for name in ["paper-000-live", "paper-002", "paper-003", "paper-003-cost"] {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name).with_extension("json");
         let raw = dir.join(name).with_extension("json");
         fs::copy(data, &raw).expect("copied");
@@ -126,6 +126,7 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
         "5 of 6 claims' intervals from raw data, 6 of 6 verdicts",
         "12 of 12 claims' intervals from raw data, 12 of 12 verdicts",
         "36 of 36 claims' intervals from raw data, 36 of 36 verdicts",
+        "11 of 11 claims' intervals from raw data, 11 of 11 verdicts",
         "10 of 10 claims' intervals from raw data, 10 of 10 verdicts",
         "7 of 7 claims' intervals from raw data, 7 of 7 verdicts",
         "table cells",
@@ -152,6 +153,7 @@ fn tampered(dir: &Path) {
         ("paper-001", &["\"ours\": {", "\"low\": "]),
         ("paper-002", &["\"ours\": {", "\"low\": "]),
         ("paper-003-handoff", &["\"ours\": {", "\"value\": "]),
+        ("paper-003-cost", &["\"ours\": {", "\"low\": "]),
         ("paper-004", &["\"ours\": {", "\"high\": "]),
     ] {
         let [raw, report] = ["json", "report.json"].map(|end| dir.join(format!("{name}.{end}")));

@@ -447,7 +447,9 @@ impl Topology {
             Some(true) | None if own => self.hand_over(id, path, datagram),
             Some(true) | None => {
                 let to = if from == Side::Device { Side::Network } else { Side::Device };
-                self.pass_on(id, to, path, datagram);
+                if !self.is_astray(router.0, &path, &datagram) {
+                    self.pass_on(id, to, path, datagram);
+                }
             }
         }
     }

@@ -178,7 +178,7 @@ struct Scene {
 impl Scene {
     fn new(seed: u64, keys: Keys, most_routers: usize) -> Self {
         let Machines { net, device, gateway, routers, networks } =
-            Machines::new(seed, &Configuration { keys, most_routers, reports: false });
+            Machines::new(seed, &Configuration { keys, most_routers, reports: false, bare: false });
         let (world, at, sent) = (Arc::default(), 0, Vec::new());
         let mut scene = Self { net, keys, device, gateway, routers, networks, world, at, sent };
         for at in 0..ROUTERS {

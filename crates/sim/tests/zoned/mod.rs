@@ -31,6 +31,8 @@ pub(crate) struct Configuration {
     pub(crate) most_routers: usize,
     /// The device reports what it gets (esp-arq).
     pub(crate) reports: bool,
+    /// ESP travels as protocol 50, not in UDP.
+    pub(crate) bare: bool,
 }
 
 fn auth(connection: &str, own: &str, peer: &str) -> String {
@@ -40,17 +42,24 @@ fn auth(connection: &str, own: &str, peer: &str) -> String {
     )
 }
 
-fn device_file(reports: bool) -> String {
+/// How ESP travels between device and gateway.
+fn carriage(configuration: &Configuration) -> String {
+    let way = if configuration.bare { "nat" } else { "auto" };
+    format!("[connection.office.ike]\nesp_in_udp = \"{way}\"\n")
+}
+
+fn device_file(configuration: &Configuration) -> String {
     let head = format!("[connection.office]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\n");
     let child = "[connection.office.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\nprotection = \"zoned\"\n";
-    let zones = if reports { "zones = { reports = true }\n" } else { "" };
-    head + &auth("office", "device", "gateway") + child + zones
+    let zones = if configuration.reports { "zones = { reports = true }\n" } else { "" };
+    head + &auth("office", "device", "gateway") + child + zones + &carriage(configuration)
 }
 
 fn gateway_file(configuration: &Configuration) -> String {
     let &Configuration { keys, most_routers, .. } = configuration;
     let mut file =
         "[connection.office]\nrole = \"gateway\"\n".to_owned() + &auth("office", "gateway", "device");
+    file += &carriage(configuration);
     file += "[connection.office.pool]\naddresses = [\"10.55.0.0/16\"]\n[connection.office.child]\nlocal = [\"10.99.0.0/24\"]\n\
              remote = [\"dynamic\"]\nprotection = \"zoned\"\n[connection.office.child.zones]\nrouters = [\"r1.sim\", \"r2.sim\", \"r3.sim\"]\n";
     file += &format!("ahead = {}\nmost_routers = {most_routers}\n", keys == Keys::Ahead);
@@ -114,7 +123,7 @@ impl Machines {
             net.add_machine(machine)
         };
         let gateway = add(&mut net, &gateway_file(configuration), Vec::new());
-        let device = add(&mut net, &device_file(configuration.reports), vec![("office".to_owned(), GATEWAY)]);
+        let device = add(&mut net, &device_file(configuration), vec![("office".to_owned(), GATEWAY)]);
         let of = |router: usize| {
             let before = format!("r{}", router - 1);
             vec![("gw".to_owned(), GATEWAY), (before, address(router.max(2) - 2, 1))]

@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
+use super::radio::{Radio, Sending};
 use super::telling::{AccessRouter, Telling};
 
 /// Bytes of a packet at most, on every link.
@@ -66,6 +67,9 @@ pub struct Node {
     pub lifetime: u16,
     /// Time between advertisements, in milliseconds.
     pub interval: u32,
+    /// What the named links are like for what it sends; without, they are perfect.
+    #[serde(default)]
+    pub radio: Option<(Radio, Vec<String>)>,
 }
 
 /// A part.
@@ -142,6 +146,8 @@ struct Driver {
     router: Option<Telling>,
     tun: Tun,
     links: Vec<(String, LinkSocket)>,
+    /// What is on its way over the links that are a radio.
+    sending: Sending,
     /// The link that works; a mobile host is on it.
     on: Option<usize>,
     monitor: Monitor,
@@ -249,11 +255,13 @@ impl Driver {
             poller.add(socket, LINKS + n as u64, Interest::READ)?;
         }
         let registrations = VecDeque::new();
+        let sending = Sending::new(node.radio.as_ref(), &node.links);
         Ok(Self {
             part,
             router,
             tun,
             links,
+            sending,
             on: None,
             monitor,
             netlink,
@@ -271,7 +279,8 @@ impl Driver {
         self.look()?;
         self.carry();
         loop {
-            self.timer.arm(self.part.poll_timeout(), false)?;
+            self.timer
+                .arm(Deadline::earlier(self.part.poll_timeout(), self.sending.poll_timeout()), false)?;
             self.poller.wait(&mut ready, None)?;
             for one in &ready {
                 match one.token {
@@ -347,6 +356,7 @@ impl Driver {
         if on == self.on {
             return Ok(());
         }
+        self.on.into_iter().for_each(|n| self.sending.leave(n));
         self.on = on;
         let name = on.and_then(|n| self.links.get(n)).map(|(name, _)| name.as_str());
         say(&format!("link: {}", name.unwrap_or("none")));
@@ -380,11 +390,15 @@ impl Driver {
             let _ = match side {
                 Side::Routed => self.tun.write(&[IoSlice::new(&packet)]),
                 Side::Link(LinkAddress(to)) => {
-                    let link = self.links.get(self.on.unwrap_or(0));
-                    link.map_or(Ok(()), |(_, socket)| socket.send(to, &packet))
+                    let n = self.on.unwrap_or(0);
+                    self.sending.put(BootClock::now(), n, to, std::mem::take(&mut packet));
+                    Ok(())
                 }
             };
             packet.clear();
+        }
+        while let Some((n, to, packet)) = self.sending.poll(BootClock::now()) {
+            let _ = self.links.get(n).map_or(Ok(()), |(_, socket)| socket.send(to, &packet));
         }
     }
 
@@ -397,6 +411,14 @@ impl Driver {
     }
 
     fn state(&self) -> Value {
+        let mut state = self.part_state();
+        if let Some(stats) = self.sending.stats() {
+            state["radio"] = json!({ "sent": stats.offered, "lost": stats.lost + stats.corrupted });
+        }
+        state
+    }
+
+    fn part_state(&self) -> Value {
         match &self.part {
             Part::Home(agent) => json!({
                 "bindings": agent.members().map(|home| {

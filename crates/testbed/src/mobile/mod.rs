@@ -13,6 +13,7 @@
 
 pub mod driver;
 pub mod protected;
+mod radio;
 mod telling;
 
 use std::net::Ipv4Addr;
@@ -31,6 +32,7 @@ use crate::host::{Host, Testbed};
 use crate::process::Process;
 use driver::{Node, Role, Shared};
 use protected::{Daemons, Protection};
+pub use radio::Radio;
 use telling::AccessRouter;
 
 /// With whom the device talks.
@@ -112,11 +114,19 @@ pub struct MobileIp {
 }
 
 impl MobileIp {
-    /// Builds it, with the device nowhere. With daemons, its connection is not up yet.
+    /// As [`Self::over`], with perfect radios.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start(protection: Protection) -> Result<Self> {
+        Self::over(None, protection)
+    }
+
+    /// Builds it, with the device nowhere, and a radio like this between it and either foreign agent. With daemons, its connection is not up yet.
     ///
     /// # Errors
     /// Without root or what namespaces need, or if a program does not begin.
-    pub fn start(protection: Protection) -> Result<Self> {
+    pub fn over(radio: Option<Radio>, protection: Protection) -> Result<Self> {
         let mut bed = Testbed::new()?;
         let [device, correspondent, home] = ["device", "correspondent", "home-agent"].map(|n| bed.host(n));
         let (device, correspondent, home) = (device?, correspondent?, home?);
@@ -149,12 +159,12 @@ impl MobileIp {
         let programs = [None, None, None, None];
         let mut it = Self { programs, daemons: None, device, correspondent, home, foreign, bed };
         it.go(None)?;
-        it.configure(protection)?;
+        it.configure(radio, protection)?;
         for program in [Program::Home, Program::Foreign(0), Program::Foreign(1), Program::Device] {
             it.launch(program)?;
         }
         if protection != Protection::None {
-            it.daemons = Some(Daemons::start(&it, protection)?);
+            it.daemons = Some(Daemons::start(&it, radio, protection)?);
         }
         Ok(it)
     }
@@ -176,7 +186,7 @@ impl MobileIp {
     }
 
     /// Writes what each program is, with keys of its own for each pair.
-    fn configure(&self, protection: Protection) -> Result<()> {
+    fn configure(&self, radio: Option<Radio>, protection: Protection) -> Result<()> {
         let mut spi = 256;
         let mut pair = |a: Ipv4Addr, b: Ipv4Addr| {
             let mut key = Secret::zeroed(32);
@@ -192,7 +202,7 @@ impl MobileIp {
         let [d0, d1] = at_device.clone().map(|(device, _)| device);
         self.write(
             Program::Home,
-            "radio",
+            None,
             Role::Home {
                 address: HOME_AGENT,
                 network: NETWORK.into(),
@@ -206,19 +216,29 @@ impl MobileIp {
             let socket = Dormoused::socket_in(&self.foreign[n]);
             let router = protection.has_keys().then_some(AccessRouter { socket, others });
             let role = Role::Foreign { address, mobiles, home_agents, router };
-            self.write(Program::Foreign(n), "radio", role)?;
+            let radio = radio.map(|radio| radio.from(n as u64 + 1));
+            self.write(Program::Foreign(n), radio, role)?;
         }
         let (home_agent, foreign) = (device_of_home, vec![d0, d1]);
-        self.write(Program::Device, "", Role::Mobile { home: DEVICE, home_agent, foreign })
+        self.write(
+            Program::Device,
+            radio.map(|radio| radio.from(8)),
+            Role::Mobile { home: DEVICE, home_agent, foreign },
+        )
     }
 
-    fn write(&self, program: Program, link: &str, role: Role) -> Result<()> {
+    fn write(&self, program: Program, radio: Option<Radio>, role: Role) -> Result<()> {
         use std::io::Write as _;
         use std::os::unix::fs::OpenOptionsExt as _;
-        let links =
-            if link.is_empty() { Place::ALL.map(|p| p.interface().into()).into() } else { vec![link.into()] };
+        let (links, bad) = match program {
+            Program::Device => (Place::ALL.map(Place::interface).to_vec(), vec!["fa1", "fa2"]),
+            Program::Home | Program::Foreign(_) => (vec!["radio"], vec!["radio"]),
+        };
+        let named = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let (links, radio) = (named(links), radio.map(|radio| (radio, named(bad))));
         let (control, user) = (self.control(program), "nobody".into());
-        let node = Node { role, tun: "mip0".into(), links, control, user, lifetime: 300, interval: 1_000 };
+        let node =
+            Node { role, tun: "mip0".into(), links, control, user, lifetime: 300, interval: 1_000, radio };
         let path = self.host(program).dir().join("mobile-ip.json");
         let mut file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;

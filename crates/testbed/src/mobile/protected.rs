@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::MobileIp;
+use super::{MobileIp, Radio};
 use crate::daemon::Dormoused;
 
 /// The identities of the access routers.
@@ -84,10 +84,12 @@ fn gateway_file(protection: Protection) -> String {
 }
 
 /// `n`: 0 or 1. Between the two routers one calls, when there is something to ask for the first time.
-fn router_file(protection: Protection, n: usize) -> String {
+fn router_file(radio: Option<Radio>, protection: Protection, n: usize) -> String {
     let own = ROUTERS[n];
+    // What waits must wait before the radio, where what is repeated overtakes it.
+    let rate = radio.and_then(|radio| radio.rate).unwrap_or(0) / 1_000;
     let mut file = format!(
-        "[router]\ndevice = \"mip0\"\nnetwork = \"eth0\"\n\
+        "[router]\ndevice = \"mip0\"\nnetwork = \"eth0\"\nrate_kbit = {rate}\n\
          [connection.gw]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\nauto = true\n[connection.gw.keys]\npeer = \"gateway\"\n"
     );
     file += &auth("gw", own, "gateway.test");
@@ -117,15 +119,15 @@ fn group() -> Result<String> {
 
 impl Daemons {
     /// Starts them; the programs run.
-    pub(super) fn start(world: &MobileIp, protection: Protection) -> Result<Self> {
+    pub(super) fn start(world: &MobileIp, radio: Option<Radio>, protection: Protection) -> Result<Self> {
         world.home.ip(&format!("addr add {GATEWAY}/32 dev lo"))?;
         let daemon = "dns = \"off\"";
         let gateway = Dormoused::start(&world.home, daemon, &gateway_file(protection))?;
         let of_router = format!("{daemon}\ngroup = {:?}", group()?);
         let [one, two] = &world.foreign;
         let routers = [
-            Dormoused::start(one, &of_router, &router_file(protection, 0))?,
-            Dormoused::start(two, &of_router, &router_file(protection, 1))?,
+            Dormoused::start(one, &of_router, &router_file(radio, protection, 0))?,
+            Dormoused::start(two, &of_router, &router_file(radio, protection, 1))?,
         ];
         for router in &routers {
             router.ok(&["wait", "gw", "--timeout", "30"])?;
