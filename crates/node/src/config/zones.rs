@@ -89,7 +89,8 @@ pub enum KeysPeer {
 }
 
 fn map(key: &str, ends: &[String]) -> Result<ZoneMap, ConfigError> {
-    let end = |text: &String| match text.as_str() {
+    let end = |text: &String| {
+        match text.as_str() {
         "ip-header" => Ok(ZoneEnd::IpHeader),
         "transport-header" => Ok(ZoneEnd::TransportHeader),
         "none" => Ok(ZoneEnd::At(0)),
@@ -99,6 +100,7 @@ fn map(key: &str, ends: &[String]) -> Result<ZoneMap, ConfigError> {
             );
             ConfigError::new(key, problem)
         }),
+    }
     };
     let ends = ends.iter().map(end).collect::<Result<Vec<_>, _>>()?;
     let problem = "one to seven ends are needed: headers first, then bytes, each behind the one before; \"none\" \
@@ -299,7 +301,10 @@ mod tests {
             ("protection = \"zoned\"\nzones.ends = [\"40\", \"ip-header\"]", "connection.a.child.zones.ends"),
             ("protection = \"zoned\"\nzones.ends = [\"forty\"]", "connection.a.child.zones.ends"),
             ("protection = \"zoned\"\nzones.ends = [\"0\"]", "connection.a.child.zones.ends"),
-            ("protection = \"zoned\"\nzones.ends = [\"ip-header\", \"none\"]", "connection.a.child.zones.ends"),
+            (
+                "protection = \"zoned\"\nzones.ends = [\"ip-header\", \"none\"]",
+                "connection.a.child.zones.ends",
+            ),
             ("protection = \"zoned\"\nzones.routers = [\"r9\"]", "connection.a.child.zones.routers"),
             ("[connection.r1.pool]\naddresses = [\"10.9.0.0/24\"]", "connection.r1.pool.addresses"),
             ("zones.routers = [\"r1\"]", "connection.a.child.zones"),
