@@ -22,7 +22,7 @@ use dormouse_io::poller::{Interest, Poller};
 use dormouse_io::raw::Raw;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_io::udp::{PathError, Sent, Udp};
-use dormouse_keying::{ChildId, HeaderGrant, HeaderSa, Mode, Nodes, Owner, SaId, ZoneMap};
+use dormouse_keying::{ChildId, Mode, Owner, SaId, ZoneMap};
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::TsRange;
@@ -67,20 +67,6 @@ fn zoned(to_first: bool) -> SaParams {
     let further = vec![(ZONES, zone_keymat(to_first, 1))];
     let zones = Some(ZoneParams { map: ZoneMap::default(), further });
     SaParams { zones, ..SaParams::new(spi(to_first), ZONES, None, zone_keymat(to_first, 0)) }
-}
-
-/// What a router between both ends of [`Protection::Zoned`] gets, so that it can read the headers. The device is the second end.
-#[must_use]
-pub fn header_grant() -> HeaderGrant {
-    let sa = |to_first| HeaderSa { spi: spi(to_first), keymat: zone_keymat(to_first, 0), sequence: 0 };
-    HeaderGrant {
-        map: ZoneMap::default(),
-        encr: ZONES,
-        esn: true,
-        to_device: sa(false),
-        from_device: sa(true),
-        nodes: Nodes::ALL,
-    }
 }
 
 /// One end of the tunnel. The two ends must stand in different network namespaces or machines.

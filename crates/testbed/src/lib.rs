@@ -24,7 +24,6 @@ mod roaming;
 pub mod routers;
 mod traffic;
 pub mod wireguard;
-pub mod zones;
 
 pub use daemon::{Answer, Dormoused, Extra, binary};
 pub use host::{Host, Testbed};

@@ -38,7 +38,7 @@ pub enum Repair {
     None,
     /// By the headers of TCP.
     Snoop,
-    /// By the numbers of ESP; the device reports them.
+    /// By the numbers of ESP; the device reports them, and the router's key opens no byte of a packet.
     EspArq,
 }
 
@@ -116,13 +116,21 @@ fn auth(connection: &str, own: &str, peer: &str) -> String {
     )
 }
 
-fn gateway_file(tunnel: Tunnel) -> String {
+/// Where the first zone ends: nowhere, if the router has no use for headers.
+const fn ends(repair: Repair) -> &'static str {
+    match repair {
+        Repair::EspArq => "ends = [\"none\"]",
+        Repair::None | Repair::Snoop => "ends = [\"transport-header\"]",
+    }
+}
+
+fn gateway_file(tunnel: Tunnel, repair: Repair) -> String {
     let mut file =
         "[connection.office]\nrole = \"gateway\"\n".to_owned() + &auth("office", "gateway", "device");
     file += "[connection.office.pool]\naddresses = [\"10.55.0.0/24\"]\n[connection.office.child]\nlocal = [\"10.99.0.0/24\"]\n\
              remote = [\"dynamic\"]\n";
     let Tunnel::Zoned { trusted } = tunnel else { return file + "protection = \"whole\"\n" };
-    file += "protection = \"zoned\"\n[connection.office.child.zones]\n";
+    file += &format!("protection = \"zoned\"\n[connection.office.child.zones]\n{}\n", ends(repair));
     file += if trusted { "routers = [\"r1.test\"]\n" } else { "routers = []\n" };
     file += "[connection.r1]\nrole = \"gateway\"\n";
     file += &auth("r1", "gateway", "r1");
@@ -154,7 +162,7 @@ fn device_file(settings: &Settings) -> String {
         return file + "protection = \"whole\"\n";
     }
     let reports = settings.repair == Repair::EspArq;
-    file + &format!("protection = \"zoned\"\nzones = {{ reports = {reports} }}\n")
+    file + &format!("protection = \"zoned\"\nzones = {{ {}, reports = {reports} }}\n", ends(settings.repair))
 }
 
 impl Repaired {
@@ -180,7 +188,8 @@ impl Repaired {
         let daemon =
             |host, file: &str| Dormoused::start(host, &format!("dns = \"off\"\n{}", settings.daemon), file);
         let tunnel = settings.tunnel != Tunnel::None;
-        let far = tunnel.then(|| daemon(gateway, &gateway_file(settings.tunnel))).transpose()?;
+        let far =
+            tunnel.then(|| daemon(gateway, &gateway_file(settings.tunnel, settings.repair))).transpose()?;
         let own = daemon(router, &router_file(settings))?;
         let near = tunnel.then(|| daemon(device, &device_file(settings))).transpose()?;
         let ends = far.zip(near).map(|(far, near)| [far, near]);

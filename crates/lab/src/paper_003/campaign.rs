@@ -1,19 +1,20 @@
-//! The points of paper 003. A transfer takes minutes of which hardly any is work, so that all points of a round run side by side, each on
-//! hosts of its own. Owns the plan and the threads; must never conclude anything.
+//! The points of paper 003. A transfer takes minutes of which hardly any is work, so that many run side by side, each on hosts of its own, also
+//! those of different rounds: else each round would last as long as its slowest transfer. What an interruption finds of rounds that are not
+//! complete is measured again. Owns the plan; must never conclude anything.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use dormouse_sansio::{Entropy as _, Seeded};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::pool::Pool;
 use super::run;
 use crate::campaign::{self, Subject};
 use crate::experiment::Context;
-use crate::results::{self, Figures, Results};
+use crate::results::{self, Figures, Results, Sample};
 
 /// Rounds; each has a seed of its own. The paper has five runs.
 const ROUNDS: u32 = 10;
@@ -21,8 +22,13 @@ const SHORT_ROUNDS: u32 = 5;
 /// The paper's file, and that of the short form, in bytes.
 const FILE: u64 = 10_000_000;
 const SHORT_FILE: u64 = 1_000_000;
+/// Those over Sidekick's path, where small files are over before the window is open.
+const SIDEKICK_FILE: u64 = 10_000_000;
+const SIDEKICK_SHORT_FILE: u64 = 5_000_000;
 /// Transfers at once for each processor: one needs some 700 packets a second carried.
 const AT_ONCE: usize = 8;
+/// How many of them one over Sidekick's path stands for: it is five times as fast.
+const SIDEKICK_NEEDS: usize = 5;
 
 /// What carries the file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -34,11 +40,11 @@ pub(super) enum Line {
     Snoop,
     /// TCP through the tunnel of two daemons.
     Ipsec,
-    /// TCP through a tunnel in two zones, under keys of the plan.
+    /// TCP through a tunnel of two daemons whose packets are in two zones.
     Mml,
-    /// The same, with SNOOP at an access router that has the key of the headers.
+    /// The same, with SNOOP at an access router to which the gateway has given the key of the headers.
     MmlSnoop,
-    /// The tunnel of two daemons, with the radio repaired by the numbers of ESP.
+    /// TCP through such a tunnel without bytes in the first zone, with the radio repaired by the numbers of ESP and the device's reports.
     EspArq,
 }
 
@@ -98,11 +104,33 @@ pub(super) struct Point {
     pub(super) stack: Stack,
     /// One bit in so many times 1,024 is wrong; 0 for none.
     pub(super) kbit: u32,
+    /// Over the path of Sidekick's evaluation: so many packets of 100 are lost, and no bit is wrong. Absent: over the paper's radio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) loss: Option<u8>,
 }
+
+impl Point {
+    /// Over the paper's radio.
+    pub(super) const fn new(line: Line, stack: Stack, kbit: u32) -> Self {
+        Self { line, stack, kbit, loss: None }
+    }
+
+    /// Over Sidekick's path.
+    pub(super) const fn sidekick(line: Line, stack: Stack, loss: u8) -> Self {
+        Self { line, stack, kbit: 0, loss: Some(loss) }
+    }
+}
+
+/// What is measured over Sidekick's path: losses in packets of 100, lines, and stacks of today.
+pub(super) const SIDEKICK_LOSSES: [u8; 4] = [0, 1, 2, 5];
+pub(super) const SIDEKICK_LINES: [Line; 3] = [Line::Tcp, Line::Snoop, Line::EspArq];
+pub(super) const SIDEKICK_STACKS: [Stack; 2] = [Stack::Cubic, Stack::Bbr];
 
 /// The paper's error rates, worst first.
 pub(super) const ERRORS: [u32; 9] = [64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 0];
-const SHORT_ERRORS: [u32; 4] = [64, 256, 1_024, 0];
+const SHORT_ERRORS: [u32; 5] = [64, 256, TRACED, 1_024, 0];
+/// The error rate of Figures 15 and 16.
+pub(super) const TRACED: u32 = 512;
 
 impl results::Point for Point {
     const EXPERIMENT: &'static str = super::EXPERIMENT.name;
@@ -113,10 +141,21 @@ impl results::Point for Point {
         ("broken", "count"),
         ("repeated", "count"),
         ("sent_again", "count"),
+        // The sender's congestion window in segments, on average over time.
+        ("mean_window", "count"),
+        // Of the first round at the rate of Figures 15 and 16, every 100 ms: since the sender had the connection, bytes acknowledged, and the
+        // congestion window in segments.
+        ("at", "s"),
+        ("acked", "B"),
+        ("window", "count"),
     ];
 
     fn label(&self) -> String {
-        format!("{}, {}, {}", self.line.words(), self.stack.words(), errors(self.kbit))
+        let errors = match self.loss {
+            None => errors(self.kbit),
+            Some(loss) => format!("Sidekick's path, {loss} % lost"),
+        };
+        format!("{}, {}, {errors}", self.line.words(), self.stack.words())
     }
 }
 
@@ -135,68 +174,64 @@ pub(super) fn plan(short: bool, seed: u64) -> campaign::Plan<Point> {
     let (errors, stacks) =
         if short { (&SHORT_ERRORS[..], &[Stack::Reno][..]) } else { (&ERRORS[..], &Stack::ALL[..]) };
     let lines = stacks.iter().flat_map(|&stack| Line::ALL.map(|line| (stack, line)));
-    let points = lines.flat_map(|(stack, line)| errors.iter().map(move |&kbit| Point { line, stack, kbit }));
+    let points =
+        lines.flat_map(|(stack, line)| errors.iter().map(move |&kbit| Point::new(line, stack, kbit)));
+    let of_sidekick = SIDEKICK_STACKS.into_iter().flat_map(|stack| SIDEKICK_LINES.map(|line| (stack, line)));
+    let of_sidekick =
+        of_sidekick.flat_map(|(stack, line)| SIDEKICK_LOSSES.map(|loss| Point::sidekick(line, stack, loss)));
+    let sidekick_bytes = if short { SIDEKICK_SHORT_FILE } else { SIDEKICK_FILE };
     campaign::Plan {
         name: name.to_owned(),
-        points: points.collect(),
+        points: points.chain(of_sidekick).collect(),
         rounds,
         seed,
-        settings: json!({ "bytes": bytes }),
+        settings: json!({ "bytes": bytes, "sidekick_bytes": sidekick_bytes }),
         skipped: Vec::new(),
     }
 }
 
-/// The transfers of a round, and what came of them.
+/// The transfers that the results lack, and what came of them.
 pub(super) struct Runs {
-    points: Vec<Point>,
-    bytes: u64,
-    seed: u64,
-    threads: usize,
+    pool: Pool<(u32, Point), Figures>,
     interrupted: Arc<AtomicBool>,
-    round: u32,
-    done: BTreeMap<Point, Result<Figures>>,
 }
 
 impl Runs {
+    /// Begins with them.
+    ///
+    /// # Errors
+    /// If the results do not say how large the files are.
     pub(super) fn new(results: &Results<Point>, context: &Context) -> Result<Self> {
         let bytes = results.settings["bytes"]
             .as_u64()
             .context("the file does not say how large the transfers are")?;
-        let mut points: Vec<Point> = results.samples.iter().map(|sample| sample.point).collect();
-        // The slowest first, so that none of them runs alone at the end.
-        points.sort_by_key(|p| {
-            (if p.kbit == 0 { u32::MAX } else { p.kbit }, matches!(p.line, Line::Snoop | Line::EspArq), *p)
+        let sidekick_bytes = results.settings["sidekick_bytes"].as_u64().unwrap_or(bytes);
+        let seed = results.seed;
+        let pool = Pool::start(lacking(results), context.threads * AT_ONCE, move |(round, point), stop| {
+            // Each radio of a round has the same luck.
+            let seed = Seeded::new(seed ^ u64::from(*round) << 32).next_u64();
+            let bytes = if point.loss.is_some() { sidekick_bytes } else { bytes };
+            run::transfer(point, *round, bytes, seed, stop)
         });
-        Ok(Self {
-            points,
-            bytes,
-            seed: results.seed,
-            threads: context.threads * AT_ONCE,
-            interrupted: context.interrupted.clone(),
-            round: 0,
-            done: BTreeMap::new(),
-        })
+        Ok(Self { pool, interrupted: context.interrupted.clone() })
     }
+}
 
-    /// All points of the round, side by side; each radio of the round has the same luck.
-    fn run(&self) -> BTreeMap<Point, Result<Figures>> {
-        let seed = Seeded::new(self.seed ^ u64::from(self.round) << 32).next_u64();
-        let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-        std::thread::scope(|scope| {
-            for _ in 0..self.threads.min(self.points.len()) {
-                scope.spawn(|| {
-                    while let Some(point) = self.points.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let figures = run::transfer(point, self.bytes, seed, &self.interrupted);
-                        done.lock().unwrap_or_else(PoisonError::into_inner).insert(*point, figures);
-                        if self.interrupted.load(Ordering::Relaxed) {
-                            return;
-                        }
-                    }
-                });
-            }
-        });
-        done.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Round and point of each transfer that the results lack, round by round, with the room that it needs.
+fn lacking(results: &Results<Point>) -> Vec<((u32, Point), usize)> {
+    let each = |sample: &Sample<Point>| {
+        let have: Vec<u32> = sample.rounds.iter().map(|r| r.round).collect();
+        let rounds = (1..=results.rounds).filter(move |round| !have.contains(round));
+        let point = sample.point;
+        rounds.map(move |round| (round, point))
+    };
+    let mut all: Vec<(u32, Point)> = results.samples.iter().flat_map(each).collect();
+    // The slowest of a round first, so that its end is not awaited alone.
+    all.sort_by_key(|(round, p)| {
+        let repaired = matches!(p.line, Line::Snoop | Line::MmlSnoop | Line::EspArq);
+        (*round, repaired, if p.kbit == 0 { u32::MAX } else { p.kbit }, *p)
+    });
+    all.into_iter().map(|of| (of, if of.1.loss.is_some() { SIDEKICK_NEEDS } else { 1 })).collect()
 }
 
 impl Subject for Runs {
@@ -209,26 +244,35 @@ impl Subject for Runs {
 
     fn group(_: &Point) {}
 
-    fn begin_round(&mut self, round: u32) {
-        self.round = round;
-        self.done.clear();
-    }
-
     fn prepare(&mut self, _: &Point) -> Result<()> {
-        if self.done.is_empty() {
-            self.done = self.run();
-        }
         Ok(())
     }
 
-    fn measure(&mut self, point: &Point, _: u32) -> Result<Figures> {
-        // The rest of the round must not be run again for one point that it does not have.
-        let figures = self.done.insert(*point, Err(anyhow!("told already")));
-        figures.context("interrupted")?
+    fn measure(&mut self, point: &Point, round: u32) -> Result<Figures> {
+        self.pool.take(&(round, *point), &self.interrupted)
     }
 
     fn clear(&mut self) -> Result<()> {
-        // Every transfer has taken its own hosts away.
+        // Every transfer takes its own hosts away, and others go on after one that failed. What still runs at the end goes with the pool.
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_has_is_not_measured_again() {
+        let mut results = campaign::begun(plan(true, 1));
+        let (points, rounds) = (results.samples.len(), results.rounds);
+        assert_eq!(lacking(&results).len(), points * rounds as usize);
+        let sample = results.samples.iter_mut().find(|s| s.line == Line::Snoop).unwrap();
+        sample.push(2, Figures::default());
+        let point = sample.point;
+        let left = lacking(&results);
+        assert_eq!(left.len(), points * rounds as usize - 1);
+        assert!(left.iter().all(|(of, _)| *of != (2, point)));
+        assert!(left.windows(2).all(|pair| pair[0].0.0 <= pair[1].0.0), "round by round");
     }
 }

@@ -1,18 +1,16 @@
 //! One transfer: its hosts, their TCP, the radio, and the tunnel if there is one. Owns all of it, and takes all of it away.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use dormouse_netem::LinkConfig;
-use dormouse_snoop::Repair;
-use dormouse_testbed::zones::{self, Zones};
-use dormouse_testbed::{Dormoused, Host, radio};
+use dormouse_testbed::Host;
+use dormouse_testbed::radio::{Seen, Transfer};
+use dormouse_testbed::repaired::{Repair, Repaired, Settings, Tunnel};
 
-use super::campaign::{Line, Point, Stack};
-use crate::link::{ADDRESSES, Link, Settings, esp_arq};
+use super::campaign::{Line, Point, Stack, TRACED};
 use crate::results::Figures;
 
 /// The radio of the paper, in bits in a second.
@@ -20,12 +18,19 @@ const RATE: u64 = 2_000_000;
 /// The round trip of the paper is 100 ms: nearly all of it on the wire.
 const WIRE_DELAY: Duration = Duration::from_millis(48);
 const RADIO_DELAY: Duration = Duration::from_millis(2);
-/// 50 packets: the paper says so of SNOOP's buffer, and nothing of the queue.
+/// What the radio itself holds, in bytes: 50 packets, as the paper says of SNOOP's buffer. Towards the device they wait in the router's daemon.
 const QUEUE: usize = 75_000;
+/// Sidekick's path (NSDI 2024): what is behind the lossy hop carries 10 Mbit/s and takes 25 ms, each way.
+const SIDEKICK_RATE: u64 = 10_000_000;
+const SIDEKICK_DELAY: Duration = Duration::from_millis(25);
+/// Twice what the way holds, in bytes.
+const SIDEKICK_QUEUE: usize = 130_000;
+/// The lossy hop is faster, so that nothing waits there; in bits in a second, and bytes.
+const SIDEKICK_RADIO_RATE: u64 = 100_000_000;
+const SIDEKICK_RADIO_DELAY: Duration = Duration::from_millis(1);
+const SIDEKICK_RADIO_QUEUE: usize = 1_000_000;
 /// A transfer without a byte for so long has failed. Linux doubles its timer up to two minutes.
 const LIMIT: Duration = Duration::from_secs(300);
-/// The fixed host's address inside of every tunnel.
-const INNER: &str = zones::INNER[0];
 
 /// What the TCP of the paper does not have, and its window of 64 KB.
 const OF_THE_PAPER: [(&str, &str); 7] = [
@@ -42,72 +47,70 @@ const OF_THE_PAPER: [(&str, &str); 7] = [
 ///
 /// # Errors
 /// If it does not arrive whole.
-pub(super) fn transfer(point: &Point, bytes: u64, seed: u64, stop: &Arc<AtomicBool>) -> Result<Figures> {
-    let bit_error_rate = if point.kbit == 0 { 0.0 } else { 1.0 / (f64::from(point.kbit) * 1_024.0) };
-    let radio = LinkConfig {
-        rate: Some(RATE),
-        delay: RADIO_DELAY,
-        queue: QUEUE,
-        bit_error_rate,
-        ..LinkConfig::default()
-    };
-    let (repair, restore) = match point.line {
-        Line::Tcp | Line::Ipsec | Line::Mml => (Repair::None, None),
-        Line::Snoop => (Repair::Snoop(Box::default()), None),
-        Line::MmlSnoop => (Repair::Snoop(Box::new(Zones::snoop()?)), None),
-        Line::EspArq => esp_arq(),
-    };
-    let link = Link::start(Settings { wire_delay: WIRE_DELAY, radio, seed, repair, restore })?;
-    for host in [&link.fixed, &link.device] {
+pub(super) fn transfer(
+    point: &Point,
+    round: u32,
+    bytes: u64,
+    seed: u64,
+    stop: &Arc<AtomicBool>,
+) -> Result<Figures> {
+    let (tunnel, repair) = world(point.line);
+    let [wire, radio] = links(point);
+    let rate_kbit = u32::try_from(radio.rate.unwrap_or(0) / 1_000)?;
+    let settings = Settings { tunnel, repair, rate_kbit, wire, radio, seed, daemon: String::new() };
+    let world = Repaired::start(&settings)?;
+    let [gateway, _, device] = &world.hosts;
+    for host in [gateway, device] {
         let keys = if point.stack == Stack::Reno { &OF_THE_PAPER[..] } else { &[] };
         keys.iter().try_for_each(|(key, value)| host.sysctl(&format!("net.ipv4.{key}"), value))?;
     }
-    let tunnel = match point.line {
-        Line::Tcp | Line::Snoop => None,
-        Line::Ipsec | Line::EspArq => Some(Tunnel::Daemons { _ends: Box::new(daemons(&link)?) }),
-        Line::Mml | Line::MmlSnoop => Some(Tunnel::Zones { _ends: Zones::start(&link.fixed, &link.device)? }),
-    };
-    let address: IpAddr = if tunnel.is_some() { INNER.parse()? } else { ADDRESSES[0][0].parse()? };
-    let congestion = point.stack.congestion();
-    let done = radio::transfer(&link.fixed, &link.device, address, congestion, bytes, LIMIT, stop)?;
-    let sent_again = retransmitted(&link.fixed)?;
-    drop(tunnel);
-    let report = link.stop()?;
-    Ok(Figures::default()
+    if tunnel == (Tunnel::Zoned { trusted: true }) {
+        world.keys(1)?;
+    }
+    let (done, did) = world.fetch(point.stack.congestion(), bytes, LIMIT, stop)?;
+    let sent_again = retransmitted(gateway)?;
+    let [to_device, _] = world.stop()?;
+    let figures = Figures::default()
         .with("rate", done.rate())
-        .with("broken", report.to_device.corrupted as f64)
-        .with("repeated", report.repair.map_or(0.0, |repair| repair.repeated() as f64))
-        .with("sent_again", sent_again))
+        .with("broken", (to_device.corrupted + to_device.lost) as f64)
+        .with("repeated", did.repeated as f64)
+        .with("sent_again", sent_again)
+        .with("mean_window", done.mean_window());
+    Ok(if round == 1 && point.kbit == TRACED { traced(figures, &done) } else { figures })
 }
 
-/// What carries packets over the radio, until it is dropped.
-enum Tunnel {
-    Daemons { _ends: Box<[Dormoused; 2]> },
-    Zones { _ends: Zones },
+/// With how far the sender was at which time.
+fn traced(figures: Figures, done: &Transfer) -> Figures {
+    let each = |of: fn(&Seen) -> f64| done.trace.iter().map(of);
+    figures
+        .with_all("at", each(|seen| seen.at.as_secs_f64()))
+        .with_all("acked", each(|seen| seen.info.acked as f64))
+        .with_all("window", each(|seen| f64::from(seen.info.window)))
 }
 
-/// Daemons at both ends: the fixed host is the gateway, and what it serves is an address of its own.
-fn daemons(link: &Link) -> Result<[Dormoused; 2]> {
-    link.fixed.ip(&format!("addr add {INNER}/32 dev lo"))?;
-    let end = |role: &str, own: &str, peer: &str| {
-        let secret = "secret = \"paper 003, which everyone may read\"";
-        format!(
-            "[connection.air]\nrole = \"{role}\"\n{}\n[connection.air.local]\nid = \"{own}\"\n{secret}\n\
-             [connection.air.remote]\nid = \"{peer}\"\n{secret}\n",
-            if role == "client" { format!("gateway = \"{}\"", ADDRESSES[0][0]) } else { String::new() }
-        )
-    };
-    let gateway = end("gateway", "fixed.test", "*.test")
-        + &format!(
-            "[connection.air.child]\nlocal = [\"{INNER}/32\"]\nremote = [\"dynamic\"]\n\
-             [connection.air.pool]\naddresses = [\"10.55.0.0/24\"]\n"
-        );
-    let device = end("client", "device.test", "fixed.test")
-        + &format!("[connection.air.child]\nremote = [\"{INNER}/32\"]\n");
-    let gateway = Dormoused::start(&link.fixed, "dns = \"off\"", &gateway)?;
-    let device = Dormoused::start(&link.device, "dns = \"off\"", &device)?;
-    device.ok(&["up", "air"])?;
-    Ok([gateway, device])
+/// Wire and radio of a point.
+fn links(point: &Point) -> [LinkConfig; 2] {
+    let link = |rate, delay, queue| LinkConfig { rate, delay, queue, ..LinkConfig::default() };
+    if let Some(loss) = point.loss {
+        let wire = link(Some(SIDEKICK_RATE), SIDEKICK_DELAY, SIDEKICK_QUEUE);
+        let radio = link(Some(SIDEKICK_RADIO_RATE), SIDEKICK_RADIO_DELAY, SIDEKICK_RADIO_QUEUE);
+        return [wire, LinkConfig { loss: f64::from(loss) / 100.0, ..radio }];
+    }
+    let wire = link(None, WIRE_DELAY, usize::MAX);
+    let bit_error_rate = if point.kbit == 0 { 0.0 } else { 1.0 / (f64::from(point.kbit) * 1_024.0) };
+    [wire, LinkConfig { bit_error_rate, ..link(Some(RATE), RADIO_DELAY, QUEUE) }]
+}
+
+/// What the daemons of a line do.
+const fn world(line: Line) -> (Tunnel, Repair) {
+    match line {
+        Line::Tcp => (Tunnel::None, Repair::None),
+        Line::Snoop => (Tunnel::None, Repair::Snoop),
+        Line::Ipsec => (Tunnel::Whole, Repair::None),
+        Line::Mml => (Tunnel::Zoned { trusted: false }, Repair::None),
+        Line::MmlSnoop => (Tunnel::Zoned { trusted: true }, Repair::Snoop),
+        Line::EspArq => (Tunnel::Zoned { trusted: true }, Repair::EspArq),
+    }
 }
 
 /// Segments that a host's TCP has sent again.
