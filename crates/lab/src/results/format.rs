@@ -132,11 +132,18 @@ impl Input {
     /// # Errors
     /// If it cannot be read.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let mut file = fs::File::open(path)?;
+        Self::named(&path.display().to_string(), fs::File::open(path)?)
+    }
+
+    /// The same of an open file, from where it is to its end.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn named(name: &str, mut file: fs::File) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
         let hash = hash_reader(HashAlg::Sha256, &mut file)?;
         let sha256 = hash.iter().map(|b| format!("{b:02x}")).collect();
-        Ok(Self { file: path.display().to_string(), bytes, sha256 })
+        Ok(Self { file: name.to_owned(), bytes, sha256 })
     }
 }
 
