@@ -9,6 +9,7 @@ use dormouse_lab::advise::levels::{Judgement, Permission};
 use dormouse_lab::advise::{AdviseError, Options, Purpose, advise, page};
 use dormouse_lab::judge::Finding;
 use dormouse_lab::judge::stats::Verdict;
+use dormouse_lab::paper_004;
 use dormouse_lab::results::esp::{CPU_THREAD, Direction, Encapsulation, Engine, FAR_CPU_THREAD, What};
 use dormouse_lab::results::format::{EnergySource, Machine};
 use dormouse_lab::results::{Results, Sample};
@@ -207,6 +208,58 @@ fn finding(results: &Results, id: &str) -> (Finding, String) {
 }
 
 #[test]
+/// QEMU's emulator lets governors change and speeds stay, so that "conservative is no slower" would be confirmed by construction.
+#[test]
+fn governors_of_an_emulated_processor_say_nothing() {
+    let mut results = campaign();
+    for governor in ["performance", "ondemand", "conservative"] {
+        let mut s = sample(What::Path, "aes128-sha1", 1_420, 1_000.0);
+        s.governor = Some(governor.to_owned());
+        results.samples.push(s);
+    }
+    let rules = ["governor-large", "governor-conservative"];
+    for id in rules {
+        assert_ne!(finding(&results, id).0, Finding::NotMeasurable, "{id}");
+    }
+    let obtained = |results: &Results| paper_004::report(results).traffic.join("\n");
+    let provenance = |results: &Results| paper_004::report(results).provenance.table();
+    let counts = "a processor emulated by software: counts and directions alone";
+    assert!(!obtained(&results).contains("emulated"));
+    // As an emulated machine shows itself in /proc/cpuinfo and /sys/class/dmi/id/sys_vendor.
+    results.machine.cpu = "QEMU TCG CPU version 2.5+".to_owned();
+    results.machine.hypervisor = Some("QEMU".to_owned());
+    for id in rules {
+        let (found, ours) = finding(&results, id);
+        assert_eq!(found, Finding::NotMeasurable, "{id}: {ours}");
+        assert!(ours.contains("emulated"), "{id}: {ours}");
+    }
+    let said = obtained(&results);
+    assert!(said.contains(counts) && !said.contains("ratios hold"), "{said}");
+    assert!(provenance(&results).rows.iter().any(|row| row[0] == "processor" && row[1] == counts));
+    let figures = paper_004::report(&results).figures;
+    let drawn = &figures.iter().find(|f| f.place == "Fig. 10").expect("it").shown;
+    assert!(drawn.series.is_empty() && drawn.caption.contains("emulated"), "{}", drawn.caption);
+    // Where powersave is shown to be slower, frequencies are emulated too, and say so.
+    let mut slowed = results.clone();
+    for (nanoseconds, measurable) in [(1_200.0, false), (1_900.0, true)] {
+        slowed.samples.retain(|s| s.governor.as_deref() != Some("powersave"));
+        let mut low = sample(What::Path, "aes128-sha1", 1_420, nanoseconds);
+        low.governor = Some("powersave".to_owned());
+        slowed.samples.push(low);
+        let (found, ours) = finding(&slowed, rules[1]);
+        assert_eq!(found != Finding::NotMeasurable, measurable, "{nanoseconds}: {ours}");
+        assert_eq!(ours.contains("frequencies emulated"), measurable, "{ours}");
+        let figures = paper_004::report(&slowed).figures;
+        let drawn = &figures.iter().find(|f| f.place == "Fig. 10").expect("it").shown;
+        assert_eq!(drawn.series.is_empty(), !measurable, "{}", drawn.caption);
+        assert_eq!(drawn.caption.contains("frequencies emulated"), measurable, "{}", drawn.caption);
+    }
+    // The same emulator's name on a processor that runs the code itself.
+    results.machine.cpu = "QEMU Virtual CPU version 2.5+".to_owned();
+    assert!(obtained(&results).contains("ratios hold"));
+    assert_ne!(finding(&results, rules[1]).0, Finding::NotMeasurable);
+}
+
 fn tls_is_compared_with_ipsec_that_has_the_same_instructions() {
     let mut results = campaign();
     let mut push = |what, suite: &str, nanoseconds, aes, wrap| {

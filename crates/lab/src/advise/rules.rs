@@ -248,7 +248,7 @@ pub(crate) fn integrity(results: &Results) -> &'static str {
     if results.samples.iter().any(sha1) { "sha1" } else { "sha256" }
 }
 
-/// All pairs of a test with enough rounds: what rules count and figures draw.
+/// All pairs of a test with enough rounds: what rules count and figures draw. Governors that do not change the speed are no pair.
 pub(crate) fn pairs<'a>(
     results: &'a Results,
     bootstrap: &Bootstrap,
@@ -269,6 +269,35 @@ pub(crate) fn pairs<'a>(
     };
     let mut out = Vec::new();
     for first in side(test.first) {
+) -> Vec<Pair<'a>> {
+    if test.differ == Differ::Governor && !governors_change_speed(results, bootstrap) {
+        return Vec::new();
+    }
+    every_pair(results, bootstrap, test, on)
+}
+
+/// How much slower a processor must be at its lowest frequency than at its highest, if its frequencies are to be believed.
+const SLOWER: f64 = 1.3;
+
+/// Whether governors change the speed. Those of a processor that is emulated change nothing unless the emulator is slowed down, and "not
+/// slower" would hold by construction: so the file must show it, in all rounds of all that was measured under both together.
+pub(crate) fn governors_change_speed(results: &Results, bootstrap: &Bootstrap) -> bool {
+    if !results.machine.emulated() {
+        return true;
+    }
+    let [high, low] = ["performance", "powersave"].map(|governor| ANY.governor(governor));
+    let test = Test::new(high, low, Differ::Governor, Metric::Throughput);
+    let pairs = every_pair(results, bootstrap, &test, None);
+    let rounds: Vec<(f64, f64)> =
+        pairs.iter().flat_map(|pair| pair.first.paired(pair.second, test.metric)).collect();
+    bootstrap.paired(&rounds).is_some_and(|c| c.verdict != Verdict::TooFew && c.ratio.low > SLOWER)
+}
+
+fn every_pair<'a>(
+    results: &'a Results,
+    bootstrap: &Bootstrap,
+    test: &Test,
+    on: Option<What>,
         for second in side(test.second).filter(|s| test.differ.comparable(first, s)) {
             let comparison = bootstrap.compare(first, second, test.metric);
             let told = comparison.filter(|c| c.verdict != Verdict::TooFew);
@@ -306,11 +335,20 @@ fn one(results: &Results, bootstrap: &Bootstrap, d: &Definition) -> Rule {
             let sha256 = integrity(results) == "sha256" && d.tests.iter().any(|t| t.first.mode.is_some());
             let note = if sha256 { " (with SHA-256 for SHA1, which the file lacks)" } else { "" };
             return rule(figures, format!("{}: {}{note}", what.words(), words.join("; ")));
+/// Why governors are not compared on a processor that is emulated.
+pub(crate) const NO_FREQUENCIES: &str = "the processor is emulated, and powersave is not shown to be slower there than performance: governors change, the speed may not";
+/// What must be known where they are.
+pub(crate) const FREQUENCIES_EMULATED: &str = "frequencies emulated";
+
         }
     }
     rule(Vec::new(), missing(results, d.needs, d.words))
 }
 
+    let emulated = results.machine.emulated() && d.tests.iter().any(|t| t.differ == Differ::Governor);
+    if emulated && !governors_change_speed(results, bootstrap) {
+        return rule(Vec::new(), NO_FREQUENCIES.to_owned());
+    }
 /// Why there is no pair: in the file's own words, if it has any.
 fn missing(results: &Results, needs: &str, words: &[&str]) -> String {
     let mut reasons = BTreeSet::new();
@@ -335,6 +373,7 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
     let metric = super::words::metric(test.metric);
     let mut out = format!("{} over {}, {metric}:", side(first.first), side(first.second));
     for pair in pairs.iter().take(SHOWN) {
+            let note = if emulated { format!("{note} ({FREQUENCIES_EMULATED})") } else { note.to_owned() };
         let c = &pair.comparison;
         let verdict = match c.verdict {
             Verdict::Tie => " tie",

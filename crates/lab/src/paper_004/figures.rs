@@ -183,7 +183,14 @@ fn governors_and_tls(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
             ),
         })
         .collect();
-    out.push(d.figure("Fig. 10", "governors", "Time under each governor over ondemand", &lines, &[]));
+    let mut governors =
+        d.figure("Fig. 10", "governors", "Time under each governor over ondemand", &lines, &[]);
+    if !rules::governors_change_speed(d.results, d.bootstrap) {
+        governors.shown.caption = format!("Not drawn: {}.", rules::NO_FREQUENCIES);
+    } else if d.results.machine.emulated() {
+        governors.shown.caption.push_str(&format!(" Here: {}.", rules::FREQUENCIES_EMULATED));
+    }
+    out.push(governors);
     let mut chart =
         Chart::new("tls", "TLS over IPsec (AES-GCM), by size of the file", "bytes", "TLS over IPsec");
     chart.x_log = true;

@@ -147,6 +147,9 @@ impl Input {
     }
 }
 
+/// What figures of an emulated processor are good for.
+pub(super) const EMULATED: &str = "a processor emulated by software: counts and directions alone";
+
 /// The machine.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
@@ -186,8 +189,19 @@ impl Machine {
     pub fn words(&self) -> Vec<String> {
         let mut words = vec![format!("{} ({} cores), {}", self.cpu, self.cores, self.kernel)];
         let of = |h| format!("a virtual machine ({h}): ratios hold, absolute figures may not");
-        words.extend(self.hypervisor.as_ref().map(of));
+        if self.emulated() {
+            words.push(EMULATED.to_owned());
+        } else {
+            words.extend(self.hypervisor.as_ref().map(of));
+        }
         words
+    }
+
+    /// Whether the processor is emulated by software, so that a step of it costs what its emulation costs. QEMU's emulator says so in the
+    /// model that `/proc/cpuinfo` shows (`QEMU TCG CPU version 2.5+`); a model that another one leaves as it was is not recognised.
+    #[must_use]
+    pub fn emulated(&self) -> bool {
+        self.cpu.starts_with("QEMU TCG")
     }
 }
 
