@@ -191,14 +191,19 @@ pub(crate) struct Test {
     /// Packet sizes, both included.
     pub(crate) sizes: (u32, u32),
     pub(crate) expect: Expect,
+    /// The size that the paper states, from and to, as a ratio like that of the samples; none where it states a direction alone.
+    pub(crate) size: Option<(f64, f64)>,
     /// Bytes of a file, at least; 0 for what has no file.
     pub(crate) files: u64,
 }
 
+/// How far beside a stated size a ratio may lie, as a factor: the paper gives its sizes with one or two digits.
+const MARGIN: f64 = 1.1;
+
 impl Test {
     /// Of what differs in this and nothing else, in packets of any size that an Ethernet carries; no difference is expected.
     pub(crate) const fn new(first: Pick, second: Pick, differ: Differ, metric: Metric) -> Self {
-        Self { first, second, differ, metric, sizes: (1, 1_500), expect: Expect::TIE, files: 0 }
+        Self { first, second, differ, metric, sizes: (1, 1_500), expect: Expect::TIE, size: None, files: 0 }
     }
 
     /// Of packets of these sizes.
@@ -214,6 +219,16 @@ impl Test {
     /// With this expectation.
     pub(crate) const fn expect(self, expect: Expect) -> Self {
         Self { expect, ..self }
+    }
+
+    /// By as much as the paper states: from, and to.
+    pub(crate) const fn by(self, low: f64, high: f64) -> Self {
+        Self { size: Some((low, high)), ..self }
+    }
+
+    /// Where a ratio must lie to be of the stated size, if there is one.
+    fn by_size(&self) -> Option<Expect> {
+        self.size.map(|(low, high)| Expect::between(low / MARGIN, high * MARGIN))
     }
 }
 
@@ -255,21 +270,6 @@ pub(crate) fn pairs<'a>(
     test: &Test,
     on: Option<What>,
 ) -> Vec<Pair<'a>> {
-    let integrity = integrity(results);
-    let has_aes = results.machine.flags.iter().any(|f| f == "aes");
-    let side = |pick: Pick| {
-        results.samples.iter().filter(move |s| {
-            s.verified
-                && matches!(s.engine, Engine::Dormouse | Engine::Rustls | Engine::Plain)
-                && on.is_none_or(|what| s.what == what || test.differ == Differ::Layer)
-                && (test.sizes.0..=test.sizes.1).contains(&s.packet_bytes)
-                && (test.files == 0 || s.file_bytes.is_some_and(|bytes| bytes >= test.files))
-                && pick.matches(s, integrity, has_aes)
-        })
-    };
-    let mut out = Vec::new();
-    for first in side(test.first) {
-) -> Vec<Pair<'a>> {
     if test.differ == Differ::Governor && !governors_change_speed(results, bootstrap) {
         return Vec::new();
     }
@@ -298,6 +298,21 @@ fn every_pair<'a>(
     bootstrap: &Bootstrap,
     test: &Test,
     on: Option<What>,
+) -> Vec<Pair<'a>> {
+    let integrity = integrity(results);
+    let has_aes = results.machine.flags.iter().any(|f| f == "aes");
+    let side = |pick: Pick| {
+        results.samples.iter().filter(move |s| {
+            s.verified
+                && matches!(s.engine, Engine::Dormouse | Engine::Rustls | Engine::Plain)
+                && on.is_none_or(|what| s.what == what || test.differ == Differ::Layer)
+                && (test.sizes.0..=test.sizes.1).contains(&s.packet_bytes)
+                && (test.files == 0 || s.file_bytes.is_some_and(|bytes| bytes >= test.files))
+                && pick.matches(s, integrity, has_aes)
+        })
+    };
+    let mut out = Vec::new();
+    for first in side(test.first) {
         for second in side(test.second).filter(|s| test.differ.comparable(first, s)) {
             let comparison = bootstrap.compare(first, second, test.metric);
             let told = comparison.filter(|c| c.verdict != Verdict::TooFew);
@@ -308,6 +323,11 @@ fn every_pair<'a>(
     out
 }
 
+/// The comparisons of a rule, with the sizes that the paper states.
+pub(crate) fn tests(id: &str) -> &'static [Test] {
+    table::RULES.iter().find(|d| d.id == id).map_or(&[], |d| d.tests)
+}
+
 /// All rules.
 pub(crate) fn check(results: &Results, bootstrap: &Bootstrap) -> Vec<Rule> {
     let mut rules: Vec<Rule> = table::RULES.iter().map(|d| one(results, bootstrap, d)).collect();
@@ -315,40 +335,51 @@ pub(crate) fn check(results: &Results, bootstrap: &Bootstrap) -> Vec<Rule> {
     rules
 }
 
-fn one(results: &Results, bootstrap: &Bootstrap, d: &Definition) -> Rule {
-    let rule = |figures: Vec<Decides>, ours| {
-        let finding = Finding::each(figures.iter().map(Decides::finding));
-        Rule { id: d.id, place: d.place, rule: d.rule, paper: d.paper, finding, ours, figures }
-    };
-    for what in d.on {
-        let mut figures = Vec::new();
-        let mut words = Vec::new();
-        for test in d.tests {
-            let found = pairs(results, bootstrap, test, Some(*what));
-            figures.extend(found.iter().map(|pair| {
-                let places = results.places(&[pair.first, pair.second]);
-                Decides::ratio(test.expect, Some(&pair.comparison)).from(places, test.metric.name())
-            }));
-            words.extend(summary(test, &found));
-        }
-        if !figures.is_empty() {
-            let sha256 = integrity(results) == "sha256" && d.tests.iter().any(|t| t.first.mode.is_some());
-            let note = if sha256 { " (with SHA-256 for SHA1, which the file lacks)" } else { "" };
-            return rule(figures, format!("{}: {}{note}", what.words(), words.join("; ")));
 /// Why governors are not compared on a processor that is emulated.
 pub(crate) const NO_FREQUENCIES: &str = "the processor is emulated, and powersave is not shown to be slower there than performance: governors change, the speed may not";
 /// What must be known where they are.
 pub(crate) const FREQUENCIES_EMULATED: &str = "frequencies emulated";
 
+fn one(results: &Results, bootstrap: &Bootstrap, d: &Definition) -> Rule {
+    let rule = |figures: Vec<Decides>, ours| {
+        let finding = Finding::each(figures.iter().map(Decides::finding));
+        Rule { id: d.id, place: d.place, rule: d.rule, paper: d.paper, finding, ours, figures }
+    };
+    let emulated = results.machine.emulated() && d.tests.iter().any(|t| t.differ == Differ::Governor);
+    if emulated && !governors_change_speed(results, bootstrap) {
+        return rule(Vec::new(), NO_FREQUENCIES.to_owned());
+    }
+    for what in d.on {
+        let mut figures = Vec::new();
+        let mut sizes = Vec::new();
+        let mut words = Vec::new();
+        for test in d.tests {
+            let found = pairs(results, bootstrap, test, Some(*what));
+            for pair in &found {
+                let from = |decides: Decides| {
+                    decides.from(results.places(&[pair.first, pair.second]), test.metric.name())
+                };
+                figures.push(from(Decides::ratio(test.expect, Some(&pair.comparison))));
+                // What an instruction costs on an emulated processor is what its emulation costs: no size.
+                let told = (!results.machine.emulated()).then(|| pair.comparison.ratio.into());
+                sizes.extend(test.by_size().map(|size| match told {
+                    Some(_) => from(Decides::new(size, told)),
+                    None => Decides::new(size, None),
+                }));
+            }
+            words.extend(summary(test, &found));
+        }
+        figures.append(&mut sizes);
+        if !figures.is_empty() {
+            let sha256 = integrity(results) == "sha256" && d.tests.iter().any(|t| t.first.mode.is_some());
+            let note = if sha256 { " (with SHA-256 for SHA1, which the file lacks)" } else { "" };
+            let note = if emulated { format!("{note} ({FREQUENCIES_EMULATED})") } else { note.to_owned() };
+            return rule(figures, format!("{}: {}{note}", what.words(), words.join("; ")));
         }
     }
     rule(Vec::new(), missing(results, d.needs, d.words))
 }
 
-    let emulated = results.machine.emulated() && d.tests.iter().any(|t| t.differ == Differ::Governor);
-    if emulated && !governors_change_speed(results, bootstrap) {
-        return rule(Vec::new(), NO_FREQUENCIES.to_owned());
-    }
 /// Why there is no pair: in the file's own words, if it has any.
 fn missing(results: &Results, needs: &str, words: &[&str]) -> String {
     let mut reasons = BTreeSet::new();
@@ -373,7 +404,6 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
     let metric = super::words::metric(test.metric);
     let mut out = format!("{} over {}, {metric}:", side(first.first), side(first.second));
     for pair in pairs.iter().take(SHOWN) {
-            let note = if emulated { format!("{note} ({FREQUENCIES_EMULATED})") } else { note.to_owned() };
         let c = &pair.comparison;
         let verdict = match c.verdict {
             Verdict::Tie => " tie",
