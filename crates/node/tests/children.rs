@@ -130,7 +130,7 @@ fn a_flow_goes_in_zones_and_whole_by_the_policy_of_each_end() {
     let (local, remote) = (([198, 51, 100, 7], 500).into(), ([192, 0, 2, 1], 500).into());
     client.set_network(NOW, "office", Some(Path { local, remote, carrier: Carrier::Ike }));
     assert!(client.up(NOW, "office"));
-    let mut settle = |client: &mut Node, gateway: &mut Node| {
+    let settle = |client: &mut Node, gateway: &mut Node| {
         let mut events = Vec::new();
         while carry(client, gateway, &mut events) | carry(gateway, client, &mut events) {}
     };

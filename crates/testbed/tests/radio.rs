@@ -3,7 +3,6 @@
 use anyhow::Result;
 use dormouse_netem::LinkConfig;
 use dormouse_snoop::Repair;
-use dormouse_snoop::tcp::Agent;
 use dormouse_testbed::radio::{ADDRESSES, Radio, Settings, transfer};
 use dormouse_testbed::{Need, Testbed, require};
 use std::net::IpAddr;
@@ -57,7 +56,7 @@ fn a_repaired_radio_loses_packets_and_the_sender_does_not_notice() -> Result<()>
         return Ok(());
     }
     let (mut loss, mut again) = (Vec::new(), Vec::new());
-    for repair in [Repair::None, Repair::Snoop(Box::new(Agent::default()))] {
+    for repair in [Repair::None, Repair::Snoop(Box::default())] {
         let mut bed = Testbed::new()?;
         let (fixed_host, device) = (bed.host("fixed")?, bed.host("device")?);
         let radio = LinkConfig {

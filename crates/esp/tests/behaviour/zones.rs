@@ -4,7 +4,7 @@ use crate::common::{ipv4, ipv6, pair, seal};
 use crate::zones_spec::{ENDS, FIRST, Holder, IV, keymat, sa, segment};
 use ZoneEnd::{At, IpHeader, TransportHeader};
 use dormouse_crypto::{Encr, Secret};
-use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP, Inbound, InstallError, NO_NEXT_HEADER, Overhead, Sad};
+use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP, Inbound, InstallError, NO_NEXT_HEADER, Sad};
 use dormouse_keying::{
     ChildId, Install, Mode, Owner, Protection, SaId, Share, SoftBounds, ZoneEnd, ZoneKeys, ZoneMap, Zones,
 };

@@ -140,7 +140,7 @@ mod tests {
     fn every_piece_is_worked_on_once_and_none_without_room() {
         let (busy, most, times) =
             (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let needs = |n: usize| if n % 5 == 0 { 3 } else { 1 };
+        let needs = |n: usize| if n.is_multiple_of(5) { 3 } else { 1 };
         let pool = Pool::start((0..40).map(|n| (n, needs(n))), 4, {
             let (busy, most, times) = (busy.clone(), most.clone(), times.clone());
             move |n: &usize, _: &Arc<AtomicBool>| {

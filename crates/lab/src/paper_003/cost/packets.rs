@@ -189,9 +189,9 @@ fn look() -> Result<f64> {
     let mut zones = HeaderZones::new();
     zones.apply(&grant())?;
     let mut out = Outbound::new(&sa(SPIS[0], true), &mut Seeded::new(1))?;
-    let mut packet = sealed(&mut out, &packet(true, 1, 1, BYTES - HEADERS)?)?;
+    let packet = sealed(&mut out, &packet(true, 1, 1, BYTES - HEADERS)?)?;
     per_packet(|| {
-        let looked = zones.look(black_box(&mut packet));
+        let looked = zones.look(black_box(&packet));
         ensure!(matches!(looked, Look::Header(_)), "the first zone does not open");
         Ok(())
     })
