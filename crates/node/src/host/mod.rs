@@ -386,7 +386,7 @@ impl Host {
                 None
             }
             // Another's is: what this one waits for is still to come.
-            Route::None if self.node.want_tunnel(now, flow.dst) => {
+            Route::None if self.node.want_tunnel(now, (flow.src, flow.dst)) => {
                 self.outputs.asked = true;
                 self.counters.held_dropped += self.held.push(now, &packet);
                 None
