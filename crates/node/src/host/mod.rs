@@ -16,6 +16,7 @@
 mod device;
 mod drive;
 mod lsi;
+pub(crate) mod lsi_fuzz;
 mod output;
 mod path;
 mod reassembly;
