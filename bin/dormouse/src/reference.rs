@@ -59,6 +59,7 @@ pub(crate) fn page() -> String {
     }
     let puzzle = root.pointer("/$defs/Hip/properties/puzzle/default");
     section(&mut out, root, "connection.NAME.hip.puzzle", definition(root, "HipPuzzle"), puzzle);
+    section(&mut out, root, "[connection.NAME.hip.identities]", definition(root, "HipIdentity"), None);
     section(&mut out, root, "[connection.NAME.hip.peers]", definition(root, "HipPeer"), None);
     section(&mut out, root, "[connection.NAME.ppk.keys]", definition(root, "PpkKey"), None);
     section(&mut out, root, "[connection.NAME.peers]", definition(root, "Peer"), None);

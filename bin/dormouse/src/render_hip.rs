@@ -3,6 +3,7 @@
 use crate::style::{Style, block_words, bytes, columns, duration, field};
 use dormouse_control::{HipPeer, HipRegistration, HipState, HipStatus};
 use dormouse_report::Table;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Associations that are shown; the rest is counted.
@@ -13,11 +14,21 @@ pub(crate) fn called(peer: &HipPeer) -> String {
     peer.names.first().unwrap_or(&peer.hit).clone()
 }
 
+/// The identity of this host that a peer speaks with, if that is one with a name.
+fn by(peer: &HipPeer, it: &HipStatus) -> String {
+    let ours = it.identities.iter().find(|ours| ours.hit == peer.identity);
+    ours.and_then(|ours| ours.name.as_ref()).map(|name| format!(" (as {name})")).unwrap_or_default()
+}
+
 /// This host and its associations.
 pub(crate) fn status(it: &HipStatus, style: Style) -> String {
     let mut out = format!("{}  {}\n", style.strong(&it.connection), it.hit);
     for other in it.identities.iter().filter(|other| other.hit != it.hit || other.version == 1) {
-        field(&mut out, style, &format!("version {}", other.version), &other.hit);
+        let version = if other.version == 1 { " (version 1)" } else { "" };
+        match &other.name {
+            Some(name) => field(&mut out, style, "identity", &format!("{}  {name}{version}", other.hit)),
+            None => field(&mut out, style, &format!("version {}", other.version), &other.hit),
+        }
     }
     if let Some(lsi) = &it.lsi {
         field(&mut out, style, "for IPv4", &format!("{lsi}, on this host alone"));
@@ -62,7 +73,7 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
             |f: &dyn Fn(&dormouse_control::SaStatus) -> String| p.esp.as_ref().map(f).unwrap_or_default();
         let old = if p.version == 1 { " (version 1)" } else { "" };
         table.row([
-            called(p) + old,
+            called(p) + &by(p, it) + old,
             state(p, style),
             path(p),
             of_esp(&|esp| esp.suite.clone()),
@@ -98,7 +109,8 @@ pub(crate) fn peers(it: &HipStatus, style: Style) -> String {
     for p in &it.peers {
         let lsi = p.lsi.clone().unwrap_or_default();
         let version = p.version.to_string();
-        table.row([p.names.join(" "), p.hit.clone(), version, lsi, state(p, style), whereabouts(p)]);
+        let name = p.names.join(" ") + &by(p, it);
+        table.row([name, p.hit.clone(), version, lsi, state(p, style), whereabouts(p)]);
     }
     columns(&table, style)
 }
@@ -112,7 +124,9 @@ fn whereabouts(peer: &HipPeer) -> String {
 
 /// Lines for `/etc/hosts`.
 pub(crate) fn hosts(it: &HipStatus) -> String {
-    let named = it.peers.iter().filter(|p| !p.names.is_empty());
+    // One with which two identities of this host speak is listed twice.
+    let mut listed = BTreeSet::new();
+    let named = it.peers.iter().filter(|p| !p.names.is_empty() && listed.insert(&p.hit));
     let lines = named.flat_map(|p| [Some(&p.hit), p.lsi.as_ref()].map(|address| (address, p)));
     lines.filter_map(|(address, p)| Some(format!("{} {}\n", address?, p.names.join(" ")))).collect()
 }

@@ -6,8 +6,7 @@ use crate::status;
 use crate::verbs::WAIT_ENDS;
 use dormouse_control::{Error, ErrorKind, HipRegistration, Reply};
 use dormouse_hip::{
-    Accept, ConnectError, Description, Hold, Host as Hip, HostConfig, Identity, Phase, Quirks, Refusal,
-    Registration,
+    ConnectError, Description, Hold, Host as Hip, HostConfig, Identity, Phase, Refusal, Registration,
 };
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config_payload::AssignedConfig;
@@ -16,7 +15,6 @@ use dormouse_io::control::ClientId;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_keying::Failure;
 use dormouse_node::config::ResolvedHip;
-use dormouse_node::config::block::Blocking;
 use dormouse_node::config::directory::{Known, Lsi, Peers, resolver, tag, tags, version};
 use dormouse_node::config::file::HipCarrier;
 use dormouse_node::host::{Lsis, PeerNames};
@@ -29,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+mod reload;
 mod show;
 
 /// Routes that are looked up for the addresses of peers, at most: all go by one way out, or few.
@@ -51,8 +50,10 @@ fn ends(waiting: &[Waiting]) -> impl Iterator<Item = Deadline> {
 #[derive(Debug)]
 pub(crate) struct Directory {
     connection: String,
-    /// Our tags, one of each version that we speak; that of peers that do not say another first.
+    /// Our tags: one of each version that we speak, that of peers that do not say another first; then the others.
     ours: Vec<Hit>,
+    /// What the others are called.
+    named: BTreeMap<Hit, String>,
     auto: bool,
     carriers: Vec<HipCarrier>,
     /// What the key manager began with, and what a reload has changed of it.
@@ -75,14 +76,25 @@ impl Directory {
         (may_sleep, hold): (bool, Hold),
         node: &mut Node,
     ) -> Self {
-        let ResolvedHip { name, auto, blocking: _, identities, mut config, carriers, peers, lsi, domain } =
-            resolved;
+        let ResolvedHip {
+            name,
+            auto,
+            blocking: _,
+            identities,
+            named,
+            mut config,
+            carriers,
+            peers,
+            lsi,
+            domain,
+        } = resolved;
         config.first_generation = unix_now().0;
         (config.may_sleep, config.hold) = (may_sleep, Some(hold));
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
         let directory = Self {
             connection: name,
             ours: identities.iter().map(Identity::hit).collect(),
+            named,
             auto,
             carriers,
             config: config.clone(),
@@ -139,14 +151,23 @@ impl Directory {
         PeerNames::new(server, self.ours.iter().map(|hit| hit.0), &self.domain, names)
     }
 
-    /// Our tag of the version that this peer has.
+    /// By which tag of ours this peer is called.
     fn ours_to(&self, peer: Hit) -> Option<Hit> {
-        self.ours.iter().copied().find(|ours| version(*ours) == version(peer))
+        let chosen = self.known(peer).and_then(|known| known.identity);
+        chosen.or_else(|| self.ours.iter().copied().find(|ours| version(*ours) == version(peer)))
+    }
+
+    /// The peers that are called by another tag than the first of their version, with that.
+    fn led(&self) -> Vec<(IpNet, IpAddr)> {
+        let to = |known: &Known| Some((IpNet::from(IpAddr::V6(known.hit.0)), known.identity?.0.into()));
+        self.peers.iter().filter_map(to).collect()
     }
 
     /// Whether a configuration that was read again is of the same host: else nothing of it counts before a new start.
     fn is_same_host(&self, new: &ResolvedHip) -> bool {
-        new.name == self.connection && new.identities.iter().map(Identity::hit).eq(self.ours.iter().copied())
+        let ours = new.identities.iter().map(Identity::hit).filter(|hit| !new.named.contains_key(hit));
+        let before = self.ours.iter().copied().filter(|hit| !self.named.contains_key(hit));
+        new.name == self.connection && new.named == self.named && ours.eq(before)
     }
 
     fn known(&self, hit: Hit) -> Option<&Known> {
@@ -224,6 +245,7 @@ fn know(hip: &mut Hip, known: &Known) {
     hip.set_rendezvous_of(known.hit, known.servers());
     hip.set_relays_of(known.hit, known.relays.clone());
     hip.set_quirks(known.hit, known.quirks);
+    hip.set_identity_for(known.hit, known.identity);
 }
 
 /// What of the local-scope identifiers the machine was set up with.
@@ -264,9 +286,13 @@ impl Daemon {
         // First nothing leaves outside, then something goes in.
         self.block.connected(&hip.connection, &assigned);
         self.machine.configure(&hip.connection, assigned, &routes, (source, &[]));
+        let mut led: BTreeSet<u8> = first.map(|hit| version(*hit)).into_iter().collect();
         for hit in ours {
-            self.machine.add(&hip.connection, hit.0.into(), all(hit));
+            // Each is an address of ours; to the peers of a version leads the first of that.
+            let net = led.insert(version(*hit)).then(|| all(hit));
+            self.machine.add(&hip.connection, hit.0.into(), net);
         }
+        self.machine.lead(&hip.connection, &hip.led());
         self.serve_names();
         self.look_at_sources(now);
         if auto {
@@ -325,7 +351,8 @@ impl Daemon {
             let ours = hip.tag_towards(peer).ok_or(ConnectError::OtherVersion(peer))?;
             let ways = hip.ways(peer);
             let begun = hip.connect(now, ours, peer, &ways);
-            let refused = |hip: &Hip| hip.describe().find(|d| d.peer == peer && d.refusal.is_some());
+            let is_refused = |d: &Description| (d.ours, d.peer) == (ours, peer) && d.refusal.is_some();
+            let refused = |hip: &Hip| hip.describe().find(is_refused);
             if let Err(ConnectError::Exists(_)) = begun
                 && let Some(refused) = refused(hip)
             {
@@ -412,7 +439,10 @@ impl Daemon {
         let Some(hip) = &mut self.hip else { return };
         let mut answers = Vec::new();
         for Waiting { client, peer, until } in std::mem::take(&mut hip.waiting) {
-            let open = there.iter().find(|d| d.peer == peer && d.phase != Phase::Closing);
+            let ours = hip.ours_to(peer);
+            let is_it =
+                |d: &&Description| d.peer == peer && Some(d.ours) == ours && d.phase != Phase::Closing;
+            let open = there.iter().find(is_it);
             let answer = match open {
                 Some(d) if d.phase == Phase::Established => Ok(Reply::Done),
                 Some(Description { refusal: Some(refusal), .. }) => {
@@ -460,105 +490,6 @@ impl Daemon {
         self.host.node_mut().with_manager(now, |hip: &mut Hip| {
             all.into_iter().for_each(|id| hip.close(now, id));
         });
-    }
-
-    /// What is held for HIP with this configuration: what was, while only a new start can change the role, the identity or the prefix of
-    /// local-scope identifiers, or begin to hold.
-    pub(crate) fn blocking_of_hip(&self, new: Option<&ResolvedHip>) -> Option<(String, Blocking)> {
-        let hip = self.hip.as_ref()?;
-        let name = hip.connection.clone();
-        let same = |new: &&ResolvedHip| hip.is_same_host(new) && of_machine(&hip.lsi) == of_machine(&new.lsi);
-        let new = new.filter(same).and_then(|new| new.blocking.clone());
-        let blocking = new.filter(|new| self.block.can_hold(new)).or_else(|| self.block.of(&name))?;
-        Some((name, blocking))
-    }
-
-    /// The configuration was read again. Returns the keys that only a new start can change.
-    pub(crate) fn reconfigure_hip(
-        &mut self,
-        now: Instant,
-        new: Option<ResolvedHip>,
-        kept: &BTreeSet<String>,
-    ) -> Vec<String> {
-        let Some(hip) = self.hip.as_mut().filter(|hip| !kept.contains(&hip.connection)) else {
-            return Vec::new();
-        };
-        let Some(mut new) = new.filter(|new| new.name == hip.connection) else {
-            return vec![format!("connection.{}", hip.connection)];
-        };
-        let mut restart = Vec::new();
-        if new.blocking.as_ref().is_some_and(|blocking| !self.block.can_hold(blocking)) {
-            restart.push(format!("connection.{}.block", new.name));
-        }
-        let (was, is) = (&hip.config, &new.config);
-        let ours: Vec<Hit> = new.identities.iter().map(Identity::hit).collect();
-        for (key, same) in [
-            (
-                "key",
-                !hip.ours
-                    .iter()
-                    .any(|hit| ours.iter().any(|new| new != hit && version(*new) == version(*hit))),
-            ),
-            ("version", hip.ours.iter().copied().map(version).eq(ours.iter().copied().map(version))),
-            ("carriers", hip.carriers == new.carriers),
-            ("udp_port", was.udp_port == is.udp_port),
-            ("esp_in_udp", was.esp_in_udp == is.esp_in_udp || hip.carriers != new.carriers),
-            ("esp", was.esp_suites == is.esp_suites),
-            ("ciphers", was.ciphers == is.ciphers),
-            ("groups", was.groups == is.groups),
-            ("puzzle", was.difficulty == is.difficulty),
-            ("lsi", of_machine(&hip.lsi) == of_machine(&new.lsi)),
-            ("rendezvous_server", was.registrar == is.registrar),
-            ("relay_server", was.relay_server == is.relay_server),
-        ] {
-            if !same {
-                restart.push(format!("connection.{}.hip.{key}", new.name));
-            }
-        }
-        if !hip.is_same_host(&new) {
-            // Its peers, and who may come, are those of another host.
-            return restart;
-        }
-        let gone: Vec<Hit> =
-            hip.peers.iter().map(|p| p.hit).filter(|h| new.peers.get(*h).is_none()).collect();
-        hip.failures.retain(|hit, _| !gone.contains(hit));
-        if of_machine(&hip.lsi) == of_machine(&new.lsi) {
-            hip.lsi.clone_from(&new.lsi);
-        } else {
-            new.peers.keep_lsis(&hip.peers);
-        }
-        let config = &mut hip.config;
-        config.accept.clone_from(&new.config.accept);
-        config.accept_v1.clone_from(&new.config.accept_v1);
-        config.rendezvous.clone_from(&new.config.rendezvous);
-        config.relays.clone_from(&new.config.relays);
-        (config.multihoming, config.liveness) = (new.config.multihoming, new.config.liveness);
-        config.keepalive = new.config.keepalive;
-        config.registration = new.config.registration;
-        hip.peers.clone_from(&new.peers);
-        hip.domain.clone_from(&new.domain);
-        self.host.set_lsis(hip.lsis());
-        if matches!(new.config.accept, Accept::Listed(_)) {
-            gone.iter().for_each(|hit| self.host.node_mut().dismiss_beside(&hit.to_string()));
-        }
-        self.host.node_mut().with_manager(now, |hip: &mut Hip| {
-            for hit in gone {
-                hip.set_peer(hit, None);
-                hip.set_rendezvous_of(hit, None);
-                hip.set_relays_of(hit, Vec::new());
-                hip.set_quirks(hit, Quirks::NONE);
-            }
-            new.peers.iter().for_each(|known| know(hip, known));
-            hip.set_accept(now, new.config.accept, new.config.accept_v1);
-            hip.set_opportunistic(new.config.opportunistic);
-            hip.set_servers(now, (new.config.rendezvous, new.config.relays), new.config.registration);
-            hip.set_multihoming(now, new.config.multihoming);
-            hip.set_liveness(now, new.config.liveness);
-            hip.set_keepalive(now, new.config.keepalive);
-        });
-        self.serve_names();
-        self.look_at_sources(now);
-        restart
     }
 
     /// The radio may sleep from now on, or may not: peers learn it in the next exchange.

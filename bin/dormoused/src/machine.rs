@@ -28,6 +28,8 @@ struct Configured {
     /// Addresses besides.
     more: Vec<IpAddr>,
     routes: Vec<Route>,
+    /// Routes besides, which may change while it lasts.
+    led: Vec<Route>,
 }
 
 /// The tunnel's share of the machine.
@@ -214,18 +216,37 @@ impl Machine {
             report(self.ledger.add_route(route), "route", net);
             routes.push(route);
         }
-        self.configured.insert(connection.into(), Configured { assigned, more: Vec::new(), routes });
+        self.configured
+            .insert(connection.into(), Configured { assigned, more: Vec::new(), routes, led: Vec::new() });
         self.set_dns();
     }
 
-    /// A connection that is configured has this address too, from which packets of this machine leave to this prefix.
-    pub(crate) fn add(&mut self, connection: &str, address: IpAddr, net: IpNet) {
+    /// A connection that is configured has this address too, from which packets of this machine leave to this prefix, if there is one.
+    pub(crate) fn add(&mut self, connection: &str, address: IpAddr, net: Option<IpNet>) {
         let Some(configured) = self.configured.get_mut(connection) else { return };
         report(self.ledger.add_address(self.tun, IpNet::from(address)), "address", address);
-        let route = Route { source: Some(address), ..Route::over(self.tun, net) };
-        report(self.ledger.add_route(route), "route", net);
         configured.more.push(address);
-        configured.routes.push(route);
+        if let Some(net) = net {
+            let route = Route { source: Some(address), ..Route::over(self.tun, net) };
+            report(self.ledger.add_route(route), "route", net);
+            configured.routes.push(route);
+        }
+    }
+
+    /// Of what the routes of a connection that is configured lead to, packets of this machine leave to these prefixes from other addresses of its, each
+    /// from its own; those that were said before and are not among them no more.
+    pub(crate) fn lead(&mut self, connection: &str, nets: &[(IpNet, IpAddr)]) {
+        let Some(configured) = self.configured.get_mut(connection) else { return };
+        let route =
+            |(net, source): &(IpNet, IpAddr)| Route { source: Some(*source), ..Route::over(self.tun, *net) };
+        let led: Vec<Route> = nets.iter().map(route).collect();
+        let before = std::mem::replace(&mut configured.led, led.clone());
+        for gone in before.iter().filter(|route| !led.contains(route)) {
+            report(self.ledger.remove_route(*gone), "route", gone.destination);
+        }
+        for new in led.iter().filter(|route| !before.contains(route)) {
+            report(self.ledger.add_route(*new), "route", new.destination);
+        }
     }
 
     /// An address of this machine that lies in one of `prefixes` and is of the family that `fits`.
@@ -237,8 +258,10 @@ impl Machine {
 
     /// Client: take them back.
     pub(crate) fn unconfigure(&mut self, connection: &str) {
-        let Some(Configured { assigned, more, routes }) = self.configured.remove(connection) else { return };
-        for route in routes {
+        let Some(Configured { assigned, more, routes, led }) = self.configured.remove(connection) else {
+            return;
+        };
+        for route in led.into_iter().chain(routes) {
             report(self.ledger.remove_route(route), "route", route.destination);
         }
         for address in assigned.addresses().into_iter().chain(more) {

@@ -54,6 +54,9 @@ pub struct HipIdentity {
     pub hit: String,
     /// The version of the protocol that is spoken with it.
     pub version: u8,
+    /// What it is called here, if it is not that of the connection's `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// How far an association is.
@@ -110,6 +113,9 @@ pub struct HipPeer {
     /// What it is called here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
+    /// Our tag in the association with it, or by which it is called.
+    #[serde(default)]
+    pub identity: String,
     /// Where it is looked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,

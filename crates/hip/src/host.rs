@@ -138,12 +138,6 @@ impl Host {
         self.locals.iter().map(|l| l.identity.hit())
     }
 
-    /// Our first tag of the version of the protocol that this peer speaks.
-    #[must_use]
-    pub fn tag_towards(&self, peer: Hit) -> Option<Hit> {
-        self.tags().find(|ours| speak_alike(*ours, peer))
-    }
-
     /// What was counted.
     #[must_use]
     pub const fn stats(&self) -> Stats {

@@ -19,6 +19,8 @@ pub(crate) struct Peers {
     servers: BTreeMap<Hit, Peer>,
     /// Their relays.
     relays: BTreeMap<Hit, Peer>,
+    /// Which tag of ours those are called by that are not called by the first.
+    identities: BTreeMap<Hit, Hit>,
     /// What those that have quirks have.
     quirks: BTreeMap<Hit, Quirks>,
     /// Ours, the preferred one of each family first.
@@ -51,6 +53,17 @@ impl Peers {
         } else {
             self.relays.insert(tag, Peer { addresses, udp: true });
         }
+    }
+
+    pub(crate) fn set_identity(&mut self, tag: Hit, ours: Option<Hit>) {
+        match ours {
+            Some(ours) => self.identities.insert(tag, ours),
+            None => self.identities.remove(&tag),
+        };
+    }
+
+    pub(crate) fn identity(&self, tag: Hit) -> Option<Hit> {
+        self.identities.get(&tag).copied()
     }
 
     pub(crate) fn set_quirks(&mut self, tag: Hit, quirks: Quirks) {

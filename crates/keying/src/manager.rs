@@ -39,9 +39,9 @@ pub trait KeyManager: Any + Send + core::fmt::Debug {
     /// A CHILD SA of this manager has reached a soft limit of its lifetime: it is to be replaced.
     fn rekey_child(&mut self, now: Instant, child: ChildId);
 
-    /// A packet is for this inner address, to which no tunnel leads. Whether one is on its way now: the packet is held for it. `send` is
-    /// false while the radio is off: then, whether one can be asked for once it is on.
-    fn want_tunnel(&mut self, _now: Instant, _destination: IpAddr, _send: bool) -> bool {
+    /// A packet goes from the first of these inner addresses to the second, and no tunnel carries it. Whether one is on its way now: the packet
+    /// is held for it. `send` is false while the radio is off: then, whether one can be asked for once it is on.
+    fn want_tunnel(&mut self, _now: Instant, _between: (IpAddr, IpAddr), _send: bool) -> bool {
         false
     }
 

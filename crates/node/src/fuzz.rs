@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets: the configuration, and what the sleeper has learned. Not for use in a program.
+//! The bodies of the fuzz targets: the configuration, what the sleeper has learned, and what programs of IPv4 say to peers of HIP. Not for use in a program.
 
 use crate::config::{parse, resolve, resolve_sleep};
 
@@ -30,4 +30,13 @@ pub fn config(data: &[u8]) {
 /// If a property does not hold.
 pub fn history(data: &[u8]) {
     crate::sleeper::fuzz(data);
+}
+
+/// Any bytes as packets of programs that know IPv4 only and of the peers of HIP that they speak with: translated, put together, answered with
+/// names.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn lsi(data: &[u8]) {
+    crate::host::lsi_fuzz::fuzz(data);
 }

@@ -221,8 +221,8 @@ impl Node {
         }
     }
 
-    /// A session has ended. The peer, if it was on its way back, or something was sent to it that may be lost: that is sent again.
-    pub(crate) fn revival_lost(&mut self, now: Instant, owner: Owner) -> Option<IpAddr> {
+    /// A session has ended. Our inner address in it and the peer's, if the peer was on its way back, or something was sent to it that may be lost: that is sent again.
+    pub(crate) fn revival_lost(&mut self, now: Instant, owner: Owner) -> Option<(IpAddr, IpAddr)> {
         self.peer_answered(owner, SleepVerdict::Unanswered);
         let copies = self.beside.unheard.remove(&owner);
         let packets: Vec<Vec<u8>> =
@@ -231,7 +231,8 @@ impl Node {
         if lost {
             self.push(Event::Resend { packets });
         }
-        self.peer_of(owner).filter(|peer| lost || self.beside.revives(*peer))
+        let peer = self.peer_of(owner).filter(|peer| lost || self.beside.revives(*peer))?;
+        Some((self.sessions.get(owner)?.from?, peer))
     }
 
     /// A session is ended here: nothing waits for it.
@@ -244,10 +245,10 @@ impl Node {
         }
     }
 
-    /// The peer has lost the session: another one begins, and gets what waits.
-    pub(crate) fn revive_anew(&mut self, now: Instant, peer: IpAddr) {
-        if !self.ask_for_tunnel(now, peer) {
-            self.revival_failed_at(now, peer);
+    /// The peer has lost the session: another one between the same two begins, and gets what waits.
+    pub(crate) fn revive_anew(&mut self, now: Instant, between: (IpAddr, IpAddr)) {
+        if !self.ask_for_tunnel(now, between) {
+            self.revival_failed_at(now, between.1);
             self.push(Event::Flowing);
         }
     }

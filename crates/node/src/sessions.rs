@@ -104,6 +104,8 @@ pub(crate) struct Session {
     pub(crate) carried: Traffic,
     /// Prefixes that lead to the peer.
     pub(crate) routes: Vec<IpNet>,
+    /// Of the key manager beside IKE: from which inner address of ours.
+    pub(crate) from: Option<IpAddr>,
     pub(crate) assigned: AssignedConfig,
     pub(crate) contact: Contact,
     pub(crate) presence: Presence,
@@ -128,6 +130,7 @@ impl Session {
             method: "hip",
             carried: Traffic::default(),
             routes: Vec::new(),
+            from: None,
             assigned: AssignedConfig::default(),
             contact: Contact::default(),
             presence: Presence::Awake,

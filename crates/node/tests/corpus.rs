@@ -15,3 +15,8 @@ fn node_config() {
 fn node_history() {
     replay("node_history", fuzz::history);
 }
+
+#[test]
+fn node_lsi() {
+    replay("node_lsi", fuzz::lsi);
+}

@@ -9,6 +9,7 @@ use dormouse_node::{Inbound, Node};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType};
 use dormouse_wire::ike::{Message, NotifyType, Payload};
+use std::net::Ipv6Addr;
 
 const GATEWAY: &str = "[connection.office]\nrole = \"gateway\"\n\
                        [connection.office.local]\nid = \"gateway.test\"\nsecret = \"a secret of the test\"\n\
@@ -88,7 +89,7 @@ fn all_timers_of_hip_are_listed() {
         hip.set_peer(other, Some(Peer { addresses: vec![[203, 0, 113, 10].into()], udp: false }));
     });
     for peer in [peer, other] {
-        assert!(node.want_tunnel(Instant::ZERO, peer.0.into()));
+        assert!(node.want_tunnel(Instant::ZERO, (Ipv6Addr::UNSPECIFIED.into(), peer.0.into())));
     }
     let mut whys: Vec<&str> = node.deadlines().iter().map(|d| d.why).collect();
     whys.sort_unstable();

@@ -6,6 +6,7 @@
 
 mod clear;
 mod demo;
+mod identities;
 mod lsi;
 mod names;
 mod policy;
@@ -38,7 +39,12 @@ fn of(daemon: &Dormoused, pointer: &str) -> Result<Value> {
 
 /// Makes a key in `host`; its HIT.
 fn keygen(host: &Host, kind: &str) -> Result<String> {
-    let key = host.dir().join("hip.key");
+    keygen_to(host, "hip.key", kind)
+}
+
+/// The same in a file of this name.
+fn keygen_to(host: &Host, file: &str, kind: &str) -> Result<String> {
+    let key = host.dir().join(file);
     let line = format!("{} --json hip keygen {} --kind {kind}", binary("dormouse").display(), key.display());
     let answer: Value = serde_json::from_str(&host.sh(&line)?)?;
     let hit = answer.pointer("/result/hip-key/hit").and_then(Value::as_str).context("no HIT")?;

@@ -20,19 +20,32 @@ impl Daemon {
     /// For `status`.
     pub(crate) fn hip_status(&self, now: Instant) -> Option<HipStatus> {
         let (hip, manager) = (self.hip.as_ref()?, self.host.node().manager::<Hip>()?);
-        let there: BTreeMap<Hit, Description> = manager.describe().map(|d| (d.peer, d)).collect();
+        let mut there: BTreeMap<Hit, Vec<Description>> = BTreeMap::new();
+        manager.describe().for_each(|d| there.entry(d.peer).or_default().push(d));
+        there.values_mut().for_each(|all| all.sort_by_key(|d| d.phase != Phase::Established));
         let sessions: BTreeMap<Owner, SessionInfo> =
             self.host.node().gateway_sessions(now).into_iter().map(|s| (s.owner, s)).collect();
         let strangers = there.keys().copied().filter(|hit| hip.known(*hit).is_none());
         let all = hip.peers.iter().map(|known| known.hit).chain(strangers);
-        let peer = |hit: Hit| {
-            let (known, open) = (hip.known(hit), there.get(&hit));
+        // Each of our identities may have an association with it.
+        let all = all.flat_map(|hit| {
+            let open = there.get(&hit).map(Vec::as_slice).unwrap_or_default();
+            let none = open.is_empty().then_some((hit, None));
+            open.iter().map(move |d| (hit, Some(d))).chain(none)
+        });
+        let peer = |(hit, open): (Hit, Option<&Description>)| {
+            let known = hip.known(hit);
             let session = open.and_then(|d| sessions.get(&Owner::Hip(d.id)));
             let sending = |d: &Description| session?.children.iter().find(|c| Some(c.id) == d.child);
             HipPeer {
                 hit: hit.to_string(),
                 version: version(hit),
                 names: known.map(|k| k.names.clone()).unwrap_or_default(),
+                identity: open
+                    .map(|d| d.ours)
+                    .or_else(|| hip.ours_to(hit))
+                    .map(|it| it.to_string())
+                    .unwrap_or_default(),
                 addresses: known
                     .map(|k| k.peer.addresses.iter().map(ToString::to_string).collect())
                     .unwrap_or_default(),
@@ -69,7 +82,10 @@ impl Daemon {
             identities: hip
                 .ours
                 .iter()
-                .map(|hit| HipIdentity { hit: hit.to_string(), version: version(*hit) })
+                .map(|hit| {
+                    let name = hip.named.get(hit).cloned();
+                    HipIdentity { hit: hit.to_string(), version: version(*hit), name }
+                })
                 .collect(),
             lsi: hip.lsi.as_ref().map(|lsi| lsi.ours.to_string()),
             names: self.machine.names().map(|(server, domain, asked)| HipNames {

@@ -9,6 +9,7 @@ use dormouse_wire::hip::Hit;
 use super::Host;
 use crate::association::Stage;
 use crate::config::Peer;
+use crate::hit::speak_alike;
 use crate::limits::LOST_AGAIN;
 use crate::quirks::Quirks;
 
@@ -40,14 +41,33 @@ impl Host {
         self.sort_again(Some(tag));
     }
 
+    /// The peer with this tag is called by this identity of ours from now on; `None`: by the first of its version. What there is with it stays.
+    pub fn set_identity_for(&mut self, tag: Hit, ours: Option<Hit>) {
+        self.peers.set_identity(tag, ours);
+    }
+
+    /// By which tag of ours a peer is called: the one that was chosen for it, or the first of the version of the protocol that it speaks.
+    #[must_use]
+    pub fn tag_towards(&self, peer: Hit) -> Option<Hit> {
+        let fits = |ours: &Hit| speak_alike(*ours, peer);
+        let chosen = self.peers.identity(peer).filter(|ours| self.local(*ours).is_some() && fits(ours));
+        chosen.or_else(|| self.tags().find(fits))
+    }
+
     /// In which ways the peer with this tag departs from the RFCs, from the next packet on.
     pub fn set_quirks(&mut self, tag: Hit, quirks: Quirks) {
         self.peers.set_quirks(tag, quirks);
     }
 
-    /// The first identity of ours that has the peer's version begins an association with a peer of the directory, if there is none.
-    pub(super) fn want(&mut self, now: Instant, peer: Hit) -> bool {
-        let Some(ours) = self.tag_towards(peer) else { return false };
+    /// A packet from this address is for a peer of the directory: the identity of ours that has the address begins an association with it, if there
+    /// is none; where none has it, the one by which the peer is called.
+    pub(super) fn want(&mut self, now: Instant, from: IpAddr, peer: Hit) -> bool {
+        let named = match from {
+            IpAddr::V6(address) => Some(Hit(address)),
+            IpAddr::V4(_) => None,
+        };
+        let named = named.filter(|ours| self.local(*ours).is_some() && speak_alike(*ours, peer));
+        let Some(ours) = named.or_else(|| self.tag_towards(peer)) else { return false };
         match self.stage(ours, peer) {
             Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) => true,
             Some(Stage::Up(_)) => false,

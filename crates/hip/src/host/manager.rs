@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId};
 use dormouse_sansio::{Deadline, Instant, Path, Transmit};
-use dormouse_wire::hip::Hit;
+use dormouse_wire::hip::{Hit, Packet};
 use dormouse_wire::ike::dormancy::Sleeping;
 
 use super::{Host, relay};
@@ -39,12 +39,12 @@ impl KeyManager for Host {
     }
 
     fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
-        let Self { outbox, associations, by_tags, locals, config, .. } = self;
+        let Self { outbox, associations, by_tags, config, .. } = self;
         outbox.pop(out, |packet, path, to| {
-            let tags = locals.iter().map(|local| local.identity.hit());
-            let mut servers = tags.flat_map(|ours| config.relays.iter().map(move |relay| (ours, *relay)));
-            servers.find_map(|pair| {
-                relay::to_be_relayed(associations.get(by_tags.get(&pair)?)?, packet, path, to)
+            // Each identity of ours is a client of its own.
+            let ours = Packet::parse(packet).ok()?.header.sender;
+            config.relays.iter().find_map(|relay| {
+                relay::to_be_relayed(associations.get(by_tags.get(&(ours, *relay))?)?, packet, path, to)
             })
         })
     }
@@ -75,9 +75,9 @@ impl KeyManager for Host {
         self.change(now, id, |association, around| Ok(rekey::begin(association, around))).unwrap_or_default();
     }
 
-    fn want_tunnel(&mut self, now: Instant, destination: IpAddr, send: bool) -> bool {
-        match destination {
-            IpAddr::V6(address) if send => self.want(now, Hit(address)),
+    fn want_tunnel(&mut self, now: Instant, (from, to): (IpAddr, IpAddr), send: bool) -> bool {
+        match to {
+            IpAddr::V6(address) if send => self.want(now, from, Hit(address)),
             IpAddr::V6(address) => self.peers.has(Hit(address)),
             IpAddr::V4(_) => false,
         }

@@ -195,17 +195,21 @@ impl Host {
     /// (RFC 9028 section 4.5)
     pub(super) fn through_relay(&mut self, path: Path, packet: &Packet<'_>) -> Result<(), Discard> {
         let servers = self.pairs().filter(|(_, server)| self.config.relays.contains(server));
-        let mut servers = servers.filter_map(|pair| self.associations.get(self.by_tags.get(&pair)?));
-        let of = servers.find_map(|a| match &a.stage {
-            Stage::Up(session) if a.path == path && is_registered(session) => {
-                let right = protect::relay_mac_is_right(packet, &session.agreed.keys.mac_in);
-                Some(right.then_some((a.id, session.relay.reflexive, session.relay.relayed)))
-            }
+        let servers = servers.filter_map(|pair| self.associations.get(self.by_tags.get(&pair)?));
+        // Each identity of ours may be registered there, with keys of its own.
+        let mut there = servers.filter_map(|a| match &a.stage {
+            Stage::Up(session) if a.path == path && is_registered(session) => Some((a.id, session)),
             _ => None,
         });
-        drop(servers);
-        let Some((server, reflexive, relayed)) = of.flatten() else {
-            self.stats.bad_macs += u64::from(of.is_some());
+        let mut known = false;
+        let of = there.find_map(|(id, session)| {
+            known = true;
+            let right = protect::relay_mac_is_right(packet, &session.agreed.keys.mac_in);
+            right.then_some((id, session.relay.reflexive, session.relay.relayed))
+        });
+        drop(there);
+        let Some((server, reflexive, relayed)) = of else {
+            self.stats.bad_macs += u64::from(known);
             return Err(Discard("relayed by none of our relays"));
         };
         if packet.find(ParamType::RvsHmac).is_some() || !for_clients(packet.header.kind) {
@@ -274,27 +278,30 @@ impl Host {
         }
     }
 
-    /// The relay at this address lets the data of a peer through, as long as it goes there.
+    /// The relay at this address lets the data of a peer through, as long as it goes there: for the identity of ours that the peer speaks with.
     pub(super) fn permit(&mut self, now: Instant, id: SaId, server: SocketAddr) {
-        let wanted = self.associations.get(&id).and_then(|a| match &a.stage {
+        let association = self.associations.get(&id);
+        let wanted = association.and_then(|a| match &a.stage {
             Stage::Up(session) if a.path.remote == server => {
                 let (spi_out, spi_in) = (session.spi_out, session.child.spi());
                 a.relay.map(|relay| Permit { peer: relay.to, spi_out, spi_in })
             }
             _ => None,
         });
-        let servers = self.pairs().filter(|(_, server)| self.config.relays.contains(server));
-        let mut servers = servers.filter_map(|pair| self.associations.get(self.by_tags.get(&pair)?));
-        let relay = servers.find(|a| a.path.remote == server && a.id != id).map(|a| a.id);
-        drop(servers);
-        let Some(relay) = relay else { return };
+        let ours = association.map(|a| a.ours);
+        let relays = self.pairs().filter(|(_, server)| self.config.relays.contains(server));
+        let relays = relays.filter_map(|pair| self.associations.get(self.by_tags.get(&pair)?));
+        let relays = relays.filter(|a| a.path.remote == server && a.id != id);
+        let relays: Vec<(SaId, bool)> = relays.map(|a| (a.id, Some(a.ours) == ours)).collect();
         // What is asked of the relay is for itself.
         let seen = self.seen.take();
-        self.change(now, relay, |a, around| {
-            relay_of::permit(a, id, wanted, around);
-            Ok(Fate::Lives)
-        })
-        .unwrap_or_default();
+        for (relay, is_ours) in relays {
+            self.change(now, relay, |a, around| {
+                relay_of::permit(a, id, wanted.filter(|_| is_ours), around);
+                Ok(Fate::Lives)
+            })
+            .unwrap_or_default();
+        }
         self.seen = seen;
         self.outbox.set_via(seen.map(|seen| seen.relay));
     }

@@ -8,6 +8,7 @@ mod collision;
 mod critical;
 mod ends;
 mod hostile;
+mod identities;
 mod in_udp;
 mod keepalive;
 mod multihome;

@@ -2,7 +2,7 @@
 //! a relay does not send on, and what its clients do not believe.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use dormouse_hip::{Accept, Host, HostConfig, Registrar, Registration};
@@ -51,9 +51,12 @@ pub(crate) fn with_relay(seed: u64, symmetric: [bool; 2]) -> World {
     world(seed, symmetric, HostConfig { relay_server: Some(registrar()), ..config() })
 }
 
+/// No identity's: a packet whose source does not choose one.
+pub(crate) const ANY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
 pub(crate) fn ask(world: &mut World) -> bool {
     let client = world.nodes[CLIENT].tag;
-    world.act(ASKS, |host, now| host.want_tunnel(now, client.0.into(), true))
+    world.act(ASKS, |host, now| host.want_tunnel(now, (ANY, client.0.into()), true))
 }
 
 fn registration(world: &World, node: usize, with: usize) -> Option<Registration> {

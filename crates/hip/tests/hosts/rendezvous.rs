@@ -9,6 +9,7 @@ use dormouse_keying::{ChildId, Discard, KeyManager};
 use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::hip::{Draft, Hit, Packet, PacketType, Param, ParamType, set_checksum};
 
+use crate::relay::ANY;
 use crate::world::{World, config, identity};
 
 const SOON: Duration = Duration::from_secs(1);
@@ -55,7 +56,16 @@ fn registration(world: &World, node: usize, with: usize) -> Option<Registration>
 
 fn ask(world: &mut World) -> bool {
     let client = world.nodes[CLIENT].tag;
-    world.act(ASKS, |host, now| host.want_tunnel(now, client.0.into(), true))
+    world.act(ASKS, |host, now| host.want_tunnel(now, (ANY, client.0.into()), true))
+}
+
+/// All that is sent until two hosts have found each other through the server, at which one of them is registered.
+pub(crate) fn found_through_the_server(seed: u64) -> World {
+    let mut world = world(seed, Carrier::RawHip, Some(registrar()));
+    assert!(ask(&mut world));
+    world.run(LATER);
+    assert!(world.joined(ASKS, CLIENT), "{:?}", world.drops);
+    world
 }
 
 fn param(world: &World, kind: PacketType, param: ParamType) -> Option<Param> {
@@ -261,7 +271,7 @@ fn a_server_that_has_started_again_is_asked_within_the_hour() {
 #[test]
 fn addresses_that_no_server_vouches_for_are_not_answered() {
     let mut world = world(7, Carrier::RawHip, Some(registrar()));
-    world.act(ASKS, |host, now| host.want_tunnel(now, Hit::NULL.0.into(), true));
+    world.act(ASKS, |host, now| host.want_tunnel(now, (ANY, Hit::NULL.0.into()), true));
     ask(&mut world);
     let (to_server, i1) = world.last(PacketType::I1);
     world.hand(SERVER, mirrored(to_server), &i1).unwrap();

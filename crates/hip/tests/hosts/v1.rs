@@ -231,7 +231,7 @@ fn both_versions_live_in_one_host() {
         world.act(0, |host, now| {
             host.set_peer(peer, Some(whereabouts));
             assert_eq!(host.tag_towards(peer), Some(ours));
-            assert!(host.want_tunnel(now, peer.0.into(), true));
+            assert!(host.want_tunnel(now, (crate::relay::ANY, peer.0.into()), true));
         });
         world.nodes[0].tag = ours;
         world.run(SOON);

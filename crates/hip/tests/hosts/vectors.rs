@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_crypto::hip::DhGroup;
 use dormouse_hip::HostConfig;
 use dormouse_sansio::{Carrier, Path};
-use dormouse_wire::hip::{Packet, ParamType};
+use dormouse_wire::hip::{Packet, PacketType, ParamType};
 use dormouse_wire::ip::checksum;
 
 use crate::world::{World, config, identity};
@@ -107,6 +107,21 @@ fn pcap(packets: &[(Path, Vec<u8>)]) -> Vec<u8> {
     file
 }
 
+/// What tshark says of each packet: HIP's type, whether its checksum is right, its complaints, and whether it is malformed.
+fn tshark(packets: &[(Path, Vec<u8>)], name: &str) -> String {
+    let path = std::env::temp_dir().join(format!("dormouse-hip-{}-{name}.pcap", std::process::id()));
+    std::fs::write(&path, pcap(packets)).unwrap();
+    let output = Command::new("tshark")
+        .args(["-n", "-o", "ip.check_checksum:TRUE", "-T", "fields", "-E", "separator=;"])
+        .args(["-e", "hip.packet_type", "-e", "hip.checksum.status", "-e", "_ws.expert.message"])
+        .args(["-e", "_ws.malformed", "-r"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    std::fs::remove_file(&path).unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// tshark, a parser that others wrote, finds HIP in every packet, a good checksum, and nothing to complain of, but for HOST_ID, which it
 /// (4.0) reads as version 1 has it: where version 2 has the key it looks for the algorithm.
 #[test]
@@ -125,17 +140,7 @@ fn tshark_has_no_complaint() {
         let is_old = kinds[0].starts_with("v1");
         let group = if is_old { DhGroup::Modp1536 } else { DhGroup::Ecp384 };
         let world = association(carrier, kinds, group);
-        let path = std::env::temp_dir().join(format!("dormouse-hip-{}-{carrier:?}.pcap", std::process::id()));
-        std::fs::write(&path, pcap(&world.seen)).unwrap();
-        let output = Command::new("tshark")
-            .args(["-n", "-o", "ip.check_checksum:TRUE", "-T", "fields", "-E", "separator=;"])
-            .args(["-e", "hip.packet_type", "-e", "hip.checksum.status", "-e", "_ws.expert.message"])
-            .args(["-e", "_ws.malformed", "-r"])
-            .arg(&path)
-            .output()
-            .unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
+        let said = tshark(&world.seen, &format!("{carrier:?}"));
         let skip = if carrier == Carrier::HipUdp { 4 } else { 0 };
         let expected: Vec<String> = world
             .seen
@@ -148,4 +153,80 @@ fn tshark_has_no_complaint() {
             .collect();
         assert_eq!(said.lines().collect::<Vec<_>>(), expected, "{carrier:?} {kinds:?}");
     }
+}
+
+/// The same of what goes through relays and rendezvous servers, registers at them, keeps NATs open, and tells errors.
+#[test]
+fn tshark_has_no_complaint_of_servers_and_notifications() {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        println!("SKIPPED: tshark is not installed");
+        return;
+    }
+    let mut relay = crate::relay::with_relay(51, [true, false]);
+    assert!(crate::relay::ask(&mut relay));
+    relay.run(crate::relay::LATER);
+    let rendezvous = crate::rendezvous::found_through_the_server(52);
+    let refused = refused(53);
+    use ParamType as T;
+    for (name, seen, skip, params) in [
+        (
+            "relay",
+            &relay.seen,
+            4,
+            &[
+                T::RegInfo,
+                T::RegRequest,
+                T::RegResponse,
+                T::RegFrom,
+                T::RelayFrom,
+                T::RelayTo,
+                T::RelayHmac,
+                T::Notification,
+            ][..],
+        ),
+        (
+            "rendezvous",
+            &rendezvous.seen,
+            0,
+            &[T::RegInfo, T::RegRequest, T::RegResponse, T::From, T::RvsHmac, T::ViaRvs],
+        ),
+        ("refused", &refused.seen, 0, &[T::Notification]),
+    ] {
+        let packets: Vec<(Path, Vec<u8>)> = seen
+            .iter()
+            .filter(|(_, b)| Packet::parse(b.get(skip..).unwrap_or_default()).is_ok())
+            .cloned()
+            .collect();
+        let parsed: Vec<Packet<'_>> =
+            packets.iter().map(|(_, b)| Packet::parse(&b[skip..]).unwrap()).collect();
+        for kind in params {
+            assert!(parsed.iter().any(|packet| packet.find(*kind).is_some()), "{name} has no {kind}");
+        }
+        let said = tshark(&packets, name);
+        let expected: Vec<String> = parsed
+            .iter()
+            .map(|packet| {
+                let kind = packet.header.kind.code();
+                let remark = if packet.find(T::HostId).is_some() { "Unknown algorithm type" } else { "" };
+                format!("{kind};1;{remark};")
+            })
+            .collect();
+        assert_eq!(said.lines().collect::<Vec<_>>(), expected, "{name}");
+    }
+}
+
+/// A host that offers no group that its peer has, and one that is denied while its I2 is under way: the exchange ends with a NOTIFY.
+fn refused(seed: u64) -> World {
+    let mut world =
+        World::new(seed, Carrier::RawHip, vec![("known p256", config()), ("known p384", config())]);
+    let peer = world.nodes[0].tag;
+    world.connect(0, 1);
+    while world.count(PacketType::I2) == 0 {
+        let end = world.now + Duration::from_secs(1);
+        world.step(end);
+    }
+    world.act(1, |host, now| host.deny(now, peer));
+    world.run(Duration::from_secs(1));
+    assert!(world.count(PacketType::Notify) > 0, "{:?}", world.drops);
+    world
 }

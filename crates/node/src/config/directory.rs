@@ -57,6 +57,8 @@ pub struct Known {
     pub relays: Vec<IpAddr>,
     /// Its local-scope identifier, if there are to be any.
     pub lsi: Option<Ipv4Addr>,
+    /// By which tag of this host it is called, if not by the first of its version.
+    pub identity: Option<Hit>,
     /// In which ways it departs from the RFCs.
     pub quirks: Quirks,
 }
@@ -300,7 +302,8 @@ pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<(Known, 
     }
     let peer = Peer { addresses, udp: carrier == HipCarrier::Udp };
     let (rendezvous, relays, quirks) = (Vec::new(), Vec::new(), Quirks::NONE);
-    Ok(Some((Known { hit, names, peer, rendezvous, relays, lsi, quirks }, servers)))
+    let known = Known { hit, names, peer, rendezvous, relays, lsi, identity: None, quirks };
+    Ok(Some((known, servers)))
 }
 
 /// No host can be called at it; a tag is what is looked for, and not where.

@@ -8,7 +8,9 @@ pub use super::audit::Audit;
 pub use super::choose::Choose;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
 pub use super::half_open::HalfOpen;
-pub use super::hip::{Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipGroup, HipPeer, HipPuzzle};
+pub use super::hip::{
+    Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipGroup, HipIdentity, HipPeer, HipPuzzle,
+};
 pub use super::peers::{Peer, Prefix};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 pub use super::zones::{Keys, KeysPeer, Protection, Zones};

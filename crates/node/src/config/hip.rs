@@ -6,17 +6,17 @@ use super::directory::{Known, Lsi, Peers, Service, mapping, tag, version};
 use super::file::{Connection, Keepalive, Role, Seconds};
 use super::hip_algorithms as algorithms;
 pub use super::hip_algorithms::{HipCipher, HipEsp, HipGroup, HipPuzzle};
+use super::hip_identities as identities;
+pub use super::hip_identities::{HipIdentity, identity, identity_v1};
 use super::resolve::{ConfigError, ReadFile};
-use dormouse_crypto::hip::v1;
-use dormouse_crypto::sign::SigningKey;
 use dormouse_hip as hip;
 use dormouse_sansio::Carrier;
-use dormouse_wire::hip::DomainId;
+use dormouse_wire::hip::Hit;
 use dormouse_wire::ip::protocol;
 use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +41,10 @@ pub struct Hip {
     /// it this host has an identity in version 1 if any of its peers has that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_v1: Option<PathBuf>,
+    /// More identities of this host, each with a key and so a HIT of its own, `[[connection.NAME.hip.identities]]`. Peers are called by that of `key`
+    /// unless they say another; who calls by a HIT of this host gets it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<HipIdentity>,
     /// Version of the protocol, of this host and those peers that do not say another. 1 (RFC 5201) is for peers that know no other: all its hashes are
     /// SHA-1, and an attacker with much computing power can forge its identities.
     #[serde(default = "two")]
@@ -229,6 +233,9 @@ pub struct HipPeer {
     /// Its local-scope identifier, if `lsi` is not to choose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<Ipv4Addr>,
+    /// By which of this host's `identities` it is called, by name, if not by that of `key`. A program that binds to another HIT of this host's uses that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// Its version of the protocol, if not `version` of the section: its tag is of 2001:10::/28 in version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u8>,
@@ -262,8 +269,10 @@ pub struct ResolvedHip {
     pub auto: bool,
     /// What is held for it.
     pub blocking: Option<Blocking>,
-    /// Who we are, in each version of HIP that we speak: that of the section first.
+    /// Who we are: in each version of HIP that we speak, that of the section first; then the others.
     pub identities: Vec<hip::Identity>,
+    /// The names of the others.
+    pub named: BTreeMap<Hit, String>,
     /// For the key manager.
     pub config: hip::HostConfig,
     /// What is listened to.
@@ -339,7 +348,7 @@ pub(super) fn validate(name: &str, c: &Connection) -> Result<(), ConfigError> {
 fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<ResolvedHip, ConfigError> {
     let key = |k: &str| format!("connection.{name}.hip.{k}");
     let wrong = |k: &str, problem: &dyn std::fmt::Display| ConfigError::new(key(k), problem);
-    let identities = identities(name, h, read)?;
+    let (identities, named_ours) = identities::read(name, h, read)?;
     let Some(first) = h.carriers.first() else {
         return Err(wrong("carriers", &"at least one is needed: \"ip\" or \"udp\""));
     };
@@ -362,6 +371,15 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
             rendezvous: Vec::new(),
             relays: Vec::new(),
             lsi: p.lsi,
+            identity: match &p.identity {
+                Some(text) => {
+                    let of = named_ours.iter().find(|(_, name)| *name == text).map(|(hit, _)| *hit);
+                    let none =
+                        || ConfigError::new(key("identity"), format!("no identity is called \"{text}\""));
+                    Some(of.ok_or_else(none)?)
+                }
+                None => None,
+            },
             quirks: quirks.map_err(|e| ConfigError::new(key("quirks"), e.to_string()))?,
             peer: hip::Peer {
                 addresses: p.addresses.clone(),
@@ -370,6 +388,9 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         };
         if known.quirks.has(hip::Quirk::EspInUdp) && !h.carriers.contains(&HipCarrier::Udp) {
             return Err(ConfigError::new(key("quirks"), "esp-in-udp needs \"udp\" in hip.carriers"));
+        }
+        if known.identity.is_some_and(|ours| version(ours) != version(known.hit)) {
+            return Err(ConfigError::new(key("identity"), "has another version of HIP than the peer"));
         }
         if p.carrier.is_some_and(|carrier| !h.carriers.contains(&carrier)) {
             return Err(ConfigError::new(key("carrier"), "is not one of hip.carriers"));
@@ -496,69 +517,13 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         auto,
         blocking,
         identities,
+        named: named_ours,
         config,
         carriers: h.carriers.clone(),
         peers,
         lsi,
         domain,
     })
-}
-
-impl Hip {
-    /// The versions of the protocol that this host speaks, that of the section first.
-    #[must_use]
-    pub fn versions(&self) -> Vec<u8> {
-        let of_key = self.key_v1.as_ref().map(|_| 1);
-        let others: BTreeSet<u8> = self.peers.iter().filter_map(|p| p.version).chain(of_key).collect();
-        [self.version].into_iter().chain(others.into_iter().filter(|v| *v != self.version)).collect()
-    }
-}
-
-/// Who we are in each version.
-fn identities(name: &str, h: &Hip, read: &mut ReadFile<'_>) -> Result<Vec<hip::Identity>, ConfigError> {
-    let key = |k: &str| format!("connection.{name}.hip.{k}");
-    let known = |v: u8| v == 1 || v == 2;
-    let unknown = |k: String| Err(ConfigError::new(key(&k), "1 and 2 are supported"));
-    if !known(h.version) {
-        return unknown("version".to_owned());
-    }
-    if let Some(i) = h.peers.iter().position(|p| !p.version.is_none_or(known)) {
-        return unknown(format!("peers[{i}].version"));
-    }
-    let one = |version: u8| {
-        let (k, file) = match &h.key_v1 {
-            Some(file) if version == 1 => ("key_v1", file),
-            _ => ("key", &h.key),
-        };
-        let content = read(file, true).map_err(|e| ConfigError::new(key(k), e))?;
-        let identity = if version == 1 { identity_v1(&content) } else { identity(&content) };
-        let hint = if version == 1 && k == "key" && h.version != 1 {
-            "; a peer has version = 1: name another key for it as hip.key_v1"
-        } else {
-            ""
-        };
-        identity.map_err(|e| ConfigError::new(key(k), format!("{}: {e}{hint}", file.display())))
-    };
-    h.versions().into_iter().map(one).collect()
-}
-
-/// The identity whose private key a file holds.
-///
-/// # Errors
-/// What the file holds instead.
-pub fn identity(content: &[u8]) -> Result<hip::Identity, String> {
-    let key = SigningKey::from_file_content(content).map_err(|e| e.to_string())?;
-    let identity = hip::Identity::new(key, DomainId::default());
-    identity.map_err(|e| format!("{e}; dormouse hip keygen makes one"))
-}
-
-/// The same in version 1.
-///
-/// # Errors
-/// What the file holds instead.
-pub fn identity_v1(content: &[u8]) -> Result<hip::Identity, String> {
-    let key = v1::SigningKey::from_file_content(content).map_err(|e| e.to_string())?;
-    hip::Identity::v1(key, DomainId::default()).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

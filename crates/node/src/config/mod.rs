@@ -11,6 +11,7 @@ mod findings;
 pub mod half_open;
 pub mod hip;
 mod hip_algorithms;
+mod hip_identities;
 mod peers;
 mod place;
 mod resolve;

@@ -25,7 +25,10 @@ fn of_connection(c: &Connection) -> impl Iterator<Item = &Path> {
     let hip = c
         .hip
         .iter()
-        .flat_map(|h| std::iter::once(&h.key).chain(&h.key_v1).chain(&h.hosts))
+        .flat_map(|h| {
+            let others = h.identities.iter().map(|other| &other.key);
+            std::iter::once(&h.key).chain(&h.key_v1).chain(others).chain(&h.hosts)
+        })
         .map(AsRef::as_ref);
     single.into_iter().flatten().chain(&remote.ca).map(AsRef::as_ref).chain(keys).chain(lists).chain(hip)
 }
@@ -112,7 +115,7 @@ mod tests {
     fn every_file_is_named() {
         let file = parse(
             &(TEXT.to_owned()
-                + "[connection.\"a.b\".remote]\nid = \"x\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[connection.h]\nrole = \"hip\"\n[connection.h.hip]\nkey = \"hip.key\"\nkey_v1 = \"hip-v1.key\"\nhosts = \"hosts\"\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
+                + "[connection.\"a.b\".remote]\nid = \"x\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[connection.h]\nrole = \"hip\"\n[connection.h.hip]\nkey = \"hip.key\"\nkey_v1 = \"hip-v1.key\"\nhosts = \"hosts\"\nidentities = [{ name = \"i\", key = \"other.key\" }]\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
         )
         .unwrap();
         let names: Vec<&str> = file.names().filter_map(Path::to_str).collect();
@@ -126,6 +129,7 @@ mod tests {
             "/etc/psk",
             "hip.key",
             "hip-v1.key",
+            "other.key",
             "hosts",
         ];
         assert_eq!(names, expected);

@@ -218,6 +218,13 @@ impl Translator {
         }
     }
 
+    /// What is remembered is bounded, and both orders of it agree.
+    pub(super) fn is_sound(&self) {
+        assert!(self.held.len() <= MOST && self.held.len() == self.by_time.len());
+        self.outgoing.is_bounded();
+        self.incoming.is_bounded();
+    }
+
     fn note(&mut self, now: Instant, conversation: Conversation) {
         match self.held.get(&conversation) {
             Some(before) if *before + NOTED > now => return,

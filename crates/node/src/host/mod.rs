@@ -16,6 +16,7 @@
 mod device;
 mod drive;
 mod lsi;
+pub(crate) mod lsi_fuzz;
 mod output;
 mod path;
 mod reassembly;
@@ -386,7 +387,7 @@ impl Host {
                 None
             }
             // Another's is: what this one waits for is still to come.
-            Route::None if self.node.want_tunnel(now, flow.dst) => {
+            Route::None if self.node.want_tunnel(now, (flow.src, flow.dst)) => {
                 self.outputs.asked = true;
                 self.counters.held_dropped += self.held.push(now, &packet);
                 None

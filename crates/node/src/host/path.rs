@@ -86,7 +86,7 @@ impl Host {
                 None => self.plan_overslept(now, packet, &flow),
             },
             Route::None => {
-                if self.node.want_tunnel(now, flow.dst) {
+                if self.node.want_tunnel(now, (flow.src, flow.dst)) {
                     self.hold(now, packet);
                     self.observe(now, Direction::Outgoing, &flow, packet.bytes().len());
                 } else {

@@ -97,6 +97,12 @@ impl Reassembly {
         oldest.and_then(|name| self.under_way.remove(&name));
     }
 
+    /// No more is held than the limits say.
+    pub(super) fn is_bounded(&self) {
+        assert!(self.under_way.len() <= MOST);
+        assert!(self.under_way.values().all(|partial| partial.pieces.len() <= PIECES_MOST));
+    }
+
     /// Datagrams under way.
     #[cfg(test)]
     fn len(&self) -> usize {

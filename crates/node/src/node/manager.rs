@@ -42,10 +42,10 @@ impl Node {
         Some(result)
     }
 
-    /// A packet is for an inner address to which no tunnel leads: whether the other key manager makes one now. Then the packet is to be
-    /// held until [`Event::Flowing`].
-    pub fn want_tunnel(&mut self, now: Instant, destination: IpAddr) -> bool {
-        let coming = self.ask_for_tunnel(now, destination);
+    /// A packet goes from the first of these inner addresses to the second, and no tunnel carries it: whether the other key manager makes one
+    /// now. Then the packet is to be held until [`Event::Flowing`].
+    pub fn want_tunnel(&mut self, now: Instant, between: (IpAddr, IpAddr)) -> bool {
+        let coming = self.ask_for_tunnel(now, between);
         self.drain_manager(now);
         coming
     }
@@ -59,16 +59,16 @@ impl Node {
         let owner = self.sad.route(flow).and_then(|id| self.sad.get(id)).map(|tunnel| tunnel.owner);
         match (owner, &mut self.manager) {
             (Some(owner @ Owner::Hip(_)), Some((_, manager))) => manager.waits(now, owner),
-            (None, Some(_)) => _ = self.ask_for_tunnel(now, flow.dst),
+            (None, Some(_)) => _ = self.ask_for_tunnel(now, (flow.src, flow.dst)),
             _ => return,
         }
         self.drain_manager(now);
     }
 
-    pub(crate) fn ask_for_tunnel(&mut self, now: Instant, destination: IpAddr) -> bool {
+    pub(crate) fn ask_for_tunnel(&mut self, now: Instant, between: (IpAddr, IpAddr)) -> bool {
         let send = !self.suspended;
         let coming =
-            self.manager.as_mut().is_some_and(|(_, manager)| manager.want_tunnel(now, destination, send));
+            self.manager.as_mut().is_some_and(|(_, manager)| manager.want_tunnel(now, between, send));
         self.awaited |= coming && send;
         coming
     }
@@ -113,8 +113,8 @@ impl Node {
                     event => self.manager_reports(now, connection, event),
                 }
             }
-            let Some(peer) = anew.pop_front() else { return };
-            self.revive_anew(now, peer);
+            let Some(between) = anew.pop_front() else { return };
+            self.revive_anew(now, between);
         }
     }
 
@@ -171,6 +171,12 @@ impl Node {
             keying::ChildSa::Install(install) => Some(install.owner),
             _ => None,
         };
+        if let keying::ChildSa::Install(install) = &change
+            && let keying::Mode::Beet(beet) = install.mode
+            && let Some(session) = self.sessions.get_mut(install.owner)
+        {
+            session.from = Some(beet.local);
+        }
         if let keying::ChildSa::Remap { owner, path } = &change
             && let Some(session) = self.sessions.get_mut(*owner)
         {

@@ -205,6 +205,17 @@ fn one_peer_has_version_1_and_others_have_2() {
     for (text, error) in [
         (BARE.to_owned() + &peers, "connection.a.hip.key: k: no key for version 1 of HIP"),
         (
+            BARE.to_owned() + "key_v1 = \"old\"\ngroups = [\"ecp256\", \"modp2048\"]\n" + &peers,
+            "connection.a.hip.groups: version 1 needs modp3072 or modp1536",
+        ),
+        (
+            BARE.to_owned()
+                + "key_v1 = \"old\"\nidentities = [{ name = \"i\", key = \"rsa\" }]\n"
+                + &peers
+                + "identity = \"i\"\n",
+            "connection.a.hip.peers[1].identity: has another version of HIP than the peer",
+        ),
+        (
             BARE.to_owned() + "key_v1 = \"old\"\n" + &peers.replace("version = 1", "version = 2"),
             "connection.a.hip.peers[1].hit",
         ),
@@ -407,5 +418,51 @@ fn groups_and_puzzles_are_what_is_written() {
     }
     for lines in ["groups = [\"modp384\"]\n", "puzzle = { k = 3 }\n"] {
         assert!(read(&format!("{BARE}{lines}"), "").is_err(), "{lines}");
+    }
+}
+
+/// A host has several identities, each peer is called by the one that it names, and what cannot be meant is named.
+#[test]
+fn identities_are_for_the_peers_that_name_them() {
+    let keys = [key(), key(), key()];
+    let with = |text: &str| {
+        let file = parse(text).map_err(|e| e.to_string())?;
+        let mut read = |path: &std::path::Path, secret: bool| match path.to_str() {
+            Some("k") if secret => Ok(keys[0].clone()),
+            Some("guest") if secret => Ok(keys[1].clone()),
+            Some("shop") if secret => Ok(keys[2].clone()),
+            _ => Err("not there".to_owned()),
+        };
+        resolve_hip(&file, &mut read).map_err(|e| e.to_string()).map(Option::unwrap)
+    };
+    let hits = [0, 1, 2].map(|i: usize| identity(&keys[i]).unwrap().hit());
+    let two = "identities = [{ name = \"guest\", key = \"guest\" }, { name = \"shop\", key = \"shop\" }]\n";
+    let peers = format!(
+        "[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\n[[connection.a.hip.peers]]\nhit = \"2001:22::7\"\nidentity = \"shop\"\n"
+    );
+    let it = with(&format!("{BARE}{two}{peers}")).unwrap();
+    assert_eq!(it.identities.iter().map(dormouse_hip::Identity::hit).collect::<Vec<_>>(), hits);
+    let named: Vec<_> = hits[1..].iter().map(|hit| it.named[hit].as_str()).collect();
+    assert_eq!((named, it.named.len()), (vec!["guest", "shop"], 2));
+    let chosen: Vec<_> = it.peers.iter().map(|known| known.identity).collect();
+    assert_eq!(chosen, [None, Some(hits[2])]);
+    let one =
+        |name: &str, file: &str| format!("{BARE}identities = [{{ name = {name:?}, key = {file:?} }}]\n");
+    for (text, problem) in [
+        (format!("{BARE}{peers}"), "connection.a.hip.peers[1].identity: no identity is called \"shop\""),
+        (one("a b", "guest"), "connection.a.hip.identities[0].name: "),
+        (one("guest", "none"), "connection.a.hip.identities[0].key: not there"),
+        (one("guest", "k"), "connection.a.hip.identities[0].key: k has another identity's key"),
+        (
+            format!("{BARE}{}", two.replace("\"guest\", key", "\"shop\", key")),
+            "connection.a.hip.identities[1].name: ",
+        ),
+        (
+            format!("{BARE}{two}[[connection.a.hip.peers]]\nhit = \"{}\"\n", hits[2]),
+            "connection.a.hip.peers[0].hit: ",
+        ),
+    ] {
+        let error = with(&text).unwrap_err();
+        assert!(error.starts_with(problem), "{error} for {text}");
     }
 }
