@@ -1,5 +1,5 @@
-// Three frequencies for the first processor, so that acpi-cpufreq has something to govern in an emulated machine. What it writes goes
-// to a port without a device: governors change there, speeds do not.
+// Three frequencies for the first processor, so that acpi-cpufreq has something to govern in an emulated machine. It writes the number of a
+// state to a port: without a device there governors change and speeds do not; `boot -s` has one, and slows the processor down.
 DefinitionBlock ("", "SSDT", 2, "DORMSE", "PSTATES", 1)
 {
     External (\_SB.CPUS.C000, DeviceObj)

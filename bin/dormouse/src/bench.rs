@@ -191,6 +191,7 @@ fn planned(args: &BenchArgs) -> Result<Bench> {
         compare_governors: false,
         between: args.far.is_some(),
         seed: args.seed,
+        ..Request::default()
     };
     Bench::new(&request, args.keep.out.clone().filter(|_| !args.plan), far)
 }

@@ -14,6 +14,8 @@ use dormouse_energy::model::{Baseline, Model, Resumption};
 use dormouse_energy::{WakeOn, radio};
 use dormouse_io::capture::Capture;
 use dormouse_io::signal::Signals;
+use dormouse_lab::campaign::versions;
+use dormouse_lab::results::format::Input as Hashed;
 use dormouse_report::{Unfinished, write_whole};
 use dormouse_trace::activity::Activity;
 use dormouse_trace::analyse::{Options, account, survey_all};
@@ -333,14 +335,18 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         let questions = Questions::new(settings, model(args)?, directory.clients());
         let watch = |client: &Client| Figures::new(&questions, client);
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &watch, &mut tap)?;
-        let report = json::Report::new(&analysis, accounting);
+        let report = json::Report {
+            provenance: Some(provenance(&inputs)?),
+            ..json::Report::new(&analysis, accounting)
+        };
         let charts = charts::all(&analysis, &questions);
         let page = document(&report, charts, &about(args), ON_PAGE).html().map_err(anyhow::Error::msg)?;
         write_whole(path, page.as_bytes()).with_context(|| path.display().to_string())?;
         report
     } else {
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &|_| (), &mut tap)?;
-        json::Report::new(&analysis, accounting)
+        let provenance = json.then(|| provenance(&inputs)).transpose()?;
+        json::Report { provenance, ..json::Report::new(&analysis, accounting) }
     };
     if let (Some(periods), Some(path)) = (periods, &args.periods) {
         periods.finish(&directory).with_context(|| path.display().to_string())?;
@@ -359,6 +365,20 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         eprintln!("lost: {} more", report.lost_total - report.lost.len() as u64);
     }
     Ok(if report.lost_total > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Where the figures come from. Reads every recording once more, for its hash.
+fn provenance(inputs: &[Input]) -> anyhow::Result<json::Provenance> {
+    let hashed = |input: &Input| {
+        let file = input.file_handle().and_then(|file| Hashed::named(input.name(), file));
+        let Hashed { file, bytes, sha256 } = file.with_context(|| input.name().to_owned())?;
+        Ok(json::Hashed { file, bytes, sha256 })
+    };
+    Ok(json::Provenance {
+        versions: versions(),
+        command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        inputs: inputs.iter().map(hashed).collect::<anyhow::Result<_>>()?,
+    })
 }
 
 /// The page's last line: on which figures it rests.

@@ -92,8 +92,46 @@ fn the_report_has_the_fields_that_programs_rely_on() {
     let waited = phone["policies"]["break-even"]["saved_fraction"].as_f64().unwrap();
     assert!((waited - (59.9 - 44.6) / 59.9).abs() < 1e-9, "{waited}");
     assert_eq!(clients[1]["policies"]["never"]["share_of_clairvoyant"], Value::Null);
-    // One flag, wherever it stands.
-    assert_eq!(scene.json("--json trace talk.csv --break-even 22.3"), report);
+    // One flag, wherever it stands; but the command is told as it was given.
+    let mut other = scene.json("--json trace talk.csv --break-even 22.3");
+    assert_eq!(other["provenance"]["command"][1], "--json");
+    other["provenance"]["command"] = report["provenance"]["command"].clone();
+    assert_eq!(other, report);
+}
+
+/// JSON and page say which program made them, by which command, of which recordings; what is read from standard input is hashed too.
+#[test]
+fn a_report_says_where_it_comes_from() {
+    let scene = Scene::new("provenance");
+    scene.write("empty.csv", "client,time,bytes\n");
+    // By sha256sum.
+    let sha256 = "8f680495a0f49398c4975e95e7806a6edd6baa1a5de1f75ad481516fb424d1a9";
+    let report = scene.json("trace talk.csv empty.csv --json --html page.html --break-even 22.3");
+    let provenance = &report["provenance"];
+    assert_eq!(provenance["versions"]["dormouse"], env!("CARGO_PKG_VERSION"));
+    for known in ["commit", "modified", "executable", "kernel", "build"] {
+        assert!(provenance["versions"][known].is_string(), "{known}: {provenance}");
+    }
+    let command: Vec<_> = provenance["command"].as_array().unwrap().iter().skip(1).collect();
+    assert_eq!(
+        command,
+        ["trace", "talk.csv", "empty.csv", "--json", "--html", "page.html", "--break-even", "22.3"]
+    );
+    let inputs = provenance["inputs"].as_array().unwrap();
+    assert_eq!(inputs[1]["file"], "talk.csv");
+    assert_eq!(inputs[1]["bytes"], talk().len());
+    let hash = inputs[0]["sha256"].as_str().unwrap();
+    assert_eq!((hash, &inputs[0]["file"]), (sha256, &Value::from("empty.csv")));
+    let page = std::fs::read_to_string(scene.0.join("page.html")).unwrap();
+    assert!(page.contains("Provenance") && page.contains(hash) && page.contains("executable"));
+    // The same bytes by another way have the same hash.
+    let child = scene.command("trace - --json").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_ref().unwrap().write_all(talk().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let piped: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(piped["provenance"]["inputs"][0]["sha256"], inputs[1]["sha256"]);
+    // The terminal's text has no such section.
+    assert!(!scene.run("trace talk.csv").1.contains("Provenance"));
 }
 
 #[test]

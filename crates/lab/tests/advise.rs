@@ -9,6 +9,7 @@ use dormouse_lab::advise::levels::{Judgement, Permission};
 use dormouse_lab::advise::{AdviseError, Options, Purpose, advise, page};
 use dormouse_lab::judge::Finding;
 use dormouse_lab::judge::stats::Verdict;
+use dormouse_lab::paper_004;
 use dormouse_lab::results::esp::{CPU_THREAD, Direction, Encapsulation, Engine, FAR_CPU_THREAD, What};
 use dormouse_lab::results::format::{EnergySource, Machine};
 use dormouse_lab::results::{Results, Sample};
@@ -179,7 +180,8 @@ fn rules_are_confirmed_contradicted_or_not_measurable_with_the_reason_of_the_fil
         ("ccm-over-gcm", Finding::Contradicted),
         ("composed-over-aead", Finding::Partly),
         ("network-overhead", Finding::Confirmed),
-        ("encryption-overhead", Finding::Confirmed),
+        // Dearer, as the rule has it, by less than the paper's 3.75.
+        ("encryption-overhead", Finding::Partly),
         ("tunnel-large", Finding::Confirmed),
         ("tunnel-small", Finding::Confirmed),
         ("udp-encapsulation", Finding::Confirmed),
@@ -204,6 +206,58 @@ fn finding(results: &Results, id: &str) -> (Finding, String) {
     let advice = advise(results, options(Purpose::Bulk)).expect("advice");
     let rule = advice.rules.iter().find(|r| r.id == id).expect("a rule");
     (rule.finding, rule.ours.clone())
+}
+
+/// QEMU's emulator lets governors change and speeds stay, so that "conservative is no slower" would be confirmed by construction.
+#[test]
+fn governors_of_an_emulated_processor_say_nothing() {
+    let mut results = campaign();
+    for governor in ["performance", "ondemand", "conservative"] {
+        let mut s = sample(What::Path, "aes128-sha1", 1_420, 1_000.0);
+        s.governor = Some(governor.to_owned());
+        results.samples.push(s);
+    }
+    let rules = ["governor-large", "governor-conservative"];
+    for id in rules {
+        assert_ne!(finding(&results, id).0, Finding::NotMeasurable, "{id}");
+    }
+    let obtained = |results: &Results| paper_004::report(results).traffic.join("\n");
+    let provenance = |results: &Results| paper_004::report(results).provenance.table();
+    let counts = "a processor emulated by software: counts and directions alone";
+    assert!(!obtained(&results).contains("emulated"));
+    // As an emulated machine shows itself in /proc/cpuinfo and /sys/class/dmi/id/sys_vendor.
+    results.machine.cpu = "QEMU TCG CPU version 2.5+".to_owned();
+    results.machine.hypervisor = Some("QEMU".to_owned());
+    for id in rules {
+        let (found, ours) = finding(&results, id);
+        assert_eq!(found, Finding::NotMeasurable, "{id}: {ours}");
+        assert!(ours.contains("emulated"), "{id}: {ours}");
+    }
+    let said = obtained(&results);
+    assert!(said.contains(counts) && !said.contains("ratios hold"), "{said}");
+    assert!(provenance(&results).rows.iter().any(|row| row[0] == "processor" && row[1] == counts));
+    let figures = paper_004::report(&results).figures;
+    let drawn = &figures.iter().find(|f| f.place == "Fig. 10").expect("it").shown;
+    assert!(drawn.series.is_empty() && drawn.caption.contains("emulated"), "{}", drawn.caption);
+    // Where powersave is shown to be slower, frequencies are emulated too, and say so.
+    let mut slowed = results.clone();
+    for (nanoseconds, measurable) in [(1_200.0, false), (1_900.0, true)] {
+        slowed.samples.retain(|s| s.governor.as_deref() != Some("powersave"));
+        let mut low = sample(What::Path, "aes128-sha1", 1_420, nanoseconds);
+        low.governor = Some("powersave".to_owned());
+        slowed.samples.push(low);
+        let (found, ours) = finding(&slowed, rules[1]);
+        assert_eq!(found != Finding::NotMeasurable, measurable, "{nanoseconds}: {ours}");
+        assert_eq!(ours.contains("frequencies emulated"), measurable, "{ours}");
+        let figures = paper_004::report(&slowed).figures;
+        let drawn = &figures.iter().find(|f| f.place == "Fig. 10").expect("it").shown;
+        assert_eq!(drawn.series.is_empty(), !measurable, "{}", drawn.caption);
+        assert_eq!(drawn.caption.contains("frequencies emulated"), measurable, "{}", drawn.caption);
+    }
+    // The same emulator's name on a processor that runs the code itself.
+    results.machine.cpu = "QEMU Virtual CPU version 2.5+".to_owned();
+    assert!(obtained(&results).contains("ratios hold"));
+    assert_ne!(finding(&results, rules[1]).0, Finding::NotMeasurable);
 }
 
 #[test]
@@ -233,6 +287,83 @@ fn esp_around_nothing_is_not_taken_for_no_esp() {
     results.samples.push(sample(What::Path, "none", 1_420, 1e6));
     let (found, ours) = finding(&results, "network-overhead");
     assert_eq!(found, Finding::Confirmed, "{ours}");
+}
+
+/// A rule that states a size is confirmed by that size alone; the direction without it confirms a part.
+#[test]
+fn a_size_is_judged_within_a_tenth_of_the_papers() {
+    let costing = |factor: f64| {
+        let mut results = campaign();
+        results.samples.retain(|s| s.engine != Engine::Plain);
+        let mut plain = sample(What::Path, "none", 1_420, (350.0 + 0.8 * 1_420.0) / factor);
+        (plain.engine, plain.encapsulation) = (Engine::Plain, Encapsulation::None);
+        results.samples.push(plain);
+        results
+    };
+    // The paper's 1.5; by at most a tenth less or more.
+    for (factor, expected) in [
+        (1.5, Finding::Confirmed),
+        (1.62, Finding::Confirmed),
+        (1.39, Finding::Confirmed),
+        (1.68, Finding::Partly),
+        (1.34, Finding::Partly),
+        (0.9, Finding::Contradicted),
+    ] {
+        let (found, ours) = finding(&costing(factor), "network-overhead");
+        assert_eq!(found, expected, "{factor}: {ours}");
+    }
+    // An emulated processor tells directions alone.
+    let mut emulated = costing(1.5);
+    emulated.machine.cpu = "QEMU TCG CPU version 2.5+".to_owned();
+    let (found, ours) = finding(&emulated, "network-overhead");
+    assert_eq!(found, Finding::Partly, "{ours}");
+}
+
+/// Of AES instructions each mode has a size of its own, and so has one core for small packets and for large ones.
+#[test]
+fn each_mode_and_packet_size_is_judged_by_its_own_size() {
+    let gains = |ccm: f64, cbc: f64, small: f64| {
+        let mut results = campaign();
+        results.samples.clear();
+        for (suite, bytes, gain) in
+            [("aes128ccm16", 1_420, ccm), ("aes128-sha1", 1_420, cbc), ("aes128-sha1", 180, small)]
+        {
+            for (aes, factor) in [(true, 1.0), (false, gain)] {
+                let mut s = sample(What::Path, suite, bytes, 1_000.0 * factor);
+                s.aes_instructions = Some(aes);
+                results.samples.push(s);
+            }
+        }
+        results
+    };
+    let report = |results: &Results, words: &str| {
+        let report = paper_004::report(results);
+        let claim = report.claims.iter().find(|c| c.claim.contains(words)).expect("a claim").clone();
+        (claim.finding, claim.expected)
+    };
+    let faster = "AES instructions make every mode faster";
+    let (found, expected) = report(&gains(1.3, 1.1, 3.3), faster);
+    assert_eq!(found, Some(Finding::Confirmed), "{expected}");
+    assert!(expected.contains("1.18 to 1.43") && expected.contains("3.00 to 3.63"), "{expected}");
+    for (ccm, cbc, small) in [(1.1, 1.1, 3.3), (1.3, 1.3, 3.3), (1.3, 1.1, 1.3)] {
+        assert_eq!(report(&gains(ccm, cbc, small), faster).0, Some(Finding::Partly), "{ccm} {cbc} {small}");
+    }
+    let cores = |small: f64, large: f64| {
+        let mut results = campaign();
+        results.samples.clear();
+        for (bytes, more) in [(180, small), (1_420, large)] {
+            for (cores, factor) in [(1, 1.0), (2, more)] {
+                let mut s = sample(What::Path, "aes128gcm16", bytes, 1_000.0 * factor);
+                s.cores = cores;
+                results.samples.push(s);
+            }
+        }
+        report(&results, "One communication").0
+    };
+    assert_eq!(cores(1.5, 1.2), Some(Finding::Confirmed));
+    assert_eq!(cores(1.5, 3.0), Some(Finding::Confirmed), "at least");
+    assert_eq!(cores(2.5, 1.2), Some(Finding::Partly));
+    assert_eq!(cores(0.5, 0.5), Some(Finding::Contradicted));
 }
 
 #[test]

@@ -191,14 +191,19 @@ pub(crate) struct Test {
     /// Packet sizes, both included.
     pub(crate) sizes: (u32, u32),
     pub(crate) expect: Expect,
+    /// The size that the paper states, from and to, as a ratio like that of the samples; none where it states a direction alone.
+    pub(crate) size: Option<(f64, f64)>,
     /// Bytes of a file, at least; 0 for what has no file.
     pub(crate) files: u64,
 }
 
+/// How far beside a stated size a ratio may lie, as a factor: the paper gives its sizes with one or two digits.
+const MARGIN: f64 = 1.1;
+
 impl Test {
     /// Of what differs in this and nothing else, in packets of any size that an Ethernet carries; no difference is expected.
     pub(crate) const fn new(first: Pick, second: Pick, differ: Differ, metric: Metric) -> Self {
-        Self { first, second, differ, metric, sizes: (1, 1_500), expect: Expect::TIE, files: 0 }
+        Self { first, second, differ, metric, sizes: (1, 1_500), expect: Expect::TIE, size: None, files: 0 }
     }
 
     /// Of packets of these sizes.
@@ -214,6 +219,16 @@ impl Test {
     /// With this expectation.
     pub(crate) const fn expect(self, expect: Expect) -> Self {
         Self { expect, ..self }
+    }
+
+    /// By as much as the paper states: from, and to.
+    pub(crate) const fn by(self, low: f64, high: f64) -> Self {
+        Self { size: Some((low, high)), ..self }
+    }
+
+    /// Where a ratio must lie to be of the stated size, if there is one.
+    fn by_size(&self) -> Option<Expect> {
+        self.size.map(|(low, high)| Expect::between(low / MARGIN, high * MARGIN))
     }
 }
 
@@ -248,8 +263,37 @@ pub(crate) fn integrity(results: &Results) -> &'static str {
     if results.samples.iter().any(sha1) { "sha1" } else { "sha256" }
 }
 
-/// All pairs of a test with enough rounds: what rules count and figures draw.
+/// All pairs of a test with enough rounds: what rules count and figures draw. Governors that do not change the speed are no pair.
 pub(crate) fn pairs<'a>(
+    results: &'a Results,
+    bootstrap: &Bootstrap,
+    test: &Test,
+    on: Option<What>,
+) -> Vec<Pair<'a>> {
+    if test.differ == Differ::Governor && !governors_change_speed(results, bootstrap) {
+        return Vec::new();
+    }
+    every_pair(results, bootstrap, test, on)
+}
+
+/// How much slower a processor must be at its lowest frequency than at its highest, if its frequencies are to be believed.
+const SLOWER: f64 = 1.3;
+
+/// Whether governors change the speed. Those of a processor that is emulated change nothing unless the emulator is slowed down, and "not
+/// slower" would hold by construction: so the file must show it, in all rounds of all that was measured under both together.
+pub(crate) fn governors_change_speed(results: &Results, bootstrap: &Bootstrap) -> bool {
+    if !results.machine.emulated() {
+        return true;
+    }
+    let [high, low] = ["performance", "powersave"].map(|governor| ANY.governor(governor));
+    let test = Test::new(high, low, Differ::Governor, Metric::Throughput);
+    let pairs = every_pair(results, bootstrap, &test, None);
+    let rounds: Vec<(f64, f64)> =
+        pairs.iter().flat_map(|pair| pair.first.paired(pair.second, test.metric)).collect();
+    bootstrap.paired(&rounds).is_some_and(|c| c.verdict != Verdict::TooFew && c.ratio.low > SLOWER)
+}
+
+fn every_pair<'a>(
     results: &'a Results,
     bootstrap: &Bootstrap,
     test: &Test,
@@ -279,6 +323,11 @@ pub(crate) fn pairs<'a>(
     out
 }
 
+/// The comparisons of a rule, with the sizes that the paper states.
+pub(crate) fn tests(id: &str) -> &'static [Test] {
+    table::RULES.iter().find(|d| d.id == id).map_or(&[], |d| d.tests)
+}
+
 /// All rules.
 pub(crate) fn check(results: &Results, bootstrap: &Bootstrap) -> Vec<Rule> {
     let mut rules: Vec<Rule> = table::RULES.iter().map(|d| one(results, bootstrap, d)).collect();
@@ -286,25 +335,45 @@ pub(crate) fn check(results: &Results, bootstrap: &Bootstrap) -> Vec<Rule> {
     rules
 }
 
+/// Why governors are not compared on a processor that is emulated.
+pub(crate) const NO_FREQUENCIES: &str = "the processor is emulated, and powersave is not shown to be slower there than performance: governors change, the speed may not";
+/// What must be known where they are.
+pub(crate) const FREQUENCIES_EMULATED: &str = "frequencies emulated";
+
 fn one(results: &Results, bootstrap: &Bootstrap, d: &Definition) -> Rule {
     let rule = |figures: Vec<Decides>, ours| {
         let finding = Finding::each(figures.iter().map(Decides::finding));
         Rule { id: d.id, place: d.place, rule: d.rule, paper: d.paper, finding, ours, figures }
     };
+    let emulated = results.machine.emulated() && d.tests.iter().any(|t| t.differ == Differ::Governor);
+    if emulated && !governors_change_speed(results, bootstrap) {
+        return rule(Vec::new(), NO_FREQUENCIES.to_owned());
+    }
     for what in d.on {
         let mut figures = Vec::new();
+        let mut sizes = Vec::new();
         let mut words = Vec::new();
         for test in d.tests {
             let found = pairs(results, bootstrap, test, Some(*what));
-            figures.extend(found.iter().map(|pair| {
-                let places = results.places(&[pair.first, pair.second]);
-                Decides::ratio(test.expect, Some(&pair.comparison)).from(places, test.metric.name())
-            }));
+            for pair in &found {
+                let from = |decides: Decides| {
+                    decides.from(results.places(&[pair.first, pair.second]), test.metric.name())
+                };
+                figures.push(from(Decides::ratio(test.expect, Some(&pair.comparison))));
+                // What an instruction costs on an emulated processor is what its emulation costs: no size.
+                let told = (!results.machine.emulated()).then(|| pair.comparison.ratio.into());
+                sizes.extend(test.by_size().map(|size| match told {
+                    Some(_) => from(Decides::new(size, told)),
+                    None => Decides::new(size, None),
+                }));
+            }
             words.extend(summary(test, &found));
         }
+        figures.append(&mut sizes);
         if !figures.is_empty() {
             let sha256 = integrity(results) == "sha256" && d.tests.iter().any(|t| t.first.mode.is_some());
             let note = if sha256 { " (with SHA-256 for SHA1, which the file lacks)" } else { "" };
+            let note = if emulated { format!("{note} ({FREQUENCIES_EMULATED})") } else { note.to_owned() };
             return rule(figures, format!("{}: {}{note}", what.words(), words.join("; ")));
         }
     }

@@ -108,8 +108,10 @@ impl Bench {
         let mut left = Duration::ZERO;
         for sample in &self.campaign.results.samples {
             let missing = self.campaign.missing(sample);
-            // The round that warms up is shorter, except where a file decides.
-            left += self.times.expected(sample) * (missing + u32::from(missing > 0));
+            left += self.times.expected(sample, 1) * missing;
+            if missing > 0 {
+                left += self.times.expected(sample, 0);
+            }
             let most = groups.entry(Group::of(sample)).or_insert(0);
             *most = missing.max(*most);
         }

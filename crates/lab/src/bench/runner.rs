@@ -81,10 +81,9 @@ impl Runner {
     }
 
     fn once(&mut self, sample: &Point, round: u32) -> Result<Figures> {
-        let time = |time: Duration| if round == 0 { time / 3 } else { time };
+        let time = self.times.of_round(sample, round);
         let seed = self.seed ^ u64::from(round);
         if sample.what == What::Crypto {
-            let time = time(self.times.crypto);
             if sample.aes_instructions == Some(false) {
                 let answer = self.worker.as_mut().context("no worker")?.run(sample, time, seed);
                 if answer.is_err() {
@@ -95,15 +94,13 @@ impl Runner {
             return memory::in_memory(sample, time, seed);
         }
         if self.pair.is_some() {
-            let time = time(if sample.what == What::Path { self.times.path } else { self.times.stream });
             return self.pair(&Key::of(sample))?.measure(sample, time);
         }
         let idle = self.idle.context("the machine at rest was not looked at")?;
-        let [path, stream] = [self.times.path, self.times.stream].map(time);
         let link = self.link(&Key::of(sample))?;
         match sample.what {
-            What::Path => traffic::path(link, sample, path, idle),
-            What::Stream => traffic::stream(link, sample, stream, idle),
+            What::Path => traffic::path(link, sample, time, idle),
+            What::Stream => traffic::stream(link, sample, time, idle),
             What::Download | What::Tls => transfer::run(link, sample, idle),
             What::Crypto => bail!("cryptography alone needs no link"),
         }

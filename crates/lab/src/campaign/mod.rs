@@ -447,7 +447,10 @@ fn shuffle(indices: &mut [usize], random: &mut Seeded) {
     }
 }
 
-pub(crate) fn versions() -> BTreeMap<String, String> {
+/// The program's version, its commit, whether that tree was modified, its build and the SHA-256 of its file; the kernel and the libraries. By
+/// the names that raw data have for them.
+#[must_use]
+pub fn versions() -> BTreeMap<String, String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let (commit, modified) = tree(option_env!("DORMOUSE_COMMIT"));
     let own = [

@@ -23,7 +23,31 @@ struct Line {
 }
 
 /// What the paper states: a name, and the range of sizes with the ratio.
-type Stated = (&'static str, (f64, f64), f64);
+type Stated = (String, (f64, f64), f64);
+
+/// The paper's smallest packets.
+const SMALLEST: u32 = 180;
+
+/// The sizes that a rule states of a metric, as lines: each of its ratios, or one over it (`over`), where it has an end.
+fn stated(id: &str, metric: Metric, over: bool) -> Vec<Stated> {
+    let mut out: Vec<Stated> = Vec::new();
+    for test in rules::tests(id).iter().filter(|t| t.metric == metric) {
+        let Some((low, high)) = test.size else { continue };
+        let (low, high) = if over { (1.0 / high, 1.0 / low) } else { (low, high) };
+        let (from, to) = (test.sizes.0.max(SMALLEST), test.sizes.1);
+        let mode = MODES.into_iter().find(|m| id == "aes-instructions" && test.first.mode == Some(m.1));
+        let mode = mode.map(|m| format!(", {}", m.0)).unwrap_or_default();
+        let name = format!("paper{mode}, {from} to {to} B");
+        let ends = if low == high { vec![(low, "")] } else { vec![(low, ", least"), (high, ", most")] };
+        for (ratio, end) in ends.into_iter().filter(|(ratio, _)| ratio.is_finite()) {
+            let line = (format!("{name}{end}"), (f64::from(from), f64::from(to)), ratio);
+            if !out.contains(&line) {
+                out.push(line);
+            }
+        }
+    }
+    out
+}
 
 struct Drawing<'a> {
     results: &'a Results,
@@ -43,12 +67,9 @@ pub(super) fn all(results: &Results, bootstrap: &Bootstrap) -> Vec<Exhibit<Chart
 
 /// Figures 1 and 2.
 fn modes(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
-    let aead: &[Stated] = &[
-        ("paper, CCM and GCM, least", (200.0, 1_500.0), 1.2),
-        ("paper, CCM and GCM, most", (200.0, 1_500.0), 1.4),
-    ];
-    let small: &[Stated] =
-        &[("paper, others, least", (180.0, 200.0), 2.0), ("paper, others, most", (180.0, 200.0), 3.0)];
+    // The paper states one size for both time and CPU.
+    let aead = stated("software-aead", Metric::Cpu, false);
+    let small = stated("hardware-small", Metric::Throughput, false);
     for (place, id, title, aes, metric, stated) in [
         (
             "Fig. 1a",
@@ -56,7 +77,7 @@ fn modes(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
             "Time of each mode over CBC, AES in software",
             SOFT,
             Metric::Throughput,
-            aead,
+            &aead[..],
         ),
         (
             "Fig. 1b",
@@ -64,7 +85,7 @@ fn modes(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
             "Time of each mode over CBC, AES instructions",
             HARD,
             Metric::Throughput,
-            small,
+            &small[..],
         ),
         (
             "Fig. 2a",
@@ -72,7 +93,7 @@ fn modes(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
             "CPU of each mode over CBC, AES in software",
             SOFT,
             Metric::Cpu,
-            aead,
+            &aead[..],
         ),
         ("Fig. 2b", "modes-aes-cpu", "CPU of each mode over CBC, AES instructions", HARD, Metric::Cpu, &[]),
     ] {
@@ -88,33 +109,21 @@ fn cores_and_instructions(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
     let cores = |mode, metric| {
         Test::new(OURS.mode(mode).many(true), OURS.mode(mode).many(false), Differ::Cores, metric)
     };
-    let stated: &[Stated] = &[
-        ("paper, small, least", (180.0, 400.0), 1.3),
-        ("paper, small, most", (180.0, 400.0), 1.7),
-        ("paper, large, least", (400.0, 1_500.0), 1.1),
-    ];
     let time = lines(MODES, |m| cores(m, Metric::Throughput));
-    out.push(d.figure("Fig. 3", "cores-time", "Time on several cores over one", &time, stated));
-    let stated: &[Stated] = &[
-        ("paper, small, least", (180.0, 400.0), 1.3),
-        ("paper, small, most", (180.0, 400.0), 1.7),
-        ("paper, large CCM and GCM", (400.0, 1_500.0), 0.85),
-    ];
+    let paper = stated("one-core", Metric::Throughput, true);
+    out.push(d.figure("Fig. 3", "cores-time", "Time on several cores over one", &time, &paper));
+    let mut small = stated("one-core", Metric::Cpu, false);
+    small.push(("paper, large CCM and GCM".to_owned(), (400.0, 1_500.0), 0.85));
     let cpu = lines(MODES, |m| cores(m, Metric::Cpu));
-    out.push(d.figure("Fig. 4", "cores-cpu", "CPU on several cores over one", &cpu, stated));
+    out.push(d.figure("Fig. 4", "cores-cpu", "CPU on several cores over one", &cpu, &small));
     let instructions = |mode| Test::new(SOFT.mode(mode), HARD.mode(mode), Differ::Aes, Metric::Throughput);
-    let stated: &[Stated] = &[
-        ("paper, CCM", (250.0, 1_500.0), 1.3),
-        ("paper, CBC", (250.0, 1_500.0), 1.1),
-        ("paper, CBC, small", (180.0, 250.0), 3.3),
-    ];
     let time = lines(MODES, instructions);
     out.push(d.figure(
         "Fig. 5",
         "instructions",
         "Time with AES in software over AES instructions",
         &time,
-        stated,
+        &stated("aes-instructions", Metric::Throughput, false),
     ));
 }
 
@@ -125,13 +134,12 @@ fn overheads(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
         vec![line("ours, time", 0, Metric::Throughput), line("ours, CPU", 2, Metric::Cpu)]
     };
     let encryption = both(&|metric| against(Mode::Cbc, Mode::Null, ANY, metric, ALL));
-    let stated: &[Stated] = &[("paper, CPU", (180.0, 1_500.0), 3.75)];
     out.push(d.figure(
         "Fig. 6",
         "encryption",
         "AES-CBC over NULL encryption, both with SHA1",
         &encryption,
-        stated,
+        &stated("encryption-overhead", Metric::Cpu, false),
     ));
     let network = both(&|metric| {
         Test::new(
@@ -141,29 +149,23 @@ fn overheads(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
             metric,
         )
     });
-    let stated: &[Stated] = &[("paper", (180.0, 1_500.0), 1.5)];
-    out.push(d.figure("Fig. 7", "network", "ESP with NULL encryption over no ESP", &network, stated));
-    for (place, id, title, wrap, name) in [
-        (
-            "Fig. 8",
-            "tunnel",
-            "Tunnel mode over transport mode",
-            Encapsulation::Tunnel,
-            "paper, large packets",
-        ),
+    let stated = stated("network-overhead", Metric::Cpu, false);
+    out.push(d.figure("Fig. 7", "network", "ESP with NULL encryption over no ESP", &network, &stated));
+    for (place, id, title, wrap) in [
+        ("Fig. 8", "tunnel", "Tunnel mode over transport mode", Encapsulation::Tunnel),
         // Transport mode on both sides, so that nothing but the encapsulation differs.
-        (
-            "Fig. 9",
-            "udp",
-            "Transport mode in UDP over transport mode",
-            Encapsulation::UdpTransport,
-            "paper, large packets",
-        ),
+        ("Fig. 9", "udp", "Transport mode in UDP over transport mode", Encapsulation::UdpTransport),
     ] {
         let wrapped = both(&|metric| {
             Test::new(OURS.wrap(wrap), OURS.wrap(Encapsulation::Transport), Differ::Wrap, metric)
         });
-        out.push(d.figure(place, id, title, &wrapped, &[(name, (500.0, 1_500.0), 1.0)]));
+        out.push(d.figure(
+            place,
+            id,
+            title,
+            &wrapped,
+            &[("paper, large packets".to_owned(), (500.0, 1_500.0), 1.0)],
+        ));
     }
 }
 
@@ -183,7 +185,14 @@ fn governors_and_tls(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
             ),
         })
         .collect();
-    out.push(d.figure("Fig. 10", "governors", "Time under each governor over ondemand", &lines, &[]));
+    let mut governors =
+        d.figure("Fig. 10", "governors", "Time under each governor over ondemand", &lines, &[]);
+    if !rules::governors_change_speed(d.results, d.bootstrap) {
+        governors.shown.caption = format!("Not drawn: {}.", rules::NO_FREQUENCIES);
+    } else if d.results.machine.emulated() {
+        governors.shown.caption.push_str(&format!(" Here: {}.", rules::FREQUENCIES_EMULATED));
+    }
+    out.push(governors);
     let mut chart =
         Chart::new("tls", "TLS over IPsec (AES-GCM), by size of the file", "bytes", "TLS over IPsec");
     chart.x_log = true;

@@ -132,13 +132,23 @@ impl Input {
     /// # Errors
     /// If it cannot be read.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let mut file = fs::File::open(path)?;
+        Self::named(&path.display().to_string(), fs::File::open(path)?)
+    }
+
+    /// The same of an open file, from where it is to its end.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn named(name: &str, mut file: fs::File) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
         let hash = hash_reader(HashAlg::Sha256, &mut file)?;
         let sha256 = hash.iter().map(|b| format!("{b:02x}")).collect();
-        Ok(Self { file: path.display().to_string(), bytes, sha256 })
+        Ok(Self { file: name.to_owned(), bytes, sha256 })
     }
 }
+
+/// What figures of an emulated processor are good for.
+pub(super) const EMULATED: &str = "a processor emulated by software: counts and directions alone";
 
 /// The machine.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -179,8 +189,19 @@ impl Machine {
     pub fn words(&self) -> Vec<String> {
         let mut words = vec![format!("{} ({} cores), {}", self.cpu, self.cores, self.kernel)];
         let of = |h| format!("a virtual machine ({h}): ratios hold, absolute figures may not");
-        words.extend(self.hypervisor.as_ref().map(of));
+        if self.emulated() {
+            words.push(EMULATED.to_owned());
+        } else {
+            words.extend(self.hypervisor.as_ref().map(of));
+        }
         words
+    }
+
+    /// Whether the processor is emulated by software, so that a step of it costs what its emulation costs. QEMU's emulator says so in the
+    /// model that `/proc/cpuinfo` shows (`QEMU TCG CPU version 2.5+`); a model that another one leaves as it was is not recognised.
+    #[must_use]
+    pub fn emulated(&self) -> bool {
+        self.cpu.starts_with("QEMU TCG")
     }
 }
 

@@ -8,7 +8,7 @@ use dormouse_report::Table;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::format::{Conditions, Discarded, Energy, Input, Machine, Point, Results, Skipped};
+use super::format::{Conditions, Discarded, EMULATED, Energy, Input, Machine, Point, Results, Skipped};
 
 /// All that a raw file says but the samples and their units. Its fields are those of [`Results`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -110,6 +110,7 @@ impl Provenance {
 }
 
 fn machine(row: &mut impl FnMut(&str, String), which: &str, machine: &Machine) {
+    let emulated = machine.emulated();
     let Machine {
         cpu, cores, architecture, memory, kernel, governor, congestion_control, hypervisor, ..
     } = machine;
@@ -118,6 +119,9 @@ fn machine(row: &mut impl FnMut(&str, String), which: &str, machine: &Machine) {
         &format!("{which}machine"),
         format!("{cpu}, {architecture}, {cores} cores, {memory} bytes of memory"),
     );
+    if emulated {
+        row(&format!("{which}processor"), EMULATED.to_owned());
+    }
     row(&format!("{which}hypervisor"), or(hypervisor, "none"));
     row(&format!("{which}system"), kernel.clone());
     row(&format!("{which}governor"), or(governor, "none: the kernel offers no frequencies"));

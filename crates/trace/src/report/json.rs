@@ -48,6 +48,31 @@ pub struct Report {
     pub lost: Vec<Loss>,
     /// How many entries there would be.
     pub lost_total: u64,
+    /// Where the figures come from, where the caller says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<Provenance>,
+}
+
+/// Where figures come from, named as in the raw data of experiments.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Provenance {
+    /// The program's version, its commit, and whether that tree was modified; the kernel, the libraries.
+    pub versions: BTreeMap<String, String>,
+    /// The command, with its arguments.
+    pub command: Vec<String>,
+    /// The recordings, in their order.
+    pub inputs: Vec<Hashed>,
+}
+
+/// A recording as it was read, before decompression.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Hashed {
+    /// Its name in this report.
+    pub file: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256, in hexadecimal digits.
+    pub sha256: String,
 }
 
 /// One client, or all.
@@ -223,6 +248,7 @@ impl Report {
             handed: analysis.handed.iter().map(handed).collect(),
             lost: files().flat_map(|f| f.losses.kept()).cloned().collect(),
             lost_total: files().map(|f| f.losses.total()).sum(),
+            provenance: None,
         }
     }
 }

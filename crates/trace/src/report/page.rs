@@ -4,7 +4,7 @@ use dormouse_report::{Block, Chart, Document, Part, Table, duration, percent, th
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::json::{Report, Row};
+use super::json::{Hashed, Provenance, Report, Row};
 
 /// Clients in the terminal's table.
 pub const ON_TERMINAL: usize = 40;
@@ -35,7 +35,22 @@ pub fn document(report: &Report, charts: Vec<Chart>, about: &str, shown: usize) 
     document.blocks.extend(charts.into_iter().map(Block::Chart));
     document.section("clients", "Clients", clients(report, shown));
     document.section("inputs", "Inputs", inputs(report));
+    if let Some(provenance) = &report.provenance {
+        document.section("provenance", "Provenance", [Part::Table(origin(provenance))]);
+    }
     document
+}
+
+fn origin(provenance: &Provenance) -> Table {
+    let mut table = Table::words(["what", "value"]);
+    for (what, version) in &provenance.versions {
+        table.row([what.clone(), version.clone()]);
+    }
+    table.row(["command".to_owned(), provenance.command.join(" ")]);
+    for Hashed { file, bytes, sha256 } in &provenance.inputs {
+        table.row(["input".to_owned(), format!("{file} ({bytes} bytes) sha256 {sha256}")]);
+    }
+    table
 }
 
 fn lead(report: &Report) -> String {

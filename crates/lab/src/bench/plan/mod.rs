@@ -44,6 +44,8 @@ pub struct Request {
     pub parts: Vec<What>,
     /// Names of suites.
     pub suites: Vec<String>,
+    /// Of these, the ones with streams of every rate and size; the others have one stream, of 1,024 bytes at 2 Mbit/s, as in paper 001.
+    pub stream_suites: Vec<String>,
     /// Packet sizes in bytes.
     pub sizes: Vec<u32>,
     /// Numbers of processors.
@@ -58,6 +60,8 @@ pub struct Request {
     pub rounds: u32,
     /// Seconds of a stream; 0 for the default.
     pub stream_seconds: f64,
+    /// Seconds of a stream of at most 256 kbit/s; 0 for those of any other.
+    pub slow_stream_seconds: f64,
     /// Device profile (a shipped one, or a file) to estimate energy from, instead of a meter.
     pub profile: Option<String>,
     /// The short campaign.
@@ -79,7 +83,16 @@ pub(crate) struct Times {
     pub path: Duration,
     /// Of [`What::Stream`].
     pub stream: Duration,
+    /// The same of at most [`SLOW`], where it is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_stream: Option<Duration>,
 }
+
+/// The highest rate of a slow stream, in bits per second: the last of paper 001's lower group, whose streams are longer "for better
+/// accuracy" (section 5.2).
+const SLOW: f64 = 256e3;
+/// The longest that a stream warms up: it needs no more than that everything has been used once.
+const WARM_UP: Duration = Duration::from_secs(1);
 
 impl Times {
     /// Setting up and taking down a tunnel.
@@ -89,26 +102,42 @@ impl Times {
     #[must_use]
     pub(crate) fn of(request: &Request) -> Self {
         let ms = Duration::from_millis;
-        let stream = match request.stream_seconds {
-            s if s > 0.0 && s.is_finite() => Duration::from_secs_f64(s.min(86_400.0)),
-            _ if request.quick => ms(400),
-            _ => ms(1_000),
-        };
+        let asked = |s: f64| (s > 0.0 && s.is_finite()).then(|| Duration::from_secs_f64(s.min(86_400.0)));
+        let stream = asked(request.stream_seconds).unwrap_or(if request.quick { ms(400) } else { ms(1_000) });
         let (crypto, path) = if request.quick { (ms(10), ms(120)) } else { (ms(20), ms(400)) };
-        Self { crypto, path, stream }
+        Self { crypto, path, stream, slow_stream: asked(request.slow_stream_seconds) }
+    }
+
+    /// How long the stream of a point lasts, by its rate.
+    #[must_use]
+    pub(crate) fn stream_of(&self, sample: &Point) -> Duration {
+        let slow = sample.offered.is_some_and(|rate| rate <= SLOW);
+        self.slow_stream.filter(|_| slow).unwrap_or(self.stream)
+    }
+
+    /// How long a point is measured in a round, where time decides. Round 0 warms up and is shorter.
+    #[must_use]
+    pub(crate) fn of_round(&self, sample: &Point, round: u32) -> Duration {
+        let time = match sample.what {
+            What::Crypto => self.crypto,
+            What::Path => self.path,
+            _ => self.stream_of(sample),
+        };
+        if round == 0 { (time / 3).min(WARM_UP) } else { time }
     }
 
     /// How long one round of a point should take. Downloads are guessed at 100 MB/s.
     #[must_use]
-    pub(crate) fn expected(&self, sample: &Point) -> Duration {
+    pub(crate) fn expected(&self, sample: &Point, round: u32) -> Duration {
+        let time = self.of_round(sample, round);
         let transfer =
             || Duration::from_secs_f64(sample.file_bytes.unwrap_or(0) as f64 / 1e8).max(transfer::LEAST);
         match sample.what {
             // Opening is preceded by sealing, off the clock.
-            What::Crypto if sample.direction == Direction::In => self.crypto * 2,
-            What::Crypto => self.crypto,
-            What::Path => self.path + Duration::from_millis(30),
-            What::Stream => self.stream + Duration::from_millis(120),
+            What::Crypto if sample.direction == Direction::In => time * 2,
+            What::Crypto => time,
+            What::Path => time + Duration::from_millis(30),
+            What::Stream => time + Duration::from_millis(120),
             What::Download | What::Tls => transfer() + Duration::from_millis(30),
         }
     }
@@ -145,11 +174,12 @@ impl Request {
             rounds => rounds,
         };
         ensure!(rounds <= 10_000, "{rounds} rounds: expected at most 10000");
-        let seconds = self.stream_seconds;
-        ensure!(
-            seconds.is_finite() && seconds >= 0.0,
-            "streams of {seconds} seconds: expected a time above 0"
-        );
+        for seconds in [self.stream_seconds, self.slow_stream_seconds] {
+            ensure!(
+                seconds.is_finite() && seconds >= 0.0,
+                "streams of {seconds} seconds: expected a time above 0"
+            );
+        }
         for &file in &self.files {
             let most = transfer::LONGEST;
             ensure!((1..=most).contains(&file), "a file of {file} bytes: expected 1 to {most}");
@@ -329,6 +359,44 @@ mod tests {
         assert!(plan.points.iter().all(|s| s.engine != Engine::Kernel && s.engine != Engine::Wireguard));
         let skipped: Vec<&str> = plan.skipped.iter().map(|s| s.subject.as_str()).collect();
         assert_eq!(skipped, ["the kernel's ESP", "WireGuard", "wireguard-go"]);
+    }
+
+    /// The streams of paper 001, section 5.2: eight minutes at 56, 128 and 256 kbit/s, three at any other rate and without one.
+    #[test]
+    fn the_full_plan_of_paper_001_has_streams_as_long_as_the_paper_s() {
+        let request = crate::paper_001::needs(false, 1);
+        let times = Times::of(&request);
+        let plan = request.plan(&machine(true), false).unwrap();
+        let streams: Vec<&Point> = plan.points.iter().filter(|p| p.what == What::Stream).collect();
+        for (rate, seconds, suites) in [
+            (Some(56e3), 480, 3),
+            (Some(128e3), 480, 3),
+            (Some(256e3), 480, 3),
+            (Some(1e6), 180, 3),
+            (Some(2e6), 180, 6),
+            (Some(8e6), 180, 3),
+            (None, 180, 3),
+        ] {
+            let of = |p: &&&Point| p.offered == rate && p.packet_bytes == 1_024;
+            let found: Vec<&&Point> = streams.iter().filter(of).collect();
+            assert_eq!(found.len(), suites, "{rate:?}: without a VPN, by each suite");
+            for point in found {
+                assert_eq!(times.of_round(point, 1), Duration::from_secs(seconds), "{rate:?}");
+                assert_eq!(times.of_round(point, 0), Duration::from_secs(1), "{rate:?}: it warms up");
+                let whole = Duration::from_secs(seconds) + Duration::from_millis(120);
+                assert_eq!(times.expected(point, 1), whole, "{rate:?}");
+            }
+        }
+        assert!(plan.points.iter().all(|p| !p.suite.starts_with("chacha20")), "the paper has none");
+        let all: Duration =
+            streams.iter().map(|p| times.expected(p, 1) * plan.rounds + times.expected(p, 0)).sum();
+        let stated = f64::from(crate::paper_001::EXPERIMENT.takes[1].seconds);
+        assert!((0.98..1.0).contains(&(all.as_secs_f64() / stated)), "{all:?} of {stated} s");
+        // The short plan's streams are all alike.
+        let short = crate::paper_001::needs(true, 1);
+        let (times, plan) = (Times::of(&short), short.plan(&machine(true), false).unwrap());
+        let mut short = plan.points.iter().filter(|p| p.what == What::Stream);
+        assert!(short.all(|p| times.stream_of(p) == Duration::from_secs(1)));
     }
 
     #[test]

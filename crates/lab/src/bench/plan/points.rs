@@ -139,7 +139,7 @@ impl Request {
 
     /// Paper 001: without a VPN and with one; as fast as possible by PDU size, at given rates, and by algorithm.
     pub(super) fn streams(&self, plan: &mut Plan) -> Result<()> {
-        let suites = self.suites(if self.quick {
+        let mut suites = self.suites(if self.quick {
             "3des-sha1 aes128gcm16"
         } else {
             "3des-sha1 aes128gcm16 chacha20poly1305"
@@ -163,11 +163,14 @@ impl Request {
             loads.extend(sizes.iter().filter(|s| **s != 1_024).map(|s| (*s, Some(2e6))));
         }
         // Figure 10 compares the algorithms at one rate and size.
-        let algorithms: Vec<Suite> = if self.suites.is_empty() && !self.quick {
-            ["3des-md5", "des-sha1", "des-md5"].iter().map(|n| n.parse()).collect::<Result<_, _>>()?
-        } else {
-            Vec::new()
-        };
+        let mut algorithms = Vec::new();
+        if !self.stream_suites.is_empty() {
+            let all = |suite: &Suite| self.stream_suites.contains(&suite.to_string());
+            (suites, algorithms) = suites.into_iter().partition(all);
+        } else if self.suites.is_empty() && !self.quick {
+            algorithms =
+                ["3des-md5", "des-sha1", "des-md5"].iter().map(|n| n.parse()).collect::<Result<_, _>>()?;
+        }
         for (size, offered) in loads {
             let plain = std::iter::once((Engine::Plain, Suite::NONE, Encapsulation::None));
             let more = if (size, offered) == (1_024, Some(2e6)) { &algorithms[..] } else { &[] };
