@@ -331,6 +331,8 @@ pub(crate) struct Candidate {
     /// If it is behind a relay of ours: where the relay sees it.
     pub(crate) relay: Option<RelayTo>,
     pub(crate) nonce: [u8; 16],
+    /// A packet that may be a replay came from there: the peer itself has not said so.
+    pub(crate) hinted: bool,
 }
 
 #[derive(Debug)]

@@ -440,7 +440,7 @@ impl Host {
                 }
                 let in_use = self.associations.get(&id).is_some_and(|a| a.path == path);
                 if kind == PacketType::R2 || kind == PacketType::Update && in_use {
-                    self.permit_all(now, sender, path);
+                    self.permit_all(now, (receiver, sender), path);
                 }
                 Ok(())
             }

@@ -15,7 +15,7 @@ use dormouse_wire::hip::{Hit, Locator, Packet, PacketType, Param, ParamType};
 
 use crate::association::{Association, Session, Stage};
 use crate::exchange::candidates::{HOST, REFLEXIVE, RELAYED, candidate, opened, ours, priority, sealed};
-use crate::exchange::{Around, Fate, Outcome, update};
+use crate::exchange::{Around, Fate, Outcome, keepalive, update};
 use crate::limits::{
     CHECK_TRIES, CHECK_WAIT, MAX_CHECKS_A_SECOND, MAX_ECHO, MAX_PAIRS, MAX_SEARCHES_A_MINUTE,
 };
@@ -455,10 +455,14 @@ fn conclude(association: &mut Association, path: Path, around: &mut Around<'_>) 
     let Some(ice) = &mut session.ice else { return };
     (ice.runs, ice.works_since) = (false, None);
     ice.pairs.retain(|p| p.path.remote == path.remote);
-    (session.candidate, session.esp_stays) = (None, None);
+    session.candidate = None;
+    let stays = session.esp_stays.take().is_some();
     if association.path != path {
         association.path = path;
         around.stats.direct += 1;
-        around.order(ChildSa::Remap { owner, path });
+    } else if !stays {
+        return;
     }
+    around.order(ChildSa::Remap { owner, path });
+    keepalive::begin(association, around);
 }

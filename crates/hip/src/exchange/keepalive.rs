@@ -86,14 +86,14 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     shown.count = shown.count.wrapping_add(1);
     // "However, the Data Relay Client and Data Relay Server MUST employ only HIP NOTIFY packets in order to keep the server-reflexive candidates
     // alive." (RFC 9028 section 4.10)
+    if around.config.relays.contains(&peer) && shown.count.is_multiple_of(KEEPALIVES_TO_ASK) {
+        // It may have started anew, or our NAT. The question keeps the way open too.
+        return alive::check(association, false, around);
+    }
     if shown.packet.is_none() {
         shown.packet = notify::bare(peer, NotifyType::NatKeepalive, around.identity);
     }
     if let Some(packet) = &shown.packet {
         around.outbox.push(path, Class::Timely, packet);
-    }
-    if around.config.relays.contains(&peer) && shown.count % KEEPALIVES_TO_ASK == 0 {
-        // It may have started anew, or our NAT.
-        alive::check(association, false, around);
     }
 }

@@ -10,7 +10,7 @@ use dormouse_wire::hip::{Hit, Locator, LocatorValue, Packet, Param, ParamType};
 use crate::address::{is_locator, mapped};
 use crate::association::{Association, Candidate, Session, Stage};
 use crate::exchange::multihome::Failover;
-use crate::exchange::{Around, Fate, close, ice, in_udp, initiate, multihome, update};
+use crate::exchange::{Around, Fate, close, ice, in_udp, initiate, keepalive, multihome, update};
 use crate::quirks::Quirk;
 use crate::relay::RelayTo;
 
@@ -54,6 +54,7 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
         around.order(ChildSa::Remap { owner, path: esp });
     }
     update::send(association, None, around);
+    keepalive::begin(association, around);
     Fate::Lives
 }
 
@@ -174,7 +175,7 @@ pub(crate) fn take(
     }
     let mut nonce = [0; 16];
     around.entropy.fill(&mut nonce);
-    session.candidate = Some(Candidate { path, relay, nonce });
+    session.candidate = Some(Candidate { path, relay, nonce, hinted: false });
     // It goes there with the acknowledgement, in place of what waits.
     session.outstanding = None;
 }
@@ -201,7 +202,17 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
         return;
     }
     take(association, path, None, around);
+    if let Stage::Up(session) = &mut association.stage
+        && let Some(candidate) = &mut session.candidate
+    {
+        candidate.hinted = true;
+    }
     update::send(association, None, around);
+}
+
+/// An UPDATE of the peer has come by the way in use: a hint that it is elsewhere was wrong, or a replay.
+pub(crate) fn refutes(session: &Session, by_the_way_in_use: bool) -> bool {
+    by_the_way_in_use && session.candidate.as_ref().is_some_and(|candidate| candidate.hinted)
 }
 
 /// The peer has acknowledged an UPDATE, by this path: if ESP waits for that, it goes by the way in use. An answer by another way leads to a
@@ -242,4 +253,5 @@ pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, aroun
     around.order(ChildSa::Remap { owner, path });
     ice::again(association, around);
     in_udp::begin(association, around);
+    keepalive::begin(association, around);
 }

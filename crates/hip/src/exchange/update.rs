@@ -70,6 +70,10 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         sleep::asks_on(association, around);
         sleep::end_of_peers(association, around);
         say_the_rest(association, around);
+        if matches!(&association.stage, Stage::Up(session) if session.esp_stays.is_some()) {
+            // ESP waits for an answer by the way in use.
+            alive::check(association, false, around);
+        }
         return Fate::Lives;
     }
     if multihome::next(association, around) {
@@ -213,7 +217,7 @@ fn sequenced(
         // that has been recently received and processed." (RFC 8046 section 5.3)
         // "The system MUST acknowledge, again, such (apparent) UPDATE message retransmissions" (RFC 7401 section 6.12.1)
         debug_assert!(*last == id);
-        let to = session.candidate.as_ref().map_or(to, |c| c.path);
+        let to = session.candidate.as_ref().filter(|_| path != to).map_or(to, |c| c.path);
         around.outbox.push(to, Class::Timely, reply);
         return Ok(Fate::Lives);
     }
@@ -245,7 +249,9 @@ fn sequenced(
     let moved = moved.or((rebound || behind).then_some(path));
     let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents);
     let echo = echo.filter(|e| e.len() <= MAX_ECHO);
-    let is_back = moved.is_none() && locate::is_back(session, packet, path == association.path);
+    let here = path == association.path;
+    let is_back =
+        moved.is_none() && (locate::is_back(session, packet, here) || locate::refutes(session, here));
     let crosses = echo.is_some() && locate::waits_for_its_answer(session, hits, around);
     let asked_at = (is_back && crosses).then_some(path);
     if is_back && !crosses {

@@ -242,21 +242,23 @@ impl Host {
     }
 
     /// A relay of ours has answered: it may have started again and know nothing of the peers that are reached through it, or we have moved. Those
-    /// that were reached by another of its addresses are reached by this one, where it knows us.
-    pub(super) fn permit_all(&mut self, now: Instant, relay: Hit, path: Path) {
+    /// that were reached by another of its addresses are reached by this one, where it knows us. Each identity of ours is a client of its own.
+    pub(super) fn permit_all(&mut self, now: Instant, (ours, relay): (Hit, Hit), path: Path) {
         if self.config.relays.contains(&relay) {
             let is_it = |server: SocketAddr| {
                 server.port() == path.remote.port() && self.peers.is_known_at(relay, server.ip())
             };
             let elsewhere = |a: &&Association| {
-                a.relay.is_some_and(|relay| relay.server != path.remote && is_it(relay.server))
+                a.ours == ours
+                    && a.relay.is_some_and(|relay| relay.server != path.remote && is_it(relay.server))
             };
             let moved: Vec<SaId> = self.associations.values().filter(elsewhere).map(|a| a.id).collect();
             for id in moved {
                 self.change(now, id, |a, around| Ok(locate::relay_is_at(a, path, around)))
                     .unwrap_or_default();
             }
-            let behind = |a: &&Association| a.relay.is_some_and(|relay| relay.server == path.remote);
+            let behind =
+                |a: &&Association| a.ours == ours && a.relay.is_some_and(|relay| relay.server == path.remote);
             let all: Vec<SaId> = self.associations.values().filter(behind).map(|a| a.id).collect();
             all.into_iter().for_each(|id| self.permit(now, id, path.remote));
         }

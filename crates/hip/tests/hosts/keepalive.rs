@@ -211,3 +211,26 @@ fn forged_keepalives_are_cheap() {
     let (at, _) = way(&world, RELAY, CLIENT);
     assert!((21_000..30_000).contains(&at.port()), "{at}: {:?}", world.drops);
 }
+
+/// A recorded keep-alive, which is genuine, is repeated from elsewhere all the time: the relay asks there, where no answer comes from, and the client
+/// stays known, and its UPDATE packets answered, where it is.
+#[test]
+fn repeated_keepalives_do_not_shut_a_client_out() {
+    let mut world = with_relay(34, [false; 2]);
+    world.run(SOON * 10);
+    let (path, recorded) = world.last(PacketType::Notify);
+    let from = |n: u16| Path {
+        local: path.remote,
+        remote: SocketAddr::new(OUTSIDE[CLIENT].parse().unwrap(), 30_000 + n),
+        carrier: Carrier::HipUdp,
+    };
+    let before = (way(&world, RELAY, CLIENT).0, owner(&world, CLIENT));
+    for n in 0..900 {
+        world.hand(RELAY, from(n), &recorded).ok();
+        world.run(Duration::from_secs(1));
+    }
+    assert_eq!((way(&world, RELAY, CLIENT).0, owner(&world, CLIENT)), before, "{:?}", world.drops);
+    assert!(ask(&mut world));
+    world.run(LATER);
+    assert!(world.joined(ASKS, CLIENT) && data_passes(&mut world), "{:?}", world.drops);
+}
