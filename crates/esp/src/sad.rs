@@ -320,11 +320,18 @@ impl Sad {
         if let Some((marked, _)) = marked {
             return marked;
         }
-        let turns = self.alike(owner, id).filter(|(_, like)| matches!(like.share(), Share::Every(_)));
-        for turn in turns.map(|(turn, _)| turn).collect::<Vec<_>>() {
-            if self.tunnels.get_mut(&turn).is_some_and(|like| like.turn.comes(packets)) {
-                return turn;
+        // The packet counts for the turns of all, whichever takes it: each has its own share.
+        let mut first = None;
+        for index in 0..self.of(owner).len() {
+            let like = self.of(owner).get(index).copied().filter(|like| self.is_alike(*like, id));
+            let Some(like) = like else { continue };
+            if self.tunnels.get_mut(&like).is_some_and(|tunnel| tunnel.turn.comes(packets)) {
+                first = first.or(Some(like));
             }
+        }
+        if let Some(turn) = first {
+            self.tunnels.get_mut(&turn).into_iter().for_each(|tunnel| tunnel.turn.takes(packets));
+            return turn;
         }
         self.alike(owner, id).filter(|(_, like)| like.share().is_rest()).last().map_or(id, |(rest, _)| rest)
     }
@@ -342,9 +349,13 @@ impl Sad {
 
     /// The tunnels of this owner that send, with the selectors of `id`, itself included; in the order of their installation.
     fn alike(&self, owner: Owner, id: ChildId) -> impl Iterator<Item = (ChildId, &Tunnel)> {
-        let selectors = self.tunnels.get(&id).map(|tunnel| &tunnel.selectors);
-        let tunnels = self.of(owner).iter().filter_map(|id| Some((*id, self.tunnels.get(id)?)));
-        tunnels.filter(move |(_, like)| like.state == State::Active && Some(&like.selectors) == selectors)
+        let alike = self.of(owner).iter().copied().filter(move |like| self.is_alike(*like, id));
+        alike.filter_map(|id| Some((id, self.tunnels.get(&id)?)))
+    }
+
+    fn is_alike(&self, like: ChildId, id: ChildId) -> bool {
+        let [Some(like), Some(tunnel)] = [like, id].map(|id| self.tunnels.get(&id)) else { return false };
+        like.state == State::Active && like.selectors == tunnel.selectors
     }
 
     /// Another tunnel that sends what this one would: one with the same selectors.

@@ -34,17 +34,19 @@ impl Turn {
         matches!(self.share, Share::Marked(marks) if marks.has(mark(packet)))
     }
 
-    /// Whether it is its turn with these `packets`, which go together. What it took at once counts for as many turns, so of many packets one in so
-    /// many is its own.
+    /// Counts these `packets`, which go together. True if it is its turn with them, until [`Self::takes`].
     pub(crate) fn comes(&mut self, packets: usize) -> bool {
         let Share::Every(n) = self.share else { return false };
-        let (n, packets) = (i64::from(n.get()), i64::try_from(packets).unwrap_or(i64::MAX));
-        self.passed = self.passed.saturating_add(packets);
-        let its = self.passed >= n;
-        if its {
-            self.passed = self.passed.saturating_sub(packets.saturating_mul(n));
+        self.passed = self.passed.saturating_add(i64::try_from(packets).unwrap_or(i64::MAX));
+        self.passed >= i64::from(n.get())
+    }
+
+    /// It takes these `packets`. What it takes at once counts for as many turns, so of many packets one in so many is its own.
+    pub(crate) fn takes(&mut self, packets: usize) {
+        if let Share::Every(n) = self.share {
+            let turns = i64::try_from(packets).unwrap_or(i64::MAX).saturating_mul(i64::from(n.get()));
+            self.passed = self.passed.saturating_sub(turns);
         }
-        its
     }
 }
 
@@ -54,6 +56,15 @@ mod tests {
     use core::num::NonZeroU32;
     use dormouse_keying::Marks;
 
+    /// Whether it takes these packets.
+    fn took(turn: &mut Turn, packets: usize) -> bool {
+        let its = turn.comes(packets);
+        if its {
+            turn.takes(packets);
+        }
+        its
+    }
+
     fn every(n: u32) -> Turn {
         Turn::new(Share::Every(NonZeroU32::new(n).unwrap()))
     }
@@ -61,9 +72,9 @@ mod tests {
     #[test]
     fn one_packet_in_so_many_is_its_own() {
         let mut turn = every(3);
-        let took: Vec<_> = (0..7).map(|_| turn.comes(1)).collect();
+        let took: Vec<_> = (0..7).map(|_| took(&mut turn, 1)).collect();
         assert_eq!(took, [false, false, true, false, false, true, false]);
-        assert!((0..5).all(|_| every(1).comes(1)), "all of them");
+        assert!((0..5).all(|_| took(&mut every(1), 1)), "all of them");
     }
 
     #[test]
@@ -72,14 +83,14 @@ mod tests {
             let (mut turn, mut all, mut its) = (every(n), 0, 0);
             for size in sizes.iter().cycle().take(200_000) {
                 all += size;
-                its += if turn.comes(*size) { *size } else { 0 };
+                its += if took(&mut turn, *size) { *size } else { 0 };
             }
             let share = its as f64 * f64::from(n) / all as f64;
             assert!((0.99..=1.01).contains(&share), "1 in {n} of {sizes:?}: {share}");
         }
         let mut most = every(u32::MAX);
         for _ in 0..5 {
-            most.comes(usize::MAX);
+            took(&mut most, usize::MAX);
         }
     }
 

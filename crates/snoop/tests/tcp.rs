@@ -137,11 +137,27 @@ fn without_a_word_timers_repeat_and_in_the_end_forget() {
         times.push((at - Instant::ZERO, repeats(&mut agent, at).len()));
     }
     let at = |n| Duration::from_millis(n);
-    // By the local timer, twice, doubling; then the others a second after the last packet, and once more: twice is the most for each.
+    // By the local timer, twice, doubling. A device whose acknowledgements do not pass here would get all the others for nothing.
     assert_eq!(times[..2], [(at(100), 1), (at(300), 1)]);
-    let of_persist: Vec<_> = times[2..].iter().filter(|(_, n)| *n > 0).collect();
-    assert_eq!(of_persist, [&(at(1_002), 2), &(at(2_002), 2)], "{times:?}");
-    assert_eq!(times.last(), Some(&(at(10_002), 0)));
+    assert_eq!(times[2..], [(at(700), 0), (at(1_002), 0), (at(10_002), 0)]);
+    assert_eq!(agent.held(), (0, 0, 0));
+}
+
+#[test]
+fn a_device_that_falls_silent_gets_everything_again() {
+    let mut agent = warm(Limits { tries: 2, ..Limits::default() });
+    let (mut timers, mut all) = (0, Vec::new());
+    while let Some(at) = agent.poll_timeout().map(|d| d.at) {
+        agent.handle_timeout(at);
+        match repeats(&mut agent, at).len() {
+            0 => {}
+            1 => timers += 1,
+            n => all.push((at - Instant::ZERO, n)),
+        }
+    }
+    // The first by its timer, twice; the others a second after the last packet, and once more: twice is the most for each.
+    let at = |n| Duration::from_millis(n);
+    assert_eq!((timers, all), (2, vec![(at(1_024), 4), (at(2_024), 4)]));
     assert_eq!(agent.held(), (0, 0, 0));
 }
 

@@ -244,6 +244,23 @@ fn tunnels_with_the_same_selectors_share_the_traffic_by_policy() {
 }
 
 #[test]
+fn each_of_several_has_its_own_share() {
+    let remote = range("10.9.0.7", "10.9.0.7");
+    let mut sad = Sad::new();
+    for (n, of) in [(1, 2), (2, 4)] {
+        sad.insert(tunnel(n, remote).sharing(Share::Every(NonZeroU32::new(of).unwrap()))).unwrap();
+        sad.activate(name(n));
+    }
+    sad.insert(tunnel(3, remote)).unwrap();
+    sad.activate(name(3));
+    let mut took = [0_u32; 4];
+    for _ in 0..4_000 {
+        took[sad.among(name(3), &marked(0), 1).spi() as usize - 0x100] += 1;
+    }
+    assert!(took[1] == 2_000 && took[2].abs_diff(1_000) <= 1 && took[2] + took[3] == 2_000, "{took:?}");
+}
+
+#[test]
 fn what_shares_traffic_fits_the_narrowest() {
     let remote = range("10.9.0.0", "10.9.255.255");
     let now = Instant::ZERO;

@@ -1,5 +1,6 @@
 //! A file goes to the device by TCP, through a tunnel whose headers the access router reads: SNOOP repairs the radio, and the sender hears nothing of it.
 
+use crate::air::SECRET;
 use crate::scene::Scene;
 use crate::tcp::{Receiver, Sender};
 use crate::zoned::{Keys, SERVER};
@@ -29,7 +30,11 @@ impl Scene {
     /// Carries a file to the device; `each` sees how much of it has come.
     fn carry(&mut self, seed: u64, mut each: impl FnMut(&mut Self, usize)) -> Carried {
         let mut draw = Seeded::new(seed);
-        let file: Vec<u8> = (0..FILE).map(|_| draw.below(256) as u8).collect();
+        let mut file: Vec<u8> = (0..FILE).map(|_| draw.below(256) as u8).collect();
+        // Every segment has it, so that one in clear is noticed.
+        file.chunks_mut(256)
+            .filter(|part| part.len() > SECRET.len())
+            .for_each(|part| part[..SECRET.len()].copy_from_slice(SECRET));
         let (server, device) = (SocketAddr::new(SERVER, 80), SocketAddr::new(self.inner(), 40_000));
         let mut sender = Sender::new([server, device], file.clone());
         let mut receiver = Receiver::new([device, server]);

@@ -291,7 +291,11 @@ impl Flow {
         if now >= self.heard + limits.garbage {
             return true;
         }
-        if now >= self.persist {
+        if now >= self.persist && self.acked.is_none() {
+            // The device's acknowledgements do not pass here: what has arrived would be repeated for ever.
+            self.kept.clear();
+            (self.bytes, self.timer) = (0, None);
+        } else if now >= self.persist {
             self.persist = now + limits.persist;
             self.kept.iter_mut().for_each(|kept| kept.due |= !kept.arrived && kept.tries < limits.tries);
         }

@@ -1,5 +1,6 @@
 //! What the paper claims of throughput and windows, what else is claimed of the same figures, and what ours say. Owns the claims, their ranges
-//! among them, which were stated before anything was measured.
+//! among them, which were stated before anything was measured, but for one: that esp-arq is no slower than SNOOP within MML-IPsec was claimed when a
+//! first run had shown it.
 
 use dormouse_report::digits;
 
@@ -146,7 +147,7 @@ impl Writer<'_> {
                 PLACE,
                 "the same, times IPsec alone",
                 "up to five times",
-                Expect::above(5.0),
+                Expect::within(5.0, NEAR),
                 same(Line::MmlSnoop, Line::Ipsec, 64),
             ),
             one(
@@ -232,9 +233,9 @@ impl Writer<'_> {
             self.each(clear, Stack::Reno, &ERRORS, lines(Line::Snoop), Expect::above(0.95)),
             self.each(zones, Stack::Reno, &ERRORS, lines(Line::MmlSnoop), Expect::NOT_LESS),
             one(
-                PLACE,
+                OURS,
                 "esp-arq at one wrong bit in 64 kbit, times IPsec alone",
-                "up to five times, of MML-IPsec+SNOOP",
+                "at least five times",
                 Expect::above(5.0),
                 self.reno((Line::EspArq, 64), (Line::Ipsec, 64)),
             ),
