@@ -45,6 +45,10 @@ class Check:
         if not equal:
             self.differences.append(f"{kind}: {place}: {theirs!r} stands there, {ours!r} follows")
 
+    def emulated(self):
+        """Whether the processor is emulated, where no size is measurable."""
+        return self.raw["machine"]["cpu"].startswith("QEMU TCG")
+
     def claim(self, words, expected):
         """The figures of a claim: for each the range that was stated beforehand, and what follows from the raw data."""
         claims = [c for c in self.report["claims"] if c["claim"] == words]

@@ -18,7 +18,8 @@ class Live(Check):
         over = lambda a, b: self.joint([a, b], lambda m: m[0] / m[1])
         self.claim("MOBIKE has the least latency of the three exchanges",
                    [(below(1), over((update, n), (other, n))) for n in sizes if n <= 20 for other in (full, ticket)])
-        self.claim("With one client a ticket takes about half as long as a full exchange", [(about(0.5, 0.1), over((ticket, 1), (full, 1)))])
+        half = None if self.emulated() else over((ticket, 1), (full, 1))
+        self.claim("With one client a ticket takes about half as long as a full exchange", [(about(0.5, 0.1), half)])
         gap = lambda n: self.joint([(full, n), (ticket, n)], lambda m: m[0] - m[1])
         grown = self.joint([(full, many), (ticket, many), (full, 1), (ticket, 1)], lambda m: m[0] - m[1] - (m[2] - m[3])) if many > 1 else None
         self.claim("A full exchange takes longer than a ticket, and the gap grows with the number of clients",

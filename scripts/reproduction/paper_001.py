@@ -28,4 +28,6 @@ class Paper001(Check):
             ours = {"value": values[0] / values[1], "low": of("none", "low") / of("3des-sha1", "high"), "high": of("none", "high") / of("3des-sha1", "low"),
                     "n": min(f["n"] for f in fewest), "level": min(f["level"] for f in fewest)}
             ours = {name: None if value != value else value for name, value in ours.items()}
+        if self.emulated():
+            ours = None
         self.claim("IPsec halves the highest rate that arrives with less than 20 % loss", [(about(2, 0.5), ours)])

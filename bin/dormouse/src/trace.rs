@@ -1,6 +1,7 @@
 //! `dormouse trace`: what sleeping would save on recorded traffic. Thin over `dormouse-trace`; owns arguments and output.
 
 use std::io::IsTerminal as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -318,6 +319,8 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         policies: Options::policies(positive(args.timeout, "--timeout")?),
         threads: args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
     };
+    // Before anything of them is read.
+    let states: Vec<Option<State>> = inputs.iter().map(state).collect();
     let bar = Bar::new(&inputs, args.quiet);
     let progress = |phase, bytes| bar.tell(phase, bytes);
     let survey = survey_all(&inputs, options.format, options.limits, options.threads, &progress);
@@ -336,7 +339,7 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         let watch = |client: &Client| Figures::new(&questions, client);
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &watch, &mut tap)?;
         let report = json::Report {
-            provenance: Some(provenance(&inputs)?),
+            provenance: Some(provenance(&inputs, &states)?),
             ..json::Report::new(&analysis, accounting)
         };
         let charts = charts::all(&analysis, &questions);
@@ -345,7 +348,7 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         report
     } else {
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &|_| (), &mut tap)?;
-        let provenance = json.then(|| provenance(&inputs)).transpose()?;
+        let provenance = json.then(|| provenance(&inputs, &states)).transpose()?;
         json::Report { provenance, ..json::Report::new(&analysis, accounting) }
     };
     if let (Some(periods), Some(path)) = (periods, &args.periods) {
@@ -367,17 +370,30 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
     Ok(if report.lost_total > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Where the figures come from. Reads every recording once more, for its hash.
-fn provenance(inputs: &[Input]) -> anyhow::Result<json::Provenance> {
-    let hashed = |input: &Input| {
+/// By what it is seen that a recording is another one than before: its inode, its length, and when it was last written to.
+type State = (u64, u64, i64, i64);
+
+/// None if it cannot be opened.
+fn state(input: &Input) -> Option<State> {
+    let of = input.file_handle().ok()?.metadata().ok()?;
+    Some((of.ino(), of.len(), of.mtime(), of.mtime_nsec()))
+}
+
+/// What stands for the hash of a recording that did: the figures are not of what would be hashed.
+const CHANGED: &str = "changed while it was read";
+
+/// Where the figures come from. Reads every recording once more, for its hash; what it was like before it was read first, `states` say.
+fn provenance(inputs: &[Input], states: &[Option<State>]) -> anyhow::Result<json::Provenance> {
+    let hashed = |(input, before): (&Input, &Option<State>)| {
         let file = input.file_handle().and_then(|file| Hashed::named(input.name(), file));
         let Hashed { file, bytes, sha256 } = file.with_context(|| input.name().to_owned())?;
-        Ok(json::Hashed { file, bytes, sha256 })
+        let same = before.is_some() && *before == state(input);
+        Ok(json::Hashed { file, bytes, sha256: if same { sha256 } else { CHANGED.to_owned() } })
     };
     Ok(json::Provenance {
         versions: versions(),
         command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        inputs: inputs.iter().map(hashed).collect::<anyhow::Result<_>>()?,
+        inputs: inputs.iter().zip(states).map(hashed).collect::<anyhow::Result<_>>()?,
     })
 }
 
@@ -479,5 +495,23 @@ impl Bar {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_that_grew_while_it_was_read_has_no_hash() {
+        let path = std::env::temp_dir().join(format!("dormouse-grew-{}.csv", std::process::id()));
+        std::fs::write(&path, "client,time,bytes\n").expect("written");
+        let inputs = [Input::file(&path)];
+        let states: Vec<Option<State>> = inputs.iter().map(state).collect();
+        let hash = || provenance(&inputs, &states).expect("it is there").inputs[0].sha256.clone();
+        assert_eq!(hash().len(), 64);
+        std::fs::write(&path, "client,time,bytes\nphone,1,1\n").expect("written");
+        assert_eq!(hash(), CHANGED);
+        std::fs::remove_file(&path).expect("removed");
     }
 }

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use dormouse_keying::{ChildId, Install, Mode, Owner, Share};
+use dormouse_keying::{ChildId, Install, Mode, Owner};
 use dormouse_sansio::{Deadline, Entropy, Instant};
 use dormouse_wire::ip::{Flow, LastFlow};
 

@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn one_packet_in_so_many_is_its_own() {
         let mut turn = every(3);
-        let took: Vec<_> = (0..7).map(|_| took(&mut turn, 1)).collect();
-        assert_eq!(took, [false, false, true, false, false, true, false]);
+        let all: Vec<_> = (0..7).map(|_| took(&mut turn, 1)).collect();
+        assert_eq!(all, [false, false, true, false, false, true, false]);
         assert!((0..5).all(|_| took(&mut every(1), 1)), "all of them");
     }
 

@@ -152,8 +152,8 @@ fn paper_004_has_every_rule_table_and_figure() {
         ("Fig. 3", "paper, 401 to 1500 B, least", [(401.0, 1.1), (1_500.0, 1.1)]),
         ("Fig. 4", "paper, 180 to 400 B, least", [(180.0, 1.3), (400.0, 1.3)]),
         ("Fig. 5", "paper, CBC, 180 to 250 B", [(180.0, 3.3), (250.0, 3.3)]),
-        ("Fig. 6", "paper, 180 to 1500 B", [(180.0, 3.75), (1_500.0, 3.75)]),
-        ("Fig. 7", "paper, 180 to 1500 B", [(180.0, 1.5), (1_500.0, 1.5)]),
+        ("Fig. 6", "paper, CPU, 180 to 1500 B", [(180.0, 3.75), (1_500.0, 3.75)]),
+        ("Fig. 7", "paper, CPU, 180 to 1500 B", [(180.0, 1.5), (1_500.0, 1.5)]),
     ] {
         let chart = &report.figures.iter().find(|f| f.place == place).expect(place).shown;
         let series =

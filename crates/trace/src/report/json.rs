@@ -71,7 +71,7 @@ pub struct Hashed {
     pub file: String,
     /// Its length.
     pub bytes: u64,
-    /// Its SHA-256, in hexadecimal digits.
+    /// Its SHA-256, in hexadecimal digits; or in words that it changed while it was read.
     pub sha256: String,
 }
 
