@@ -464,7 +464,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     session.in_udp = InUdp::of(packet, around);
     session.multihome = Multihome::with(others);
     let wanted = register::wanted(around.config, association.peer);
-    session.registration = register::answered(packet, wanted, register::again(around), around.now);
+    session.registration = register::answered(packet, wanted, around.now);
     if around.config.relays.contains(&association.peer) {
         relay::learn(&mut session, packet, association.path, around);
     }

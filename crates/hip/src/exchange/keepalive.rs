@@ -63,6 +63,7 @@ pub(crate) fn begin(association: &mut Association, around: &Around<'_>) {
 }
 
 /// Sends one, if its time has come and nothing else was sent meanwhile.
+/// "[...] the hosts MUST employ NAT keepalives as defined in Section 4.10." (RFC 9028 section 4.7.1)
 /// "To prevent NAT states from expiring, communicating hosts MUST send periodic keepalives to other hosts with which they have
 /// established a HIP association every 15 seconds (the so-called Tr value in ICE)." (RFC 9028 section 4.10)
 /// "[...] SHOULD send HIP NOTIFY packets unless they have exchanged some other traffic over the used UDP ports." (RFC 9028 section 4.10)

@@ -206,18 +206,19 @@ pub(crate) fn decide(
     (response.into_iter().chain(failed.into_iter().map(refusal)).collect(), decided)
 }
 
-/// What a registrar's R2 or UPDATE makes of our registration, which is asked for anew after `again` at the latest.
+/// What a registrar's R2 or UPDATE makes of our registration.
 /// "The requester MUST be prepared to receive any registration lifetime" (RFC 8003 section 4.4)
-pub(crate) fn answered(packet: &Packet<'_>, wanted: &[u8], again: Duration, now: Instant) -> Registering {
+pub(crate) fn answered(packet: &Packet<'_>, wanted: &[u8], now: Instant) -> Registering {
     let granted = registrations(packet, ParamType::RegResponse);
     let of = |t: &u8| granted.iter().find(|(of, _)| of == t).map(|(_, lifetime)| *lifetime);
     let shortest = wanted.iter().map(of).collect::<Option<Vec<u8>>>().and_then(|all| all.into_iter().min());
     match shortest {
         // We never cancel: the registrar has.
         Some(0) => return Registering::Refused(UNAVAILABLE),
+        // A server that has started again knows no client, and only who asks it learns of that.
         Some(granted) => {
             let renewed = lifetime(granted).max(SHORTEST_REGISTRATION) / 4 * 3;
-            return Registering::Granted(now + renewed.min(again));
+            return Registering::Granted(now + renewed.min(LAST_RETRY));
         }
         None => {}
     }
@@ -231,12 +232,6 @@ pub(crate) fn answered(packet: &Packet<'_>, wanted: &[u8], again: Duration, now:
     failure.map_or(Registering::No, Registering::Refused)
 }
 
-/// After how long a registration is asked for anew at the latest: a server that has started again knows no client, and only who asks it
-/// learns of that. No radio wakes for it.
-pub(crate) const fn again(around: &Around<'_>) -> Duration {
-    if around.config.may_sleep { Duration::MAX } else { LAST_RETRY }
-}
-
 /// An UPDATE of the registrar has come: it says how our registration stands, in the acknowledgement of our request or in one of its own.
 pub(crate) fn answer_came(
     session: &mut Session,
@@ -245,7 +240,7 @@ pub(crate) fn answer_came(
     around: &Around<'_>,
 ) {
     let (now, wanted) = (around.now, wanted(around.config, session.agreed.identity.hit()));
-    match (session.registration, answered(packet, wanted, again(around), now)) {
+    match (session.registration, answered(packet, wanted, now)) {
         (Registering::No, _) => {}
         // It has our request and does not answer it: it is asked again much later.
         (Registering::Asked, Registering::No) if acknowledges => {
@@ -296,7 +291,7 @@ mod tests {
         let mut draft = Draft::new(&header);
         params.iter().for_each(|param| draft.add(param));
         let bytes = draft.finish().unwrap();
-        answered(&Packet::parse(&bytes).unwrap(), &[RENDEZVOUS], LAST_RETRY, Instant::ZERO)
+        answered(&Packet::parse(&bytes).unwrap(), &[RENDEZVOUS], Instant::ZERO)
     }
 
     #[test]

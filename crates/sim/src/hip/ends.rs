@@ -197,6 +197,7 @@ impl Ends {
             rendezvous,
             registration: settings.registration,
             may_sleep: self.has_radio(n),
+            esp_in_udp: settings.esp_in_udp,
             hold: Some(Hold {
                 longest: LONGEST,
                 services: if settings.stand_in { SERVICES } else { SleepFlags::default() },

@@ -62,6 +62,8 @@ pub struct Settings {
     pub registration: Duration,
     /// An association with a peer that is not configured ends when it was unused for so long.
     pub unused: Duration,
+    /// ESP goes in UDP between hosts whose HIP does not, once UDP has passed there, as by default.
+    pub esp_in_udp: bool,
 }
 
 impl Default for Settings {
@@ -87,6 +89,7 @@ impl Default for Settings {
             rekey_with_dh: true,
             registration: Duration::from_secs(300),
             unused: Duration::from_secs(3_600),
+            esp_in_udp: true,
         }
     }
 }
@@ -138,6 +141,7 @@ impl Settings {
             rekey_with_dh: rng.below(2) == 0,
             registration: milliseconds(rng, &[60_000, 300_000, 86_400_000]),
             unused: milliseconds(rng, &[120_000, 3_600_000]),
+            esp_in_udp: rng.below(2) == 0,
         }
     }
 
