@@ -4,7 +4,8 @@
 //!
 //! `DORMOUSE_HIP_STORIES`, `DORMOUSE_FIRST` and `DORMOUSE_SEED` as in `tests/stories.rs`.
 //!
-//! The first 7,000 seeds end well.
+//! Of the first 9,000 seeds two end badly still: packets are lost where a relay starts again while a peer behind it is asked whether it is there (6572);
+//! two hosts meet after 86 s in place of 60 when one has moved in the other's sleep (8066).
 
 use super::tales::all_end_well;
 use dormouse_sim::Tale as _;
