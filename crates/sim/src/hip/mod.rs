@@ -15,6 +15,6 @@ mod world;
 
 pub use ends::{KEYS, OLD, SERVER, identity, radio};
 pub use script::{Edit, Place, Step};
-pub use settings::{Meeting, Settings};
+pub use settings::{Meeting, Rekeying, Settings};
 pub use story::Story;
 pub use world::World;

@@ -19,6 +19,15 @@ pub enum Meeting {
     Relay,
 }
 
+/// When and how ESP SAs are replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rekeying {
+    /// After so many packets.
+    pub after: u64,
+    /// By a new Diffie-Hellman exchange.
+    pub with_dh: bool,
+}
+
 /// See the module.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
@@ -54,10 +63,8 @@ pub struct Settings {
     pub liveness: Option<Duration>,
     /// Hosts accept those that they have listed alone.
     pub listed: bool,
-    /// ESP SAs are replaced after so many packets.
-    pub soft_packets: u64,
-    /// By a new Diffie-Hellman exchange.
-    pub rekey_with_dh: bool,
+    /// When and how ESP SAs are replaced.
+    pub rekeying: Rekeying,
     /// For how long hosts register at their server.
     pub registration: Duration,
     /// An association with a peer that is not configured ends when it was unused for so long.
@@ -85,8 +92,7 @@ impl Default for Settings {
             multihoming: false,
             liveness: None,
             listed: false,
-            soft_packets: 1 << 32,
-            rekey_with_dh: true,
+            rekeying: Rekeying { after: 1 << 32, with_dh: true },
             registration: Duration::from_secs(300),
             unused: Duration::from_secs(3_600),
             esp_in_udp: true,
@@ -137,8 +143,7 @@ impl Settings {
             multihoming: !udp && rng.below(3) == 0,
             liveness: (rng.below(3) == 0).then(|| Duration::from_secs(30)),
             listed: rng.below(2) == 0,
-            soft_packets: pick(rng, &[5, 50, 1 << 32]),
-            rekey_with_dh: rng.below(2) == 0,
+            rekeying: Rekeying { after: pick(rng, &[5, 50, 1 << 32]), with_dh: rng.below(2) == 0 },
             registration: milliseconds(rng, &[60_000, 300_000, 86_400_000]),
             unused: milliseconds(rng, &[120_000, 3_600_000]),
             esp_in_udp: rng.below(2) == 0,

@@ -81,10 +81,10 @@ fn settings(settings: &Settings) -> String {
         field(it.multihoming != default.multihoming, "multihoming", format!("{}", it.multihoming)),
         field(it.liveness != default.liveness, "liveness", liveness),
         field(it.listed != default.listed, "listed", format!("{}", it.listed)),
-        field(it.soft_packets != default.soft_packets, "soft_packets", format!("{}", it.soft_packets)),
-        field(it.rekey_with_dh != default.rekey_with_dh, "rekey_with_dh", format!("{}", it.rekey_with_dh)),
+        field(it.rekeying != default.rekeying, "rekeying", format!("{:?}", it.rekeying)),
         field(it.registration != default.registration, "registration", time(it.registration)),
         field(it.unused != default.unused, "unused", time(it.unused)),
+        field(it.esp_in_udp != default.esp_in_udp, "esp_in_udp", format!("{}", it.esp_in_udp)),
     ]
     .concat()
 }
@@ -92,7 +92,7 @@ fn settings(settings: &Settings) -> String {
 /// The settings with those of the default world, one at a time; how hosts meet, and what carries that, stays.
 fn simpler_settings(settings: &Settings) -> Vec<Settings> {
     let default = Settings::default();
-    let changes: [fn(&mut Settings, &Settings); 16] = [
+    let changes: [fn(&mut Settings, &Settings); 17] = [
         |s, d| s.hosts = d.hosts,
         |s, d| s.v1 = d.v1,
         |s, d| s.outer = d.outer,
@@ -105,10 +105,11 @@ fn simpler_settings(settings: &Settings) -> Vec<Settings> {
         |s, d| s.multihoming = d.multihoming,
         |s, d| s.liveness = d.liveness,
         |s, d| s.listed = d.listed,
-        |s, d| s.soft_packets = d.soft_packets,
-        |s, d| s.rekey_with_dh = d.rekey_with_dh,
+        |s, d| s.rekeying.after = d.rekeying.after,
+        |s, d| s.rekeying.with_dh = d.rekeying.with_dh,
         |s, d| s.registration = d.registration,
         |s, d| s.unused = d.unused,
+        |s, d| s.esp_in_udp = d.esp_in_udp,
     ];
     let mut all: Vec<Settings> = changes
         .iter()
