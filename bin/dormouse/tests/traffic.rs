@@ -92,7 +92,7 @@ fn the_report_has_the_fields_that_programs_rely_on() {
     let waited = phone["policies"]["break-even"]["saved_fraction"].as_f64().unwrap();
     assert!((waited - (59.9 - 44.6) / 59.9).abs() < 1e-9, "{waited}");
     assert_eq!(clients[1]["policies"]["never"]["share_of_clairvoyant"], Value::Null);
-    // One flag, wherever it stands; but the command is told as it was given.
+    // The flag may stand before or behind the verb; provenance has the command as it was given.
     let mut other = scene.json("--json trace talk.csv --break-even 22.3");
     assert_eq!(other["provenance"]["command"][1], "--json");
     other["provenance"]["command"] = report["provenance"]["command"].clone();

@@ -29,7 +29,7 @@ impl Turn {
         self.share
     }
 
-    /// Whether it takes packets with this mark, whatever its turn.
+    /// Whether it takes packets with this mark. Turns do not matter to marks.
     pub(crate) fn takes_mark(&self, packet: &[u8]) -> bool {
         matches!(self.share, Share::Marked(marks) if marks.has(mark(packet)))
     }

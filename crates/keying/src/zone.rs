@@ -23,7 +23,7 @@ pub enum ZoneEnd {
     /// Behind the transport header, with TCP's options; behind the IP header where no transport header follows: in a later fragment, or
     /// of another protocol than TCP and UDP.
     TransportHeader,
-    /// So many bytes behind the start of the packet. 0 only as the first end of a map: the first zone has no bytes then, so whoever has its keys
+    /// So many bytes behind the start of the packet. 0 only as the first end of a map: the first zone has no bytes then, so a router with its keys
     /// authenticates SPI, number and lengths of a packet, and reads nothing.
     At(u16),
 }

@@ -110,7 +110,7 @@ fn send(from: &mut Node, to: &mut Node, to_gateway: bool, marks: &[u8]) -> [usiz
     sent
 }
 
-/// Dynamic MML-IPsec: each end sends by its own policy, whatever the other sends by, and rekeying keeps both CHILD SAs.
+/// Dynamic MML-IPsec: each end sends by its own policy, which the other does not know, and rekeying keeps both CHILD SAs.
 #[test]
 fn a_flow_goes_in_zones_and_whole_by_the_policy_of_each_end() {
     let ends = |local: &'static str, remote: &'static str, choose: &'static str| {

@@ -201,11 +201,13 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
     {
         return;
     }
+    // Where it is being asked because it has said so itself, this is no hint.
+    let hinted = session.candidate.as_ref().is_none_or(|c| (c.path, c.relay) != (path, None) || c.hinted);
     take(association, path, None, around);
     if let Stage::Up(session) = &mut association.stage
         && let Some(candidate) = &mut session.candidate
     {
-        candidate.hinted = true;
+        candidate.hinted = hinted;
     }
     update::send(association, None, around);
 }

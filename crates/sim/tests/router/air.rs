@@ -94,7 +94,7 @@ impl Air {
             }
             return;
         }
-        // What nobody has sealed is a stranger's, which tests send on purpose.
+        // A packet that no end has sealed is an attacker's, which tests send on purpose.
         let Some(sealed) = self.sealed.get(&nonce(esp)) else { return };
         assert_eq!(sealed.bytes, esp, "a router has changed a packet");
         let way = sealed.number.and_then(|number| self.ways.get_mut(&number));

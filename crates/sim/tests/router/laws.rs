@@ -1,4 +1,4 @@
-//! What is true of numbered packets behind an access router with esp-arq, whatever has happened. A packet arrives once; it waits at the device no longer
+//! What is true of numbered packets behind an access router with esp-arq, after any losses, moves and crashes. A packet arrives once; it waits at the device no longer
 //! than is said; and while the radio is repaired, all that the router has sent arrive, in their order.
 //!
 //! That the radio is repaired is seen from outside: the router answers the device's reports about an SA again and again.

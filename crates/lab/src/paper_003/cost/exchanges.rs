@@ -205,7 +205,7 @@ fn neighbours(router: usize) -> Vec<Identity> {
     ROUTERS.into_iter().filter(|other| other.abs_diff(router) == 1).map(name).collect()
 }
 
-/// What the gateway does with routers; the device is where it is told that it is.
+/// What the gateway does with routers; the location of the device is an argument.
 fn zones(exchange: Exchange) -> ZonePolicy {
     let rule = |router| RouterRule { id: name(router), serves: Vec::new(), neighbours: neighbours(router) };
     let routers = if exchange.has_routers() { ROUTERS.map(rule).to_vec() } else { Vec::new() };
