@@ -22,11 +22,15 @@ for end in device gateway; do ip netns exec $end sysctl -q -w net.ipv6.conf.all.
 # --- bytes on the cable for a packet with so many bytes of payload to an address
 sizes="256 512 1024"
 sent() { dev cat /sys/class/net/cable0/statistics/tx_bytes; }
-count() { # count NAME ADDRESS: sets NAME_SIZE for each size
+count() { # count NAME ADDRESS: sets NAME_SIZE for each size, to the median of nine packets: IKE and ARP speak at times too
   for size in $sizes; do
-    before=$(sent)
-    dev ping -q -c 50 -i 0.02 -s $size "$2" >/tmp/ping.log || fail "packets are lost: $(tail -n 2 /tmp/ping.log)"
-    eval "$1_$size=$((($(sent) - before) / 50))"
+    : >/tmp/counted
+    for packet in 1 2 3 4 5 6 7 8 9; do
+      before=$(sent)
+      dev ping -q -c 1 -W 10 -s $size "$2" >/tmp/ping.log || fail "packets are lost: $(tail -n 2 /tmp/ping.log)"
+      echo $(($(sent) - before)) >>/tmp/counted
+    done
+    eval "$1_$size=$(sort -n /tmp/counted | sed -n 5p)"
   done
 }
 until_ 10 dev ping -c 1 -W 1 10.1.0.1 || fail "the cable does not carry"
@@ -101,13 +105,12 @@ dm up peer >/tmp/up.log 2>&1 || fail "no session: $(cat /tmp/up.log)"
 flows "IKEv2 gives one by itself in tunnel mode" 10.99.0.1
 count ikev2 10.99.0.1
 
-# --- Above tunnel mode's one header more of IP, L2TP has UDP (8), its own (6, or 8 with a length) and PPP's (4). ESP pads to four bytes,
-# and a question by ARP makes a byte for each packet.
+# --- Above tunnel mode's one header more of IP, L2TP has UDP (8), its own (6, or 8 with a length) and PPP's (4). ESP pads to four bytes.
 for size in $sizes; do
   eval "plain=\$plain_$size l2tp=\$l2tp_$size ikev2=\$ikev2_$size"
   echo "$size bytes: $plain in clear, $ikev2 by IKEv2, $l2tp by L2TP"
   more=$((l2tp - ikev2))
-  [ $ikev2 -gt $plain ] && [ $more -ge 15 ] && [ $more -le 21 ] || fail "L2TP has $more bytes more than IKEv2's own address"
+  [ $ikev2 -gt $plain ] && [ $more -ge 16 ] && [ $more -le 20 ] || fail "L2TP has $more bytes more than IKEv2's own address"
 done
 ok "L2TP costs as many bytes more as its headers have"
 echo PASS
