@@ -74,9 +74,10 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         .map_err(|e| if pin { e.context(PinRefused) } else { e })?;
     let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
     let hip = config::resolve_hip(&file, read).map_err(wrong)?;
-    if connections.is_empty() && hip.is_none() {
+    // An access router repairs plain TCP without any.
+    if connections.is_empty() && hip.is_none() && file.router.is_none() {
         return Err(anyhow!(
-            "{}: no connection is configured; add a [connection.NAME] section",
+            "{}: no connection is configured; add a [connection.NAME] section, or [router]",
             path.display()
         ));
     }
