@@ -186,6 +186,13 @@ mod tests {
     }
 
     #[test]
+    fn a_router_needs_no_connection() {
+        let text = "[router]\ndevice = \"wlan0\"\nnetwork = \"eth0\"\nrepair = \"snoop\"\n";
+        let loaded = loaded("router", text, 0o600, &[]).unwrap();
+        assert!(loaded.connections.is_empty() && loaded.router.is_some());
+    }
+
+    #[test]
     fn an_error_names_the_file_and_what_is_wrong_in_it() {
         for (name, text, said) in [
             ("empty", "", "no connection is configured"),
