@@ -57,8 +57,11 @@ impl Settings {
     }
 }
 
+/// What the policy is called that knows all idle periods beforehand.
+pub const CLAIRVOYANT: &str = "clairvoyant";
+
 /// What one policy did on one client's traffic.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Totals {
     /// Cost in seconds of idle radio.
     pub cost: f64,
@@ -275,7 +278,7 @@ impl ClientReport {
     /// The saving of `name` over the clairvoyant's; `None` for an unknown policy or if there is nothing to save.
     #[must_use]
     pub fn share_of_clairvoyant(&self, name: &str) -> Option<f64> {
-        self.policy(name)?.share_of(self.policy("clairvoyant")?, self.idle_cost)
+        self.policy(name)?.share_of(self.policy(CLAIRVOYANT)?, self.idle_cost)
     }
 }
 
@@ -376,7 +379,7 @@ impl Ledger {
         let mut session = core::mem::take(&mut self.session);
         session.policies =
             self.runs.iter_mut().map(|m| (m.scheduler.name(), m.finish(&self.settings, end))).collect();
-        session.policies.push(("clairvoyant", core::mem::take(&mut self.clairvoyant.totals)));
+        session.policies.push((CLAIRVOYANT, core::mem::take(&mut self.clairvoyant.totals)));
         self.sessions.push(session);
     }
 
