@@ -123,6 +123,8 @@ pub struct Merged {
     all: Analysis<()>,
     first: Option<(String, Head)>,
     rules: Vec<String>,
+    /// How many clients, and addresses that several of them had, there were when each file was begun.
+    begins: Vec<(usize, usize)>,
 }
 
 impl Default for Merged {
@@ -130,7 +132,7 @@ impl Default for Merged {
         let (clients, files, handed) = (Vec::new(), Vec::new(), Vec::new());
         let all =
             Analysis { clients, rule: String::new(), files, packets: 0, unattributed: 0, late: 0, handed };
-        Self { all, first: None, rules: Vec::new() }
+        Self { all, first: None, rules: Vec::new(), begins: Vec::new() }
     }
 }
 
@@ -151,8 +153,9 @@ impl Merged {
         let head = next()?.ok_or_else(|| format!("{name}: empty"))?;
         let head: Head = serde_json::from_slice(&head)
             .map_err(|e| format!("{name}: no results of clients, or of another version: {e}"))?;
-        let names = self.take_head(name, head)?;
         let before = self.all.clients.len();
+        self.begins.push((before, self.all.handed.len()));
+        let names = self.take_head(name, head)?;
         let mut ended = None;
         while let Some(text) = next()? {
             if ended.is_some() {
@@ -210,16 +213,21 @@ impl Merged {
     /// # Errors
     /// In words, if nothing was added, or a client's results come from two places: its sessions may be divided between them.
     pub fn finish(self) -> Result<(Analysis<()>, Accounting), String> {
-        let Self { mut all, first, rules: words } = self;
+        let Self { mut all, first, rules: words, begins } = self;
         let (_, head) = first.ok_or("nothing to merge")?;
         all.rule = rules(&words);
         let before: Vec<String> = all.clients.iter().map(|c| c.client.label.clone()).collect();
         label(&mut all.clients.iter_mut().map(|c| &mut c.client).collect::<Vec<_>>());
-        let now: BTreeMap<String, String> =
-            before.into_iter().zip(all.clients.iter().map(|c| c.client.label.clone())).collect();
-        for label in all.handed.iter_mut().flat_map(|h| &mut h.clients) {
-            if let Some(new) = now.get(label) {
-                label.clone_from(new);
+        let ends = begins.iter().skip(1).copied().chain([(all.clients.len(), all.handed.len())]);
+        for ((clients, handed), (behind, handed_behind)) in begins.iter().copied().zip(ends) {
+            // A file calls its clients so that they are told apart in it.
+            let labels = before.iter().zip(&all.clients).take(behind).skip(clients);
+            let now: BTreeMap<&String, &String> = labels.map(|(old, c)| (old, &c.client.label)).collect();
+            let of_file = all.handed.iter_mut().take(handed_behind).skip(handed);
+            for label in of_file.flat_map(|h| &mut h.clients) {
+                if let Some(new) = now.get(label) {
+                    label.clone_from(new);
+                }
             }
         }
         all.clients.sort_by(|a, b| a.client.cmp(&b.client));
@@ -230,5 +238,83 @@ impl Merged {
             return Err(format!("two results of {} in {}", client.client.name, client.client.site));
         }
         Ok((all, head.accounting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Format;
+    use crate::flow::Spread;
+    use crate::fold::Sessions;
+    use crate::seen::Mac;
+    use dormouse_energy::account::Settings;
+    use dormouse_energy::cost::SleepCost;
+
+    fn options() -> Options {
+        Options {
+            wanted: Vec::new(),
+            format: Some(Format::Csv),
+            spread: Spread::default(),
+            settings: Settings::new(SleepCost::constant(0.1 + 0.2)),
+            sessions: Sessions::default(),
+            limits: crate::facts::Limits::default(),
+            policies: Options::policies(60.0),
+            threads: 1,
+        }
+    }
+
+    /// Two devices of a site had one address, one after the other.
+    fn of_site(site: &str) -> Analysis<()> {
+        let names = names(&options());
+        let report = |n: u64| ClientReport {
+            packets: n,
+            idle_seconds: n as f64 / 3.0,
+            policies: names
+                .iter()
+                .map(|name| (*name, Totals { cost: n as f64 / 7.0, ..Totals::default() }))
+                .collect(),
+            ..ClientReport::default()
+        };
+        let client =
+            |n: u64| Client { site: site.to_owned(), mac: Some(Mac(n)), ..Client::named("10.0.0.1") };
+        let result = |n: u64| ClientResult {
+            client: client(n),
+            first: n,
+            last: u64::MAX - n,
+            sessions: vec![report(n), ClientReport::default()],
+            days: report(n + 1),
+            extra: (),
+        };
+        let mut clients = vec![result(1), result(2)];
+        label(&mut clients.iter_mut().map(|c| &mut c.client).collect::<Vec<_>>());
+        let had = clients.iter().map(|c| c.client.label.clone()).collect();
+        let handed = vec![Handed { address: Addr { hi: 0, lo: 7 }, clients: had }];
+        let rule = "found: wireless stations".to_owned();
+        Analysis { clients, rule, files: Vec::new(), packets: 6, unattributed: 1, late: 2, handed }
+    }
+
+    #[test]
+    fn clients_of_all_places_are_told_apart_where_their_addresses_changed_hands_too() {
+        let mut merged = Merged::default();
+        for site in ["b", "a"] {
+            let mut file = Vec::new();
+            write(&mut file, &of_site(site), &options()).unwrap();
+            merged.add(site, file.as_slice()).unwrap();
+        }
+        let (all, accounting) = merged.finish().unwrap();
+        assert_eq!(accounting, Accounting::of(&options()));
+        assert_eq!((all.packets, all.unattributed, all.late), (12, 2, 4));
+        assert_eq!(all.rule, "found: wireless stations");
+        let labels: Vec<&str> = all.clients.iter().map(|c| c.client.label.as_str()).collect();
+        let expected = ["a", "b"].map(|site| [1, 2].map(|n| format!("10.0.0.1 ({}) in {site}", Mac(n))));
+        assert_eq!(labels, expected.concat());
+        let handed: Vec<&[String]> = all.handed.iter().map(|h| h.clients.as_slice()).collect();
+        assert_eq!(handed, expected.each_ref().map(|of| of.as_slice()));
+        for (merged, one) in all.clients.iter().zip(of_site("a").clients.iter().chain(&of_site("b").clients))
+        {
+            assert_eq!((&merged.sessions, &merged.days), (&one.sessions, &one.days), "to the last bit");
+            assert_eq!((merged.first, merged.last), (one.first, one.last));
+        }
     }
 }
