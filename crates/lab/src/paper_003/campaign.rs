@@ -2,6 +2,7 @@
 //! those of different rounds: else each round would last as long as its slowest transfer. What an interruption finds of rounds that are not
 //! complete is measured again. Owns the plan; must never conclude anything.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use super::pool::Pool;
 use super::run;
-use crate::campaign::{self, Subject};
+use crate::campaign::{self, ATTEMPTS, Subject};
 use crate::experiment::Context;
 use crate::results::{self, Figures, Results, Sample};
 
@@ -193,6 +194,8 @@ pub(super) fn plan(short: bool, seed: u64) -> campaign::Plan<Point> {
 /// The transfers that the results lack, and what came of them.
 pub(super) struct Runs {
     pool: Pool<(u32, Point), Figures>,
+    /// How often each point has failed.
+    failures: BTreeMap<Point, usize>,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -213,7 +216,7 @@ impl Runs {
             let bytes = if point.loss.is_some() { sidekick_bytes } else { bytes };
             run::transfer(point, *round, bytes, seed, stop)
         });
-        Ok(Self { pool, interrupted: context.interrupted.clone() })
+        Ok(Self { pool, failures: BTreeMap::new(), interrupted: context.interrupted.clone() })
     }
 }
 
@@ -249,7 +252,15 @@ impl Subject for Runs {
     }
 
     fn measure(&mut self, point: &Point, round: u32) -> Result<Figures> {
-        self.pool.take(&(round, *point), &self.interrupted)
+        let taken = self.pool.take(&(round, *point), &self.interrupted);
+        if taken.is_err() {
+            let failures = self.failures.entry(*point).or_default();
+            *failures += 1;
+            if *failures >= ATTEMPTS {
+                self.pool.forget(|(_, of)| of == point);
+            }
+        }
+        taken
     }
 
     fn clear(&mut self) -> Result<()> {
