@@ -33,7 +33,8 @@ fn world(tunnel: Tunnel, repair: Repair) -> Result<Repaired> {
         ..LinkConfig::default()
     };
     let wire = LinkConfig { delay: Duration::from_millis(3), ..LinkConfig::default() };
-    let daemon = "log = \"info,dormouse_node=debug\"".to_owned();
+    // All of it also while daemons look for packets without rest.
+    let daemon = "log = \"info,dormouse_node=debug\"\nspin = 100".to_owned();
     Repaired::start(&Settings { tunnel, repair, rate_kbit: RATE, wire, radio, seed: 3, daemon })
 }
 

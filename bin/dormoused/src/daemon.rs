@@ -285,11 +285,24 @@ impl Daemon {
         let mut ready = Vec::new();
         while !self.stopping {
             self.settle(BootClock::now())?;
-            self.wakers.poller.wait(&mut ready, None)?;
+            self.wait(&mut ready)?;
             self.turn(&ready)?;
         }
         self.stop();
         self.fatal.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits until a descriptor is ready; for `daemon.spin` after the last packet without rest.
+    fn wait(&self, ready: &mut Vec<Ready>) -> Result<()> {
+        let until = self.wires.moved + Duration::from_micros(self.settings.spin.into());
+        while self.settings.spin > 0 && BootClock::now() < until {
+            self.wakers.poller.wait(ready, Some(Duration::ZERO))?;
+            if !ready.is_empty() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        Ok(self.wakers.poller.wait(ready, None)?)
     }
 
     /// Handles the descriptors that are ready.
@@ -339,6 +352,9 @@ impl Daemon {
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize, event.closed)?,
                 token => self.receive(now, (token - UDP) as usize, event.closed)?,
             }
+        }
+        if tun || ready.iter().any(|r| r.token >= UDP) {
+            self.wires.moved = now;
         }
         if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {
             host::forward(self, now)?;

@@ -2,6 +2,7 @@
 //! buffers) and the order of reading and writing them. It decides nothing: the host is asked about every packet.
 
 use std::io;
+use std::time::Duration;
 
 use crate::daemon::{Daemon, TUN, UDP};
 use anyhow::{Context, Result};
@@ -20,6 +21,8 @@ use dormouse_sansio::{Instant, Path};
 pub(crate) const EIO: i32 = 5;
 /// Super-packets taken from the TUN before sockets get their turn.
 const BUDGET: usize = 64;
+/// After a packet, so long it is taken for likely that another one waits behind the next. Looking for one that is not there costs a system call.
+const SOON: Duration = Duration::from_micros(200);
 /// Receptions from one socket before the TUN and the timers get their turn.
 const ROUNDS: usize = 8;
 /// Bytes received from one socket before they do. The acknowledgements of what was just written wait in the TUN: draining
@@ -38,11 +41,24 @@ pub(crate) struct Wires {
     rx: RxBatch,
     /// A full socket holds the TUN back: its queue is where packets wait.
     blocked: bool,
+    /// When the TUN was last read, and whether there were several packets.
+    read: (Instant, bool),
+    /// When a descriptor of packets was ready last.
+    pub(crate) moved: Instant,
 }
 
 impl Wires {
     pub(crate) fn new(tun: Tun, tun_mtu: u16, carriers: Carriers) -> Self {
-        Self { tun, tun_mtu, carriers, tx: TxBatch::new(), rx: RxBatch::new(), blocked: false }
+        Self {
+            tun,
+            tun_mtu,
+            carriers,
+            tx: TxBatch::new(),
+            rx: RxBatch::new(),
+            blocked: false,
+            read: (Instant::ZERO, false),
+            moved: Instant::ZERO,
+        }
     }
 
     /// Sends one datagram, or several of one size.
@@ -122,8 +138,11 @@ impl Daemon {
     /// From the TUN to the sockets.
     pub(crate) fn forward_packets(&mut self, now: Instant) -> Result<()> {
         let (wires, mut plane) = self.split(now);
-        match wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, BUDGET) {
-            Ok(_) => {}
+        let (before, several) = wires.read;
+        // Of a lone packet the poller says whether there is another one, as it is asked anyhow.
+        let budget = if several || now.saturating_since(before) < SOON { BUDGET } else { 1 };
+        match wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, budget) {
+            Ok(progress) => wires.read = (now, progress.read > 1),
             // The interface was switched off: what it carried is lost, the daemon goes on.
             Err(e) if e.raw_os_error() == Some(EIO) => {}
             Err(e) => return Err(e).context("reading the tunnel interface"),

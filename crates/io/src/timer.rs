@@ -27,8 +27,8 @@ impl Timer {
         Ok(Self { fd, armed: None })
     }
 
-    /// Arms it for `deadline` (its latest moment if `lazily`, else its earliest), or disarms it. Arming for the same moment
-    /// again costs no system call.
+    /// Arms it for `deadline` (its latest moment if `lazily`, else its earliest), or disarms it. Arming for the same moment again, or a later one, costs no
+    /// system call: it fires when it would have, and can be armed for the later one then. Each packet moves a deadline; that one wake-up is for all of them.
     ///
     /// # Errors
     /// The kernel's.
@@ -36,7 +36,7 @@ impl Timer {
         let at = deadline
             .map(|d| if lazily { d.at + d.slack } else { d.at })
             .filter(|at| *at != Instant::FAR_FUTURE);
-        if at == self.armed {
+        if at == self.armed || matches!((self.armed, at), (Some(armed), Some(at)) if armed <= at) {
             return Ok(());
         }
         match at {
@@ -75,6 +75,26 @@ mod tests {
     use super::*;
     use crate::clock::BootClock;
     use crate::poller::{Interest, Poller};
+
+    #[test]
+    fn what_is_armed_moves_to_the_front_at_once_and_back_when_it_has_fired() {
+        let mut timer = Timer::new().unwrap();
+        let mut arm = |at: u64| {
+            timer.arm(Some(Deadline::strict(Instant::from_nanos(at), "test")), false).unwrap();
+            timer.armed()
+        };
+        let far = u64::MAX / 4;
+        let at = |n| Some(Instant::from_nanos(n));
+        assert_eq!([arm(far), arm(far + 1), arm(far - 1)], [at(far), at(far), at(far - 1)]);
+        assert_eq!(arm(1), at(1));
+        while !timer.clear() {
+            std::thread::yield_now();
+        }
+        timer.arm(Some(Deadline::strict(Instant::from_nanos(far), "test")), false).unwrap();
+        assert_eq!(timer.armed(), at(far));
+        timer.arm(None, false).unwrap();
+        assert_eq!(timer.armed(), None);
+    }
 
     #[test]
     fn a_deadline_that_has_passed_fires_at_once_and_only_once() {
