@@ -71,7 +71,7 @@ const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 /// What the loop sleeps on.
 pub(crate) struct Wakers {
     pub(crate) poller: Poller,
-    timer: Timer,
+    pub(crate) timer: Timer,
     signals: Signals,
 }
 
@@ -292,19 +292,6 @@ impl Daemon {
         self.fatal.take().map_or(Ok(()), Err)
     }
 
-    /// Waits until a descriptor is ready; for `daemon.spin` after the last packet without rest.
-    fn wait(&self, ready: &mut Vec<Ready>) -> Result<()> {
-        let until = self.wires.moved + Duration::from_micros(self.settings.spin.into());
-        while self.settings.spin > 0 && BootClock::now() < until {
-            self.wakers.poller.wait(ready, Some(Duration::ZERO))?;
-            if !ready.is_empty() {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-        Ok(self.wakers.poller.wait(ready, None)?)
-    }
-
     /// Handles the descriptors that are ready.
     fn turn(&mut self, ready: &[Ready]) -> Result<()> {
         let now = BootClock::now();
@@ -353,11 +340,11 @@ impl Daemon {
                 token => self.receive(now, (token - UDP) as usize, event.closed)?,
             }
         }
-        if tun || ready.iter().any(|r| r.token >= UDP) {
-            self.wires.moved = now;
-        }
         if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {
             host::forward(self, now)?;
+        }
+        if tun || ready.iter().any(|r| r.token >= UDP) {
+            self.wires.moved = BootClock::now();
         }
         Ok(())
     }
@@ -378,8 +365,7 @@ impl Daemon {
         self.answer_waiting(now);
         self.answer_hip(now);
         let own = Deadline::earliest(self.waits().chain(self.names_deadline()));
-        self.wakers.timer.arm(Deadline::earlier(self.host.poll_timeout(), own), false)?;
-        Ok(())
+        self.arm(now, Deadline::earlier(self.host.poll_timeout(), own))
     }
 
     /// When each client of the control socket has waited long enough.

@@ -95,11 +95,11 @@ impl Totals {
     /// Adds another client's totals.
     pub fn add(&mut self, other: &Self) {
         self.cost += other.cost;
-        self.cycles += other.cycles;
+        self.cycles = self.cycles.saturating_add(other.cycles);
         self.off_seconds += other.off_seconds;
-        self.missed_opportunities += other.missed_opportunities;
-        self.packets_lost += other.packets_lost;
-        self.packets_proxied += other.packets_proxied;
+        self.missed_opportunities = self.missed_opportunities.saturating_add(other.missed_opportunities);
+        self.packets_lost = self.packets_lost.saturating_add(other.packets_lost);
+        self.packets_proxied = self.packets_proxied.saturating_add(other.packets_proxied);
     }
 }
 
@@ -256,8 +256,8 @@ impl ClientReport {
     pub fn sum<'a>(sessions: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = Self::default();
         for session in sessions {
-            sum.packets += session.packets;
-            sum.idle_periods += session.idle_periods;
+            sum.packets = sum.packets.saturating_add(session.packets);
+            sum.idle_periods = sum.idle_periods.saturating_add(session.idle_periods);
             sum.idle_seconds += session.idle_seconds;
             sum.idle_cost += session.idle_cost;
             sum.policies.resize_with(session.policies.len(), Default::default);

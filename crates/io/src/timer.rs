@@ -27,8 +27,8 @@ impl Timer {
         Ok(Self { fd, armed: None })
     }
 
-    /// Arms it for `deadline` (its latest moment if `lazily`, else its earliest), or disarms it. Arming for the same moment again, or a later one, costs no
-    /// system call: it fires when it would have, and can be armed for the later one then. Each packet moves a deadline; that one wake-up is for all of them.
+    /// Arms it for `deadline` (its latest moment if `lazily`, else its earliest), or disarms it. Arming for the same moment
+    /// again costs no system call.
     ///
     /// # Errors
     /// The kernel's.
@@ -36,7 +36,7 @@ impl Timer {
         let at = deadline
             .map(|d| if lazily { d.at + d.slack } else { d.at })
             .filter(|at| *at != Instant::FAR_FUTURE);
-        if at == self.armed || matches!((self.armed, at), (Some(armed), Some(at)) if armed <= at) {
+        if at == self.armed {
             return Ok(());
         }
         match at {
@@ -49,6 +49,16 @@ impl Timer {
         }
         self.armed = at;
         Ok(())
+    }
+
+    /// Arms it for the earliest moment of `deadline`, unless it fires before that already: it can be armed when it has. While packets flow, each of which moves
+    /// a deadline, that is one wake-up in place of a system call for each.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn arm_by(&mut self, deadline: Option<Deadline>) -> io::Result<()> {
+        let later = deadline.zip(self.armed).is_some_and(|(deadline, armed)| armed <= deadline.at);
+        if later { Ok(()) } else { self.arm(deadline, false) }
     }
 
     /// When it fires, if it is armed.
@@ -80,7 +90,7 @@ mod tests {
     fn what_is_armed_moves_to_the_front_at_once_and_back_when_it_has_fired() {
         let mut timer = Timer::new().unwrap();
         let mut arm = |at: u64| {
-            timer.arm(Some(Deadline::strict(Instant::from_nanos(at), "test")), false).unwrap();
+            timer.arm_by(Some(Deadline::strict(Instant::from_nanos(at), "test"))).unwrap();
             timer.armed()
         };
         let far = u64::MAX / 4;
@@ -90,9 +100,11 @@ mod tests {
         while !timer.clear() {
             std::thread::yield_now();
         }
-        timer.arm(Some(Deadline::strict(Instant::from_nanos(far), "test")), false).unwrap();
+        timer.arm_by(Some(Deadline::strict(Instant::from_nanos(far), "test"))).unwrap();
         assert_eq!(timer.armed(), at(far));
-        timer.arm(None, false).unwrap();
+        timer.arm(Some(Deadline::strict(Instant::from_nanos(far + 1), "test")), false).unwrap();
+        assert_eq!(timer.armed(), at(far + 1), "exactly, where that is asked for");
+        timer.arm_by(None).unwrap();
         assert_eq!(timer.armed(), None);
     }
 

@@ -93,7 +93,10 @@ fn names(options: &Options) -> Vec<&'static str> {
 pub fn write<X>(mut out: impl Write, analysis: &Analysis<X>, options: &Options) -> io::Result<()> {
     let head = Head {
         dormouse_results: VERSION,
-        settings: format!("{:?} {:?} {:?}", options.settings, options.spread, options.policies),
+        settings: format!(
+            "{:?} {:?} {:?} {:?}",
+            options.settings, options.spread, options.policies, options.wanted
+        ),
         accounting: Accounting::of(options),
         policies: names(options).into_iter().map(str::to_owned).collect(),
         rule: analysis.rule.clone(),

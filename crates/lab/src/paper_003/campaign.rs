@@ -15,6 +15,7 @@ use super::pool::Pool;
 use super::run;
 use crate::campaign::{self, ATTEMPTS, Subject};
 use crate::experiment::Context;
+use crate::results::format::shortened;
 use crate::results::{self, Figures, Results, Sample};
 
 /// Rounds; each has a seed of its own. The paper has five runs.
@@ -216,25 +217,33 @@ impl Runs {
             let bytes = if point.loss.is_some() { sidekick_bytes } else { bytes };
             run::transfer(point, *round, bytes, seed, stop)
         });
-        Ok(Self { pool, failures: BTreeMap::new(), interrupted: context.interrupted.clone() })
+        let failures = results.samples.iter().map(|s| (s.point, failures(results, &s.point))).collect();
+        Ok(Self { pool, failures, interrupted: context.interrupted.clone() })
     }
 }
 
 /// Round and point of each transfer that the results lack, round by round, with the room that it needs.
 fn lacking(results: &Results<Point>) -> Vec<((u32, Point), usize)> {
+    let goes_on = |sample: &&Sample<Point>| failures(results, &sample.point) < ATTEMPTS;
     let each = |sample: &Sample<Point>| {
         let have: Vec<u32> = sample.rounds.iter().map(|r| r.round).collect();
         let rounds = (1..=results.rounds).filter(move |round| !have.contains(round));
         let point = sample.point;
         rounds.map(move |round| (round, point))
     };
-    let mut all: Vec<(u32, Point)> = results.samples.iter().flat_map(each).collect();
+    let mut all: Vec<(u32, Point)> = results.samples.iter().filter(goes_on).flat_map(each).collect();
     // The slowest of a round first, so that its end is not awaited alone.
     all.sort_by_key(|(round, p)| {
         let repaired = matches!(p.line, Line::Snoop | Line::MmlSnoop | Line::EspArq);
         (*round, repaired, if p.kbit == 0 { u32::MAX } else { p.kbit }, *p)
     });
     all.into_iter().map(|of| (of, if of.1.loss.is_some() { SIDEKICK_NEEDS } else { 1 })).collect()
+}
+
+/// How often a point has failed so far.
+fn failures(results: &Results<Point>, point: &Point) -> usize {
+    let label = shortened(results::Point::label(point));
+    results.discarded.iter().filter(|d| d.subject == label).count()
 }
 
 impl Subject for Runs {
@@ -272,6 +281,7 @@ impl Subject for Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::format::Discarded;
 
     #[test]
     fn what_a_file_has_is_not_measured_again() {
@@ -285,5 +295,11 @@ mod tests {
         assert_eq!(left.len(), points * rounds as usize - 1);
         assert!(left.iter().all(|(of, _)| *of != (2, point)));
         assert!(left.windows(2).all(|pair| pair[0].0.0 <= pair[1].0.0), "round by round");
+        // One that was given up is left out, also by who resumes.
+        for round in 1..=3 {
+            let subject = shortened(results::Point::label(&point));
+            results.discarded.push(Discarded { round, subject, reason: "of a test".to_owned() });
+        }
+        assert_eq!(lacking(&results).len(), left.len() - (rounds as usize - 1));
     }
 }

@@ -247,7 +247,7 @@ impl Report {
             late_packets: analysis.late,
             handed: analysis.handed.iter().map(handed).collect(),
             lost: files().flat_map(|f| f.losses.kept()).cloned().collect(),
-            lost_total: files().map(|f| f.losses.total()).sum(),
+            lost_total: files().fold(0, |sum, f| sum.saturating_add(f.losses.total())),
             provenance: None,
         }
     }
