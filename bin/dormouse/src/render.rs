@@ -211,7 +211,7 @@ fn children(it: &Gateway, style: Style) -> String {
             peer.clone(),
             child.spi.clone(),
             if child.zones > 0 { child.zones.to_string() } else { "whole".to_owned() },
-            child.share.clone(),
+            sends(child),
             bytes(child.traffic.bytes_in),
             bytes(child.traffic.bytes_out),
             child.routers.join(", "),
@@ -361,7 +361,7 @@ fn sa(sa: &SaStatus) -> String {
         let _ = write!(out, ", {} zones", sa.zones);
     }
     if !sa.share.is_empty() {
-        let _ = write!(out, ", {}", sa.share);
+        let _ = write!(out, ", {}", sends(sa));
     }
     let _ = write!(out, ", {} old", duration(sa.age_seconds));
     if let Some(s) = sa.rekey_in_seconds {
@@ -371,6 +371,15 @@ fn sa(sa: &SaStatus) -> String {
         let _ = write!(out, "; header keys: {}", sa.routers.join(", "));
     }
     out
+}
+
+/// What is sent on a CHILD SA that shares its traffic; of one that takes all for a time, also whether it does now.
+fn sends(sa: &SaStatus) -> String {
+    let signal = sa.signal_dbm.map(|dbm| format!("{dbm} dBm, ")).unwrap_or_default();
+    match sa.takes_all {
+        Some(takes) => format!("{} (now {signal}{})", sa.share, if takes { "taken" } else { "not taken" }),
+        None => sa.share.clone(),
+    }
 }
 
 fn traffic(t: &Traffic) -> String {

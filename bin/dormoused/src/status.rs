@@ -176,6 +176,8 @@ pub(crate) fn child(s: &SessionInfo, c: &ChildInfo, now: Instant) -> SaStatus {
         mode: c.mode.into(),
         zones: if c.zones > 1 { c.zones } else { 0 },
         share: if c.share.is_rest() { String::new() } else { c.share.to_string() },
+        takes_all: c.takes_all,
+        signal_dbm: c.signal,
         traffic: carried(c),
         routers: c.routers.iter().map(|h| format!("{}: {}", h.router, h.holding)).collect(),
     }

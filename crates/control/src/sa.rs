@@ -23,6 +23,12 @@ pub struct SaStatus {
     /// CHILD SA: what is sent on it where others have the same selectors, in words; empty: what those leave.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub share: String,
+    /// CHILD SA that sends all packets for a time: whether it does now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takes_all: Option<bool>,
+    /// CHILD SA that sends all packets while the signal is weak: the signal in dBm; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_dbm: Option<i8>,
     /// CHILD SA: what went through it.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub traffic: Traffic,

@@ -8,7 +8,9 @@ use dormouse_crypto::Encr;
 use dormouse_esp::{
     Discard, IPV4_IN_IP, Inbound, InstallError, Outbound, Overhead, Sad, Selectors, State, Tunnel,
 };
-use dormouse_keying::{ChildId, Marks, Mode, Owner, SaId, Share};
+use dormouse_keying::{
+    ChildId, Install, Marks, Mode, Owner, Protection, SaId, Share, SoftBounds, Weak,
+};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{Flow, flow};
@@ -278,4 +280,98 @@ fn what_shares_traffic_fits_the_narrowest() {
         [(1, low), (2, high), (3, high)].map(|(n, own)| sad.narrowest(now, name(n), own)),
         [low, low, high]
     );
+}
+
+/// The order of a tunnel in place of another, with the same selectors.
+fn heir(n: u32, remote: TsRange, replaces: ChildId, share: Share) -> Install {
+    let old = tunnel(n, remote);
+    Install {
+        owner: old.owner,
+        child: name(n),
+        spi_out: name(n).spi(),
+        keymat_in: params(SUITES[0].0, None).keymat,
+        keymat_out: params(SUITES[0].0, None).keymat,
+        encr: SUITES[0].0,
+        integ: None,
+        esn: false,
+        mode: Mode::Tunnel,
+        protection: Protection::Whole,
+        pad_to: 0,
+        ts_local: old.selectors.local().to_vec(),
+        ts_remote: vec![remote],
+        original: None,
+        path: old.path,
+        replaces: Some(replaces),
+        send_now: true,
+        replay_window: 1_024,
+        soft: SoftBounds::NONE,
+        share,
+    }
+}
+
+#[test]
+fn all_packets_go_by_one_while_the_signal_is_weak() {
+    let weak = Share::Signal(Weak { below: -75, until: -69 });
+    let remote = range("10.9.0.7", "10.9.0.7");
+    let mut sad = Sad::new();
+    sad.insert(tunnel(1, remote)).unwrap();
+    assert!(!sad.chooses_by_signal());
+    sad.insert(tunnel(2, remote).sharing(weak)).unwrap();
+    sad.insert(tunnel(3, remote).sharing(Share::Marked(Marks::new(&[46]).unwrap()))).unwrap();
+    sad.insert(tunnel(4, remote).sharing(Share::Every(NonZeroU32::MIN))).unwrap();
+    (1..=3).for_each(|n| assert!(sad.activate(name(n))));
+    assert!(sad.chooses_by_signal());
+    let by = |sad: &mut Sad, mark| sad.among(name(1), &marked(mark), 1);
+    for (dbm, its) in [(None, 1), (Some(-60), 1), (Some(-76), 2), (Some(-70), 2), (Some(-69), 1), (Some(-90), 2)]
+    {
+        sad.set_signal(dbm);
+        assert_eq!((sad.signal(), by(&mut sad, 0)), (dbm, name(its)), "{dbm:?}");
+        assert_eq!(sad.takes_all(name(2)), Some(its == 2));
+        assert_eq!(by(&mut sad, 46), name(3), "a mark says more");
+    }
+    assert_eq!(sad.takes_all(name(1)), None);
+    // It comes before turns.
+    sad.activate(name(4));
+    assert_eq!(by(&mut sad, 0), name(2));
+    // New ones know the signal; the heir of one for which it was weak, that it was.
+    sad.set_signal(Some(-70));
+    sad.remove(name(4));
+    sad.install(&heir(5, remote, name(2), weak), 1_500, &mut Seeded::new(5)).unwrap();
+    assert_eq!(by(&mut sad, 0), name(5));
+    sad.remove(name(2));
+    sad.remove(name(5));
+    assert!(!sad.chooses_by_signal());
+    sad.insert(tunnel(6, remote).sharing(weak)).unwrap();
+    sad.activate(name(6));
+    assert_eq!(by(&mut sad, 0), name(1), "between the bounds, and never weak before");
+}
+
+#[test]
+fn all_packets_go_by_the_one_by_which_the_last_one_came() {
+    let remote = range("10.9.0.7", "10.9.0.7");
+    let mut sad = Sad::new();
+    sad.insert(tunnel(1, remote)).unwrap();
+    sad.insert(tunnel(2, remote).sharing(Share::AsPeer)).unwrap();
+    [1, 2].map(|n| assert!(sad.activate(name(n))));
+    let mut peer = [1, 2].map(|n| {
+        let mut p = params(SUITES[0].0, None);
+        p.spi = name(n).spi();
+        Outbound::new(&p, &mut Seeded::new(n.into())).unwrap()
+    });
+    let mut packet = ipv4(60);
+    packet[12..16].copy_from_slice(&[10, 9, 0, 7]);
+    let mut comes = |n: usize| seal(&mut peer[n - 1], &packet, IPV4_IN_IP);
+    let by = |sad: &mut Sad| sad.among(name(1), &marked(0), 1);
+    assert_eq!(by(&mut sad), name(1), "nothing has come");
+    let again = comes(2);
+    for (n, mut datagram) in [(1, comes(1)), (2, again.clone()), (2, comes(2)), (1, comes(1))] {
+        sad.open(&mut datagram).unwrap();
+        assert_eq!((by(&mut sad), sad.takes_all(name(2))), (name(n as u32), Some(n == 2)));
+    }
+    // What is repeated or forged says nothing.
+    assert!(sad.open(&mut again.clone()).is_err());
+    let mut forged = comes(2);
+    *forged.last_mut().unwrap() ^= 1;
+    assert!(sad.open(&mut forged).is_err());
+    assert_eq!(by(&mut sad), name(1));
 }

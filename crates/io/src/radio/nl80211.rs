@@ -107,6 +107,16 @@ impl Nl80211 {
         Ok(Some(Association { network, ..found }))
     }
 
+    /// The signal of the access point that `interface` has joined, in dBm; `None` if it has joined nothing, or its driver does not say.
+    ///
+    /// # Errors
+    /// As [`Nl80211::association`].
+    pub fn signal(&mut self, interface: &str) -> io::Result<Option<i8>> {
+        let index = nix::net::if_::if_nametoindex(interface)?.to_ne_bytes();
+        let stations = self.ask(CMD_GET_STATION, NLM_F_DUMP, &[(ATTR_IFINDEX, index.as_slice())])?;
+        Ok(stations.iter().find_map(|answer| station(answer)).and_then(|found| found.signal))
+    }
+
     /// Whether `interface` sleeps between the access point's beacons (802.11 power saving).
     ///
     /// # Errors

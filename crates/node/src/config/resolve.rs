@@ -316,7 +316,7 @@ fn child(
         child.lifetime.bytes = Some(ch.rekey_bytes);
     }
     child.pad_to = ch.pad_to;
-    child.share = choose::share(&key("choose"), &ch.choose)?;
+    child.share = choose::share(&key("choose"), c.role, &ch.choose)?;
     Ok(child)
 }
 
