@@ -210,7 +210,11 @@ fn children(it: &Gateway, style: Style) -> String {
         table.row([
             peer.clone(),
             child.spi.clone(),
-            if child.zones > 0 { child.zones.to_string() } else { "whole".to_owned() },
+            match child.zones {
+                0 if child.readable => "not encrypted".to_owned(),
+                0 => "whole".to_owned(),
+                zones => zones.to_string(),
+            },
             sends(child),
             bytes(child.traffic.bytes_in),
             bytes(child.traffic.bytes_out),
@@ -356,6 +360,9 @@ fn sa(sa: &SaStatus) -> String {
     let mut out = sa.suite.clone();
     if !sa.mode.is_empty() {
         let _ = write!(out, ", {}", sa.mode);
+    }
+    if sa.readable {
+        out.push_str(", not encrypted");
     }
     if sa.zones > 0 {
         let _ = write!(out, ", {} zones", sa.zones);

@@ -371,15 +371,16 @@ impl Sad {
 
     /// Which tunnel sends this packet, or these `packets` in one piece, of those of the same owner with the same selectors as `id`, which
     /// [`Self::route`] found: one that takes its mark; or else one that takes all because the signal is weak, or because the peer's come by it; or
-    /// else one whose turn it is; or else one that takes the rest. `id`, if there is none. Each call counts as packets sent.
-    pub fn among(&mut self, id: ChildId, packet: &[u8], packets: usize) -> ChildId {
+    /// else one whose turn it is; or else one that takes the rest; or else `id` or another. Each call counts as packets sent. `None`: only tunnels are
+    /// there that do not encrypt and whose share it is not, and it must not be sent.
+    pub fn among(&mut self, id: ChildId, packet: &[u8], packets: usize) -> Option<ChildId> {
         if self.sharing == 0 {
-            return id;
+            return Some(id);
         }
-        let Some(tunnel) = self.tunnels.get(&id) else { return id };
+        let Some(tunnel) = self.tunnels.get(&id) else { return Some(id) };
         let owner = tunnel.owner;
         if let Some(takes) = self.takes(owner, id, packet) {
-            return takes;
+            return Some(takes);
         }
         // The packet counts for the turns of all, whichever takes it: each has its own share.
         let mut first = None;
@@ -392,9 +393,15 @@ impl Sad {
         }
         if let Some(turn) = first {
             self.tunnels.get_mut(&turn).into_iter().for_each(|tunnel| tunnel.turn.takes(packets));
-            return turn;
+            return Some(turn);
         }
-        self.alike(owner, id).filter(|(_, like)| like.share().is_rest()).last().map_or(id, |(rest, _)| rest)
+        if let Some((rest, _)) = self.alike(owner, id).filter(|(_, like)| like.share().is_rest()).last() {
+            return Some(rest);
+        }
+        // It goes by one that was not chosen for it, but never in clear by one that was chosen for others.
+        let sealed = |of: &Tunnel| !of.is_readable();
+        let other = || self.alike(owner, id).filter(|(_, like)| sealed(like)).last().map(|(other, _)| other);
+        self.tunnels.get(&id).filter(|tunnel| sealed(tunnel)).map(Tunnel::id).or_else(other)
     }
 
     /// The largest inner packet, in bytes, that fits the path of this tunnel, whose own is `own`, and of every other that [`Self::among`] may choose

@@ -269,8 +269,8 @@ impl Node {
     }
 
     /// Which CHILD SA sends a packet that [`Self::route`] has led to `child`, where several of its session share the traffic. Ask once for
-    /// each packet that is sent.
-    pub fn among<P: InnerPacket + ?Sized>(&mut self, child: ChildId, packet: &P) -> ChildId {
+    /// each packet that is sent. `None`: it must not be sent, because no CHILD SA is there but for others' packets, in clear.
+    pub fn among<P: InnerPacket + ?Sized>(&mut self, child: ChildId, packet: &P) -> Option<ChildId> {
         self.sad.among(child, packet.bytes(), packet.packets())
     }
 

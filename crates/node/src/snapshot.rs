@@ -78,6 +78,8 @@ pub struct ChildInfo {
     pub suite: String,
     /// Into how many zones its packets are cut; 1: they are protected whole.
     pub zones: usize,
+    /// Whether all on the way can read what it carries: it is authenticated and not encrypted.
+    pub readable: bool,
     /// What we send on it where others of the session have the same selectors.
     pub share: Share,
     /// Where it sends all packets for a time, by the signal or as the peer does: whether it does now.
@@ -141,6 +143,7 @@ impl Node {
                 },
                 suite: integ.map_or_else(|| encr.name().into(), |i| format!("{}-{}", encr.name(), i.name())),
                 zones: described(*id).map_or(1, |c| c.zones),
+                readable: tunnel.is_readable(),
                 share: tunnel.share(),
                 takes_all: self.sad.takes_all(*id),
                 signal: self.sad.signal().filter(|_| matches!(tunnel.share(), Share::Signal(_))),

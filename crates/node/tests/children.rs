@@ -90,7 +90,7 @@ fn send(from: &mut Node, to: &mut Node, to_gateway: bool, marks: &[u8]) -> [usiz
         let packet = packet(to_gateway, *mark);
         let flow = ip::flow(&packet).expect("a flow");
         let Route::Send(child) = from.route(&flow) else { panic!("no way") };
-        let child = from.among(child, packet.as_slice());
+        let child = from.among(child, packet.as_slice()).expect("one of several");
         let tunnel = from.child_mut(child).expect("a tunnel");
         let (head, path) = (tunnel.outbound.head_len(), tunnel.path);
         let mut slot = vec![0; tunnel.outbound.sealed_len(packet.len())];
@@ -132,8 +132,7 @@ fn sharing(choose: [&'static str; 2]) -> [Node; 2] {
             format!("local = [\"{local}\"]\nremote = [\"{remote}\"]\n{zoned}")
         }
     };
-    let mut client =
-        node("client", "a.test", "gw.test", ends("172.16.0.0/24", "10.98.0.0/24", choose[0]), 1);
+    let mut client = node("client", "a.test", "gw.test", ends("172.16.0.0/24", "10.98.0.0/24", choose[0]), 1);
     let mut gateway =
         node("gateway", "gw.test", "a.test", ends("10.98.0.0/24", "172.16.0.0/24", choose[1]), 3);
     let (local, remote) = (([198, 51, 100, 7], 500).into(), ([192, 0, 2, 1], 500).into());
@@ -163,7 +162,9 @@ fn a_flow_goes_in_zones_and_whole_by_the_policy_of_each_end() {
 #[test]
 fn a_flow_goes_in_zones_while_the_signal_is_weak_both_ways() {
     let [mut client, mut gateway] = sharing(["signal_below = -75", "as_peer = true"]);
-    for (dbm, zoned) in [(None, false), (Some(-80), true), (Some(-72), true), (Some(-60), false), (Some(-72), false)] {
+    for (dbm, zoned) in
+        [(None, false), (Some(-80), true), (Some(-72), true), (Some(-60), false), (Some(-72), false)]
+    {
         client.set_signal(dbm);
         let each = |count| if zoned { [count, 0] } else { [0, count] };
         assert_eq!(send(&mut client, &mut gateway, true, &[0; 3]), each(3), "{dbm:?}");
@@ -183,7 +184,9 @@ fn a_flow_goes_in_zones_while_the_signal_is_weak_both_ways() {
 
 #[test]
 fn the_signal_is_asked_for_when_packets_go_and_once_a_second() {
-    for (choose, expected) in [("signal_below = -75", [true, false, false, true, true]), ("every = 3", [false; 5])] {
+    for (choose, expected) in
+        [("signal_below = -75", [true, false, false, true, true]), ("every = 3", [false; 5])]
+    {
         let [client, _] = sharing([choose, "as_peer = true"]);
         let mut host = Host::new(NOW, client, 8, None);
         let mut asks = |ms: u64, packets: usize| {

@@ -315,7 +315,11 @@ impl Process<'_> {
             Order::Radio(order) => self.order_radio(now, order),
             // No meter measures what does not exist, nor a signal, no certificate of these worlds says where to ask, no key is in a token, and a
             // router without an agent reads no headers.
-            Order::Header(_) | Order::ReadMeter | Order::ReadSignal | Order::Fetch { .. } | Order::Sign { .. } => {}
+            Order::Header(_)
+            | Order::ReadMeter
+            | Order::ReadSignal
+            | Order::Fetch { .. }
+            | Order::Sign { .. } => {}
         }
     }
 

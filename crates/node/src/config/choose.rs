@@ -3,6 +3,7 @@
 
 use super::file::Role;
 use super::resolve::ConfigError;
+use super::validate::FIRST_CHILD;
 use dormouse_ike::config as ike;
 use dormouse_keying::{Marks, Share, Weak};
 use schemars::JsonSchema;
@@ -75,20 +76,38 @@ pub(super) fn share(key: &str, role: Role, choose: &Choose) -> Result<Share, Con
         _ if *as_peer => Ok(Share::AsPeer),
         (Some(every), _) => Ok(Share::Every(every)),
         (None, []) => Ok(Share::Rest),
-        (None, marks) => Marks::new(marks).map(Share::Marked).ok_or_else(|| {
-            ConfigError::new(format!("{key}.dscp"), "a code point is a number from 0 to 63")
-        }),
+        (None, marks) => Marks::new(marks)
+            .map(Share::Marked)
+            .ok_or_else(|| ConfigError::new(format!("{key}.dscp"), "a code point is a number from 0 to 63")),
     }
 }
 
-/// Whether each child with a share has another that takes the rest. `key`: of a child, by its name.
+/// What a child whose packets are not encrypted must be: not the first one, so that none of the others' packets waits for an encrypted one that is yet to
+/// come; and with a share that neither a peer nor someone on the way can make larger, by dropping packets or by noise on the radio.
+fn readable(child: &ike::ChildConfig, key: &str) -> Result<(), ConfigError> {
+    if child.name == FIRST_CHILD {
+        let problem = "not encrypted, it stands in children.NAME, beside a `child` that is encrypted";
+        return Err(ConfigError::new(format!("{key}.protection"), problem));
+    }
+    match child.share {
+        Share::Every(_) | Share::Marked(_) => Ok(()),
+        Share::Rest | Share::Signal(_) | Share::AsPeer => {
+            let problem =
+                "is every or dscp where nothing is encrypted, so that it is said which packets go in clear";
+            Err(ConfigError::new(format!("{key}.choose"), problem))
+        }
+    }
+}
+
+/// Whether each child with a share has another that takes the rest, and those that are not encrypted are what they must be. `key`: of a child, by its name.
 ///
 /// # Errors
-/// The first one that has none.
+/// The first one that is wrong.
 pub(super) fn validate(
     children: &[ike::ChildConfig],
     key: impl Fn(&str) -> String,
 ) -> Result<(), ConfigError> {
+    children.iter().filter(|c| c.is_readable()).try_for_each(|child| readable(child, &key(&child.name)))?;
     let alike = |a: &ike::ChildConfig, b: &ike::ChildConfig| {
         (a.mode, &a.ts_local, &a.ts_remote) == (b.mode, &b.ts_local, &b.ts_remote)
     };
@@ -140,6 +159,33 @@ mod tests {
         let first = format!("[connection.a.child]\nchoose.every = 5\n{more}");
         assert_eq!(shares(&first), Ok(vec![every, Share::Rest]), "whichever stands first");
         assert_eq!(shares(more), Ok(vec![Share::Rest; 2]), "the one that came up last, as ever");
+    }
+
+    #[test]
+    fn what_is_not_encrypted_is_said_exactly() {
+        let other = "[connection.a.children.z]\nprotection = \"authenticated\"\n";
+        for share in ["every = 2", "dscp = [10]"] {
+            let file = parse(&format!("{CLIENT}{other}choose = {{ {share} }}\n")).expect("it parses");
+            let resolved = resolve(&file, &mut |_, _| Err("no files".into())).expect(share);
+            let readable: Vec<_> =
+                resolved[0].ike.children.iter().map(ike::ChildConfig::is_readable).collect();
+            assert_eq!(readable, [false, true]);
+        }
+        for (children, key) in [
+            (other.to_owned(), "children.z.choose"),
+            (format!("{other}choose = {{ as_peer = true }}\n"), "children.z.choose"),
+            (format!("{other}choose = {{ signal_below = -70 }}\n"), "children.z.choose"),
+            (format!("{other}choose = {{ every = 2 }}\nproposals = [\"aes128gcm16\"]\n"), "children.z.proposals"),
+            (format!("{other}choose = {{ every = 2 }}\nzones.ends = [\"40\"]\n"), "children.z.zones"),
+            (
+                "[connection.a.child]\nprotection = \"authenticated\"\nchoose.every = 2\n[connection.a.children.z]\n"
+                    .to_owned(),
+                "child.protection",
+            ),
+            ("[connection.a.child]\nproposals = [\"aes128gmac\"]\n".to_owned(), "child.proposals"),
+        ] {
+            assert_eq!(shares(&children).expect_err(&children).key, format!("connection.a.{key}"));
+        }
     }
 
     #[test]

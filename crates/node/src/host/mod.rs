@@ -460,7 +460,7 @@ impl Host {
         out: &mut Vec<u8>,
     ) -> Option<Datagram> {
         let whole = packet.to_vec();
-        let child = self.among(now, child, packet);
+        let child = self.among(now, child, packet)?;
         match self.plan_on(now, child, packet)? {
             Plan::Seal(geometry) => {
                 let datagram = self.sealed(now, &geometry, packet, out);

@@ -73,8 +73,7 @@ impl Host {
                 if self.device.is_some() && self.node.is_clients(child) {
                     self.observe(now, Direction::Outgoing, &flow, packet.bytes().len());
                 }
-                let child = self.among(now, child, packet);
-                self.plan_on(now, child, packet).unwrap_or(Plan::Drop)
+                self.plan_among(now, child, packet).unwrap_or(Plan::Drop)
             }
             Route::Hold => {
                 self.hold(now, packet);
@@ -123,10 +122,7 @@ impl Host {
     fn plan_overslept<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &mut P, flow: &Flow) -> Plan {
         self.node.handle_timeout(now);
         match self.node.route(flow) {
-            Route::Send(child) => {
-                let child = self.among(now, child, packet);
-                self.plan_on(now, child, packet).unwrap_or(Plan::Drop)
-            }
+            Route::Send(child) => self.plan_among(now, child, packet).unwrap_or(Plan::Drop),
             Route::StandIn(_) | Route::Hold | Route::None => {
                 self.counters.no_policy += 1;
                 Plan::Drop
@@ -141,12 +137,25 @@ impl Host {
         now: Instant,
         child: ChildId,
         packet: &P,
-    ) -> ChildId {
+    ) -> Option<ChildId> {
         if self.node.chooses_by_signal() && self.signal_asked.is_none_or(|at| now - at >= SIGNAL_AGE) {
             self.signal_asked = Some(now);
             self.outputs.push_order(Order::ReadSignal);
         }
-        self.node.among(child, packet)
+        let chosen = self.node.among(child, packet);
+        self.counters.no_policy += u64::from(chosen.is_none());
+        chosen
+    }
+
+    /// As [`Self::plan_on`], with the child that [`Self::among`] chooses.
+    fn plan_among<P: InnerPacket + ?Sized>(
+        &mut self,
+        now: Instant,
+        child: ChildId,
+        packet: &mut P,
+    ) -> Option<Plan> {
+        let child = self.among(now, child, packet)?;
+        self.plan_on(now, child, packet)
     }
 
     /// How a packet is to be sealed with this child, or why its sender must be told to send smaller ones.
