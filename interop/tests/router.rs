@@ -158,6 +158,18 @@ fn by_the_numbers_of_esp_it_repairs_all_traffic_and_forgers_stop_nothing() -> Re
     Ok(())
 }
 
+/// Plain TCP needs no keys, and so no connection.
+#[test]
+fn a_router_without_any_connection_repairs_plain_tcp() -> Result<()> {
+    if !require("an access router without a connection", &NEEDS) {
+        return Ok(());
+    }
+    let world = world(Tunnel::None, Repair::Snoop)?;
+    let did = fetch(&world)?;
+    assert!(did.repeated > 10 && did.read == 0, "{did:?}");
+    Ok(())
+}
+
 #[test]
 fn a_device_that_reports_to_no_router_loses_nothing_by_it() -> Result<()> {
     if !require("reports to no router", &NEEDS) {

@@ -74,9 +74,10 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         .map_err(|e| if pin { e.context(PinRefused) } else { e })?;
     let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
     let hip = config::resolve_hip(&file, read).map_err(wrong)?;
-    if connections.is_empty() && hip.is_none() {
+    // An access router repairs plain TCP without any.
+    if connections.is_empty() && hip.is_none() && file.router.is_none() {
         return Err(anyhow!(
-            "{}: no connection is configured; add a [connection.NAME] section",
+            "{}: no connection is configured; add a [connection.NAME] section, or [router]",
             path.display()
         ));
     }
@@ -182,6 +183,13 @@ mod tests {
         assert_eq!((daemon.log.as_str(), daemon.socket.to_str()), ("debug", Some("/tmp/s")));
         assert_eq!(daemon.state_dir.to_str(), Some("/tmp/d"));
         assert_eq!(loaded("no-flags", &text, 0o600, &[]).unwrap().daemon.log, "warn");
+    }
+
+    #[test]
+    fn a_router_needs_no_connection() {
+        let text = "[router]\ndevice = \"wlan0\"\nnetwork = \"eth0\"\nrepair = \"snoop\"\n";
+        let loaded = loaded("router", text, 0o600, &[]).unwrap();
+        assert!(loaded.connections.is_empty() && loaded.router.is_some());
     }
 
     #[test]

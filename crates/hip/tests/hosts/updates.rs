@@ -394,6 +394,30 @@ fn data_goes_to_another_known_address_when_the_peer_has_answered_there() {
     assert_eq!(world.data.last().map(|(node, from)| (*node, from.ip())), Some((1, ours)));
 }
 
+/// The other family is not answered, and a host has the first one again, with a new address of its own: the peer's was verified before, so data
+/// goes there at once.
+#[test]
+fn data_goes_to_a_verified_address_at_once_from_any_of_ours() {
+    let mut world = joined(9, Carrier::RawHip, config());
+    let theirs: IpAddr = "2001:db8::2".parse().unwrap();
+    let both = vec![world.nodes[1].address.ip(), theirs];
+    let (tag, at) = (world.nodes[1].tag, Peer { addresses: both.clone(), udp: false });
+    world.nodes[1].others.push(SocketAddr::new(theirs, 0));
+    world.act(1, |host, now| host.set_addresses(now, &both));
+    world.act(0, |host, _| host.set_peer(tag, Some(at)));
+    let id = world.nodes[0].host.describe().next().unwrap().id;
+    world.dead.insert(theirs);
+    world.place(0, "2001:db8::1");
+    world.run(SOON);
+    let new: IpAddr = "198.51.100.7".parse().unwrap();
+    world.nodes[0].address.set_ip(new);
+    world.act(0, |host, now| host.set_addresses(now, &[new]));
+    let way = world.nodes[0].plane.path[&id];
+    assert_eq!((way.local.ip(), way.remote.ip()), (new, both[0]), "before the peer has answered");
+    world.run(SOON * 3);
+    assert!(world.joined(0, 1) && world.is_idle(), "{:?}", world.drops);
+}
+
 /// Both move at one moment, and each asks the other by a way that the other does not use: neither follows the other's question back and forth without
 /// end.
 #[test]
