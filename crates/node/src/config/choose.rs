@@ -182,7 +182,7 @@ mod tests {
                     .to_owned(),
                 "child.protection",
             ),
-            ("[connection.a.child]\nproposals = [\"aes128gmac\"]\n".to_owned(), "child.proposals"),
+            ("[connection.a.child]\nproposals = [\"aes128gmac\"]\n".to_owned(), "child.proposals[0]"),
         ] {
             assert_eq!(shares(&children).expect_err(&children).key, format!("connection.a.{key}"));
         }
