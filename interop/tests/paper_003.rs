@@ -96,6 +96,22 @@ fn a_file_comes_through_zones_and_a_router_that_repairs() -> Result<()> {
 }
 
 #[test]
+fn a_file_comes_partly_in_zones() -> Result<()> {
+    if !require("dynamic MML-IPsec of paper 003", &NEEDS) {
+        return Ok(());
+    }
+    let of = json!({ "line": "dynamic", "stack": "reno", "kbit": 0, "every": 3 });
+    let raw = one_round("paper-003", &json!({ "bytes": 100_000 }), |point| *point == of)?;
+    assert_eq!(raw["discarded"], json!([]), "{raw}");
+    let [sample] = raw["samples"].as_array().context("samples")?.as_slice() else { bail!("{raw}") };
+    assert!(figure(sample, "rate")? > 0.0, "{sample}");
+    // Of some eighty packets: those that the kernel hands over in one piece are taken in one piece.
+    let zoned = figure(sample, "zoned")?;
+    assert!((0.2..0.5).contains(&zoned), "{zoned}");
+    Ok(())
+}
+
+#[test]
 fn a_device_begins_and_moves_between_routers_with_keys() -> Result<()> {
     if !require("handoffs of paper 003", &NEEDS) {
         return Ok(());

@@ -408,6 +408,7 @@ impl Daemon {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
+            Order::ReadSignal => self.read_signal(),
             Order::Header(order) => tracing::debug!(?order, "nothing reads headers on this machine"),
             Order::Sign { sa, order } => self.helpers.signers.sign(sa, order),
             Order::Fetch { id, url, body } => self.helpers.fetcher.fetch(Wanted { id, url, body }),

@@ -20,7 +20,7 @@ use dormouse_wire::ike::TsRange;
 
 pub use manager::{Discard, Event, Failure, KeyManager};
 pub use name::{ChildId, Owner, SaId};
-pub use share::{Marks, Share};
+pub use share::{Marks, Share, Weak};
 pub use sleep::SleepVerdict;
 pub use spi::SpiSource;
 pub use zone::{

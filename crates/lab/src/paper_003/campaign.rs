@@ -48,9 +48,12 @@ pub(super) enum Line {
     MmlSnoop,
     /// TCP through such a tunnel without bytes in the first zone, with the radio repaired by the numbers of ESP and the device's reports.
     EspArq,
+    /// TCP through a tunnel of two daemons of whose packets some are in zones (dynamic MML-IPsec).
+    Dynamic,
 }
 
 impl Line {
+    /// Those that are measured at each error rate.
     pub(super) const ALL: [Self; 6] =
         [Self::Tcp, Self::Snoop, Self::Ipsec, Self::Mml, Self::MmlSnoop, Self::EspArq];
 
@@ -62,6 +65,7 @@ impl Line {
             Self::Mml => "MML-IPsec",
             Self::MmlSnoop => "MML-IPsec+SNOOP",
             Self::EspArq => "IPsec+esp-arq",
+            Self::Dynamic => "dynamic MML-IPsec",
         }
     }
 }
@@ -109,17 +113,25 @@ pub(super) struct Point {
     /// Over the path of Sidekick's evaluation: so many packets of 100 are lost, and no bit is wrong. Absent: over the paper's radio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) loss: Option<u8>,
+    /// Of [`Line::Dynamic`]: one packet in so many is in zones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) every: Option<u32>,
 }
 
 impl Point {
     /// Over the paper's radio.
     pub(super) const fn new(line: Line, stack: Stack, kbit: u32) -> Self {
-        Self { line, stack, kbit, loss: None }
+        Self { line, stack, kbit, loss: None, every: None }
     }
 
     /// Over Sidekick's path.
     pub(super) const fn sidekick(line: Line, stack: Stack, loss: u8) -> Self {
-        Self { line, stack, kbit: 0, loss: Some(loss) }
+        Self { line, stack, kbit: 0, loss: Some(loss), every: None }
+    }
+
+    /// Over the paper's radio without errors, by Reno: one packet in `every` is in zones.
+    pub(super) const fn dynamic(every: u32) -> Self {
+        Self { every: Some(every), ..Self::new(Line::Dynamic, Stack::Reno, 0) }
     }
 }
 
@@ -127,6 +139,9 @@ impl Point {
 pub(super) const SIDEKICK_LOSSES: [u8; 4] = [0, 1, 2, 5];
 pub(super) const SIDEKICK_LINES: [Line; 3] = [Line::Tcp, Line::Snoop, Line::EspArq];
 pub(super) const SIDEKICK_STACKS: [Stack; 2] = [Stack::Cubic, Stack::Bbr];
+
+/// One packet in so many is in zones: those that the text on Figures 17 and 18 names. All of them is [`Line::Mml`], none [`Line::Ipsec`].
+pub(super) const SHARES: [u32; 4] = [2, 3, 5, 10];
 
 /// The paper's error rates, worst first.
 pub(super) const ERRORS: [u32; 9] = [64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 0];
@@ -150,12 +165,15 @@ impl results::Point for Point {
         ("at", "s"),
         ("acked", "B"),
         ("window", "count"),
+        // Of the packets that the gateway sent to the device, the part that was in zones; only where it is some of them.
+        ("zoned", "ratio"),
     ];
 
     fn label(&self) -> String {
-        let errors = match self.loss {
-            None => errors(self.kbit),
-            Some(loss) => format!("Sidekick's path, {loss} % lost"),
+        let errors = match (self.loss, self.every) {
+            (None, None) => errors(self.kbit),
+            (None, Some(every)) => format!("{}, one packet in {every} in zones", errors(self.kbit)),
+            (Some(loss), _) => format!("Sidekick's path, {loss} % lost"),
         };
         format!("{}, {}, {errors}", self.line.words(), self.stack.words())
     }
@@ -184,7 +202,7 @@ pub(super) fn plan(short: bool, seed: u64) -> campaign::Plan<Point> {
     let sidekick_bytes = if short { SIDEKICK_SHORT_FILE } else { SIDEKICK_FILE };
     campaign::Plan {
         name: name.to_owned(),
-        points: points.chain(of_sidekick).collect(),
+        points: points.chain(SHARES.map(Point::dynamic)).chain(of_sidekick).collect(),
         rounds,
         seed,
         settings: json!({ "bytes": bytes, "sidekick_bytes": sidekick_bytes }),

@@ -432,9 +432,10 @@ pub struct Child {
     /// and `remote` name, their own two addresses. Where these do not name them, or the peer wants no transport mode, tunnel mode is
     /// used. Of several clients behind one NAT, a gateway reaches the one that came last.
     pub mode: Mode,
-    /// `whole`, `zoned` or `prefer`: whether an access router may be given keys of its own for the headers (`docs/wire/mlike.md`).
+    /// `whole`, `zoned` or `prefer`: whether an access router may be given keys of its own for the headers (`docs/wire/mlike.md`). `authenticated`: not
+    /// encrypted.
     pub protection: Protection,
-    /// The zones, where `protection` is not `whole`.
+    /// The zones, where `protection` is `zoned` or `prefer`.
     pub zones: Zones,
     /// Which packets it carries where another has the same selectors.
     pub choose: Choose,
