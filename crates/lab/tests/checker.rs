@@ -93,7 +93,7 @@ fn reports() -> Scratch {
     let raw = dir.join("paper-003-handoff.json");
     fs::write(&raw, handoffs(&data)).expect("written");
     report("paper-003-handoff", &Context { file: Some(raw), ..Context::default() });
-    for name in ["paper-000-live", "paper-002", "paper-003", "paper-003-cost"] {
+    for name in ["paper-000-live", "paper-001-l2tp", "paper-002", "paper-003", "paper-003-cost"] {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name).with_extension("json");
         let raw = dir.join(name).with_extension("json");
         fs::copy(data, &raw).expect("copied");
@@ -123,6 +123,7 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
     assert!(agrees, "{said}");
     for stated in [
         "21 of 21 claims' intervals from raw data, 21 of 21 verdicts",
+        "6 of 6 claims' intervals from raw data, 6 of 6 verdicts",
         "5 of 6 claims' intervals from raw data, 6 of 6 verdicts",
         "23 of 23 claims' intervals from raw data, 23 of 23 verdicts",
         "36 of 36 claims' intervals from raw data, 36 of 36 verdicts",
@@ -151,6 +152,7 @@ fn tampered(dir: &Path) {
     for (name, places) in [
         ("paper-000", &["\"ours\": {", "\"high\": "]),
         ("paper-001", &["\"ours\": {", "\"low\": "]),
+        ("paper-001-l2tp", &["\"ours\": {", "\"high\": "]),
         ("paper-002", &["\"ours\": {", "\"low\": "]),
         ("paper-003-handoff", &["\"ours\": {", "\"value\": "]),
         ("paper-003-cost", &["\"ours\": {", "\"low\": "]),
