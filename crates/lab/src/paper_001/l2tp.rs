@@ -8,6 +8,7 @@ mod report;
 mod world;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -205,13 +206,11 @@ impl Subject for Stage {
             // A session that has been there leaves a ticket, and its successor would take a shorter way.
             self.worlds.remove(&way);
         }
-        if !self.worlds.contains_key(&way) {
-            self.worlds.insert(way, World::start(way)?);
-        }
-        match self.worlds.get_mut(&way) {
-            Some(world) if !anew && !world.is_up() => world.set_up().map(drop),
-            _ => Ok(()),
-        }
+        let world = match self.worlds.entry(way) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => place.insert(World::start(way)?),
+        };
+        if anew || world.is_up() { Ok(()) } else { world.set_up().map(drop) }
     }
 
     fn measure(&mut self, point: &Point, _: u32) -> Result<Figures> {

@@ -2,7 +2,7 @@
 //! with it; must never let a figure count that was not protected as its way says.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -363,7 +363,7 @@ fn answered(to: SocketAddr) -> Result<()> {
             continue;
         }
         let mut answer = [0; 16];
-        if socket.recv_from(&mut answer).is_ok_and(|(n, from)| n == 8 && from.ip() == IpAddr::from(to.ip())) {
+        if socket.recv_from(&mut answer).is_ok_and(|(n, from)| n == 8 && from.ip() == to.ip()) {
             return Ok(());
         }
     }
