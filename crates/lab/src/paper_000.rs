@@ -5,6 +5,7 @@ mod baselines;
 mod buckets;
 mod claims;
 mod idle;
+mod law;
 mod raw;
 mod shares;
 mod tables;
