@@ -191,7 +191,7 @@ pub(crate) fn numbered(from: IpAddr, to: IpAddr, number: u64, rest: &[u8]) -> Ve
     let mut packet = Vec::new();
     let [from, to] = [from, to].map(|address| SocketAddr::new(address, 9));
     udp::build(from, to, &[&number.to_be_bytes(), rest].concat(), &mut packet).expect("a packet");
-    if number / 2 % 2 == 0 {
+    if (number / 2).is_multiple_of(2) {
         packet[1] = MARK << 2;
         // Its word grows by as much, and the sum of all (RFC 1071) with it.
         let sum = u32::from(!u16::from_be_bytes([packet[10], packet[11]])) + u32::from(packet[1]);
