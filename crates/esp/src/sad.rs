@@ -356,7 +356,7 @@ impl Sad {
         (tunnel.turn.came() > 0).then_some(latest)
     }
 
-    /// The tunnel that takes this packet whatever its turn: one that takes its mark; or else one that takes all now.
+    /// The tunnel that takes this packet independently of turns: one that takes its mark; or else one that takes all now.
     fn takes(&self, owner: Owner, id: ChildId, packet: &[u8]) -> Option<ChildId> {
         let first = |takes: &dyn Fn(&Tunnel) -> bool| {
             self.alike(owner, id).find(|(_, like)| takes(like)).map(|(like, _)| like)

@@ -21,7 +21,7 @@ pub enum Protection {
     Prefer,
     /// Each zone has keys of its own; with a peer that does not want the same zones there is no CHILD SA.
     Zoned,
-    /// Nothing is encrypted: all on the way read it, and nobody changes, repeats or makes a packet (AES-GMAC, RFC 4543). In `children.NAME` alone, with
+    /// Packets are authenticated and not encrypted (AES-GMAC, RFC 4543): all on the way can read them, and changed, repeated or forged ones are dropped. In `children.NAME` alone, with
     /// `choose.every` or `choose.dscp`, beside an encrypted CHILD SA for the rest; with a peer that does not say so too there is no such CHILD SA.
     Authenticated,
 }

@@ -1,5 +1,5 @@
-//! What of a synthetic client is hidden from everyone who sees its packets, and decides when the next one comes. For whoever asks how much any
-//! policy could save: what is drawn later is not in it.
+//! The hidden state of a synthetic client, on which the law of its next packet depends and which its packets do not show. The bound on what a policy can
+//! save is computed from it; it must never hold what is drawn later.
 
 use super::{TIMERS, User};
 
