@@ -7,6 +7,7 @@
 
 use dormouse_sansio::Instant;
 use dormouse_wire::ip;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,10 +19,21 @@ pub const MOST_PACKETS: usize = 64;
 /// After so long a packet gives way to a newer one, if there is no other room.
 pub const STALE: Duration = Duration::from_secs(30);
 
+/// A packet that waits.
+#[derive(Debug)]
+struct Held {
+    since: Instant,
+    /// Parsed once: which packet gives way is asked for each newcomer of a stream that fills the queue.
+    flow: Option<ip::Flow>,
+    packet: Vec<u8>,
+}
+
 /// A bounded queue of whole inner packets, oldest first.
 #[derive(Debug)]
 pub struct HoldQueue {
-    packets: VecDeque<(Instant, Vec<u8>)>,
+    packets: VecDeque<Held>,
+    /// How many of `packets` each flow has; none has 0.
+    flows: BTreeMap<Option<ip::Flow>, usize>,
     bytes: usize,
     most: usize,
 }
@@ -36,7 +48,7 @@ impl HoldQueue {
     /// Holds at most `most` packets, and [`MOST_BYTES`].
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { packets: VecDeque::new(), bytes: 0, most }
+        Self { packets: VecDeque::new(), flows: BTreeMap::new(), bytes: 0, most }
     }
 
     /// Holds at most so many packets from now on; those that wait are not dropped for it.
@@ -64,29 +76,41 @@ impl HoldQueue {
 
     /// Holds a packet. Returns how many packets were lost by it: those that made room, or itself, if there was none.
     pub fn push(&mut self, now: Instant, packet: &[u8]) -> u64 {
+        let flow = ip::flow(packet);
         let mut lost = 0;
         while !self.fits(packet) {
             lost += 1;
-            let stale = self.packets.front().is_some_and(|(since, _)| now - *since > STALE);
-            let gives_way = if stale { Some(0) } else { self.newest_of_largest(packet) };
-            let Some((_, old)) = gives_way.and_then(|at| self.packets.remove(at)) else { return lost };
-            self.bytes -= old.len();
+            let stale = self.packets.front().is_some_and(|held| now - held.since > STALE);
+            let gives_way = if stale { Some(0) } else { self.newest_of_largest(flow) };
+            if gives_way.is_none_or(|at| !self.remove(at)) {
+                return lost;
+            }
         }
         self.bytes += packet.len();
-        self.packets.push_back((now, packet.to_vec()));
+        *self.flows.entry(flow).or_default() += 1;
+        self.packets.push_back(Held { since: now, flow, packet: packet.to_vec() });
         lost
     }
 
-    /// Where the newest packet is of the flow that has the most, if the flow of `packet` still has fewer with it.
-    fn newest_of_largest(&self, packet: &[u8]) -> Option<usize> {
-        let mut flows: BTreeMap<Option<ip::Flow>, (usize, usize)> = BTreeMap::new();
-        for (at, (_, held)) in self.packets.iter().enumerate() {
-            let (count, newest) = flows.entry(ip::flow(held)).or_default();
-            (*count, *newest) = (*count + 1, at);
+    /// Where the newest packet is of the flow that has the most, if `flow` still has fewer with one more.
+    fn newest_of_largest(&self, flow: Option<ip::Flow>) -> Option<usize> {
+        let own = self.flows.get(&flow).copied().unwrap_or_default();
+        let most = *self.flows.values().max()?;
+        (own + 1 < most)
+            .then(|| self.packets.iter().rposition(|held| self.flows.get(&held.flow) == Some(&most)))?
+    }
+
+    /// Forgets one packet; whether it was there.
+    fn remove(&mut self, at: usize) -> bool {
+        let Some(held) = self.packets.remove(at) else { return false };
+        self.bytes -= held.packet.len();
+        if let Entry::Occupied(mut count) = self.flows.entry(held.flow) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
-        let own = flows.get(&ip::flow(packet)).map_or(0, |(count, _)| *count);
-        let (count, newest) = flows.into_values().max()?;
-        (own + 1 < count).then_some(newest)
+        true
     }
 
     fn fits(&self, packet: &[u8]) -> bool {
@@ -95,21 +119,18 @@ impl HoldQueue {
 
     /// Takes all of them, oldest first.
     pub fn take(&mut self) -> impl Iterator<Item = Vec<u8>> + use<> {
-        self.bytes = 0;
-        std::mem::take(&mut self.packets).into_iter().map(|(_, packet)| packet)
+        self.empty().into_iter().map(|held| held.packet)
     }
 
     /// Takes those that are not stale, oldest first; the others are gone.
     pub fn take_fresh(&mut self, now: Instant) -> impl Iterator<Item = Vec<u8>> + use<> {
-        self.bytes = 0;
-        let packets = std::mem::take(&mut self.packets).into_iter();
-        packets.filter(move |(since, _)| now - *since <= STALE).map(|(_, packet)| packet)
+        let packets = self.empty().into_iter();
+        packets.filter(move |held| now - held.since <= STALE).map(|held| held.packet)
     }
 
     /// Holds these before all others. Returns how many packets were lost by it.
     pub fn push_first(&mut self, now: Instant, packets: Vec<Vec<u8>>) -> u64 {
-        let later: Vec<(Instant, Vec<u8>)> = std::mem::take(&mut self.packets).into();
-        self.bytes = 0;
+        let later = self.empty().into_iter().map(|held| (held.since, held.packet));
         let first = packets.into_iter().map(|packet| (now, packet));
         first.chain(later).map(|(since, packet)| self.push(since, &packet)).sum()
     }
@@ -117,15 +138,23 @@ impl HoldQueue {
     /// Forgets those for this address. Returns how many there were.
     pub fn drop_for(&mut self, address: IpAddr) -> u64 {
         let before = self.packets.len();
-        self.packets.retain(|(_, packet)| ip::flow(packet).is_none_or(|flow| flow.dst != address));
-        self.bytes = self.packets.iter().map(|(_, packet)| packet.len()).sum();
+        for at in (0..before).rev() {
+            if self.packets[at].flow.is_some_and(|flow| flow.dst == address) {
+                self.remove(at);
+            }
+        }
         (before - self.packets.len()) as u64
     }
 
     /// Forgets all of them. Returns how many there were.
     pub fn clear(&mut self) -> u64 {
+        self.empty().len() as u64
+    }
+
+    fn empty(&mut self) -> VecDeque<Held> {
         self.bytes = 0;
-        std::mem::take(&mut self.packets).len() as u64
+        self.flows.clear();
+        std::mem::take(&mut self.packets)
     }
 }
 
@@ -184,6 +213,37 @@ mod tests {
         assert_eq!(queue.drop_for([10, 0, 0, 2].into()), 2);
         assert_eq!(queue.bytes(), packet(3).len());
         assert_eq!(queue.take().collect::<Vec<_>>(), [packet(3)]);
+    }
+
+    #[test]
+    fn the_counts_are_those_of_what_waits() {
+        let packet = |host: u8, len: usize| {
+            let mut packet = Vec::new();
+            let ends = [([10, 0, 0, 1], 9).into(), ([10, 0, 0, host], 9).into()];
+            ip::udp::build(ends[0], ends[1], &vec![host; len], &mut packet).expect("it fits");
+            packet
+        };
+        let mut queue = HoldQueue::new(6);
+        for step in 0..400u64 {
+            let host = (step * step % 7) as u8;
+            match step % 23 {
+                11 => assert!(queue.drop_for([10, 0, 0, host].into()) <= 6),
+                17 => {
+                    let all = queue.take_fresh(at(step)).collect();
+                    queue.push_first(at(step), all);
+                }
+                22 => assert!(queue.clear() <= 6),
+                _ => assert!(queue.push(at(step), &packet(host, 30_000 * usize::from(host % 2))) <= 6),
+            }
+            let mut flows = BTreeMap::new();
+            for held in &queue.packets {
+                assert_eq!(held.flow, ip::flow(&held.packet));
+                *flows.entry(held.flow).or_default() += 1;
+            }
+            assert_eq!(queue.flows, flows);
+            assert_eq!(queue.bytes, queue.packets.iter().map(|held| held.packet.len()).sum::<usize>());
+            assert!(queue.len() <= 6 && queue.bytes <= MOST_BYTES);
+        }
     }
 
     #[test]
