@@ -36,11 +36,13 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::time::Duration;
 
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Carrier, Path};
 use quinn_udp::RecvMeta;
 
+use crate::clock::BootClock;
 use crate::gro::Joiner;
 use crate::gso::SuperPacket;
 use crate::raw::Raw;
@@ -53,6 +55,12 @@ const RECEIVE: usize = 8;
 const RECEIVE_RAW: usize = 32;
 /// Bytes of each receive buffer: the largest datagram, or the longest train.
 const RECEIVE_LEN: usize = 65_536;
+/// After so many packets read in one turn they come faster than they are sent, one by one, by a program that waits for this thread's core.
+const FEW: usize = 2;
+/// A program that computes on for so long when it is let pass is not one that sends.
+const LONG: Duration = Duration::from_micros(500);
+/// After such a one, so many turns let nothing pass.
+const TURNS: u32 = 256;
 /// Where a packet lies in the read buffer: behind the virtio-net header, aligned.
 const READ_AT: usize = 16;
 
@@ -137,6 +145,8 @@ pub struct TxBatch {
     out: SendBuffer,
     unfinished: Option<Unfinished>,
     malformed: u64,
+    /// Turns that are still to pass before senders are let pass again.
+    hurried: u32,
 }
 
 /// A super-packet in the read buffer of which a full socket took only the first pieces.
@@ -163,6 +173,7 @@ impl TxBatch {
             out: SendBuffer::new(),
             unfinished: None,
             malformed: 0,
+            hurried: 0,
         }
     }
 
@@ -194,14 +205,19 @@ impl TxBatch {
         if let Some(rest) = self.unfinished.take() {
             self.cut(out, sealer, rest);
         }
+        let mut gathered = false;
         // The TUN device has no call that reads several packets; the super-packet is its batch.
         while progress.read < budget && !self.is_blocked() {
             let header = tun.header_len();
             let n = match tun.read(&mut self.read[READ_AT - header..]) {
                 Ok(n) => n.saturating_sub(header),
+                Err(e) if would_block(&e) && progress.read > FEW && !gathered && self.let_senders_pass() => {
+                    gathered = true;
+                    continue;
+                }
                 Err(e) => {
                     self.out.flush(out, sealer);
-                    return if e.kind() == io::ErrorKind::WouldBlock { Ok(progress) } else { Err(e) };
+                    return if would_block(&e) { Ok(progress) } else { Err(e) };
                 }
             };
             progress.read += 1;
@@ -211,6 +227,21 @@ impl TxBatch {
         self.out.flush(out, sealer);
         progress.more = true;
         Ok(progress)
+    }
+
+    /// Gives programs that send the core for a moment, so that more packets share one send and one wake-up of their receiver. Whether it
+    /// did: not while other programs take long moments, for then packets wait.
+    fn let_senders_pass(&mut self) -> bool {
+        if self.hurried > 0 {
+            self.hurried -= 1;
+            return false;
+        }
+        let before = BootClock::now();
+        std::thread::yield_now();
+        if BootClock::now().saturating_since(before) > LONG {
+            self.hurried = TURNS;
+        }
+        true
     }
 
     /// Plans the packet of `len` bytes that was read, and places its pieces.
@@ -256,6 +287,10 @@ impl TxBatch {
             }
         }
     }
+}
+
+fn would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// Packets of one geometry, end to end, on their way to one send.
