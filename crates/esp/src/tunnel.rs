@@ -19,7 +19,7 @@ use crate::params::{SaParams, Tfc};
 use crate::pmtu::{Overhead, PathMtu};
 use crate::selector::Selectors;
 use crate::share::Turn;
-use crate::transport::{self, Header};
+use crate::transport::{self, Header, LastRebuilt};
 use crate::zones::ZoneParams;
 use crate::{IPV4_IN_IP, IPV6_IN_IP, ecn};
 
@@ -95,6 +95,8 @@ pub struct Tunnel {
     pub pmtu: PathMtu,
     pub(crate) state: State,
     pub(crate) turn: Turn,
+    /// In BEET mode.
+    last: Option<LastRebuilt>,
 }
 
 /// What of a packet ESP carries.
@@ -169,6 +171,7 @@ impl Tunnel {
             pmtu: PathMtu::new(&install.path, link_mtu),
             state: State::Standby { replaces: install.replaces },
             turn: Turn::new(install.share),
+            last: None,
         };
         tunnel.outbound.set_inner_mtu(tunnel.overhead.inner_mtu(link_mtu.into()));
         Ok(tunnel)
@@ -196,6 +199,7 @@ impl Tunnel {
             pmtu: PathMtu::new(&path, link_mtu),
             state: State::Standby { replaces: None },
             turn: Turn::default(),
+            last: None,
         }
     }
 
@@ -289,7 +293,7 @@ impl Tunnel {
     /// # Errors
     /// Why the packet must be dropped and counted.
     pub fn rebuild(
-        &self,
+        &mut self,
         next_header: u8,
         flow: Option<Flow>,
         inner: &mut [u8],
@@ -310,6 +314,12 @@ impl Tunnel {
                 let (src, dst) = (single(self.selectors.remote()), single(self.selectors.local()));
                 ((src.unwrap_or(outer.source), dst.unwrap_or(outer.destination)), None)
             }
+            Mode::Beet(_)
+                if let Some((header, flow)) =
+                    self.last.and_then(|last| last.again(next_header, inner, outer.ecn)) =>
+            {
+                return Ok(Rebuilt { header: Some(header), skip: 0, flow });
+            }
             Mode::Beet(at) if next_header == beet::PSEUDO_HEADER => {
                 ((at.remote, at.local), Some(PseudoHeader::parse(inner).ok_or(malformed)?))
             }
@@ -326,6 +336,9 @@ impl Tunnel {
         }
         if let Some(original) = self.original {
             transport::correct_checksum(payload, protocol, original, ends);
+        }
+        if matches!(self.mode(), Mode::Beet(_)) && skip == 0 {
+            self.last = LastRebuilt::new(next_header, payload, outer.ecn, header, flow);
         }
         Ok(Rebuilt { header: Some(header), skip, flow })
     }

@@ -367,7 +367,8 @@ impl Opener for Plane {
             return Verdict::Done;
         };
         let (inner, next_header) = (accepted.opened.inner, accepted.opened.next_header);
-        let (Some(tunnel), Some(carried)) = (sad.get(accepted.id), datagram.get_mut(inner.clone())) else {
+        let (Some(tunnel), Some(carried)) = (sad.get_mut(accepted.id), datagram.get_mut(inner.clone()))
+        else {
             return Verdict::Done;
         };
         let outer = Outer {

@@ -88,7 +88,7 @@ impl Pair {
     fn open(&mut self, mut datagram: Vec<u8>) -> Result<Vec<u8>, Discard> {
         let accepted = self.receiver.open(&mut datagram)?;
         let inner = &mut datagram[accepted.opened.inner];
-        let tunnel = self.receiver.get(accepted.id).unwrap();
+        let tunnel = self.receiver.get_mut(accepted.id).unwrap();
         let rebuilt = tunnel.rebuild(accepted.opened.next_header, accepted.flow, inner, self.outer)?;
         let packet = [rebuilt.header.unwrap().as_bytes(), &inner[rebuilt.skip..]].concat();
         assert_eq!(flow(&packet), Some(rebuilt.flow));
@@ -252,6 +252,57 @@ fn what_the_data_plane_cannot_do_is_refused_and_its_spi_given_back() {
     assert_eq!(refused(order(300, 1, mixed, OUTER_V4)), InstallError::Beet(mixed));
 }
 
+/// A packet between the ends of a pair: UDP or TCP of these ports, or ICMPv6.
+fn of(v6: bool, protocol: u8, ports: (u16, u16), bytes: usize) -> Vec<u8> {
+    let len = 20 + bytes;
+    let mut payload = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
+    payload.resize(len, 0xa5);
+    let (ends, mut packet) = if v6 {
+        (HIT, vec![0x60, 0, 0, 0, 0, 0, protocol, 64])
+    } else {
+        (LSI, vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0])
+    };
+    for end in [ends.0, ends.1] {
+        match ip(end) {
+            IpAddr::V4(a) => packet.extend(a.octets()),
+            IpAddr::V6(a) => packet.extend(a.octets()),
+        }
+    }
+    let (at, stated) = if v6 { (4, len) } else { (2, len + 20) };
+    packet[at..at + 2].copy_from_slice(&(stated as u16).to_be_bytes());
+    if !v6 {
+        let sum = ip::checksum::checksum(&packet);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+    packet.extend(payload);
+    packet
+}
+
+#[test]
+fn packets_in_rows_of_one_flow_are_rebuilt_as_alone() {
+    for (v6, ends) in [(false, LSI), (true, HIT)] {
+        let mut pair = Pair::new(ends.0, ends.1, OUTER_V4);
+        pair.outer.ecn = Ecn::NotEct;
+        let icmp = if v6 { 58 } else { 1 };
+        let rows = [(6, (1_000, 2_000)), (6, (1_001, 2_000)), (17, (1_001, 2_000)), (icmp, (0x8000, 0))];
+        for (protocol, ports) in rows.into_iter().chain(rows) {
+            for bytes in [100, 100, 0, 1_300] {
+                let packet = of(v6, protocol, ports, bytes);
+                let (datagram, _) = pair.seal(&packet).unwrap();
+                assert_eq!(pair.open(datagram).unwrap(), packet, "{protocol} {ports:?} {bytes}");
+            }
+        }
+        // The congestion mark is that of each packet's own outer header.
+        for (ecn, bits) in [(Ecn::Ce, 3u8), (Ecn::Ce, 3), (Ecn::NotEct, 0)] {
+            pair.outer.ecn = ecn;
+            let (datagram, _) = pair.seal(&of(v6, 6, (1, 2), 50)).unwrap();
+            let packet = pair.open(datagram).unwrap();
+            let mark = if v6 { packet[1] >> 4 } else { packet[1] };
+            assert_eq!(mark, bits);
+        }
+    }
+}
+
 #[test]
 fn transport_mode_gets_its_header_checksum_and_mark_back_behind_a_nat() {
     // The client knows itself as 10.0.0.7, the gateway sees 203.0.113.9.
@@ -269,7 +320,7 @@ fn transport_mode_gets_its_header_checksum_and_mark_back_behind_a_nat() {
     };
     let sent = sum(&payload, there);
     payload[6..8].copy_from_slice(&sent.to_be_bytes());
-    let tunnel = sad.get(ChildId::new(0x0b0b)).unwrap();
+    let tunnel = sad.get_mut(ChildId::new(0x0b0b)).unwrap();
     let outer = Outer { source: here, destination: gateway, ecn: Ecn::Ce };
     let rebuilt = tunnel.rebuild(17, None, &mut payload, outer).unwrap();
     assert_eq!((rebuilt.flow.src, rebuilt.flow.dst, rebuilt.skip), (here, gateway, 0));

@@ -343,7 +343,6 @@ impl Host {
             }
         };
         let inner_mtu = tunnel.inner_mtu(now);
-        let inner_mtu = self.node.narrowest(now, id, inner_mtu);
         if self.node.isolates(id, &rebuilt.flow) {
             self.counters.isolated += 1;
             return Verdict::Done;
@@ -353,6 +352,7 @@ impl Host {
         }
         match rebuilt.header {
             None => {
+                let inner_mtu = self.node.narrowest(now, id, inner_mtu);
                 ip::tcp::clamp_mss(carried, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
                 if self.must_wait(id) {
                     let packet = carried.to_vec();
