@@ -166,22 +166,26 @@ impl Subject {
                 Daemons::None
             }
             Kind::Plaintext => Daemons::Processes(forwarding(ends)?),
-            Kind::Dormouse => Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, "")?),
-            Kind::Raw => Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, "ike.esp_in_udp = \"nat\"")?),
+            Kind::Dormouse => Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, [""; 2])?),
+            Kind::Raw => Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, ["ike.esp_in_udp = \"nat\""; 2])?),
             Kind::Aes256 => {
-                Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, "child.proposals = [\"aes256gcm16\"]")?)
+                Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, ["child.proposals = [\"aes256gcm16\"]"; 2])?)
             }
             Kind::ChaCha => {
                 let setting = "child.proposals = [\"chacha20poly1305\"]";
-                Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, setting)?)
+                Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, [setting; 2])?)
             }
-            Kind::Cbc => {
-                Daemons::Dormouse(dormouse(ends, OUTER, INSIDE, "child.proposals = [\"aes128-sha256\"]")?)
-            }
-            Kind::OverV6 => Daemons::Dormouse(dormouse(ends, OUTER_V6, INSIDE, "")?),
+            Kind::Cbc => Daemons::Dormouse(dormouse(
+                ends,
+                OUTER,
+                INSIDE,
+                ["child.proposals = [\"aes128-sha256\"]"; 2],
+            )?),
+            Kind::OverV6 => Daemons::Dormouse(dormouse(ends, OUTER_V6, INSIDE, [""; 2])?),
             Kind::InsideV6 => {
                 target = INNER_V6[1].parse()?;
-                Daemons::Dormouse(dormouse(ends, OUTER, INNER_V6, "")?)
+                // As HIP's has it by default, and a tunnel that carries all traffic.
+                Daemons::Dormouse(dormouse(ends, OUTER, INNER_V6, ["block = \"connected\"", ""])?)
             }
             Kind::Transport => {
                 target = OUTER[1].parse()?;
@@ -248,12 +252,12 @@ fn forwarding(ends: [&Host; 2]) -> Result<Vec<Process>> {
     Ok(all)
 }
 
-/// With `setting`, a line of the connection, at both ends; `inside` is the client's pool and the gateway's own address.
+/// With a line of the connection at the client and one at the gateway; `inside` is the client's pool and the gateway's own address.
 fn dormouse(
     ends: [&Host; 2],
     outer: [&str; 2],
     [pool, server]: [&str; 2],
-    setting: &str,
+    settings: [&str; 2],
 ) -> Result<Vec<Dormoused>> {
     let mut all = Vec::new();
     // The gateway first: the client calls it.
@@ -271,9 +275,10 @@ fn dormouse(
             ),
         };
         let toml = format!(
-            "[connection.bench]\n{role}\n{child}\n{setting}\n\
+            "[connection.bench]\n{role}\n{child}\n{}\n\
              [connection.bench.local]\nid = \"end{i}.bench\"\nsecret = \"{SECRET}\"\n\
              [connection.bench.remote]\nid = \"end{}.bench\"\n",
+            settings[i],
             1 - i,
         );
         all.push(Dormoused::start(ends[i], "dns = \"off\"", &toml)?);
