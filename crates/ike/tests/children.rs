@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use common::{Pair, client_psk, gateway_psk, zones_of};
+use common::{Pair, client_psk, gateway_config, gateway_psk, zones_of};
 use dormouse_ike::config::{ChildConfig, Connection, Lifetime, SelectorSpec, ZonePolicy};
-use dormouse_ike::{CloseReason, Kind};
+use dormouse_ike::{CloseReason, EndpointConfig, Kind};
 use dormouse_keying::{Marks, Share};
 
 /// What lies behind the gateway: networks within each other, so that the first one would cover them all.
@@ -290,4 +290,31 @@ fn children_with_the_same_selectors_are_told_apart() {
             }
         }
     }
+}
+
+/// Whole children with the same selectors, asked for at once, each with a second key exchange: while the first one's goes on the gateway takes
+/// the next offer for the next child.
+#[test]
+fn children_that_wait_for_their_key_exchanges_count_as_there() {
+    let shares =
+        [Share::Rest, Share::Every(NonZeroU32::MIN), Share::Marked(Marks::new(&[46]).expect("a mark"))];
+    let (client, gateway) = ends(|conn| {
+        let child = ChildConfig {
+            proposals: vec!["aes128gcm16-x25519-ke1_mlkem768".parse().expect("a proposal")],
+            ..conn.children[0].clone()
+        };
+        let of = |share| ChildConfig { name: format!("{share}"), share, ..child.clone() };
+        conn.children = shares.map(of).to_vec();
+    });
+    let gateway = EndpointConfig { window: 4, ..gateway_config(gateway, 30) };
+    let mut pair = Pair::with_configs(client, EndpointConfig::default(), gateway, 30);
+    let (a, _) = pair.up();
+    let begun = &pair.client.endpoint.sa_stats(a).expect("it is there").begun;
+    assert_eq!((begun[&Kind::CreateChild], begun[&Kind::FollowUp]), (2, 2));
+    for side in [&pair.client, &pair.gateway] {
+        let mut there: Vec<_> = side.children.values().map(|c| c.share.to_string()).collect();
+        there.sort();
+        assert_eq!(there, ["1 packet in 1", "packets marked 46", "the rest"]);
+    }
+    pair.assert_agree();
 }

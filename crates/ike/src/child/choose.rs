@@ -4,7 +4,7 @@
 use dormouse_keying::ZoneMap;
 use dormouse_wire::ike::{NotifyType, Payload, Proposal, TrafficSelector, TsRange};
 
-use super::{Agreed, Child, Children, Dynamic, between, policy};
+use super::{Agreed, Child, Dynamic, between, policy};
 use crate::config::{ChildConfig, ChildMode, Connection};
 use crate::error::NegotiationError;
 use crate::mlike::{self, Offered};
@@ -65,8 +65,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) view: View<'a>,
     /// The body of its ZONE_MAP, between ends that both know zones.
     pub(crate) zones: Option<&'a [u8]>,
-    /// The CHILD SAs that are there.
-    pub(crate) beside: Option<&'a Children>,
+    /// Whether the peer has this child of the connection already, or will when its key exchanges are complete.
+    pub(crate) beside: Option<&'a dyn Fn(usize) -> bool>,
 }
 
 /// The offer, with what it is matched against.
@@ -203,7 +203,7 @@ pub(crate) fn choose(
             (None, Some(policy)) => Wanted { map: Some(&policy.map), required: policy.required },
             (None, None) => Wanted { map: None, required: false },
         };
-        let beside = asked.beside.is_some_and(|children| children.serve(config));
+        let beside = asked.beside.is_some_and(|beside| beside(config));
         let fit = (offer.fit(&carried, &local, &remote), offer.asks_for(wanted.map), !beside);
         candidates.push(Candidate { config, child, carried, transport, wanted, fit });
     }

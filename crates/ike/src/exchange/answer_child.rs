@@ -131,7 +131,8 @@ impl IkeSa {
         let conn = self.core.link.conn.clone();
         let scope = old.and_then(|id| self.children.get(id)).map(Child::scope);
         let zones = view.private(PayloadType::ZoneMap).next().filter(|_| self.mlike);
-        let asked = Asked { view, zones, beside: Some(&self.children) };
+        let beside = |config| self.children.serve(config) || self.followups.await_child(config);
+        let asked = Asked { view, zones, beside: Some(&beside) };
         let chosen = choose(shared, &conn, scope.as_ref(), asked, &dynamic, ends, KeyExchange::Configured)?;
         let spi_in = chosen.agreed.spi_in;
         if let Err(error) = self.check_hosts(shared, &chosen.agreed) {

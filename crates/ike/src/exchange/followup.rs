@@ -132,6 +132,11 @@ impl FollowUps {
         self.series.iter().any(|series| matches!(series.goal, Goal::Ike(_)))
     }
 
+    /// Whether number `config` of the connection is agreed on, and made when the peer's key exchanges are complete.
+    pub(crate) fn await_child(&self, config: usize) -> bool {
+        self.series.iter().any(|s| matches!(&s.goal, Goal::Child(child) if child.agreed.config == config))
+    }
+
     pub(crate) fn clear(&mut self, shared: &mut Shared) {
         self.drop_if(shared, |_| true);
     }
