@@ -245,8 +245,44 @@ fn without_a_router_nothing_waits_and_little_is_said() {
             reports += 1;
         }
     }
-    assert_eq!(reports, 2, "one in half a minute");
+    assert_eq!(reports, 4 + 1, "a row, and then one in half a minute");
     assert_eq!(world.agent.held(), (0, 0, 0));
+}
+
+/// The radio loses the device's first questions, or the answers to them.
+#[test]
+fn a_question_that_is_lost_is_repeated_soon() {
+    for (questions, answers) in [(1, 0), (0, 1), (3, 0), (0, 2)] {
+        let mut world = World::new(Carried::InUdp);
+        let (mut questions, mut answers, mut out) = (questions, answers, Vec::new());
+        for n in 0..20_u64 {
+            let now = ms(n * 100);
+            let packet = world.next();
+            world.agent.to_device(now, &packet);
+            let mut esp = esp_of(world.carried, &packet).to_vec();
+            let opened = world.sa.open(&mut esp).expect("it opens");
+            if world.reporter.takes(now, opened.seq) {
+                world.reporter.arrive(now, opened.seq, esp[opened.inner].to_vec());
+            }
+            while world.reporter.poll_report(now, &mut out) {
+                let report = carry(world.carried, false, &std::mem::take(&mut out));
+                if questions > 0 {
+                    questions -= 1;
+                } else {
+                    world.agent.from_device(now, &report);
+                }
+            }
+            while world.agent.poll_transmit(now, &mut out) {
+                let answer = std::mem::take(&mut out);
+                if answers > 0 {
+                    answers -= 1;
+                } else {
+                    world.reporter.answer(esp_of(world.carried, &answer));
+                }
+            }
+        }
+        assert!(world.reporter.is_repaired(), "{questions} questions and {answers} answers are left to lose");
+    }
 }
 
 #[test]

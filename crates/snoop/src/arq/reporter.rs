@@ -13,14 +13,18 @@ use super::{Answer, Limits, beside, message, reports_key};
 
 /// Reports without an answer for so long: no router repairs, or no longer.
 const UNANSWERED: Duration = Duration::from_millis(1_500);
-/// While none does, a report says so often that the device could.
+/// Where a router may be, a report asks for it, and asks again after each of these times: either way may lose one, and keys may come to the router
+/// after the device. A router answers once in half a second, so one of them comes later than that.
+const ASK_AGAIN: [Duration; 3] =
+    [Duration::from_millis(200), Duration::from_millis(400), Duration::from_millis(800)];
+/// Where none has answered, a report asks so often.
 const PROBE: Duration = Duration::from_secs(30);
 
 /// Whether a router repairs what this SA carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// None is known. The device asks again then, if packets come.
-    Alone { ask: Instant },
+    /// None is known. The device asks then, if packets come; it has asked so often before.
+    Alone { ask: Instant, asked: usize },
     /// One does. `unanswered`: the first and the last report since it has answered.
     Repaired { unanswered: Option<(Instant, Instant)> },
 }
@@ -50,7 +54,7 @@ impl Reporter {
             spis: [spi_in, spi_out],
             number: 0,
             answered: 0,
-            state: State::Alone { ask: now },
+            state: State::Alone { ask: now, asked: 0 },
             order: Order::new(now, 1),
             ready: VecDeque::new(),
         }
@@ -60,13 +64,14 @@ impl Reporter {
     pub fn takes(&mut self, now: Instant, sequence: u64) -> bool {
         match self.state {
             State::Repaired { .. } => true,
-            State::Alone { ask } => {
+            State::Alone { ask, asked } => {
                 let next = (sequence as u32).wrapping_add(1);
                 if !crate::sequence::before(next, self.order.next) {
                     self.order.next = next;
                 }
                 if now >= ask {
-                    self.state = State::Alone { ask: now + PROBE };
+                    let pause = ASK_AGAIN.get(asked).copied().unwrap_or(PROBE);
+                    self.state = State::Alone { ask: now + pause, asked: asked.saturating_add(1) };
                     self.order.report_at = Some(now);
                 }
                 false
@@ -116,7 +121,7 @@ impl Reporter {
 
     /// The way to the gateway is another one, or the radio sleeps: the router that was is not there any more. All that is held is delivered.
     pub fn leave(&mut self, now: Instant) {
-        self.state = State::Alone { ask: now };
+        self.state = State::Alone { ask: now, asked: 0 };
         self.order.release(usize::MAX, &mut self.ready);
         self.order.report_at = None;
     }
@@ -138,7 +143,7 @@ impl Reporter {
             && last >= first + UNANSWERED
         {
             self.leave(now);
-            self.state = State::Alone { ask: now + PROBE };
+            self.state = State::Alone { ask: now + PROBE, asked: ASK_AGAIN.len() };
         }
         self.order.expire(now, &self.limits, &mut self.ready);
     }
