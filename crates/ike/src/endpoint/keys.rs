@@ -37,9 +37,11 @@ impl Endpoint {
     }
 
     /// Router: what the data plane says about the keys that it was given: the gateway is asked for others. Those that it cannot use are forgotten,
-    /// and the gateway is notified.
+    /// and the gateway is notified. If a packet has passed that proves that a device is here whose keys came because of others with its SPI, the gateway
+    /// hears of it; `false` also if there was nothing to prove.
     pub fn header_news(&mut self, now: Instant, news: HeaderNews) -> bool {
         let (id, why) = match news {
+            HeaderNews::Passed(id) => return self.device_passed(now, id),
             HeaderNews::Stale(id) => (id, Why::Stale),
             HeaderNews::Exhausted(id) => (id, Why::Exhausted),
             HeaderNews::Unusable(id) => (id, Why::Unusable),
@@ -53,6 +55,19 @@ impl Endpoint {
         let asked = self.ask_some(now, link, Some(&gateway), keys);
         self.settle(now);
         asked
+    }
+
+    /// Until the gateway can be told, the keys stay on probation: when that ends, the device's next packet asks for them anew.
+    fn device_passed(&mut self, now: Instant, id: GrantId) -> bool {
+        let Some(gateway) = self.shared.header.keyring.on_probation(id).cloned() else { return false };
+        let link = self.shared.header.links.to(&gateway);
+        let keys = Keys::Ask(Request { why: Why::Migrated, spi: id.from_device });
+        let told = self.ask_some(now, link, Some(&gateway), keys);
+        if told {
+            self.shared.header.keyring.confirm(id);
+        }
+        self.settle(now);
+        told
     }
 
     /// Router: a device has come here whose keys are here already: their gateway hears of it, so that the routers around this one get them.
@@ -76,13 +91,21 @@ impl Endpoint {
     }
 
     /// Router: a device has come here from the router `previous`: its keys are asked for there (Directed Key Migration), and of the gateway
-    /// if they are not there. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many requests wait on it,
+    /// if they are not there. `told`: a registration says so, or the operator. Otherwise packets with this SPI do, which may have been recorded: then
+    /// `previous` keeps the keys too, and the gateway hears of it when a packet passes here that has not passed there ([`HeaderNews::Passed`]). `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many requests wait on it,
     /// or if it is none of our neighbours.
-    pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, spi: u32) -> bool {
+    pub fn fetch_keys(
+        &mut self,
+        now: Instant,
+        previous: &Identity,
+        gateway: IpAddr,
+        spi: u32,
+        told: bool,
+    ) -> bool {
         let policy = self.shared.config.router.as_ref();
         let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
         let link = self.shared.header.links.to(previous);
-        let keys = Keys::Migrate(Migrate { gateway, spi });
+        let keys = Keys::Migrate(Migrate { gateway, spi, told });
         let asked = neighbour && self.ask_some(now, link, Some(previous), keys);
         self.settle(now);
         asked

@@ -40,8 +40,8 @@ impl Run for Keys {
             }
             Self::Ask(asked) => (vec![notify(NotifyType::KeyRequest, asked.emit())], Class::Urgent),
             Self::Migrate(asked) => (vec![notify(NotifyType::KeyMigrate, asked.emit())], Class::Urgent),
-            Self::Gave { spi, to } => {
-                let told = wire::emit_given(*spi, &auth::id_payload(to));
+            Self::Gave { spi, keeps, to } => {
+                let told = wire::emit_given(*spi, *keeps, &auth::id_payload(to));
                 (vec![notify(NotifyType::KeyRequest, told)], Class::Timely)
             }
         };
@@ -81,6 +81,10 @@ impl Run for Keys {
                     Some((giver, id))
                 });
                 shared.actions.push_back(match taken {
+                    // Where packets alone say that the device is here, the gateway hears of it when one has come that is new.
+                    Some(_) if !asked.told => return Fate::Lives,
+                    // A packet of the other direction has asked for them before.
+                    None if shared.header.keyring.holds(asked) => return Fate::Lives,
                     Some((gateway, id)) => {
                         let asked = wire::Request { why: Why::Migrated, spi: id.from_device };
                         Action::Ask { gateway, asked }
@@ -207,10 +211,12 @@ impl IkeSa {
             return vec![notify(NotifyType::TemporaryFailure, [])];
         }
         let answer = match asked.why {
-            Why::Given => match wire::parse_given(data).ok().and_then(|id| auth::identity(&id).ok()) {
-                Some(to) => shared.header.distribution.gave(now, &router, asked.spi, &to).map(|()| None),
-                None => Err(Reason::Unreadable),
-            },
+            Why::Given | Why::Lent => {
+                match wire::parse_given(data).ok().and_then(|id| auth::identity(&id).ok()) {
+                    Some(to) => shared.header.distribution.gave(now, &router, asked, &to).map(|()| None),
+                    None => Err(Reason::Unreadable),
+                }
+            }
             _ => shared.header.distribution.asked(now, &router, asked),
         };
         match answer {
@@ -237,11 +243,13 @@ impl IkeSa {
         });
         match moved {
             Ok((given, gateway)) => {
-                let id = given.grant.id();
-                shared.event(Event::Header(HeaderOrder::Revoke(id)));
+                let (id, keeps) = (given.grant.id(), !asked.told);
+                if !keeps {
+                    shared.event(Event::Header(HeaderOrder::Revoke(id)));
+                }
                 let mut list = given.payloads();
                 list.push(Payload::IdR(auth::id_payload(&gateway)));
-                shared.actions.push_back(Action::Gave { gateway, spi: id.from_device, to: next });
+                shared.actions.push_back(Action::Gave { gateway, spi: id.from_device, keeps, to: next });
                 list
             }
             Err(why) => {

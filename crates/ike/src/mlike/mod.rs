@@ -43,8 +43,8 @@ pub(crate) enum Keys {
     Ask(wire::Request),
     /// Router: the one where the device was before is asked.
     Migrate(wire::Migrate),
-    /// Router: tells the gateway that the header keys of the SA with this SPI went to the router `to`.
-    Gave { spi: u32, to: Identity },
+    /// Router: tells the gateway that the header keys of the SA with this SPI went to the router `to`, and whether they are here too.
+    Gave { spi: u32, keeps: bool, to: Identity },
 }
 
 /// All that an endpoint knows of keys of first zones.
@@ -139,7 +139,7 @@ impl Given {
             gateway: self.gateway,
         };
         let secret = |from_device, sa: &HeaderSa| {
-            let (spi, sequence, keymat) = (sa.spi, sa.sequence, sa.keymat.as_bytes());
+            let (spi, sequence, keymat) = (sa.spi, sa.reached.get(), sa.keymat.as_bytes());
             wire::Secret { from_device, zone: 0, spi, sequence, keymat }.payload()
         };
         vec![
@@ -166,8 +166,8 @@ impl Given {
             if secret.zone != 0 || secret.keymat.len() != keymat_len(encr, None) || secret.spi < 256 {
                 return Err("a SECRET that is not of the first zone, or not of its cipher");
             }
-            let sa =
-                HeaderSa { spi: secret.spi, keymat: Secret::from(secret.keymat), sequence: secret.sequence };
+            let (keymat, reached) = (Secret::from(secret.keymat), secret.sequence.into());
+            let sa = HeaderSa { spi: secret.spi, keymat, reached };
             let [to_device, from_device] = &mut secrets;
             if if secret.from_device { from_device } else { to_device }.replace(sa).is_some() {
                 return Err("two SECRETs of one direction");

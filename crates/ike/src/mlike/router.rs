@@ -13,7 +13,7 @@ use dormouse_wire::ike::mlike::{Migrate, Reason};
 use super::Given;
 use super::links::Links;
 use crate::config::RouterPolicy;
-use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_MIGRATE_EVERY};
+use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_MIGRATE_EVERY, KEY_PROBATION};
 use crate::pace::Paces;
 
 /// Keys, and where they are from.
@@ -23,7 +23,10 @@ struct HeldKeys {
     giver: Identity,
     gateway: IpAddr,
     grant: HeaderGrant,
+    /// When they are forgotten.
     until: Instant,
+    /// Packets alone say that the device is here: until one has come that is new. Then they live as long.
+    probation: Option<Instant>,
 }
 
 /// See the module's text.
@@ -56,14 +59,34 @@ impl Keyring {
         self.forget(id);
         // A neighbour says what it likes.
         let until = now + given.lifetime.min(KEY_LIFETIME_MOST);
-        let grant = given.grant.clone();
-        self.held.insert(id, HeldKeys { giver: giver.clone(), gateway: given.gateway, grant, until });
+        let (giver, grant) = (giver.clone(), given.grant.clone());
+        self.held.insert(id, HeldKeys { giver, gateway: given.gateway, grant, until, probation: None });
         self.expiries.insert((until, id));
         Ok(())
     }
 
+    fn expire_at(&mut self, id: GrantId, until: Instant, probation: Option<Instant>) {
+        if let Some(held) = self.held.get_mut(&id) {
+            self.expiries.remove(&(held.until, id));
+            (held.until, held.probation) = (until, probation);
+            self.expiries.insert((until, id));
+        }
+    }
+
+    /// The gateway that is to hear that a device is here, of whose keys it was not certain, because a packet has come that is new.
+    pub(crate) fn on_probation(&self, id: GrantId) -> Option<&Identity> {
+        self.held.get(&id).filter(|held| held.probation.is_some()).map(|held| &held.giver)
+    }
+
+    /// The gateway hears of it.
+    pub(crate) fn confirm(&mut self, id: GrantId) {
+        if let Some(until) = self.held.get(&id).and_then(|held| held.probation) {
+            self.expire_at(id, until, None);
+        }
+    }
+
     /// The router where the device was before gives keys that were asked for, in the name of the gateway `giver`: those, and in place of none,
-    /// for it is not the gateway.
+    /// for it is not the gateway. Where packets alone say that the device is here, they are on probation.
     pub(crate) fn take_moved(
         &mut self,
         now: Instant,
@@ -77,7 +100,13 @@ impl Keyring {
         if !asked_for || self.held.contains_key(&id) {
             return Err(Reason::NotPermitted);
         }
-        self.take(now, policy, giver, given)
+        self.take(now, policy, giver, given)?;
+        if !asked.told
+            && let Some(until) = self.held.get(&id).map(|held| held.until)
+        {
+            self.expire_at(id, until.min(now + KEY_PROBATION), Some(until));
+        }
+        Ok(())
     }
 
     /// Forgets keys; whether there were any.
@@ -96,8 +125,8 @@ impl Keyring {
         self.paces.may(now, next, KEY_MIGRATE_EVERY, KEY_MIGRATE_BURST)
     }
 
-    /// The router to which a device has moved asks for its keys: they go there, and are here no more. With the gateway that gave them, which is
-    /// to be told: while it cannot be, none are given.
+    /// The router to which a device has moved asks for its keys: they go there, and are here no more; but if packets alone say that it has moved, they
+    /// stay here too, because these may have been recorded here. With the gateway that gave them, which is to be told: while it cannot be, none are given.
     pub(crate) fn migrate(
         &mut self,
         now: Instant,
@@ -116,11 +145,21 @@ impl Keyring {
         let (id, held) = self.held.iter_mut().find(|(_, held)| named(held)).ok_or(Reason::Unknown)?;
         links.to(&held.giver).ok_or(Reason::NotPermitted)?;
         let nodes = held.grant.nodes.give().ok_or(Reason::NoNumbers)?;
-        let grant = HeaderGrant { nodes, ..held.grant.clone() };
-        let given = Given { grant, gateway: held.gateway, here: true, lifetime: held.until - now };
+        let lifetime = held.probation.unwrap_or(held.until) - now;
+        let grant = held.grant.for_router(nodes);
+        let given = Given { grant, gateway: held.gateway, here: true, lifetime };
         let (id, giver) = (*id, held.giver.clone());
-        self.forget(id);
+        if asked.told {
+            self.forget(id);
+        }
         Ok((given, giver))
+    }
+
+    /// Whether it has the keys that it asked for.
+    pub(crate) fn holds(&self, asked: Migrate) -> bool {
+        self.held.iter().any(|(id, held)| {
+            held.gateway == asked.gateway && [id.to_device, id.from_device].contains(&asked.spi)
+        })
     }
 
     /// Which gateway gave these keys.

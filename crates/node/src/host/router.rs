@@ -105,13 +105,17 @@ impl Question {
         match news {
             HeaderNews::Stale(id) => Some(Self::Stale(id)),
             HeaderNews::Exhausted(id) => Some(Self::Exhausted(id)),
-            HeaderNews::Unusable(_) => None,
+            HeaderNews::Unusable(_) | HeaderNews::Passed(_) => None,
         }
+    }
+
+    fn is_missing(self, id: GrantId) -> bool {
+        matches!(self, Self::Missing(unknown) if [id.to_device, id.from_device].contains(&unknown.spi))
     }
 
     fn is_about(self, id: GrantId) -> bool {
         match self {
-            Self::Missing(unknown) => [id.to_device, id.from_device].contains(&unknown.spi),
+            Self::Missing(_) => self.is_missing(id),
             Self::Came(_, of) | Self::Stale(of) | Self::Exhausted(of) => of == id,
         }
     }
@@ -258,9 +262,11 @@ impl Router {
         }
         match (self.repair.obey(order), order) {
             (Ok(()), HeaderOrder::Grant(_)) => {
-                // Keys that look stale again after they were replaced may be due to forged packets: ask with growing intervals.
+                // Keys that look stale again after they were replaced may be due to forged packets, and those that were missing may be gone again unless a new
+                // packet passes: ask with growing intervals.
                 let stale = Question::Stale(id);
-                self.asked.retain(|question, _| !question.is_about(id) || *question == stale);
+                let stays = |question: &Question| *question == stale || question.is_missing(id);
+                self.asked.retain(|question, _| !question.is_about(id) || stays(question));
                 tracing::info!(sa = %Name(id), "header keys came");
             }
             (Ok(()), HeaderOrder::Revoke(_)) => tracing::info!(sa = %Name(id), "header keys were taken back"),
@@ -316,8 +322,13 @@ impl Router {
     /// Asks for what is missing or does not do, as often as is decent.
     fn ask(&mut self, now: Instant) {
         let Some(reader) = self.repair.reader() else { return };
-        // Told by [`dormouse_esp::HeaderZones::unfit`] as long as it is so.
-        while reader.zones().poll_news().is_some() {}
+        while let Some(news) = reader.zones().poll_news() {
+            // What else there is, [`dormouse_esp::HeaderZones::unfit`] tells as long as it is so.
+            if let HeaderNews::Passed(id) = news {
+                self.asked.retain(|question, _| !question.is_missing(id));
+                self.wishes.push_back(Wish::Other(news));
+            }
+        }
         let mut questions: Vec<Question> = reader.readable().unfit().filter_map(Question::because).collect();
         while let Some(unknown) = reader.poll_unknown() {
             // What is sent after a device that has gone on comes by here in both directions.

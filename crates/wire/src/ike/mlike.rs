@@ -272,12 +272,14 @@ pub enum Why {
     Exhausted = 3,
     /// It asks for none: it says that it got them from the router where the device was before.
     Migrated = 4,
-    /// It asks for none: it says that it gave them to another router ([`emit_given`]).
+    /// It asks for none: it says that it gave them to another router ([`emit_given`]), and has them no more.
     Given = 5,
     /// It asks for none: it says that it has them, and that the device has come.
     Here = 6,
     /// It asks for none: it says that it cannot use those that it was given, and has forgotten them.
     Unusable = 7,
+    /// It asks for none: it says that it gave them to another router ([`emit_given`]), and keeps them until that one has seen the device.
+    Lent = 8,
 }
 
 /// KEY_REQUEST: `why (1) | zero (3) | SPI (4)`, the SPI being that of either direction.
@@ -310,24 +312,26 @@ impl Request {
             5 => Why::Given,
             6 => Why::Here,
             7 => Why::Unusable,
+            8 => Why::Lent,
             got => {
                 let what = "reason of a request for keys";
-                return Err(Error::Value { what, got: got.into(), expect: "1 to 7" });
+                return Err(Error::Value { what, got: got.into(), expect: "1 to 8" });
             }
         };
         Ok(Self { why, spi })
     }
 }
 
-/// KEY_REQUEST with [`Why::Given`]: what [`Request`] has, then the router that has the keys now, as one of KEY_NEIGHBOURS.
+/// KEY_REQUEST with [`Why::Given`], or [`Why::Lent`] (`keeps`): what [`Request`] has, then the router that got the keys, as one of
+/// KEY_NEIGHBOURS.
 #[must_use]
-pub fn emit_given(spi: u32, to: &Id) -> Vec<u8> {
-    let mut data = Request { why: Why::Given, spi }.emit();
+pub fn emit_given(spi: u32, keeps: bool, to: &Id) -> Vec<u8> {
+    let mut data = Request { why: if keeps { Why::Lent } else { Why::Given }, spi }.emit();
     data.extend(emit_neighbours(core::slice::from_ref(to)));
     data
 }
 
-/// Reads the router of a KEY_REQUEST with [`Why::Given`].
+/// Reads the router of a KEY_REQUEST with [`Why::Given`] or [`Why::Lent`].
 ///
 /// # Errors
 /// If it is cut short.
@@ -419,20 +423,22 @@ impl Refused {
     }
 }
 
-/// KEY_MIGRATE: `gateway (16) | SPI (4)`, the SPI being that of either direction.
+/// KEY_MIGRATE: `gateway (16) | SPI (4) | flags (1) | zero (3)`, the SPI being that of either direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Migrate {
     /// Where the gateway of the SA sends ESP from, and takes it.
     pub gateway: IpAddr,
     /// The SPI that the router has seen.
     pub spi: u32,
+    /// A registration, or the operator, says that the device has come (bit 0 of the flags); otherwise packets with this SPI alone do.
+    pub told: bool,
 }
 
 impl Migrate {
     /// The data of the notification.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
-        [&address(self.gateway)[..], &self.spi.to_be_bytes()].concat()
+        [&address(self.gateway)[..], &self.spi.to_be_bytes(), &[u8::from(self.told), 0, 0, 0]].concat()
     }
 
     /// Reads the data of the notification.
@@ -441,7 +447,9 @@ impl Migrate {
     /// If it is cut short.
     pub fn parse(data: &[u8]) -> Result<Self> {
         let mut r = Reader::new("KEY_MIGRATE", data);
-        Ok(Self { gateway: parse_address(&mut r)?, spi: r.u32()? })
+        let (gateway, spi, flags) = (parse_address(&mut r)?, r.u32()?, r.u8()?);
+        r.take(3)?;
+        Ok(Self { gateway, spi, told: flags & 1 != 0 })
     }
 }
 
