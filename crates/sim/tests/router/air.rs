@@ -1,6 +1,7 @@
 //! What is in the air: every datagram that leaves a machine of the world. Owns the ledger of nonces, and what routers have passed on; says no to
 //! anything in clear, to a nonce that comes twice, and to a router that changes a packet or makes one of its own.
 
+use crate::zoned::GATEWAY;
 use dormouse_sansio::{Carrier, Instant, Path};
 use std::collections::BTreeMap;
 
@@ -108,6 +109,14 @@ impl Air {
         let Some((since, _)) = self.answers.iter().find(|(at, _)| *at > after) else { return Vec::new() };
         let reports = self.reports.iter().filter(|(at, ..)| at > since);
         reports.map(|(_, path, report)| (*path, report.clone())).collect()
+    }
+
+    /// The last packets that the device has sealed.
+    pub(crate) fn last_of_device(&self, count: usize) -> Vec<(Path, Vec<u8>)> {
+        let of_device = |sealed: &&Sealed| sealed.path.remote.ip() == GATEWAY;
+        let mut all: Vec<_> = self.sealed.values().filter(of_device).collect();
+        all.sort_by_key(|sealed| sealed.bytes[8..16].to_vec());
+        all.iter().rev().take(count).rev().map(|sealed| (sealed.path, sealed.bytes.clone())).collect()
     }
 
     /// The last packet that was sealed for the device.

@@ -1,9 +1,9 @@
 //! What is true of numbered packets behind an access router with esp-arq, after any losses, moves and crashes. A packet arrives once; it waits at the device no longer
 //! than is said; and while the radio is repaired, all that the router has sent arrive, in their order.
 //!
-//! That the radio is repaired is seen from outside: the router answers the device's reports about an SA again and again.
+//! That the radio is repaired is seen from outside: the router answers the device's reports about an SA again and again, and these come without a pause.
 
-use crate::scene::{RADIO, Scene};
+use crate::scene::{RADIO, Scene, UNDER_WAY};
 use dormouse_sansio::Instant;
 use dormouse_snoop::arq::Limits;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// A router answers twice a second; some answers are lost.
 const ROW: Duration = Duration::from_millis(1_600);
+/// A device that knows of a router reports sooner, as long as packets come; one that asks for a router does not. It asks too where nothing else is to be seen: its
+/// session has confirmed its path anew.
+const PAUSE: Duration = Duration::from_millis(150);
 /// Of one packet on the radio, and of others before it.
 const AIR_TIME: Duration = Duration::from_millis(20);
 /// A report that is lost, or a repetition, costs this much; a repair goes on for so long.
@@ -23,13 +26,26 @@ pub(crate) struct Repaired(Vec<(u32, Instant, Instant)>);
 impl Repaired {
     pub(crate) fn of(scene: &Scene) -> Self {
         let mut rows: BTreeMap<u32, Vec<Instant>> = BTreeMap::new();
-        for (at, spi) in &scene.air().answers {
+        let air = scene.air();
+        for (at, spi) in &air.answers {
             rows.entry(*spi).or_default().push(*at);
+        }
+        let mut pauses: BTreeMap<u32, Vec<(Instant, Instant)>> = BTreeMap::new();
+        let mut last: BTreeMap<u32, Instant> = BTreeMap::new();
+        for (at, _, report) in &air.reports {
+            let spi = u32::from_be_bytes(*report[12..].first_chunk().expect("an SPI"));
+            let before = last.insert(spi, *at).filter(|before| *at - *before > PAUSE);
+            pauses.entry(spi).or_default().extend(before.map(|before| (before, *at)));
         }
         let trouble = |from: Instant, to: Instant| scene.troubles.iter().any(|at| (from..=to).contains(at));
         let mut all = Vec::new();
         for (spi, answers) in rows {
-            let breaks = |pair: &[Instant]| pair[1] - pair[0] > ROW || trouble(pair[0], pair[1]);
+            let paused = |from: Instant, to: Instant| {
+                pauses.get(&spi).into_iter().flatten().any(|(begin, end)| *begin < to && from < *end)
+            };
+            let breaks = |pair: &[Instant]| {
+                pair[1] - pair[0] > ROW || trouble(pair[0], pair[1]) || paused(pair[0], pair[1])
+            };
             for row in answers.chunk_by(|a, b| !breaks(&[*a, *b])) {
                 if let [_, second, .., last] = row {
                     all.push((spi, *second, *last));
@@ -78,14 +94,29 @@ impl Scene {
         counted
     }
 
-    /// In order, but for packets that came after the device had waited for them long enough.
+    /// Where the radio loses nothing, packets are lost by what happens to a world alone, and soon after it.
+    pub(crate) fn assert_nothing_is_lost(&self, seed: u64) {
+        for (way, what) in [(&self.to_device, "to the device"), (&self.to_gateway, "to the gateway")] {
+            let arrived: BTreeSet<u64> = way.arrived.iter().map(|(number, _)| *number).collect();
+            for (number, sent) in (0..).zip(&way.sent) {
+                let mut losses = self.losses.iter();
+                let excused = losses.any(|(from, to)| *sent + UNDER_WAY >= *from && sent <= to);
+                let came = arrived.contains(&number);
+                assert!(came || excused, "{number} {what}, sent at {sent:?}, is lost; seed {seed}");
+            }
+        }
+    }
+
+    /// Those of each SA in order, but for packets that came after the device had waited for them long enough.
     fn assert_order(&self, repaired: &Repaired, ways: &BTreeMap<u64, crate::air::Way>, seed: u64) {
-        let mut highest = 0;
+        let mut highest: BTreeMap<u32, u64> = BTreeMap::new();
         for (number, arrival) in &self.to_device.arrived {
-            let Some(way) = ways.get(number).filter(|_| *number < highest) else {
-                highest = highest.max(*number);
+            let Some(way) = ways.get(number) else { continue };
+            let highest = highest.entry(way.spi).or_insert(*number);
+            if *number >= *highest {
+                *highest = *number;
                 continue;
-            };
+            }
             let Some(first) = way.passed.first() else { continue };
             let waited = *arrival - *first;
             let safe = repaired.is(way.spi, *first, *arrival);

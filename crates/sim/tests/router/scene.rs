@@ -2,14 +2,14 @@
 //! true after it stands in [`crate::laws`].
 
 use crate::air::{Air, SECRET};
-use crate::zoned::{Configuration, Keys, Machines, ROUTERS, SERVER, address, router_file};
+use crate::zoned::{Configuration, Drawn, Keys, Machines, ROUTERS, SERVER, address, numbered, router_file};
 use dormouse_netem::LinkConfig;
 use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_node::host::{RouterInfo, Side};
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_sim::{MachineId, Moment, NetworkId, Topology};
 use dormouse_wire::ip::{Ipv4Header, protocol, udp};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -23,6 +23,11 @@ pub(crate) const RADIO: Duration = Duration::from_millis(2);
 pub(crate) fn radio(bit_error_rate: f64) -> LinkConfig {
     LinkConfig { rate: Some(RATE.into()), delay: RADIO, bit_error_rate, ..LinkConfig::default() }
 }
+
+/// The longest that a packet is on its way.
+pub(crate) const UNDER_WAY: Duration = Duration::from_millis(100);
+/// Until the gateway knows where the device is.
+const MOVING: Duration = Duration::from_millis(200);
 
 /// Numbered packets of one direction.
 #[derive(Default)]
@@ -46,6 +51,8 @@ pub(crate) struct Scene {
     /// When something happened that ends a repair: a router died, or came back, the device moved, its router lost keys. These may come and go for
     /// a moment: where keys move, a router says by asking for them that the device is there.
     pub(crate) troubles: Vec<Instant>,
+    /// Times in which packets are lost, whatever the radio does.
+    pub(crate) losses: Vec<(Instant, Instant)>,
     keys: Keys,
     repair: Repair,
     /// Where the device is.
@@ -59,8 +66,20 @@ pub(crate) struct Scene {
 impl Scene {
     /// The device is at the first router, and its session is up; ESP is in UDP under every other seed. `asks`: routers ask their gateway for keys.
     pub(crate) fn new(seed: u64, keys: Keys, repair: Repair, bit_errors: f64, asks: bool) -> Self {
+        Self::drawn(seed, keys, repair, bit_errors, asks, Drawn::PLAIN)
+    }
+
+    /// The same, with other zones.
+    pub(crate) fn drawn(
+        seed: u64,
+        keys: Keys,
+        repair: Repair,
+        bit_errors: f64,
+        asks: bool,
+        drawn: Drawn,
+    ) -> Self {
         let (reports, bare) = (repair == Repair::EspArq, seed.is_multiple_of(2));
-        let configuration = Configuration { keys, most_routers: 8, reports, bare };
+        let configuration = Configuration { keys, most_routers: 8, reports, bare, drawn };
         let Machines { mut net, device, gateway, routers, networks } = Machines::new(seed, &configuration);
         let air = Arc::new(Mutex::new(Air::default()));
         for end in [device, gateway] {
@@ -83,7 +102,7 @@ impl Scene {
             net.place(*router, Some((*network, vec![address(at, 1)])));
         }
         let (to_device, to_gateway) = (Numbered::default(), Numbered::default());
-        let (troubles, at, past) = (Vec::new(), 0, (0, 0));
+        let (troubles, losses, at, past) = (Vec::new(), Vec::new(), 0, (0, 0));
         let entered = Instant::ZERO;
         let mut scene = Self {
             net,
@@ -95,6 +114,7 @@ impl Scene {
             to_device,
             to_gateway,
             troubles,
+            losses,
             keys,
             repair,
             at,
@@ -118,6 +138,12 @@ impl Scene {
         for network in self.networks.clone() {
             self.net.set_radio(network, radio(rate));
         }
+    }
+
+    /// Packets on their way are lost now, and others until so long after.
+    pub(crate) fn lose(&mut self, for_time: Duration) {
+        let now = self.net.now;
+        self.losses.push((now, now + for_time));
     }
 
     fn boot(&mut self, at: usize, asks: bool) {
@@ -152,6 +178,7 @@ impl Scene {
         self.past = (self.past.0 + of.reports, self.past.1 + of.snoop.repeated);
         self.net.machine_mut(self.routers[at]).crash();
         self.troubles.push(self.net.now);
+        self.lose(Duration::ZERO);
     }
 
     /// It is back.
@@ -161,6 +188,7 @@ impl Scene {
         self.net.machine_mut(router).restart(now, host);
         self.boot(at, true);
         self.troubles.push(now);
+        self.lose(Duration::ZERO);
     }
 
     /// The device is behind this router from now on, and its agent says so, where keys move.
@@ -168,6 +196,7 @@ impl Scene {
         let (before, device) = (std::mem::replace(&mut self.at, at), address(at, 10));
         self.entered = self.net.now;
         self.troubles.push(self.net.now);
+        self.lose(MOVING);
         self.net.place(self.device, Some((self.networks[at], vec![device])));
         if self.keys == Keys::Moved && before != at {
             let previous = format!("r{}.sim", before + 1).parse().expect("a name");
@@ -218,10 +247,10 @@ impl Scene {
             self.to_device.sent.push(now);
             self.to_gateway.sent.push(now);
             self.air().now = now;
-            self.net.machine_mut(self.device).forward(now, numbered(inner, SERVER, number));
+            self.net.machine_mut(self.device).forward(now, numbered(inner, SERVER, number, SECRET));
             self.net.post();
             self.air().number = Some(number);
-            self.net.machine_mut(self.gateway).forward(now, numbered(SERVER, inner, number));
+            self.net.machine_mut(self.gateway).forward(now, numbered(SERVER, inner, number, SECRET));
             self.net.post();
             self.air().number = None;
             self.run(PACE);
@@ -247,14 +276,5 @@ fn whole(path: &Path, esp: &[u8]) -> Vec<u8> {
     };
     packet.extend(Ipv4Header::new(from, to, protocol::ESP).to_bytes(esp.len()).expect("a header"));
     packet.extend(esp);
-    packet
-}
-
-/// A packet with its number, and with what none may see outside.
-fn numbered(from: IpAddr, to: IpAddr, number: u64) -> Vec<u8> {
-    let payload = [&number.to_be_bytes()[..], SECRET].concat();
-    let mut packet = Vec::new();
-    let [from, to] = [from, to].map(|address| SocketAddr::new(address, 9));
-    udp::build(from, to, &payload, &mut packet).expect("a packet");
     packet
 }

@@ -2,8 +2,10 @@
 //! worlds of zones have in common; what routers do is the worlds' own.
 
 use dormouse_netem::LinkConfig;
+use dormouse_sansio::{Entropy, Seeded};
 use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
-use std::net::{IpAddr, Ipv4Addr};
+use dormouse_wire::ip::udp;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 pub(crate) const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
@@ -23,6 +25,70 @@ pub(crate) enum Keys {
     Moved,
 }
 
+/// How a flow is divided between a CHILD SA in zones and a whole one with the same selectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Divided {
+    /// There is only the one in zones.
+    No,
+    /// One packet in so many goes in zones: of what the device sends, and of what the gateway does.
+    Every(u32, u32),
+    /// Those that are marked do: every second one of either direction.
+    Marked,
+}
+
+impl Divided {
+    /// Of what goes this way, one packet in so many is in zones.
+    pub(crate) const fn part(self, to_device: bool) -> u32 {
+        match self {
+            Self::No => 1,
+            Self::Every(device, gateway) => {
+                if to_device {
+                    gateway
+                } else {
+                    device
+                }
+            }
+            Self::Marked => 2,
+        }
+    }
+
+    /// The line of an end's child in zones.
+    fn line(self, of_device: bool) -> String {
+        match self {
+            Self::No => String::new(),
+            Self::Every(..) => format!("choose = {{ every = {} }}\n", self.part(!of_device)),
+            Self::Marked => format!("choose = {{ dscp = [{MARK}] }}\n"),
+        }
+    }
+}
+
+/// The code point of expedited forwarding.
+const MARK: u8 = 46;
+
+/// What a seed draws of the zones of a world.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drawn {
+    /// The first zone has no bytes: routers read nothing.
+    pub(crate) unreadable: bool,
+    pub(crate) divided: Divided,
+}
+
+impl Drawn {
+    /// The defaults.
+    pub(crate) const PLAIN: Self = Self { unreadable: false, divided: Divided::No };
+
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut draw = Seeded::new(seed ^ 0x0021_0e5d);
+        let mut part = || 1 + u32::try_from(draw.below(3)).expect("a small number");
+        let divided = match (part(), part(), part()) {
+            (1, ..) => Divided::No,
+            (2, device, gateway) => Divided::Every(device, gateway),
+            _ => Divided::Marked,
+        };
+        Self { unreadable: draw.below(2) == 0, divided }
+    }
+}
+
 /// What differs between worlds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Configuration {
@@ -33,6 +99,7 @@ pub(crate) struct Configuration {
     pub(crate) reports: bool,
     /// ESP travels as protocol 50, not in UDP.
     pub(crate) bare: bool,
+    pub(crate) drawn: Drawn,
 }
 
 fn auth(connection: &str, own: &str, peer: &str) -> String {
@@ -50,9 +117,22 @@ fn carriage(configuration: &Configuration) -> String {
 
 fn device_file(configuration: &Configuration) -> String {
     let head = format!("[connection.office]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\n");
-    let child = "[connection.office.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\nprotection = \"zoned\"\n";
-    let zones = if configuration.reports { "zones = { reports = true }\n" } else { "" };
-    head + &auth("office", "device", "gateway") + child + zones + &carriage(configuration)
+    let mut file = head + &auth("office", "device", "gateway");
+    file += "[connection.office.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n";
+    file += &zoned(configuration, "remote = [\"10.99.0.0/24\"]\n", true);
+    file + &format!("reports = {}\n", configuration.reports) + &carriage(configuration)
+}
+
+/// An end's child in zones, as far as it is not written yet, with the beginning of their section; `selectors` are those of the first child.
+fn zoned(configuration: &Configuration, selectors: &str, of_device: bool) -> String {
+    let Drawn { unreadable, divided } = configuration.drawn;
+    let (section, head) = match divided {
+        Divided::No => ("child", String::new()),
+        _ => ("children.zoned", format!("[connection.office.children.zoned]\n{selectors}")),
+    };
+    let ends = if unreadable { "ends = [\"none\"]\n" } else { "" };
+    let choose = divided.line(of_device);
+    format!("{head}protection = \"zoned\"\n{choose}[connection.office.{section}.zones]\n{ends}")
 }
 
 fn gateway_file(configuration: &Configuration) -> String {
@@ -60,8 +140,12 @@ fn gateway_file(configuration: &Configuration) -> String {
     let mut file =
         "[connection.office]\nrole = \"gateway\"\n".to_owned() + &auth("office", "gateway", "device");
     file += &carriage(configuration);
-    file += "[connection.office.pool]\naddresses = [\"10.55.0.0/16\"]\n[connection.office.child]\nlocal = [\"10.99.0.0/24\"]\n\
-             remote = [\"dynamic\"]\nprotection = \"zoned\"\n[connection.office.child.zones]\nrouters = [\"r1.sim\", \"r2.sim\", \"r3.sim\"]\n";
+    let selectors = "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n";
+    file += &format!(
+        "[connection.office.pool]\naddresses = [\"10.55.0.0/16\"]\n[connection.office.child]\n{selectors}"
+    );
+    file += &zoned(configuration, selectors, false);
+    file += "routers = [\"r1.sim\", \"r2.sim\", \"r3.sim\"]\n";
     file += &format!("ahead = {}\nmost_routers = {most_routers}\n", keys == Keys::Ahead);
     for router in 1..=ROUTERS {
         file += &format!(
@@ -100,6 +184,21 @@ pub(crate) fn router_file(router: usize, keys: Keys) -> String {
 
 pub(crate) fn address(at: usize, host: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(192, 0, at as u8 + 1, host))
+}
+
+/// A packet with its number and what is behind it; every second one is marked.
+pub(crate) fn numbered(from: IpAddr, to: IpAddr, number: u64, rest: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let [from, to] = [from, to].map(|address| SocketAddr::new(address, 9));
+    udp::build(from, to, &[&number.to_be_bytes(), rest].concat(), &mut packet).expect("a packet");
+    if (number / 2).is_multiple_of(2) {
+        packet[1] = MARK << 2;
+        // Its word grows by as much, and the sum of all (RFC 1071) with it.
+        let sum = u32::from(!u16::from_be_bytes([packet[10], packet[11]])) + u32::from(packet[1]);
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+    packet
 }
 
 /// The machines, none of them up, and none but the gateway's in its network.
