@@ -375,6 +375,29 @@ fn keys_move_with_the_device_and_are_made_anew() {
     field.assert_only_headers();
 }
 
+/// The device has not sent anything since it registered at R2.
+#[test]
+fn keys_move_by_a_registration_alone() {
+    let mut field = Field::zoned(31, false, false);
+    let (_, session) = field.up();
+    assert!(field.sides[GATEWAY].endpoint.device_is_at(field.now, session, &name(R1)));
+    let device = field.at.ip();
+    assert!(!field.sides[R2].endpoint.fetch_keys_of(field.now, &name(R1), device), "there is no session");
+    field.link_up(R2, R1);
+    field.link_up(R2, GATEWAY);
+    field.run_for(seconds(20));
+    let first = Field::grant_of(field.current());
+    let stranger = [192, 0, 2, 99].into();
+    assert!(field.sides[R2].endpoint.fetch_keys_of(field.now, &name(R1), stranger), "R1 has nothing of it");
+    assert!(field.sides[R2].endpoint.fetch_keys_of(field.now, &name(R1), device));
+    field.run_for(Duration::from_millis(45));
+    assert!(field.headers[R2].contains_key(&first) && !field.headers[R1].contains_key(&first), "they moved");
+    assert!(!field.sides[R2].endpoint.fetch_keys_of(field.now, &name(R1), device), "it has them");
+    field.run_for(seconds(20));
+    assert!(field.readers() == [R2] && Field::grant_of(field.current()) != first, "made anew there");
+    field.assert_numbers_differ();
+}
+
 #[test]
 fn two_handoffs_in_one_round_trip_end_with_the_last() {
     let mut field = Field::zoned(17, false, false);

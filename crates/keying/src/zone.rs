@@ -265,7 +265,7 @@ pub enum HeaderNews {
     /// These keys were ordered and cannot be used here: there are too many, or they do not fit their cipher. Nothing is read with them.
     Unusable(GrantId),
     /// A packet was opened whose number is above the one that its SA had reached where these keys came from: it has passed here and not there. Told
-    /// at least once after each grant.
+    /// once for each direction after a grant.
     Passed(GrantId),
 }
 

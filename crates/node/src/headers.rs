@@ -38,6 +38,14 @@ impl Node {
         asked
     }
 
+    /// Access router: a registration says that the device with this outer address has come here from the router `previous`: its keys are asked for there,
+    /// before it has sent anything.
+    pub(crate) fn fetch_keys_of(&mut self, now: Instant, previous: &Identity, device: IpAddr) {
+        let asked = self.ike.fetch_keys_of(now, previous, device);
+        tracing::debug!(%previous, %device, asked, "a device has registered here");
+        self.drain_ike(now);
+    }
+
     /// Access router: the keys that it has do not do.
     pub(crate) fn header_news(&mut self, now: Instant, news: HeaderNews) {
         self.ike.header_news(now, news);

@@ -6,7 +6,7 @@ use core::net::IpAddr;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderNews, SaId};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_wire::ike::mlike::{Migrate, Request, Why};
+use dormouse_wire::ike::mlike::{Migrate, Request, Sought, Why};
 
 use super::Endpoint;
 use crate::config::{RouterPolicy, ZonePolicy};
@@ -102,11 +102,21 @@ impl Endpoint {
         spi: u32,
         told: bool,
     ) -> bool {
+        self.migrate(now, previous, Migrate { of: Sought::Sa { gateway, spi }, told })
+    }
+
+    /// Router: the device with this outer address has registered here, and was behind the router `previous`: its keys are asked for there before any packet
+    /// of it has come. If they are not there, that packet asks. `false` as with [`Self::fetch_keys`], and if there are keys of this device already.
+    pub fn fetch_keys_of(&mut self, now: Instant, previous: &Identity, device: IpAddr) -> bool {
+        let of = Sought::Device(device);
+        !self.shared.header.keyring.holds(of) && self.migrate(now, previous, Migrate { of, told: true })
+    }
+
+    fn migrate(&mut self, now: Instant, previous: &Identity, asked: Migrate) -> bool {
         let policy = self.shared.config.router.as_ref();
         let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
         let link = self.shared.header.links.to(previous);
-        let keys = Keys::Migrate(Migrate { gateway, spi, told });
-        let asked = neighbour && self.ask_some(now, link, Some(previous), keys);
+        let asked = neighbour && self.ask_some(now, link, Some(previous), Keys::Migrate(asked));
         self.settle(now);
         asked
     }

@@ -7,7 +7,7 @@ use core::time::Duration;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderOrder};
 use dormouse_sansio::{Class, Instant};
-use dormouse_wire::ike::mlike::{self as wire, Migrate, Reason, Refused, Why};
+use dormouse_wire::ike::mlike::{self as wire, Migrate, Reason, Refused, Sought, Why};
 use dormouse_wire::ike::{Id, NotifyType, Payload};
 
 use super::{Exchange, Reply, Request, Run};
@@ -83,13 +83,16 @@ impl Run for Keys {
                 shared.actions.push_back(match taken {
                     // Where packets alone say that the device is here, the gateway hears of it when one has come that is new.
                     Some(_) if !asked.told => return Fate::Lives,
-                    // A packet of the other direction has asked for them before.
-                    None if shared.header.keyring.holds(asked) => return Fate::Lives,
+                    // A packet of the other direction, or the registration, has asked for them before.
+                    None if shared.header.keyring.holds(asked.of) => return Fate::Lives,
                     Some((gateway, id)) => {
                         let asked = wire::Request { why: Why::Migrated, spi: id.from_device };
                         Action::Ask { gateway, asked }
                     }
-                    None => in_place_of(asked),
+                    None => match in_place_of(asked) {
+                        Some(action) => action,
+                        None => return Fate::Lives,
+                    },
                 });
             }
         }
@@ -102,16 +105,21 @@ impl Run for Keys {
     }
 }
 
-/// The gateway has them too.
-const fn in_place_of(asked: Migrate) -> Action {
-    Action::AskAt { gateway: asked.gateway, asked: wire::Request { why: Why::None, spi: asked.spi } }
+/// The gateway has them too. Which one that is, of a device that was not seen yet, its first packet says.
+const fn in_place_of(asked: Migrate) -> Option<Action> {
+    match asked.of {
+        Sought::Sa { gateway, spi } => {
+            Some(Action::AskAt { gateway, asked: wire::Request { why: Why::None, spi } })
+        }
+        Sought::Device(_) => None,
+    }
 }
 
 impl Keys {
     /// The SA is over without an answer.
     pub(crate) fn abandon(&self, shared: &mut Shared) {
         if let Self::Migrate(asked) = self {
-            shared.actions.push_back(in_place_of(*asked));
+            shared.actions.extend(in_place_of(*asked));
         }
     }
 }
@@ -256,7 +264,7 @@ impl IkeSa {
                 if self.core.may_say(now) {
                     tracing::info!(sa = %self.core.id(), %next, %why, "a neighbour's request for keys refused");
                 }
-                refuse(why, asked.spi)
+                refuse(why, asked.of.spi())
             }
         }
     }

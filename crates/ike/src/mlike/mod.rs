@@ -119,6 +119,8 @@ pub(crate) fn fitting(proposals: &[EspProposal], required: bool) -> Cow<'_, [Esp
 pub(crate) struct Given {
     pub(crate) grant: HeaderGrant,
     pub(crate) gateway: IpAddr,
+    /// The device's outer address, as its gateway knew it.
+    pub(crate) device: IpAddr,
     /// The device is behind this router.
     pub(crate) here: bool,
     /// Whole seconds.
@@ -137,6 +139,7 @@ impl Given {
             seconds: u32::try_from(self.lifetime.as_secs()).unwrap_or(u32::MAX),
             nodes: (nodes.own(), nodes.last()),
             gateway: self.gateway,
+            device: self.device,
         };
         let secret = |from_device, sa: &HeaderSa| {
             let (spi, sequence, keymat) = (sa.spi, sa.reached.get(), sa.keymat.as_bytes());
@@ -178,7 +181,7 @@ impl Given {
         };
         let grant = HeaderGrant { map, encr, esn: told.esn, to_device, from_device, nodes };
         let lifetime = Duration::from_secs(told.seconds.into());
-        Ok(Self { grant, gateway: told.gateway, here: told.here, lifetime })
+        Ok(Self { grant, gateway: told.gateway, device: told.device, here: told.here, lifetime })
     }
 }
 

@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderGrant};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_wire::ike::mlike::{Migrate, Reason};
+use dormouse_wire::ike::mlike::{Migrate, Reason, Sought};
 
 use super::Given;
 use super::links::Links;
@@ -22,11 +22,28 @@ struct HeldKeys {
     /// The gateway of the SA: it alone takes them back.
     giver: Identity,
     gateway: IpAddr,
+    /// The device's outer address, as its gateway knew it.
+    device: IpAddr,
     grant: HeaderGrant,
+    taken: Instant,
     /// When they are forgotten.
     until: Instant,
     /// Packets alone say that the device is here: until one has come that is new. Then they live as long.
     probation: Option<Instant>,
+}
+
+/// Whether keys are those that are asked for.
+fn is_sought(of: Sought, id: GrantId, gateway: IpAddr, device: IpAddr) -> bool {
+    match of {
+        Sought::Sa { gateway: at, spi } => gateway == at && [id.to_device, id.from_device].contains(&spi),
+        Sought::Device(at) => device == at,
+    }
+}
+
+impl HeldKeys {
+    fn is(&self, of: Sought) -> bool {
+        is_sought(of, self.grant.id(), self.gateway, self.device)
+    }
 }
 
 /// See the module's text.
@@ -60,7 +77,9 @@ impl Keyring {
         // A neighbour says what it likes.
         let until = now + given.lifetime.min(KEY_LIFETIME_MOST);
         let (giver, grant) = (giver.clone(), given.grant.clone());
-        self.held.insert(id, HeldKeys { giver, gateway: given.gateway, grant, until, probation: None });
+        let &Given { gateway, device, .. } = given;
+        let held = HeldKeys { giver, gateway, device, grant, taken: now, until, probation: None };
+        self.held.insert(id, held);
         self.expiries.insert((until, id));
         Ok(())
     }
@@ -96,8 +115,7 @@ impl Keyring {
         given: &Given,
     ) -> Result<(), Reason> {
         let id = given.grant.id();
-        let asked_for = given.gateway == asked.gateway && [id.to_device, id.from_device].contains(&asked.spi);
-        if !asked_for || self.held.contains_key(&id) {
+        if !is_sought(asked.of, id, given.gateway, given.device) || self.held.contains_key(&id) {
             return Err(Reason::NotPermitted);
         }
         self.take(now, policy, giver, given)?;
@@ -138,16 +156,15 @@ impl Keyring {
         if !policy.neighbours.iter().any(|id| id.is_same_as(next)) {
             return Err(Reason::NotPermitted);
         }
-        let named = |held: &HeldKeys| {
-            held.gateway == asked.gateway
-                && [held.grant.to_device.spi, held.grant.from_device.spi].contains(&asked.spi)
-        };
-        let (id, held) = self.held.iter_mut().find(|(_, held)| named(held)).ok_or(Reason::Unknown)?;
+        // A device that is being rekeyed has several: those that will be used. The others its packets ask for.
+        let sought = self.held.iter_mut().filter(|(_, held)| held.is(asked.of));
+        let (id, held) = sought.max_by_key(|(_, held)| held.taken).ok_or(Reason::Unknown)?;
         links.to(&held.giver).ok_or(Reason::NotPermitted)?;
         let nodes = held.grant.nodes.give().ok_or(Reason::NoNumbers)?;
         let lifetime = held.probation.unwrap_or(held.until) - now;
         let grant = held.grant.for_router(nodes);
-        let given = Given { grant, gateway: held.gateway, here: true, lifetime };
+        let &mut HeldKeys { gateway, device, .. } = held;
+        let given = Given { grant, gateway, device, here: true, lifetime };
         let (id, giver) = (*id, held.giver.clone());
         if asked.told {
             self.forget(id);
@@ -155,11 +172,9 @@ impl Keyring {
         Ok((given, giver))
     }
 
-    /// Whether it has the keys that it asked for.
-    pub(crate) fn holds(&self, asked: Migrate) -> bool {
-        self.held.iter().any(|(id, held)| {
-            held.gateway == asked.gateway && [id.to_device, id.from_device].contains(&asked.spi)
-        })
+    /// Whether it has these keys.
+    pub(crate) fn holds(&self, of: Sought) -> bool {
+        self.held.values().any(|held| held.is(of))
     }
 
     /// Which gateway gave these keys.

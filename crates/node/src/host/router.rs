@@ -403,11 +403,16 @@ impl Host {
     }
 
     /// A registration says that the device with this outer address has come to this access router, from the router `previous` if it names one.
-    /// The device's next packet names its SA. If this router has no header keys for it, it asks `previous` for them, and the gateway if
-    /// `previous` has none; otherwise it reports to the gateway that the device is here. `false` if this machine is no access router.
+    /// If this router has no header keys for it, it asks `previous` for them at once. The device's next packet names its SA: it asks for keys that are missing still,
+    /// `previous` first and then the gateway; otherwise it reports to the gateway that the device is here. `false` if this machine is no access
+    /// router.
     pub fn device_has_come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) -> bool {
-        let router = self.transit.router.as_mut();
-        router.map(|router| router.device_has_come(now, device, previous)).is_some()
+        let Some(router) = &mut self.transit.router else { return false };
+        router.device_has_come(now, device, previous.clone());
+        if let Some(previous) = previous {
+            self.node.fetch_keys_of(now, &previous, device);
+        }
+        true
     }
 
     /// The device with this outer address has left this access router: packets that still come for it ask for no keys. `false` if this machine is no

@@ -179,7 +179,8 @@ impl<'a> Secret<'a> {
 
 /// KEY_DISTRIBUTE: what else a router needs to know of a composite SA beside its ZONE_MAP and two SECRETs.
 ///
-/// `flags (1) | zero (1) | cipher (2) | key bits (2) | zero (2) | seconds (4) | first node (4) | last node (4) | gateway (16)`.
+/// `flags (1) | zero (1) | cipher (2) | key bits (2) | zero (2) | seconds (4) | first node (4) | last node (4) | gateway (16) |
+/// device (16)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Distribute {
     /// The device is behind this router now (bit 0 of the flags); otherwise the router is a neighbour of the one where it is.
@@ -196,6 +197,8 @@ pub struct Distribute {
     pub nodes: (u32, u32),
     /// Where the gateway sends ESP from, and takes it.
     pub gateway: IpAddr,
+    /// Where the device did when the gateway gave the keys.
+    pub device: IpAddr,
 }
 
 impl Distribute {
@@ -210,6 +213,7 @@ impl Distribute {
             data.extend_from_slice(&number.to_be_bytes());
         }
         data.extend_from_slice(&address(self.gateway));
+        data.extend_from_slice(&address(self.device));
         data
     }
 
@@ -225,7 +229,8 @@ impl Distribute {
         r.take(2)?;
         let (seconds, nodes) = (r.u32()?, (r.u32()?, r.u32()?));
         let (here, esn) = (flags & 1 != 0, flags & 2 != 0);
-        Ok(Self { here, esn, cipher, key_bits, seconds, nodes, gateway: parse_address(&mut r)? })
+        let (gateway, device) = (parse_address(&mut r)?, parse_address(&mut r)?);
+        Ok(Self { here, esn, cipher, key_bits, seconds, nodes, gateway, device })
     }
 }
 
@@ -423,13 +428,36 @@ impl Refused {
     }
 }
 
-/// KEY_MIGRATE: `gateway (16) | SPI (4) | flags (1) | zero (3)`, the SPI being that of either direction.
+/// Whose keys a router asks another one for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sought {
+    /// Those of an SA of which it has seen packets.
+    Sa {
+        /// Where its gateway sends ESP from, and takes it.
+        gateway: IpAddr,
+        /// The SPI of either direction.
+        spi: u32,
+    },
+    /// Those of a device of which it has seen none: by its outer address.
+    Device(IpAddr),
+}
+
+impl Sought {
+    /// The SPI that the router has seen; 0 for none.
+    #[must_use]
+    pub const fn spi(self) -> u32 {
+        match self {
+            Self::Sa { spi, .. } => spi,
+            Self::Device(_) => 0,
+        }
+    }
+}
+
+/// KEY_MIGRATE: `address (16) | SPI (4) | flags (1) | zero (3)`. The address is the gateway's, or with bit 1 of the flags the device's, and the SPI zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Migrate {
-    /// Where the gateway of the SA sends ESP from, and takes it.
-    pub gateway: IpAddr,
-    /// The SPI that the router has seen.
-    pub spi: u32,
+    /// Which keys.
+    pub of: Sought,
     /// A registration, or the operator, says that the device has come (bit 0 of the flags); otherwise packets with this SPI alone do.
     pub told: bool,
 }
@@ -438,7 +466,12 @@ impl Migrate {
     /// The data of the notification.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
-        [&address(self.gateway)[..], &self.spi.to_be_bytes(), &[u8::from(self.told), 0, 0, 0]].concat()
+        let (at, by_device) = match self.of {
+            Sought::Sa { gateway, .. } => (gateway, 0),
+            Sought::Device(device) => (device, 2),
+        };
+        let flags = u8::from(self.told) | by_device;
+        [&address(at)[..], &self.of.spi().to_be_bytes(), &[flags, 0, 0, 0]].concat()
     }
 
     /// Reads the data of the notification.
@@ -447,9 +480,10 @@ impl Migrate {
     /// If it is cut short.
     pub fn parse(data: &[u8]) -> Result<Self> {
         let mut r = Reader::new("KEY_MIGRATE", data);
-        let (gateway, spi, flags) = (parse_address(&mut r)?, r.u32()?, r.u8()?);
+        let (at, spi, flags) = (parse_address(&mut r)?, r.u32()?, r.u8()?);
         r.take(3)?;
-        Ok(Self { gateway, spi, told: flags & 1 != 0 })
+        let of = if flags & 2 != 0 { Sought::Device(at) } else { Sought::Sa { gateway: at, spi } };
+        Ok(Self { of, told: flags & 1 != 0 })
     }
 }
 

@@ -57,7 +57,7 @@ impl Distribution {
         if !near {
             return Err(Reason::NotNear);
         }
-        match composite.give(now, is_here) {
+        match composite.give(now, visit.from, is_here) {
             Some(given) => {
                 composite.set(&router, Holding::Held);
                 Ok(Some(given))
