@@ -39,7 +39,7 @@ interop: setup-test
 	./scripts/test interop
 
 # Before a release: hours.
-test-long: setup-test
+test-long: setup-long
 	./scripts/test long
 
 bench: setup-bench

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing on a Debian machine: setup.sh build|demo|test|bench. Does nothing, and needs no root, where all is there.
+# Installs what is missing on a Debian machine: setup.sh build|demo|test|bench|long. Does nothing, and needs no root, where all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -19,9 +19,10 @@ qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd
 modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
 softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils git:git chromium:chromium zstd:zstd"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3"
+need_long="$need_test java:openjdk-17-jre-headless /usr/share/doc/python3-venv:python3-venv"
 case $what in
-  build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;;
-  *) say "unknown set '$what': build, demo, test or bench"; exit 2 ;;
+  build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;; long) need=$need_long ;;
+  *) say "unknown set '$what': build, demo, test, bench or long"; exit 2 ;;
 esac
 
 # Programs for the administrator are not on an ordinary user's PATH.
@@ -60,7 +61,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 # The virtual machine with a radio: Debian's kernel and NetworkManager, fetched and not installed. Tests that lack them say so.
-case $what in test | bench)
+case $what in test | bench | long)
   interop/vm/kernel governors >/dev/null 2>&1 || { say "fetching a kernel for the virtual machine (70 MB)"; interop/vm/kernel fetch >/dev/null; } ||
     say "no kernel: the tests in a virtual machine will be skipped"
   interop/vm/networkmanager check 2>/dev/null || { say "fetching NetworkManager for the virtual machine (4 MB)"; interop/vm/networkmanager fetch; } ||

@@ -2,19 +2,10 @@
 //! "PASS". Owns what they need of this machine, and the verdict.
 
 use anyhow::{Result, ensure};
-use dormouse_testbed::Need;
+use dormouse_testbed::{Need, vm};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-const NEEDS: [Need; 6] = [
-    Need::Program("qemu-system-x86_64"),
-    Need::Program("busybox"),
-    Need::Program("dash"),
-    Need::Program("modprobe"),
-    Need::Program("cpio"),
-    Need::Program("ip"),
-];
 
 fn place() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("vm")
@@ -23,16 +14,13 @@ fn place() -> PathBuf {
 /// What every story needs, and `more`.
 pub fn needs(more: impl IntoIterator<Item = Need>) -> Vec<Need> {
     let kernel = fetched(&["kernel"], "the virtual machine's kernel (interop/vm/kernel fetch)");
-    NEEDS.into_iter().chain([kernel]).chain(more).collect()
+    vm::NEEDS.into_iter().chain([kernel]).chain(more).collect()
 }
 
 /// What a script of `vm/` fetches, as something that a test needs: `script` and its arguments find out whether it is there.
 #[must_use]
 pub fn fetched(script: &[&str], words: &'static str) -> Need {
-    let there = script.split_first().is_some_and(|(name, arguments)| {
-        Command::new(place().join(name)).args(arguments).output().is_ok_and(|out| out.status.success())
-    });
-    Need::File(if there { "/" } else { words })
+    vm::fetched(&place(), script, words)
 }
 
 /// Runs a story and demands that it came to its end.

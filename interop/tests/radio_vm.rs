@@ -1,6 +1,6 @@
 //! The radio in a real 802.11 stack: Debian's kernel in a virtual machine, mac80211_hwsim, hostapd and wpa_supplicant, and our own
-//! daemons with the tunnel over it; and a machine that is really suspended. The stories are `vm/radio.sh`, `vm/networkmanager.sh`
-//! and `vm/suspend.sh`; here is the verdict.
+//! daemons with the tunnel over it; and a machine that is really suspended. The stories are `vm/radio.sh`, `vm/signal.sh`,
+//! `vm/networkmanager.sh` and `vm/suspend.sh`; here is the verdict.
 
 use anyhow::Result;
 use dormouse_interop::vm;
@@ -15,6 +15,14 @@ fn a_session_outlives_the_sleep_of_a_real_radio() -> Result<()> {
         return Ok(());
     }
     vm::story("radio", &[binary("dormouse"), binary("dormoused"), env!("CARGO_BIN_EXE_radio").into()])
+}
+
+#[test]
+fn a_flow_goes_in_zones_while_a_real_signal_is_weak() -> Result<()> {
+    if !require("the signal of a real radio", &vm::needs(NEEDS)) {
+        return Ok(());
+    }
+    vm::story("signal", &[binary("dormouse"), binary("dormoused")])
 }
 
 #[test]

@@ -33,7 +33,8 @@ fn world(tunnel: Tunnel, repair: Repair) -> Result<Repaired> {
         ..LinkConfig::default()
     };
     let wire = LinkConfig { delay: Duration::from_millis(3), ..LinkConfig::default() };
-    let daemon = "log = \"info,dormouse_node=debug\"".to_owned();
+    // All of it also while daemons look for packets without rest.
+    let daemon = "log = \"info,dormouse_node=debug\"\nspin = 100".to_owned();
     Repaired::start(&Settings { tunnel, repair, rate_kbit: RATE, wire, radio, seed: 3, daemon })
 }
 
@@ -155,6 +156,18 @@ fn by_the_numbers_of_esp_it_repairs_all_traffic_and_forgers_stop_nothing() -> Re
     world.keys(1)?;
     let did = fetch(&world)?;
     assert!(did.repeated > 10, "{did:?}");
+    Ok(())
+}
+
+/// Plain TCP needs no keys, and so no connection.
+#[test]
+fn a_router_without_any_connection_repairs_plain_tcp() -> Result<()> {
+    if !require("an access router without a connection", &NEEDS) {
+        return Ok(());
+    }
+    let world = world(Tunnel::None, Repair::Snoop)?;
+    let did = fetch(&world)?;
+    assert!(did.repeated > 10 && did.read == 0, "{did:?}");
     Ok(())
 }
 

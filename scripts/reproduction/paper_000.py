@@ -5,7 +5,7 @@ from bisect import bisect_left
 
 from .claims import Check, about, above, below
 from .intervals import numbers, ratio_of_sums
-from .policies import AGES, Buckets, Device, Fixed, Paper, Session, blocks, clairvoyant, lived, stretches
+from .policies import AGES, Buckets, Device, Fixed, Listed, Paper, Session, blocks, clairvoyant, lived, stretches
 
 
 class Paper000(Check):
@@ -148,19 +148,19 @@ class Paper000(Check):
 
     def tables(self):
         for which, words in (("all", "every packet wakes"), ("outgoing", "only what the client sends wakes")):
-            rows, many = [], len(self.time_outs)
+            rows = []
             add = lambda name, clients, days=None: rows.append([name] + [shown(f(clients)) for f in (self.mean, self.of_maximum, self.share, self.losers)]
                                                                + [shown(self.share(days)) if days else "–"])
             for n, name in enumerate(self.names):
                 if n > 0:
                     days = (w[f"cost.{which}"] for w in self.whole)
                     add(name, self.under(which, n), [[Session(c[0], c[1 + n], c[-1])] if c[0] > 0 else [] for c in days])
-            fixed = [self.account(f"cost.{which}.time-outs", many, 0, n) for n in range(many)]
-            means = [statistics.fmean(s.percent for c in clients for s in c) for clients in fixed]
-            best = max(range(many), key=lambda n: (means[n], n))
+            fixed, best = self.fixed(which)
             add(f"best fixed time-out in hindsight, {self.time_outs[best]:.2f} s", fixed[best])
             for words_, whole in (("the best for each client, in hindsight", True), ("the best for each session, in hindsight", False)):
                 add(words_, [self.hindsight([clients[c] for clients in fixed], whole) for c in range(len(self.clients))])
+            if self.raw["settings"].get("ages"):
+                add("a policy that knows the law and the client", self.chosen(which))
             add("clairvoyant", self.under(which, len(self.names)))
             self.table(f"Policies, {words}", rows)
         pairs, rows = self.raw["settings"]["thresholds"], []
@@ -169,6 +169,31 @@ class Paper000(Check):
                 of = lambda ledger: self.account("cost.outgoing.thresholds", len(pairs) ** 2, ledger, a * len(pairs) + b)
                 rows.append([f"{alpha:g}", f"{beta:g}"] + [shown(self.mean(of(ledger))) for ledger in range(2)])
         self.table("The paper's thresholds on its sample, only what the client sends wakes", rows)
+
+    def fixed(self, which):
+        """The sessions under each fixed time-out, and the number of the one with the largest mean saving."""
+        many = len(self.time_outs)
+        fixed = [self.account(f"cost.{which}.time-outs", many, 0, n) for n in range(many)]
+        means = [statistics.fmean(s.percent for c in clients for s in c) for clients in fixed]
+        return fixed, max(range(many), key=lambda n: (means[n], n))
+
+    def chosen(self, which):
+        """The sessions under the policy that knows the law: in each period off at the age that was chosen for it."""
+        ages, kept = self.raw["settings"]["ages"], []
+        for sample, sessions in zip(self.raw["samples"], self.clients):
+            mine = []
+            for figures in sessions:
+                times = [ages[int(n)] if n < len(ages) else math.inf for n in figures.get(f"chosen.{which}", [])]
+                self.same("silences", f"{sample['point']['client']}: chosen", len(times), len(figures.get("periods", [])))
+                sum_, at = Session(0.0, 0.0, 0.0), 0
+                for stretch in stretches(figures, which):
+                    end = at + len(stretch[0])
+                    one, _ = lived(Listed(times[at:end]), self.price, [stretch])
+                    sum_, at = Session(sum_.idle + one.idle, sum_.paid + one.paid, sum_.best + one.best), end
+                if sum_.idle > 0:
+                    mine.append(sum_)
+            kept.append(mine)
+        return kept
 
     WAKES = {"all": ("every packet wakes", "every packet waking"),
              "outgoing": ("only what the client sends wakes", "only what the client sends waking")}
@@ -283,6 +308,7 @@ class Paper000(Check):
             near = lambda found: [(below(3.5), found[0]), (above(90), found[1])]
             self.claim(f"Both by the paper's protocol: the average user from all but 100 sessions, {words}", near(self.splits(which)))
             self.claim(f"Both at the first age, of those tried, at which the rule saves most, {words}", near(self.first_ages(which)))
+        self.how_much(number["dormouse"])
         self.left_out()
         protocols = [p for p, _ in settings["protocols"]]
         pairs = settings["thresholds"]
@@ -308,6 +334,18 @@ class Paper000(Check):
         self.claim("Sessions with fewer than ten missed opportunities", [(about(90, 5), self.counted(few))])
         self.claim("Dormouse's scheduler saves more than the paper's", [(above(0), self.more(ours, paper))])
 
+
+    def how_much(self, dormouse):
+        """Whether dormouse's scheduler is as good as the best fixed time-out, and what is left for any policy; where the law is known."""
+        if not self.raw["settings"].get("ages"):
+            return
+        beyond, left = [], []
+        for which in ("all", "outgoing"):
+            ours, (fixed, best) = self.under(which, dormouse), self.fixed(which)
+            beyond.append((above(-1), self.more(ours, fixed[best])))
+            left.append((above(0), self.more(self.chosen(which), ours)))
+        self.claim("Dormouse's scheduler saves no more than a point less than the best fixed time-out in hindsight", beyond)
+        self.claim("A policy that knows the law of the traffic and what is hidden of each client saves more than dormouse's scheduler: so much is left for any other", left)
 
     def left_out(self):
         """What the paper leaves aside: buckets, power-save mode, the device's own power."""

@@ -1,8 +1,9 @@
-"""The check of paper-001."""
+"""The checks of paper-001 and of paper-001-l2tp."""
 import math
+import statistics
 
-from .claims import Check, about
-from .intervals import FEWEST
+from .claims import Check, about, above, below, by_round
+from .intervals import FEWEST, joint, paired
 
 
 class Paper001(Check):
@@ -31,3 +32,32 @@ class Paper001(Check):
         if self.emulated():
             ours = None
         self.claim("IPsec halves the highest rate that arrives with less than 20 % loss", [(about(2, 0.5), ours)])
+
+
+class L2tp(Check):
+    """Ratios of rates and of set-up times, and bytes that a packet has more, round by round."""
+
+    def run(self):
+        sizes = (256, 512, 1024)
+        rates = lambda way, other: [paired(self.seed, *(self.of("stream", w, bytes, "rate") for w in (way, other))) for bytes in sizes]
+        found = [f for f in rates("l2tp", "plain") if f]
+        self.claim("L2TP/IPsec lowers the highest reception rate", [(below(1), f) for f in found])
+        self.claim("L2TP/IPsec lowers the highest reception rate by about a third",
+                   [(about(0.69, 0.1), f) for f in ([None] if self.emulated() else found)])
+        self.claim("Larger PDUs raise the reception rate, without a VPN and by L2TP/IPsec (1,024 B over 256 B)",
+                   [(above(1), paired(self.seed, *(self.of("stream", way, bytes, "rate") for bytes in (1024, 256)))) for way in ("plain", "l2tp")])
+        self.claim("With IKEv2's own inner address the highest reception rate is above that of L2TP/IPsec",
+                   [(above(1), f) for f in rates("ikev2", "l2tp") if f])
+        self.claim("By L2TP/IPsec it takes longer until a packet inside is answered than with IKEv2's own inner address",
+                   [(above(1), paired(self.seed, *(self.of("set-up", way, None, "set_up") for way in ("l2tp", "ikev2"))))])
+        self.claim("A packet of L2TP/IPsec in transport mode has as many bytes more than with IKEv2's own inner address as UDP, L2TP and PPP have",
+                   [((15.5, 20.5), f) for f in map(self.more, sizes) if f])
+
+    def of(self, what, way, bytes, figure):
+        point = {"what": what, "way": way, **({} if bytes is None else {"bytes": bytes})}
+        samples = [s for s in self.raw["samples"] if s["point"] == point]
+        return by_round(samples[0], figure) if samples else {}
+
+    def more(self, bytes):
+        l2tp, ikev2 = (self.of("packet", way, bytes, "on_cable") for way in ("l2tp", "ikev2"))
+        return joint(self.seed, [[l2tp[n] - ikev2[n] for n in sorted(l2tp) if n in ikev2]], lambda drawn: statistics.median(drawn[0]))

@@ -74,7 +74,7 @@ class Paper003(Check):
 
     def run(self):
         of = lambda name: {(s["point"]["line"], s["point"]["kbit"], s["point"]["stack"]): {r["round"]: r["figures"][name][0] for r in s["rounds"] if name in r["figures"]}
-                           for s in self.raw["samples"] if "loss" not in s["point"]}
+                           for s in self.raw["samples"] if "loss" not in s["point"] and "every" not in s["point"]}
         self.rates, self.windows = of("rate"), of("mean_window")
         errors = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
         each = lambda limits, a, b, stack="reno", at=errors: [(limits, self.ratio((a, k), (b, k), stack)) for k in at]
@@ -105,9 +105,21 @@ class Paper003(Check):
             ("MML-IPsec+SNOOP without errors, of IPsec: at most 3 % less", above(0.97), ("mml-snoop", 0), ("ipsec", 0)),
         ):
             self.claim(words, [((low, high), self.ratio(a, b))])
+        self.shares()
         window = lambda paper, a, b: [((paper / 1.5, paper * 1.5), self.ratio((a, 512), (b, 512), of=self.windows))]
         self.claim("mean congestion window at one in 512 kbit: with SNOOP, times Reno alone", window(35 / 6, "snoop", "tcp"))
         self.claim("mean congestion window at one in 512 kbit: with SNOOP within MML-IPsec, times MML-IPsec alone", window(26 / 5, "mml-snoop", "mml"))
+
+    def shares(self):
+        """Figures 17 and 18: the rate by how many packets are in zones, from all of them to none."""
+        some = {s["point"]["every"]: by_round(s, "rate") for s in self.raw["samples"] if "every" in s["point"]}
+        every, none = (self.rates.get((line, 0, "reno"), {}) for line in ("mml", "ipsec"))
+        rates = [every, *(some.get(n, {}) for n in (2, 3, 5, 10)), none]
+        over = lambda a, b: paired(self.seed, a, b)
+        self.claim("fewer packets in zones never make it slower", [(above(0.99), over(b, a)) for a, b in zip(rates, rates[1:])])
+        self.claim("one packet in ten in zones, times all of them", [(above(1), over(rates[4], every))])
+        self.claim("all packets in zones, of IPsec", [(about(0.93, 0.03), over(every, none))])
+        self.claim("one packet in ten in zones, of IPsec", [(about(0.9925, 0.01), over(rates[4], none))])
 
     def ratio(self, a, b, stack="reno", of=None):
         of = self.rates if of is None else of

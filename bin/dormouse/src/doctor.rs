@@ -278,7 +278,8 @@ fn ports(running: bool, file: &File) -> Vec<Check> {
         Some((port, format!("connection.{name}.hip.udp_port")))
     };
     // Without a configuration, what most will have.
-    let ike = file.connection.is_empty() || file.connection.values().any(|c| c.role != Role::Hip);
+    let none = file.connection.is_empty() && file.router.is_none();
+    let ike = none || file.connection.values().any(|c| c.role != Role::Hip);
     let keys = [(*ike_port, "daemon.ike_port"), (*nat_t_port, "daemon.nat_t_port")];
     let ike = keys.into_iter().filter(|_| ike).map(|(port, key)| (port, key.to_owned()));
     let all = ike.chain(file.connection.iter().filter_map(hip));

@@ -159,10 +159,14 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
         return Ok(None);
     }
-    let interrupted = match experiment.source {
-        Source::Campaign { .. } => measure::interrupted()?,
-        Source::Traffic => Arc::default(),
-    };
+    if let Source::Elsewhere { missing } = experiment.source
+        && args.results.is_none()
+        && let Some(what) = missing()
+    {
+        eprintln!("error: {} cannot run here: it needs {what}", args.name);
+        return Ok(None);
+    }
+    let interrupted = if experiment.source.measures() { measure::interrupted()? } else { Arc::default() };
     let context = Context {
         recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
         clients: args.clients,
@@ -192,9 +196,8 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
 /// Refuses what would do nothing, or overwrite the raw data.
 fn refuse(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<()> {
     let name = experiment.name;
-    let measures = matches!(experiment.source, Source::Campaign { .. });
     anyhow::ensure!(
-        !measures || args.files.is_empty(),
+        !experiment.source.measures() || args.files.is_empty(),
         "{name} measures: no recording is used ({})",
         args.files.join(", ")
     );

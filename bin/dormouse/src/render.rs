@@ -210,8 +210,12 @@ fn children(it: &Gateway, style: Style) -> String {
         table.row([
             peer.clone(),
             child.spi.clone(),
-            if child.zones > 0 { child.zones.to_string() } else { "whole".to_owned() },
-            child.share.clone(),
+            match child.zones {
+                0 if child.readable => "not encrypted".to_owned(),
+                0 => "whole".to_owned(),
+                zones => zones.to_string(),
+            },
+            sends(child),
             bytes(child.traffic.bytes_in),
             bytes(child.traffic.bytes_out),
             child.routers.join(", "),
@@ -357,11 +361,14 @@ fn sa(sa: &SaStatus) -> String {
     if !sa.mode.is_empty() {
         let _ = write!(out, ", {}", sa.mode);
     }
+    if sa.readable {
+        out.push_str(", not encrypted");
+    }
     if sa.zones > 0 {
         let _ = write!(out, ", {} zones", sa.zones);
     }
     if !sa.share.is_empty() {
-        let _ = write!(out, ", {}", sa.share);
+        let _ = write!(out, ", {}", sends(sa));
     }
     let _ = write!(out, ", {} old", duration(sa.age_seconds));
     if let Some(s) = sa.rekey_in_seconds {
@@ -371,6 +378,15 @@ fn sa(sa: &SaStatus) -> String {
         let _ = write!(out, "; header keys: {}", sa.routers.join(", "));
     }
     out
+}
+
+/// What is sent on a CHILD SA that shares its traffic; of one that takes all for a time, also whether it does now.
+fn sends(sa: &SaStatus) -> String {
+    let signal = sa.signal_dbm.map(|dbm| format!("{dbm} dBm, ")).unwrap_or_default();
+    match sa.takes_all {
+        Some(takes) => format!("{} (now {signal}{})", sa.share, if takes { "taken" } else { "not taken" }),
+        None => sa.share.clone(),
+    }
 }
 
 fn traffic(t: &Traffic) -> String {

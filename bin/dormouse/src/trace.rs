@@ -19,7 +19,7 @@ use dormouse_lab::campaign::versions;
 use dormouse_lab::results::format::Input as Hashed;
 use dormouse_report::{Unfinished, write_whole};
 use dormouse_trace::activity::Activity;
-use dormouse_trace::analyse::{Options, account, survey_all};
+use dormouse_trace::analyse::{Analysis, Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Wanted};
 use dormouse_trace::facts::Limits;
 use dormouse_trace::flow::Spread;
@@ -30,6 +30,7 @@ use dormouse_trace::periods::Collector;
 use dormouse_trace::report::figures::{Figures, Questions};
 use dormouse_trace::report::page::{ON_PAGE, ON_TERMINAL, document};
 use dormouse_trace::report::{charts, json};
+use dormouse_trace::results::{self, Merged};
 use dormouse_trace::table_file::{Layout, TableWriter};
 
 use crate::measure::{profile, say};
@@ -50,6 +51,8 @@ enum TraceCommand {
     Generate(GenerateArgs),
     /// Capture this machine's own interface to a pcap file
     Record(RecordArgs),
+    /// Put together what `--results` has written in several places, each client in one of them: the report is that of one machine which reads all of it
+    Merge(MergeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -85,6 +88,13 @@ struct RecordArgs {
     /// Bytes kept of each packet: headers suffice for `dormouse trace`, and payload stays private
     #[arg(long, default_value_t = 96, value_parser = clap::value_parser!(u32).range(14..=65_535))]
     snap: u32,
+}
+
+#[derive(Debug, Args)]
+struct MergeArgs {
+    /// What `dormouse trace --results FILE` has written, always with the same settings; or patterns
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
 }
 
 /// Which packets wake the radio.
@@ -154,6 +164,9 @@ struct AnalyseArgs {
     /// Also write each client's idle periods with the bursts that ended them, to be read back here or elsewhere: Parquet, or Arrow IPC if the name ends in .arrow; into a directory (DIR/), Parquet in parts of whole clients
     #[arg(long, value_name = "FILE")]
     periods: Option<PathBuf>,
+    /// Also write each client's results, for `dormouse trace merge`
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
     /// No progress bar
     #[arg(long)]
     quiet: bool,
@@ -168,6 +181,7 @@ pub(crate) fn run(args: &TraceArgs, json: bool) -> anyhow::Result<ExitCode> {
         None => analyse_files(&args.analyse, json),
         Some(TraceCommand::Generate(args)) => generate(args, json),
         Some(TraceCommand::Record(args)) => record(args, json),
+        Some(TraceCommand::Merge(args)) => merge(args, json),
     }
 }
 
@@ -338,6 +352,7 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         let questions = Questions::new(settings, model(args)?, directory.clients());
         let watch = |client: &Client| Figures::new(&questions, client);
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &watch, &mut tap)?;
+        keep(args, &analysis, &options)?;
         let report = json::Report {
             provenance: Some(provenance(&inputs, &states)?),
             ..json::Report::new(&analysis, accounting)
@@ -348,6 +363,7 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         report
     } else {
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &|_| (), &mut tap)?;
+        keep(args, &analysis, &options)?;
         let provenance = json.then(|| provenance(&inputs, &states)).transpose()?;
         json::Report { provenance, ..json::Report::new(&analysis, accounting) }
     };
@@ -355,10 +371,37 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         periods.finish(&directory).with_context(|| path.display().to_string())?;
     }
     bar.done();
+    tell(&report, json)
+}
+
+/// Writes what `--results` asks for.
+fn keep<X>(args: &AnalyseArgs, analysis: &Analysis<X>, options: &Options) -> anyhow::Result<()> {
+    let Some(path) = &args.results else { return Ok(()) };
+    let written = || {
+        let mut file = Unfinished::create(path)?;
+        results::write(std::io::BufWriter::with_capacity(1 << 20, &mut file), analysis, options)?;
+        file.place()
+    };
+    written().with_context(|| path.display().to_string())
+}
+
+fn merge(args: &MergeArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let mut merged = Merged::default();
+    for path in expand(&args.files).map_err(anyhow::Error::msg)? {
+        let name = path.display().to_string();
+        let file = std::fs::File::open(&path).with_context(|| name.clone())?;
+        merged.add(&name, std::io::BufReader::with_capacity(1 << 20, file)).map_err(anyhow::Error::msg)?;
+    }
+    let (analysis, accounting) = merged.finish().map_err(anyhow::Error::msg)?;
+    tell(&json::Report::new(&analysis, accounting), json)
+}
+
+/// The report on standard output, and what was lost on standard error.
+fn tell(report: &json::Report, json: bool) -> anyhow::Result<ExitCode> {
     let text = if json {
-        serde_json::to_string_pretty(&report)? + "\n"
+        serde_json::to_string_pretty(report)? + "\n"
     } else {
-        document(&report, Vec::new(), "", ON_TERMINAL).text()
+        document(report, Vec::new(), "", ON_TERMINAL).text()
     };
     say(&text)?;
     for loss in &report.lost {

@@ -234,6 +234,55 @@ fn recordings_are_kept_apart_unless_they_are_called_one_site() {
     assert!(code == 1 && err.contains("another table's part-of-another.parquet"), "{err}");
 }
 
+/// What several machines have accounted, each its own recordings, makes the report of one machine that reads all of them, but for where it comes from.
+#[test]
+fn results_of_several_machines_make_the_report_of_one() {
+    let scene = Scene::new("merge");
+    let made = scene.run("trace generate --clients 40 --days 3 made.parquet");
+    assert_eq!(made.0, 0, "{made:?}");
+    // Clients of the same name at two places.
+    scene.write("talk-2.csv", talk().replace(",60,out", ",61,out"));
+    let files = ["made.parquet", "talk.csv", "talk-2.csv"];
+    for options in
+        ["", " --timeout 5 --session-by association", " --session 0 --wake-on outgoing --flows edges"]
+    {
+        for file in files {
+            let one = scene.run(&format!("trace {file} --results {file}.results{options}"));
+            assert_eq!(one.0, 0, "{one:?}");
+        }
+        let merged =
+            scene.json("trace merge talk.csv.results made.parquet.results talk-2.csv.results --json");
+        let mut one = scene.json(&format!("trace {}{options} --json", files.join(" ")));
+        one.as_object_mut().unwrap().remove("provenance");
+        assert_eq!(merged, one, "{options:?}");
+        assert!(merged["clients"].as_array().unwrap().iter().any(|c| c["label"] == "phone in talk-2.csv"));
+        let text = scene.run("trace merge *.results");
+        assert_eq!((text.0, &text.1), (0, &scene.run(&format!("trace {}{options}", files.join(" "))).1));
+    }
+    // The results are of the last options: others are not added to them, nor is one client twice, nor half a file.
+    let refused = |arguments: &str, why: &str| {
+        let (code, _, said) = scene.run(arguments);
+        assert!(code == 1 && said.contains(why), "{arguments}: {code}, {said}");
+    };
+    assert_eq!(scene.run("trace talk.csv --results other.results --timeout 6").0, 0);
+    refused("trace merge made.parquet.results other.results", "other settings");
+    std::fs::copy(scene.0.join("talk.csv.results"), scene.0.join("again.results")).unwrap();
+    refused("trace merge talk.csv.results again.results", "two results of phone");
+    let whole = std::fs::read_to_string(scene.0.join("made.parquet.results")).unwrap();
+    let lines = whole.lines().count();
+    for cut in [0, 1, lines / 2, lines - 1] {
+        let half: Vec<&str> = whole.lines().take(cut).collect();
+        scene.write("half.results", half.join("\n"));
+        refused("trace merge half.results", if cut == 0 { "empty" } else { "cut off" });
+    }
+    scene.write("half.results", &whole[..whole.len() / 2]);
+    refused("trace merge half.results", "half.results: client");
+    scene.write("half.results", format!("{whole}{whole}"));
+    refused("trace merge half.results", "behind its end");
+    refused("trace merge talk.csv", "no results of clients");
+    refused("trace merge nowhere.results", "nowhere.results");
+}
+
 #[test]
 fn what_ends_a_session_can_be_chosen() {
     let scene = Scene::new("sessions");

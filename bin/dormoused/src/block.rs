@@ -454,7 +454,8 @@ pub(crate) fn only(args: &Args) -> Result<()> {
 /// What the configuration always holds; it is in force.
 fn hold_configured(args: &Args) -> Result<Rules> {
     let file = load::written(args)?;
-    anyhow::ensure!(!file.connection.is_empty(), "{}: no connection is configured", args.config.display());
+    let empty = file.connection.is_empty() && file.router.is_none();
+    anyhow::ensure!(!empty, "{}: no connection is configured", args.config.display());
     let always = |(name, c): (&String, &file::Connection)| {
         Blocking::of(c).filter(|b| b.block == Mode::Always).map(|b| held_of(name, &b, false))
     };

@@ -71,7 +71,7 @@ const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 /// What the loop sleeps on.
 pub(crate) struct Wakers {
     pub(crate) poller: Poller,
-    timer: Timer,
+    pub(crate) timer: Timer,
     signals: Signals,
 }
 
@@ -285,7 +285,7 @@ impl Daemon {
         let mut ready = Vec::new();
         while !self.stopping {
             self.settle(BootClock::now())?;
-            self.wakers.poller.wait(&mut ready, None)?;
+            self.wait(&mut ready)?;
             self.turn(&ready)?;
         }
         self.stop();
@@ -343,6 +343,9 @@ impl Daemon {
         if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {
             host::forward(self, now)?;
         }
+        if tun || ready.iter().any(|r| r.token >= UDP) {
+            self.wires.moved = BootClock::now();
+        }
         Ok(())
     }
 
@@ -362,8 +365,7 @@ impl Daemon {
         self.answer_waiting(now);
         self.answer_hip(now);
         let own = Deadline::earliest(self.waits().chain(self.names_deadline()));
-        self.wakers.timer.arm(Deadline::earlier(self.host.poll_timeout(), own), false)?;
-        Ok(())
+        self.arm(now, Deadline::earlier(self.host.poll_timeout(), own))
     }
 
     /// When each client of the control socket has waited long enough.
@@ -406,6 +408,7 @@ impl Daemon {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
+            Order::ReadSignal => self.read_signal(),
             Order::Header(order) => tracing::debug!(?order, "nothing reads headers on this machine"),
             Order::Sign { sa, order } => self.helpers.signers.sign(sa, order),
             Order::Fetch { id, url, body } => self.helpers.fetcher.fetch(Wanted { id, url, body }),

@@ -2,24 +2,30 @@
 //! buffers) and the order of reading and writing them. It decides nothing: the host is asked about every packet.
 
 use std::io;
+use std::time::Duration;
 
 use crate::daemon::{Daemon, TUN, UDP};
 use anyhow::{Context, Result};
 use dormouse_control::Offload;
 use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
-use dormouse_io::poller::Interest;
+use dormouse_io::clock::BootClock;
+use dormouse_io::poller::{Interest, Ready};
 use dormouse_io::tun::Tun;
 use dormouse_io::udp::{PathError, PathErrorKind, Sent};
 use dormouse_node::Train;
 use dormouse_node::host::{Datagram, Host, NotSent};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
-use dormouse_sansio::{Instant, Path};
+use dormouse_sansio::{Deadline, Instant, Path};
 
 /// The tunnel interface is switched off.
 pub(crate) const EIO: i32 = 5;
 /// Super-packets taken from the TUN before sockets get their turn.
 const BUDGET: usize = 64;
+/// After a packet, so long it is taken for likely that another one waits behind the next. Looking for one that is not there costs a system call.
+const SOON: Duration = Duration::from_micros(200);
+/// So long after a packet, packets are said to flow: no timer is set for each.
+const FLOWS: Duration = Duration::from_secs(1);
 /// Receptions from one socket before the TUN and the timers get their turn.
 const ROUNDS: usize = 8;
 /// Bytes received from one socket before they do. The acknowledgements of what was just written wait in the TUN: draining
@@ -38,11 +44,24 @@ pub(crate) struct Wires {
     rx: RxBatch,
     /// A full socket holds the TUN back: its queue is where packets wait.
     blocked: bool,
+    /// When the TUN was last read, and whether there were several packets.
+    read: (Instant, bool),
+    /// When packets were dealt with last.
+    pub(crate) moved: Instant,
 }
 
 impl Wires {
     pub(crate) fn new(tun: Tun, tun_mtu: u16, carriers: Carriers) -> Self {
-        Self { tun, tun_mtu, carriers, tx: TxBatch::new(), rx: RxBatch::new(), blocked: false }
+        Self {
+            tun,
+            tun_mtu,
+            carriers,
+            tx: TxBatch::new(),
+            rx: RxBatch::new(),
+            blocked: false,
+            read: (Instant::ZERO, false),
+            moved: Instant::ZERO,
+        }
     }
 
     /// Sends one datagram, or several of one size.
@@ -63,6 +82,29 @@ impl Wires {
 }
 
 impl Daemon {
+    /// Waits until a descriptor is ready; for `daemon.spin` after the last packet without rest.
+    pub(crate) fn wait(&self, ready: &mut Vec<Ready>) -> Result<()> {
+        let until = self.wires.moved + Duration::from_micros(self.settings.spin.into());
+        while self.settings.spin > 0 && BootClock::now() < until {
+            self.wakers.poller.wait(ready, Some(Duration::ZERO))?;
+            if !ready.is_empty() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        Ok(self.wakers.poller.wait(ready, None)?)
+    }
+
+    /// Sets the timer; exactly, unless packets flow: where they have ended, and a radio may be off, nothing wakes the machine early.
+    pub(crate) fn arm(&mut self, now: Instant, next: Option<Deadline>) -> Result<()> {
+        if now.saturating_since(self.wires.moved) < FLOWS {
+            self.wakers.timer.arm_by(next)?;
+        } else {
+            self.wakers.timer.arm(next, false)?;
+        }
+        Ok(())
+    }
+
     /// Offloads in use, for `status`.
     pub(crate) fn offloads(&self) -> Vec<Offload> {
         let o = self.wires.tun.offloads();
@@ -122,8 +164,11 @@ impl Daemon {
     /// From the TUN to the sockets.
     pub(crate) fn forward_packets(&mut self, now: Instant) -> Result<()> {
         let (wires, mut plane) = self.split(now);
-        match wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, BUDGET) {
-            Ok(_) => {}
+        let (before, several) = wires.read;
+        // Of a lone packet the poller says whether there is another one, as it is asked anyhow.
+        let budget = if several || now.saturating_since(before) < SOON { BUDGET } else { 1 };
+        match wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, budget) {
+            Ok(progress) => wires.read = (now, progress.read > 1),
             // The interface was switched off: what it carried is lost, the daemon goes on.
             Err(e) if e.raw_os_error() == Some(EIO) => {}
             Err(e) => return Err(e).context("reading the tunnel interface"),

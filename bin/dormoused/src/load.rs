@@ -6,6 +6,7 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::sign::Signer;
 use dormouse_io::files::{self, Files};
 use dormouse_io::token::{self, Token, Uri};
+use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_node::config::{self, ConfigError, Resolved, ResolvedHip, ResolvedSleep, file};
 use std::path::{Path, PathBuf};
 
@@ -74,9 +75,11 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         .map_err(|e| if pin { e.context(PinRefused) } else { e })?;
     let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
     let hip = config::resolve_hip(&file, read).map_err(wrong)?;
-    if connections.is_empty() && hip.is_none() {
+    // An access router repairs plain TCP without any.
+    let by_keys = |router: &Router| router.repair == Repair::EspArq;
+    if connections.is_empty() && hip.is_none() && file.router.as_ref().is_none_or(by_keys) {
         return Err(anyhow!(
-            "{}: no connection is configured; add a [connection.NAME] section",
+            "{}: no connection is configured; add a [connection.NAME] section, or [router] (repair = \"esp-arq\" needs a connection for its keys)",
             path.display()
         ));
     }
@@ -182,6 +185,15 @@ mod tests {
         assert_eq!((daemon.log.as_str(), daemon.socket.to_str()), ("debug", Some("/tmp/s")));
         assert_eq!(daemon.state_dir.to_str(), Some("/tmp/d"));
         assert_eq!(loaded("no-flags", &text, 0o600, &[]).unwrap().daemon.log, "warn");
+    }
+
+    #[test]
+    fn a_router_needs_no_connection() {
+        let text = "[router]\ndevice = \"wlan0\"\nnetwork = \"eth0\"\nrepair = \"snoop\"\n";
+        let loaded = loaded("router", text, 0o600, &[]).unwrap();
+        assert!(loaded.connections.is_empty() && loaded.router.is_some());
+        let text = text.replace("snoop", "esp-arq");
+        assert!(super::tests::loaded("by-keys", &text, 0o600, &[]).unwrap_err().contains("for its keys"));
     }
 
     #[test]

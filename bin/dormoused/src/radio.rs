@@ -7,7 +7,7 @@ use anyhow::Result;
 use dormouse_control as control;
 use dormouse_io::logind;
 use dormouse_io::meter::{self, Choice, Meter};
-use dormouse_io::radio::{self, Guard, Order, Power, Reply};
+use dormouse_io::radio::{self, Guard, Order, Power, Reply, SignalReader};
 use dormouse_node::config::sleep::{RadioDriver, ResolvedSleep};
 use dormouse_node::host::{Host, Radio};
 use dormouse_node::sleeper::{Cause, Event, Mode, Reason};
@@ -23,6 +23,7 @@ pub(crate) struct Device {
     pub(crate) guard: Option<Guard>,
     pub(crate) radio: control::RadioStatus,
     meter: Option<Box<dyn Meter>>,
+    signal: SignalReader,
     /// As it was configured when this run began, or last changed.
     configured: ResolvedSleep,
     /// What happens to the whole machine.
@@ -48,6 +49,7 @@ impl Device {
             guard,
             radio: control::RadioStatus { driver: None, why },
             meter: sleep.meter.then(|| find_meter(now, root)).flatten(),
+            signal: SignalReader::new(sleep.interface.clone()),
             configured: sleep.clone(),
             machine: None,
             hold: None,
@@ -140,6 +142,16 @@ impl Daemon {
             // On mains a battery measures nothing; the profile's figures stand in.
             Err(e) => tracing::debug!(%e, "the meter"),
         }
+    }
+
+    /// Reads the signal and tells the host.
+    pub(crate) fn read_signal(&mut self) {
+        let Some(device) = &mut self.device else { return };
+        let signal = device.signal.read().unwrap_or_else(|e| {
+            tracing::debug!(%e, "the signal cannot be read");
+            None
+        });
+        self.host.set_signal(signal);
     }
 
     pub(crate) fn sleep_event(&mut self, event: Event) {

@@ -267,6 +267,11 @@ impl Daemon {
     /// What is wrong with it; nothing has changed then.
     fn take_up(&mut self, now: Instant, files: &Files) -> Result<Vec<String>> {
         let loaded = load::resolve(&self.args, files)?;
+        if loaded.connections.is_empty() && loaded.hip.is_none() && self.transit.is_none() {
+            return Err(anyhow!(
+                "no connection is configured, and this daemon became no router when it started"
+            ));
+        }
         let auditor = Auditor::new(&loaded.audit)?;
         load::warn(&findings(&loaded.connections, unix_now()));
         let unheld = block::blocking(&loaded.connections, None);

@@ -124,8 +124,10 @@ pub(crate) fn bind(settings: &file::Daemon, ike: bool, hip: Option<&ResolvedHip>
     }
     let unheard = by_ip && carriers.raw.iter().all(|socket| socket.carrier() != Carrier::RawHip);
     anyhow::ensure!(!unheard, "daemon.listen: HIP without UDP needs a wildcard: \"0.0.0.0\" or \"::\"");
+    // An access router alone speaks with no peer.
+    let speaks = ike || hip.is_some();
     anyhow::ensure!(
-        !(carriers.udp.is_empty() && carriers.raw.is_empty()),
+        !(speaks && carriers.udp.is_empty() && carriers.raw.is_empty()),
         "daemon.listen: no address could be used"
     );
     Ok(carriers)

@@ -175,7 +175,10 @@ pub(crate) fn child(s: &SessionInfo, c: &ChildInfo, now: Instant) -> SaStatus {
         rekey_in_seconds: c.rekey_at.map(|at| (at - now).as_secs_f64()),
         mode: c.mode.into(),
         zones: if c.zones > 1 { c.zones } else { 0 },
+        readable: c.readable,
         share: if c.share.is_rest() { String::new() } else { c.share.to_string() },
+        takes_all: c.takes_all,
+        signal_dbm: c.signal,
         traffic: carried(c),
         routers: c.routers.iter().map(|h| format!("{}: {}", h.router, h.holding)).collect(),
     }

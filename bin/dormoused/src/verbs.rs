@@ -385,6 +385,9 @@ impl Daemon {
 
     fn status(&mut self, now: Instant) -> control::Status {
         let sleep = self.sleep_status(now);
+        if self.host.node().chooses_by_signal() {
+            self.read_signal();
+        }
         let connection = |info: &ClientInfo| {
             let routes = self.machine.routes(&info.name).iter().map(ToString::to_string).collect();
             let block = self.block.status(&info.name);

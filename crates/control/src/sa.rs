@@ -20,9 +20,18 @@ pub struct SaStatus {
     /// CHILD SA: how many zones of their own keys its packets have; 0: one key protects all.
     #[serde(default, skip_serializing_if = "is_none")]
     pub zones: usize,
+    /// CHILD SA: all on the way can read what it carries: it is authenticated and not encrypted.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub readable: bool,
     /// CHILD SA: what is sent on it where others have the same selectors, in words; empty: what those leave.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub share: String,
+    /// CHILD SA that sends all packets for a time: whether it does now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takes_all: Option<bool>,
+    /// CHILD SA that sends all packets while the signal is weak: the signal in dBm; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_dbm: Option<i8>,
     /// CHILD SA: what went through it.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub traffic: Traffic,
@@ -36,6 +45,12 @@ pub struct SaStatus {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this shape")]
 const fn is_none(zones: &usize) -> bool {
     *zones == 0
+}
+
+/// Whether it is not so.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this shape")]
+const fn is_not(it: &bool) -> bool {
+    !*it
 }
 
 /// Whether nothing went through.

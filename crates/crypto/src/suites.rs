@@ -31,7 +31,7 @@ pub enum Encr {
     NullIv16,
     /// AES-128-GCM with an 8-byte ICV (RFC 4106). HIP alone can agree on it.
     Aes128Gcm8,
-    /// AES-128-GMAC (RFC 4543): no encryption. HIP alone can agree on it.
+    /// AES-128-GMAC (RFC 4543): no encryption. HIP can agree on it, and IKE for an ESP SA that was configured to be like that.
     Aes128Gmac,
 }
 
@@ -255,6 +255,21 @@ impl Encr {
         Self::ALL.into_iter().find(|alg| alg.id() == id && alg.key_length() == key_length)
     }
 
+    /// The cipher of ESP with this transform ID and key-length attribute: those of [`Self::by_id`] and GMAC, which encrypts nothing, so that who
+    /// compares an answer with an offer knows it. It has no name by which it could be configured.
+    #[must_use]
+    pub fn by_esp_id(id: u16, key_length: Option<u16>) -> Option<Self> {
+        let gmac = Self::Aes128Gmac;
+        let is_gmac = id == gmac.id() && key_length == gmac.key_length();
+        if is_gmac { Some(gmac) } else { Self::by_id(id, key_length) }
+    }
+
+    /// Whether who does not hold the key cannot read what it protects.
+    #[must_use]
+    pub const fn encrypts(self) -> bool {
+        !matches!(self, Self::Null | Self::NullIv16 | Self::Aes128Gmac)
+    }
+
     /// The key-length attribute of its transform, in bits; `None` where it has none.
     #[must_use]
     pub const fn key_length(self) -> Option<u16> {
@@ -425,7 +440,11 @@ mod tests {
         for hip in ENCR.iter().skip(ENCR_OF_IKE).map(|row| row.alg) {
             assert_eq!(Encr::by_id(hip.id(), hip.key_length()), None, "{hip} is HIP's alone");
             assert_eq!(Encr::by_name(hip.name()), None);
+            let known = Encr::by_esp_id(hip.id(), hip.key_length());
+            assert_eq!(known, (hip == Encr::Aes128Gmac).then_some(hip), "{hip} in ESP by IKE");
         }
+        assert_eq!([None, Some(192), Some(256)].map(|bits| Encr::by_esp_id(21, bits)), [None; 3]);
+        assert!(Encr::ALL.iter().all(|encr| encr.encrypts()), "none that can be configured reads in clear");
         assert_eq!(Encr::by_id(12, Some(192)), None, "AES-192 is not offered");
         assert_eq!(Encr::by_id(12, None), None, "AES needs a key length");
         assert_eq!(Encr::by_id(28, Some(256)), None, "ChaCha20-Poly1305 has none");

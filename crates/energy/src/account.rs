@@ -57,8 +57,11 @@ impl Settings {
     }
 }
 
+/// What the policy is called that knows all idle periods beforehand.
+pub const CLAIRVOYANT: &str = "clairvoyant";
+
 /// What one policy did on one client's traffic.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Totals {
     /// Cost in seconds of idle radio.
     pub cost: f64,
@@ -92,11 +95,11 @@ impl Totals {
     /// Adds another client's totals.
     pub fn add(&mut self, other: &Self) {
         self.cost += other.cost;
-        self.cycles += other.cycles;
+        self.cycles = self.cycles.saturating_add(other.cycles);
         self.off_seconds += other.off_seconds;
-        self.missed_opportunities += other.missed_opportunities;
-        self.packets_lost += other.packets_lost;
-        self.packets_proxied += other.packets_proxied;
+        self.missed_opportunities = self.missed_opportunities.saturating_add(other.missed_opportunities);
+        self.packets_lost = self.packets_lost.saturating_add(other.packets_lost);
+        self.packets_proxied = self.packets_proxied.saturating_add(other.packets_proxied);
     }
 }
 
@@ -253,8 +256,8 @@ impl ClientReport {
     pub fn sum<'a>(sessions: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = Self::default();
         for session in sessions {
-            sum.packets += session.packets;
-            sum.idle_periods += session.idle_periods;
+            sum.packets = sum.packets.saturating_add(session.packets);
+            sum.idle_periods = sum.idle_periods.saturating_add(session.idle_periods);
             sum.idle_seconds += session.idle_seconds;
             sum.idle_cost += session.idle_cost;
             sum.policies.resize_with(session.policies.len(), Default::default);
@@ -275,7 +278,7 @@ impl ClientReport {
     /// The saving of `name` over the clairvoyant's; `None` for an unknown policy or if there is nothing to save.
     #[must_use]
     pub fn share_of_clairvoyant(&self, name: &str) -> Option<f64> {
-        self.policy(name)?.share_of(self.policy("clairvoyant")?, self.idle_cost)
+        self.policy(name)?.share_of(self.policy(CLAIRVOYANT)?, self.idle_cost)
     }
 }
 
@@ -376,7 +379,7 @@ impl Ledger {
         let mut session = core::mem::take(&mut self.session);
         session.policies =
             self.runs.iter_mut().map(|m| (m.scheduler.name(), m.finish(&self.settings, end))).collect();
-        session.policies.push(("clairvoyant", core::mem::take(&mut self.clairvoyant.totals)));
+        session.policies.push((CLAIRVOYANT, core::mem::take(&mut self.clairvoyant.totals)));
         self.sessions.push(session);
     }
 

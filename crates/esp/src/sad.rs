@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use dormouse_keying::{ChildId, Install, Mode, Owner};
+use dormouse_keying::{ChildId, Install, Mode, Owner, Share};
 use dormouse_sansio::{Deadline, Entropy, Instant};
 use dormouse_wire::ip::{Flow, LastFlow};
 
@@ -62,6 +62,12 @@ pub struct Sad {
     accepted: Option<(ChildId, LastFlow)>,
     /// Tunnels with a share of their own. None: [`Self::among`] has nothing to choose from.
     sharing: usize,
+    /// Of these, those whose share depends on the signal.
+    by_signal: usize,
+    /// The signal of the radio in dBm, as it was told last.
+    signal: Option<i8>,
+    /// Packets that came, but for dummies.
+    came: u64,
 }
 
 impl Sad {
@@ -111,11 +117,18 @@ impl Sad {
     ///
     /// # Errors
     /// If its SPI is that of another tunnel, which stays.
-    pub fn insert(&mut self, tunnel: Tunnel) -> Result<(), InstallError> {
+    pub fn insert(&mut self, mut tunnel: Tunnel) -> Result<(), InstallError> {
         let id = tunnel.id();
         if self.tunnels.contains_key(&id) {
             return Err(InstallError::SpiInUse(id));
         }
+        if let State::Standby { replaces: Some(old) } = tunnel.state
+            && let Some(old) = self.tunnels.get(&old)
+        {
+            tunnel.turn.succeed(&old.turn);
+        }
+        tunnel.turn.hear_signal(self.signal);
+        self.by_signal += usize::from(matches!(tunnel.share(), Share::Signal(_)));
         self.spis.take(id);
         self.by_owner.entry(tunnel.owner).or_default().push(id);
         self.sharing += usize::from(!tunnel.share().is_rest());
@@ -181,6 +194,7 @@ impl Sad {
         let tunnel = self.tunnels.remove(&id)?;
         self.leave_owner(tunnel.owner, id);
         self.sharing -= usize::from(!tunnel.share().is_rest());
+        self.by_signal -= usize::from(matches!(tunnel.share(), Share::Signal(_)));
         if matches!(tunnel.state, State::Draining { .. }) {
             self.draining.retain(|other| *other != id);
         }
@@ -307,18 +321,66 @@ impl Sad {
         Some(id)
     }
 
-    /// Which tunnel sends this packet, or these `packets` in one piece, of those of the same owner with the same selectors as `id`, which
-    /// [`Self::route`] found: one that takes its mark; or else one whose turn it is; or else one that takes the rest. `id`, if there is none. Each
-    /// call counts as packets sent.
-    pub fn among(&mut self, id: ChildId, packet: &[u8], packets: usize) -> ChildId {
-        if self.sharing == 0 {
-            return id;
+    /// The signal of the radio is so many dBm; `None`: there is none, or it is not known.
+    pub fn set_signal(&mut self, signal: Option<i8>) {
+        self.signal = signal;
+        self.tunnels.values_mut().for_each(|tunnel| tunnel.turn.hear_signal(signal));
+    }
+
+    /// The signal, as it was told last.
+    #[must_use]
+    pub const fn signal(&self) -> Option<i8> {
+        self.signal
+    }
+
+    /// Whether [`Self::among`] depends on the signal.
+    #[must_use]
+    pub const fn chooses_by_signal(&self) -> bool {
+        self.by_signal > 0
+    }
+
+    /// Whether a tunnel whose share is all packets for a time takes them now; `None` for one with another share.
+    #[must_use]
+    pub fn takes_all(&self, id: ChildId) -> Option<bool> {
+        let tunnel = self.tunnels.get(&id)?;
+        match tunnel.share() {
+            Share::Signal(_) => Some(tunnel.turn.is_for_weak()),
+            Share::AsPeer => Some(self.latest(tunnel.owner, id) == Some(id)),
+            Share::Rest | Share::Every(_) | Share::Marked(_) => None,
         }
-        let Some(tunnel) = self.tunnels.get(&id) else { return id };
+    }
+
+    /// Of the tunnels of this owner with the selectors of `id`, the one by which the last packet came.
+    fn latest(&self, owner: Owner, id: ChildId) -> Option<ChildId> {
+        let (latest, tunnel) = self.alike(owner, id).max_by_key(|(_, like)| like.turn.came())?;
+        (tunnel.turn.came() > 0).then_some(latest)
+    }
+
+    /// The tunnel that takes this packet independently of turns: one that takes its mark; or else one that takes all now.
+    fn takes(&self, owner: Owner, id: ChildId, packet: &[u8]) -> Option<ChildId> {
+        let first = |takes: &dyn Fn(&Tunnel) -> bool| {
+            self.alike(owner, id).find(|(_, like)| takes(like)).map(|(like, _)| like)
+        };
+        let as_peer = || {
+            let latest = self.latest(owner, id).and_then(|latest| self.tunnels.get(&latest));
+            latest.filter(|latest| latest.share() == Share::AsPeer).map(Tunnel::id)
+        };
+        let marked = first(&|like| like.turn.takes_mark(packet));
+        marked.or_else(|| first(&|like| like.turn.is_for_weak())).or_else(as_peer)
+    }
+
+    /// Which tunnel sends this packet, or these `packets` in one piece, of those of the same owner with the same selectors as `id`, which
+    /// [`Self::route`] found: one that takes its mark; or else one that takes all because the signal is weak, or because the peer's come by it; or
+    /// else one whose turn it is; or else one that takes the rest; or else `id` or another. Each call counts as packets sent. `None`: only tunnels are
+    /// there that do not encrypt and whose share it is not, and it must not be sent.
+    pub fn among(&mut self, id: ChildId, packet: &[u8], packets: usize) -> Option<ChildId> {
+        if self.sharing == 0 {
+            return Some(id);
+        }
+        let Some(tunnel) = self.tunnels.get(&id) else { return Some(id) };
         let owner = tunnel.owner;
-        let marked = self.alike(owner, id).find(|(_, like)| like.turn.takes_mark(packet));
-        if let Some((marked, _)) = marked {
-            return marked;
+        if let Some(takes) = self.takes(owner, id, packet) {
+            return Some(takes);
         }
         // The packet counts for the turns of all, whichever takes it: each has its own share.
         let mut first = None;
@@ -331,9 +393,16 @@ impl Sad {
         }
         if let Some(turn) = first {
             self.tunnels.get_mut(&turn).into_iter().for_each(|tunnel| tunnel.turn.takes(packets));
-            return turn;
+            return Some(turn);
         }
-        self.alike(owner, id).filter(|(_, like)| like.share().is_rest()).last().map_or(id, |(rest, _)| rest)
+        // It goes by one that was not chosen for it, but never in clear by one that was chosen for others. HIP may have been told to encrypt nothing.
+        let sealed = |of: &Tunnel| !of.is_readable() || matches!(owner, Owner::Hip(_));
+        let rest = |like: &Tunnel| like.share().is_rest() && sealed(like);
+        if let Some((rest, _)) = self.alike(owner, id).filter(|(_, like)| rest(like)).last() {
+            return Some(rest);
+        }
+        let other = || self.alike(owner, id).filter(|(_, like)| sealed(like)).last().map(|(other, _)| other);
+        self.tunnels.get(&id).filter(|tunnel| sealed(tunnel)).map(Tunnel::id).or_else(other)
     }
 
     /// The largest inner packet, in bytes, that fits the path of this tunnel, whose own is `own`, and of every other that [`Self::among`] may choose
@@ -385,6 +454,10 @@ impl Sad {
         let id = ChildId::new(spi);
         let tunnel = self.tunnels.get_mut(&id).ok_or(Discard::UnknownSpi { spi })?;
         let opened = tunnel.inbound.open(packet)?;
+        if !opened.is_dummy() {
+            self.came += 1;
+            tunnel.turn.note(self.came);
+        }
         if tunnel.mode() != Mode::Tunnel || opened.is_dummy() {
             return Ok(Accepted { id, opened, flow: None });
         }

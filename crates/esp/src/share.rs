@@ -1,7 +1,7 @@
-//! Which of several tunnels with the same selectors a packet takes. Owns the turns of those that take one packet in so many; must never
-//! look behind the IP header.
+//! Which of several tunnels with the same selectors a packet takes. Owns the turns of those that take one packet in so many, and whether those
+//! that take all for a time take them now; must never look behind the IP header.
 
-use dormouse_keying::Share;
+use dormouse_keying::{Share, Weak};
 
 /// The mark that an application put on an IP packet: its code point of differentiated services (RFC 2474), 0 to 63; 0 for what is no IP packet.
 fn mark(packet: &[u8]) -> u8 {
@@ -18,15 +18,52 @@ pub(crate) struct Turn {
     share: Share,
     /// Packets that have passed since its last turn; below zero after one that took many at once.
     passed: i64,
+    /// The signal is weak, by its own bounds.
+    weak: bool,
+    /// The number of the last packet that came by it, of all that came by any tunnel; 0: none.
+    came: u64,
+}
+
+/// Whether a signal of so many dBm is weak, which it `was` or was not. One that is not known is not: the wire has none, and with a radio that has joined
+/// no network nothing is sent.
+fn is_weak(Weak { below, until }: Weak, was: bool, signal: Option<i8>) -> bool {
+    signal.is_some_and(|dbm| dbm < below || was && dbm < until)
 }
 
 impl Turn {
     pub(crate) const fn new(share: Share) -> Self {
-        Self { share, passed: 0 }
+        Self { share, passed: 0, weak: false, came: 0 }
+    }
+
+    /// It takes the place of `old`: a signal between the two bounds is what it was, and what came by the old one counts.
+    pub(crate) const fn succeed(&mut self, old: &Self) {
+        (self.weak, self.came) = (old.weak, old.came);
     }
 
     pub(crate) const fn share(&self) -> Share {
         self.share
+    }
+
+    /// The signal of the radio is so many dBm; `None`: not known.
+    pub(crate) fn hear_signal(&mut self, signal: Option<i8>) {
+        if let Share::Signal(weak) = self.share {
+            self.weak = is_weak(weak, self.weak, signal);
+        }
+    }
+
+    /// A packet came by it, the one of this number.
+    pub(crate) const fn note(&mut self, number: u64) {
+        self.came = number;
+    }
+
+    /// The number of the last packet that came by it; 0: none.
+    pub(crate) const fn came(&self) -> u64 {
+        self.came
+    }
+
+    /// Whether it takes all packets, because the signal is weak.
+    pub(crate) const fn is_for_weak(&self) -> bool {
+        matches!(self.share, Share::Signal(_)) && self.weak
     }
 
     /// Whether it takes packets with this mark. Turns do not matter to marks.
@@ -92,6 +129,26 @@ mod tests {
         for _ in 0..5 {
             took(&mut most, usize::MAX);
         }
+    }
+
+    #[test]
+    fn a_signal_that_varies_a_little_changes_nothing() {
+        let mut turn = Turn::new(Share::Signal(Weak { below: -75, until: -69 }));
+        let mut weak = |signal| {
+            turn.hear_signal(signal);
+            turn.is_for_weak()
+        };
+        let all = [-60, -75, -76, -75, -70, -69, -70, -75, -76].map(|dbm| weak(Some(dbm)));
+        assert_eq!(all, [false, false, true, true, true, false, false, false, true]);
+        assert_eq!([None, Some(-72)].map(&mut weak), [false; 2], "what is not known is not weak");
+        assert!(weak(Some(i8::MIN)));
+        let mut heir = Turn::new(turn.share());
+        heir.succeed(&turn);
+        heir.hear_signal(Some(-70));
+        assert!(heir.is_for_weak(), "new keys change nothing");
+        let mut other = every(2);
+        other.succeed(&turn);
+        assert!(!other.is_for_weak(), "another share under the new configuration");
     }
 
     #[test]

@@ -211,6 +211,12 @@ impl Tunnel {
         self.turn.share()
     }
 
+    /// Whether all on the way can read what it carries.
+    #[must_use]
+    pub const fn is_readable(&self) -> bool {
+        !self.suite.0.encrypts()
+    }
+
     /// Its name.
     #[must_use]
     pub const fn id(&self) -> ChildId {

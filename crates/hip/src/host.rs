@@ -442,6 +442,9 @@ impl Host {
                 if kind == PacketType::R2 || kind == PacketType::Update && in_use {
                     self.permit_all(now, (receiver, sender), path);
                 }
+                if kind == PacketType::R2 {
+                    self.ask_behind(now, (receiver, sender), path);
+                }
                 Ok(())
             }
         }

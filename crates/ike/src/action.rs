@@ -75,14 +75,12 @@ pub(crate) enum Action {
         /// What.
         asked: Request,
     },
-    /// Router: tells the gateway that the header keys of the SA with this SPI went to another router, and whether they are here too.
+    /// Router: tells the gateway that the header keys of the SA with this SPI went to another router.
     Gave {
         /// Who gave them first.
         gateway: Identity,
         /// Whose they are.
         spi: u32,
-        /// They are here too.
-        keeps: bool,
         /// Who has them now.
         to: Identity,
     },

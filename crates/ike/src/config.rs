@@ -24,7 +24,8 @@ use dormouse_keying::Share;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use crate::proposal::{
-    AdditionalKe, EsnPolicy, EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals,
+    AdditionalKe, EsnPolicy, EspProposal, IkeProposal, authenticated_esp_proposals, default_esp_proposals,
+    default_ike_proposals,
 };
 pub use connection::{
     AnsweringConfig, Connection, MobilityConfig, PpkConfig, ResumptionConfig, TimingConfig,
@@ -177,6 +178,15 @@ pub struct ChildConfig {
     pub pad_to: u16,
     /// What we send on it where other children of the connection have the same selectors.
     pub share: Share,
+}
+
+impl ChildConfig {
+    /// Whether its packets are authenticated and not encrypted.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let encrypts = |proposal: &EspProposal| proposal.encr.iter().any(|encr| encr.encrypts());
+        !self.proposals.iter().any(encrypts)
+    }
 }
 
 impl Default for ChildConfig {

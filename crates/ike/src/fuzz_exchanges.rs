@@ -420,15 +420,13 @@ impl Run {
                 let _asked = side.endpoint.ask_for_keys(now, path.remote.ip(), spi);
             }
             25 => {
-                let byte = input.byte()?;
-                let (spi, told) = (spi ^ u32::from(byte & 0x7f), byte & 0x80 == 0);
-                let _asked = side.endpoint.fetch_keys(now, &named(peer), path.remote.ip(), spi, told);
+                let spi = spi ^ u32::from(input.byte()?);
+                let _asked = side.endpoint.fetch_keys(now, &named(peer), path.remote.ip(), spi);
             }
             _ => {
                 let news = match input.byte()? & 3 {
-                    0 => HeaderNews::Stale,
+                    0 | 2 => HeaderNews::Stale,
                     1 => HeaderNews::Exhausted,
-                    2 => HeaderNews::Passed,
                     _ => HeaderNews::Unusable,
                 };
                 let news = side.grant.map(news);
@@ -560,11 +558,5 @@ mod tests {
         assert!(run.client.endpoint.stats().round_trips > before);
         let run = play(&[&steps[..], &[AT_GATEWAY | 25, 0]].concat());
         assert_eq!(run.client.endpoint.header_keys(), 0, "the gateway, a router too, has them now");
-        let run = play(&[&steps[..], &[AT_GATEWAY | 25, 0x80]].concat());
-        assert_eq!(
-            [&run.client, &run.gateway].map(|side| side.endpoint.header_keys()),
-            [1; 2],
-            "they are lent"
-        );
     }
 }

@@ -106,7 +106,7 @@ pub const LINES_EVERY: Duration = Duration::from_secs(2);
 pub const LINES_BURST: u32 = 8;
 
 /// Numbers in nonces that one router gets: it can hand the keys on to as many routers one after the other as this can be halved.
-pub const NODES_OF_ROUTER: u32 = 256;
+pub const NODES_OF_ROUTER: u32 = 16;
 /// A router's keys are good for no longer than this, also where their SA lives longer.
 pub const KEY_LIFETIME_MOST: Duration = Duration::from_secs(86_400);
 /// New keys for a CHILD SA are made no sooner after the last ones, however often its device moves. So long after, new keys that the device
@@ -123,9 +123,6 @@ pub const KEY_REQUEST_BURST: u32 = 1_024;
 pub const KEY_MIGRATE_EVERY: Duration = Duration::from_millis(100);
 /// As many as this at once, as when a bus drives by.
 pub const KEY_MIGRATE_BURST: u32 = 64;
-/// Keys that a router got from another one because packets came with their SPI are forgotten after this time, unless a packet has come that is new:
-/// those may have been recorded where the device is.
-pub const KEY_PROBATION: Duration = Duration::from_secs(10);
 /// Requests for keys that wait for their turn on one IKE SA; packets of any sender cause them.
 pub const KEY_ASKS_WAITING: usize = 64;
 /// Keys of SAs that are gone which routers are still to be told to forget; beyond, the oldest are left to their lifetime.

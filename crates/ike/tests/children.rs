@@ -4,12 +4,15 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Pair, client_psk, gateway_config, gateway_psk, zones_of};
-use dormouse_ike::config::{ChildConfig, Connection, Lifetime, SelectorSpec, ZonePolicy};
+use dormouse_ike::config::{
+    ChildConfig, Connection, Lifetime, SelectorSpec, ZonePolicy, authenticated_esp_proposals,
+};
 use dormouse_ike::{CloseReason, EndpointConfig, Kind};
-use dormouse_keying::{Marks, Share};
+use dormouse_keying::{ChildId, Marks, Share};
 
 /// What lies behind the gateway: networks within each other, so that the first one would cover them all.
 const BEHIND: [&str; 3] = ["10.0.0.0/8", "10.2.0.0/16", "10.2.3.0/24"];
@@ -317,4 +320,95 @@ fn children_that_wait_for_their_key_exchanges_count_as_there() {
         assert_eq!(there, ["1 packet in 1", "packets marked 46", "the rest"]);
     }
     pair.assert_agree();
+}
+
+/// A connection with a CHILD SA for everything, and one for the same in clear if `clear`.
+fn with_clear(mut conn: Connection, clear: bool) -> Connection {
+    let whole = conn.children[0].clone();
+    conn.children = vec![whole.clone()];
+    if clear {
+        let share = Share::Marked(Marks::new(&[10]).expect("a mark"));
+        let proposals = authenticated_esp_proposals();
+        conn.children.push(ChildConfig { name: "clear".to_owned(), proposals, share, ..whole });
+    }
+    conn
+}
+
+/// The CHILD SAs of each end that are not encrypted, and how many there are.
+fn in_clear(pair: &Pair) -> [(Vec<ChildId>, usize); 2] {
+    [&pair.client, &pair.gateway].map(|side| {
+        let clear = side.children.values().filter(|child| !child.encr.encrypts()).map(|child| child.child);
+        (clear.collect(), side.children.len())
+    })
+}
+
+#[test]
+fn one_in_clear_takes_both_ends() {
+    for (seed, (client, gateway)) in [(true, true), (true, false), (false, true)].into_iter().enumerate() {
+        for first in [false, true] {
+            let client_conn = with_clear(client_psk(), client);
+            let mut gateway_conn = with_clear(gateway_psk(), gateway);
+            if first {
+                // Whichever the gateway would take first.
+                gateway_conn.children.reverse();
+            }
+            let mut pair = Pair::new(client_conn, gateway_conn, 40 + 2 * seed as u64 + u64::from(first));
+            pair.up();
+            pair.run_for(Duration::from_secs(60));
+            let clear = usize::from(client && gateway);
+            for rekeyed in [false, true] {
+                pair.assert_agree();
+                for (there, all) in in_clear(&pair) {
+                    assert_eq!((there.len(), all), (clear, 1 + clear), "{client} {gateway} {rekeyed}");
+                }
+                for child in pair.client.children.keys().copied().collect::<Vec<_>>() {
+                    assert!(pair.client.endpoint.rekey_child(pair.now, child));
+                    pair.settle();
+                }
+            }
+            for side in [&pair.client, &pair.gateway] {
+                assert!(side.children.values().all(|child| child.share.is_rest() == child.encr.encrypts()));
+                assert!(side.closed.is_empty());
+            }
+        }
+    }
+}
+
+/// The client's configuration offers in clear what is encrypted: the gateway keeps what there is.
+#[test]
+fn new_keys_do_not_bring_a_child_into_the_clear() {
+    let allowed = with_clear(client_psk(), true);
+    let mut pair = Pair::new(allowed.clone(), with_clear(gateway_psk(), true), 50);
+    pair.up();
+    let [(clear, 2), _] = in_clear(&pair) else { panic!("two") };
+    let whole = pair.client.children.keys().copied().find(|child| !clear.contains(child)).expect("one");
+    let mut down = allowed;
+    down.children[0].proposals = authenticated_esp_proposals();
+    pair.client.endpoint.reconfigure(pair.now, Vec::new(), &[Arc::new(down)]);
+    assert!(pair.client.endpoint.rekey_child(pair.now, whole));
+    pair.run_for(Duration::from_secs(5));
+    assert!(pair.client.children.contains_key(&whole), "the old one serves on");
+    assert_eq!(in_clear(&pair).map(|(clear, all)| (clear.len(), all)), [(1, 2), (1, 2)]);
+}
+
+/// The gateway's operator takes it back.
+#[test]
+fn one_in_clear_ends_when_it_is_no_longer_allowed() {
+    for keeps_the_name in [false, true] {
+        let allowed = with_clear(gateway_psk(), true);
+        let mut pair = Pair::new(with_clear(client_psk(), true), allowed.clone(), 51);
+        pair.up();
+        pair.gateway.endpoint.reconfigure(pair.now, vec![Arc::new(allowed.clone())], &[]);
+        pair.settle();
+        assert_eq!(in_clear(&pair).map(|(clear, _)| clear.len()), [1, 1], "as it was");
+        let mut down = with_clear(gateway_psk(), keeps_the_name);
+        if keeps_the_name {
+            down.children[1].proposals = down.children[0].proposals.clone();
+        }
+        pair.gateway.endpoint.reconfigure(pair.now, vec![Arc::new(down)], &[]);
+        pair.settle();
+        let why: Vec<_> = pair.gateway.closed.iter().map(|(_, why)| *why).collect();
+        assert_eq!(why, [CloseReason::Reconfigured]);
+        assert!(pair.gateway.children.is_empty() && pair.client.children.is_empty());
+    }
 }

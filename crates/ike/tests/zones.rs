@@ -364,7 +364,7 @@ fn keys_move_with_the_device_and_are_made_anew() {
     assert_eq!(field.readers(), [R1]);
     let first = Field::grant_of(field.current());
     let gateway = field.path(R2, GATEWAY).remote.ip();
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.from_device, true));
+    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.from_device));
     field.run_for(Duration::from_millis(30));
     assert!(field.headers[R2].contains_key(&first) && !field.headers[R1].contains_key(&first), "they moved");
     field.run_for(seconds(20));
@@ -373,29 +373,6 @@ fn keys_move_with_the_device_and_are_made_anew() {
     assert_eq!(field.readers(), [R2]);
     field.assert_numbers_differ();
     field.assert_only_headers();
-}
-
-/// The device has not sent anything since it registered at R2.
-#[test]
-fn keys_move_by_a_registration_alone() {
-    let mut field = Field::zoned(31, false, false);
-    let (_, session) = field.up();
-    assert!(field.sides[GATEWAY].endpoint.device_is_at(field.now, session, &name(R1)));
-    let device = field.at.ip();
-    assert!(!field.sides[R2].endpoint.fetch_keys_of(field.now, &name(R1), device), "there is no session");
-    field.link_up(R2, R1);
-    field.link_up(R2, GATEWAY);
-    field.run_for(seconds(20));
-    let first = Field::grant_of(field.current());
-    let stranger = [192, 0, 2, 99].into();
-    assert!(field.sides[R2].endpoint.fetch_keys_of(field.now, &name(R1), stranger), "R1 has nothing of it");
-    assert!(field.sides[R2].endpoint.fetch_keys_of(field.now, &name(R1), device));
-    field.run_for(Duration::from_millis(45));
-    assert!(field.headers[R2].contains_key(&first) && !field.headers[R1].contains_key(&first), "they moved");
-    assert!(!field.sides[R2].endpoint.fetch_keys_of(field.now, &name(R1), device), "it has them");
-    field.run_for(seconds(20));
-    assert!(field.readers() == [R2] && Field::grant_of(field.current()) != first, "made anew there");
-    field.assert_numbers_differ();
 }
 
 #[test]
@@ -408,10 +385,10 @@ fn two_handoffs_in_one_round_trip_end_with_the_last() {
     }
     field.run_for(seconds(20));
     let (id, gateway) = (Field::grant_of(field.current()), field.path(R2, GATEWAY).remote.ip());
-    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device, true);
+    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device);
     field.run_for(Duration::from_millis(5));
     // R2 has nothing yet, and says so; R3 then asks the gateway.
-    field.sides[R3].endpoint.fetch_keys(field.now, &name(R2), gateway, id.from_device, true);
+    field.sides[R3].endpoint.fetch_keys(field.now, &name(R2), gateway, id.from_device);
     field.run_for(seconds(60));
     let readers = field.readers();
     assert!(readers == [R3] || readers == [R2], "one router has the keys: {readers:?}");
@@ -437,7 +414,7 @@ fn what_no_previous_router_gives_the_gateway_gives() {
     field.run_for(seconds(1));
     let gateway = field.path(R2, GATEWAY).remote.ip();
     field.link_up(R2, R1);
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device, true));
+    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
     field.run_for(seconds(600));
     assert_eq!(field.readers(), [R2], "the IKE SA was of the R1 that is no more");
     field.assert_numbers_differ();
@@ -453,7 +430,7 @@ fn what_the_previous_router_does_not_have_the_gateway_gives() {
     }
     field.run_for(seconds(20));
     let (id, gateway) = (Field::grant_of(field.current()), field.path(R2, GATEWAY).remote.ip());
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device, true));
+    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
     field.run_for(seconds(2));
     assert_eq!(field.readers(), [R2], "R1 has said that it knows nothing of it");
 }

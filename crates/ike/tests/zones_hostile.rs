@@ -56,7 +56,7 @@ fn a_taker_that_keeps_silent_reads_no_longer_than_one_that_tells() {
     let gateway = field.path(R2, GATEWAY).remote.ip();
     // What R2 has to tell is never heard.
     field.filter = Some(Box::new(|from, to| !(from == R2 && to == GATEWAY)));
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.from_device, true));
+    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.from_device));
     field.run_for(Duration::from_millis(30));
     assert!(field.headers[R2].contains_key(&first), "it has them");
     assert_eq!(field.holding(R2), Some(Holding::Held), "and the gateway knows");
@@ -67,33 +67,6 @@ fn a_taker_that_keeps_silent_reads_no_longer_than_one_that_tells() {
     field.assert_numbers_differ();
 }
 
-/// Recorded packets at R2 look as if the device had moved there. R1 goes on reading; R2 does not for long, and the gateway still takes the device to be
-/// at R1, unless a packet comes to R2 that R1 has not seen.
-#[test]
-fn packets_alone_take_no_keys_away_from_the_router_where_the_device_is() {
-    for moved in [false, true] {
-        let mut field = handoff(13);
-        let first = Field::grant_of(field.current());
-        let gateway = field.path(R2, GATEWAY).remote.ip();
-        let r2 = |field: &mut Field, news| field.sides[R2].endpoint.header_news(field.now, news);
-        assert!(!r2(&mut field, HeaderNews::Passed(first)), "it has no keys");
-        field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.from_device, false);
-        field.run_for(Duration::from_millis(30));
-        assert!(field.headers[R1].contains_key(&first) && field.headers[R2].contains_key(&first));
-        assert_eq!(field.holding(R2), Some(Holding::Held), "the gateway knows what R1 has done");
-        // Of the other direction a packet came too.
-        field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.to_device, false);
-        if moved {
-            assert!(r2(&mut field, HeaderNews::Passed(first)));
-            assert!(!r2(&mut field, HeaderNews::Passed(first)), "it is known");
-        }
-        field.run_for(seconds(20));
-        assert_ne!(Field::grant_of(field.current()), first, "made anew, for R2 has had them");
-        assert_eq!(field.readers(), [if moved { R2 } else { R1 }]);
-        field.assert_numbers_differ();
-    }
-}
-
 #[test]
 fn a_router_without_its_gateway_gives_nothing_on() {
     let mut field = handoff(2);
@@ -101,7 +74,7 @@ fn a_router_without_its_gateway_gives_nothing_on() {
     let sa = sa_between(&field, R1, GATEWAY);
     field.sides[R1].endpoint.forget(field.now, sa);
     let gateway = field.path(R2, GATEWAY).remote.ip();
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device, true));
+    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
     field.run_for(Duration::from_millis(30));
     assert!(field.headers[R1].contains_key(&id) && !field.headers[R2].contains_key(&id));
 }
@@ -114,13 +87,13 @@ fn a_neighbour_that_guesses_is_not_answered_for_ever() {
         let id = Field::grant_of(field.current());
         let gateway = field.path(R2, GATEWAY).remote.ip();
         for spi in 0..guesses {
-            field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, 5_000 + spi, true);
+            field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, 5_000 + spi);
             field.run_for(Duration::from_millis(20));
         }
         let answered = field.sides[R1].endpoint.stats().answered[&Kind::Keys];
         assert!(answered >= u64::from(guesses), "each was heard: {answered}");
         // Were the next guess right, it would be in vain most of the time.
-        field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device, true);
+        field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device);
         field.run_for(Duration::from_millis(15));
         right += usize::from(!field.headers[R1].contains_key(&id));
     }
@@ -138,13 +111,13 @@ fn a_router_gives_keys_to_its_neighbours_alone() {
     field.sides[R3].endpoint.set_router(router(&[GATEWAY], &[R1]));
     let answered = |field: &Field| field.sides[R1].endpoint.stats().answered.get(&Kind::Keys).copied();
     let before = answered(&field);
-    assert!(field.sides[R3].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device, true));
+    assert!(field.sides[R3].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
     field.run_for(seconds(2));
     assert_ne!(answered(&field), before, "R1 was asked");
     assert_eq!(field.readers(), [R1, R2]);
     // With R3 among its neighbours it would have given them.
     field.sides[R1].endpoint.set_router(router(&[GATEWAY], &[R2, R3]));
-    assert!(field.sides[R3].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device, true));
+    assert!(field.sides[R3].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
     field.run_for(Duration::from_millis(30));
     assert!(field.headers[R3].contains_key(&id) && !field.headers[R1].contains_key(&id));
 }
@@ -172,7 +145,7 @@ fn a_router_that_cannot_use_its_keys_forgets_them_and_the_gateway_hears_of_it() 
     assert_eq!(field.holding(R1), Some(Holding::Refused));
     // Nor can it pass them on.
     let gateway = field.path(R2, GATEWAY).remote.ip();
-    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device, true);
+    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device);
     field.run_for(Duration::from_millis(30));
     assert!(!field.headers[R2].contains_key(&id));
 }
@@ -238,8 +211,7 @@ fn so_many_requests_for_keys_wait_and_no_more() {
     let endpoint = &mut field.sides[R2].endpoint;
     let waiting = (0..10_000).filter(|n| endpoint.ask_for_keys(now, gateway, 5_000 + n)).count();
     assert!((64..128).contains(&waiting), "{waiting}");
-    let elsewhere =
-        (0..10_000).filter(|n| endpoint.fetch_keys(now, &name(R1), gateway, 5_000 + n, true)).count();
+    let elsewhere = (0..10_000).filter(|n| endpoint.fetch_keys(now, &name(R1), gateway, 5_000 + n)).count();
     assert!((64..128).contains(&elsewhere), "{elsewhere}");
     field.run_for(seconds(30));
     assert!(field.sides[R2].endpoint.ask_for_keys(field.now, gateway, 5_000), "in the end there is room");
@@ -308,7 +280,7 @@ fn a_seized_neighbour_gets_keys_of_one_device_and_they_are_made_anew() {
     let mut field = handoff(12);
     let first = Field::grant_of(field.current());
     let gateway = field.path(R2, GATEWAY).remote.ip();
-    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.to_device, true);
+    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.to_device);
     field.run_for(seconds(20));
     assert_ne!(Field::grant_of(field.current()), first);
     assert_eq!(field.readers(), [R2], "it has said that the device is there, and no address tells");

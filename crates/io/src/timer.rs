@@ -51,6 +51,16 @@ impl Timer {
         Ok(())
     }
 
+    /// Arms it for the earliest moment of `deadline`, unless it fires before that already: it can be armed when it has. While packets flow, each of which moves
+    /// a deadline, that is one wake-up in place of a system call for each.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn arm_by(&mut self, deadline: Option<Deadline>) -> io::Result<()> {
+        let later = deadline.zip(self.armed).is_some_and(|(deadline, armed)| armed <= deadline.at);
+        if later { Ok(()) } else { self.arm(deadline, false) }
+    }
+
     /// When it fires, if it is armed.
     #[must_use]
     pub const fn armed(&self) -> Option<Instant> {
@@ -75,6 +85,28 @@ mod tests {
     use super::*;
     use crate::clock::BootClock;
     use crate::poller::{Interest, Poller};
+
+    #[test]
+    fn what_is_armed_moves_to_the_front_at_once_and_back_when_it_has_fired() {
+        let mut timer = Timer::new().unwrap();
+        let mut arm = |at: u64| {
+            timer.arm_by(Some(Deadline::strict(Instant::from_nanos(at), "test"))).unwrap();
+            timer.armed()
+        };
+        let far = u64::MAX / 4;
+        let at = |n| Some(Instant::from_nanos(n));
+        assert_eq!([arm(far), arm(far + 1), arm(far - 1)], [at(far), at(far), at(far - 1)]);
+        assert_eq!(arm(1), at(1));
+        while !timer.clear() {
+            std::thread::yield_now();
+        }
+        timer.arm_by(Some(Deadline::strict(Instant::from_nanos(far), "test"))).unwrap();
+        assert_eq!(timer.armed(), at(far));
+        timer.arm(Some(Deadline::strict(Instant::from_nanos(far + 1), "test")), false).unwrap();
+        assert_eq!(timer.armed(), at(far + 1), "exactly, where that is asked for");
+        timer.arm_by(None).unwrap();
+        assert_eq!(timer.armed(), None);
+    }
 
     #[test]
     fn a_deadline_that_has_passed_fires_at_once_and_only_once() {

@@ -20,12 +20,11 @@ use dormouse_wire::ike::TsRange;
 
 pub use manager::{Discard, Event, Failure, KeyManager};
 pub use name::{ChildId, Owner, SaId};
-pub use share::{Marks, Share};
+pub use share::{Marks, Share, Weak};
 pub use sleep::SleepVerdict;
 pub use spi::SpiSource;
 pub use zone::{
-    GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Nodes, Reached, ZoneEnd, ZoneKeys, ZoneMap,
-    Zones,
+    GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Nodes, ZoneEnd, ZoneKeys, ZoneMap, Zones,
 };
 
 /// A change of the ESP side, ordered by a key manager. Changes are applied in the order in which they come.

@@ -36,6 +36,15 @@ impl fmt::Display for Marks {
     }
 }
 
+/// When the signal of a radio counts as weak. Two bounds, because a signal varies by a few dB from one packet to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Weak {
+    /// It becomes weak below so many dBm.
+    pub below: i8,
+    /// It is weak no more from so many dBm on; no less than `below`.
+    pub until: i8,
+}
+
 /// What a CHILD SA sends where others of the same owner have the same selectors. Each end chooses for what it sends; it takes what comes by any
 /// of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,6 +56,10 @@ pub enum Share {
     Every(NonZeroU32),
     /// Packets with one of these marks.
     Marked(Marks),
+    /// All packets, while the signal of this end's radio is weak.
+    Signal(Weak),
+    /// All packets, while the one that came last came by it.
+    AsPeer,
 }
 
 impl Share {
@@ -63,6 +76,10 @@ impl fmt::Display for Share {
             Self::Rest => f.write_str("the rest"),
             Self::Every(n) => write!(f, "1 packet in {n}"),
             Self::Marked(marks) => write!(f, "packets marked {marks}"),
+            Self::Signal(Weak { below, until }) => {
+                write!(f, "all below {below} dBm, until the signal is {until} dBm")
+            }
+            Self::AsPeer => f.write_str("all while the peer does"),
         }
     }
 }
@@ -78,5 +95,7 @@ mod tests {
         assert_eq!(Marks::new(&[1, 64]), None);
         assert_eq!(Share::Marked(marks).to_string(), "packets marked 0, 46, 63");
         assert_eq!(Share::Every(NonZeroU32::MIN).to_string(), "1 packet in 1");
+        let weak = Weak { below: -75, until: -69 };
+        assert_eq!(Share::Signal(weak).to_string(), "all below -75 dBm, until the signal is -69 dBm");
     }
 }

@@ -12,9 +12,6 @@
 //! lost its keys and gets them again gets new numbers. A router uses the first of its range ([`Nodes::own`]), and halves the range for a router to which
 //! it hands the keys on ([`Nodes::give`]). When no number is left, the composite SA must be rekeyed.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use dormouse_crypto::Secret;
 use dormouse_crypto::suites::Encr;
 
@@ -178,14 +175,6 @@ pub struct HeaderGrant {
 }
 
 impl HeaderGrant {
-    /// The same keys for another router, which has these numbers in nonces, and sees packets by itself.
-    #[must_use]
-    pub fn for_router(&self, nodes: Nodes) -> Self {
-        let apart = |sa: &HeaderSa| HeaderSa { reached: sa.reached.apart(), ..sa.clone() };
-        let (to_device, from_device) = (apart(&self.to_device), apart(&self.from_device));
-        Self { nodes, to_device, from_device, ..self.clone() }
-    }
-
     /// Its name.
     #[must_use]
     pub const fn id(&self) -> GrantId {
@@ -200,41 +189,9 @@ pub struct HeaderSa {
     pub spi: u32,
     /// Keying material of the first zone: key, then salt.
     pub keymat: Secret,
-    /// The sequence number that the SA has reached.
-    pub reached: Reached,
-}
-
-/// The sequence number that an SA has reached, as far as the holder of its first zone has seen. It places those on the wire, which lack their upper half:
-/// with fewer than 2^31 packets between it and the next one seen it is near enough. And a packet with a number above it is one that did not pass
-/// there.
-///
-/// Clones share it: the data plane, which opens packets, raises it; the key manager reads it when it gives the keys on. [`Self::apart`] shares nothing.
-#[derive(Clone, Debug, Default)]
-pub struct Reached(Arc<AtomicU64>);
-
-impl Reached {
-    /// A packet of this number was seen.
-    pub fn raise(&self, seq: u64) {
-        self.0.fetch_max(seq, Ordering::Relaxed);
-    }
-
-    /// The highest number that was seen; 0 for none.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// The same number, for another holder of the keys.
-    #[must_use]
-    pub fn apart(&self) -> Self {
-        self.get().into()
-    }
-}
-
-impl From<u64> for Reached {
-    fn from(seq: u64) -> Self {
-        Self(Arc::new(seq.into()))
-    }
+    /// About the sequence number that the SA has reached: it places those on the wire, which lack their upper half. With fewer than 2^31
+    /// packets between it and the next one seen it is near enough.
+    pub sequence: u64,
 }
 
 /// Names what a router was given, by the SPIs of both directions.
@@ -264,9 +221,6 @@ pub enum HeaderNews {
     Exhausted(GrantId),
     /// These keys were ordered and cannot be used here: there are too many, or they do not fit their cipher. Nothing is read with them.
     Unusable(GrantId),
-    /// A packet was opened whose number is above the one that its SA had reached where these keys came from: it has passed here and not there. Told
-    /// once for each direction after a grant.
-    Passed(GrantId),
 }
 
 #[cfg(test)]
@@ -300,16 +254,6 @@ mod tests {
         ] {
             assert_eq!(ZoneMap::new(bad.clone()), None, "{bad:?}");
         }
-    }
-
-    #[test]
-    fn clones_of_what_is_reached_share_it_and_what_is_given_on_does_not() {
-        let here = Reached::from(7);
-        here.clone().raise(9);
-        let there = here.apart();
-        here.raise(8);
-        there.raise(100);
-        assert_eq!((here.get(), there.get()), (9, 100));
     }
 
     #[test]

@@ -109,6 +109,7 @@ impl Experiment {
         match self.source {
             Source::Campaign { root: true } => crate::needs::missing(),
             Source::Campaign { root: false } | Source::Traffic => None,
+            Source::Elsewhere { missing } => missing(),
         }
     }
 }
@@ -152,6 +153,19 @@ pub enum Source {
         /// See above.
         root: bool,
     },
+    /// A campaign that moves into a virtual machine where this one cannot carry it.
+    Elsewhere {
+        /// What is missing for both.
+        missing: fn() -> Option<String>,
+    },
+}
+
+impl Source {
+    /// Whether figures are measured.
+    #[must_use]
+    pub const fn measures(&self) -> bool {
+        matches!(self, Self::Campaign { .. } | Self::Elsewhere { .. })
+    }
 }
 
 /// A table or a figure of the paper, repeated: with our data, and with those of the paper's that its text states.

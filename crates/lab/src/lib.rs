@@ -30,6 +30,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     paper_000::EXPERIMENT,
     paper_000_live::EXPERIMENT,
     paper_001::EXPERIMENT,
+    paper_001::l2tp::EXPERIMENT,
     paper_002::EXPERIMENT,
     paper_003::EXPERIMENT,
     paper_003::handoff::EXPERIMENT,

@@ -5,6 +5,7 @@ mod baselines;
 mod buckets;
 mod claims;
 mod idle;
+mod law;
 mod raw;
 mod shares;
 mod tables;
@@ -30,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-000",
     title: "Paper 000: what a sleeping radio saves under a VPN (Figures 2, 4, 5, 7, 8, 9, 11, 12)",
     source: Source::Traffic,
-    takes: [Takes::measured(15), Takes::measured(90)],
+    takes: [Takes::measured(7), Takes::measured(50)],
     lacks: || None,
     run,
 };

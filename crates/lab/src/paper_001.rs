@@ -7,6 +7,7 @@
 
 mod data;
 mod exhibits;
+pub mod l2tp;
 
 use anyhow::Result;
 

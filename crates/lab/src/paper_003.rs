@@ -1,5 +1,5 @@
 //! Paper 003: "Mobile multi-layered IPsec" (Choi, Song, Cao and La Porta), as far as it stands: files over real TCP and a bad radio, without
-//! and with repair at the access router, in clear and through our own tunnel (Figures 14 to 16), all of it by the daemons as they ship. Owns the comparison; how it is measured is
+//! and with repair at the access router, in clear and through our own tunnel (Figures 14 to 18), all of it by the daemons as they ship. Owns the comparison; how it is measured is
 //! [`campaign`]'s, what it is measured on [`run`]'s.
 
 mod campaign;
@@ -19,7 +19,7 @@ use crate::results::Results;
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-003",
-    title: "Paper 003: TCP over a bad radio, with SNOOP, through IPsec and through MML-IPsec (Figures 14 to 16)",
+    title: "Paper 003: TCP over a bad radio, with SNOOP, through IPsec and through MML-IPsec (Figures 14 to 18)",
     source: Source::Campaign { root: true },
     takes: [Takes::estimated(540), Takes::estimated(10_800)],
     lacks: || None,

@@ -14,7 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::campaign::{self, Another};
-use crate::experiment::{Context, Experiment, REPORT, Source};
+use crate::experiment::{Context, Experiment, REPORT};
 use crate::kept::{Raw, json, stem};
 
 /// The state of a directory; it stands in its [`STATE`].
@@ -235,7 +235,7 @@ impl Reproduction {
         let path = raw.path().to_owned();
         // What was begun without something goes on only without it.
         let same = self.lacked_the_same(experiment);
-        let resumes = path.exists() && same && matches!(experiment.source, Source::Campaign { .. });
+        let resumes = path.exists() && same && experiment.source.measures();
         if resumes {
             self.of_this_plan(&path)?;
         } else {

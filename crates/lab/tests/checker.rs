@@ -93,7 +93,7 @@ fn reports() -> Scratch {
     let raw = dir.join("paper-003-handoff.json");
     fs::write(&raw, handoffs(&data)).expect("written");
     report("paper-003-handoff", &Context { file: Some(raw), ..Context::default() });
-    for name in ["paper-000-live", "paper-002", "paper-003", "paper-003-cost"] {
+    for name in ["paper-000-live", "paper-001-l2tp", "paper-002", "paper-003", "paper-003-cost"] {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name).with_extension("json");
         let raw = dir.join(name).with_extension("json");
         fs::copy(data, &raw).expect("copied");
@@ -122,9 +122,9 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
     let (agrees, said) = check(&scratch.0);
     assert!(agrees, "{said}");
     for stated in [
-        "21 of 21 claims' intervals from raw data, 21 of 21 verdicts",
+        "6 of 6 claims' intervals from raw data, 6 of 6 verdicts",
         "5 of 6 claims' intervals from raw data, 6 of 6 verdicts",
-        "23 of 23 claims' intervals from raw data, 23 of 23 verdicts",
+        "27 of 27 claims' intervals from raw data, 27 of 27 verdicts",
         "36 of 36 claims' intervals from raw data, 36 of 36 verdicts",
         "11 of 11 claims' intervals from raw data, 11 of 11 verdicts",
         "10 of 10 claims' intervals from raw data, 10 of 10 verdicts",
@@ -134,6 +134,8 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
     ] {
         assert!(said.contains(stated), "{stated}: {said}");
     }
+    let of_zero = said.lines().find(|line| line.contains("paper-000.json")).expect("its line");
+    assert!(of_zero.contains("23 of 23 claims' intervals from raw data, 23 of 23 verdicts"), "{of_zero}");
     let of_four = said.lines().find(|line| line.contains("paper-004.json")).expect("its line");
     assert!(!of_four.contains(" 0 of ") && of_four.ends_with("0 differences"), "{of_four}");
     assert!(!said.contains("not checked") && !said.contains("NOT CHECKED"), "{said}");
@@ -151,6 +153,7 @@ fn tampered(dir: &Path) {
     for (name, places) in [
         ("paper-000", &["\"ours\": {", "\"high\": "]),
         ("paper-001", &["\"ours\": {", "\"low\": "]),
+        ("paper-001-l2tp", &["\"ours\": {", "\"high\": "]),
         ("paper-002", &["\"ours\": {", "\"low\": "]),
         ("paper-003-handoff", &["\"ours\": {", "\"value\": "]),
         ("paper-003-cost", &["\"ours\": {", "\"low\": "]),

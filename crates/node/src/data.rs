@@ -269,9 +269,26 @@ impl Node {
     }
 
     /// Which CHILD SA sends a packet that [`Self::route`] has led to `child`, where several of its session share the traffic. Ask once for
-    /// each packet that is sent.
-    pub fn among<P: InnerPacket + ?Sized>(&mut self, child: ChildId, packet: &P) -> ChildId {
+    /// each packet that is sent. `None`: it must not be sent, because no CHILD SA is there but for others' packets, in clear.
+    pub fn among<P: InnerPacket + ?Sized>(&mut self, child: ChildId, packet: &P) -> Option<ChildId> {
         self.sad.among(child, packet.bytes(), packet.packets())
+    }
+
+    /// Whether [`Self::among`] depends on the signal of the radio.
+    #[must_use]
+    pub const fn chooses_by_signal(&self) -> bool {
+        self.sad.chooses_by_signal()
+    }
+
+    /// The signal of the radio in dBm, as it was told last; `None`: there is none, or it is not known.
+    #[must_use]
+    pub const fn signal(&self) -> Option<i8> {
+        self.sad.signal()
+    }
+
+    /// Tells it. A machine has one: that of the radio by which it reaches its gateways.
+    pub fn set_signal(&mut self, dbm: Option<i8>) {
+        self.sad.set_signal(dbm);
     }
 
     /// The largest inner packet, in bytes, that fits this CHILD SA, whose own is `own`, and those with which it shares the traffic.

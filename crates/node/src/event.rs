@@ -156,6 +156,8 @@ pub enum Order {
     Radio(Radio),
     /// Read the energy meter and report it by [`crate::host::Host::metered`].
     ReadMeter,
+    /// Read the signal of the radio and report it by [`crate::host::Host::set_signal`]: it decides which CHILD SA sends.
+    ReadSignal,
 }
 
 /// What must outlive the process.

@@ -30,20 +30,12 @@ impl Node {
         self.ike.set_router(self.router.clone().filter(|_| self.reads_headers));
     }
 
-    /// Access router: a device has come here from the router `previous`, as is known: its keys are asked for there, and of its gateway otherwise. `false`
+    /// Access router: a device has come here from the router `previous`: its keys are asked for there, and of its gateway otherwise. `false`
     /// if there is no session with that router now.
     pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, spi: u32) -> bool {
-        let asked = self.ike.fetch_keys(now, previous, gateway, spi, true);
+        let asked = self.ike.fetch_keys(now, previous, gateway, spi);
         self.drain_ike(now);
         asked
-    }
-
-    /// Access router: a registration says that the device with this outer address has come here from the router `previous`: its keys are asked for there,
-    /// before it has sent anything.
-    pub(crate) fn fetch_keys_of(&mut self, now: Instant, previous: &Identity, device: IpAddr) {
-        let asked = self.ike.fetch_keys_of(now, previous, device);
-        tracing::debug!(%previous, %device, asked, "a device has registered here");
-        self.drain_ike(now);
     }
 
     /// Access router: the keys that it has do not do.
@@ -61,10 +53,8 @@ impl Node {
         spi: u32,
         previous: Option<&Identity>,
     ) -> bool {
-        let told = previous.is_some();
         let previous = previous.or_else(|| self.ike.only_neighbour()).cloned();
-        let fetched =
-            previous.is_some_and(|previous| self.ike.fetch_keys(now, &previous, gateway, spi, told));
+        let fetched = previous.is_some_and(|previous| self.ike.fetch_keys(now, &previous, gateway, spi));
         let asked = fetched || self.ike.ask_for_keys(now, gateway, spi);
         self.drain_ike(now);
         asked

@@ -6,7 +6,7 @@ use crate::ladder::{State, Wake};
 use crate::node::Node;
 use crate::sessions::Session;
 use dormouse_esp::Counters;
-use dormouse_keying::{ChildId, Mode, Owner};
+use dormouse_keying::{ChildId, Mode, Owner, Share};
 use dormouse_sansio::{Instant, Path, UnixTime};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -78,8 +78,14 @@ pub struct ChildInfo {
     pub suite: String,
     /// Into how many zones its packets are cut; 1: they are protected whole.
     pub zones: usize,
+    /// Whether all on the way can read what it carries: it is authenticated and not encrypted.
+    pub readable: bool,
     /// What we send on it where others of the session have the same selectors.
-    pub share: dormouse_keying::Share,
+    pub share: Share,
+    /// Where it sends all packets for a time, by the signal or as the peer does: whether it does now.
+    pub takes_all: Option<bool>,
+    /// Where the signal of the radio decides that: the signal in dBm, if it is known.
+    pub signal: Option<i8>,
     /// Gateway: access routers that may have seen the keys of its first zone, or are to have them.
     pub routers: Vec<dormouse_ike::KeyHolder>,
     /// New keys are made then.
@@ -137,7 +143,10 @@ impl Node {
                 },
                 suite: integ.map_or_else(|| encr.name().into(), |i| format!("{}-{}", encr.name(), i.name())),
                 zones: described(*id).map_or(1, |c| c.zones),
+                readable: tunnel.is_readable(),
                 share: tunnel.share(),
+                takes_all: self.sad.takes_all(*id),
+                signal: self.sad.signal().filter(|_| matches!(tunnel.share(), Share::Signal(_))),
                 routers: described(*id).map_or_else(Vec::new, |c| c.routers.clone()),
                 rekey_at: described(*id).and_then(|c| c.rekey_at),
                 received: tunnel.inbound.counters(),

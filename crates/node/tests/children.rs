@@ -2,11 +2,13 @@
 
 use dormouse_ike::EndpointConfig;
 use dormouse_node::config::{parse, resolve};
-use dormouse_node::host::Order;
-use dormouse_node::{Event, Inbound, Node, Route};
+use dormouse_node::host::{Host, Order, Output};
+use dormouse_node::{ChildInfo, Event, Inbound, Node, Route};
+use dormouse_sansio::packet::Plan;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ip::{self, udp};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 const NOW: Instant = Instant::ZERO;
 const NETS: [&str; 2] = ["10.98.0.0/24", "10.99.0.0/24"];
@@ -88,7 +90,7 @@ fn send(from: &mut Node, to: &mut Node, to_gateway: bool, marks: &[u8]) -> [usiz
         let packet = packet(to_gateway, *mark);
         let flow = ip::flow(&packet).expect("a flow");
         let Route::Send(child) = from.route(&flow) else { panic!("no way") };
-        let child = from.among(child, packet.as_slice());
+        let child = from.among(child, packet.as_slice()).expect("one of several");
         let tunnel = from.child_mut(child).expect("a tunnel");
         let (head, path) = (tunnel.outbound.head_len(), tunnel.path);
         let mut slot = vec![0; tunnel.outbound.sealed_len(packet.len())];
@@ -99,20 +101,27 @@ fn send(from: &mut Node, to: &mut Node, to_gateway: bool, marks: &[u8]) -> [usiz
             panic!("it was not taken")
         };
         assert_eq!(slot[range], packet);
-        let zones = |node: &Node, id| {
-            let infos = node.client_infos(NOW).into_iter().filter_map(|info| info.session);
-            let all = infos.chain(node.gateway_sessions(NOW)).flat_map(|session| session.children);
-            all.into_iter().find(|info| info.id == id).expect("a child").zones
-        };
+        let zones =
+            |node: &Node, id| children(node).into_iter().find(|child| child.id == id).expect("a child").zones;
         assert_eq!(zones(from, child), zones(to, at));
         sent[usize::from(zones(from, child) == 1)] += 1;
     }
     sent
 }
 
-/// Dynamic MML-IPsec: each end sends by its own policy, which the other does not know, and rekeying keeps both CHILD SAs.
-#[test]
-fn a_flow_goes_in_zones_and_whole_by_the_policy_of_each_end() {
+/// The CHILD SAs of a node.
+fn children(node: &Node) -> Vec<ChildInfo> {
+    let sessions = node.client_infos(NOW).into_iter().filter_map(|info| info.session);
+    sessions.chain(node.gateway_sessions(NOW)).flat_map(|session| session.children).collect()
+}
+
+fn settle(client: &mut Node, gateway: &mut Node) {
+    let mut events = Vec::new();
+    while carry(client, gateway, &mut events) | carry(gateway, client, &mut events) {}
+}
+
+/// Client and gateway with two CHILD SAs of the same selectors, of which the one in zones takes what each chooses.
+fn sharing(choose: [&'static str; 2]) -> [Node; 2] {
     let ends = |local: &'static str, remote: &'static str, choose: &'static str| {
         move |net: &str| {
             let zoned = if net == NETS[0] {
@@ -123,23 +132,21 @@ fn a_flow_goes_in_zones_and_whole_by_the_policy_of_each_end() {
             format!("local = [\"{local}\"]\nremote = [\"{remote}\"]\n{zoned}")
         }
     };
-    let mut client =
-        node("client", "a.test", "gw.test", ends("172.16.0.0/24", "10.98.0.0/24", "every = 3"), 1);
+    let mut client = node("client", "a.test", "gw.test", ends("172.16.0.0/24", "10.98.0.0/24", choose[0]), 1);
     let mut gateway =
-        node("gateway", "gw.test", "a.test", ends("10.98.0.0/24", "172.16.0.0/24", "dscp = [46, 10]"), 3);
+        node("gateway", "gw.test", "a.test", ends("10.98.0.0/24", "172.16.0.0/24", choose[1]), 3);
     let (local, remote) = (([198, 51, 100, 7], 500).into(), ([192, 0, 2, 1], 500).into());
     client.set_network(NOW, "office", Some(Path { local, remote, carrier: Carrier::Ike }));
     assert!(client.up(NOW, "office"));
-    let settle = |client: &mut Node, gateway: &mut Node| {
-        let mut events = Vec::new();
-        while carry(client, gateway, &mut events) | carry(gateway, client, &mut events) {}
-    };
     settle(&mut client, &mut gateway);
-    let names = |node: &Node| {
-        let sessions = node.client_infos(NOW).into_iter().filter_map(|info| info.session);
-        let all = sessions.chain(node.gateway_sessions(NOW)).flat_map(|session| session.children);
-        all.map(|child| child.id).collect::<Vec<_>>()
-    };
+    [client, gateway]
+}
+
+/// Dynamic MML-IPsec: each end sends by its own policy, which the other does not know, and rekeying keeps both CHILD SAs.
+#[test]
+fn a_flow_goes_in_zones_and_whole_by_the_policy_of_each_end() {
+    let [mut client, mut gateway] = sharing(["every = 3", "dscp = [46, 10]"]);
+    let names = |node: &Node| children(node).iter().map(|child| child.id).collect::<Vec<_>>();
     for _ in 0..3 {
         let before = names(&client);
         assert_eq!((before.len(), names(&gateway).len()), (2, 2));
@@ -148,5 +155,51 @@ fn a_flow_goes_in_zones_and_whole_by_the_policy_of_each_end() {
         client.rekey_children(NOW);
         settle(&mut client, &mut gateway);
         assert!(names(&client).iter().all(|child| !before.contains(child)));
+    }
+}
+
+/// The client chooses by the signal of its radio, the gateway follows what comes; and new keys change neither.
+#[test]
+fn a_flow_goes_in_zones_while_the_signal_is_weak_both_ways() {
+    let [mut client, mut gateway] = sharing(["signal_below = -75", "as_peer = true"]);
+    for (dbm, zoned) in
+        [(None, false), (Some(-80), true), (Some(-72), true), (Some(-60), false), (Some(-72), false)]
+    {
+        client.set_signal(dbm);
+        let each = |count| if zoned { [count, 0] } else { [0, count] };
+        assert_eq!(send(&mut client, &mut gateway, true, &[0; 3]), each(3), "{dbm:?}");
+        assert_eq!(send(&mut gateway, &mut client, false, &[0; 3]), each(3), "{dbm:?}");
+        client.rekey_children(NOW);
+        settle(&mut client, &mut gateway);
+        for node in [&client, &gateway] {
+            let said = children(node).into_iter().find(|child| child.zones > 1).expect("zones");
+            assert_eq!(said.takes_all, Some(zoned), "{dbm:?}");
+        }
+        // The gateway speaks first.
+        assert_eq!(send(&mut gateway, &mut client, false, &[0; 2]), each(2), "{dbm:?}");
+    }
+    assert!(children(&client).iter().any(|child| child.signal == Some(-72)));
+    assert!(children(&gateway).iter().all(|child| child.signal.is_none()), "it has no radio");
+}
+
+#[test]
+fn the_signal_is_asked_for_when_packets_go_and_once_a_second() {
+    for (choose, expected) in
+        [("signal_below = -75", [true, false, false, true, true]), ("every = 3", [false; 5])]
+    {
+        let [client, _] = sharing([choose, "as_peer = true"]);
+        let mut host = Host::new(NOW, client, 8, None);
+        let mut asks = |ms: u64, packets: usize| {
+            let (now, mut out) = (NOW + Duration::from_millis(ms), Vec::new());
+            for _ in 0..packets {
+                assert!(matches!(host.plan(now, packet(true, 0).as_mut_slice()), Plan::Seal(_)));
+            }
+            let asked = std::iter::from_fn(|| host.poll(now, &mut out));
+            let asked = asked.filter(|out| matches!(out, Output::Order(Order::ReadSignal))).count();
+            assert!(asked <= 1);
+            asked == 1
+        };
+        let said = [asks(0, 3), asks(999, 1), asks(1_500, 0), asks(1_600, 2), asks(60_000, 1)];
+        assert_eq!(said, expected, "{choose}");
     }
 }

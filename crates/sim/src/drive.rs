@@ -313,9 +313,13 @@ impl Process<'_> {
             Order::ForgetName { connection } => drop(machine.names.0.remove(&connection)),
             Order::FindWays { .. } => self.find_ways(now),
             Order::Radio(order) => self.order_radio(now, order),
-            // No meter measures what does not exist, no certificate of these worlds says where to ask, no key is in a token, and a
+            // No meter measures what does not exist, nor a signal, no certificate of these worlds says where to ask, no key is in a token, and a
             // router without an agent reads no headers.
-            Order::Header(_) | Order::ReadMeter | Order::Fetch { .. } | Order::Sign { .. } => {}
+            Order::Header(_)
+            | Order::ReadMeter
+            | Order::ReadSignal
+            | Order::Fetch { .. }
+            | Order::Sign { .. } => {}
         }
     }
 

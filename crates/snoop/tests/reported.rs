@@ -74,7 +74,7 @@ fn grant() -> HeaderOrder {
 }
 
 fn grant_of(map: ZoneMap) -> HeaderOrder {
-    let sa = |spi| HeaderSa { spi, keymat: Secret::from([7; 20]), reached: 0.into() };
+    let sa = |spi| HeaderSa { spi, keymat: Secret::from([7; 20]), sequence: 0 };
     HeaderOrder::Grant(Box::new(HeaderGrant {
         map,
         encr: GCM,

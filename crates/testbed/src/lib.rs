@@ -23,6 +23,7 @@ mod require;
 mod roaming;
 pub mod routers;
 mod traffic;
+pub mod vm;
 pub mod wireguard;
 
 pub use daemon::{Answer, Dormoused, Extra, binary};

@@ -65,6 +65,11 @@ pub enum Tunnel {
         /// Whether the gateway names the router as one that may have the header keys.
         trusted: bool,
     },
+    /// Of both ends' packets one in so many is protected in zones, the others whole: two CHILD SAs. The router has no keys.
+    Shared {
+        /// One in so many.
+        every: u32,
+    },
 }
 
 impl Tunnel {
@@ -124,12 +129,25 @@ const fn ends(repair: Repair) -> &'static str {
     }
 }
 
+/// A second CHILD SA beside the whole one, in zones, for one packet in so many. `sides`: what it connects.
+fn second(every: u32, sides: &str) -> String {
+    format!(
+        "protection = \"whole\"\n[connection.office.children.zoned]\nprotection = \"zoned\"\nchoose = {{ every = {every} }}\n{sides}"
+    )
+}
+
 fn gateway_file(tunnel: Tunnel, repair: Repair) -> String {
     let mut file =
         "[connection.office]\nrole = \"gateway\"\n".to_owned() + &auth("office", "gateway", "device");
     file += "[connection.office.pool]\naddresses = [\"10.55.0.0/24\"]\n[connection.office.child]\nlocal = [\"10.99.0.0/24\"]\n\
              remote = [\"dynamic\"]\n";
-    let Tunnel::Zoned { trusted } = tunnel else { return file + "protection = \"whole\"\n" };
+    let trusted = match tunnel {
+        Tunnel::Zoned { trusted } => trusted,
+        Tunnel::Shared { every } => {
+            return file + &second(every, "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n");
+        }
+        Tunnel::None | Tunnel::Whole => return file + "protection = \"whole\"\n",
+    };
     file += &format!("protection = \"zoned\"\n[connection.office.child.zones]\n{}\n", ends(repair));
     file += if trusted { "routers = [\"r1.test\"]\n" } else { "routers = []\n" };
     file += "[connection.r1]\nrole = \"gateway\"\n";
@@ -158,8 +176,10 @@ fn device_file(settings: &Settings) -> String {
     let mut file = format!("[connection.office]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\n");
     file += &auth("office", "device", "gateway");
     file += "[connection.office.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n";
-    if !settings.tunnel.is_zoned() {
-        return file + "protection = \"whole\"\n";
+    match settings.tunnel {
+        Tunnel::Zoned { .. } => {}
+        Tunnel::Shared { every } => return file + &second(every, "remote = [\"10.99.0.0/24\"]\n"),
+        Tunnel::None | Tunnel::Whole => return file + "protection = \"whole\"\n",
     }
     let reports = settings.repair == Repair::EspArq;
     file + &format!("protection = \"zoned\"\nzones = {{ {}, reports = {reports} }}\n", ends(settings.repair))
@@ -196,6 +216,9 @@ impl Repaired {
         let world = Self { router: own, ends, hosts, radio, wire, _bed: bed };
         if tunnel {
             world.up()?;
+        }
+        if let Tunnel::Shared { .. } = settings.tunnel {
+            world.awaited("two CHILD SAs", || Ok(world.sent()?.filter(|sent| sent.children == 2)))?;
         }
         Ok(world)
     }
@@ -247,17 +270,38 @@ impl Repaired {
     /// # Errors
     /// If it has not within a minute; the error has the logs.
     pub fn keys(&self, count: usize) -> Result<Value> {
+        let has = |status: &Value| status["keys"].as_array().map(Vec::len) == Some(count);
+        self.awaited(&format!("{count} keys"), || Ok(Some(self.status()?).filter(has)))
+    }
+
+    /// Asks `look` until it finds something.
+    fn awaited<T>(&self, what: &str, look: impl Fn() -> Result<Option<T>>) -> Result<T> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let status = self.status()?;
-            if status["keys"].as_array().map(Vec::len) == Some(count) {
-                return Ok(status);
+            if let Some(found) = look()? {
+                return Ok(found);
             }
             if Instant::now() > until {
-                bail!("{count} keys were awaited: {status}\n{}", self.logs());
+                bail!("{what} were awaited: {}\n{}", self.status()?, self.logs());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// What the gateway has sent to the device; nothing before there is a session.
+    ///
+    /// # Errors
+    /// Without a tunnel, or if its daemon does not answer.
+    pub fn sent(&self) -> Result<Option<Sent>> {
+        let status = self.gateway()?.ok(&["status", "--json"])?;
+        let sessions = status.json.pointer("/result/status/gateway/sessions").and_then(Value::as_array);
+        let of_device = |session: &&Value| session["connection"] == "office";
+        let Some(session) = sessions.into_iter().flatten().find(of_device) else { return Ok(None) };
+        let children = session["children"].as_array().context("no CHILD SAs")?;
+        let count =
+            |child: &Value| child.pointer("/traffic/packets_out").and_then(Value::as_u64).unwrap_or(0);
+        let zoned = children.iter().filter(|child| child["zones"].as_u64() > Some(0)).map(count).sum();
+        Ok(Some(Sent { children: children.len(), packets: children.iter().map(count).sum(), zoned }))
     }
 
     /// The device fetches `bytes` bytes from behind the gateway, or from the gateway's own address if there is no tunnel; with what the router did
@@ -305,6 +349,17 @@ impl Repaired {
         wire.stop()?;
         Ok(stats)
     }
+}
+
+/// What a gateway has sent to its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sent {
+    /// CHILD SAs that there are.
+    pub children: usize,
+    /// Packets in all of them.
+    pub packets: u64,
+    /// Packets in those with zones.
+    pub zoned: u64,
 }
 
 /// What a router did, by its status, in packets unless said otherwise.

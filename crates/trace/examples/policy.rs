@@ -192,7 +192,7 @@ fn populations(clients: u32, seed: u64, out: &mut impl Write) -> std::io::Result
             (variants.len(), "the paper's rule".to_owned()),
             (variants.len() + 1, "break-even".to_owned()),
             (best, format!("best fixed time-out in hindsight, {:.2} s", TIME_OUTS[best - first])),
-            (variants.len() + 2, "a policy that knows the law".to_owned()),
+            (variants.len() + 2, "a policy taught by other populations".to_owned()),
             (time_outs.end, "clairvoyant".to_owned()),
         ]);
         let (shipped, most) = (Outcome::of(&all, 0), Outcome::of(&all, time_outs.end).mean);

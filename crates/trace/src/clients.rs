@@ -120,6 +120,31 @@ pub enum Rule {
     NoneFound,
 }
 
+impl Rule {
+    const ALL: [Self; 9] = [
+        Self::Named,
+        Self::Asked,
+        Self::ThisMachine,
+        Self::Stations,
+        Self::PrivateDevices,
+        Self::PrivateAddresses,
+        Self::LocalPrefix,
+        Self::AnyDevice,
+        Self::NoneFound,
+    ];
+}
+
+/// The rules by which clients were found in several places, in words, as [`Directory::find`] says them of all at once.
+pub(crate) fn rules(words: &[String]) -> String {
+    let words: BTreeSet<&str> = words.iter().flat_map(|w| w.split("; ")).collect();
+    let mut all: Vec<String> = Rule::ALL.iter().map(ToString::to_string).collect();
+    all.retain(|rule| words.contains(rule.as_str()));
+    if all.len() > 1 {
+        all.retain(|rule| *rule != Rule::NoneFound.to_string());
+    }
+    all.join("; ")
+}
+
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -137,7 +162,7 @@ impl fmt::Display for Rule {
 }
 
 /// A client.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Client {
     /// Where it was recorded.
     pub site: String,
@@ -241,7 +266,7 @@ impl Directory {
 
     fn new(mut all: Vec<(Client, &String, Known)>) -> Self {
         all.sort_by(|a, b| a.0.cmp(&b.0));
-        tell_apart(&mut all);
+        label(&mut all.iter_mut().map(|(client, ..)| client).collect::<Vec<_>>());
         let mut directory = Self::default();
         for (id, (client, site, known)) in (0u32..).zip(all) {
             let site = directory.sites.entry(site.clone()).or_default();
@@ -294,14 +319,14 @@ impl Directory {
 }
 
 /// Gives clients of one name labels: with the link-layer address where there are several in a site, with the site where there are several.
-fn tell_apart(all: &mut [(Client, &String, Known)]) {
+pub(crate) fn label(all: &mut [&mut Client]) {
     let mut of_name: BTreeMap<String, (BTreeSet<String>, usize)> = BTreeMap::new();
-    for (client, ..) in all.iter() {
+    for client in all.iter() {
         let of = of_name.entry(client.name.clone()).or_default();
         of.0.insert(client.site.clone());
         of.1 += 1;
     }
-    for (client, ..) in all {
+    for client in all {
         let Some((sites, clients)) = of_name.get(&client.name) else { continue };
         client.label.clone_from(&client.name);
         if *clients > sites.len()

@@ -233,7 +233,9 @@ fn parts(directory: &Path) -> Result<Vec<PathBuf>, String> {
 pub fn label(inputs: Vec<Input>, sites: &[String]) -> Result<Vec<Input>, String> {
     let mut rules = Vec::new();
     for site in sites {
-        let parts = site.rsplit_once('=').filter(|(file, label)| !file.is_empty() && !label.is_empty());
+        // A file's name may have one of these, and so may the label of standard input.
+        let parts = site.strip_prefix("-=").map(|label| ("-", label)).or_else(|| site.rsplit_once('='));
+        let parts = parts.filter(|(file, label)| !file.is_empty() && !label.is_empty());
         let (file, label) = parts.ok_or_else(|| format!("{site:?}: expected FILE=LABEL"))?;
         let pattern = glob::Pattern::new(file).map_err(|e| format!("{file}: {e}"))?;
         let same = Path::new(file).metadata().ok().map(|of| (of.dev(), of.ino()));

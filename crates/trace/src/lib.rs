@@ -4,6 +4,7 @@
 //! - [`facts`], [`survey`], [`clients`]: who speaks to whom, and who of them is a client, in each recording by itself.
 //! - [`activity`]: the one record, what a client did in one stretch; [`sort`], [`fold`]: by client and in order of time.
 //! - [`analyse`]: the accounting of every client, on as many threads as wanted, always with the same result.
+//! - [`results`]: the accounts of several machines, put together.
 //! - [`report`]: table, JSON, and one HTML page.
 //!
 //! Recordings are hostile input: nothing here panics on them, and what cannot be read is reported with its place. Memory does not grow with
@@ -27,6 +28,7 @@ pub mod loss;
 pub mod periods;
 pub mod read;
 pub mod report;
+pub mod results;
 pub mod seen;
 pub mod sort;
 pub mod survey;

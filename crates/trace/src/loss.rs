@@ -6,7 +6,7 @@ use core::fmt;
 const KEPT: usize = 20;
 
 /// One stretch of input that could not be used.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Loss {
     /// Which file (or `-`).
     pub file: String,
@@ -25,7 +25,7 @@ impl fmt::Display for Loss {
 }
 
 /// The losses of one input.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Losses {
     kept: Vec<Loss>,
     total: u64,

@@ -7,7 +7,9 @@ use dormouse_energy::{Direction, PacketInfo};
 
 /// A link-layer address in the low 48 bits; 0 is "none". [`Mac::THIS_MACHINE`] stands for the capturing machine where the
 /// link layer says "ours" without naming an address (Linux cooked captures).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub struct Mac(pub u64);
 
 impl Mac {
@@ -69,7 +71,9 @@ impl fmt::Debug for Mac {
 }
 
 /// An IP address in 16 bytes (IPv4 mapped into IPv6); all zero is "none".
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub struct Addr {
     /// First eight bytes.
     pub hi: u64,

@@ -20,7 +20,7 @@ use indexmap::map::Entry;
 const CACHE: usize = 8192;
 
 /// Steps in the times of a capture that no order of packets explains: more than [`Jumps::BACK`] back, more than [`Jumps::FORWARD`] on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Jumps {
     /// How often back.
     pub back: u64,
@@ -47,7 +47,7 @@ impl Jumps {
 }
 
 /// What the first reading says of one file.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct FileSurvey {
     /// Its name.
     pub name: String,

@@ -219,7 +219,7 @@ fn each_connection_is_a_session_where_that_is_the_rule() {
     assert_eq!((row.sessions, row.idle_periods, row.idle_seconds), (2, 2, 110.0));
     // The client as a whole is awake when either is.
     assert_eq!(row.client_days.idle_seconds, 100.0);
-    assert_eq!((by_connection.session_by, row.policies["clairvoyant"].cycles), ("connection", 1));
+    assert_eq!((by_connection.session_by.as_str(), row.policies["clairvoyant"].cycles), ("connection", 1));
     options.sessions = Sessions::Silence;
     let by_silence = report(&[log.input()], &options);
     assert_eq!((by_silence.clients[0].sessions, by_silence.clients[0].idle_periods), (1, 3));

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use dormouse_wire::Result;
 use dormouse_wire::ike::mlike::{
-    Distribute, End, Map, Migrate, NAMES_MAX, Name, Opened, Reason, Refused, Request, Secret, Sought, Why,
+    Distribute, End, Map, Migrate, NAMES_MAX, Name, Opened, Reason, Refused, Request, Secret, Why,
     emit_given, emit_names, emit_neighbours, opened, parse_given, parse_names, parse_neighbours, vendor_id,
 };
 use dormouse_wire::ike::{Id, IdType, Notify, NotifyType, Payload, emit_payloads, parse_payloads};
@@ -32,7 +32,6 @@ fn a_distribution_is_these_bytes() {
         seconds: 14_400,
         nodes: (17, 24),
         gateway: address("198.51.100.1"),
-        device: address("192.0.2.7"),
     };
     let keymat: Vec<u8> = (0..36).collect();
     let secret = |from_device, spi, sequence| {
@@ -45,9 +44,8 @@ fn a_distribution_is_these_bytes() {
         secret(true, 0x0102_0304, 0),
     ];
     let golden = bytes(
-        "d5 00 003c 00 00 d011 \
+        "d5 00 002c 00 00 d011 \
          03 00 0014 0100 0000 00003840 00000011 00000018 00000000000000000000ffffc6336401 \
-         00000000000000000000ffffc0000207 \
          d6 00 000e 00 02 02 00 0000 03 00 0064 \
          d6 00 0038 00 00 0000 0a0b0c0d 0000000000000007 \
          000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20212223 \
@@ -77,16 +75,8 @@ fn notifications_are_these_bytes() {
     let names = [Name { to_device: 1, from_device: 2 }, Name { to_device: 3, from_device: 4 }];
     let golden = bytes("00000001 00000002 00000003 00000004");
     assert_eq!((emit_names(&names), parse_names(&golden)), (golden.clone(), Ok(names.to_vec())));
-    let reasons = [
-        Why::None,
-        Why::Stale,
-        Why::Exhausted,
-        Why::Migrated,
-        Why::Given,
-        Why::Here,
-        Why::Unusable,
-        Why::Lent,
-    ];
+    let reasons =
+        [Why::None, Why::Stale, Why::Exhausted, Why::Migrated, Why::Given, Why::Here, Why::Unusable];
     for (why, code) in reasons.into_iter().zip(1..) {
         let (request, golden) = (Request { why, spi: 0x01020304 }, [code, 0, 0, 0, 1, 2, 3, 4]);
         assert_eq!((request.emit(), Request::parse(&golden)), (golden.to_vec(), Ok(request)));
@@ -97,18 +87,12 @@ fn notifications_are_these_bytes() {
         let (refused, golden) = (Refused { why, spi: 9 }, [code, 0, 0, 0, 0, 0, 0, 9]);
         assert_eq!((refused.emit(), Refused::parse(&golden)), (golden.to_vec(), Ok(refused)));
     }
-    for (told, flags) in [(false, "00"), (true, "01")] {
-        let migrate = Migrate { of: Sought::Sa { gateway: address("2001:db8::1"), spi: 5 }, told };
-        let golden = bytes(&format!("20010db8000000000000000000000001 00000005 {flags} 000000"));
-        assert_eq!((migrate.emit(), Migrate::parse(&golden)), (golden, Ok(migrate)));
-    }
-    let migrate = Migrate { of: Sought::Device(address("192.0.2.7")), told: true };
-    let golden = bytes("00000000000000000000ffffc0000207 00000000 03 000000");
+    let migrate = Migrate { gateway: address("2001:db8::1"), spi: 5 };
+    let golden = bytes("20010db8000000000000000000000001 00000005");
     assert_eq!((migrate.emit(), Migrate::parse(&golden)), (golden, Ok(migrate)));
     let given = Id::new(IdType::Fqdn, *b"ar2.example");
     let golden = bytes("05000000 00000009 02 00 000b 6172322e6578616d706c65");
-    assert_eq!((emit_given(9, false, &given), parse_given(&golden)), (golden.clone(), Ok(given.clone())));
-    assert_eq!(emit_given(9, true, &given)[..8], Request { why: Why::Lent, spi: 9 }.emit());
+    assert_eq!((emit_given(9, &given), parse_given(&golden)), (golden.clone(), Ok(given)));
     assert_eq!(Request::parse(&golden), Ok(Request { why: Why::Given, spi: 9 }));
     let ids = [Id::new(IdType::Fqdn, *b"ar2.example"), Id::new(IdType::Ipv4Addr, [192, 0, 2, 1])];
     let golden = bytes("02 00 000b 6172322e6578616d706c65 01 00 0004 c0000201");
@@ -141,27 +125,19 @@ fn what_is_cut_short_or_out_of_range_is_refused() {
         }
     }
     let gateway = address("192.0.2.1");
-    let told = Distribute {
-        here: false,
-        esn: false,
-        cipher: 20,
-        key_bits: 128,
-        seconds: 1,
-        nodes: (1, 2),
-        gateway,
-        device: gateway,
-    };
+    let told =
+        Distribute { here: false, esn: false, cipher: 20, key_bits: 128, seconds: 1, nodes: (1, 2), gateway };
     each_cut(&told.emit(), Distribute::parse);
     each_cut(&map().emit(), Map::parse);
     each_cut(&Request { why: Why::None, spi: 1 }.emit(), Request::parse);
     each_cut(&Refused { why: Reason::Full, spi: 1 }.emit(), Refused::parse);
-    each_cut(&Migrate { of: Sought::Sa { gateway, spi: 1 }, told: true }.emit(), Migrate::parse);
+    each_cut(&Migrate { gateway, spi: 1 }.emit(), Migrate::parse);
     let secret = |length: usize| [&[0; 16][..], &vec![1; length]].concat();
     assert!(Secret::parse(&secret(64)).is_ok() && Secret::parse(&secret(65)).is_err());
     assert!(Secret::parse(&[0; 15]).is_err() && Secret::parse(&[2; 20]).is_err());
     assert!(Map::parse(&[0, 8]).is_err() && Map::parse(&[[0, 8].as_slice(), &[1; 32]].concat()).is_err());
-    assert!(Request::parse(&[0; 8]).is_err() && Request::parse(&[9, 0, 0, 0, 0, 0, 0, 1]).is_err());
-    let given = emit_given(1, false, &Id::new(IdType::Fqdn, *b"r"));
+    assert!(Request::parse(&[0; 8]).is_err() && Request::parse(&[8, 0, 0, 0, 0, 0, 0, 1]).is_err());
+    let given = emit_given(1, &Id::new(IdType::Fqdn, *b"r"));
     assert!((0..given.len()).all(|len| parse_given(&given[..len]).is_err()));
     assert!(parse_names(&[0; 12]).is_err() && parse_names(&vec![0; 8 * (NAMES_MAX + 1)]).is_err());
     assert!(

@@ -1,4 +1,4 @@
-//! The ciphers that HIP alone agrees on (RFC 7402 section 5.1.2): CCM, GCM with an ICV of 8 bytes, GMAC and CMAC. Owns how each is put
+//! The ciphers of HIP's suites alone (RFC 7402 section 5.1.2): CCM, GCM with an ICV of 8 bytes and CMAC; and GMAC, which IKE has too. Owns how each is put
 //! together from what the libraries have; must never hold a cipher or a MAC of its own.
 
 use aes::Aes128;
@@ -134,6 +134,10 @@ impl Protect for Gcm8 {
 
 /// GMAC (RFC 4543 section 3): the tag over SPI, sequence number, IV and all of the payload, which stays as it is. The IV is authenticated too,
 /// as figure 4 there and other implementations have it.
+/// "The IV MUST be eight octets long. For a given key, the IV MUST NOT repeat." (RFC 4543 section 3.1): it is ESP's, as with GCM.
+/// "The Authentication Tag MUST NOT be truncated" (RFC 4543 section 3.4)
+/// "The size of the KEYMAT for the ENCR_NULL_AUTH_AES_GMAC and AUTH_AES_GMAC MUST be four octets longer than is needed for the associated
+/// AES key." (RFC 4543 section 5.4)
 struct Gmac(Gcm);
 
 impl Gmac {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_crypto::{Encr, Error as CryptoError, PacketKey};
-use dormouse_keying::{GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Reached, ZoneMap};
+use dormouse_keying::{GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, ZoneMap};
 use thiserror::Error;
 
 use super::{COUNT_BITS, IV, LAST, Parts, ZoneAad, blank, first_iv};
@@ -119,9 +119,6 @@ struct HeaderZone {
     esn: bool,
     /// Places the numbers on the wire; it refuses none.
     window: ReplayWindow,
-    reached: Reached,
-    /// What was reached where the keys came from, until a packet with a higher number was opened: then [`HeaderNews::Passed`] was told.
-    awaits: Option<u64>,
     node: u32,
     /// Of the nonces made here.
     counter: Counter,
@@ -135,14 +132,12 @@ impl HeaderZone {
         // The same number again, also with other keys: its nonces go on where they were.
         let counter = before.filter(|before| before.node == node).map(|before| before.counter.clone());
         let mut window = ReplayWindow::new(DEFAULT_WINDOW);
-        window.start_at(sa.reached.get());
+        window.start_at(sa.sequence);
         Ok(Self {
             key: PacketKey::new(grant.encr, None, sa.keymat.as_bytes())?,
             zones: grant.map.zones(),
             esn: grant.esn,
             window,
-            reached: sa.reached.clone(),
-            awaits: Some(sa.reached.get()),
             node,
             counter: counter.unwrap_or_else(|| Counter::new(true).at_most(LAST)),
             closed: 0,
@@ -166,7 +161,6 @@ impl HeaderZone {
         self.key.open(self.aad(esp, &parts, name.0, seq).first(), iv, zone, &[], icv).ok()?;
         // It moves the window on; that a packet comes twice is the end point's to judge.
         let _seen = self.window.accept(seq);
-        self.reached.raise(seq);
         Some(header)
     }
 
@@ -281,9 +275,6 @@ impl HeaderZones {
         for (name, zone) in self.zones.range_mut(from..).take_while(|(name, _)| name.0 == spi) {
             if let Some(header) = zone.open(esp, *name) {
                 zone.closed = 0;
-                if zone.awaits.take_if(|reached| header.seq > *reached).is_some() {
-                    tell(&mut self.news, HeaderNews::Passed(name.1));
-                }
                 self.stale.remove(&name.1);
                 self.stats.opened += 1;
                 return Look::Header(header);

@@ -8,7 +8,7 @@ use dormouse_crypto::Encr;
 use dormouse_esp::{
     Discard, IPV4_IN_IP, Inbound, InstallError, Outbound, Overhead, Sad, Selectors, State, Tunnel,
 };
-use dormouse_keying::{ChildId, Marks, Mode, Owner, SaId, Share};
+use dormouse_keying::{ChildId, Install, Marks, Mode, Owner, Protection, SaId, Share, SoftBounds, Weak};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{Flow, flow};
@@ -220,7 +220,7 @@ fn tunnels_with_the_same_selectors_share_the_traffic_by_policy() {
             sad.activate(name(n));
         }
         let routed = sad.route(&to("10.9.0.7")).unwrap();
-        let sent = |sad: &mut Sad, mark, packets| sad.among(routed, &marked(mark), packets);
+        let sent = |sad: &mut Sad, mark, packets| sad.among(routed, &marked(mark), packets).unwrap();
         let took: Vec<_> = (0..6).map(|_| sent(&mut sad, 0, 1)).collect();
         assert_eq!(took, [2, 2, 1, 2, 2, 1].map(name));
         // What a mark decides counts for no turn; 30 packets in one piece count for 30 turns.
@@ -232,14 +232,14 @@ fn tunnels_with_the_same_selectors_share_the_traffic_by_policy() {
         assert_eq!([0, 0].map(|mark| sent(&mut sad, mark, 1)), [name(2); 2]);
         sad.activate(name(6));
         sad.remove(name(2));
-        assert_eq!([0, 46].map(|mark| sad.among(name(6), &marked(mark), 1)), [6, 3].map(name));
+        assert_eq!([0, 46].map(|mark| sad.among(name(6), &marked(mark), 1)), [6, 3].map(|n| Some(name(n))));
         // Without one for its mark, or for the rest, a packet goes by those that are there.
         sad.remove(name(3));
-        assert_eq!(sad.among(name(6), &marked(46), 1), name(6));
+        assert_eq!(sad.among(name(6), &marked(46), 1), Some(name(6)));
         sad.remove(name(6));
         sad.remove(name(5));
         let last = sad.route(&to("10.9.0.7")).unwrap();
-        assert!((0..4).all(|_| sad.among(last, &marked(46), 1) == name(1)), "never in clear, never dropped");
+        assert!((0..4).all(|_| sad.among(last, &marked(46), 1) == Some(name(1))), "never dropped");
     }
 }
 
@@ -255,7 +255,7 @@ fn each_of_several_has_its_own_share() {
     sad.activate(name(3));
     let mut took = [0_u32; 4];
     for _ in 0..4_000 {
-        took[sad.among(name(3), &marked(0), 1).spi() as usize - 0x100] += 1;
+        took[sad.among(name(3), &marked(0), 1).unwrap().spi() as usize - 0x100] += 1;
     }
     assert!(took[1] == 2_000 && took[2].abs_diff(1_000) <= 1 && took[2] + took[3] == 2_000, "{took:?}");
 }
@@ -278,4 +278,130 @@ fn what_shares_traffic_fits_the_narrowest() {
         [(1, low), (2, high), (3, high)].map(|(n, own)| sad.narrowest(now, name(n), own)),
         [low, low, high]
     );
+}
+
+/// The order of a tunnel in place of another, with the same selectors.
+fn heir(n: u32, remote: TsRange, replaces: ChildId, share: Share) -> Install {
+    Install { replaces: Some(replaces), ..order(n, remote, SUITES[0].0, share) }
+}
+
+/// The order of a tunnel with this cipher.
+fn order(n: u32, remote: TsRange, encr: Encr, share: Share) -> Install {
+    let like = tunnel(n, remote);
+    Install {
+        owner: like.owner,
+        child: name(n),
+        spi_out: name(n).spi(),
+        keymat_in: params(encr, None).keymat,
+        keymat_out: params(encr, None).keymat,
+        encr,
+        integ: None,
+        esn: false,
+        mode: Mode::Tunnel,
+        protection: Protection::Whole,
+        pad_to: 0,
+        ts_local: like.selectors.local().to_vec(),
+        ts_remote: vec![remote],
+        original: None,
+        path: like.path,
+        replaces: None,
+        send_now: true,
+        replay_window: 1_024,
+        soft: SoftBounds::NONE,
+        share,
+    }
+}
+
+#[test]
+fn all_packets_go_by_one_while_the_signal_is_weak() {
+    let weak = Share::Signal(Weak { below: -75, until: -69 });
+    let remote = range("10.9.0.7", "10.9.0.7");
+    let mut sad = Sad::new();
+    sad.insert(tunnel(1, remote)).unwrap();
+    assert!(!sad.chooses_by_signal());
+    sad.insert(tunnel(2, remote).sharing(weak)).unwrap();
+    sad.insert(tunnel(3, remote).sharing(Share::Marked(Marks::new(&[46]).unwrap()))).unwrap();
+    sad.insert(tunnel(4, remote).sharing(Share::Every(NonZeroU32::MIN))).unwrap();
+    (1..=3).for_each(|n| assert!(sad.activate(name(n))));
+    assert!(sad.chooses_by_signal());
+    let by = |sad: &mut Sad, mark| sad.among(name(1), &marked(mark), 1).unwrap();
+    for (dbm, its) in
+        [(None, 1), (Some(-60), 1), (Some(-76), 2), (Some(-70), 2), (Some(-69), 1), (Some(-90), 2)]
+    {
+        sad.set_signal(dbm);
+        assert_eq!((sad.signal(), by(&mut sad, 0)), (dbm, name(its)), "{dbm:?}");
+        assert_eq!(sad.takes_all(name(2)), Some(its == 2));
+        assert_eq!(by(&mut sad, 46), name(3), "a mark says more");
+    }
+    assert_eq!(sad.takes_all(name(1)), None);
+    // It comes before turns.
+    sad.activate(name(4));
+    assert_eq!(by(&mut sad, 0), name(2));
+    // New ones know the signal; the heir of one for which it was weak, that it was.
+    sad.set_signal(Some(-70));
+    sad.remove(name(4));
+    sad.install(&heir(5, remote, name(2), weak), 1_500, &mut Seeded::new(5)).unwrap();
+    assert_eq!(by(&mut sad, 0), name(5));
+    sad.remove(name(2));
+    sad.remove(name(5));
+    assert!(!sad.chooses_by_signal());
+    sad.insert(tunnel(6, remote).sharing(weak)).unwrap();
+    sad.activate(name(6));
+    assert_eq!(by(&mut sad, 0), name(1), "between the bounds, and never weak before");
+}
+
+#[test]
+fn all_packets_go_by_the_one_by_which_the_last_one_came() {
+    let remote = range("10.9.0.7", "10.9.0.7");
+    let mut sad = Sad::new();
+    sad.insert(tunnel(1, remote)).unwrap();
+    sad.insert(tunnel(2, remote).sharing(Share::AsPeer)).unwrap();
+    assert!(sad.activate(name(1)) && sad.activate(name(2)));
+    let mut peer = [1, 2].map(|n| {
+        let mut p = params(SUITES[0].0, None);
+        p.spi = name(n).spi();
+        Outbound::new(&p, &mut Seeded::new(n.into())).unwrap()
+    });
+    let mut packet = ipv4(60);
+    packet[12..16].copy_from_slice(&[10, 9, 0, 7]);
+    let mut comes = |n: usize| seal(&mut peer[n - 1], &packet, IPV4_IN_IP);
+    let by = |sad: &mut Sad| sad.among(name(1), &marked(0), 1).unwrap();
+    assert_eq!(by(&mut sad), name(1), "nothing has come");
+    let again = comes(2);
+    for (n, mut datagram) in [(1, comes(1)), (2, again.clone()), (2, comes(2)), (1, comes(1))] {
+        sad.open(&mut datagram).unwrap();
+        assert_eq!((by(&mut sad), sad.takes_all(name(2))), (name(n as u32), Some(n == 2)));
+    }
+    // What is repeated or forged says nothing.
+    assert!(sad.open(&mut again.clone()).is_err());
+    let mut forged = comes(2);
+    *forged.last_mut().unwrap() ^= 1;
+    assert!(sad.open(&mut forged).is_err());
+    assert_eq!(by(&mut sad), name(1));
+}
+
+#[test]
+fn nothing_goes_in_clear_but_what_was_chosen_for_it() {
+    for remote in [range("10.9.0.0", "10.9.255.255"), range("10.9.0.7", "10.9.0.7")] {
+        let mut sad = Sad::new();
+        let share = Share::Marked(Marks::new(&[46]).unwrap());
+        let add = |sad: &mut Sad, order: Install| sad.install(&order, 1_500, &mut Seeded::new(1)).unwrap();
+        add(&mut sad, order(1, remote, Encr::Aes128Gmac, share));
+        assert!(sad.get(name(1)).unwrap().is_readable());
+        let by = |sad: &mut Sad, mark| {
+            let routed = sad.route(&to("10.9.0.7")).unwrap();
+            sad.among(routed, &marked(mark), 1)
+        };
+        assert_eq!([0, 46].map(|mark| by(&mut sad, mark)), [None, Some(name(1))], "alone");
+        add(&mut sad, order(2, remote, Encr::Aes128Gcm16, Share::Rest));
+        // Whichever came last, which is the one that the route leads to.
+        add(&mut sad, Install { replaces: Some(name(1)), ..order(3, remote, Encr::Aes128Gmac, share) });
+        assert_eq!([0, 46].map(|mark| by(&mut sad, mark)), [Some(name(2)), Some(name(3))]);
+        // Without one for the rest, by another that encrypts.
+        add(&mut sad, order(4, remote, Encr::Aes128Gcm16, Share::Every(NonZeroU32::new(9).unwrap())));
+        sad.remove(name(2));
+        assert_eq!([0, 46].map(|mark| by(&mut sad, mark)), [Some(name(4)), Some(name(3))]);
+        sad.remove(name(4));
+        assert_eq!([0, 46].map(|mark| by(&mut sad, mark)), [None, Some(name(3))], "never by fall-back");
+    }
 }

@@ -12,7 +12,7 @@ use dormouse_wire::ip::tcp;
 fn blocks() -> Vec<Vec<u8>> {
     let page = include_str!("../../../../docs/wire/mml-ipsec.md");
     let packets = page.split("### A packet\n").nth(1).unwrap();
-    let blocks = packets.split("```").skip(1).step_by(2).take(4);
+    let blocks = packets.split("```").skip(1).step_by(2).take(5);
     blocks.map(|block| hex::decode(block.split_whitespace().collect::<String>()).unwrap()).collect()
 }
 
@@ -25,7 +25,7 @@ fn sa() -> SaParams {
 
 #[test]
 fn the_page_has_the_packets_that_the_code_makes() {
-    let [inner, sealed, changed, nothing] = blocks().try_into().unwrap();
+    let [inner, sealed, changed, nothing, _] = blocks().try_into().unwrap();
     let mut out = Outbound::new(&sa(), &mut Seeded::new(0)).unwrap();
     for _ in 1..5 {
         seal(&mut out, &inner, IPV4_IN_IP);
@@ -55,4 +55,22 @@ fn the_page_has_the_packets_that_the_code_makes() {
     }
     let packet = seal(&mut out, &inner, IPV4_IN_IP);
     assert_eq!(hex::encode(&packet), hex::encode(&nothing), "a first zone without bytes");
+}
+
+#[test]
+fn the_page_has_the_packet_that_is_not_encrypted() {
+    let [inner, .., readable] = <[Vec<u8>; 5]>::try_from(blocks()).unwrap();
+    let sa = SaParams { zones: None, encr: Encr::Aes128Gmac, ..sa() };
+    let mut out = Outbound::new(&sa, &mut Seeded::new(0)).unwrap();
+    for _ in 1..5 {
+        seal(&mut out, &inner, IPV4_IN_IP);
+    }
+    assert_eq!(hex::encode(seal(&mut out, &inner, IPV4_IN_IP)), hex::encode(&readable));
+    assert!(readable.windows(inner.len()).any(|part| part == inner), "all on the way read it");
+    for changed in 0..readable.len() {
+        let mut packet = readable.clone();
+        packet[changed] ^= 1;
+        assert!(Inbound::new(&sa).unwrap().open(&mut packet).is_err(), "byte {changed}");
+    }
+    assert_eq!(Inbound::new(&sa).unwrap().open(&mut readable.clone()).unwrap().seq, 5);
 }

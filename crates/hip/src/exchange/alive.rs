@@ -65,3 +65,13 @@ pub(crate) fn check(association: &mut Association, data_waits: bool, around: &mu
             session.outstanding.take().map(|o| Outstanding { retry: o.retry.at_most(SILENCE_TRIES), ..o });
     }
 }
+
+/// Asks a peer that is awake at once, also what it was asked in vain: the way to it is open again.
+pub(crate) fn ask_again(association: &mut Association, around: &mut Around<'_>) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    match &mut session.outstanding {
+        Some(outstanding) => outstanding.retry.renew(around.now, &around.config.timing),
+        None if session.dormancy.peer_sleeps() => {}
+        None => check(association, false, around),
+    }
+}

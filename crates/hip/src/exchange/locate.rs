@@ -46,8 +46,9 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
         .take()
         .map(|c| Candidate { path: Path { local: path.local, ..c.path }, ..c })
         .filter(|c| c.path.local.is_ipv4() == c.path.remote.is_ipv4());
-    // By another address of the directory, or a rendezvous server, the peer is asked; ESP waits for its own answer. A relay takes ESP for it.
-    let elsewhere = session.esp_stays.is_some() || path.remote != before.0;
+    // By another address of the directory than that where it was last found, or a rendezvous server, the peer is asked; ESP waits for its own
+    // answer. A relay takes ESP for it.
+    let elsewhere = session.esp_stays.map_or(path.remote != before.0, |stays| stays.remote != esp.remote);
     let waits = elsewhere && !around.peers.is_relay_of(association.peer, path.remote.ip());
     session.esp_stays = waits.then_some(before.1);
     if !waits {

@@ -361,9 +361,9 @@ impl Session {
         self.rekey.as_ref().is_some_and(|r| !r.acked)
     }
 
-    /// Something besides a question is to be said that the peer has not acknowledged.
+    /// Something is to be said that the peer has not acknowledged, or asked after a sleep of ours; a question where it is stands in its candidate.
     fn has_more(&self) -> bool {
-        let asks = self.registration == Registering::Asked || self.relay.wants();
+        let asks = self.registration == Registering::Asked || self.relay.wants() || self.dormancy.revives();
         asks || self.announcing || self.wants_rekey()
     }
 }

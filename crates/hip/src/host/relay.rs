@@ -12,7 +12,7 @@ use super::Host;
 use crate::association::{Association, Registering, Session, Stage};
 use crate::exchange::register::{RELAY_UDP_ESP, RELAY_UDP_HIP};
 use crate::exchange::relay::Permit;
-use crate::exchange::{Fate, candidates, locate, notify, relay as relay_of};
+use crate::exchange::{Fate, alive, candidates, locate, notify, relay as relay_of};
 use crate::limits::MAX_R1_A_SECOND;
 use crate::protect;
 use crate::relay::{RelayTo, Relayed, Seen, read};
@@ -257,10 +257,28 @@ impl Host {
                 self.change(now, id, |a, around| Ok(locate::relay_is_at(a, path, around)))
                     .unwrap_or_default();
             }
-            let behind =
-                |a: &&Association| a.ours == ours && a.relay.is_some_and(|relay| relay.server == path.remote);
-            let all: Vec<SaId> = self.associations.values().filter(behind).map(|a| a.id).collect();
-            all.into_iter().for_each(|id| self.permit(now, id, path.remote));
+            self.behind(ours, path).into_iter().for_each(|id| self.permit(now, id, path.remote));
+        }
+    }
+
+    /// The associations of this identity of ours with peers behind the relay at the end of this path.
+    fn behind(&self, ours: Hit, path: Path) -> Vec<SaId> {
+        let is_behind =
+            |a: &&Association| a.ours == ours && a.relay.is_some_and(|relay| relay.server == path.remote);
+        self.associations.values().filter(is_behind).map(|a| a.id).collect()
+    }
+
+    /// A relay of ours has taken us in. If it has started again, it has dropped what we asked peers behind it, and what they asked us: both are
+    /// asked again, before either end gives the other up.
+    pub(super) fn ask_behind(&mut self, now: Instant, (ours, relay): (Hit, Hit), path: Path) {
+        if self.config.relays.contains(&relay) {
+            for id in self.behind(ours, path) {
+                self.change(now, id, |a, around| {
+                    alive::ask_again(a, around);
+                    Ok(Fate::Lives)
+                })
+                .unwrap_or_default();
+            }
         }
     }
 

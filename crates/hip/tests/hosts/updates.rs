@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use dormouse_hip::{HostConfig, Peer};
-use dormouse_keying::KeyManager;
+use dormouse_keying::{KeyManager, SaId};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{LocatorValue, Packet, PacketType, Param, ParamType};
 
@@ -367,18 +367,24 @@ fn a_peer_that_is_gone_is_noticed_by_an_update_and_told_of() {
     assert_eq!(world.nodes[0].host.describe().count(), 0, "nothing is kept");
 }
 
+/// Two hosts over IPv4, of which the first also knows the other's IPv6 address: the world, the peer's two addresses, and the association.
+fn known_in_both_families() -> (World, [IpAddr; 2], SaId) {
+    let mut world = joined(9, Carrier::RawHip, config());
+    let both = [world.nodes[1].address.ip(), "2001:db8::2".parse().unwrap()];
+    let (tag, at) = (world.nodes[1].tag, Peer { addresses: both.to_vec(), udp: false });
+    world.nodes[1].others.push(SocketAddr::new(both[1], 0));
+    world.act(1, |host, now| host.set_addresses(now, &both));
+    world.act(0, |host, _| host.set_peer(tag, Some(at)));
+    let id = world.nodes[0].host.describe().next().unwrap().id;
+    (world, both, id)
+}
+
 /// A host that has the other family alone from now on asks its peer at the address of that family which the directory has. "A host MUST verify the
 /// reachability of an UNVERIFIED address." (RFC 8046 section 5.4): user data goes there once the peer has answered from there.
 #[test]
 fn data_goes_to_another_known_address_when_the_peer_has_answered_there() {
-    let mut world = joined(9, Carrier::RawHip, config());
-    let [ours, theirs]: [IpAddr; 2] = ["2001:db8::1", "2001:db8::2"].map(|at| at.parse().unwrap());
-    let both = vec![world.nodes[1].address.ip(), theirs];
-    let (tag, at) = (world.nodes[1].tag, Peer { addresses: both.clone(), udp: false });
-    world.nodes[1].others.push(SocketAddr::new(theirs, 0));
-    world.act(1, |host, now| host.set_addresses(now, &both));
-    world.act(0, |host, _| host.set_peer(tag, Some(at)));
-    let id = world.nodes[0].host.describe().next().unwrap().id;
+    let (mut world, [_, theirs], id) = known_in_both_families();
+    let ours: IpAddr = "2001:db8::1".parse().unwrap();
     let way = |world: &World| world.nodes[0].plane.path[&id];
     let before = way(&world);
     world.dead.insert(theirs);
@@ -392,6 +398,23 @@ fn data_goes_to_another_known_address_when_the_peer_has_answered_there() {
     world.send_data(0, 1);
     world.run(SOON);
     assert_eq!(world.data.last().map(|(node, from)| (*node, from.ip())), Some((1, ours)));
+}
+
+/// The other family is not answered, and a host has the first one again, with a new address of its own: the peer's was verified before, so data
+/// goes there at once.
+#[test]
+fn data_goes_to_a_verified_address_at_once_from_any_of_ours() {
+    let (mut world, [four, theirs], id) = known_in_both_families();
+    world.dead.insert(theirs);
+    world.place(0, "2001:db8::1");
+    world.run(SOON);
+    let new: IpAddr = "198.51.100.7".parse().unwrap();
+    world.nodes[0].address.set_ip(new);
+    world.act(0, |host, now| host.set_addresses(now, &[new]));
+    let way = world.nodes[0].plane.path[&id];
+    assert_eq!((way.local.ip(), way.remote.ip()), (new, four), "before the peer has answered");
+    world.run(SOON * 3);
+    assert!(world.joined(0, 1) && world.is_idle(), "{:?}", world.drops);
 }
 
 /// Both move at one moment, and each asks the other by a way that the other does not use: neither follows the other's question back and forth without

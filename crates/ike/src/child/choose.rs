@@ -180,7 +180,9 @@ pub(crate) fn choose(
     let offer = Offer { view, zones: zones.map(Offered::read), proposals, ts_i, ts_r };
     let mut candidates = Vec::new();
     let mut refused = malformed("the connection has no child");
-    for (config, child) in conn.children.iter().enumerate() {
+    // What is not encrypted stands beside something that is: it is not made with the session.
+    let may_be = |child: &ChildConfig| exchange == KeyExchange::Configured || !child.is_readable();
+    for (config, child) in conn.children.iter().enumerate().filter(|(_, child)| may_be(child)) {
         let (local, remote, ends) = match replaces {
             Some(scope) if scope.config != config => continue,
             Some(scope) => (scope.ts_local.clone(), scope.ts_remote.clone(), scope.ends),

@@ -6,7 +6,7 @@ use core::net::IpAddr;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderNews, SaId};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_wire::ike::mlike::{Migrate, Request, Sought, Why};
+use dormouse_wire::ike::mlike::{Migrate, Request, Why};
 
 use super::Endpoint;
 use crate::config::{RouterPolicy, ZonePolicy};
@@ -37,11 +37,9 @@ impl Endpoint {
     }
 
     /// Router: what the data plane says about the keys that it was given: the gateway is asked for others. Those that it cannot use are forgotten,
-    /// and the gateway is notified. If a packet has passed that proves that a device is here whose keys came because of others with its SPI, the gateway
-    /// hears of it; `false` also if there was nothing to prove.
+    /// and the gateway is notified.
     pub fn header_news(&mut self, now: Instant, news: HeaderNews) -> bool {
         let (id, why) = match news {
-            HeaderNews::Passed(id) => return self.device_passed(now, id),
             HeaderNews::Stale(id) => (id, Why::Stale),
             HeaderNews::Exhausted(id) => (id, Why::Exhausted),
             HeaderNews::Unusable(id) => (id, Why::Unusable),
@@ -55,19 +53,6 @@ impl Endpoint {
         let asked = self.ask_some(now, link, Some(&gateway), keys);
         self.settle(now);
         asked
-    }
-
-    /// Until the gateway can be told, the keys stay on probation: when that ends, the device's next packet asks for them anew.
-    fn device_passed(&mut self, now: Instant, id: GrantId) -> bool {
-        let Some(gateway) = self.shared.header.keyring.on_probation(id).cloned() else { return false };
-        let link = self.shared.header.links.to(&gateway);
-        let keys = Keys::Ask(Request { why: Why::Migrated, spi: id.from_device });
-        let told = self.ask_some(now, link, Some(&gateway), keys);
-        if told {
-            self.shared.header.keyring.confirm(id);
-        }
-        self.settle(now);
-        told
     }
 
     /// Router: a device has come here whose keys are here already: their gateway hears of it, so that the routers around this one get them.
@@ -91,32 +76,14 @@ impl Endpoint {
     }
 
     /// Router: a device has come here from the router `previous`: its keys are asked for there (Directed Key Migration), and of the gateway
-    /// if they are not there. `told`: a registration says so, or the operator. Otherwise packets with this SPI do, which may have been recorded: then
-    /// `previous` keeps the keys too, and the gateway hears of it when a packet passes here that has not passed there ([`HeaderNews::Passed`]). `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many requests wait on it,
+    /// if they are not there. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many requests wait on it,
     /// or if it is none of our neighbours.
-    pub fn fetch_keys(
-        &mut self,
-        now: Instant,
-        previous: &Identity,
-        gateway: IpAddr,
-        spi: u32,
-        told: bool,
-    ) -> bool {
-        self.migrate(now, previous, Migrate { of: Sought::Sa { gateway, spi }, told })
-    }
-
-    /// Router: the device with this outer address has registered here, and was behind the router `previous`: its keys are asked for there before any packet
-    /// of it has come. If they are not there, that packet asks. `false` as with [`Self::fetch_keys`], and if there are keys of this device already.
-    pub fn fetch_keys_of(&mut self, now: Instant, previous: &Identity, device: IpAddr) -> bool {
-        let of = Sought::Device(device);
-        !self.shared.header.keyring.holds(of) && self.migrate(now, previous, Migrate { of, told: true })
-    }
-
-    fn migrate(&mut self, now: Instant, previous: &Identity, asked: Migrate) -> bool {
+    pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, spi: u32) -> bool {
         let policy = self.shared.config.router.as_ref();
         let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
         let link = self.shared.header.links.to(previous);
-        let asked = neighbour && self.ask_some(now, link, Some(previous), Keys::Migrate(asked));
+        let keys = Keys::Migrate(Migrate { gateway, spi });
+        let asked = neighbour && self.ask_some(now, link, Some(previous), keys);
         self.settle(now);
         asked
     }

@@ -235,7 +235,7 @@ impl Connection {
 
 impl IkeSa {
     /// Gateway: goes on by `conn`, if that gives its peer what it has: its addresses, and for each CHILD SA one of the same name and mode
-    /// that carries at least as much. What is narrower than it could be stays so.
+    /// that carries at least as much, and is encrypted if it is. What is narrower than it could be stays so.
     fn adopt(&mut self, shared: &Shared, conn: &Arc<Connection>) -> bool {
         let pool = shared.config.pool.as_ref();
         if !self.core.assigned.addresses().into_iter().all(|a| pool.is_none_or(|pool| pool.gives(conn, a))) {
@@ -256,7 +256,7 @@ impl IkeSa {
             let carries = policy(conn, place, &dynamic).is_some_and(|(local, remote)| {
                 within(&child.ts_local, &local) && within(&child.ts_remote, &remote)
             });
-            if old.mode != new.mode || !(alike || carries) {
+            if old.mode != new.mode || old.is_readable() != new.is_readable() || !(alike || carries) {
                 return false;
             }
             places.push((child.id, place));

@@ -164,9 +164,9 @@ impl Endpoint {
                 let link = self.shared.header.links.at(gateway);
                 self.ask(now, link, None, Keys::Ask(asked));
             }
-            Action::Gave { gateway, spi, keeps, to } => {
+            Action::Gave { gateway, spi, to } => {
                 let link = self.shared.header.links.to(&gateway);
-                self.ask(now, link, Some(&gateway), Keys::Gave { spi, keeps, to });
+                self.ask(now, link, Some(&gateway), Keys::Gave { spi, to });
             }
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));

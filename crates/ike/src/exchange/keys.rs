@@ -7,7 +7,7 @@ use core::time::Duration;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderOrder};
 use dormouse_sansio::{Class, Instant};
-use dormouse_wire::ike::mlike::{self as wire, Migrate, Reason, Refused, Sought, Why};
+use dormouse_wire::ike::mlike::{self as wire, Migrate, Reason, Refused, Why};
 use dormouse_wire::ike::{Id, NotifyType, Payload};
 
 use super::{Exchange, Reply, Request, Run};
@@ -40,8 +40,8 @@ impl Run for Keys {
             }
             Self::Ask(asked) => (vec![notify(NotifyType::KeyRequest, asked.emit())], Class::Urgent),
             Self::Migrate(asked) => (vec![notify(NotifyType::KeyMigrate, asked.emit())], Class::Urgent),
-            Self::Gave { spi, keeps, to } => {
-                let told = wire::emit_given(*spi, *keeps, &auth::id_payload(to));
+            Self::Gave { spi, to } => {
+                let told = wire::emit_given(*spi, &auth::id_payload(to));
                 (vec![notify(NotifyType::KeyRequest, told)], Class::Timely)
             }
         };
@@ -81,18 +81,11 @@ impl Run for Keys {
                     Some((giver, id))
                 });
                 shared.actions.push_back(match taken {
-                    // Where packets alone say that the device is here, the gateway hears of it when one has come that is new.
-                    Some(_) if !asked.told => return Fate::Lives,
-                    // A packet of the other direction, or the registration, has asked for them before.
-                    None if shared.header.keyring.holds(asked.of) => return Fate::Lives,
                     Some((gateway, id)) => {
                         let asked = wire::Request { why: Why::Migrated, spi: id.from_device };
                         Action::Ask { gateway, asked }
                     }
-                    None => match in_place_of(asked) {
-                        Some(action) => action,
-                        None => return Fate::Lives,
-                    },
+                    None => in_place_of(asked),
                 });
             }
         }
@@ -105,21 +98,16 @@ impl Run for Keys {
     }
 }
 
-/// The gateway has them too. Which one that is, of a device that was not seen yet, its first packet says.
-const fn in_place_of(asked: Migrate) -> Option<Action> {
-    match asked.of {
-        Sought::Sa { gateway, spi } => {
-            Some(Action::AskAt { gateway, asked: wire::Request { why: Why::None, spi } })
-        }
-        Sought::Device(_) => None,
-    }
+/// The gateway has them too.
+const fn in_place_of(asked: Migrate) -> Action {
+    Action::AskAt { gateway: asked.gateway, asked: wire::Request { why: Why::None, spi: asked.spi } }
 }
 
 impl Keys {
     /// The SA is over without an answer.
     pub(crate) fn abandon(&self, shared: &mut Shared) {
         if let Self::Migrate(asked) = self {
-            shared.actions.extend(in_place_of(*asked));
+            shared.actions.push_back(in_place_of(*asked));
         }
     }
 }
@@ -219,12 +207,10 @@ impl IkeSa {
             return vec![notify(NotifyType::TemporaryFailure, [])];
         }
         let answer = match asked.why {
-            Why::Given | Why::Lent => {
-                match wire::parse_given(data).ok().and_then(|id| auth::identity(&id).ok()) {
-                    Some(to) => shared.header.distribution.gave(now, &router, asked, &to).map(|()| None),
-                    None => Err(Reason::Unreadable),
-                }
-            }
+            Why::Given => match wire::parse_given(data).ok().and_then(|id| auth::identity(&id).ok()) {
+                Some(to) => shared.header.distribution.gave(now, &router, asked.spi, &to).map(|()| None),
+                None => Err(Reason::Unreadable),
+            },
             _ => shared.header.distribution.asked(now, &router, asked),
         };
         match answer {
@@ -251,20 +237,18 @@ impl IkeSa {
         });
         match moved {
             Ok((given, gateway)) => {
-                let (id, keeps) = (given.grant.id(), !asked.told);
-                if !keeps {
-                    shared.event(Event::Header(HeaderOrder::Revoke(id)));
-                }
+                let id = given.grant.id();
+                shared.event(Event::Header(HeaderOrder::Revoke(id)));
                 let mut list = given.payloads();
                 list.push(Payload::IdR(auth::id_payload(&gateway)));
-                shared.actions.push_back(Action::Gave { gateway, spi: id.from_device, keeps, to: next });
+                shared.actions.push_back(Action::Gave { gateway, spi: id.from_device, to: next });
                 list
             }
             Err(why) => {
                 if self.core.may_say(now) {
                     tracing::info!(sa = %self.core.id(), %next, %why, "a neighbour's request for keys refused");
                 }
-                refuse(why, asked.of.spi())
+                refuse(why, asked.spi)
             }
         }
     }

@@ -218,11 +218,11 @@ impl Composite {
     }
 
     /// The keys for a router, with numbers of their own.
-    fn give(&mut self, now: Instant, device: IpAddr, here: bool) -> Option<Given> {
+    fn give(&mut self, now: Instant, here: bool) -> Option<Given> {
         let left = self.until.map_or(KEY_LIFETIME_MOST, |until| until - now).min(KEY_LIFETIME_MOST);
         let nodes = self.grant.nodes.take(NODES_OF_ROUTER)?;
         let grant = HeaderGrant { nodes, ..self.grant.clone() };
-        Some(Given { grant, gateway: self.gateway, device, here, lifetime: left })
+        Some(Given { grant, gateway: self.gateway, here, lifetime: left })
     }
 
     /// Whether asking the device for new keys then is sooner than it would be asked: not, if it was asked already.
@@ -478,8 +478,8 @@ impl Distribution {
     pub(crate) fn given(&mut self, now: Instant, child: ChildId, router: &Identity) -> Option<Given> {
         let composite = self.composites.get_mut(&child)?;
         composite.holder(router).filter(|holder| holder.holding == Holding::Giving)?;
-        let visit = self.visits.get(&composite.session)?;
-        let given = composite.give(now, visit.from, visit.is_behind(router));
+        let here = self.visits.get(&composite.session)?.is_behind(router);
+        let given = composite.give(now, here);
         if given.is_none() {
             self.renew(child);
         }

@@ -43,8 +43,8 @@ pub(crate) enum Keys {
     Ask(wire::Request),
     /// Router: the one where the device was before is asked.
     Migrate(wire::Migrate),
-    /// Router: tells the gateway that the header keys of the SA with this SPI went to the router `to`, and whether they are here too.
-    Gave { spi: u32, keeps: bool, to: Identity },
+    /// Router: tells the gateway that the header keys of the SA with this SPI went to the router `to`.
+    Gave { spi: u32, to: Identity },
 }
 
 /// All that an endpoint knows of keys of first zones.
@@ -119,8 +119,6 @@ pub(crate) fn fitting(proposals: &[EspProposal], required: bool) -> Cow<'_, [Esp
 pub(crate) struct Given {
     pub(crate) grant: HeaderGrant,
     pub(crate) gateway: IpAddr,
-    /// The device's outer address, as its gateway knew it.
-    pub(crate) device: IpAddr,
     /// The device is behind this router.
     pub(crate) here: bool,
     /// Whole seconds.
@@ -139,10 +137,9 @@ impl Given {
             seconds: u32::try_from(self.lifetime.as_secs()).unwrap_or(u32::MAX),
             nodes: (nodes.own(), nodes.last()),
             gateway: self.gateway,
-            device: self.device,
         };
         let secret = |from_device, sa: &HeaderSa| {
-            let (spi, sequence, keymat) = (sa.spi, sa.reached.get(), sa.keymat.as_bytes());
+            let (spi, sequence, keymat) = (sa.spi, sa.sequence, sa.keymat.as_bytes());
             wire::Secret { from_device, zone: 0, spi, sequence, keymat }.payload()
         };
         vec![
@@ -169,8 +166,8 @@ impl Given {
             if secret.zone != 0 || secret.keymat.len() != keymat_len(encr, None) || secret.spi < 256 {
                 return Err("a SECRET that is not of the first zone, or not of its cipher");
             }
-            let (keymat, reached) = (Secret::from(secret.keymat), secret.sequence.into());
-            let sa = HeaderSa { spi: secret.spi, keymat, reached };
+            let sa =
+                HeaderSa { spi: secret.spi, keymat: Secret::from(secret.keymat), sequence: secret.sequence };
             let [to_device, from_device] = &mut secrets;
             if if secret.from_device { from_device } else { to_device }.replace(sa).is_some() {
                 return Err("two SECRETs of one direction");
@@ -181,7 +178,7 @@ impl Given {
         };
         let grant = HeaderGrant { map, encr, esn: told.esn, to_device, from_device, nodes };
         let lifetime = Duration::from_secs(told.seconds.into());
-        Ok(Self { grant, gateway: told.gateway, device: told.device, here: told.here, lifetime })
+        Ok(Self { grant, gateway: told.gateway, here: told.here, lifetime })
     }
 }
 

@@ -8,12 +8,12 @@ use core::net::IpAddr;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderGrant};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_wire::ike::mlike::{Migrate, Reason, Sought};
+use dormouse_wire::ike::mlike::{Migrate, Reason};
 
 use super::Given;
 use super::links::Links;
 use crate::config::RouterPolicy;
-use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_MIGRATE_EVERY, KEY_PROBATION};
+use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_MIGRATE_EVERY};
 use crate::pace::Paces;
 
 /// Keys, and where they are from.
@@ -22,28 +22,8 @@ struct HeldKeys {
     /// The gateway of the SA: it alone takes them back.
     giver: Identity,
     gateway: IpAddr,
-    /// The device's outer address, as its gateway knew it.
-    device: IpAddr,
     grant: HeaderGrant,
-    taken: Instant,
-    /// When they are forgotten.
     until: Instant,
-    /// Packets alone say that the device is here: until one has come that is new. Then they live as long.
-    probation: Option<Instant>,
-}
-
-/// Whether keys are those that are asked for.
-fn is_sought(of: Sought, id: GrantId, gateway: IpAddr, device: IpAddr) -> bool {
-    match of {
-        Sought::Sa { gateway: at, spi } => gateway == at && [id.to_device, id.from_device].contains(&spi),
-        Sought::Device(at) => device == at,
-    }
-}
-
-impl HeldKeys {
-    fn is(&self, of: Sought) -> bool {
-        is_sought(of, self.grant.id(), self.gateway, self.device)
-    }
 }
 
 /// See the module's text.
@@ -76,36 +56,14 @@ impl Keyring {
         self.forget(id);
         // A neighbour says what it likes.
         let until = now + given.lifetime.min(KEY_LIFETIME_MOST);
-        let (giver, grant) = (giver.clone(), given.grant.clone());
-        let &Given { gateway, device, .. } = given;
-        let held = HeldKeys { giver, gateway, device, grant, taken: now, until, probation: None };
-        self.held.insert(id, held);
+        let grant = given.grant.clone();
+        self.held.insert(id, HeldKeys { giver: giver.clone(), gateway: given.gateway, grant, until });
         self.expiries.insert((until, id));
         Ok(())
     }
 
-    fn expire_at(&mut self, id: GrantId, until: Instant, probation: Option<Instant>) {
-        if let Some(held) = self.held.get_mut(&id) {
-            self.expiries.remove(&(held.until, id));
-            (held.until, held.probation) = (until, probation);
-            self.expiries.insert((until, id));
-        }
-    }
-
-    /// The gateway that is to hear that a device is here, of whose keys it was not certain, because a packet has come that is new.
-    pub(crate) fn on_probation(&self, id: GrantId) -> Option<&Identity> {
-        self.held.get(&id).filter(|held| held.probation.is_some()).map(|held| &held.giver)
-    }
-
-    /// The gateway hears of it.
-    pub(crate) fn confirm(&mut self, id: GrantId) {
-        if let Some(until) = self.held.get(&id).and_then(|held| held.probation) {
-            self.expire_at(id, until, None);
-        }
-    }
-
     /// The router where the device was before gives keys that were asked for, in the name of the gateway `giver`: those, and in place of none,
-    /// for it is not the gateway. Where packets alone say that the device is here, they are on probation.
+    /// for it is not the gateway.
     pub(crate) fn take_moved(
         &mut self,
         now: Instant,
@@ -115,16 +73,11 @@ impl Keyring {
         given: &Given,
     ) -> Result<(), Reason> {
         let id = given.grant.id();
-        if !is_sought(asked.of, id, given.gateway, given.device) || self.held.contains_key(&id) {
+        let asked_for = given.gateway == asked.gateway && [id.to_device, id.from_device].contains(&asked.spi);
+        if !asked_for || self.held.contains_key(&id) {
             return Err(Reason::NotPermitted);
         }
-        self.take(now, policy, giver, given)?;
-        if !asked.told
-            && let Some(until) = self.held.get(&id).map(|held| held.until)
-        {
-            self.expire_at(id, until.min(now + KEY_PROBATION), Some(until));
-        }
-        Ok(())
+        self.take(now, policy, giver, given)
     }
 
     /// Forgets keys; whether there were any.
@@ -143,8 +96,8 @@ impl Keyring {
         self.paces.may(now, next, KEY_MIGRATE_EVERY, KEY_MIGRATE_BURST)
     }
 
-    /// The router to which a device has moved asks for its keys: they go there, and are here no more; but if packets alone say that it has moved, they
-    /// stay here too, because these may have been recorded here. With the gateway that gave them, which is to be told: while it cannot be, none are given.
+    /// The router to which a device has moved asks for its keys: they go there, and are here no more. With the gateway that gave them, which is
+    /// to be told: while it cannot be, none are given.
     pub(crate) fn migrate(
         &mut self,
         now: Instant,
@@ -156,25 +109,18 @@ impl Keyring {
         if !policy.neighbours.iter().any(|id| id.is_same_as(next)) {
             return Err(Reason::NotPermitted);
         }
-        // A device that is being rekeyed has several: those that will be used. The others its packets ask for.
-        let sought = self.held.iter_mut().filter(|(_, held)| held.is(asked.of));
-        let (id, held) = sought.max_by_key(|(_, held)| held.taken).ok_or(Reason::Unknown)?;
+        let named = |held: &HeldKeys| {
+            held.gateway == asked.gateway
+                && [held.grant.to_device.spi, held.grant.from_device.spi].contains(&asked.spi)
+        };
+        let (id, held) = self.held.iter_mut().find(|(_, held)| named(held)).ok_or(Reason::Unknown)?;
         links.to(&held.giver).ok_or(Reason::NotPermitted)?;
         let nodes = held.grant.nodes.give().ok_or(Reason::NoNumbers)?;
-        let lifetime = held.probation.unwrap_or(held.until) - now;
-        let grant = held.grant.for_router(nodes);
-        let &mut HeldKeys { gateway, device, .. } = held;
-        let given = Given { grant, gateway, device, here: true, lifetime };
+        let grant = HeaderGrant { nodes, ..held.grant.clone() };
+        let given = Given { grant, gateway: held.gateway, here: true, lifetime: held.until - now };
         let (id, giver) = (*id, held.giver.clone());
-        if asked.told {
-            self.forget(id);
-        }
+        self.forget(id);
         Ok((given, giver))
-    }
-
-    /// Whether it has these keys.
-    pub(crate) fn holds(&self, of: Sought) -> bool {
-        self.held.values().any(|held| held.is(of))
     }
 
     /// Which gateway gave these keys.

@@ -5,13 +5,12 @@ use super::links::{Link, Links};
 use super::router::Keyring;
 use super::*;
 use crate::config::{IdentityPattern, RouterPolicy, RouterRule, ZonePolicy};
-use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_PROBATION, KEY_RENEWAL_EVERY};
+use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_RENEWAL_EVERY};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
-use dormouse_wire::ike::mlike::{Migrate, Reason, Request, Sought, Why};
+use dormouse_wire::ike::mlike::{Migrate, Reason, Request, Why};
 
 const GATEWAY: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(198, 51, 100, 1));
-const DEVICE: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 7));
 
 fn name(router: &str) -> Identity {
     router.parse().expect("an identity")
@@ -34,7 +33,7 @@ fn policy(routers: &[RouterRule]) -> ZonePolicy {
 }
 
 fn grant(to_device: u32, from_device: u32) -> HeaderGrant {
-    let sa = |spi| HeaderSa { spi, keymat: Secret::from([7; 20]), reached: 0.into() };
+    let sa = |spi| HeaderSa { spi, keymat: Secret::from([7; 20]), sequence: 0 };
     HeaderGrant {
         map: ZoneMap::default(),
         encr: Encr::Aes128Gcm16,
@@ -257,10 +256,6 @@ fn a_router_that_may_not_have_keys_and_says_that_it_has_some_makes_them_worthles
     assert!(gateway.asks("r9", Why::None, 2_000).is_err() && gateway.holding(child, "r9").is_none());
 }
 
-fn given_to(spi: u32) -> Request {
-    Request { why: Why::Given, spi }
-}
-
 /// The router to which keys went need not tell.
 #[test]
 fn a_router_that_gave_keys_on_tells_who_has_them() {
@@ -268,26 +263,22 @@ fn a_router_that_gave_keys_on_tells_who_has_them() {
     let mut gateway = Gateway::default();
     let child = gateway.device(1, "192.0.2.1", (1_000, 2_000), &two);
     assert_eq!(
-        gateway.keys.gave(Instant::ZERO, &name("r1"), given_to(2_000), &name("r2")),
+        gateway.keys.gave(Instant::ZERO, &name("r1"), 2_000, &name("r2")),
         Err(Reason::Unknown),
         "it has none"
     );
     assert!(gateway.asks("r1", Why::None, 2_000).is_ok());
-    assert_eq!(gateway.keys.gave(Instant::ZERO, &name("r1"), given_to(2_000), &name("r2")), Ok(()));
+    assert_eq!(gateway.keys.gave(Instant::ZERO, &name("r1"), 2_000, &name("r2")), Ok(()));
     assert_eq!(
         ["r1", "r2"].map(|router| gateway.holding(child, router)),
         [Some(Holding::Forgotten), Some(Holding::Held)]
     );
     assert!(gateway.keys.holders(child).iter().all(|holder| holder.had));
     assert_eq!(gateway.renewals(MINUTE)[0].1, child);
-    // One that has only lent them has them itself.
-    let lent = Request { why: Why::Lent, spi: 2_000 };
-    assert_eq!(gateway.keys.gave(Instant::ZERO, &name("r2"), lent, &name("r1")), Ok(()));
-    assert_eq!(["r1", "r2"].map(|router| gateway.holding(child, router)), [Some(Holding::Held); 2]);
     // One that the configuration does not name is not kept, and keys are new all the same.
     let other = gateway.device(2, "192.0.2.2", (1_001, 2_001), &two);
     assert!(gateway.asks("r1", Why::None, 2_001).is_ok());
-    assert_eq!(gateway.keys.gave(Instant::ZERO, &name("r1"), given_to(2_001), &name("r9")), Ok(()));
+    assert_eq!(gateway.keys.gave(Instant::ZERO, &name("r1"), 2_001, &name("r9")), Ok(()));
     assert_eq!(gateway.keys.holders(other).len(), 1);
     assert!(gateway.renewals(MINUTE).iter().any(|(_, due)| *due == other));
 }
@@ -453,14 +444,14 @@ fn router() -> (RouterPolicy, Links) {
 fn given(to_device: u32, from_device: u32) -> Given {
     let mut grant = grant(to_device, from_device);
     grant.nodes = Nodes::new(1, 16).expect("numbers");
-    Given { grant, gateway: GATEWAY, device: DEVICE, here: true, lifetime: MINUTE }
+    Given { grant, gateway: GATEWAY, here: true, lifetime: MINUTE }
 }
 
 #[test]
 fn a_neighbour_gives_what_it_was_asked_for_and_in_place_of_nothing() {
     let (policy, _) = router();
     let (now, mut keyring) = (Instant::ZERO, Keyring::default());
-    let asked = |spi| Migrate { of: Sought::Sa { gateway: GATEWAY, spi }, told: true };
+    let asked = |spi| Migrate { gateway: GATEWAY, spi };
     let mut takes =
         |asked, given: &Given| keyring.take_moved(now, &policy, asked, &name("gw"), given).is_ok();
     assert!(!takes(asked(5), &given(1_000, 2_000)), "another SA");
@@ -479,7 +470,7 @@ fn no_keys_are_held_for_longer_than_a_day() {
     for (said, held) in [(MINUTE, MINUTE), (Duration::from_secs(u32::MAX.into()), KEY_LIFETIME_MOST)] {
         let (now, mut keyring) = (Instant::ZERO + MINUTE, Keyring::default());
         let given = Given { lifetime: said, ..given(1_000, 2_000) };
-        let asked = Migrate { of: Sought::Sa { gateway: GATEWAY, spi: 1_000 }, told: true };
+        let asked = Migrate { gateway: GATEWAY, spi: 1_000 };
         assert_eq!(keyring.take_moved(now, &policy, asked, &name("gw"), &given), Ok(()));
         assert_eq!(keyring.deadline().map(|deadline| deadline.at), Some(now + held));
         let (on, _) = keyring.migrate(now, &policy, &links, &name("r2"), asked).expect("a neighbour");
@@ -492,7 +483,7 @@ fn keys_are_given_on_when_the_gateway_can_be_told_to_neighbours_and_not_too_ofte
     let (policy, links) = router();
     let (now, mut keyring) = (Instant::ZERO, Keyring::default());
     assert_eq!(keyring.take(now, &policy, &name("gw"), &given(1_000, 2_000)), Ok(()));
-    let asked = Migrate { of: Sought::Sa { gateway: GATEWAY, spi: 1_000 }, told: true };
+    let asked = Migrate { gateway: GATEWAY, spi: 1_000 };
     let mut migrate =
         |links: &Links, next| keyring.migrate(now, &policy, links, &name(next), asked).map(|_| ());
     assert_eq!(migrate(&links, "r3"), Err(Reason::NotPermitted), "it is no neighbour");
@@ -506,58 +497,6 @@ fn keys_are_given_on_when_the_gateway_can_be_told_to_neighbours_and_not_too_ofte
     let mut often = |who| (0..1_000).filter(|_| keyring.may_migrate(now, &name(who))).count();
     let most = KEY_MIGRATE_BURST as usize;
     assert_eq!((often("r2"), often("r2"), often("r3")), (most, 0, most), "each by itself");
-}
-
-/// A registration names the device, before any packet has named an SA.
-#[test]
-fn keys_of_a_registered_device_are_those_that_were_taken_last() {
-    let (policy, links) = router();
-    let (mut giver, mut taker) = (Keyring::default(), Keyring::default());
-    let other = Given { device: at("192.0.2.8"), ..given(1_002, 2_002) };
-    for (second, keys) in (0..).zip([given(1_001, 2_001), given(1_000, 2_000), other]) {
-        let now = Instant::ZERO + Duration::from_secs(second);
-        assert_eq!(giver.take(now, &policy, &name("gw"), &keys), Ok(()));
-    }
-    let asked = |device| Migrate { of: Sought::Device(device), told: true };
-    let mut migrate = |device| giver.migrate(Instant::ZERO, &policy, &links, &name("r2"), asked(device));
-    assert!(matches!(migrate(at("192.0.2.9")), Err(Reason::Unknown)));
-    let (moved, gateway) = migrate(DEVICE).expect("a neighbour");
-    assert_eq!(moved.grant.to_device.spi, 1_000);
-    assert!(!taker.holds(Sought::Device(DEVICE)));
-    let mut takes = |device| taker.take_moved(Instant::ZERO, &policy, asked(device), &gateway, &moved);
-    assert_eq!(takes(at("192.0.2.8")), Err(Reason::NotPermitted), "another device's");
-    assert_eq!(takes(DEVICE), Ok(()));
-    assert!(taker.holds(Sought::Device(DEVICE)) && taker.on_probation(moved.grant.id()).is_none());
-    assert_eq!(migrate(DEVICE).expect("the older ones").0.grant.to_device.spi, 1_001);
-    assert!(migrate(DEVICE).is_err() && giver.len() == 1);
-}
-
-/// Packets alone say that the device has moved: both routers have the keys, with other numbers, and the one before tells what it has seen.
-#[test]
-fn what_packets_alone_ask_for_stays_and_is_on_probation_there() {
-    let (policy, links) = router();
-    let (now, id) = (Instant::ZERO + MINUTE, GrantId { to_device: 1_000, from_device: 2_000 });
-    let (mut giver, mut taker) = (Keyring::default(), Keyring::default());
-    let held = given(1_000, 2_000);
-    assert_eq!(giver.take(now, &policy, &name("gw"), &held), Ok(()));
-    // What the data plane has opened.
-    held.grant.from_device.reached.raise(77);
-    let asked = Migrate { of: Sought::Sa { gateway: GATEWAY, spi: 2_000 }, told: false };
-    let (lent, gateway) = giver.migrate(now, &policy, &links, &name("r2"), asked).expect("a neighbour");
-    assert_eq!((lent.grant.from_device.reached.get(), lent.grant.to_device.reached.get()), (77, 0));
-    assert_eq!((lent.lifetime, giver.len(), &gateway), (MINUTE, 1, &name("gw")));
-    for (passes, ends) in [(false, KEY_PROBATION), (true, MINUTE)] {
-        assert_eq!(taker.take_moved(now, &policy, asked, &gateway, &lent), Ok(()));
-        assert_eq!(taker.on_probation(id), Some(&gateway));
-        if passes {
-            taker.confirm(id);
-            assert_eq!(taker.on_probation(id), None);
-        }
-        assert!(taker.expire(now + (ends - Duration::from_millis(1))).is_empty());
-        assert_eq!(taker.expire(now + ends), [id], "{passes}");
-        assert!(taker.deadline().is_none());
-    }
-    assert_eq!(giver.len(), 1);
 }
 
 // ---- proposals ----

@@ -112,3 +112,13 @@ pub fn default_esp_proposals() -> Vec<EspProposal> {
         },
     ]
 }
+
+/// The ESP proposals of a CHILD SA whose packets are authenticated and not encrypted. No text names this cipher: it cannot come into another
+/// proposal. Groups as by default.
+/// "The IKE Key Length attribute MUST be used with each use of this identifier to indicate the key length." (RFC 4543 section 5.3)
+/// "It MUST NOT be used in conjunction with any other ESP encryption transform" (RFC 4543 section 3)
+#[must_use]
+pub fn authenticated_esp_proposals() -> Vec<EspProposal> {
+    let default = default_esp_proposals().into_iter().find(|proposal| proposal.integ.is_empty());
+    default.map(|default| EspProposal { encr: vec![Encr::Aes128Gmac], ..default }).into_iter().collect()
+}

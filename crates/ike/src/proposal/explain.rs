@@ -272,7 +272,7 @@ fn transform_text(t: &Transform) -> String {
         return format!("ke{}_{name}", place + 1);
     }
     let known = match t.kind {
-        TransformType::Encryption => Encr::by_id(t.id, t.key_length).map(|a| a.name()),
+        TransformType::Encryption => Encr::by_esp_id(t.id, t.key_length).map(|a| a.name()),
         TransformType::Prf => Prf::by_id(t.id).map(|a| a.name()),
         TransformType::Integrity => Integ::by_id(t.id).map(|a| a.name()),
         TransformType::KeyExchange => Group::by_id(t.id).map(|a| a.name()),

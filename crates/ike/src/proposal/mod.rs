@@ -16,7 +16,10 @@ use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
 pub use additional::{ADDITIONAL_MAX, Additional, AdditionalKe, has_additional};
-pub use algorithms::{EsnPolicy, EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
+pub use algorithms::{
+    EsnPolicy, EspProposal, IkeProposal, authenticated_esp_proposals, default_esp_proposals,
+    default_ike_proposals,
+};
 pub use explain::{Difference, Mismatch, explain_mismatch};
 pub use select::{
     BadChoice, EspChoice, IkeChoice, permits, permits_esp, retry_group, select_esp, select_ike, verify_esp,

@@ -362,8 +362,12 @@ fn need<T>(kind: TransformType, value: Option<T>) -> Result<T, BadChoice> {
     value.ok_or(BadChoice::Transforms { kind: kind_name(kind), got: 0 })
 }
 
-fn cipher(answer: &Proposal) -> Result<(Encr, Option<Integ>), BadChoice> {
-    let encr = only(answer, TransformType::Encryption)?.and_then(|t| Encr::by_id(t.id, t.key_length));
+/// `by_id`: the cipher of a transform.
+fn cipher(
+    answer: &Proposal,
+    by_id: impl FnOnce(u16, Option<u16>) -> Option<Encr>,
+) -> Result<(Encr, Option<Integ>), BadChoice> {
+    let encr = only(answer, TransformType::Encryption)?.and_then(|t| by_id(t.id, t.key_length));
     let encr = need(TransformType::Encryption, encr)?;
     let integ = only(answer, TransformType::Integrity)?.and_then(|t| Integ::by_id(t.id));
     match integ {
@@ -388,7 +392,7 @@ pub fn verify_ike(chosen: &[Proposal], offered: &[Proposal]) -> Result<(IkeSuite
         None if !rekeying && answer.spi.is_empty() => 0,
         None => return Err(BadChoice::Spi(answer.spi.len())),
     };
-    let (encr, integ) = cipher(answer)?;
+    let (encr, integ) = cipher(answer, Encr::by_id)?;
     let prf = need(TransformType::Prf, only(answer, TransformType::Prf)?.and_then(|t| Prf::by_id(t.id)))?;
     let group = only(answer, TransformType::KeyExchange)?.and_then(|t| Group::by_id(t.id));
     let group = need(TransformType::KeyExchange, group)?;
@@ -403,7 +407,7 @@ pub fn verify_ike(chosen: &[Proposal], offered: &[Proposal]) -> Result<(IkeSuite
 pub fn verify_esp(chosen: &[Proposal], offered: &[Proposal]) -> Result<(EspSuite, u32), BadChoice> {
     let (answer, ours) = consistent(chosen, offered)?;
     let spi = esp_spi_of(answer).ok_or(BadChoice::Spi(answer.spi.len()))?;
-    let (encr, integ) = cipher(answer)?;
+    let (encr, integ) = cipher(answer, Encr::by_esp_id)?;
     let group = only(answer, TransformType::KeyExchange)?.and_then(|t| Group::by_id(t.id));
     let group_was_due = offered.iter().filter(|p| p.number == answer.number).any(|p| {
         let mut groups = p.transforms.iter().filter(|t| t.kind == TransformType::KeyExchange).peekable();

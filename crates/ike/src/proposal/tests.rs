@@ -319,3 +319,42 @@ fn what_cannot_be_an_additional_key_exchange_is_refused_in_words() {
     assert!("aes128gcm16-ke1_mlkem768".parse::<EspProposal>().is_err());
     assert!("aes128gcm16-x25519-ke1_mlkem768".parse::<EspProposal>().is_ok());
 }
+
+/// Neither end comes to send in clear by what the other offers or answers.
+#[test]
+fn what_is_not_encrypted_is_agreed_on_by_both_or_not_at_all() {
+    let (open, sealed) = (authenticated_esp_proposals(), default_esp_proposals());
+    let offer = |proposals: &[EspProposal]| {
+        esp_offer(proposals, 0x1234_5678, EsnPolicy::Prefer, KeyExchange::Configured)
+    };
+    let select = |offered: &[Proposal], ours: &[EspProposal]| {
+        select_esp(offered, ours, EsnPolicy::Prefer, KeyExchange::Configured, Some(31))
+    };
+    let both = select(&offer(&open), &open).unwrap();
+    assert_eq!(both.suite.to_string(), "aes128gmac-x25519-esn");
+    let answer = both.answer(0x9abc_def0);
+    assert_eq!(verify_esp(&answer, &offer(&open)), Ok((both.suite, 0x9abc_def0)));
+    // One end alone.
+    assert!(select(&offer(&open), &sealed).unwrap_err().to_string().contains("aes128gmac"));
+    assert!(select(&offer(&sealed), &open).is_err());
+    // An offer of both, in either order, and one that mixes them.
+    let mut mixed = offer(&open);
+    mixed[0].transforms.extend(offer(&sealed)[0].transforms.clone());
+    for offered in
+        [offer(&[&open[..], &sealed[..]].concat()), offer(&[&sealed[..], &open[..]].concat()), mixed]
+    {
+        assert!(select(&offered, &sealed).unwrap().suite.encr.encrypts());
+    }
+    // An answer that was not offered.
+    let refused = verify_esp(&answer, &offer(&sealed));
+    assert_eq!(refused, Err(BadChoice::NotOffered { kind: "encryption", id: 21 }));
+    // A key length that is not ours, and none.
+    for bits in [Some(256), None] {
+        let mut other = offer(&open);
+        other[0].transforms[0].key_length = bits;
+        assert!(select(&other, &open).is_err(), "{bits:?}");
+    }
+    let never: Vec<_> = ["aes128gmac", "null-sha256"].map(str::parse::<EspProposal>).into();
+    assert!(never.iter().all(Result::is_err), "no text names it");
+    assert!("aes128gmac-prfsha256-x25519".parse::<IkeProposal>().is_err());
+}

@@ -17,7 +17,7 @@ mod ledger;
 mod monitor;
 mod outer;
 mod query;
-mod socket;
+pub(crate) mod socket;
 
 pub use ledger::Ledger;
 pub(crate) use monitor::FilterChanges;

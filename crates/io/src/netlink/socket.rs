@@ -149,7 +149,7 @@ impl Requests {
 
 /// The descriptor of a socket.
 #[expect(unsafe_code, reason = "netlink-sys gives the raw number only")]
-pub(super) fn descriptor(socket: &Socket) -> BorrowedFd<'_> {
+pub(crate) fn descriptor(socket: &Socket) -> BorrowedFd<'_> {
     // SAFETY: the socket owns the descriptor and lives at least as long as the borrow.
     unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) }
 }

@@ -31,10 +31,12 @@ mod nl80211;
 mod power_save;
 mod restore;
 mod rfkill;
+mod signal;
 
 pub use guard::{Guard, Order, Reply, serve};
 pub use nl80211::{Association, Nl80211};
 pub use power_save::PowerSave;
+pub use signal::SignalReader;
 
 use crate::clock::BootClock;
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,18 @@
 //! Asks the kernel whether an 802.11 interface has joined a network, and switches its power saving (nl80211 over generic netlink).
-//! The kernel answers before `sendmsg` returns, so nothing waits. The few messages that this needs are put together here: numbers are those of
+//! The kernel answers before `sendmsg` returns, so nothing waits, and never longer than [`PATIENCE`]. The few messages that this needs are put together here: numbers are those of
 //! `linux/genetlink.h` and `linux/nl80211.h`.
 
+use crate::clock::BootClock;
+use crate::netlink::socket::descriptor;
+use dormouse_sansio::Instant;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
+use std::time::Duration;
+
+/// What asks waits in the daemon's loop.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
@@ -107,6 +115,16 @@ impl Nl80211 {
         Ok(Some(Association { network, ..found }))
     }
 
+    /// The signal of the access point that `interface` has joined, in dBm; `None` if it has joined nothing, or its driver does not say.
+    ///
+    /// # Errors
+    /// As [`Nl80211::association`].
+    pub fn signal(&mut self, interface: &str) -> io::Result<Option<i8>> {
+        let index = nix::net::if_::if_nametoindex(interface)?.to_ne_bytes();
+        let stations = self.ask(CMD_GET_STATION, NLM_F_DUMP, &[(ATTR_IFINDEX, index.as_slice())])?;
+        Ok(stations.iter().find_map(|answer| station(answer)).and_then(|found| found.signal))
+    }
+
     /// Whether `interface` sleeps between the access point's beacons (802.11 power saving).
     ///
     /// # Errors
@@ -130,6 +148,20 @@ impl Nl80211 {
         self.ask(CMD_SET_POWER_SAVE, 0, &which).map(drop)
     }
 
+    /// Waits for an answer, until then at most.
+    fn wait(&self, until: Instant) -> io::Result<()> {
+        let left = until.saturating_since(BootClock::now());
+        let ms = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(descriptor(&self.socket), PollFlags::POLLIN)], ms) {
+            Ok(0) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("the kernel did not answer within {PATIENCE:?}"),
+            )),
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// Sends a request and returns the attributes of each answer.
     fn ask(&mut self, command: u8, flags: u16, attributes: &[(u16, &[u8])]) -> io::Result<Vec<Vec<u8>>> {
         self.sequence = self.sequence.wrapping_add(1);
@@ -137,10 +169,12 @@ impl Nl80211 {
         let flags = NLM_F_REQUEST | if flags == 0 { NLM_F_ACK } else { flags };
         let request = message(self.family, flags, self.sequence, command, attributes);
         self.socket.send_to(&request, &SocketAddr::new(0, 0), 0)?;
+        let until = BootClock::now() + PATIENCE;
         let mut answers = Vec::new();
         let mut buffer = Vec::with_capacity(BUFFER);
         loop {
             buffer.clear();
+            self.wait(until)?;
             self.socket.recv(&mut buffer, 0)?;
             let mut rest = buffer.as_slice();
             while let Some((kind, sequence, payload, after)) = split(rest) {

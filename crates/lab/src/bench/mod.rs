@@ -22,7 +22,7 @@ pub(crate) mod place;
 mod plan;
 mod runner;
 mod tls;
-mod traffic;
+pub(crate) mod traffic;
 pub(crate) mod transfer;
 mod worker;
 

@@ -21,7 +21,7 @@ use crate::results::esp::{
     CPU_SYSTEM, CPU_THREAD, ELAPSED, JITTER, LOSS, PACKETS_RECEIVED, PACKETS_SENT, Point, THROUGHPUT, Unit,
 };
 
-pub(super) const PORT: u16 = 7_001;
+pub(crate) const PORT: u16 = 7_001;
 /// Numbers and time.
 pub(super) const HEADER: usize = 16;
 /// Packets that may be under way at once when nothing shall be lost: below what every queue on the way holds.
@@ -36,7 +36,7 @@ const FIRST: Duration = Duration::from_secs(3);
 /// The last packets of a stream may be under way for so long.
 pub(super) const TAIL: Duration = Duration::from_millis(80);
 /// The receiver looks so often whether it should stop.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// A sender looks at least so often whether it should stop.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// What a receive buffer holds: a burst that no scheduler's turn should lose.
@@ -44,13 +44,13 @@ const BUFFER: usize = 4 << 20;
 
 /// What arrived.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Received {
-    pub(super) packets: u64,
-    pub(super) jitter: f64,
+pub(crate) struct Received {
+    pub(crate) packets: u64,
+    pub(crate) jitter: f64,
     /// When the first one arrived.
-    pub(super) first: Option<Instant>,
+    pub(crate) first: Option<Instant>,
     /// When the last one did.
-    pub(super) last: Option<Instant>,
+    pub(crate) last: Option<Instant>,
 }
 
 /// Packets of the sample's size as fast as they pass without loss.
@@ -75,7 +75,7 @@ pub(crate) fn stream(link: &mut Link, sample: &Point, time: Duration, idle: f64)
 /// When the next packet may go.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Pace {
+pub(crate) enum Pace {
     /// When the receiver has had all but [`WINDOW`] of those before.
     Window,
     /// At so many bits of payload a second.
@@ -131,7 +131,7 @@ fn run(link: &Link, sample: &Point, time: Duration, idle: f64, pace: &Pace) -> R
 }
 
 /// Waits for what is under way: until all that was `sent` is there, or nothing comes any more.
-pub(super) fn drain(sent: u64, arrived: &AtomicU64) {
+pub(crate) fn drain(sent: u64, arrived: &AtomicU64) {
     const STEP: Duration = Duration::from_millis(2);
     let (mut before, mut since) = (arrived.load(Ordering::Relaxed), cpu::wall());
     while before < sent && since.elapsed() < if before == 0 { FIRST } else { LOST } {
@@ -144,7 +144,7 @@ pub(super) fn drain(sent: u64, arrived: &AtomicU64) {
 }
 
 /// A number that no measurement before this one had.
-pub(super) fn next_run() -> u64 {
+pub(crate) fn next_run() -> u64 {
     static RUN: AtomicU64 = AtomicU64::new(1);
     RUN.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff
 }
@@ -186,7 +186,7 @@ fn socket(bind: Option<SocketAddr>, target: SocketAddr) -> Result<UdpSocket> {
 }
 
 /// Room for a burst: beyond the machine's limit only with privileges; without them its limit has to do.
-pub(super) fn room(socket: &UdpSocket) -> Result<()> {
+pub(crate) fn room(socket: &UdpSocket) -> Result<()> {
     if setsockopt(socket, sockopt::RcvBufForce, &BUFFER).is_err() {
         setsockopt(socket, sockopt::RcvBuf, &BUFFER)?;
     }
@@ -198,7 +198,7 @@ fn nanos(time: Instant, epoch: Instant) -> u64 {
 }
 
 /// Sends for `time`, or until `stop` is set; returns how many packets went.
-pub(super) fn send(
+pub(crate) fn send(
     out: &UdpSocket,
     len: usize,
     run: u64,
@@ -252,7 +252,7 @@ pub(super) fn send(
 }
 
 /// Counts what arrives of the run until `stop` is set; `tell` gets now and then how far it is.
-pub(super) fn receive(
+pub(crate) fn receive(
     into: &UdpSocket,
     len: usize,
     run: u64,

@@ -1,11 +1,13 @@
 //! The paper's claims about schedules, each with its range, our figure and interval. Owns the ranges; they were chosen before the figures.
 
+use dormouse_energy::WakeOn;
 use dormouse_energy::account::ClientReport;
 use dormouse_energy::model::Resumption;
 use dormouse_trace::report::figures::THRESHOLDS;
 
+use super::law;
 use super::shares::{Clients, Shares, under};
-use super::tables::{FirstAges, Splits, number, shown, under_thresholds};
+use super::tables::{FirstAges, Splits, best_fixed, number, shown, under_thresholds};
 use super::traffic::Traffic;
 use super::{LOAD, PROTOCOL};
 use crate::judge::stats::Measured;
@@ -108,7 +110,51 @@ pub(super) fn all(
         )
         .judged(Expect::above(0.0), more),
     );
+    claims.extend(how_much(traffic, shares, [&ours_all, &ours]));
     claims
+}
+
+/// On synthetic traffic, whose law is known: whether Dormouse's scheduler (with every packet waking, and with only what the client sends) is as
+/// good as the best fixed time-out, which no device can know, and how much is left for any policy.
+fn how_much(traffic: &Traffic, shares: Shares, ours: [&Clients; 2]) -> Vec<Claim> {
+    let cost = traffic.questions.settings.cost;
+    let [Some(all), Some(outgoing)] =
+        [WakeOn::All, WakeOn::Outgoing].map(|wake_on| law::follow(&traffic.idle, wake_on, cost))
+    else {
+        return Vec::new();
+    };
+    let fixed = [&traffic.all, &traffic.outgoing].map(|results| best_fixed(results).1);
+    let beyond = [0, 1].map(|which: usize| shares.more(ours[which], &fixed[which]));
+    let left = [shares.more(&all, ours[0]), shares.more(&outgoing, ours[1])];
+    let both = |[all, outgoing]: [Option<Measured>; 2], unit: &str| {
+        let [all, outgoing] = [all, outgoing].map(shown);
+        format!(
+            "{all} {unit} with every packet waking, {outgoing} {unit} where only what the client sends wakes"
+        )
+    };
+    let claim = |words: &str, ours: String, limit: f64, figures: [Option<Measured>; 2]| {
+        Claim::new("not in the paper", words, "–", ours)
+            .judged_all(&figures.map(|figure| (Expect::above(limit), figure)))
+    };
+    let shares_of = [all, outgoing].map(|clients| shares.share(&clients));
+    vec![
+        claim(
+            "Dormouse's scheduler saves no more than a point less than the best fixed time-out in hindsight",
+            both(beyond, "points more"),
+            -1.0,
+            beyond,
+        ),
+        claim(
+            "A policy that knows the law of the traffic and what is hidden of each client saves more than dormouse's scheduler: so much is left for any other",
+            format!(
+                "{}; it has of the clairvoyant's saving {}",
+                both(left, "points more"),
+                both(shares_of, "%")
+            ),
+            0.0,
+            left,
+        ),
+    ]
 }
 
 /// Whether the scheduler is as near the optimum as claimed when it is read as favourably as the text allows: by the first age at which it is

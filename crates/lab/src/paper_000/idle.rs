@@ -9,6 +9,8 @@ use dormouse_energy::schedule::MIN_IDLE;
 use dormouse_trace::activity::Moment;
 use dormouse_trace::analyse::Watch;
 
+use super::law::Chosen;
+
 /// The idle periods of a session.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Session {
@@ -22,6 +24,9 @@ pub(super) struct Session {
     pub(super) stretch_seconds: Vec<f64>,
     /// Whether the last stretch ends with the session, and not with a packet that the client sends.
     pub(super) open: bool,
+    /// For each of `periods`, what the policy that knows the law chose, with every packet waking and with only what the client sends; see
+    /// [`super::law`]. Empty where no law is known.
+    pub(super) chosen: [Vec<u16>; 2],
 }
 
 /// The sessions of a client.
@@ -78,6 +83,8 @@ pub(super) struct Idle {
     sent: Option<u64>,
     began: Vec<u64>,
     sessions: Sessions,
+    /// What was chosen for the periods of all sessions, in their order; empty where nothing was.
+    pub(super) chosen: Vec<Chosen>,
 }
 
 fn seconds(from: u64, to: u64) -> f64 {
@@ -103,8 +110,14 @@ impl Idle {
         }
     }
 
-    /// The sessions, once the last packet has passed.
-    pub(super) fn sessions(self) -> Sessions {
+    /// The sessions, once the last packet has passed, with what was chosen for their periods, if anything was.
+    pub(super) fn sessions(mut self) -> Sessions {
+        let mut left = self.chosen.iter();
+        for session in &mut self.sessions {
+            for choice in left.by_ref().take(session.periods.len()) {
+                session.chosen.iter_mut().zip(choice).for_each(|(of, n)| of.push(*n));
+            }
+        }
         self.sessions
     }
 }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::baselines::{ByOther, OTHERS, others};
 use super::idle::{Session, Sessions};
+use super::law;
 use super::shares::{OfClient, Results as Followed};
 use super::traffic::{Traffic, policies};
 use super::{EXPERIMENT, LOAD, PROFILE, PROTOCOL};
@@ -44,6 +45,8 @@ impl results::Point for Point {
         ("stretch_periods", "count"),
         ("stretch_seconds", "s"),
         ("stretch_open", "count"),
+        // By the policy that knows the law, as numbers of `settings.ages`; see `law`.
+        ("chosen", "count"),
         // In seconds of idle radio; see the module.
         ("cost", "s"),
         // Idle periods above break-even in which the radio stayed on, by policy.
@@ -88,6 +91,7 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
             "protocols_of_thresholds": EXTREMES.map(Resumption::name),
             "protocols": Resumption::ALL.map(|r| json!([r.name(), cost(r, LOAD)])),
             "loads": LOADS,
+            "ages": if traffic.knows() { law::ages() } else { Vec::new() },
             "others": traffic.others.map(|o| json!([o.name, o.cost.break_even()])),
         }),
         skipped: Vec::new(),
@@ -158,8 +162,9 @@ fn fill(sample: &mut Sample<Point>, all: &OfClient, outgoing: &OfClient, drawn: 
 
 /// What a session has beside its accounts: its idle periods, and dormouse's scheduler against other baselines.
 fn more(round: &mut Round, idle: Option<&Session>, beside: [&[Vec<ClientReport>]; 2], s: usize) {
-    let Session { periods, until_sent, stretch_periods, stretch_seconds, open } =
+    let Session { periods, until_sent, stretch_periods, stretch_seconds, open, chosen } =
         idle.cloned().unwrap_or_default();
+    let [chosen_all, chosen_outgoing] = chosen.map(|of| of.into_iter().map(f64::from).collect());
     let [all, outgoing] = beside.map(|others| costs(others.iter().filter_map(|sessions| sessions.get(s))));
     let figures = [
         ("periods", periods),
@@ -167,6 +172,8 @@ fn more(round: &mut Round, idle: Option<&Session>, beside: [&[Vec<ClientReport>]
         ("stretch_periods", stretch_periods.into_iter().map(|n| n as f64).collect()),
         ("stretch_seconds", stretch_seconds),
         ("stretch_open", open.then_some(1.0).into_iter().collect()),
+        ("chosen.all", chosen_all),
+        ("chosen.outgoing", chosen_outgoing),
         ("cost.all.others", all),
         ("cost.outgoing.others", outgoing),
     ];
@@ -191,9 +198,12 @@ fn idle(round: &Round) -> Result<Session> {
         "round {}: until_sent, stretch_periods and stretch_seconds are not those of its periods",
         round.round
     );
+    let chosen = ["chosen.all", "chosen.outgoing"].map(|name| all(name).iter().map(|n| *n as u16).collect());
+    let fit = |chosen: &Vec<u16>| chosen.is_empty() || chosen.len() == periods.len();
+    ensure!(chosen.iter().all(fit), "round {}: chosen is not of its periods", round.round);
     let stretch_periods = stretches.into_iter().map(|many| many as usize).collect();
     let open = round.figures.one("stretch_open").is_some();
-    Ok(Session { periods, until_sent, stretch_periods, stretch_seconds, open })
+    Ok(Session { periods, until_sent, stretch_periods, stretch_seconds, open, chosen })
 }
 
 /// And of dormouse's scheduler against other baselines.

@@ -82,7 +82,7 @@ impl Rule for Box<dyn Scheduler> {
 }
 
 /// What a rule does between two packets that wake: a radio that was switched off stays so until the second.
-fn live(rule: &mut impl Rule, cost: SleepCost, stretch: &Stretch<'_>, sum: &mut Saved) {
+pub(super) fn live(rule: &mut impl Rule, cost: SleepCost, stretch: &Stretch<'_>, sum: &mut Saved) {
     sum.idle += stretch.periods.iter().map(|g| cost.awake(*g)).sum::<f64>();
     let awake: f64 = stretch.periods.iter().map(|g| cost.best_awake(*g)).sum();
     sum.best += awake.min(cost.asleep(stretch.seconds, 0.0));

@@ -7,6 +7,7 @@ use dormouse_report::Table;
 use dormouse_sansio::{Entropy as _, Seeded};
 use dormouse_trace::report::figures::{EXTREMES, THRESHOLDS};
 
+use super::law;
 use super::shares::{Clients, Results, Shares, best_time_outs, follow, under};
 use super::traffic::{Traffic, policies as accounted};
 use crate::experiment::Exhibit;
@@ -47,17 +48,24 @@ pub(super) fn policies(traffic: &Traffic, shares: Shares) -> Vec<Exhibit<Table>>
             let days = under(results, |c| std::slice::from_ref(&c.days), n);
             rows.push(row(policy.name(), &under(results, |c| &c.sessions, n), Some(&days)));
         }
-        let best = dormouse_trace::report::charts::best_time_out(results);
-        let time_outs = |c| -> &[_] { of_first(c) };
-        let name =
-            format!("best fixed time-out in hindsight, {:.2} s", dormouse_energy::schedule::TIME_OUTS[best]);
-        rows.push(row(&name, &under(results, time_outs, best), None));
+        let (best, clients) = best_fixed(results);
+        rows.push(row(&format!("best fixed time-out in hindsight, {best:.2} s"), &clients, None));
         rows.push(row("the best for each client, in hindsight", &best_time_outs(results, false), None));
         rows.push(row("the best for each session, in hindsight", &best_time_outs(results, true), None));
+        if let Some(clients) = law::follow(&traffic.idle, wake_on, traffic.questions.settings.cost) {
+            rows.push(row(law::NAME, &clients, None));
+        }
         rows.push(row("clairvoyant", &under(results, |c| &c.sessions, accounted().len()), None));
         Exhibit::new("section 3.5", Table::titled(format!("Policies, {}", wakes(wake_on)), head, rows))
     };
     vec![table(WakeOn::All, &traffic.all), table(WakeOn::Outgoing, &traffic.outgoing)]
+}
+
+/// The fixed time-out with the largest mean saving, in seconds, and what it comes to.
+pub(super) fn best_fixed(results: &Results) -> (f64, Clients) {
+    let best = dormouse_trace::report::charts::best_time_out(results);
+    let time_outs = |c| -> &[_] { of_first(c) };
+    (dormouse_energy::schedule::TIME_OUTS[best], under(results, time_outs, best))
 }
 
 fn of_first(client: &super::shares::OfClient) -> &[dormouse_energy::account::ClientReport] {

@@ -22,6 +22,7 @@ use dormouse_trace::report::figures::{Figures, Questions};
 
 use super::baselines::{Beside, ByOther, OTHERS, Other, others};
 use super::idle::{Idle, Sessions};
+use super::law::{Chooser, Law};
 use super::raw::settings;
 use crate::experiment::Context;
 
@@ -96,6 +97,11 @@ impl Traffic {
             words,
         })
     }
+
+    /// Whether the law of its silences is known, and something was chosen by it.
+    pub(super) fn knows(&self) -> bool {
+        self.idle.iter().flatten().any(|session| !session.chosen[0].is_empty())
+    }
 }
 
 type Watched = (Figures, (Idle, Beside));
@@ -127,15 +133,27 @@ fn made(context: &Context, settings: Settings, model: Model, others: &[Other]) -
     let names: Vec<Client> = (0..SEEDS).flat_map(|n| (0..each).map(move |id| client(n, id))).collect();
     let (questions, policies) = (Questions::new(settings, model, &names), policies());
     let (next, done) = (AtomicU32::new(0), Mutex::new(Vec::new()));
+    // Both rules at once, where every packet wakes.
+    let law = (settings.wake_on == WakeOn::All).then(|| Law::new(settings.cost));
     let population = |n: u32| -> Vec<ClientResult<Watched>> {
         let mut accounts: Vec<Option<Account<Watched>>> = (0..each).map(|_| None).collect();
-        for packet in Population::new(recipe(n)) {
+        let mut choosers: Vec<Chooser> = (0..each).map(|_| Chooser::default()).collect();
+        let mut made = Population::new(recipe(n));
+        while let Some(packet) = made.next() {
             let Some(slot) = accounts.get_mut(packet.client as usize) else { continue };
             let extra = || watched(&questions, settings, others, &client(n, packet.client));
             slot.get_or_insert_with(|| Account::new(settings, Ends::Silence, &policies, packet.at, extra()))
                 .packet(packet.at, &packet.info);
+            if let Some((law, chooser)) = law.as_ref().zip(choosers.get_mut(packet.client as usize)) {
+                chooser.packet(law, &made, &packet);
+            }
         }
-        (0..each).zip(accounts).filter_map(|(id, account)| Some(account?.finish(client(n, id)))).collect()
+        let finish = |((id, account), chooser): ((u32, Option<Account<Watched>>), Chooser)| {
+            let mut client = account?.finish(client(n, id));
+            client.extra.1.0.chosen = chooser.chosen;
+            Some(client)
+        };
+        (0..each).zip(accounts).zip(choosers).filter_map(finish).collect()
     };
     std::thread::scope(|scope| {
         for _ in 0..context.threads.clamp(1, SEEDS as usize) {

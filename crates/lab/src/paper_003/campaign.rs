@@ -2,6 +2,7 @@
 //! those of different rounds: else each round would last as long as its slowest transfer. What an interruption finds of rounds that are not
 //! complete is measured again. Owns the plan; must never conclude anything.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,8 +13,9 @@ use serde_json::json;
 
 use super::pool::Pool;
 use super::run;
-use crate::campaign::{self, Subject};
+use crate::campaign::{self, ATTEMPTS, Subject};
 use crate::experiment::Context;
+use crate::results::format::shortened;
 use crate::results::{self, Figures, Results, Sample};
 
 /// Rounds; each has a seed of its own. The paper has five runs.
@@ -46,9 +48,12 @@ pub(super) enum Line {
     MmlSnoop,
     /// TCP through such a tunnel without bytes in the first zone, with the radio repaired by the numbers of ESP and the device's reports.
     EspArq,
+    /// TCP through a tunnel of two daemons of whose packets some are in zones (dynamic MML-IPsec).
+    Dynamic,
 }
 
 impl Line {
+    /// Those that are measured at each error rate.
     pub(super) const ALL: [Self; 6] =
         [Self::Tcp, Self::Snoop, Self::Ipsec, Self::Mml, Self::MmlSnoop, Self::EspArq];
 
@@ -60,6 +65,7 @@ impl Line {
             Self::Mml => "MML-IPsec",
             Self::MmlSnoop => "MML-IPsec+SNOOP",
             Self::EspArq => "IPsec+esp-arq",
+            Self::Dynamic => "dynamic MML-IPsec",
         }
     }
 }
@@ -107,17 +113,25 @@ pub(super) struct Point {
     /// Over the path of Sidekick's evaluation: so many packets of 100 are lost, and no bit is wrong. Absent: over the paper's radio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) loss: Option<u8>,
+    /// Of [`Line::Dynamic`]: one packet in so many is in zones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) every: Option<u32>,
 }
 
 impl Point {
     /// Over the paper's radio.
     pub(super) const fn new(line: Line, stack: Stack, kbit: u32) -> Self {
-        Self { line, stack, kbit, loss: None }
+        Self { line, stack, kbit, loss: None, every: None }
     }
 
     /// Over Sidekick's path.
     pub(super) const fn sidekick(line: Line, stack: Stack, loss: u8) -> Self {
-        Self { line, stack, kbit: 0, loss: Some(loss) }
+        Self { line, stack, kbit: 0, loss: Some(loss), every: None }
+    }
+
+    /// Over the paper's radio without errors, by Reno: one packet in `every` is in zones.
+    pub(super) const fn dynamic(every: u32) -> Self {
+        Self { every: Some(every), ..Self::new(Line::Dynamic, Stack::Reno, 0) }
     }
 }
 
@@ -125,6 +139,9 @@ impl Point {
 pub(super) const SIDEKICK_LOSSES: [u8; 4] = [0, 1, 2, 5];
 pub(super) const SIDEKICK_LINES: [Line; 3] = [Line::Tcp, Line::Snoop, Line::EspArq];
 pub(super) const SIDEKICK_STACKS: [Stack; 2] = [Stack::Cubic, Stack::Bbr];
+
+/// One packet in so many is in zones: those that the text on Figures 17 and 18 names. All of them is [`Line::Mml`], none [`Line::Ipsec`].
+pub(super) const SHARES: [u32; 4] = [2, 3, 5, 10];
 
 /// The paper's error rates, worst first.
 pub(super) const ERRORS: [u32; 9] = [64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 0];
@@ -148,12 +165,15 @@ impl results::Point for Point {
         ("at", "s"),
         ("acked", "B"),
         ("window", "count"),
+        // Of the packets that the gateway sent to the device, the part that was in zones; only where it is some of them.
+        ("zoned", "ratio"),
     ];
 
     fn label(&self) -> String {
-        let errors = match self.loss {
-            None => errors(self.kbit),
-            Some(loss) => format!("Sidekick's path, {loss} % lost"),
+        let errors = match (self.loss, self.every) {
+            (None, None) => errors(self.kbit),
+            (None, Some(every)) => format!("{}, one packet in {every} in zones", errors(self.kbit)),
+            (Some(loss), _) => format!("Sidekick's path, {loss} % lost"),
         };
         format!("{}, {}, {errors}", self.line.words(), self.stack.words())
     }
@@ -182,7 +202,7 @@ pub(super) fn plan(short: bool, seed: u64) -> campaign::Plan<Point> {
     let sidekick_bytes = if short { SIDEKICK_SHORT_FILE } else { SIDEKICK_FILE };
     campaign::Plan {
         name: name.to_owned(),
-        points: points.chain(of_sidekick).collect(),
+        points: points.chain(SHARES.map(Point::dynamic)).chain(of_sidekick).collect(),
         rounds,
         seed,
         settings: json!({ "bytes": bytes, "sidekick_bytes": sidekick_bytes }),
@@ -193,6 +213,8 @@ pub(super) fn plan(short: bool, seed: u64) -> campaign::Plan<Point> {
 /// The transfers that the results lack, and what came of them.
 pub(super) struct Runs {
     pool: Pool<(u32, Point), Figures>,
+    /// How often each point has failed.
+    failures: BTreeMap<Point, usize>,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -213,25 +235,33 @@ impl Runs {
             let bytes = if point.loss.is_some() { sidekick_bytes } else { bytes };
             run::transfer(point, *round, bytes, seed, stop)
         });
-        Ok(Self { pool, interrupted: context.interrupted.clone() })
+        let failures = results.samples.iter().map(|s| (s.point, failures(results, &s.point))).collect();
+        Ok(Self { pool, failures, interrupted: context.interrupted.clone() })
     }
 }
 
 /// Round and point of each transfer that the results lack, round by round, with the room that it needs.
 fn lacking(results: &Results<Point>) -> Vec<((u32, Point), usize)> {
+    let goes_on = |sample: &&Sample<Point>| failures(results, &sample.point) < ATTEMPTS;
     let each = |sample: &Sample<Point>| {
         let have: Vec<u32> = sample.rounds.iter().map(|r| r.round).collect();
         let rounds = (1..=results.rounds).filter(move |round| !have.contains(round));
         let point = sample.point;
         rounds.map(move |round| (round, point))
     };
-    let mut all: Vec<(u32, Point)> = results.samples.iter().flat_map(each).collect();
+    let mut all: Vec<(u32, Point)> = results.samples.iter().filter(goes_on).flat_map(each).collect();
     // The slowest of a round first, so that its end is not awaited alone.
     all.sort_by_key(|(round, p)| {
         let repaired = matches!(p.line, Line::Snoop | Line::MmlSnoop | Line::EspArq);
         (*round, repaired, if p.kbit == 0 { u32::MAX } else { p.kbit }, *p)
     });
     all.into_iter().map(|of| (of, if of.1.loss.is_some() { SIDEKICK_NEEDS } else { 1 })).collect()
+}
+
+/// How often a point has failed so far.
+fn failures(results: &Results<Point>, point: &Point) -> usize {
+    let label = shortened(results::Point::label(point));
+    results.discarded.iter().filter(|d| d.subject == label).count()
 }
 
 impl Subject for Runs {
@@ -249,7 +279,15 @@ impl Subject for Runs {
     }
 
     fn measure(&mut self, point: &Point, round: u32) -> Result<Figures> {
-        self.pool.take(&(round, *point), &self.interrupted)
+        let taken = self.pool.take(&(round, *point), &self.interrupted);
+        if taken.is_err() {
+            let failures = self.failures.entry(*point).or_default();
+            *failures += 1;
+            if *failures >= ATTEMPTS {
+                self.pool.forget(|(_, of)| of == point);
+            }
+        }
+        taken
     }
 
     fn clear(&mut self) -> Result<()> {
@@ -261,6 +299,7 @@ impl Subject for Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::format::Discarded;
 
     #[test]
     fn what_a_file_has_is_not_measured_again() {
@@ -274,5 +313,11 @@ mod tests {
         assert_eq!(left.len(), points * rounds as usize - 1);
         assert!(left.iter().all(|(of, _)| *of != (2, point)));
         assert!(left.windows(2).all(|pair| pair[0].0.0 <= pair[1].0.0), "round by round");
+        // One that was given up is left out, also by who resumes.
+        for round in 1..=3 {
+            let subject = shortened(results::Point::label(&point));
+            results.discarded.push(Discarded { round, subject, reason: "of a test".to_owned() });
+        }
+        assert_eq!(lacking(&results).len(), left.len() - (rounds as usize - 1));
     }
 }

@@ -70,6 +70,12 @@ impl<K: Ord + Copy + Send + 'static, T: Send + 'static> Pool<K, T> {
         Self { threads: (0..threads).map(thread).collect(), shared }
     }
 
+    /// Drops pieces that will not be taken, if they have not begun.
+    pub(super) fn forget(&self, of: impl Fn(&K) -> bool) {
+        self.shared.state().waiting.retain(|(key, _)| !of(key));
+        self.shared.changed.notify_all();
+    }
+
     /// What came of a piece, which is waited for. Each can be taken once.
     ///
     /// # Errors
@@ -172,6 +178,29 @@ mod tests {
         let all: Vec<_> = (0..6).map(said).collect();
         let err = |text: &str| Err(text.to_owned());
         assert_eq!(all, [Ok(0), err("no such thing"), err("it panicked"), Ok(3), Ok(4), Ok(5)]);
+    }
+
+    #[test]
+    fn what_is_forgotten_does_not_begin() {
+        let begun = Arc::new(Mutex::new(Vec::new()));
+        let gate = Arc::new(AtomicBool::new(false));
+        let pool = Pool::start((0..6).map(|n| (n, 1)), 1, {
+            let (begun, gate) = (begun.clone(), gate.clone());
+            move |n: &usize, _: &Arc<AtomicBool>| {
+                begun.lock().unwrap().push(*n);
+                while !gate.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                Ok(())
+            }
+        });
+        while begun.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        pool.forget(|n| n % 2 == 1);
+        gate.store(true, Ordering::SeqCst);
+        assert!(pool.take(&4, &GO_ON).is_ok() && pool.take(&3, &GO_ON).is_err());
+        assert_eq!(*begun.lock().unwrap(), [0, 2, 4]);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) fn transfer(
     seed: u64,
     stop: &Arc<AtomicBool>,
 ) -> Result<Figures> {
-    let (tunnel, repair) = world(point.line);
+    let (tunnel, repair) = world(point);
     let [wire, radio] = links(point);
     let rate_kbit = u32::try_from(radio.rate.unwrap_or(0) / 1_000)?;
     let settings = Settings { tunnel, repair, rate_kbit, wire, radio, seed, daemon: String::new() };
@@ -68,6 +68,7 @@ pub(super) fn transfer(
         world.keys(1)?;
     }
     let (done, did) = world.fetch(point.stack.congestion(), bytes, LIMIT, stop)?;
+    let sent = if point.every.is_some() { world.sent()? } else { None };
     let sent_again = retransmitted(gateway)?;
     let [to_device, _] = world.stop()?;
     let figures = Figures::default()
@@ -76,6 +77,10 @@ pub(super) fn transfer(
         .with("repeated", did.repeated as f64)
         .with("sent_again", sent_again)
         .with("mean_window", done.mean_window());
+    let figures = match sent {
+        Some(sent) => figures.with("zoned", sent.zoned as f64 / sent.packets as f64),
+        None => figures,
+    };
     Ok(if round == 1 && point.kbit == TRACED { traced(figures, &done) } else { figures })
 }
 
@@ -102,14 +107,21 @@ fn links(point: &Point) -> [LinkConfig; 2] {
 }
 
 /// What the daemons of a line do.
-const fn world(line: Line) -> (Tunnel, Repair) {
-    match line {
+const fn world(point: &Point) -> (Tunnel, Repair) {
+    match point.line {
         Line::Tcp => (Tunnel::None, Repair::None),
         Line::Snoop => (Tunnel::None, Repair::Snoop),
         Line::Ipsec => (Tunnel::Whole, Repair::None),
         Line::Mml => (Tunnel::Zoned { trusted: false }, Repair::None),
         Line::MmlSnoop => (Tunnel::Zoned { trusted: true }, Repair::Snoop),
         Line::EspArq => (Tunnel::Zoned { trusted: true }, Repair::EspArq),
+        Line::Dynamic => {
+            let every = match point.every {
+                Some(every) => every,
+                None => 1,
+            };
+            (Tunnel::Shared { every }, Repair::None)
+        }
     }
 }
 

@@ -74,6 +74,9 @@ pub struct Daemon {
     /// Segmentation and receive offloads on the tunnel and the UDP sockets. Each switches itself off where the kernel
     /// misbehaves; `false` never tries them.
     pub offload: bool,
+    /// After a packet the daemon looks for the next one without rest for so many microseconds, at most 10000: the answer to it is on its way sooner, and a processor is
+    /// kept busy meanwhile. For gateways on mains. 0: it never does.
+    pub spin: u32,
     /// Gateway: handshakes of callers that have not shown yet that they are there.
     pub half_open: HalfOpen,
     /// Gateway: sessions that may be held at once.
@@ -108,6 +111,7 @@ impl Default for Daemon {
             log: "info".into(),
             dns: DnsMode::Auto,
             offload: true,
+            spin: 0,
             half_open: HalfOpen::default(),
             session_limit: 100_000,
             sleeper_limit: 16_384,
@@ -428,9 +432,10 @@ pub struct Child {
     /// and `remote` name, their own two addresses. Where these do not name them, or the peer wants no transport mode, tunnel mode is
     /// used. Of several clients behind one NAT, a gateway reaches the one that came last.
     pub mode: Mode,
-    /// `whole`, `zoned` or `prefer`: whether an access router may be given keys of its own for the headers (`docs/wire/mlike.md`).
+    /// `whole`, `zoned` or `prefer`: whether an access router may be given keys of its own for the headers (`docs/wire/mlike.md`). `authenticated`: not
+    /// encrypted.
     pub protection: Protection,
-    /// The zones, where `protection` is not `whole`.
+    /// The zones, where `protection` is `zoned` or `prefer`.
     pub zones: Zones,
     /// Which packets it carries where another has the same selectors.
     pub choose: Choose,

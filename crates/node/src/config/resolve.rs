@@ -273,6 +273,13 @@ fn child(
     if !ch.proposals.is_empty() {
         child.proposals = proposals(&key("proposals"), &ch.proposals)?;
     }
+    if ch.protection == zones::Protection::Authenticated {
+        if !ch.proposals.is_empty() {
+            let problem = "say nothing with protection = \"authenticated\", which is AES-GMAC";
+            return Err(ConfigError::new(key("proposals"), problem));
+        }
+        child.proposals = ike::authenticated_esp_proposals();
+    }
     child.zones = zones::policy(section, c.role, ch, &child.proposals, routers)?;
     let selectors = |side: &[Selector]| {
         let spec = |s: &Selector| match s {
@@ -316,7 +323,7 @@ fn child(
         child.lifetime.bytes = Some(ch.rekey_bytes);
     }
     child.pad_to = ch.pad_to;
-    child.share = choose::share(&key("choose"), &ch.choose)?;
+    child.share = choose::share(&key("choose"), c.role, &ch.choose)?;
     Ok(child)
 }
 

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU16;
 
-/// Whether one key protects all of a packet.
+/// How packets are protected: what is encrypted, and whether one key protects all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protection {
@@ -21,9 +21,19 @@ pub enum Protection {
     Prefer,
     /// Each zone has keys of its own; with a peer that does not want the same zones there is no CHILD SA.
     Zoned,
+    /// Packets are authenticated and not encrypted (AES-GMAC, RFC 4543): all on the way can read them, and changed, repeated or forged ones are dropped. In `children.NAME` alone, with
+    /// `choose.every` or `choose.dscp`, beside an encrypted CHILD SA for the rest; with a peer that does not say so too there is no such CHILD SA.
+    Authenticated,
 }
 
-/// The zones of a CHILD SA whose `protection` is not `whole`, in tunnel mode and with a cipher that authenticates (AES-GCM with a whole ICV,
+impl Protection {
+    /// Whether packets may have zones.
+    const fn has_zones(self) -> bool {
+        matches!(self, Self::Prefer | Self::Zoned)
+    }
+}
+
+/// The zones of a CHILD SA whose `protection` is `zoned` or `prefer`, in tunnel mode and with a cipher that authenticates (AES-GCM with a whole ICV,
 /// ChaCha20-Poly1305).
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -154,7 +164,7 @@ fn lists(file: &File) -> Vec<Vec<Identity>> {
         child.zones.routers.iter().filter_map(|text| text.parse().ok()).collect()
     };
     let all = file.connection.values().filter(|c| c.role == Role::Gateway).flat_map(children);
-    all.filter(|child| child.protection != Protection::Whole).map(of).collect()
+    all.filter(|child| child.protection.has_zones()).map(of).collect()
 }
 
 /// Whether something else is written than what counts where nothing is.
@@ -175,8 +185,8 @@ pub(super) fn policy(
     known: &[ike::RouterRule],
 ) -> Result<Option<ike::ZonePolicy>, ConfigError> {
     let key = |k: &str| format!("{key}.{k}");
-    if ch.protection == Protection::Whole {
-        let problem = "means nothing with protection = \"whole\"; remove it, or set \"zoned\" or \"prefer\"";
+    if !ch.protection.has_zones() {
+        let problem = "means nothing with this protection; remove it, or set \"zoned\" or \"prefer\"";
         return if says(&ch.zones) { Err(ConfigError::new(key("zones"), problem)) } else { Ok(None) };
     }
     if ch.mode == Mode::Transport {

@@ -92,6 +92,11 @@ impl Host {
         self.sleeper(now, |s, at| s.radio_failed(at, why));
     }
 
+    /// The signal of the radio in dBm; `None`: there is none, or it cannot be read. It decides which CHILD SA sends, where that was configured.
+    pub fn set_signal(&mut self, dbm: Option<i8>) {
+        self.node.set_signal(dbm);
+    }
+
     /// The energy meter's reading, in joules since some beginning, and by how many it may be wrong.
     pub fn metered(&mut self, now: Instant, name: &str, joules: f64, uncertainty: f64) {
         self.sleeper(now, |s, at| s.metered(at, name, joules, uncertainty));

@@ -116,7 +116,9 @@ pub(crate) fn fuzz(data: &[u8]) {
             }
             // Time passes.
             _ => {
-                let seconds = bytes.iter().fold(0_u64, |all, byte| all.saturating_mul(4) + u64::from(*byte));
+                let seconds = bytes
+                    .iter()
+                    .fold(0_u64, |all, byte| all.saturating_mul(4).saturating_add(u64::from(*byte)));
                 now += Duration::from_secs(seconds.min(100_000));
             }
         }

@@ -116,6 +116,8 @@ pub struct Host {
     /// Our own inner addresses, by connection.
     inner: Vec<IpAddr>,
     counters: PathCounters,
+    /// When the signal of the radio was asked for.
+    signal_asked: Option<Instant>,
     outputs: Outputs,
     /// Sessions in the load history when it was last stored, and when that was.
     load_stored: (u64, Instant),
@@ -142,6 +144,7 @@ impl Host {
             last_sent: None,
             inner: Vec::new(),
             counters: PathCounters::default(),
+            signal_asked: None,
             outputs: Outputs::default(),
             load_stored: (0, now),
         }
@@ -457,7 +460,7 @@ impl Host {
         out: &mut Vec<u8>,
     ) -> Option<Datagram> {
         let whole = packet.to_vec();
-        let child = self.node.among(child, packet);
+        let child = self.among(now, child, packet)?;
         match self.plan_on(now, child, packet)? {
             Plan::Seal(geometry) => {
                 let datagram = self.sealed(now, &geometry, packet, out);

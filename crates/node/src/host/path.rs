@@ -2,7 +2,7 @@
 //! order of the steps (route, MSS, MTU, ECN, padding, sealing) and their counters; every packet that is sealed goes through
 //! [`Host::plan_on`] and [`Host::seal`], whether it comes from the inner side, has waited, or was kept for a device.
 
-use super::{Host, lsi};
+use super::{Host, Order, lsi};
 use crate::data::Train;
 use crate::hold::{HoldQueue, MOST_PACKETS};
 use crate::node::{Inbound, Route};
@@ -15,7 +15,10 @@ use dormouse_standin::DeviceId;
 use dormouse_wire::ip::{self, Ecn, Flow};
 use std::net::IpAddr;
 use std::ops::Range;
+use std::time::Duration;
 
+/// How long what is known of the signal is used. A walk takes some seconds from a good place to a bad one.
+const SIGNAL_AGE: Duration = Duration::from_secs(1);
 /// Sessions whose packets wait for the store at once.
 const UNCONFIRMED_MOST: usize = 256;
 /// Packets of one of them: all that its client may have held, and what it sends meanwhile.
@@ -70,8 +73,7 @@ impl Host {
                 if self.device.is_some() && self.node.is_clients(child) {
                     self.observe(now, Direction::Outgoing, &flow, packet.bytes().len());
                 }
-                let child = self.node.among(child, packet);
-                self.plan_on(now, child, packet).unwrap_or(Plan::Drop)
+                self.plan_among(now, child, packet).unwrap_or(Plan::Drop)
             }
             Route::Hold => {
                 self.hold(now, packet);
@@ -120,15 +122,40 @@ impl Host {
     fn plan_overslept<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &mut P, flow: &Flow) -> Plan {
         self.node.handle_timeout(now);
         match self.node.route(flow) {
-            Route::Send(child) => {
-                let child = self.node.among(child, packet);
-                self.plan_on(now, child, packet).unwrap_or(Plan::Drop)
-            }
+            Route::Send(child) => self.plan_among(now, child, packet).unwrap_or(Plan::Drop),
             Route::StandIn(_) | Route::Hold | Route::None => {
                 self.counters.no_policy += 1;
                 Plan::Drop
             }
         }
+    }
+
+    /// Which child sends a packet of those that share its traffic. Where the signal of the radio decides, it is read for the first packet, and again
+    /// for one that comes [`SIGNAL_AGE`] later: without packets never, so that nothing wakes for it.
+    pub(super) fn among<P: InnerPacket + ?Sized>(
+        &mut self,
+        now: Instant,
+        child: ChildId,
+        packet: &P,
+    ) -> Option<ChildId> {
+        if self.node.chooses_by_signal() && self.signal_asked.is_none_or(|at| now - at >= SIGNAL_AGE) {
+            self.signal_asked = Some(now);
+            self.outputs.push_order(Order::ReadSignal);
+        }
+        let chosen = self.node.among(child, packet);
+        self.counters.no_policy += u64::from(chosen.is_none());
+        chosen
+    }
+
+    /// As [`Self::plan_on`], with the child that [`Self::among`] chooses.
+    fn plan_among<P: InnerPacket + ?Sized>(
+        &mut self,
+        now: Instant,
+        child: ChildId,
+        packet: &mut P,
+    ) -> Option<Plan> {
+        let child = self.among(now, child, packet)?;
+        self.plan_on(now, child, packet)
     }
 
     /// How a packet is to be sealed with this child, or why its sender must be told to send smaller ones.

@@ -105,17 +105,13 @@ impl Question {
         match news {
             HeaderNews::Stale(id) => Some(Self::Stale(id)),
             HeaderNews::Exhausted(id) => Some(Self::Exhausted(id)),
-            HeaderNews::Unusable(_) | HeaderNews::Passed(_) => None,
+            HeaderNews::Unusable(_) => None,
         }
-    }
-
-    fn is_missing(self, id: GrantId) -> bool {
-        matches!(self, Self::Missing(unknown) if [id.to_device, id.from_device].contains(&unknown.spi))
     }
 
     fn is_about(self, id: GrantId) -> bool {
         match self {
-            Self::Missing(_) => self.is_missing(id),
+            Self::Missing(unknown) => [id.to_device, id.from_device].contains(&unknown.spi),
             Self::Came(_, of) | Self::Stale(of) | Self::Exhausted(of) => of == id,
         }
     }
@@ -262,11 +258,9 @@ impl Router {
         }
         match (self.repair.obey(order), order) {
             (Ok(()), HeaderOrder::Grant(_)) => {
-                // Keys that look stale again after they were replaced may be due to forged packets, and those that were missing may be gone again unless a new
-                // packet passes: ask with growing intervals.
+                // Keys that look stale again after they were replaced may be due to forged packets: ask with growing intervals.
                 let stale = Question::Stale(id);
-                let stays = |question: &Question| *question == stale || question.is_missing(id);
-                self.asked.retain(|question, _| !question.is_about(id) || stays(question));
+                self.asked.retain(|question, _| !question.is_about(id) || *question == stale);
                 tracing::info!(sa = %Name(id), "header keys came");
             }
             (Ok(()), HeaderOrder::Revoke(_)) => tracing::info!(sa = %Name(id), "header keys were taken back"),
@@ -322,13 +316,8 @@ impl Router {
     /// Asks for what is missing or does not do, as often as is decent.
     fn ask(&mut self, now: Instant) {
         let Some(reader) = self.repair.reader() else { return };
-        while let Some(news) = reader.zones().poll_news() {
-            // What else there is, [`dormouse_esp::HeaderZones::unfit`] tells as long as it is so.
-            if let HeaderNews::Passed(id) = news {
-                self.asked.retain(|question, _| !question.is_missing(id));
-                self.wishes.push_back(Wish::Other(news));
-            }
-        }
+        // Told by [`dormouse_esp::HeaderZones::unfit`] as long as it is so.
+        while reader.zones().poll_news().is_some() {}
         let mut questions: Vec<Question> = reader.readable().unfit().filter_map(Question::because).collect();
         while let Some(unknown) = reader.poll_unknown() {
             // What is sent after a device that has gone on comes by here in both directions.
@@ -403,16 +392,11 @@ impl Host {
     }
 
     /// A registration says that the device with this outer address has come to this access router, from the router `previous` if it names one.
-    /// If this router has no header keys for it, it asks `previous` for them at once. The device's next packet names its SA: it asks for keys that are missing still,
-    /// `previous` first and then the gateway; otherwise it reports to the gateway that the device is here. `false` if this machine is no access
-    /// router.
+    /// The device's next packet names its SA. If this router has no header keys for it, it asks `previous` for them, and the gateway if
+    /// `previous` has none; otherwise it reports to the gateway that the device is here. `false` if this machine is no access router.
     pub fn device_has_come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) -> bool {
-        let Some(router) = &mut self.transit.router else { return false };
-        router.device_has_come(now, device, previous.clone());
-        if let Some(previous) = previous {
-            self.node.fetch_keys_of(now, &previous, device);
-        }
-        true
+        let router = self.transit.router.as_mut();
+        router.map(|router| router.device_has_come(now, device, previous)).is_some()
     }
 
     /// The device with this outer address has left this access router: packets that still come for it ask for no keys. `false` if this machine is no

@@ -23,6 +23,8 @@ const MET: Duration = Duration::from_secs(3_700);
 const ASKED_AGAIN: Duration = Duration::from_secs(180);
 /// Once a relay has registered its clients again, they ask it to let their peers through.
 const LET_THROUGH: Duration = Duration::from_secs(2);
+/// The end of a sleep that was announced is noticed so late at most: its timer may be a minute late, and the pairs are looked at once in 64 s.
+const NOTICED: Duration = Duration::from_secs(130);
 /// After this time without a packet a radio is off, also if a peer was asked in vain.
 const QUIET: Duration = Duration::from_secs(60);
 /// A packet for a host that sleeps, or is awake and known, arrives within this time: a radio needs 2 s, a question 11 s.
@@ -92,7 +94,7 @@ impl World {
                 .filter(|((a, b, there), back)| !self.has(*b, *there) || !self.has(*a, **back))
                 .map(|((a, b, _), _)| (*a.min(b), *a.max(b)))
                 .collect();
-            let slept_on = asleep && self.net.now - began < LONGEST;
+            let slept_on = asleep && self.net.now - began < LONGEST + NOTICED;
             asleep = !left.is_empty() && left.iter().all(|pair| self.is_taken_for_asleep(*pair));
             if slept_on {
                 (since, slept) = (self.net.now, true);

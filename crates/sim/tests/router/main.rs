@@ -142,44 +142,6 @@ fn a_router_without_keys_passes_everything_on() {
     }
 }
 
-/// Who has recorded what the device sends, and sends it to the next router, which has one neighbour and so takes the device to have come from there, takes no
-/// keys away from the router where it is.
-#[test]
-fn packets_that_are_sent_again_at_another_router_take_no_keys_away() {
-    for (seed, repair) in [(220, Repair::EspArq), (221, Repair::Snoop)] {
-        let mut scene = Scene::new(seed, Keys::Moved, repair, 0.0, true);
-        scene.enter(1);
-        scene.talk(Duration::from_secs(15));
-        let keys = |scene: &Scene, at| scene.info(at).keys.iter().map(|(id, _)| *id).collect::<Vec<_>>();
-        for elsewhere in [0, 2] {
-            let (here, read) = (keys(&scene, 1), scene.info(1).zones.opened);
-            assert!(here.len() == 1 && keys(&scene, elsewhere).is_empty(), "{repair:?}");
-            let recorded = scene.air().last_of_device(5);
-            for (path, packet) in &recorded {
-                scene.come(elsewhere, Side::Device, path, packet);
-            }
-            let mut lent = false;
-            for _ in 0..50 {
-                scene.talk(Duration::from_millis(20));
-                for (path, packet) in &recorded {
-                    scene.come(elsewhere, Side::Device, path, packet);
-                }
-                lent |= keys(&scene, elsewhere) == here;
-                assert!(!keys(&scene, 1).is_empty(), "{repair:?}");
-            }
-            assert!(lent, "it got them all the same");
-            let passed = scene.info(1).zones.opened - read;
-            assert!(passed >= 195, "{passed} of 200 packets were read where the device is");
-            scene.talk(Duration::from_secs(30));
-            assert!(keys(&scene, elsewhere).is_empty() && keys(&scene, 1).len() == 1, "{repair:?}");
-            assert_ne!(keys(&scene, 1), here, "made anew, for the other one has had them");
-        }
-        for way in [&scene.to_device, &scene.to_gateway] {
-            assert!(way.arrived.len() + 30 >= way.sent.len(), "{repair:?}");
-        }
-    }
-}
-
 /// Forged packets make keys look stale: packets go on unread, others are asked for, and then it reads again.
 #[test]
 fn a_router_with_stale_keys_asks_again_and_holds_nothing_back() {

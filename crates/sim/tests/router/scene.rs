@@ -51,7 +51,7 @@ pub(crate) struct Scene {
     /// When something happened that ends a repair: a router died, or came back, the device moved, its router lost keys. These may come and go for
     /// a moment: where keys move, a router says by asking for them that the device is there.
     pub(crate) troubles: Vec<Instant>,
-    /// Times in which packets are lost, whatever the radio does.
+    /// Times in which packets may be lost for other reasons than the radio's errors.
     pub(crate) losses: Vec<(Instant, Instant)>,
     keys: Keys,
     repair: Repair,

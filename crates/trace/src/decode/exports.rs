@@ -17,7 +17,7 @@ const UDP: u16 = 17;
 const UDP_HEADER: usize = 8;
 
 /// What came out of a capture's export datagrams.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Exported {
     /// Export datagrams.
     pub datagrams: u64,

@@ -52,7 +52,7 @@ impl Damage {
 }
 
 /// The formats.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Format {
     /// Classic pcap.
     Pcap,

@@ -16,6 +16,7 @@
 //! A renewal process would flatter any scheduler: hence users that differ, hours that differ, and timers.
 //! The figures of the campus WLAN are those of Hernández-Campos et al. (UNC, 2006) as commonly quoted.
 
+mod standing;
 pub mod write;
 
 use std::cmp::Reverse;
@@ -27,6 +28,7 @@ use dormouse_energy::{Direction, PacketInfo};
 use dormouse_sansio::{Entropy, Seeded};
 
 use crate::index::mix;
+pub use standing::{Standing, Timer};
 
 /// Relative number of session starts by hour of day (UTC, as the recording's clock).
 pub const HOURS: [f64; 24] = [
@@ -37,6 +39,14 @@ pub const HOURS: [f64; 24] = [
 pub const MAX_FLOWS: f64 = 3000.0;
 /// Packets of one flow.
 pub const MAX_FLOW_PACKETS: u32 = 48;
+/// Between two flows of a client whose pace is 1: the logarithm's mean and deviation, of seconds.
+pub const FLOW_GAP: (f64, f64) = (-1.367, 2.785);
+/// No more than so many seconds are between two flows of a session.
+pub const LONGEST_GAP: f64 = 3600.0;
+/// Deviation of a timer's periods, in parts of one.
+pub const TIMER_JITTER: f64 = 0.01;
+/// The timers in the background: period in seconds, protocol, port.
+const TIMERS: [(f64, u16, u16); 4] = [(59.0, 6, 5222), (301.0, 6, 5228), (721.0, 17, 123), (1800.0, 17, 67)];
 
 /// What to make.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -84,6 +94,20 @@ impl Population {
         Self { recipe, users, next }
     }
 
+    /// How a client stands at its last packet; `None` before it had one.
+    #[must_use]
+    pub fn standing(&self, client: u32) -> Option<Standing> {
+        Standing::of(self.users.get(client as usize)?)
+    }
+
+    /// Whether another packet of the client follows its last one within so many nanoseconds: where no silence begins, nothing has to be decided.
+    #[must_use]
+    pub fn follows(&self, client: u32, within: u64) -> bool {
+        let user = self.users.get(client as usize);
+        let next = user.and_then(|user| Some((user.packets.front()?.at, user.last?)));
+        next.is_some_and(|(next, last)| next - last < within)
+    }
+
     /// What it was made from.
     #[must_use]
     pub const fn recipe(&self) -> &Recipe {
@@ -98,14 +122,11 @@ impl Iterator for Population {
         loop {
             let Reverse((_, client)) = self.next.pop()?;
             let user = self.users.get_mut(client as usize)?;
-            let made = match user.packets.pop_front() {
-                Some((at, info)) => Some(ClientPacket { client, at, info }),
-                None => {
-                    user.session();
-                    None
-                }
-            };
-            let at = user.packets.front().map(|p| p.0).or_else(|| user.starts.back().copied());
+            let made = user.packet().map(|(at, info)| ClientPacket { client, at, info });
+            if made.is_none() {
+                user.session();
+            }
+            let at = user.packets.front().map(|p| p.at).or_else(|| user.starts.back().copied());
             self.next.extend(at.map(|at| Reverse((at, client))));
             if made.is_some() {
                 return made;
@@ -123,10 +144,40 @@ struct User {
     /// Session starts, the next one last.
     starts: VecDeque<u64>,
     /// The rest of the current session.
-    packets: VecDeque<(u64, PacketInfo)>,
+    packets: VecDeque<Packet>,
+    /// When the last packet came, in nanoseconds since 1970, and in seconds of the session, as all that follows.
+    last: Option<u64>,
+    now: f64,
+    /// When this session's further flows begin, and when the last one has.
+    flows: VecDeque<f64>,
+    began: f64,
+    /// When each timer has fired last.
+    fired: [Option<f64>; 4],
+    /// How long the client stays.
+    stay: f64,
     /// The end of the last session: sessions of a user do not overlap.
     busy_until: u64,
     end: u64,
+}
+
+/// A packet of a session.
+struct Packet {
+    /// In nanoseconds since 1970.
+    at: u64,
+    /// In seconds of the session.
+    after: f64,
+    info: PacketInfo,
+    /// When that began which it belongs to, in seconds of the session; infinite if it begins with this packet and is drawn for itself.
+    began: f64,
+    /// The timer that fires with it.
+    timer: Option<usize>,
+}
+
+impl Packet {
+    /// Of something that began then, or else at any time.
+    const fn new(after: f64, began: f64, info: PacketInfo) -> Self {
+        Self { at: 0, after, info, began, timer: None }
+    }
 }
 
 const SECOND: f64 = 1e9;
@@ -149,7 +200,36 @@ impl User {
         starts.sort_unstable_by(|a, b| b.cmp(a));
         let end = (recipe.start + u64::from(recipe.days) * 86_400) * 1_000_000_000;
         let starts = starts.into();
-        Self { random, pace, noise, timers, starts, packets: VecDeque::new(), busy_until: 0, end }
+        let (packets, flows, fired) = (VecDeque::new(), VecDeque::new(), [None; 4]);
+        Self {
+            random,
+            pace,
+            noise,
+            timers,
+            starts,
+            packets,
+            last: None,
+            now: 0.0,
+            flows,
+            began: 0.0,
+            fired,
+            stay: 0.0,
+            busy_until: 0,
+            end,
+        }
+    }
+
+    /// The next packet of the current session.
+    fn packet(&mut self) -> Option<(u64, PacketInfo)> {
+        let Packet { at, after, info, timer, .. } = self.packets.pop_front()?;
+        (self.last, self.now) = (Some(at), after);
+        while self.flows.front().is_some_and(|began| *began <= after) {
+            self.began = self.flows.pop_front().unwrap_or(after);
+        }
+        if let Some(fired) = timer.and_then(|timer| self.fired.get_mut(timer)) {
+            *fired = Some(after);
+        }
+        Some((at, info))
     }
 
     /// Makes the next session.
@@ -157,29 +237,33 @@ impl User {
         let Some(start) = self.starts.pop_back() else { return };
         let start = start.max(self.busy_until);
         let mut packets = Vec::new();
+        self.flows.clear();
+        (self.began, self.fired) = (0.0, [None; 4]);
         let random = &mut self.random;
         let flows = bipareto(random, 0.06, 1.72, 284.8, 1.0).min(MAX_FLOWS);
         let mut at = 0.0;
         let mut flow = 0.0;
         while flow < flows {
-            at += (lognormal(random, -1.367, 2.785) * self.pace).min(3600.0);
+            at += (lognormal(random, FLOW_GAP.0, FLOW_GAP.1) * self.pace).min(LONGEST_GAP);
+            self.flows.push_back(at);
             one_flow(random, at, &mut packets);
             flow += 1.0;
         }
         let stay = at + lognormal(random, 600f64.ln(), 1.0).min(14_400.0);
         background(random, stay, self.timers, self.noise, &mut packets);
+        self.stay = stay;
         let end = self.end;
-        let mut packets: Vec<(u64, PacketInfo)> = packets
+        let mut packets: Vec<Packet> = packets
             .into_iter()
-            .map(|(after, info): (f64, PacketInfo)| {
-                let after = (after.max(0.0) * SECOND) as u64;
+            .map(|packet: Packet| {
+                let after = (packet.after.max(0.0) * SECOND) as u64;
                 let at = start + after / 1000 * 1000;
-                (at, PacketInfo { time_of_day: time_of_day(at), ..info })
+                Packet { at, info: PacketInfo { time_of_day: time_of_day(at), ..packet.info }, ..packet }
             })
-            .filter(|(at, _)| *at < end)
+            .filter(|packet| packet.at < end)
             .collect();
-        packets.sort_by_key(|p| p.0);
-        self.busy_until = packets.last().map_or(start, |p| p.0);
+        packets.sort_by_key(|p| p.at);
+        self.busy_until = packets.last().map_or(start, |p| p.at);
         self.packets = packets.into();
     }
 }
@@ -189,12 +273,13 @@ fn packet(direction: Direction, protocol: u16, ports: (u16, u16), size: u32) -> 
 }
 
 /// One flow, with a DNS exchange before half of them.
-fn one_flow(random: &mut Seeded, mut at: f64, out: &mut Vec<(f64, PacketInfo)>) {
+fn one_flow(random: &mut Seeded, mut at: f64, out: &mut Vec<Packet>) {
+    let began = at;
     let local = 49_152 + u16::try_from(random.below(16_000)).unwrap_or(0);
     if random.below(2) == 0 {
-        out.push((at, packet(Direction::Outgoing, 17, (local, 53), 70)));
+        out.push(Packet::new(at, began, packet(Direction::Outgoing, 17, (local, 53), 70)));
         at += lognormal(random, 0.02f64.ln(), 1.0).min(5.0);
-        out.push((at, packet(Direction::Incoming, 17, (local, 53), 130)));
+        out.push(Packet::new(at, began, packet(Direction::Incoming, 17, (local, 53), 130)));
     }
     let (protocol, remote) = match random.below(10) {
         0..6 => (6, 443),
@@ -209,26 +294,22 @@ fn one_flow(random: &mut Seeded, mut at: f64, out: &mut Vec<(f64, PacketInfo)>) 
         let outgoing = n % 2 == 0;
         let direction = if outgoing { Direction::Outgoing } else { Direction::Incoming };
         let size = if outgoing { 80 } else { 1200 };
-        out.push((at, packet(direction, protocol, (local, remote), size)));
+        out.push(Packet::new(at, began, packet(direction, protocol, (local, remote), size)));
     }
 }
 
 /// Timers and unasked arrivals for as long as the client is present.
-fn background(
-    random: &mut Seeded,
-    stay: f64,
-    timers: [bool; 4],
-    noise: f64,
-    out: &mut Vec<(f64, PacketInfo)>,
-) {
-    let kinds = [(59.0, 6, 5222), (301.0, 6, 5228), (721.0, 17, 123), (1800.0, 17, 67)];
-    for ((period, protocol, port), _) in kinds.into_iter().zip(timers).filter(|(_, on)| *on) {
+fn background(random: &mut Seeded, stay: f64, timers: [bool; 4], noise: f64, out: &mut Vec<Packet>) {
+    let on = TIMERS.into_iter().enumerate().zip(timers).filter(|(_, on)| *on);
+    for ((timer, (period, protocol, port)), _) in on {
         let local = if port == 67 { 68 } else { 40_000 + port % 1000 };
         let mut at = unit(random) * period;
         while at < stay {
-            out.push((at, packet(Direction::Outgoing, protocol, (local, port), 90)));
-            out.push((at + 0.03, packet(Direction::Incoming, protocol, (local, port), 90)));
-            at += period * (1.0 + 0.01 * normal(random));
+            let [asks, answers] = [Direction::Outgoing, Direction::Incoming]
+                .map(|direction| packet(direction, protocol, (local, port), 90));
+            out.push(Packet { timer: Some(timer), ..Packet::new(at, f64::INFINITY, asks) });
+            out.push(Packet::new(at + 0.03, at, answers));
+            at += period * (1.0 + TIMER_JITTER * normal(random));
         }
     }
     let kinds = [(17, 5353), (17, 1900), (17, 137), (6, 445), (0x806, 0), (17, 5355)];
@@ -239,7 +320,7 @@ fn background(
             return;
         }
         let (protocol, port) = kinds.get(random.below(6) as usize).copied().unwrap_or((17, 5353));
-        out.push((at, packet(Direction::Incoming, protocol, (port, port), 120)));
+        out.push(Packet::new(at, f64::INFINITY, packet(Direction::Incoming, protocol, (port, port), 120)));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::clients::{Client, Handed};
 use crate::loss::Loss;
 use crate::survey::Jumps;
 use dormouse_energy::WakeOn;
-use dormouse_energy::account::{ClientReport, Totals};
+use dormouse_energy::account::{CLAIRVOYANT, ClientReport, Totals};
 
 /// The version of the report.
 pub const VERSION: u32 = 2;
@@ -27,9 +27,9 @@ pub struct Report {
     /// The silence that ends a session, in seconds; null if none does.
     pub session: Option<f64>,
     /// What ends a session: `silence` alone, or also an `association`, or each `connection`.
-    pub session_by: &'static str,
+    pub session_by: String,
     /// Which packets wake: `all` or `outgoing`.
-    pub wake_on: &'static str,
+    pub wake_on: String,
     /// By which rule clients were found.
     pub rule: String,
     /// Each client.
@@ -185,18 +185,18 @@ pub struct HandedRow {
 }
 
 /// How the costs were counted, for the report's head.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, serde::Deserialize)]
 pub struct Accounting {
     /// Break-even time, in seconds.
     pub break_even: f64,
     /// Shortest idle period, in seconds.
     pub min_idle: f64,
     /// `all` or `outgoing`.
-    pub wake_on: &'static str,
+    pub wake_on: String,
     /// The silence that ends a session, in seconds.
     pub session: Option<f64>,
     /// What else ends one.
-    pub session_by: &'static str,
+    pub session_by: String,
 }
 
 impl Accounting {
@@ -205,10 +205,10 @@ impl Accounting {
     pub fn of(options: &Options) -> Self {
         let settings = &options.settings;
         Self {
-            session_by: options.sessions.name(),
+            session_by: options.sessions.name().to_owned(),
             break_even: settings.cost.break_even(),
             min_idle: settings.min_idle.as_secs_f64(),
-            wake_on: if settings.wake_on == WakeOn::All { "all" } else { "outgoing" },
+            wake_on: if settings.wake_on == WakeOn::All { "all" } else { "outgoing" }.to_owned(),
             session: settings.session.map(|s| s.as_secs_f64()),
         }
     }
@@ -247,7 +247,7 @@ impl Report {
             late_packets: analysis.late,
             handed: analysis.handed.iter().map(handed).collect(),
             lost: files().flat_map(|f| f.losses.kept()).cloned().collect(),
-            lost_total: files().map(|f| f.losses.total()).sum(),
+            lost_total: files().fold(0, |sum, f| sum.saturating_add(f.losses.total())),
             provenance: None,
         }
     }
@@ -279,7 +279,7 @@ fn policy(report: &ClientReport, totals: &Totals, clairvoyant: &Totals) -> Polic
 }
 
 fn rows(report: &ClientReport) -> BTreeMap<&'static str, PolicyRow> {
-    let clairvoyant = report.policy("clairvoyant").copied().unwrap_or_default();
+    let clairvoyant = report.policy(CLAIRVOYANT).copied().unwrap_or_default();
     report.policies.iter().map(|(name, totals)| (*name, policy(report, totals, &clairvoyant))).collect()
 }
 

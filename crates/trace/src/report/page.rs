@@ -89,7 +89,7 @@ fn ends_of_sessions(report: &Report) -> String {
         report.session.map(|s| format!(", and above {} absence, which ends the session", duration(s)));
     let words = absence.unwrap_or_default();
     words
-        + match report.session_by {
+        + match report.session_by.as_str() {
             "association" => "; joining the network anew ends one too",
             "connection" => "; each connection is a session by itself",
             _ => "",

@@ -179,8 +179,7 @@ impl<'a> Secret<'a> {
 
 /// KEY_DISTRIBUTE: what else a router needs to know of a composite SA beside its ZONE_MAP and two SECRETs.
 ///
-/// `flags (1) | zero (1) | cipher (2) | key bits (2) | zero (2) | seconds (4) | first node (4) | last node (4) | gateway (16) |
-/// device (16)`.
+/// `flags (1) | zero (1) | cipher (2) | key bits (2) | zero (2) | seconds (4) | first node (4) | last node (4) | gateway (16)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Distribute {
     /// The device is behind this router now (bit 0 of the flags); otherwise the router is a neighbour of the one where it is.
@@ -197,8 +196,6 @@ pub struct Distribute {
     pub nodes: (u32, u32),
     /// Where the gateway sends ESP from, and takes it.
     pub gateway: IpAddr,
-    /// Where the device did when the gateway gave the keys.
-    pub device: IpAddr,
 }
 
 impl Distribute {
@@ -213,7 +210,6 @@ impl Distribute {
             data.extend_from_slice(&number.to_be_bytes());
         }
         data.extend_from_slice(&address(self.gateway));
-        data.extend_from_slice(&address(self.device));
         data
     }
 
@@ -229,8 +225,7 @@ impl Distribute {
         r.take(2)?;
         let (seconds, nodes) = (r.u32()?, (r.u32()?, r.u32()?));
         let (here, esn) = (flags & 1 != 0, flags & 2 != 0);
-        let (gateway, device) = (parse_address(&mut r)?, parse_address(&mut r)?);
-        Ok(Self { here, esn, cipher, key_bits, seconds, nodes, gateway, device })
+        Ok(Self { here, esn, cipher, key_bits, seconds, nodes, gateway: parse_address(&mut r)? })
     }
 }
 
@@ -277,14 +272,12 @@ pub enum Why {
     Exhausted = 3,
     /// It asks for none: it says that it got them from the router where the device was before.
     Migrated = 4,
-    /// It asks for none: it says that it gave them to another router ([`emit_given`]), and has them no more.
+    /// It asks for none: it says that it gave them to another router ([`emit_given`]).
     Given = 5,
     /// It asks for none: it says that it has them, and that the device has come.
     Here = 6,
     /// It asks for none: it says that it cannot use those that it was given, and has forgotten them.
     Unusable = 7,
-    /// It asks for none: it says that it gave them to another router ([`emit_given`]), and keeps them until that one has seen the device.
-    Lent = 8,
 }
 
 /// KEY_REQUEST: `why (1) | zero (3) | SPI (4)`, the SPI being that of either direction.
@@ -317,26 +310,24 @@ impl Request {
             5 => Why::Given,
             6 => Why::Here,
             7 => Why::Unusable,
-            8 => Why::Lent,
             got => {
                 let what = "reason of a request for keys";
-                return Err(Error::Value { what, got: got.into(), expect: "1 to 8" });
+                return Err(Error::Value { what, got: got.into(), expect: "1 to 7" });
             }
         };
         Ok(Self { why, spi })
     }
 }
 
-/// KEY_REQUEST with [`Why::Given`], or [`Why::Lent`] (`keeps`): what [`Request`] has, then the router that got the keys, as one of
-/// KEY_NEIGHBOURS.
+/// KEY_REQUEST with [`Why::Given`]: what [`Request`] has, then the router that has the keys now, as one of KEY_NEIGHBOURS.
 #[must_use]
-pub fn emit_given(spi: u32, keeps: bool, to: &Id) -> Vec<u8> {
-    let mut data = Request { why: if keeps { Why::Lent } else { Why::Given }, spi }.emit();
+pub fn emit_given(spi: u32, to: &Id) -> Vec<u8> {
+    let mut data = Request { why: Why::Given, spi }.emit();
     data.extend(emit_neighbours(core::slice::from_ref(to)));
     data
 }
 
-/// Reads the router of a KEY_REQUEST with [`Why::Given`] or [`Why::Lent`].
+/// Reads the router of a KEY_REQUEST with [`Why::Given`].
 ///
 /// # Errors
 /// If it is cut short.
@@ -428,50 +419,20 @@ impl Refused {
     }
 }
 
-/// Whose keys a router asks another one for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sought {
-    /// Those of an SA of which it has seen packets.
-    Sa {
-        /// Where its gateway sends ESP from, and takes it.
-        gateway: IpAddr,
-        /// The SPI of either direction.
-        spi: u32,
-    },
-    /// Those of a device of which it has seen none: by its outer address.
-    Device(IpAddr),
-}
-
-impl Sought {
-    /// The SPI that the router has seen; 0 for none.
-    #[must_use]
-    pub const fn spi(self) -> u32 {
-        match self {
-            Self::Sa { spi, .. } => spi,
-            Self::Device(_) => 0,
-        }
-    }
-}
-
-/// KEY_MIGRATE: `address (16) | SPI (4) | flags (1) | zero (3)`. The address is the gateway's, or with bit 1 of the flags the device's, and the SPI zero.
+/// KEY_MIGRATE: `gateway (16) | SPI (4)`, the SPI being that of either direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Migrate {
-    /// Which keys.
-    pub of: Sought,
-    /// A registration, or the operator, says that the device has come (bit 0 of the flags); otherwise packets with this SPI alone do.
-    pub told: bool,
+    /// Where the gateway of the SA sends ESP from, and takes it.
+    pub gateway: IpAddr,
+    /// The SPI that the router has seen.
+    pub spi: u32,
 }
 
 impl Migrate {
     /// The data of the notification.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
-        let (at, by_device) = match self.of {
-            Sought::Sa { gateway, .. } => (gateway, 0),
-            Sought::Device(device) => (device, 2),
-        };
-        let flags = u8::from(self.told) | by_device;
-        [&address(at)[..], &self.of.spi().to_be_bytes(), &[flags, 0, 0, 0]].concat()
+        [&address(self.gateway)[..], &self.spi.to_be_bytes()].concat()
     }
 
     /// Reads the data of the notification.
@@ -480,10 +441,7 @@ impl Migrate {
     /// If it is cut short.
     pub fn parse(data: &[u8]) -> Result<Self> {
         let mut r = Reader::new("KEY_MIGRATE", data);
-        let (at, spi, flags) = (parse_address(&mut r)?, r.u32()?, r.u8()?);
-        r.take(3)?;
-        let of = if flags & 2 != 0 { Sought::Device(at) } else { Sought::Sa { gateway: at, spi } };
-        Ok(Self { of, told: flags & 1 != 0 })
+        Ok(Self { gateway: parse_address(&mut r)?, spi: r.u32()? })
     }
 }
 

@@ -57,7 +57,7 @@ impl Distribution {
         if !near {
             return Err(Reason::NotNear);
         }
-        match composite.give(now, visit.from, is_here) {
+        match composite.give(now, is_here) {
             Some(given) => {
                 composite.set(&router, Holding::Held);
                 Ok(Some(given))
@@ -69,24 +69,22 @@ impl Distribution {
         }
     }
 
-    /// A router says that it has given the keys that it had of what a device sends with this SPI to the router `to`, and keeps them itself or not. New ones are
-    /// made, whether that one tells or not. Nothing is compared yet: it is on its way to tell where the device is, or the device is.
+    /// A router says that it has given the keys that it had of what a device sends with this SPI to the router `to`. New ones are made, whether that one tells or not. Nothing is
+    /// compared yet: it is on its way to tell where the device is, or the device is.
     pub(crate) fn gave(
         &mut self,
         now: Instant,
         router: &Identity,
-        asked: Request,
+        spi: u32,
         to: &Identity,
     ) -> Result<(), Reason> {
-        let child = ChildId::new(asked.spi);
+        let child = ChildId::new(spi);
         let had = |c: &&mut Composite| c.holders.iter().any(|h| h.had && h.router.is_same_as(router));
         let composite = self.composites.get_mut(&child).filter(had).ok_or(Reason::Unknown)?;
         if let Some(to) = composite.policy.rule(to).map(|rule| rule.id.clone()) {
             composite.set(&to, Holding::Held);
         }
-        if asked.why == Why::Given {
-            composite.set(router, Holding::Forgotten);
-        }
+        composite.set(router, Holding::Forgotten);
         self.renew_for(now, child, router);
         Ok(())
     }

@@ -188,7 +188,7 @@ fn sealed(out: &mut Outbound, inner: &[u8]) -> Result<Vec<u8>> {
 fn grant() -> HeaderOrder {
     let params = sa(SPIS[0], true);
     let [to_device, from_device] =
-        SPIS.map(|spi| HeaderSa { spi, keymat: params.keymat.clone(), reached: 0.into() });
+        SPIS.map(|spi| HeaderSa { spi, keymat: params.keymat.clone(), sequence: 0 });
     let (map, nodes) = (ZoneMap::default(), Nodes::ALL);
     let grant = HeaderGrant { map, encr: params.encr, esn: true, to_device, from_device, nodes };
     HeaderOrder::Grant(Box::new(grant))

@@ -20,7 +20,7 @@ const LOW: u32 = 8_192;
 const ALIKE: u32 = 2_048;
 
 /// What stands of a comparison in the column of ours.
-fn factor(c: Option<Comparison>) -> String {
+pub(super) fn factor(c: Option<Comparison>) -> String {
     c.map_or_else(
         || "not measured".to_owned(),
         |c| format!("{} [{}, {}]", digits(c.ratio.median), digits(c.ratio.low), digits(c.ratio.high)),
@@ -28,7 +28,7 @@ fn factor(c: Option<Comparison>) -> String {
 }
 
 /// Decided by one comparison.
-fn one(place: &str, claim: &str, paper: &str, expect: Expect, c: Option<Comparison>) -> Claim {
+pub(super) fn one(place: &str, claim: &str, paper: &str, expect: Expect, c: Option<Comparison>) -> Claim {
     Claim::new(place, claim, paper, factor(c)).judged(expect, c.map(|c| c.ratio.into()))
 }
 
@@ -64,6 +64,7 @@ impl Writer<'_> {
         claims.extend(self.of_zones(&bad));
         claims.extend(self.of_windows());
         claims.extend(self.of_esp_arq());
+        claims.extend(self.of_shares());
         let today = [Stack::Cubic, Stack::Bbr].into_iter().filter(|stack| self.has(*stack));
         claims.extend(today.map(|stack| {
             let words =

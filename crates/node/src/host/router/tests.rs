@@ -43,7 +43,7 @@ impl Sa {
     }
 
     fn grant(&self) -> HeaderOrder {
-        let sa = |spi| HeaderSa { spi, keymat: Secret::from([self.key; 20]), reached: 0.into() };
+        let sa = |spi| HeaderSa { spi, keymat: Secret::from([self.key; 20]), sequence: 0 };
         HeaderOrder::Grant(Box::new(HeaderGrant {
             map: ZoneMap::default(),
             encr: GCM,
@@ -95,10 +95,8 @@ fn ready(router: &mut Router) -> Vec<Sent> {
     std::iter::from_fn(|| router.poll_packet()).collect()
 }
 
-/// What it asks and tells, but for proofs that a device is here.
 fn wishes(router: &mut Router) -> Vec<Wish> {
-    let all = std::iter::from_fn(|| router.poll_wish());
-    all.filter(|wish| !matches!(wish, Wish::Other(HeaderNews::Passed(_)))).collect()
+    std::iter::from_fn(|| router.poll_wish()).collect()
 }
 
 /// A packet that goes on, and where to.
@@ -298,43 +296,6 @@ fn the_router_before_is_asked_for_keys_of_a_device_that_has_come_from_there() {
     assert_eq!(wishes(&mut router), [missing(previous)]);
     router.handle_packet(ms(60_000), Side::Device, sa.ack(1));
     assert_eq!(wishes(&mut router), [missing(None)], "that one has forgotten them");
-}
-
-/// Keys that packets alone have asked for come with the numbers that have passed at the router before. They go again unless one passes that is above these:
-/// then others are asked for less and less often.
-#[test]
-fn only_a_packet_that_has_not_passed_at_the_router_before_proves_the_device_here() {
-    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
-    let recorded: Vec<_> = (1..=3).map(|n| sa.ack(n)).collect();
-    let lent = || {
-        let HeaderOrder::Grant(mut grant) = Sa::new(7).grant() else { unreachable!("a grant") };
-        grant.from_device.reached = 3.into();
-        HeaderOrder::Grant(grant)
-    };
-    let mut asked = Vec::new();
-    for second in 0..60_u64 {
-        for packet in &recorded {
-            router.handle_packet(ms(second * 1_000), Side::Device, packet.clone());
-        }
-        while let Some(wish) = router.poll_wish() {
-            assert!(matches!(wish, Wish::Missing { .. }), "{wish:?}");
-            asked.push(second);
-            router.obey(&lent());
-        }
-        // They were on probation for a second.
-        router.obey(&HeaderOrder::Revoke(Sa::id()));
-    }
-    assert_eq!(asked, [0, 2, 6, 14, 30], "after 2, 4, 8, ... seconds");
-    router.obey(&lent());
-    for (at, packet) in (60_000..).zip(recorded) {
-        router.handle_packet(ms(at), Side::Device, packet);
-    }
-    assert_eq!(router.poll_wish(), None);
-    let proof = Wish::Other(HeaderNews::Passed(Sa::id()));
-    for told in [Some(proof), None] {
-        router.handle_packet(ms(61_000), Side::Device, sa.ack(4));
-        assert_eq!(router.poll_wish(), told);
-    }
 }
 
 #[test]
