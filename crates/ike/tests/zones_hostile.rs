@@ -90,7 +90,10 @@ fn a_neighbour_that_guesses_is_not_answered_for_ever() {
         let answered = field.sides[R1].endpoint.stats().answered[&Kind::Keys];
         assert!(answered >= u64::from(guesses), "each was heard: {answered}");
         let at_gateway = field.sides[GATEWAY].endpoint.stats().answered[&Kind::Keys];
-        assert!(at_gateway < u64::from(guesses), "of what was too often, the gateway heard nothing: {at_gateway}");
+        assert!(
+            at_gateway < u64::from(guesses),
+            "of what was too often, the gateway heard nothing: {at_gateway}"
+        );
         // Were the next guess right, it would be in vain most of the time.
         field.fetch_first(R2, R1);
         field.run_for(Duration::from_millis(15));
