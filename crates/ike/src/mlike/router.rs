@@ -68,7 +68,7 @@ impl Keyring {
             _ => {}
         }
         if let Some(HeldKeys { grant, .. }) = self.held.get(&id) {
-            // What has passed here has passed, whatever the gateway knows of it.
+            // What has passed here has passed, though the gateway does not know it.
             given.grant.to_device.reached.raise(grant.to_device.reached.highest());
             given.grant.from_device.reached.raise(grant.from_device.reached.highest());
         }
