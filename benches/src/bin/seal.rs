@@ -66,7 +66,7 @@ fn ends(zoned: bool, bytes: u32, both: bool) -> Result<f64> {
 fn router(bytes: u32, changes: bool) -> Result<f64> {
     let (params, len) = (sa(true), usize::try_from(bytes)?);
     let mut out = Outbound::new(&params, &mut Seeded::new(1))?;
-    let sa = |spi| HeaderSa { spi, keymat: params.keymat.clone(), sequence: 0 };
+    let sa = |spi| HeaderSa { spi, keymat: params.keymat.clone(), reached: 0.into() };
     let (map, nodes) = (ZoneMap::default(), Nodes::ALL);
     let (to_device, from_device) = (sa(1_000), sa(1_001));
     let grant = HeaderGrant { map, encr: params.encr, esn: true, to_device, from_device, nodes };

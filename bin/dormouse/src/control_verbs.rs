@@ -111,22 +111,12 @@ pub(crate) enum KeysNews {
         /// The router's identity
         router: String,
     },
-    /// At an access router: a device has come here from another one, which is asked for its header keys; then its gateway, if they are not there
-    Fetch {
-        /// The identity of the router before
-        previous: String,
-        /// The outer address of the device's gateway
-        gateway: std::net::IpAddr,
-        /// The SPI of either direction between gateway and device, in hexadecimal
-        #[arg(value_parser = spi)]
-        spi: u32,
-    },
-    /// At an access router: a registration says that a device has come. On the device's next packet the router asks for its header keys; if
-    /// it has them, it reports to the gateway that the device is here
+    /// At an access router: a device has registered, or with `--from` asks to be registered. On the device's next packet the router asks for its
+    /// header keys; if it has them, it reports to the gateway that the device is here, once it has registered
     Here {
         /// Its outer address: with Mobile IP its home address
         device: std::net::IpAddr,
-        /// The identity of the router where it was before, which is asked first
+        /// The identity of the router where it says that it was before, which is asked first
         #[arg(long, value_name = "ROUTER")]
         from: Option<String>,
     },
@@ -141,17 +131,10 @@ impl KeysNews {
     fn verb(&self) -> Verb {
         match self {
             Self::At { peer, router } => Verb::KeysAt { peer: peer.clone(), router: router.clone() },
-            Self::Fetch { previous, gateway, spi } => {
-                Verb::KeysFetch { previous: previous.clone(), gateway: *gateway, spi: *spi }
-            }
             Self::Here { device, from } => Verb::KeysHere { device: *device, previous: from.clone() },
             Self::Gone { device } => Verb::KeysGone { device: *device },
         }
     }
-}
-
-fn spi(text: &str) -> Result<u32, String> {
-    u32::from_str_radix(text, 16).map_err(|_| "not eight hexadecimal digits".into())
 }
 
 /// How much the radio may sleep.

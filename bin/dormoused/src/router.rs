@@ -161,24 +161,6 @@ impl Daemon {
         permitted.then_some(Reply::Done).ok_or_else(error)
     }
 
-    /// A device has come here from another router.
-    ///
-    /// # Errors
-    /// If there is no session with that one.
-    pub(crate) fn fetch_keys(
-        &mut self,
-        now: Instant,
-        previous: &str,
-        gateway: IpAddr,
-        spi: u32,
-    ) -> Result<Reply, Error> {
-        let identity = identity(previous)?;
-        let asked = self.host.node_mut().fetch_keys(now, &identity, gateway, spi);
-        let error =
-            || Error::new(ErrorKind::NotConnected, format!("no session with a neighbour '{previous}'"));
-        asked.then_some(Reply::Done).ok_or_else(error)
-    }
-
     /// Access router: a registration says that a device has come here.
     ///
     /// # Errors

@@ -272,7 +272,6 @@ impl Daemon {
             }
             Verb::HipDown { peer } => self.hip_down(now, &peer),
             Verb::KeysAt { peer, router } => self.device_is_at(now, &peer, &router),
-            Verb::KeysFetch { previous, gateway, spi } => self.fetch_keys(now, &previous, gateway, spi),
             Verb::KeysHere { device, previous } => self.device_has_come(now, device, previous.as_deref()),
             Verb::KeysGone { device } => self.device_has_gone(now, device),
             Verb::Suspend if self.is_gateway_alone() => Err(Error::new(

@@ -66,19 +66,9 @@ pub enum Verb {
         /// The router's identity.
         router: String,
     },
-    /// Access router: a device has come here from the router `previous`. Its header keys are asked for there, and of its gateway if they are
-    /// not there. [`ErrorKind::NotConnected`] if there is no session with that router.
-    KeysFetch {
-        /// That router's identity.
-        previous: String,
-        /// The gateway's outer address.
-        gateway: std::net::IpAddr,
-        /// The SPI of either direction between gateway and device.
-        spi: u32,
-    },
-    /// Access router: a registration says that the device has come here. When the device's next packet names its SA: if this router has no
-    /// header keys for it, it asks the router `previous` for them, and the gateway if `previous` has none; otherwise it reports to the
-    /// gateway that the device is here.
+    /// Access router: the device has registered here, or asks to be registered if `previous` is there. When the device's next packet names its SA: if this
+    /// router has no header keys for it, it asks the router `previous` for them, and the gateway if `previous` has none; otherwise it reports to the
+    /// gateway that the device is here, once it has registered.
     KeysHere {
         /// The device's outer address: with Mobile IP its home address.
         device: std::net::IpAddr,

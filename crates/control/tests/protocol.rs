@@ -27,11 +27,11 @@ fn requests_have_one_shape() {
     let text = line(&Request::new(exercise)).unwrap();
     let expected = "{\"version\":1,\"verb\":\"exercise\",\"connection\":\"office\",\"rung\":\"ticket\"}\n";
     assert_eq!(text, expected);
-    let fetch = Verb::KeysFetch { previous: "r1".into(), gateway: [192, 0, 2, 1].into(), spi: 0xc000_0001 };
-    let text = line(&Request::new(fetch.clone())).unwrap();
-    let expected = "{\"version\":1,\"verb\":\"keys-fetch\",\"previous\":\"r1\",\"gateway\":\"192.0.2.1\",\"spi\":3221225473}\n";
+    let here = Verb::KeysHere { device: [192, 0, 2, 1].into(), previous: Some("r1".into()) };
+    let text = line(&Request::new(here.clone())).unwrap();
+    let expected = "{\"version\":1,\"verb\":\"keys-here\",\"device\":\"192.0.2.1\",\"previous\":\"r1\"}\n";
     assert_eq!(text, expected);
-    assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, fetch);
+    assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, here);
     let at = line(&Request::new(Verb::KeysAt { peer: "phone".into(), router: "r1".into() })).unwrap();
     assert_eq!(at, "{\"version\":1,\"verb\":\"keys-at\",\"peer\":\"phone\",\"router\":\"r1\"}\n");
 }

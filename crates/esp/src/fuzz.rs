@@ -76,7 +76,7 @@ pub fn zones(data: &[u8]) {
         zones: Some(ZoneParams { map: map.clone(), further }),
         ..SaParams::new(1_000, encr, None, keymat(1))
     };
-    let sa = |spi| HeaderSa { spi, keymat: keymat(1), sequence: 0 };
+    let sa = |spi| HeaderSa { spi, keymat: keymat(1), reached: 0.into() };
     let nodes = Nodes::ALL;
     let grant =
         HeaderGrant { map, encr, esn: params.esn, to_device: sa(params.spi), from_device: sa(1_001), nodes };

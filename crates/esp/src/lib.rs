@@ -57,7 +57,9 @@ pub use selector::Selectors;
 pub use sequence::{SequenceExhausted, reconstruct};
 pub use spis::Spis;
 pub use tunnel::{InstallError, Outer, Rebuilt, State, Stripped, Tunnel};
-pub use zones::{ChangeError, GrantError, Header, HeaderZones, Keys, Look, RouterStats, ZoneParams};
+pub use zones::{
+    ChangeError, GrantError, Header, HeaderZones, Keys, Look, RouterStats, ZoneParams, open_first_zone,
+};
 
 /// SPI and sequence number.
 pub const ESP_HEADER_LEN: usize = 8;

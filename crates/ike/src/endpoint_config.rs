@@ -5,7 +5,7 @@ use core::fmt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_keying::SpiSource;
+use dormouse_keying::{OpenFirstZone, SpiSource};
 
 use crate::admission::Admission;
 use crate::config::{Connection, HalfOpen, HoldPolicy, Ports, RouterPolicy};
@@ -36,6 +36,8 @@ pub struct EndpointConfig {
     pub admission: Admission,
     /// As an access router: whose keys it takes (`docs/wire/mlike.md`); `None`: none.
     pub router: Option<RouterPolicy>,
+    /// As an access router: how the data plane opens a packet that another router shows. Keys move to that one by nothing else.
+    pub open_first_zone: OpenFirstZone,
     /// Where inner addresses come from; `None`: none are leased.
     pub pool: Option<Box<dyn AddressPool + Send>>,
     /// Where inbound SPIs of ESP come from: the data plane that CHILD SAs are installed in.
@@ -56,6 +58,7 @@ impl Default for EndpointConfig {
             load: LoadHistory::default(),
             admission: Admission::default(),
             router: None,
+            open_first_zone: |_, _| None,
             pool: None,
             spis: Box::new(BTreeSet::new()),
         }

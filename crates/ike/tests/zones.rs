@@ -363,8 +363,7 @@ fn keys_move_with_the_device_and_are_made_anew() {
     field.run_for(seconds(20));
     assert_eq!(field.readers(), [R1]);
     let first = Field::grant_of(field.current());
-    let gateway = field.path(R2, GATEWAY).remote.ip();
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.from_device));
+    assert!(field.fetch_first(R2, R1));
     field.run_for(Duration::from_millis(30));
     assert!(field.headers[R2].contains_key(&first) && !field.headers[R1].contains_key(&first), "they moved");
     field.run_for(seconds(20));
@@ -384,11 +383,11 @@ fn two_handoffs_in_one_round_trip_end_with_the_last() {
         field.link_up(from, to);
     }
     field.run_for(seconds(20));
-    let (id, gateway) = (Field::grant_of(field.current()), field.path(R2, GATEWAY).remote.ip());
-    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device);
+    let gateway = field.path(R2, GATEWAY).remote.ip();
+    field.fetch_first(R2, R1);
     field.run_for(Duration::from_millis(5));
     // R2 has nothing yet, and says so; R3 then asks the gateway.
-    field.sides[R3].endpoint.fetch_keys(field.now, &name(R2), gateway, id.from_device);
+    field.fetch_first(R3, R2);
     field.run_for(seconds(60));
     let readers = field.readers();
     assert!(readers == [R3] || readers == [R2], "one router has the keys: {readers:?}");
@@ -409,12 +408,10 @@ fn what_no_previous_router_gives_the_gateway_gives() {
     }
     field.run_for(seconds(20));
     // R1 has lost everything, its link with R2 is up.
-    let id = Field::grant_of(field.current());
     field.crash(R1);
     field.run_for(seconds(1));
-    let gateway = field.path(R2, GATEWAY).remote.ip();
     field.link_up(R2, R1);
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
+    assert!(field.fetch_first(R2, R1));
     field.run_for(seconds(600));
     assert_eq!(field.readers(), [R2], "the IKE SA was of the R1 that is no more");
     field.assert_numbers_differ();
@@ -429,8 +426,7 @@ fn what_the_previous_router_does_not_have_the_gateway_gives() {
         field.link_up(from, to);
     }
     field.run_for(seconds(20));
-    let (id, gateway) = (Field::grant_of(field.current()), field.path(R2, GATEWAY).remote.ip());
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
+    assert!(field.fetch_first(R2, R1));
     field.run_for(seconds(2));
     assert_eq!(field.readers(), [R2], "R1 has said that it knows nothing of it");
 }

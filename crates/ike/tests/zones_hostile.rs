@@ -53,10 +53,9 @@ fn router(gateways: &[usize], neighbours: &[usize]) -> Option<RouterPolicy> {
 fn a_taker_that_keeps_silent_reads_no_longer_than_one_that_tells() {
     let mut field = handoff(1);
     let first = Field::grant_of(field.current());
-    let gateway = field.path(R2, GATEWAY).remote.ip();
     // What R2 has to tell is never heard.
     field.filter = Some(Box::new(|from, to| !(from == R2 && to == GATEWAY)));
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.from_device));
+    assert!(field.fetch_first(R2, R1));
     field.run_for(Duration::from_millis(30));
     assert!(field.headers[R2].contains_key(&first), "it has them");
     assert_eq!(field.holding(R2), Some(Holding::Held), "and the gateway knows");
@@ -73,8 +72,7 @@ fn a_router_without_its_gateway_gives_nothing_on() {
     let id = Field::grant_of(field.current());
     let sa = sa_between(&field, R1, GATEWAY);
     field.sides[R1].endpoint.forget(field.now, sa);
-    let gateway = field.path(R2, GATEWAY).remote.ip();
-    assert!(field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
+    assert!(field.fetch_first(R2, R1));
     field.run_for(Duration::from_millis(30));
     assert!(field.headers[R1].contains_key(&id) && !field.headers[R2].contains_key(&id));
 }
@@ -85,15 +83,19 @@ fn a_neighbour_that_guesses_is_not_answered_for_ever() {
     for guesses in 200..205 {
         let mut field = handoff(3);
         let id = Field::grant_of(field.current());
-        let gateway = field.path(R2, GATEWAY).remote.ip();
         for spi in 0..guesses {
-            field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, 5_000 + spi);
+            field.fetch(R2, R1, &(5_000_u32 + spi).to_be_bytes());
             field.run_for(Duration::from_millis(20));
         }
         let answered = field.sides[R1].endpoint.stats().answered[&Kind::Keys];
         assert!(answered >= u64::from(guesses), "each was heard: {answered}");
+        let at_gateway = field.sides[GATEWAY].endpoint.stats().answered[&Kind::Keys];
+        assert!(
+            at_gateway < u64::from(guesses),
+            "of what was too often, the gateway heard nothing: {at_gateway}"
+        );
         // Were the next guess right, it would be in vain most of the time.
-        field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device);
+        field.fetch_first(R2, R1);
         field.run_for(Duration::from_millis(15));
         right += usize::from(!field.headers[R1].contains_key(&id));
     }
@@ -106,18 +108,18 @@ fn a_router_gives_keys_to_its_neighbours_alone() {
     field.up();
     field.link_up(R3, R1);
     field.run_for(seconds(2));
-    let (id, gateway) = (Field::grant_of(field.current()), field.path(R3, GATEWAY).remote.ip());
+    let id = Field::grant_of(field.current());
     // R3 takes R1 for its neighbour, and asks; R1 keeps what it has.
     field.sides[R3].endpoint.set_router(router(&[GATEWAY], &[R1]));
     let answered = |field: &Field| field.sides[R1].endpoint.stats().answered.get(&Kind::Keys).copied();
     let before = answered(&field);
-    assert!(field.sides[R3].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
+    assert!(field.fetch_first(R3, R1));
     field.run_for(seconds(2));
     assert_ne!(answered(&field), before, "R1 was asked");
     assert_eq!(field.readers(), [R1, R2]);
     // With R3 among its neighbours it would have given them.
     field.sides[R1].endpoint.set_router(router(&[GATEWAY], &[R2, R3]));
-    assert!(field.sides[R3].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device));
+    assert!(field.fetch_first(R3, R1));
     field.run_for(Duration::from_millis(30));
     assert!(field.headers[R3].contains_key(&id) && !field.headers[R1].contains_key(&id));
 }
@@ -144,8 +146,7 @@ fn a_router_that_cannot_use_its_keys_forgets_them_and_the_gateway_hears_of_it() 
     field.run_for(seconds(2));
     assert_eq!(field.holding(R1), Some(Holding::Refused));
     // Nor can it pass them on.
-    let gateway = field.path(R2, GATEWAY).remote.ip();
-    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, id.from_device);
+    field.fetch_first(R2, R1);
     field.run_for(Duration::from_millis(30));
     assert!(!field.headers[R2].contains_key(&id));
 }
@@ -211,7 +212,8 @@ fn so_many_requests_for_keys_wait_and_no_more() {
     let endpoint = &mut field.sides[R2].endpoint;
     let waiting = (0..10_000).filter(|n| endpoint.ask_for_keys(now, gateway, 5_000 + n)).count();
     assert!((64..128).contains(&waiting), "{waiting}");
-    let elsewhere = (0..10_000).filter(|n| endpoint.fetch_keys(now, &name(R1), gateway, 5_000 + n)).count();
+    let packet = |n: &u32| (5_000 + n).to_be_bytes();
+    let elsewhere = (0..10_000).filter(|n| endpoint.fetch_keys(now, &name(R1), gateway, &packet(n))).count();
     assert!((64..128).contains(&elsewhere), "{elsewhere}");
     field.run_for(seconds(30));
     assert!(field.sides[R2].endpoint.ask_for_keys(field.now, gateway, 5_000), "in the end there is room");
@@ -275,13 +277,79 @@ fn ciphers_that_seal_no_zones_are_passed_over_where_zones_are_required() {
     }
 }
 
+/// A neighbour that lies about where a device is needs a packet of it that the right router has not seen.
 #[test]
-fn a_seized_neighbour_gets_keys_of_one_device_and_they_are_made_anew() {
+fn a_seized_neighbour_gets_keys_by_a_packet_that_it_kept_from_the_right_router() {
     let mut field = handoff(12);
     let first = Field::grant_of(field.current());
-    let gateway = field.path(R2, GATEWAY).remote.ip();
-    field.sides[R2].endpoint.fetch_keys(field.now, &name(R1), gateway, first.to_device);
+    let [passed, kept] = [1, 2].map(|number| field.packet(false, number));
+    field.pass(R1, &passed);
+    field.fetch(R2, R1, &passed);
+    field.run_for(seconds(20));
+    assert_eq!((Field::grant_of(field.current()), field.readers()), (first, vec![R1]));
+    field.fetch(R2, R1, &kept);
     field.run_for(seconds(20));
     assert_ne!(Field::grant_of(field.current()), first);
     assert_eq!(field.readers(), [R2], "it has said that the device is there, and no address tells");
+}
+
+/// Packets that were recorded where the device is come to another router, as if it had moved there.
+#[test]
+fn what_is_recorded_and_sent_again_elsewhere_moves_no_keys_and_asks_no_gateway() {
+    let mut field = handoff(13);
+    let first = Field::grant_of(field.current());
+    for of_device in [true, false] {
+        let recorded: Vec<_> = (1..=3).map(|number| field.packet(of_device, number)).collect();
+        recorded.iter().for_each(|packet| field.pass(R1, packet));
+        let asked = |field: &Field| field.sides[GATEWAY].endpoint.stats().answered.get(&Kind::Keys).copied();
+        let before = asked(&field);
+        let mut forged = field.packet(of_device, 4);
+        forged[30] ^= 1;
+        for packet in recorded.iter().chain([&forged]) {
+            assert!(field.fetch(R2, R1, packet));
+            field.run_for(seconds(2));
+        }
+        assert_eq!(asked(&field), before, "the gateway would have believed it");
+        assert_eq!((Field::grant_of(field.current()), field.readers()), (first, vec![R1]));
+    }
+}
+
+#[test]
+fn packets_of_both_directions_bring_the_same_keys_once() {
+    let mut field = handoff(15);
+    let first = Field::grant_of(field.current());
+    for of_device in [true, false] {
+        let packet = field.packet(of_device, 1);
+        assert!(field.fetch(R2, R1, &packet));
+    }
+    field.run_for(seconds(2));
+    let given = field.given.iter().filter(|(router, grant)| *router == R2 && grant.id() == first);
+    assert_eq!(given.count(), 1);
+}
+
+/// Who keeps one packet from the right router moves the keys, until that one has seen the next.
+#[test]
+fn the_right_router_gets_its_keys_back_by_the_next_packet() {
+    let mut field = handoff(14);
+    let first = Field::grant_of(field.current());
+    let [passed, kept, next] = [1, 2, 3].map(|number| field.packet(true, number));
+    field.pass(R1, &passed);
+    // The gateway, which would make new keys, hears of it later.
+    field.filter = Some(Box::new(|_, to| to != GATEWAY));
+    assert!(field.fetch(R2, R1, &kept));
+    field.run_for(Duration::from_millis(30));
+    assert!(field.headers[R2].contains_key(&first) && !field.headers[R1].contains_key(&first));
+    // Neither what has passed at R1, nor what has moved the keys, moves them again.
+    for packet in [&passed, &kept] {
+        assert!(field.fetch(R1, R2, packet));
+        field.run_for(Duration::from_millis(30));
+        assert!(field.headers[R2].contains_key(&first));
+    }
+    assert!(field.fetch(R1, R2, &next));
+    field.run_for(Duration::from_millis(30));
+    assert!(field.headers[R1].contains_key(&first) && !field.headers[R2].contains_key(&first));
+    field.filter = None;
+    field.run_for(seconds(60));
+    assert_eq!(field.readers(), [R1]);
+    field.assert_numbers_differ();
 }

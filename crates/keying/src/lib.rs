@@ -24,7 +24,8 @@ pub use share::{Marks, Share, Weak};
 pub use sleep::SleepVerdict;
 pub use spi::SpiSource;
 pub use zone::{
-    GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Nodes, ZoneEnd, ZoneKeys, ZoneMap, Zones,
+    GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Nodes, OpenFirstZone, Opened, Reached, ZoneEnd,
+    ZoneKeys, ZoneMap, Zones,
 };
 
 /// A change of the ESP side, ordered by a key manager. Changes are applied in the order in which they come.

@@ -12,6 +12,9 @@
 //! lost its keys and gets them again gets new numbers. A router uses the first of its range ([`Nodes::own`]), and halves the range for a router to which
 //! it hands the keys on ([`Nodes::give`]). When no number is left, the composite SA must be rekeyed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use dormouse_crypto::Secret;
 use dormouse_crypto::suites::Encr;
 
@@ -189,10 +192,58 @@ pub struct HeaderSa {
     pub spi: u32,
     /// Keying material of the first zone: key, then salt.
     pub keymat: Secret,
-    /// About the sequence number that the SA has reached: it places those on the wire, which lack their upper half. With fewer than 2^31
-    /// packets between it and the next one seen it is near enough.
-    pub sequence: u64,
+    /// The sequence number that the SA has reached.
+    pub reached: Reached,
 }
+
+/// The sequence number that an SA has reached where its packets pass: at first the one that came with the keys. A packet with a higher number is
+/// one that has not passed.
+///
+/// Clones share it: the data plane, which opens packets, raises it, and the key manager reads it.
+#[derive(Clone, Debug, Default)]
+pub struct Reached {
+    first: u64,
+    highest: Arc<AtomicU64>,
+}
+
+impl Reached {
+    /// About the number that the SA had reached when the keys came. It places those on the wire, which lack their upper half: with fewer than
+    /// 2^31 packets between it and the next one seen it is near enough.
+    #[must_use]
+    pub const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// A packet of this number was seen.
+    pub fn raise(&self, seq: u64) {
+        self.highest.fetch_max(seq, Ordering::Relaxed);
+    }
+
+    /// The highest number that was seen; 0 for none.
+    #[must_use]
+    pub fn highest(&self) -> u64 {
+        self.highest.load(Ordering::Relaxed)
+    }
+}
+
+impl From<u64> for Reached {
+    fn from(first: u64) -> Self {
+        Self { first, highest: Arc::new(first.into()) }
+    }
+}
+
+/// What an authentic packet of an SA in zones says to who has the keys of its first zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// It is on its way to the device.
+    pub to_device: bool,
+    /// Its full sequence number.
+    pub seq: u64,
+}
+
+/// Opens the first zone of an ESP packet, from its SPI on, with these keys; `None` if they do not open it. It is a function of the data plane, which knows packets,
+/// for key managers, which decide by one.
+pub type OpenFirstZone = fn(&HeaderGrant, &[u8]) -> Option<Opened>;
 
 /// Names what a router was given, by the SPIs of both directions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -253,6 +304,15 @@ mod tests {
             eight,
         ] {
             assert_eq!(ZoneMap::new(bad.clone()), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_reached_is_shared_by_clones_and_never_falls() {
+        let here = Reached::from(7);
+        for (seq, highest) in [(5, 7), (9, 9), (8, 9)] {
+            here.clone().raise(seq);
+            assert_eq!((here.first(), here.highest()), (7, highest));
         }
     }
 

@@ -30,31 +30,24 @@ impl Node {
         self.ike.set_router(self.router.clone().filter(|_| self.reads_headers));
     }
 
-    /// Access router: a device has come here from the router `previous`: its keys are asked for there, and of its gateway otherwise. `false`
-    /// if there is no session with that router now.
-    pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, spi: u32) -> bool {
-        let asked = self.ike.fetch_keys(now, previous, gateway, spi);
-        self.drain_ike(now);
-        asked
-    }
-
     /// Access router: the keys that it has do not do.
     pub(crate) fn header_news(&mut self, now: Instant, news: HeaderNews) {
         self.ike.header_news(now, news);
         self.drain_ike(now);
     }
 
-    /// Access router: it has none for an SA between this gateway and a device. The router where the device was before is asked first, if that is
-    /// known: a registration named it, or there is one neighbour alone. `false` if there is no session to ask by.
-    pub(crate) fn ask_for_keys(
+    /// Access router: it has none for an SA between this gateway and a device, of which this packet has passed. The router where the device was before is
+    /// asked first, if that is known: a registration named it, or there is one neighbour alone. `false` if there is no session to ask by.
+    pub fn ask_for_keys(
         &mut self,
         now: Instant,
         gateway: IpAddr,
         spi: u32,
+        packet: &[u8],
         previous: Option<&Identity>,
     ) -> bool {
         let previous = previous.or_else(|| self.ike.only_neighbour()).cloned();
-        let fetched = previous.is_some_and(|previous| self.ike.fetch_keys(now, &previous, gateway, spi));
+        let fetched = previous.is_some_and(|previous| self.ike.fetch_keys(now, &previous, gateway, packet));
         let asked = fetched || self.ike.ask_for_keys(now, gateway, spi);
         self.drain_ike(now);
         asked

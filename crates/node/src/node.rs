@@ -149,6 +149,7 @@ impl Node {
     ) -> Self {
         let sad = Sad::new();
         endpoint.spis = Box::new(sad.spis());
+        endpoint.open_first_zone = dormouse_esp::open_first_zone;
         let router = crate::config::router(&connections);
         let isolating = connections.iter().any(Resolved::isolates);
         let mut known = Connections::default();

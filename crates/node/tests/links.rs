@@ -35,7 +35,8 @@ fn wanted(node: &Node) -> Vec<String> {
 
 fn fetches(node: &mut Node, previous: &str) -> bool {
     let previous: Identity = previous.parse().expect("an identity");
-    node.fetch_keys(NOW, &previous, [192, 0, 2, 9].into(), 1_000)
+    let packet = 1_000_u32.to_be_bytes();
+    node.ask_for_keys(NOW, [192, 0, 2, 9].into(), 1_000, &packet, Some(&previous))
 }
 
 #[test]

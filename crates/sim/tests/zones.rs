@@ -79,7 +79,7 @@ impl core::fmt::Debug for Reader {
 }
 
 impl Reader {
-    fn look(&mut self, path: Path, esp: &mut [u8]) {
+    fn look(&mut self, esp: &mut [u8]) {
         let world = self.world.clone();
         let mut world = world.lock().expect("no test has panicked");
         world.note_nonce(esp);
@@ -108,9 +108,8 @@ impl Reader {
             Look::NoKey => {
                 let spi = u32::from_be_bytes(*esp.first_chunk().expect("an SPI"));
                 if self.asked.insert(spi) {
-                    let device = if path.remote.ip() == GATEWAY { path.local.ip() } else { path.remote.ip() };
-                    let (gateway, previous) = (GATEWAY, world.before.clone());
-                    self.wishes.push_back(Wish::Missing { gateway, device, spi, previous });
+                    let (gateway, packet, previous) = (GATEWAY, esp.to_vec(), world.before.clone());
+                    self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous });
                 }
             }
             Look::Closed => {}
@@ -127,7 +126,7 @@ impl Agent for Reader {
             Carrier::Ike | Carrier::RawHip | Carrier::HipUdp => false,
         };
         if esp {
-            self.look(path, &mut datagram);
+            self.look(&mut datagram);
         }
         self.ready.push_back((path, datagram));
     }
@@ -150,10 +149,15 @@ impl Agent for Reader {
         self.zones.apply(order).expect("usable keys");
         let mut world = self.world.lock().expect("no test has panicked");
         world.sights[self.at].held = self.zones.held().count();
-        if self.at == 0 && matches!(order, HeaderOrder::Grant(_)) {
-            world.hoard.apply(order).expect("usable keys");
-        }
         if let HeaderOrder::Grant(grant) = order {
+            if self.at == 0 {
+                // What it opens elsewhere has not passed here.
+                let mut kept = grant.clone();
+                for sa in [&mut kept.to_device, &mut kept.from_device] {
+                    sa.reached = sa.reached.first().into();
+                }
+                world.hoard.apply(&HeaderOrder::Grant(kept)).expect("usable keys");
+            }
             world.granted.extend([grant.to_device.spi, grant.from_device.spi]);
             // What is given once more may be asked for again once it is gone.
             self.asked.retain(|spi| ![grant.to_device.spi, grant.from_device.spi].contains(spi));

@@ -35,7 +35,7 @@ pub fn zones(data: &[u8]) -> Stats {
         let zones = ZoneParams { map: map.clone(), further: vec![(encr, Secret::from([2; 20]))] };
         SaParams { zones: Some(zones), ..SaParams::new(spi, encr, None, Secret::from([1; 20])) }
     };
-    let header = |spi| HeaderSa { spi, keymat: Secret::from([1; 20]), sequence: 0 };
+    let header = |spi| HeaderSa { spi, keymat: Secret::from([1; 20]), reached: 0.into() };
     let (to_device, from_device) = (header(1_000), header(1_001));
     let grant = HeaderGrant { map: map.clone(), encr, esn: true, to_device, from_device, nodes: Nodes::ALL };
     assert_eq!(agent.reader().zones().apply(&HeaderOrder::Grant(Box::new(grant))), Ok(()));

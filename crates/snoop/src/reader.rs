@@ -1,5 +1,5 @@
 //! What can be read of ESP packets in transit. Owns the keys of first zones, which SAs have none here, and which devices are awaited; must never keep
-//! a packet.
+//! a packet, but for one of each SA without keys until that is asked about.
 
 use core::net::IpAddr;
 use std::collections::{BTreeSet, VecDeque};
@@ -16,7 +16,7 @@ const NEWS_MOST: usize = 16;
 const AWAITED_MOST: usize = 1_024;
 
 /// An SA between a gateway and a device of which packets have passed, and none of whose keys are here. Its packets may not be in zones at all.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unknown {
     /// The gateway's outer address.
     pub gateway: IpAddr,
@@ -24,6 +24,10 @@ pub struct Unknown {
     pub device: IpAddr,
     /// The SPI, of either direction.
     pub spi: u32,
+    /// Which it is: of what goes to the device.
+    pub to_device: bool,
+    /// The first of these packets, from its SPI on.
+    pub packet: Vec<u8>,
 }
 
 /// See the module.
@@ -98,13 +102,17 @@ impl Reader {
             Way::ToDevice => (view.src(), view.dst()),
             Way::FromDevice => (view.dst(), view.src()),
         };
-        let Some(spi) = esp.first_chunk() else { return };
-        let unknown = Unknown { gateway, device, spi: u32::from_be_bytes(*spi) };
-        if !self.unknown.contains(&unknown) {
+        // What has no number is a report or an answer of esp-arq: no key of a first zone opens it.
+        let Some((spi, _)) = esp.split_first_chunk().filter(|(_, rest)| !rest.starts_with(&[0; 4])) else {
+            return;
+        };
+        let spi = u32::from_be_bytes(*spi);
+        if !self.unknown.iter().any(|of| (of.gateway, of.device, of.spi) == (gateway, device, spi)) {
             if self.unknown.len() >= NEWS_MOST {
                 self.unknown.pop_front();
             }
-            self.unknown.push_back(unknown);
+            let to_device = way == Way::ToDevice;
+            self.unknown.push_back(Unknown { gateway, device, spi, to_device, packet: esp.to_vec() });
         }
     }
 }

@@ -47,7 +47,7 @@ fn carry(src: Ipv4Addr, dst: Ipv4Addr, esp: &[u8]) -> Vec<u8> {
 
 /// A router to whose device the packets 1 to 14 of the SA have gone.
 fn router() -> Agent {
-    let sa = |spi| HeaderSa { spi, keymat: keymat(), sequence: 0 };
+    let sa = |spi| HeaderSa { spi, keymat: keymat(), reached: 0.into() };
     let mut agent = Agent::new(Limits::default());
     let grant = HeaderGrant {
         map: ZoneMap::default(),

@@ -74,7 +74,7 @@ fn grant() -> HeaderOrder {
 }
 
 fn grant_of(map: ZoneMap) -> HeaderOrder {
-    let sa = |spi| HeaderSa { spi, keymat: Secret::from([7; 20]), sequence: 0 };
+    let sa = |spi| HeaderSa { spi, keymat: Secret::from([7; 20]), reached: 0.into() };
     HeaderOrder::Grant(Box::new(HeaderGrant {
         map,
         encr: GCM,
@@ -101,6 +101,25 @@ fn inner(number: u8) -> Vec<u8> {
     udp::build(([203, 0, 113, 9], 53).into(), ([10, 55, 0, 2], 99).into(), &[number; 40], &mut packet)
         .expect("a packet");
     packet
+}
+
+/// Without keys, packets of an SA are shown to who may have them. A report is none of these.
+#[test]
+fn what_is_shown_of_an_sa_without_keys_is_a_packet() {
+    for carried in [Carried::Bare, Carried::InUdp, Carried::InIp] {
+        let mut world = World::new(carried);
+        world.agent.obey(&HeaderOrder::Revoke(SA)).expect("they are gone");
+        assert_eq!(world.agent.from_device(ms(0), &forged(1, 1)), Verdict::Forward);
+        assert_eq!(world.agent.reader().poll_unknown(), None);
+        let [first, second] = [world.next(), world.next()];
+        world.agent.to_device(ms(1), &first);
+        world.agent.to_device(ms(2), &second);
+        let unknown = world.agent.reader().poll_unknown().expect("they are missing");
+        assert_eq!((unknown.gateway, unknown.device), (GATEWAY.into(), DEVICE.into()));
+        assert_eq!((unknown.spi, unknown.to_device), (1_000, true));
+        assert_eq!(unknown.packet, esp_of(carried, &first));
+        assert_eq!(world.agent.reader().poll_unknown(), None, "once");
+    }
 }
 
 impl World {

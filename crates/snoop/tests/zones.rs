@@ -40,7 +40,7 @@ impl Sa {
     }
 
     fn grant(&self, node: u32) -> HeaderOrder {
-        let sa = |spi| HeaderSa { spi, keymat: Secret::from([self.key; 20]), sequence: 0 };
+        let sa = |spi| HeaderSa { spi, keymat: Secret::from([self.key; 20]), reached: 0.into() };
         HeaderOrder::Grant(Box::new(HeaderGrant {
             map: self.map.clone(),
             encr: GCM,

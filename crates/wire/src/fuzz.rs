@@ -143,6 +143,7 @@ pub fn mlike(data: &[u8]) {
         assert_eq!(Refused::parse(&refused.emit()), Ok(refused), "emission changed the meaning");
     }
     if let Ok(asked) = Migrate::parse(data) {
+        assert!(ike::mlike::Excerpt::of(&asked.seen.packet()).is_some_and(|seen| seen == asked.seen));
         assert_eq!(Migrate::parse(&asked.emit()), Ok(asked), "emission changed the meaning");
     }
     if let Ok(names) = mlike::parse_names(data) {

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use dormouse_wire::Result;
 use dormouse_wire::ike::mlike::{
-    Distribute, End, Map, Migrate, NAMES_MAX, Name, Opened, Reason, Refused, Request, Secret, Why,
+    Distribute, End, Excerpt, Map, Migrate, NAMES_MAX, Name, Opened, Reason, Refused, Request, Secret, Why,
     emit_given, emit_names, emit_neighbours, opened, parse_given, parse_names, parse_neighbours, vendor_id,
 };
 use dormouse_wire::ike::{Id, IdType, Notify, NotifyType, Payload, emit_payloads, parse_payloads};
@@ -81,14 +81,15 @@ fn notifications_are_these_bytes() {
         let (request, golden) = (Request { why, spi: 0x01020304 }, [code, 0, 0, 0, 1, 2, 3, 4]);
         assert_eq!((request.emit(), Request::parse(&golden)), (golden.to_vec(), Ok(request)));
     }
-    use Reason::{Full, NoNumbers, NotNear, NotPermitted, Other, Unknown, Unreadable};
-    let reasons = [Unknown, NotPermitted, NotNear, NoNumbers, Full, Unreadable, Other(7)];
+    use Reason::{Full, NoNumbers, NotLeft, NotNear, NotPermitted, Other, Unknown, Unreadable};
+    let reasons = [Unknown, NotPermitted, NotNear, NoNumbers, Full, Unreadable, NotLeft, Other(8)];
     for (why, code) in reasons.into_iter().zip(1..) {
         let (refused, golden) = (Refused { why, spi: 9 }, [code, 0, 0, 0, 0, 0, 0, 9]);
         assert_eq!((refused.emit(), Refused::parse(&golden)), (golden.to_vec(), Ok(refused)));
     }
-    let migrate = Migrate { gateway: address("2001:db8::1"), spi: 5 };
-    let golden = bytes("20010db8000000000000000000000001 00000005");
+    let seen = Excerpt::of(&bytes("00000005 00000009 aabb")).expect("a packet");
+    let migrate = Migrate { gateway: address("2001:db8::1"), seen };
+    let golden = bytes("20010db8000000000000000000000001 000a 0000 00000005 00000009 aabb");
     assert_eq!((migrate.emit(), Migrate::parse(&golden)), (golden, Ok(migrate)));
     let given = Id::new(IdType::Fqdn, *b"ar2.example");
     let golden = bytes("05000000 00000009 02 00 000b 6172322e6578616d706c65");
@@ -97,6 +98,26 @@ fn notifications_are_these_bytes() {
     let ids = [Id::new(IdType::Fqdn, *b"ar2.example"), Id::new(IdType::Ipv4Addr, [192, 0, 2, 1])];
     let golden = bytes("02 00 000b 6172322e6578616d706c65 01 00 0004 c0000201");
     assert_eq!((emit_neighbours(&ids), parse_neighbours(&golden)), (golden, Ok(ids.to_vec())));
+}
+
+/// A router that does not know the zones of a packet shows where they may lie.
+#[test]
+fn of_a_long_packet_its_beginning_and_its_end_are_shown() {
+    for len in [4, 159, 160, 287, 288, 289, 1_400, 65_535] {
+        let packet: Vec<u8> = (0..len).map(|at| (at % 251) as u8 + 1).collect();
+        let seen = Excerpt::of(&packet).expect("a packet");
+        assert_eq!(seen.spi(), 0x0102_0304);
+        let shown = seen.packet();
+        assert_eq!(shown.len(), len);
+        for (at, (shown, byte)) in shown.into_iter().zip(packet).enumerate() {
+            let hidden = len > 288 && (160..len - 128).contains(&at);
+            assert_eq!(shown, if hidden { 0 } else { byte }, "{at} of {len}");
+        }
+        let asked = Migrate { gateway: address("192.0.2.1"), seen };
+        assert_eq!(asked.emit().len(), 20 + len.min(288));
+        assert_eq!(Migrate::parse(&asked.emit()), Ok(asked));
+    }
+    assert_eq!((Excerpt::of(&[1; 3]), Excerpt::of(&[1; 65_536])), (None, None));
 }
 
 #[test]
@@ -131,7 +152,12 @@ fn what_is_cut_short_or_out_of_range_is_refused() {
     each_cut(&map().emit(), Map::parse);
     each_cut(&Request { why: Why::None, spi: 1 }.emit(), Request::parse);
     each_cut(&Refused { why: Reason::Full, spi: 1 }.emit(), Refused::parse);
-    each_cut(&Migrate { gateway, spi: 1 }.emit(), Migrate::parse);
+    for len in [4, 300] {
+        let seen = Excerpt::of(&vec![1; len]).expect("a packet");
+        each_cut(&Migrate { gateway, seen }.emit(), Migrate::parse);
+    }
+    let short = [&[0; 16][..], &[0, 3, 0, 0], &[1; 300]].concat();
+    assert!(Migrate::parse(&short).is_err(), "no SPI");
     let secret = |length: usize| [&[0; 16][..], &vec![1; length]].concat();
     assert!(Secret::parse(&secret(64)).is_ok() && Secret::parse(&secret(65)).is_err());
     assert!(Secret::parse(&[0; 15]).is_err() && Secret::parse(&[2; 20]).is_err());

@@ -21,7 +21,7 @@ use crate::ESP_HEADER_LEN;
 use crate::discard::Discard;
 use crate::layout::Shape;
 
-pub use router::{ChangeError, GrantError, Header, HeaderZones, Keys, Look, RouterStats};
+pub use router::{ChangeError, GrantError, Header, HeaderZones, Keys, Look, RouterStats, open_first_zone};
 
 /// Bytes of every zone's IV, on the wire in the first zone alone.
 pub(crate) const IV: usize = 8;
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_router_without_nonces_reads_on_and_says_so_once() {
         let mut router = HeaderZones::new();
-        let keys = |spi| HeaderSa { spi, keymat: Secret::from([1; 20]), sequence: 0 };
+        let keys = |spi| HeaderSa { spi, keymat: Secret::from([1; 20]), reached: 0.into() };
         let (to_device, from_device) = (keys(300), keys(301));
         let nodes = Nodes::new(1, 1).unwrap();
         let map = ZoneMap::default();

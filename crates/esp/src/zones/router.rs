@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_crypto::{Encr, Error as CryptoError, PacketKey};
-use dormouse_keying::{GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, ZoneMap};
+use dormouse_keying::{GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Opened, Reached, ZoneMap};
 use thiserror::Error;
 
 use super::{COUNT_BITS, IV, LAST, Parts, ZoneAad, blank, first_iv};
@@ -119,6 +119,7 @@ struct HeaderZone {
     esn: bool,
     /// Places the numbers on the wire; it refuses none.
     window: ReplayWindow,
+    reached: Reached,
     node: u32,
     /// Of the nonces made here.
     counter: Counter,
@@ -127,17 +128,19 @@ struct HeaderZone {
 }
 
 impl HeaderZone {
-    fn new(grant: &HeaderGrant, sa: &HeaderSa, before: Option<&Self>) -> Result<Self, CryptoError> {
+    /// Numbers are placed by `at` at first.
+    fn new(grant: &HeaderGrant, sa: &HeaderSa, at: u64, before: Option<&Self>) -> Result<Self, CryptoError> {
         let node = grant.nodes.own();
         // The same number again, also with other keys: its nonces go on where they were.
         let counter = before.filter(|before| before.node == node).map(|before| before.counter.clone());
         let mut window = ReplayWindow::new(DEFAULT_WINDOW);
-        window.start_at(sa.sequence);
+        window.start_at(at);
         Ok(Self {
             key: PacketKey::new(grant.encr, None, sa.keymat.as_bytes())?,
             zones: grant.map.zones(),
             esn: grant.esn,
             window,
+            reached: sa.reached.clone(),
             node,
             counter: counter.unwrap_or_else(|| Counter::new(true).at_most(LAST)),
             closed: 0,
@@ -150,7 +153,8 @@ impl HeaderZone {
         ZoneAad::new(spi, seq, self.zones, parts.body, head)
     }
 
-    fn open(&mut self, esp: &[u8], name: Name) -> Option<Header> {
+    /// Its first zone, if this key opens it.
+    fn opened(&self, esp: &[u8], name: Name) -> Option<Header> {
         let parts = Parts::of(esp, self.zones)?;
         let seq = if self.esn { reconstruct(&self.window, parts.low)? } else { parts.low.into() };
         let (iv, icv) = (esp.get(parts.head.clone())?.get(..IV)?, esp.get(parts.icv.clone())?);
@@ -159,8 +163,15 @@ impl HeaderZone {
         let zone = header.bytes.get_mut(..first.len())?;
         zone.copy_from_slice(first);
         self.key.open(self.aad(esp, &parts, name.0, seq).first(), iv, zone, &[], icv).ok()?;
+        Some(header)
+    }
+
+    /// The same, of a packet that passes.
+    fn open(&mut self, esp: &[u8], name: Name) -> Option<Header> {
+        let header = self.opened(esp, name)?;
         // It moves the window on; that a packet comes twice is the end point's to judge.
-        let _seen = self.window.accept(seq);
+        let _seen = self.window.accept(header.seq);
+        self.reached.raise(header.seq);
         Some(header)
     }
 
@@ -253,8 +264,9 @@ impl HeaderZones {
         {
             return Err(GrantError::Alike);
         }
-        let to_device = HeaderZone::new(grant, &grant.to_device, self.zones.get(&to))?;
-        let from_device = HeaderZone::new(grant, &grant.from_device, self.zones.get(&from))?;
+        let new = |sa: &HeaderSa, before| HeaderZone::new(grant, sa, sa.reached.first(), before);
+        let to_device = new(&grant.to_device, self.zones.get(&to))?;
+        let from_device = new(&grant.from_device, self.zones.get(&from))?;
         self.zones.insert(to, to_device);
         self.zones.insert(from, from_device);
         self.stale.remove(&id);
@@ -365,6 +377,17 @@ impl HeaderZones {
     pub(crate) fn use_nonces(&mut self, count: u64) {
         self.zones.values_mut().for_each(|zone| zone.counter.start_at(count));
     }
+}
+
+/// Opens the first zone of a packet that has not passed here ([`dormouse_keying::OpenFirstZone`]): nothing is kept of it.
+#[must_use]
+pub fn open_first_zone(grant: &HeaderGrant, esp: &[u8]) -> Option<Opened> {
+    let (spi, _) = split_header(esp)?;
+    let names = names(grant.id()).into_iter().zip([&grant.to_device, &grant.from_device]);
+    names.filter(|(name, _)| name.0 == spi).find_map(|(name, sa)| {
+        let header = HeaderZone::new(grant, sa, sa.reached.highest(), None).ok()?.opened(esp, name)?;
+        Some(Opened { to_device: header.is_to_device(), seq: header.seq })
+    })
 }
 
 /// The two SAs of a grant.

@@ -3,8 +3,10 @@
 use crate::common::{pair, seal};
 use crate::zones_spec::{ENDS, FIRST, Holder, grant, sa, segment};
 use dormouse_crypto::Encr;
-use dormouse_esp::{ChangeError, GrantError, HeaderZones, IPV4_IN_IP, Inbound, Look, Outbound, SaParams};
-use dormouse_keying::{GrantId, HeaderNews, HeaderOrder, Nodes, ZoneEnd, ZoneMap};
+use dormouse_esp::{
+    ChangeError, GrantError, HeaderZones, IPV4_IN_IP, Inbound, Look, Outbound, SaParams, open_first_zone,
+};
+use dormouse_keying::{GrantId, HeaderNews, HeaderOrder, Nodes, Opened, ZoneEnd, ZoneMap};
 use dormouse_wire::ip::{checksum, tcp};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -387,7 +389,7 @@ fn a_router_that_joins_late_places_the_numbers() {
     let holder = Holder::new(&to, true);
     let mut late = grant(&to, &from, nodes(1, 1));
     let reached = (5_u64 << 32) - 3;
-    late.to_device.sequence = reached - 1_000;
+    late.to_device.reached = (reached - 1_000).into();
     let mut router = HeaderZones::new();
     router.apply(&HeaderOrder::Grant(Box::new(late))).unwrap();
     let mut body = segment(9, |_| {});
@@ -397,6 +399,52 @@ fn a_router_that_joins_late_places_the_numbers() {
         let Look::Header(header) = router.look(&packet) else { panic!("no header at {seq}") };
         assert_eq!(header.seq(), seq);
     }
+}
+
+/// Before it moves keys, a router compares a packet that another has seen with what has passed at itself.
+#[test]
+fn what_has_passed_is_known_and_what_is_only_shown_changes_nothing() {
+    let (to, from) = sas();
+    let grant = grant(&to, &from, nodes(1, 1));
+    let reached = [&grant.to_device, &grant.from_device].map(|sa| sa.reached.clone());
+    let mut router = HeaderZones::new();
+    router.apply(&HeaderOrder::Grant(Box::new(grant.clone()))).unwrap();
+    let (down, up) = (Holder::new(&to, true), Holder::new(&from, true));
+    let mut body = segment(300, |_| {});
+    body.extend([1, 1, IPV4_IN_IP]);
+    for (holder, to_device) in [(&down, true), (&up, false)] {
+        let sealed = |seq| holder.seal(seq, &body, HEADERS as u16, 0, seq);
+        // Above 2^32: by what has passed, the upper half is known.
+        for seq in [5, 9, 7, 1 << 31, 1 << 32] {
+            assert!(matches!(router.look(&sealed(seq)), Look::Header(_)));
+        }
+        let now = 1 << 32;
+        let shown = |packet: &[u8]| open_first_zone(&grant, packet);
+        for seq in [now - 1, now, now + 1, now + 5_000] {
+            assert_eq!(shown(&sealed(seq)), Some(Opened { to_device, seq }));
+        }
+        // Neither what is shown nor what is forged has passed.
+        let (mut forged, mut unknown) = (sealed(now + 9), sealed(now + 9));
+        forged[FIRST] ^= 1;
+        unknown[3] ^= 0x80;
+        assert!(matches!(router.look(&forged), Look::Closed));
+        assert!(shown(&forged).is_none() && shown(&unknown).is_none());
+        assert!(sealed(now).iter().enumerate().all(|(len, _)| shown(&sealed(now)[..len]).is_none()));
+        let here = &reached[usize::from(!to_device)];
+        assert_eq!(here.highest(), now);
+    }
+    // Who has the first zone's key leads the numbers astray; keys that are given again place them anew, and what has passed has passed.
+    let astray = down.seal(1 << 60, &body, HEADERS as u16, 0, 77);
+    let mut late = grant.clone();
+    late.to_device.reached = (1 << 60).into();
+    router.apply(&HeaderOrder::Grant(Box::new(late))).unwrap();
+    assert!(matches!(router.look(&astray), Look::Header(_)));
+    let next = down.seal(9, &body, HEADERS as u16, 0, 78);
+    assert!(matches!(router.look(&next), Look::Closed));
+    grant.to_device.reached.raise(1 << 60);
+    router.apply(&HeaderOrder::Grant(Box::new(grant.clone()))).unwrap();
+    assert!(matches!(router.look(&next), Look::Header(_)));
+    assert_eq!(grant.to_device.reached.highest(), 1 << 60);
 }
 
 #[test]

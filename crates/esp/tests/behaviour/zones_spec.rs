@@ -26,7 +26,7 @@ pub(crate) fn sa(spi: u32, map: &ZoneMap, ciphers: &[Encr]) -> SaParams {
 
 /// The first zones of both, for a router that has these numbers.
 pub(crate) fn grant(to_device: &SaParams, from_device: &SaParams, nodes: Nodes) -> HeaderGrant {
-    let of = |sa: &SaParams| HeaderSa { spi: sa.spi, keymat: sa.keymat.clone(), sequence: 0 };
+    let of = |sa: &SaParams| HeaderSa { spi: sa.spi, keymat: sa.keymat.clone(), reached: 0.into() };
     HeaderGrant {
         map: to_device.zones.clone().unwrap().map,
         encr: to_device.encr,

@@ -6,7 +6,7 @@ use core::net::IpAddr;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderNews, SaId};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_wire::ike::mlike::{Migrate, Request, Why};
+use dormouse_wire::ike::mlike::{Excerpt, Migrate, Request, Why};
 
 use super::Endpoint;
 use crate::config::{RouterPolicy, ZonePolicy};
@@ -75,15 +75,17 @@ impl Endpoint {
         asked
     }
 
-    /// Router: a device has come here from the router `previous`: its keys are asked for there (Directed Key Migration), and of the gateway
-    /// if they are not there. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many requests wait on it,
-    /// or if it is none of our neighbours.
-    pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, spi: u32) -> bool {
+    /// Router: this ESP packet (from its SPI on) between `gateway` and a device has come here, and says that the device has come from the router `previous`: its
+    /// keys are asked for there (Directed Key Migration), and of the gateway if they are not there. If `previous` has seen the packet, or one after it, the device is
+    /// believed to be there still, and none are given. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many
+    /// requests wait on it, or if it is none of our neighbours.
+    pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, packet: &[u8]) -> bool {
         let policy = self.shared.config.router.as_ref();
         let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
         let link = self.shared.header.links.to(previous);
-        let keys = Keys::Migrate(Migrate { gateway, spi });
-        let asked = neighbour && self.ask_some(now, link, Some(previous), keys);
+        let seen = Excerpt::of(packet).filter(|_| neighbour);
+        let keys = seen.map(|seen| Keys::Migrate(Migrate { gateway, seen }));
+        let asked = keys.is_some_and(|keys| self.ask_some(now, link, Some(previous), keys));
         self.settle(now);
         asked
     }

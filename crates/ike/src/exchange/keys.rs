@@ -77,16 +77,22 @@ impl Run for Keys {
             Self::Migrate(asked) => {
                 let giver = view.id_r().and_then(|id| auth::identity(id).ok());
                 let taken = giver.and_then(|giver| {
-                    let id = sa.take_keys(shared, now, &giver, view, Some(asked))?;
+                    let id = sa.take_keys(shared, now, &giver, view, Some(&asked))?;
                     Some((giver, id))
                 });
-                shared.actions.push_back(match taken {
+                // The device is there still, or that is not known yet: the gateway, which cannot compare, would believe us.
+                let there = refused.is_some_and(|refused| refused.why == Reason::NotLeft)
+                    || view.has(NotifyType::TemporaryFailure);
+                // A packet of the other direction has asked for the same keys.
+                let here = shared.header.keyring.holds(asked.gateway, asked.seen.spi());
+                match taken {
                     Some((gateway, id)) => {
                         let asked = wire::Request { why: Why::Migrated, spi: id.from_device };
-                        Action::Ask { gateway, asked }
+                        shared.actions.push_back(Action::Ask { gateway, asked });
                     }
-                    None => in_place_of(asked),
-                });
+                    None if there || here => {}
+                    None => shared.actions.push_back(in_place_of(&asked)),
+                }
             }
         }
         Fate::Lives
@@ -99,15 +105,15 @@ impl Run for Keys {
 }
 
 /// The gateway has them too.
-const fn in_place_of(asked: Migrate) -> Action {
-    Action::AskAt { gateway: asked.gateway, asked: wire::Request { why: Why::None, spi: asked.spi } }
+fn in_place_of(asked: &Migrate) -> Action {
+    Action::AskAt { gateway: asked.gateway, asked: wire::Request { why: Why::None, spi: asked.seen.spi() } }
 }
 
 impl Keys {
     /// The SA is over without an answer.
     pub(crate) fn abandon(&self, shared: &mut Shared) {
         if let Self::Migrate(asked) = self {
-            shared.actions.push_back(in_place_of(*asked));
+            shared.actions.push_back(in_place_of(asked));
         }
     }
 }
@@ -166,7 +172,7 @@ impl IkeSa {
         } else {
             let asked = view.notify(NotifyType::KeyMigrate)?;
             match Migrate::parse(&asked.data) {
-                Ok(asked) => self.answer_migrate(shared, now, asked),
+                Ok(asked) => self.answer_migrate(shared, now, &asked),
                 Err(_) => refuse(Reason::Unreadable, 0),
             }
         };
@@ -225,15 +231,15 @@ impl IkeSa {
         }
     }
 
-    fn answer_migrate(&mut self, shared: &mut Shared, now: Instant, asked: Migrate) -> Vec<Payload> {
+    fn answer_migrate(&mut self, shared: &mut Shared, now: Instant, asked: &Migrate) -> Vec<Payload> {
         let next = self.core.peer.clone();
         if !shared.header.keyring.may_migrate(now, &next) {
             return vec![notify(NotifyType::TemporaryFailure, [])];
         }
-        let policy = shared.config.router.clone();
+        let (policy, opens) = (shared.config.router.clone(), shared.config.open_first_zone);
         let moved = policy.ok_or(Reason::NotPermitted);
         let moved = moved.and_then(|policy| {
-            shared.header.keyring.migrate(now, &policy, &shared.header.links, &next, asked)
+            shared.header.keyring.migrate(now, &policy, &shared.header.links, opens, &next, asked)
         });
         match moved {
             Ok((given, gateway)) => {
@@ -248,7 +254,7 @@ impl IkeSa {
                 if self.core.may_say(now) {
                     tracing::info!(sa = %self.core.id(), %next, %why, "a neighbour's request for keys refused");
                 }
-                refuse(why, asked.spi)
+                refuse(why, asked.seen.spi())
             }
         }
     }
@@ -260,7 +266,7 @@ impl IkeSa {
         now: Instant,
         giver: &Identity,
         view: View<'_>,
-        asked: Option<Migrate>,
+        asked: Option<&Migrate>,
     ) -> Option<GrantId> {
         let taken = self.try_keys(shared, now, giver, view, asked);
         if let Err(Refused { why, .. }) = &taken {
@@ -275,7 +281,7 @@ impl IkeSa {
         now: Instant,
         giver: &Identity,
         view: View<'_>,
-        asked: Option<Migrate>,
+        asked: Option<&Migrate>,
     ) -> Result<GrantId, Refused> {
         let given = Given::read(view).map_err(|what| {
             if self.core.may_say(now) {
@@ -286,9 +292,9 @@ impl IkeSa {
         let id = given.grant.id();
         let refused = |why| Refused { why, spi: id.to_device };
         let policy = shared.config.router.clone().ok_or(refused(Reason::NotPermitted))?;
-        let keyring = &mut shared.header.keyring;
+        let (keyring, opens) = (&mut shared.header.keyring, shared.config.open_first_zone);
         let taken = match asked {
-            Some(asked) => keyring.take_moved(now, &policy, asked, giver, &given),
+            Some(asked) => keyring.take_moved(now, &policy, opens, asked, giver, &given),
             None => keyring.take(now, &policy, giver, &given),
         };
         taken.map_err(refused)?;

@@ -139,7 +139,7 @@ impl Given {
             gateway: self.gateway,
         };
         let secret = |from_device, sa: &HeaderSa| {
-            let (spi, sequence, keymat) = (sa.spi, sa.sequence, sa.keymat.as_bytes());
+            let (spi, sequence, keymat) = (sa.spi, sa.reached.highest(), sa.keymat.as_bytes());
             wire::Secret { from_device, zone: 0, spi, sequence, keymat }.payload()
         };
         vec![
@@ -166,8 +166,8 @@ impl Given {
             if secret.zone != 0 || secret.keymat.len() != keymat_len(encr, None) || secret.spi < 256 {
                 return Err("a SECRET that is not of the first zone, or not of its cipher");
             }
-            let sa =
-                HeaderSa { spi: secret.spi, keymat: Secret::from(secret.keymat), sequence: secret.sequence };
+            let reached = secret.sequence.into();
+            let sa = HeaderSa { spi: secret.spi, keymat: Secret::from(secret.keymat), reached };
             let [to_device, from_device] = &mut secrets;
             if if secret.from_device { from_device } else { to_device }.replace(sa).is_some() {
                 return Err("two SECRETs of one direction");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use core::net::IpAddr;
 
 use dormouse_crypto::cert::Identity;
-use dormouse_keying::{GrantId, HeaderGrant};
+use dormouse_keying::{GrantId, HeaderGrant, OpenFirstZone, Reached};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ike::mlike::{Migrate, Reason};
 
@@ -24,6 +24,20 @@ struct HeldKeys {
     gateway: IpAddr,
     grant: HeaderGrant,
     until: Instant,
+}
+
+impl HeldKeys {
+    /// Whether they are of the SA with this SPI, of either direction, at this gateway.
+    fn is_of(&self, gateway: IpAddr, spi: u32) -> bool {
+        self.gateway == gateway && [self.grant.to_device.spi, self.grant.from_device.spi].contains(&spi)
+    }
+
+    /// The number of this packet, and what has passed here of its direction, if they open it and it has not passed.
+    fn not_passed(&self, opens: OpenFirstZone, packet: &[u8]) -> Option<(Reached, u64)> {
+        let opened = opens(&self.grant, packet)?;
+        let sa = if opened.to_device { &self.grant.to_device } else { &self.grant.from_device };
+        (opened.seq > sa.reached.highest()).then(|| (sa.reached.clone(), opened.seq))
+    }
 }
 
 /// See the module's text.
@@ -53,6 +67,11 @@ impl Keyring {
             None if self.held.len() >= policy.most => return Err(Reason::Full),
             _ => {}
         }
+        if let Some(HeldKeys { grant, .. }) = self.held.get(&id) {
+            // What has passed here has passed, though the gateway does not know it.
+            given.grant.to_device.reached.raise(grant.to_device.reached.highest());
+            given.grant.from_device.reached.raise(grant.from_device.reached.highest());
+        }
         self.forget(id);
         // A neighbour says what it likes.
         let until = now + given.lifetime.min(KEY_LIFETIME_MOST);
@@ -62,18 +81,19 @@ impl Keyring {
         Ok(())
     }
 
-    /// The router where the device was before gives keys that were asked for, in the name of the gateway `giver`: those, and in place of none,
-    /// for it is not the gateway.
+    /// The router where the device was before gives keys that were asked for, in the name of the gateway `giver`: those, which open the packet that was
+    /// shown to it, and in place of none, for it is not the gateway.
     pub(crate) fn take_moved(
         &mut self,
         now: Instant,
         policy: &RouterPolicy,
-        asked: Migrate,
+        opens: OpenFirstZone,
+        asked: &Migrate,
         giver: &Identity,
         given: &Given,
     ) -> Result<(), Reason> {
         let id = given.grant.id();
-        let asked_for = given.gateway == asked.gateway && [id.to_device, id.from_device].contains(&asked.spi);
+        let asked_for = given.gateway == asked.gateway && opens(&given.grant, &asked.seen.packet()).is_some();
         if !asked_for || self.held.contains_key(&id) {
             return Err(Reason::NotPermitted);
         }
@@ -96,31 +116,39 @@ impl Keyring {
         self.paces.may(now, next, KEY_MIGRATE_EVERY, KEY_MIGRATE_BURST)
     }
 
-    /// The router to which a device has moved asks for its keys: they go there, and are here no more. With the gateway that gave them, which is
-    /// to be told: while it cannot be, none are given.
+    /// The router to which a device has moved asks for its keys, and shows a packet of it that has not passed here: they go there, and are here no more. Who
+    /// only repeats there what has passed here takes nothing away. With the gateway that gave them, which is to be told: while it cannot be, none are given.
     pub(crate) fn migrate(
         &mut self,
         now: Instant,
         policy: &RouterPolicy,
         links: &Links,
+        opens: OpenFirstZone,
         next: &Identity,
-        asked: Migrate,
+        asked: &Migrate,
     ) -> Result<(Given, Identity), Reason> {
         if !policy.neighbours.iter().any(|id| id.is_same_as(next)) {
             return Err(Reason::NotPermitted);
         }
-        let named = |held: &HeldKeys| {
-            held.gateway == asked.gateway
-                && [held.grant.to_device.spi, held.grant.from_device.spi].contains(&asked.spi)
-        };
-        let (id, held) = self.held.iter_mut().find(|(_, held)| named(held)).ok_or(Reason::Unknown)?;
+        let (spi, packet) = (asked.seen.spi(), asked.seen.packet());
+        let mut named = self.held.iter_mut().filter(|(_, held)| held.is_of(asked.gateway, spi)).peekable();
+        named.peek().ok_or(Reason::Unknown)?;
+        let left = named.find_map(|(id, held)| Some((id, held.not_passed(opens, &packet)?, held)));
+        let (id, (reached, seq), held) = left.ok_or(Reason::NotLeft)?;
         links.to(&held.giver).ok_or(Reason::NotPermitted)?;
         let nodes = held.grant.nodes.give().ok_or(Reason::NoNumbers)?;
+        // The other router is not to believe this packet either, if a third one shows it.
+        reached.raise(seq);
         let grant = HeaderGrant { nodes, ..held.grant.clone() };
         let given = Given { grant, gateway: held.gateway, here: true, lifetime: held.until - now };
         let (id, giver) = (*id, held.giver.clone());
         self.forget(id);
         Ok((given, giver))
+    }
+
+    /// Whether it has keys of the SA with this SPI, of either direction, at this gateway.
+    pub(crate) fn holds(&self, gateway: IpAddr, spi: u32) -> bool {
+        self.held.values().any(|held| held.is_of(gateway, spi))
     }
 
     /// Which gateway gave these keys.

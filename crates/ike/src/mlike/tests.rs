@@ -6,9 +6,9 @@ use super::router::Keyring;
 use super::*;
 use crate::config::{IdentityPattern, RouterPolicy, RouterRule, ZonePolicy};
 use crate::limits::{KEY_LIFETIME_MOST, KEY_MIGRATE_BURST, KEY_RENEWAL_EVERY};
-use dormouse_keying::SaId;
+use dormouse_keying::{Opened, SaId};
 use dormouse_sansio::Instant;
-use dormouse_wire::ike::mlike::{Migrate, Reason, Request, Why};
+use dormouse_wire::ike::mlike::{Excerpt, Migrate, Reason, Request, Why};
 
 const GATEWAY: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(198, 51, 100, 1));
 
@@ -33,7 +33,7 @@ fn policy(routers: &[RouterRule]) -> ZonePolicy {
 }
 
 fn grant(to_device: u32, from_device: u32) -> HeaderGrant {
-    let sa = |spi| HeaderSa { spi, keymat: Secret::from([7; 20]), sequence: 0 };
+    let sa = |spi| HeaderSa { spi, keymat: Secret::from([7; 20]), reached: 0.into() };
     HeaderGrant {
         map: ZoneMap::default(),
         encr: Encr::Aes128Gcm16,
@@ -447,19 +447,76 @@ fn given(to_device: u32, from_device: u32) -> Given {
     Given { grant, gateway: GATEWAY, here: true, lifetime: MINUTE }
 }
 
+/// SPI, number, and whether it is authentic: packets of these tests have no ciphers.
+fn opens(grant: &HeaderGrant, packet: &[u8]) -> Option<Opened> {
+    let word =
+        |at: usize| packet.get(at..).and_then(|rest| rest.first_chunk().copied().map(u32::from_be_bytes));
+    let (spi, id) = (word(0)?, grant.id());
+    let known = spi == id.to_device || spi == id.from_device;
+    (known && packet.get(8) == Some(&1))
+        .then_some(Opened { to_device: spi == id.to_device, seq: word(4)?.into() })
+}
+
+fn request(spi: u32, seq: u32, authentic: bool) -> Migrate {
+    let packet = [&spi.to_be_bytes()[..], &seq.to_be_bytes(), &[authentic.into()]].concat();
+    Migrate { gateway: GATEWAY, seen: Excerpt::of(&packet).expect("a packet") }
+}
+
+fn shown(spi: u32, seq: u32) -> Migrate {
+    request(spi, seq, true)
+}
+
+fn forged(spi: u32, seq: u32) -> Migrate {
+    request(spi, seq, false)
+}
+
+/// Whoever records what has passed at a router, and sends it again at the next one, takes no keys there.
+#[test]
+fn keys_move_by_a_packet_that_has_not_passed() {
+    let (policy, links) = router();
+    let now = Instant::ZERO;
+    for spi in [1_000, 2_000] {
+        let mut keyring = Keyring::default();
+        let (keys, again) = (given(1_000, 2_000), given(1_000, 2_000));
+        assert_eq!(keyring.take(now, &policy, &name("gw"), &keys), Ok(()));
+        // The data plane has a clone.
+        let HeaderGrant { to_device, from_device, .. } = keys.grant.clone();
+        to_device.reached.raise(5);
+        from_device.reached.raise(8);
+        let last = if spi == 1_000 { 5 } else { 8 };
+        let moves = |keyring: &mut Keyring, asked: Migrate| {
+            let moved = keyring.migrate(now, &policy, &links, opens, &name("r2"), &asked);
+            moved.map(|(given, _)| {
+                [given.grant.to_device, given.grant.from_device].map(|sa| sa.reached.highest())
+            })
+        };
+        for replayed in [0, 1, last] {
+            assert_eq!(moves(&mut keyring, shown(spi, replayed)), Err(Reason::NotLeft));
+        }
+        assert_eq!(moves(&mut keyring, forged(spi, last + 1)), Err(Reason::NotLeft));
+        assert_eq!(moves(&mut keyring, shown(3_000, 9)), Err(Reason::Unknown));
+        // The gateway, which sees no numbers of routers, gives the same keys once more.
+        assert_eq!(keyring.take(now, &policy, &name("gw"), &again), Ok(()));
+        assert_eq!(moves(&mut keyring, shown(spi, last)), Err(Reason::NotLeft));
+        let expect = if spi == 1_000 { [7, 8] } else { [5, 10] };
+        assert_eq!(moves(&mut keyring, shown(spi, last + 2)), Ok(expect), "with what has passed");
+        assert_eq!(keyring.len(), 0);
+    }
+}
+
 #[test]
 fn a_neighbour_gives_what_it_was_asked_for_and_in_place_of_nothing() {
     let (policy, _) = router();
     let (now, mut keyring) = (Instant::ZERO, Keyring::default());
-    let asked = |spi| Migrate { gateway: GATEWAY, spi };
     let mut takes =
-        |asked, given: &Given| keyring.take_moved(now, &policy, asked, &name("gw"), given).is_ok();
-    assert!(!takes(asked(5), &given(1_000, 2_000)), "another SA");
+        |asked, given: &Given| keyring.take_moved(now, &policy, opens, &asked, &name("gw"), given).is_ok();
+    assert!(!takes(shown(5, 1), &given(1_000, 2_000)), "another SA");
     let elsewhere = Given { gateway: at("198.51.100.2"), ..given(1_000, 2_000) };
-    assert!(!takes(asked(1_000), &elsewhere), "another gateway's");
-    assert!(takes(asked(1_000), &given(1_000, 2_000)));
-    assert!(!takes(asked(1_000), &given(1_000, 2_000)), "those are held");
-    assert!(takes(asked(2_001), &given(1_001, 2_001)), "by the other direction");
+    assert!(!takes(shown(1_000, 1), &elsewhere), "another gateway's");
+    assert!(!takes(forged(1_000, 1), &given(1_000, 2_000)), "they do not open the packet");
+    assert!(takes(shown(1_000, 1), &given(1_000, 2_000)));
+    assert!(!takes(shown(1_000, 2), &given(1_000, 2_000)), "those are held");
+    assert!(takes(shown(2_001, 1), &given(1_001, 2_001)), "by the other direction");
     assert_eq!(keyring.len(), 2);
 }
 
@@ -470,10 +527,10 @@ fn no_keys_are_held_for_longer_than_a_day() {
     for (said, held) in [(MINUTE, MINUTE), (Duration::from_secs(u32::MAX.into()), KEY_LIFETIME_MOST)] {
         let (now, mut keyring) = (Instant::ZERO + MINUTE, Keyring::default());
         let given = Given { lifetime: said, ..given(1_000, 2_000) };
-        let asked = Migrate { gateway: GATEWAY, spi: 1_000 };
-        assert_eq!(keyring.take_moved(now, &policy, asked, &name("gw"), &given), Ok(()));
+        let asked = shown(1_000, 1);
+        assert_eq!(keyring.take_moved(now, &policy, opens, &asked, &name("gw"), &given), Ok(()));
         assert_eq!(keyring.deadline().map(|deadline| deadline.at), Some(now + held));
-        let (on, _) = keyring.migrate(now, &policy, &links, &name("r2"), asked).expect("a neighbour");
+        let (on, _) = keyring.migrate(now, &policy, &links, opens, &name("r2"), &asked).expect("a neighbour");
         assert_eq!(on.lifetime, held);
     }
 }
@@ -483,9 +540,9 @@ fn keys_are_given_on_when_the_gateway_can_be_told_to_neighbours_and_not_too_ofte
     let (policy, links) = router();
     let (now, mut keyring) = (Instant::ZERO, Keyring::default());
     assert_eq!(keyring.take(now, &policy, &name("gw"), &given(1_000, 2_000)), Ok(()));
-    let asked = Migrate { gateway: GATEWAY, spi: 1_000 };
-    let mut migrate =
-        |links: &Links, next| keyring.migrate(now, &policy, links, &name(next), asked).map(|_| ());
+    let mut migrate = |links: &Links, next| {
+        keyring.migrate(now, &policy, links, opens, &name(next), &shown(1_000, 1)).map(|_| ())
+    };
     assert_eq!(migrate(&links, "r3"), Err(Reason::NotPermitted), "it is no neighbour");
     assert_eq!(
         migrate(&Links::default(), "r2"),

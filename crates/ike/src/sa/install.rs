@@ -181,7 +181,7 @@ impl IkeSa {
         let (Some(map), Some(policy)) = (agreed.zones.clone(), policy.filter(|_| !self.core.client)) else {
             return;
         };
-        let of = |spi, keymat| HeaderSa { spi, keymat, sequence: 0 };
+        let of = |spi, keymat| HeaderSa { spi, keymat, reached: 0.into() };
         let grant = HeaderGrant {
             map,
             encr: agreed.suite.encr,

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_esp::{HeaderZones, IPV4_IN_IP, Look, Outbound, SaParams, ZoneParams, open_first_zone};
 use dormouse_ike::config::{
     Connection, IdentityPattern, LocalAuth, RemoteAuth, Role, RouterPolicy, RouterRule, ZonePolicy,
 };
 use dormouse_ike::{EndpointConfig, Event, Holding};
-use dormouse_keying::{ChildId, GrantId, HeaderGrant, HeaderOrder, Install, SaId};
+use dormouse_keying::{ChildId, GrantId, HeaderGrant, HeaderOrder, Install, Protection, SaId};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
+use dormouse_wire::ip::udp;
 
 use super::{LATENCY, Side, addr, client_psk, fqdn, gateway_config, gateway_psk, psk};
 
@@ -126,6 +128,7 @@ impl Field {
             GATEWAY => gateway_config(self.gateway.clone(), self.seed),
             _ => EndpointConfig::default(),
         };
+        config.open_first_zone = open_first_zone;
         config.connections.extend(self.links(machine).into_iter().map(Arc::new));
         if ROUTERS.contains(&machine) {
             let neighbours = ROUTERS.into_iter().filter(|n| n.abs_diff(machine) == 1).map(name).collect();
@@ -315,6 +318,55 @@ impl Field {
 
     pub fn grant_of(child: &Install) -> GrantId {
         GrantId { to_device: child.spi_out, from_device: child.child.spi() }
+    }
+
+    /// The packet of this number that the device, or else the gateway, sends by the present CHILD SA.
+    pub fn packet(&self, of_device: bool, number: u32) -> Vec<u8> {
+        let child = self.current();
+        let Protection::Zoned(zones) = &child.protection else { panic!("no zones") };
+        let (spi, keymat) = match of_device {
+            true => (child.child.spi(), &child.keymat_in),
+            false => (child.spi_out, &child.keymat_out),
+        };
+        let further = zones.further.iter().map(|zone| {
+            let keymat = if of_device { &zone.keymat_in } else { &zone.keymat_out };
+            (zone.encr, keymat.clone())
+        });
+        let zones = Some(ZoneParams { map: zones.map.clone(), further: further.collect() });
+        let params =
+            SaParams { zones, esn: child.esn, ..SaParams::new(spi, child.encr, None, keymat.clone()) };
+        let mut sender = Outbound::new(&params, &mut Seeded::new(0)).expect("a sender");
+        let mut inner = Vec::new();
+        udp::build(addr("10.9.0.2:9"), addr("10.0.0.1:9"), &[7; 700], &mut inner).expect("a packet");
+        let mut sealed = Vec::new();
+        for _ in 0..number {
+            sealed = vec![0; sender.sealed_len(inner.len())];
+            let head = sender.head_len();
+            sealed[head..head + inner.len()].copy_from_slice(&inner);
+            sender.seal(&mut sealed, inner.len(), IPV4_IN_IP).expect("sealed");
+        }
+        sealed
+    }
+
+    /// A packet passes a router, whose data plane can read it.
+    pub fn pass(&self, router: usize, packet: &[u8]) {
+        let mut zones = HeaderZones::new();
+        for grant in self.headers[router].values() {
+            zones.apply(&HeaderOrder::Grant(Box::new(grant.clone()))).expect("usable keys");
+        }
+        assert!(matches!(zones.look(packet), Look::Header(_)), "it opens");
+    }
+
+    /// A packet of the device comes to a router, which asks another one for its keys.
+    pub fn fetch(&mut self, router: usize, previous: usize, packet: &[u8]) -> bool {
+        let gateway = self.path(router, GATEWAY).remote.ip();
+        self.sides[router].endpoint.fetch_keys(self.now, &name(previous), gateway, packet)
+    }
+
+    /// The same, with the first packet of the device.
+    pub fn fetch_first(&mut self, router: usize, previous: usize) -> bool {
+        let packet = self.packet(true, 1);
+        self.fetch(router, previous, &packet)
     }
 
     /// The routers that can read the headers of the present CHILD SA.

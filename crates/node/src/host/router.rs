@@ -31,6 +31,8 @@ const CATCH_UP: Duration = Duration::from_millis(2);
 /// The first pause before keys are asked for again; each further one is twice as long, up to [`ASK_LONGEST`].
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 const ASK_LONGEST: Duration = Duration::from_secs(600);
+/// The same for keys that are missing: a stranger who repeats packets of a device here makes the pause long, and the device may come.
+const MISSING_LONGEST: Duration = Duration::from_secs(60);
 /// Between any two questions: gateways take ten a second from a router.
 const ASK_PACE: Duration = Duration::from_millis(200);
 /// SAs about which was asked. One that has not been asked about for longest gives way.
@@ -77,10 +79,11 @@ pub struct RouterInfo {
     pub keys: Vec<(GrantId, Keys)>,
 }
 
-/// What a gateway is asked, or told.
+/// What a gateway, or the router before, is asked or told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Question {
-    Missing(Unknown),
+    /// For keys of the SA at this gateway with this SPI. Whose address its packets have as the device's does not count: who forges them has many.
+    Missing(IpAddr, u32),
     /// This device has come, and its keys were here.
     Came(IpAddr, GrantId),
     Stale(GrantId),
@@ -88,18 +91,6 @@ enum Question {
 }
 
 impl Question {
-    fn wish(self, now: Instant, visits: &Visits) -> Wish {
-        match self {
-            Self::Missing(Unknown { gateway, device, spi }) => {
-                let previous = visits.previous(now, device).cloned();
-                Wish::Missing { gateway, device, spi, previous }
-            }
-            Self::Came(device, id) => Wish::Came { device, id },
-            Self::Stale(id) => Wish::Other(HeaderNews::Stale(id)),
-            Self::Exhausted(id) => Wish::Other(HeaderNews::Exhausted(id)),
-        }
-    }
-
     /// What is asked because of this news; nothing, of keys that are gone.
     const fn because(news: HeaderNews) -> Option<Self> {
         match news {
@@ -111,7 +102,7 @@ impl Question {
 
     fn is_about(self, id: GrantId) -> bool {
         match self {
-            Self::Missing(unknown) => [id.to_device, id.from_device].contains(&unknown.spi),
+            Self::Missing(_, spi) => [id.to_device, id.from_device].contains(&spi),
             Self::Came(_, of) | Self::Stale(of) | Self::Exhausted(of) => of == id,
         }
     }
@@ -218,8 +209,8 @@ impl Router {
     }
 
     /// There is no session by which these keys could be asked for: they are asked for as soon again as for the first time.
-    pub(super) fn not_asked(&mut self, unknown: Unknown) {
-        if let Some(asked) = self.asked.get_mut(&Question::Missing(unknown)) {
+    pub(super) fn not_asked(&mut self, gateway: IpAddr, spi: u32) {
+        if let Some(asked) = self.asked.get_mut(&Question::Missing(gateway, spi)) {
             asked.pause = ASK_AGAIN;
             self.counters.asked -= 1;
         }
@@ -234,8 +225,10 @@ impl Router {
     }
 
     fn device_has_come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) {
+        // Who only asks to be registered may repeat what the device has said elsewhere: it says whom to ask, and the gateway hears nothing.
+        let registered = previous.is_none();
         self.visits.come(now, device, previous);
-        if let Some(reader) = self.repair.reader() {
+        if let Some(reader) = self.repair.reader().filter(|_| registered) {
             reader.await_device(device);
         }
     }
@@ -318,48 +311,65 @@ impl Router {
         let Some(reader) = self.repair.reader() else { return };
         // Told by [`dormouse_esp::HeaderZones::unfit`] as long as it is so.
         while reader.zones().poll_news().is_some() {}
-        let mut questions: Vec<Question> = reader.readable().unfit().filter_map(Question::because).collect();
-        while let Some(unknown) = reader.poll_unknown() {
-            // What is sent after a device that has gone on comes by here in both directions.
-            if ![unknown.device, unknown.gateway].iter().any(|of| self.visits.has_gone(now, *of)) {
-                questions.push(Question::Missing(unknown));
-            }
-        }
-        while let Some((device, id)) = reader.poll_arrival() {
-            questions.push(Question::Came(device, id));
-        }
-        for question in questions {
-            let before = self.asked.get(&question);
-            let waits = before.is_some_and(|asked| now < asked.at + asked.pause);
-            if waits || now < self.ask_next {
+        let unfit: Vec<HeaderNews> = reader.readable().unfit().collect();
+        let unknown: Vec<Unknown> = std::iter::from_fn(|| reader.poll_unknown()).collect();
+        let arrivals: Vec<_> = std::iter::from_fn(|| reader.poll_arrival()).collect();
+        for news in unfit {
+            if Question::because(news).is_none_or(|question| !self.may_ask(now, question, ASK_LONGEST)) {
                 continue;
             }
-            let pause = before.map_or(ASK_AGAIN, |asked| (asked.pause * 2).min(ASK_LONGEST));
-            if before.is_none() && self.asked.len() >= ASKED_MOST {
-                let oldest = self.asked.iter().min_by_key(|(_, asked)| asked.at).map(|(of, _)| *of);
-                oldest.map(|of| self.asked.remove(&of));
+            if let HeaderNews::Stale(id) = news {
+                tracing::warn!(sa = %Name(id), "header keys are stale: packets go on unread, and others are asked for");
+            } else {
+                tracing::info!(?news, "header keys are used up: others are asked for");
             }
-            self.asked.insert(question, Asked { at: now, pause });
-            self.ask_next = now + ASK_PACE;
-            self.counters.asked += 1;
-            match question {
-                Question::Missing(Unknown { gateway, device, spi }) => {
-                    // Who asks says by it that the device is here.
-                    reader.forget_device(device);
-                    tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
-                }
-                Question::Came(device, id) => {
-                    tracing::debug!(%device, sa = %Name(id), "a device has come, whose header keys were here");
-                }
-                Question::Stale(id) => {
-                    tracing::warn!(sa = %Name(id), "header keys are stale: packets go on unread, and others are asked for");
-                }
-                Question::Exhausted(id) => {
-                    tracing::info!(sa = %Name(id), "header keys are used up: others are asked for");
-                }
-            }
-            self.wishes.push_back(question.wish(now, &self.visits));
+            self.wishes.push_back(Wish::Other(news));
         }
+        for unknown in unknown {
+            self.ask_for_missing(now, unknown);
+        }
+        for (device, id) in arrivals {
+            if self.may_ask(now, Question::Came(device, id), ASK_LONGEST) {
+                tracing::debug!(%device, sa = %Name(id), "a device has come, whose header keys were here");
+                self.wishes.push_back(Wish::Came { device, id });
+            }
+        }
+    }
+
+    fn ask_for_missing(&mut self, now: Instant, unknown: Unknown) {
+        let Unknown { gateway, device, spi, to_device, packet } = unknown;
+        // What is sent after a device that has gone on comes by here in both directions. The router before has seen it, and the device's own packets follow.
+        let after = [device, gateway].iter().any(|of| self.visits.has_gone(now, *of))
+            || to_device && self.visits.is_sent_after(now, device);
+        // One that has just registered does not wait because others have sent its packets here before.
+        let longest = if self.visits.has_come(now, device) { ASK_AGAIN } else { MISSING_LONGEST };
+        if after || !self.may_ask(now, Question::Missing(gateway, spi), longest) {
+            return;
+        }
+        // Who asks says by it that the device is here.
+        if let Some(reader) = self.repair.reader() {
+            reader.forget_device(device);
+        }
+        tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
+        let previous = self.visits.previous(now, device).cloned();
+        self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous });
+    }
+
+    /// Whether this is asked now: after a pause that doubles each time, and is no longer than `longest`.
+    fn may_ask(&mut self, now: Instant, question: Question, longest: Duration) -> bool {
+        let before = self.asked.get(&question);
+        if now < self.ask_next || before.is_some_and(|asked| now < asked.at + asked.pause.min(longest)) {
+            return false;
+        }
+        let pause = before.map_or(ASK_AGAIN, |asked| (asked.pause * 2).min(ASK_LONGEST));
+        if before.is_none() && self.asked.len() >= ASKED_MOST {
+            let oldest = self.asked.iter().min_by_key(|(_, asked)| asked.at).map(|(of, _)| *of);
+            oldest.map(|of| self.asked.remove(&of));
+        }
+        self.asked.insert(question, Asked { at: now, pause });
+        self.ask_next = now + ASK_PACE;
+        self.counters.asked += 1;
+        true
     }
 }
 
@@ -391,9 +401,10 @@ impl Host {
         }
     }
 
-    /// A registration says that the device with this outer address has come to this access router, from the router `previous` if it names one.
-    /// The device's next packet names its SA. If this router has no header keys for it, it asks `previous` for them, and the gateway if
-    /// `previous` has none; otherwise it reports to the gateway that the device is here. `false` if this machine is no access router.
+    /// The device with this outer address has come to this access router: it has registered, or with `previous` it asks to be registered, and says that it was
+    /// behind that router. Its next packet names its SA. If this router has no header keys for it, it shows the packet to `previous`, which gives them
+    /// if it has not seen the packet, and asks the gateway if `previous` has none. If it has them, it reports to the gateway that the device is here, once that has registered.
+    /// `false` if this machine is no access router.
     pub fn device_has_come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) -> bool {
         let router = self.transit.router.as_mut();
         router.map(|router| router.device_has_come(now, device, previous)).is_some()

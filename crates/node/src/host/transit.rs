@@ -7,7 +7,6 @@ use super::router::Router;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant, Path};
-use dormouse_snoop::Unknown;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -54,10 +53,10 @@ pub enum Wish {
     Missing {
         /// The gateway's outer address.
         gateway: IpAddr,
-        /// The device's.
-        device: IpAddr,
         /// The SPI of either direction.
         spi: u32,
+        /// A packet with this SPI, which begins with it: what the router before may not have seen.
+        packet: Vec<u8>,
         /// The router where the device was before, if that is known.
         previous: Option<Identity>,
     },
@@ -144,11 +143,11 @@ impl Host {
         while let Some(wish) = self.transit.poll_wish() {
             match wish {
                 Wish::Other(news) => self.node.header_news(now, news),
-                Wish::Missing { gateway, device, spi, previous } => {
-                    if !self.node.ask_for_keys(now, gateway, spi, previous.as_ref())
+                Wish::Missing { gateway, spi, packet, previous } => {
+                    if !self.node.ask_for_keys(now, gateway, spi, &packet, previous.as_ref())
                         && let Some(router) = &mut self.transit.router
                     {
-                        router.not_asked(Unknown { gateway, device, spi });
+                        router.not_asked(gateway, spi);
                     }
                 }
                 Wish::Came { device, id } => {

@@ -14,6 +14,7 @@ type Nonce = (u32, [u8; 8]);
 /// A packet that an end has sealed.
 #[derive(Debug)]
 pub(crate) struct Sealed {
+    at: Instant,
     path: Path,
     bytes: Vec<u8>,
     /// The number of the packet inside, of one for the device that was sealed as soon as it was sent.
@@ -79,7 +80,8 @@ impl Air {
         if let Some(number) = number {
             self.ways.insert(number, Way { spi: spi(esp), passed: Vec::new() });
         }
-        let twice = self.sealed.insert(nonce(esp), Sealed { path: *path, bytes: esp.to_vec(), number });
+        let sealed = Sealed { at: self.now, path: *path, bytes: esp.to_vec(), number };
+        let twice = self.sealed.insert(nonce(esp), sealed);
         assert!(twice.is_none(), "a nonce of {:08x} comes twice", spi(esp));
     }
 
@@ -111,11 +113,11 @@ impl Air {
         reports.map(|(_, path, report)| (*path, report.clone())).collect()
     }
 
-    /// The last packets that the device has sealed.
-    pub(crate) fn last_of_device(&self, count: usize) -> Vec<(Path, Vec<u8>)> {
-        let of_device = |sealed: &&Sealed| sealed.path.remote.ip() == GATEWAY;
-        let mut all: Vec<_> = self.sealed.values().filter(of_device).collect();
-        all.sort_by_key(|sealed| sealed.bytes[8..16].to_vec());
+    /// The last packets that the device, or else its gateway, has sealed.
+    pub(crate) fn last_of(&self, device: bool, count: usize) -> Vec<(Path, Vec<u8>)> {
+        let of_it = |sealed: &&Sealed| (sealed.path.remote.ip() == GATEWAY) == device;
+        let mut all: Vec<_> = self.sealed.values().filter(of_it).collect();
+        all.sort_by_key(|sealed| (sealed.at, sealed.bytes[8..16].to_vec()));
         all.iter().rev().take(count).rev().map(|sealed| (sealed.path, sealed.bytes.clone())).collect()
     }
 

@@ -7,6 +7,7 @@ mod zoned;
 
 mod air;
 mod laws;
+mod moves;
 mod scene;
 mod stream;
 mod tcp;
@@ -76,7 +77,7 @@ fn disturb(scene: &mut Scene, draw: &mut Seeded) {
 fn replay(scene: &mut Scene, draw: &mut Seeded) {
     let elsewhere = (scene.at + 1 + draw.below(2) as usize) % ROUTERS;
     // And what it has sent, which may look as if it had come there.
-    let sent = scene.air().last_of_device(5);
+    let sent = scene.air().last_of(true, 5);
     for (path, packet) in &sent {
         scene.come(elsewhere, Side::Device, path, packet);
     }

@@ -191,13 +191,18 @@ impl Scene {
         self.lose(Duration::ZERO);
     }
 
-    /// The device is behind this router from now on, and its agent says so, where keys move.
-    pub(crate) fn enter(&mut self, at: usize) {
-        let (before, device) = (std::mem::replace(&mut self.at, at), address(at, 10));
+    /// The device is behind this router from now on; its packets alone say so. Where it was before.
+    pub(crate) fn walk(&mut self, at: usize) -> usize {
         self.entered = self.net.now;
         self.troubles.push(self.net.now);
         self.lose(MOVING);
-        self.net.place(self.device, Some((self.networks[at], vec![device])));
+        self.net.place(self.device, Some((self.networks[at], vec![address(at, 10)])));
+        std::mem::replace(&mut self.at, at)
+    }
+
+    /// The same, and its agent says so, where keys move.
+    pub(crate) fn enter(&mut self, at: usize) {
+        let (before, device) = (self.walk(at), address(at, 10));
         if self.keys == Keys::Moved && before != at {
             let previous = format!("r{}.sim", before + 1).parse().expect("a name");
             self.net.with(self.routers[before], |now, host| {
@@ -240,6 +245,11 @@ impl Scene {
 
     /// Packets go both ways for so long.
     pub(crate) fn talk(&mut self, time: Duration) {
+        self.talk_at(PACE, time);
+    }
+
+    /// One goes each way whenever this time is over, for so long.
+    pub(crate) fn talk_at(&mut self, pace: Duration, time: Duration) {
         let end = self.net.now + time;
         while self.net.now < end {
             let (inner, now) = (self.inner(), self.net.now);
@@ -253,7 +263,7 @@ impl Scene {
             self.net.machine_mut(self.gateway).forward(now, numbered(SERVER, inner, number, SECRET));
             self.net.post();
             self.air().number = None;
-            self.run(PACE);
+            self.run(pace);
         }
     }
 

@@ -167,8 +167,6 @@ impl Agent {
         };
         let mut known = self.held.iter().filter(|(id, _)| id.from_device == spi).take(ALIKE_MOST).peekable();
         if known.peek().is_none() {
-            // It says that keys are missing, as any packet of the SA.
-            self.reader.look(&view, esp, Way::FromDevice);
             return Verdict::Forward;
         }
         let opened = known.find_map(|(id, held)| {

@@ -57,7 +57,8 @@ impl Telling {
     /// Tells what follows for keys from what has happened.
     pub(super) fn note(&self, event: &ForeignEvent) {
         let verb = match *event {
-            // The agent has found this host to be authentic: it is believed where it was, before its home agent has answered.
+            // The agent has found this host to be authentic: it says whom to ask, before its home agent has answered. Its request may be a repeated one: it counts
+            // as registered when that has.
             ForeignEvent::Asked { home, previous: Some(agent), .. } => {
                 let Some(previous) = self.others.get(&agent).cloned() else { return };
                 Verb::KeysHere { device: home.into(), previous: Some(previous) }

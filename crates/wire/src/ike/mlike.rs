@@ -352,6 +352,8 @@ pub enum Reason {
     Full,
     /// The message cannot be read.
     Unreadable,
+    /// No packet is shown that says that the device has left this router: it does not open, or has passed here.
+    NotLeft,
     /// A reason of a later version.
     Other(u8),
 }
@@ -365,6 +367,7 @@ impl Reason {
             Self::NoNumbers => 4,
             Self::Full => 5,
             Self::Unreadable => 6,
+            Self::NotLeft => 7,
             Self::Other(code) => code,
         }
     }
@@ -379,6 +382,7 @@ impl core::fmt::Display for Reason {
             Self::NoNumbers => "no numbers for nonces are left",
             Self::Full => "no room",
             Self::Unreadable => "the message cannot be read",
+            Self::NotLeft => "no new packet shows that the device has left",
             Self::Other(code) => return write!(f, "reason {code}"),
         })
     }
@@ -413,35 +417,91 @@ impl Refused {
             4 => Reason::NoNumbers,
             5 => Reason::Full,
             6 => Reason::Unreadable,
+            7 => Reason::NotLeft,
             code => Reason::Other(code),
         };
         Ok(Self { why, spi })
     }
 }
 
-/// KEY_MIGRATE: `gateway (16) | SPI (4)`, the SPI being that of either direction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What a router shows of an ESP packet, from its SPI on, whose zones it does not know: all that a first zone is opened with, wherever that
+/// ends, and however many zones there are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Excerpt {
+    len: u16,
+    /// The packet; of a long one its first [`Self::HEAD`] bytes and its last [`Self::TAIL`].
+    bytes: Vec<u8>,
+}
+
+impl Excerpt {
+    /// SPI, sequence number, IV, the most ends of zones, and the longest first zone, in bytes.
+    pub const HEAD: usize = 160;
+    /// The ICVs of the most zones, in bytes.
+    pub const TAIL: usize = 128;
+    const WHOLE: usize = Self::HEAD + Self::TAIL;
+
+    /// Of this packet; `None` if it has no SPI, or is longer than a packet can be.
+    #[must_use]
+    pub fn of(packet: &[u8]) -> Option<Self> {
+        packet.first_chunk::<4>()?;
+        let len = u16::try_from(packet.len()).ok()?;
+        let bytes = match packet.len().checked_sub(Self::TAIL) {
+            Some(tail) if packet.len() > Self::WHOLE => {
+                [packet.get(..Self::HEAD)?, packet.get(tail..)?].concat()
+            }
+            _ => packet.to_vec(),
+        };
+        Some(Self { len, bytes })
+    }
+
+    /// The SPI.
+    #[must_use]
+    pub fn spi(&self) -> u32 {
+        self.bytes.first_chunk().copied().map_or(0, u32::from_be_bytes)
+    }
+
+    /// The packet, with zeros in the place of what is not shown.
+    #[must_use]
+    pub fn packet(&self) -> Vec<u8> {
+        let mut packet = self.bytes.clone();
+        if self.bytes.len() < self.len.into() {
+            packet.truncate(Self::HEAD);
+            packet.resize(usize::from(self.len).saturating_sub(Self::TAIL), 0);
+            packet.extend_from_slice(self.bytes.get(Self::HEAD..).unwrap_or_default());
+        }
+        packet
+    }
+}
+
+/// KEY_MIGRATE: `gateway (16) | length of a packet (2) | zero (2) | what is shown of it`. The packet is of the SA, of either direction.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Migrate {
     /// Where the gateway of the SA sends ESP from, and takes it.
     pub gateway: IpAddr,
-    /// The SPI that the router has seen.
-    pub spi: u32,
+    /// The packet that the router has seen.
+    pub seen: Excerpt,
 }
 
 impl Migrate {
     /// The data of the notification.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
-        [&address(self.gateway)[..], &self.spi.to_be_bytes()].concat()
+        [&address(self.gateway)[..], &self.seen.len.to_be_bytes(), &[0, 0], &self.seen.bytes].concat()
     }
 
     /// Reads the data of the notification.
     ///
     /// # Errors
-    /// If it is cut short.
+    /// If it is cut short, or the packet has no SPI.
     pub fn parse(data: &[u8]) -> Result<Self> {
         let mut r = Reader::new("KEY_MIGRATE", data);
-        Ok(Self { gateway: parse_address(&mut r)?, spi: r.u32()? })
+        let (gateway, len) = (parse_address(&mut r)?, r.u16()?);
+        r.take(2)?;
+        let bytes = r.take(usize::from(len).min(Excerpt::WHOLE))?.to_vec();
+        if len < 4 {
+            return Err(Error::Value { what: "length of a packet", got: len.into(), expect: "4 or more" });
+        }
+        Ok(Self { gateway, seen: Excerpt { len, bytes } })
     }
 }
 

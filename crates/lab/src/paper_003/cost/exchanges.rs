@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
+use dormouse_esp::{Outbound, SaParams, ZoneParams, open_first_zone};
 use dormouse_ike::config::{
     Connection, IdentityPattern, LocalAuth, RemoteAuth, Role, RouterPolicy, RouterRule, SelectorSpec,
     ZonePolicy,
@@ -21,6 +22,7 @@ use dormouse_keying::{ChildId, ChildSa, GrantId, HeaderOrder, Install, Protectio
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use serde::{Deserialize, Serialize};
 
+use super::packets;
 use crate::campaign::cpu;
 use crate::results::Figures;
 
@@ -236,6 +238,7 @@ impl Field {
                 let gateways = vec![IdentityPattern::Exact(name(GATEWAY))];
                 let neighbours = neighbours(machine);
                 config.router = Some(RouterPolicy { gateways, neighbours, ..RouterPolicy::default() });
+                config.open_first_zone = open_first_zone;
             }
             let mut endpoint = Endpoint::new(config, Box::new(entropy.fork()));
             endpoint.set_wall_clock(Instant::ZERO, EPOCH);
@@ -336,6 +339,17 @@ impl Field {
         Ok(spent)
     }
 
+    /// A packet of the device, by which another router shows that the device has come there.
+    fn packet(&self) -> Result<Vec<u8>> {
+        let child = self.machines[DEVICE].children.values().next().context("no CHILD SA")?;
+        let Protection::Zoned(zones) = &child.protection else { anyhow::bail!("no zones") };
+        let further = zones.further.iter().map(|zone| (zone.encr, zone.keymat_out.clone())).collect();
+        let zones = Some(ZoneParams { map: zones.map.clone(), further });
+        let params = SaParams::new(child.spi_out, child.encr, None, child.keymat_out.clone());
+        let params = SaParams { zones, esn: child.esn, ..params };
+        packets::sealed(&mut Outbound::new(&params, &mut Seeded::new(1))?, &packets::packet(false, 1, 1, 0)?)
+    }
+
     /// The gateway hears that the device is at this router.
     fn is_at(&mut self, router: usize) -> Result<()> {
         let sa = self.session(GATEWAY)?;
@@ -366,12 +380,11 @@ impl Field {
             ensure!(self.has_keys(third), "the next neighbour has no keys");
             return Ok(spent);
         }
-        let spi = self.machines[first].headers.first().context("no keys")?.from_device;
-        let (gateway, previous) = (self.address(GATEWAY), name(first));
+        let (gateway, previous, packet) = (self.address(GATEWAY), name(first), self.packet()?);
         let mut asked = false;
         // One round trip between the routers. The gateway hears of it, and begins to make new keys, which is a rekeying as any other.
         let mut spent = self.charged_for(2 * TRAVEL, |field| {
-            field.step(second, |endpoint, now| asked = endpoint.fetch_keys(now, &previous, gateway, spi))
+            field.step(second, |endpoint, now| asked = endpoint.fetch_keys(now, &previous, gateway, &packet))
         })?;
         ensure!(asked && self.has_keys(second) && !self.has_keys(first), "keys did not move");
         spent[GATEWAY] = Duration::ZERO;

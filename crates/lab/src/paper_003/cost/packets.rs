@@ -118,7 +118,7 @@ fn ends() -> [SocketAddr; 2] {
 }
 
 /// A TCP packet of so many bytes of data.
-fn packet(to_device: bool, sequence: u32, acknowledgement: u32, data: usize) -> Result<Vec<u8>> {
+pub(super) fn packet(to_device: bool, sequence: u32, acknowledgement: u32, data: usize) -> Result<Vec<u8>> {
     let [fixed, device] = ends();
     let (src, dst) = if to_device { (fixed, device) } else { (device, fixed) };
     let segment = Segment { src, dst, sequence, acknowledgement, flags: ACK, window: 0x8000, options: &[] };
@@ -177,7 +177,7 @@ fn open(zoned: bool) -> Result<f64> {
     Ok(spent.as_nanos() as f64 / f64::from(opened))
 }
 
-fn sealed(out: &mut Outbound, inner: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn sealed(out: &mut Outbound, inner: &[u8]) -> Result<Vec<u8>> {
     let (mut slot, head) = (vec![0; out.sealed_len(inner.len())], out.head_len());
     slot[head..head + inner.len()].copy_from_slice(inner);
     let len = out.seal(&mut slot, inner.len(), IPV4_IN_IP)?;
@@ -188,7 +188,7 @@ fn sealed(out: &mut Outbound, inner: &[u8]) -> Result<Vec<u8>> {
 fn grant() -> HeaderOrder {
     let params = sa(SPIS[0], true);
     let [to_device, from_device] =
-        SPIS.map(|spi| HeaderSa { spi, keymat: params.keymat.clone(), sequence: 0 });
+        SPIS.map(|spi| HeaderSa { spi, keymat: params.keymat.clone(), reached: 0.into() });
     let (map, nodes) = (ZoneMap::default(), Nodes::ALL);
     let grant = HeaderGrant { map, encr: params.encr, esn: true, to_device, from_device, nodes };
     HeaderOrder::Grant(Box::new(grant))

@@ -43,7 +43,7 @@ impl Sa {
     }
 
     fn grant(&self) -> HeaderOrder {
-        let sa = |spi| HeaderSa { spi, keymat: Secret::from([self.key; 20]), sequence: 0 };
+        let sa = |spi| HeaderSa { spi, keymat: Secret::from([self.key; 20]), reached: 0.into() };
         HeaderOrder::Grant(Box::new(HeaderGrant {
             map: ZoneMap::default(),
             encr: GCM,
@@ -147,8 +147,8 @@ fn without_keys_and_without_repair_all_goes_on_as_it_came() {
             assert_eq!(ready(&mut router), [(Side::Device, down), (Side::Network, up)]);
         }
         let asked = wishes(&mut router);
-        let (gateway, device) = (GATEWAY.into(), DEVICE.into());
-        let missing = Wish::Missing { gateway, device, spi: 1_000, previous: None };
+        let packet = Sa::new(7).data(0)[20..].to_vec();
+        let missing = Wish::Missing { gateway: GATEWAY.into(), spi: 1_000, packet, previous: None };
         assert_eq!(asked, if repair == Kind::Snoop { vec![missing] } else { vec![] });
     }
 }
@@ -285,17 +285,43 @@ fn packets_in_a_tunnel_of_mobile_ip_are_repaired_as_they_came() {
 fn the_router_before_is_asked_for_keys_of_a_device_that_has_come_from_there() {
     let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
     let previous: Option<Identity> = Some("r1.test".parse().expect("an identity"));
-    let missing = |previous| {
-        let (gateway, device) = (GATEWAY.into(), DEVICE.into());
-        Wish::Missing { gateway, device, spi: 1_001, previous }
+    let [first, last] = [1, 1].map(|n| sa.ack(n));
+    let missing = |packet: &[u8], previous| {
+        let packet = packet[20..].to_vec();
+        Wish::Missing { gateway: GATEWAY.into(), spi: 1_001, packet, previous }
     };
     router.device_has_come(ms(0), DEVICE.into(), previous.clone());
     // A registration that is renewed says nothing new.
     router.device_has_come(ms(10), DEVICE.into(), None);
-    router.handle_packet(ms(20), Side::Device, sa.ack(1));
-    assert_eq!(wishes(&mut router), [missing(previous)]);
-    router.handle_packet(ms(60_000), Side::Device, sa.ack(1));
-    assert_eq!(wishes(&mut router), [missing(None)], "that one has forgotten them");
+    // That one has seen what it sends after the device.
+    router.handle_packet(ms(15), Side::Network, tunnelled(&sa.data(0)));
+    assert_eq!(wishes(&mut router), []);
+    router.handle_packet(ms(20), Side::Device, first.clone());
+    assert_eq!(wishes(&mut router), [missing(&first, previous)]);
+    router.handle_packet(ms(10_010), Side::Network, sa.data(0));
+    assert_eq!(wishes(&mut router).len(), 1, "a device that sends nothing");
+    router.handle_packet(ms(60_000), Side::Device, last.clone());
+    assert_eq!(wishes(&mut router), [missing(&last, None)], "that one has forgotten them");
+}
+
+/// The packet that was recorded is sent here again and again, also from other addresses.
+#[test]
+fn who_sends_one_packet_again_asks_less_and_less_and_holds_up_no_registration() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+    let recorded = sa.ack(1);
+    let mut asked = Vec::new();
+    for second in 0..200 {
+        let mut packet = recorded.clone();
+        packet[15] = second as u8;
+        router.handle_packet(ms(second * 1_000), Side::Device, packet);
+        asked.extend(wishes(&mut router).iter().map(|_| second));
+    }
+    assert_eq!(asked, [0, 2, 6, 14, 30, 62, 122, 182], "after 2, 4, 8, ... seconds, and once a minute");
+    router.device_has_come(ms(200_000), DEVICE.into(), None);
+    for (second, asks) in [(200, 1), (201, 0), (202, 1), (204, 1), (231, 0)] {
+        router.handle_packet(ms(second * 1_000), Side::Device, sa.ack(2));
+        assert_eq!(wishes(&mut router).len(), asks, "{second}");
+    }
 }
 
 #[test]
@@ -318,6 +344,10 @@ fn packets_that_are_sent_after_a_device_ask_for_nothing() {
 fn a_device_whose_keys_are_here_is_told_of_once_when_a_packet_of_it_was_read() {
     let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
     router.obey(&sa.grant());
+    // Its request to be registered may have been recorded elsewhere, as its packets may.
+    router.device_has_come(ms(0), DEVICE.into(), Some("r1.test".parse().expect("an identity")));
+    router.handle_packet(ms(0), Side::Device, sa.ack(1));
+    assert_eq!(wishes(&mut router), []);
     router.device_has_come(ms(0), DEVICE.into(), None);
     // What is for it says nothing: it may have moved on.
     router.handle_packet(ms(1), Side::Network, sa.data(0));

@@ -11,7 +11,9 @@ use std::time::Duration;
 const MOST: usize = 1_024;
 /// For so long the router before is asked for the keys of a device that has come: then it has them no more.
 const FETCH: Duration = Duration::from_secs(30);
-/// For so long nothing is asked about packets of a device that has gone on: agents of Mobile IP send packets after it for ten seconds.
+/// For so long the agent of Mobile IP where a device was before may send packets after it.
+const AFTER: Duration = Duration::from_secs(10);
+/// For so long nothing is asked about packets of a device that has gone on: they may be sent after it.
 const GONE: Duration = Duration::from_secs(30);
 
 /// The last that was said of a device.
@@ -60,6 +62,20 @@ impl Visits {
             Visit { at, state: State::Here { previous } } if now < *at + FETCH => previous.as_ref(),
             _ => None,
         }
+    }
+
+    /// Whether it has just come.
+    pub(super) fn has_come(&self, now: Instant, device: IpAddr) -> bool {
+        let come = |visit: &Visit| matches!(visit.state, State::Here { .. }) && now < visit.at + FETCH;
+        self.0.get(&device).is_some_and(come)
+    }
+
+    /// Whether packets for it may come by way of the router before: these show nothing to that one.
+    pub(super) fn is_sent_after(&self, now: Instant, device: IpAddr) -> bool {
+        let after = |visit: &Visit| {
+            matches!(visit.state, State::Here { previous: Some(_) }) && now < visit.at + AFTER
+        };
+        self.0.get(&device).is_some_and(after)
     }
 
     /// Whether it has just gone.
