@@ -337,7 +337,7 @@ impl Tunnel {
         if let Some(original) = self.original {
             transport::correct_checksum(payload, protocol, original, ends);
         }
-        if matches!(self.mode(), Mode::Beet(_)) && skip == 0 {
+        if matches!(self.mode(), Mode::Beet(_)) && skip == 0 && self.original.is_none() {
             self.last = LastRebuilt::new(next_header, payload, outer.ecn, header, flow);
         }
         Ok(Rebuilt { header: Some(header), skip, flow })

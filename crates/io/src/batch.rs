@@ -1,5 +1,5 @@
 //! The two directions of the data path, a batch at a time: TUN → seal → UDP, and UDP → open → TUN. Owns the buffers that packets
-//! are encrypted and decrypted in; must never choose an SA, keep a queue, or wait.
+//! are encrypted and decrypted in; must never choose an SA, keep a queue, or wait (but for one turn of the programs that send, see [`TxBatch::forward`]).
 //!
 //! # How to drive it
 //!
@@ -55,12 +55,12 @@ const RECEIVE: usize = 8;
 const RECEIVE_RAW: usize = 32;
 /// Bytes of each receive buffer: the largest datagram, or the longest train.
 const RECEIVE_LEN: usize = 65_536;
-/// After so many packets read in one turn they come faster than they are sent, one by one, by a program that waits for this thread's core.
+/// More packets than so many in one turn are a stream; of one, more are soon there if the program that sends it may run.
 const FEW: usize = 2;
-/// A program that computes on for so long when it is let pass is not one that sends.
+/// If the others run for longer than this when they are let pass, packets have waited for too long.
 const LONG: Duration = Duration::from_micros(500);
-/// After such a one, so many turns let nothing pass.
-const TURNS: u32 = 256;
+/// After the first long one, so many turns let no other program pass; twice as many after each further one, up to the second number.
+const TURNS: [u32; 2] = [256, 1 << 16];
 /// Where a packet lies in the read buffer: behind the virtio-net header, aligned.
 const READ_AT: usize = 16;
 
@@ -145,8 +145,39 @@ pub struct TxBatch {
     out: SendBuffer,
     unfinished: Option<Unfinished>,
     malformed: u64,
-    /// Turns that are still to pass before senders are let pass again.
-    hurried: u32,
+    manners: Manners,
+}
+
+/// Whether other programs are let pass before a batch leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Manners {
+    /// Turns in which they are not, from now on.
+    refused: u32,
+    /// As many after the next time that took long.
+    next: u32,
+}
+
+impl Manners {
+    const fn new() -> Self {
+        Self { refused: 0, next: TURNS[0] }
+    }
+
+    /// Whether they may pass in this turn.
+    const fn admits(&mut self) -> bool {
+        let admitted = self.refused == 0;
+        self.refused = self.refused.saturating_sub(1);
+        admitted
+    }
+
+    /// They ran for so long.
+    fn passed(&mut self, took: Duration) {
+        if took > LONG {
+            self.refused = self.next;
+            self.next = (self.next * 2).min(TURNS[1]);
+        } else {
+            self.next = TURNS[0];
+        }
+    }
 }
 
 /// A super-packet in the read buffer of which a full socket took only the first pieces.
@@ -173,7 +204,7 @@ impl TxBatch {
             out: SendBuffer::new(),
             unfinished: None,
             malformed: 0,
-            hurried: 0,
+            manners: Manners::new(),
         }
     }
 
@@ -189,7 +220,8 @@ impl TxBatch {
         self.malformed
     }
 
-    /// Reads at most `budget` super-packets from the TUN and sends what they become.
+    /// Reads at most `budget` super-packets from the TUN and sends what they become. When it has read a few and there are no more, it lets
+    /// other programs run once before it sends, unless they take long.
     ///
     /// # Errors
     /// Those of reading the TUN, except that there is nothing to read.
@@ -229,18 +261,15 @@ impl TxBatch {
         Ok(progress)
     }
 
-    /// Gives programs that send the core for a moment, so that more packets share one send and one wake-up of their receiver. Whether it
-    /// did: not while other programs take long moments, for then packets wait.
+    /// Lets the programs that send run for a moment, so that more packets share one send and one wake-up of their receiver. Whether it did.
+    /// The kernel does this among the programs of one control group; where the sender is in another one, little is gained or lost.
     fn let_senders_pass(&mut self) -> bool {
-        if self.hurried > 0 {
-            self.hurried -= 1;
+        if !self.manners.admits() {
             return false;
         }
         let before = BootClock::now();
         std::thread::yield_now();
-        if BootClock::now().saturating_since(before) > LONG {
-            self.hurried = TURNS;
-        }
+        self.manners.passed(BootClock::now().saturating_since(before));
         true
     }
 
@@ -505,5 +534,28 @@ impl RxBatch {
 impl std::fmt::Debug for RxBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RxBatch").field("lost", &self.joiner.lost).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_run_for_long_are_let_pass_less_and_less_often() {
+        let mut manners = Manners::new();
+        let mut turns_until_admitted = || {
+            let turns = (0..u32::MAX).find(|_| manners.admits()).unwrap_or_default();
+            manners.passed(LONG * 2);
+            turns
+        };
+        assert_eq!([0; 4].map(|_| turns_until_admitted()), [0, 256, 512, 1_024]);
+        let last = (0..12).map(|_| turns_until_admitted()).last();
+        assert_eq!(last, Some(TURNS[1]), "and no less than that");
+        manners = Manners::new();
+        manners.passed(LONG * 2);
+        manners.passed(LONG);
+        assert!(!manners.admits());
+        assert_eq!(manners.next, TURNS[0], "a short one counts as the first again");
     }
 }
