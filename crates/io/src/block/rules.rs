@@ -303,6 +303,12 @@ mod tests {
         // ESP and HIP without UDP: protocols 50 and 139.
         let own = format!("meta mark {MARK} meta l4proto {{ udp, esp, 139 }} meta skuid {{ 0, 0 }} accept");
         assert!(text.contains(&own), "{text}");
+        // What goes into the tunnel, or stays in the machine, is asked about first, of programs and of what is forwarded.
+        let inside = "  oifname \"t0\" accept\n  oifname \"lo\" accept\n";
+        for (hook, next) in [("output", "  meta mark"), ("forward", "  jump leave")] {
+            let begins = format!("type filter hook {hook} priority filter; policy accept;\n{inside}{next}");
+            assert!(text.contains(&begins), "{text}");
+        }
         assert!(!text.contains("prerouting"), "{text}");
     }
 
