@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Cbc,
     /// The same with IPv6 outside.
     OverV6,
-    /// The same with IPv6 inside, as between HITs.
+    /// The same with IPv6 inside, as between HITs, and the client's `block`, which HIP has by default at both ends.
     InsideV6,
     /// The same in transport mode, between the outer addresses.
     Transport,
@@ -184,7 +184,7 @@ impl Subject {
             Kind::OverV6 => Daemons::Dormouse(dormouse(ends, OUTER_V6, INSIDE, [""; 2])?),
             Kind::InsideV6 => {
                 target = INNER_V6[1].parse()?;
-                // As HIP's has it by default, and a tunnel that carries all traffic.
+                // HIP has it by default, as a tunnel has that carries all traffic.
                 Daemons::Dormouse(dormouse(ends, OUTER, INNER_V6, ["block = \"connected\"", ""])?)
             }
             Kind::Transport => {
