@@ -334,6 +334,7 @@ fn the_largest_packets_pass_in_udp() -> Result<()> {
         pair.esp_in_udp(true)?;
         for (host, to) in [(&pair.world.device, &pair.hits[1]), (&pair.world.gateway, &pair.hits[0])] {
             let mtu: u32 = host.sh("cat /sys/class/net/dormouse0/mtu")?.trim().parse()?;
+            assert_eq!(mtu, 1_420, "BEET mode leaves the header off");
             host.sh(&format!("ping -M do -c 2 -i 0.2 -W 5 -s {} {to}", mtu - 48))
                 .with_context(|| pair.logs())?;
         }
