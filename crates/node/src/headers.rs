@@ -37,7 +37,7 @@ impl Node {
     }
 
     /// Access router: it has none for an SA between this gateway and a device, of which this packet has passed. The router where the device was before is
-    /// asked first, if that is known: a registration named it, or there is one neighbour alone. `false` if there is no session to ask by.
+    /// asked first, if that is known: there is one neighbour alone, whatever a registration says, or a registration named it. `false` if there is no session to ask by.
     pub fn ask_for_keys(
         &mut self,
         now: Instant,
@@ -46,7 +46,8 @@ impl Node {
         packet: &[u8],
         previous: Option<&Identity>,
     ) -> bool {
-        let previous = previous.or_else(|| self.ike.only_neighbour()).cloned();
+        // A device may name any router, and must not choose by it who decides.
+        let previous = self.ike.only_neighbour().or(previous).cloned();
         let fetched = previous.is_some_and(|previous| self.ike.fetch_keys(now, &previous, gateway, packet));
         let asked = fetched || self.ike.ask_for_keys(now, gateway, spi);
         self.drain_ike(now);
