@@ -113,7 +113,7 @@ pub(crate) struct LastRebuilt {
 }
 
 impl LastRebuilt {
-    /// To remember that TCP or UDP segment; `None` for all else.
+    /// What is remembered of a TCP or UDP segment; `None` for other protocols.
     pub(crate) fn new(next_header: u8, segment: &[u8], ecn: Ecn, header: Header, flow: Flow) -> Option<Self> {
         let ports = *segment.first_chunk()?;
         matches!(next_header, protocol::TCP | protocol::UDP).then_some(Self {

@@ -1,5 +1,5 @@
 //! The two directions of the data path, a batch at a time: TUN → seal → UDP, and UDP → open → TUN. Owns the buffers that packets
-//! are encrypted and decrypted in; must never choose an SA, keep a queue, or wait (but for one turn of the programs that send, see [`TxBatch::forward`]).
+//! are encrypted and decrypted in; must never choose an SA, keep a queue, or wait (but it yields once to the programs that send, see [`TxBatch::forward`]).
 //!
 //! # How to drive it
 //!
@@ -55,11 +55,11 @@ const RECEIVE: usize = 8;
 const RECEIVE_RAW: usize = 32;
 /// Bytes of each receive buffer: the largest datagram, or the longest train.
 const RECEIVE_LEN: usize = 65_536;
-/// More packets than so many in one turn are a stream; of one, more are soon there if the program that sends it may run.
+/// After more packets than so many in one turn the thread yields: a stream's sender, if it may run, soon adds to them.
 const FEW: usize = 2;
-/// If the others run for longer than this when they are let pass, packets have waited for too long.
+/// A yield that takes longer than this has made packets wait for too long.
 const LONG: Duration = Duration::from_micros(500);
-/// After the first long one, so many turns let no other program pass; twice as many after each further one, up to the second number.
+/// Turns without a yield after the first long one; twice as many after each further one, up to the second number.
 const TURNS: [u32; 2] = [256, 1 << 16];
 /// Where a packet lies in the read buffer: behind the virtio-net header, aligned.
 const READ_AT: usize = 16;
@@ -145,34 +145,34 @@ pub struct TxBatch {
     out: SendBuffer,
     unfinished: Option<Unfinished>,
     malformed: u64,
-    manners: Manners,
+    yielding: Yielding,
 }
 
-/// Whether other programs are let pass before a batch leaves.
+/// Whether the thread yields before a batch leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Manners {
-    /// Turns in which they are not, from now on.
-    refused: u32,
-    /// As many after the next time that took long.
+struct Yielding {
+    /// Turns from now on in which it does not.
+    without: u32,
+    /// As many after the next long one.
     next: u32,
 }
 
-impl Manners {
+impl Yielding {
     const fn new() -> Self {
-        Self { refused: 0, next: TURNS[0] }
+        Self { without: 0, next: TURNS[0] }
     }
 
-    /// Whether they may pass in this turn.
-    const fn admits(&mut self) -> bool {
-        let admitted = self.refused == 0;
-        self.refused = self.refused.saturating_sub(1);
-        admitted
+    /// A turn begins: whether it yields in it.
+    const fn take_turn(&mut self) -> bool {
+        let due = self.without == 0;
+        self.without = self.without.saturating_sub(1);
+        due
     }
 
-    /// They ran for so long.
-    fn passed(&mut self, took: Duration) {
+    /// A yield took so long.
+    fn done(&mut self, took: Duration) {
         if took > LONG {
-            self.refused = self.next;
+            self.without = self.next;
             self.next = (self.next * 2).min(TURNS[1]);
         } else {
             self.next = TURNS[0];
@@ -204,7 +204,7 @@ impl TxBatch {
             out: SendBuffer::new(),
             unfinished: None,
             malformed: 0,
-            manners: Manners::new(),
+            yielding: Yielding::new(),
         }
     }
 
@@ -220,8 +220,8 @@ impl TxBatch {
         self.malformed
     }
 
-    /// Reads at most `budget` super-packets from the TUN and sends what they become. When it has read a few and there are no more, it lets
-    /// other programs run once before it sends, unless they take long.
+    /// Reads at most `budget` super-packets from the TUN and sends what they become. When it has read a few and there are no more, it
+    /// yields to other programs once before it sends, unless that has taken long.
     ///
     /// # Errors
     /// Those of reading the TUN, except that there is nothing to read.
@@ -243,7 +243,7 @@ impl TxBatch {
             let header = tun.header_len();
             let n = match tun.read(&mut self.read[READ_AT - header..]) {
                 Ok(n) => n.saturating_sub(header),
-                Err(e) if would_block(&e) && progress.read > FEW && !gathered && self.let_senders_pass() => {
+                Err(e) if would_block(&e) && progress.read > FEW && !gathered && self.yield_to_senders() => {
                     gathered = true;
                     continue;
                 }
@@ -261,15 +261,15 @@ impl TxBatch {
         Ok(progress)
     }
 
-    /// Lets the programs that send run for a moment, so that more packets share one send and one wake-up of their receiver. Whether it did.
+    /// Yields to the programs that send, so that more packets share one send and one wake-up of their receiver. Whether it did.
     /// The kernel does this among the programs of one control group; where the sender is in another one, little is gained or lost.
-    fn let_senders_pass(&mut self) -> bool {
-        if !self.manners.admits() {
+    fn yield_to_senders(&mut self) -> bool {
+        if !self.yielding.take_turn() {
             return false;
         }
         let before = BootClock::now();
         std::thread::yield_now();
-        self.manners.passed(BootClock::now().saturating_since(before));
+        self.yielding.done(BootClock::now().saturating_since(before));
         true
     }
 
@@ -542,20 +542,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_that_run_for_long_are_let_pass_less_and_less_often() {
-        let mut manners = Manners::new();
-        let mut turns_until_admitted = || {
-            let turns = (0..u32::MAX).find(|_| manners.admits()).unwrap_or_default();
-            manners.passed(LONG * 2);
+    fn long_yields_become_rare() {
+        let mut yielding = Yielding::new();
+        let mut turns_until_due = || {
+            let turns = (0..u32::MAX).find(|_| yielding.take_turn()).unwrap_or_default();
+            yielding.done(LONG * 2);
             turns
         };
-        assert_eq!([0; 4].map(|_| turns_until_admitted()), [0, 256, 512, 1_024]);
-        let last = (0..12).map(|_| turns_until_admitted()).last();
+        assert_eq!([0; 4].map(|_| turns_until_due()), [0, 256, 512, 1_024]);
+        let last = (0..12).map(|_| turns_until_due()).last();
         assert_eq!(last, Some(TURNS[1]), "and no less than that");
-        manners = Manners::new();
-        manners.passed(LONG * 2);
-        manners.passed(LONG);
-        assert!(!manners.admits());
-        assert_eq!(manners.next, TURNS[0], "a short one counts as the first again");
+        yielding = Yielding::new();
+        yielding.done(LONG * 2);
+        yielding.done(LONG);
+        assert!(!yielding.take_turn());
+        assert_eq!(yielding.next, TURNS[0], "a short one counts as the first again");
     }
 }

@@ -37,7 +37,7 @@ impl Node {
     }
 
     /// Access router: it has none for an SA between this gateway and a device, of which this packet has passed. The router where the device was before is
-    /// asked first, if that is known: there is one neighbour alone, whatever a registration says, or a registration named it. `false` if there is no session to ask by.
+    /// asked first, if that is known: it is the only neighbour, or else a registration named it. `false` if there is no session to ask by.
     pub fn ask_for_keys(
         &mut self,
         now: Instant,

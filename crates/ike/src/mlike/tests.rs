@@ -470,7 +470,7 @@ fn forged(spi: u32, seq: u32) -> Migrate {
     request(spi, seq, false)
 }
 
-/// Whoever records what has passed at a router, and sends it again at the next one, takes no keys there.
+/// Packets that have passed at a router, recorded and sent again at the next one, take no keys there.
 #[test]
 fn keys_move_by_a_packet_that_has_not_passed() {
     let (policy, links) = router();

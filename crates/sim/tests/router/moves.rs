@@ -44,7 +44,7 @@ impl Scene {
     }
 }
 
-/// Whoever records what passes at the right router, of both directions, sends it at once and again and again at both neighbours.
+/// Packets of both directions that pass at the right router are recorded, and sent at once and repeatedly at both neighbours.
 #[test]
 fn packets_that_are_repeated_elsewhere_take_no_keys_away() {
     for seed in 0..4 {
