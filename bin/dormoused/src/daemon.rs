@@ -64,8 +64,9 @@ const TRANSIT: u64 = 1 << 20;
 /// MTU of the tunnel interface: what fits ESP in UDP over IPv6 on an Ethernet with the widest suite; TCP is clamped to what
 /// the path really carries.
 const TUNNEL_MTU: u16 = 1400;
-/// The same where HIP alone uses it: of a packet from HIT to HIT BEET mode leaves off 40 bytes, and of one from LSI to LSI 20.
-const BEET_MTU: u16 = TUNNEL_MTU + 20;
+/// What BEET mode leaves off an IPv6 packet between HITs, and an IPv4 packet between LSIs. Where HIP alone uses the interface, its packets
+/// may be so much larger.
+const BEET_SAVES: [u16; 2] = [40, 20];
 
 /// What the gateway, or a peer, is asked to do for a sleeping device.
 const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
@@ -128,8 +129,9 @@ impl Daemon {
         let carriers = setup::bind(&settings, !connections.is_empty(), hip.as_ref())?;
         // What is changed from here on is there once in a network namespace.
         let namespace = Namespace::take()?;
-        let fits = if connections.is_empty() && hip.is_some() { BEET_MTU } else { TUNNEL_MTU };
-        let mtu = if settings.mtu == 0 { fits } else { settings.mtu };
+        let saved =
+            hip.as_ref().filter(|_| connections.is_empty()).map(|h| BEET_SAVES[usize::from(h.lsi.is_some())]);
+        let mtu = if settings.mtu == 0 { TUNNEL_MTU + saved.unwrap_or(0) } else { settings.mtu };
         let options = TunOptions {
             name: Some(settings.interface.clone()),
             mtu,

@@ -42,8 +42,10 @@ pub(crate) enum Kind {
     Cbc,
     /// The same with IPv6 outside.
     OverV6,
-    /// The same with IPv6 inside, as between HITs, and the client's `block`, which HIP has by default at both ends.
+    /// The same with IPv6 inside, as between HITs.
     InsideV6,
+    /// The same with the client's `block`, which HIP has by default at both ends.
+    Blocked,
     /// The same in transport mode, between the outer addresses.
     Transport,
     /// Our daemons with HIP, all settings at their defaults.
@@ -59,11 +61,12 @@ pub(crate) enum Kind {
 }
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 15] = [
+pub(crate) const KINDS: [Kind; 16] = [
     Kind::Dormouse,
     Kind::Raw,
     Kind::OverV6,
     Kind::InsideV6,
+    Kind::Blocked,
     Kind::Transport,
     Kind::Hip,
     Kind::HipRaw,
@@ -90,6 +93,7 @@ impl Kind {
             Self::Cbc => "dormouse-aes128cbc-sha256",
             Self::OverV6 => "dormouse-over-ipv6",
             Self::InsideV6 => "dormouse-ipv6-inside",
+            Self::Blocked => "dormouse-ipv6-inside-block",
             Self::Transport => "dormouse-transport",
             Self::Hip => "dormouse-hip",
             Self::HipRaw => "dormouse-hip-raw-esp",
@@ -111,6 +115,7 @@ impl Kind {
             Self::Cbc => "b",
             Self::OverV6 => "6",
             Self::InsideV6 => "j",
+            Self::Blocked => "k",
             Self::Transport => "t",
             Self::Hip => "h",
             Self::HipRaw => "i",
@@ -182,10 +187,10 @@ impl Subject {
                 ["child.proposals = [\"aes128-sha256\"]"; 2],
             )?),
             Kind::OverV6 => Daemons::Dormouse(dormouse(ends, OUTER_V6, INSIDE, [""; 2])?),
-            Kind::InsideV6 => {
+            Kind::InsideV6 | Kind::Blocked => {
                 target = INNER_V6[1].parse()?;
-                // HIP has it by default, as a tunnel has that carries all traffic.
-                Daemons::Dormouse(dormouse(ends, OUTER, INNER_V6, ["block = \"connected\"", ""])?)
+                let block = if kind == Kind::Blocked { "block = \"connected\"" } else { "" };
+                Daemons::Dormouse(dormouse(ends, OUTER, INNER_V6, [block, ""])?)
             }
             Kind::Transport => {
                 target = OUTER[1].parse()?;
