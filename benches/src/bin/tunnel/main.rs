@@ -7,6 +7,7 @@
 //!
 //! `tunnel [--congestion NAME] [SUBJECT...]`: with this congestion control alone instead of the machine's own and cubic (those it has are in
 //! `/proc/sys/net/ipv4/tcp_available_congestion_control`), and only these subjects, by the names in the table.
+//! `tunnel --starts N [--congestion NAME] SUBJECT OTHER...`: TCP through the first against each other one, all started anew N times.
 //! `tunnel --sweep`: removes what a killed run left behind.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks measure real time")]
@@ -14,9 +15,10 @@
 mod datagrams;
 mod measure;
 mod report;
+mod starts;
 mod subjects;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use dormouse_benches::{Measured, Work, bare_cipher};
 use dormouse_lab::results::Figures;
 use dormouse_testbed::{Need, Testbed, require};
@@ -55,11 +57,18 @@ fn main() -> Result<()> {
         return Testbed::new().map(drop);
     }
     let ways = ways(&congestion(&mut wanted)?);
+    let starts = value(&mut wanted, "--starts")?.map(|n| n.parse::<u32>().context("--starts needs a number"));
     let unknown = wanted.iter().find(|w| KINDS.iter().all(|kind| kind.name() != w.as_str()));
     ensure!(unknown.is_none(), "no subject is called {unknown:?}");
     let needs = [Need::Root, Need::Program("ip"), Need::Program("iperf3"), Need::File("/dev/net/tun")];
     if !require("the tunnel benchmark", &needs) {
         return Ok(());
+    }
+    if let Some(starts) = starts.transpose()? {
+        let kind = |name: &String| KINDS.into_iter().find(|kind| kind.name() == name.as_str());
+        let kinds: Vec<Kind> = wanted.iter().filter_map(kind).collect();
+        ensure!(kinds.len() > 1, "--starts compares a subject with others: which?");
+        return starts::compare(&kinds, &ways, starts);
     }
     let mut bed = Testbed::new()?;
     let mut subjects = Vec::new();
@@ -114,14 +123,19 @@ fn ways(congestion: &[String]) -> Vec<Tcp> {
 /// The congestion control that is asked for, taken out of the arguments; or the machine's own, and what Linux has by default.
 fn congestion(args: &mut Vec<String>) -> Result<Vec<String>> {
     let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
-    let Some(at) = args.iter().position(|arg| arg == "--congestion") else {
+    let Some(name) = value(args, "--congestion")? else {
         let own = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")?.trim().to_owned();
         let others = ["bbr", "cubic"].into_iter().filter(|name| known.split_whitespace().any(|k| k == *name));
         let others: Vec<_> = others.filter(|name| *name != own).map(str::to_owned).collect();
         return Ok([vec![own], others].concat());
     };
-    ensure!(at + 1 < args.len(), "--congestion needs a name");
-    let name = args.drain(at..at + 2).next_back().unwrap_or_default();
     ensure!(known.split_whitespace().any(|k| k == name), "this kernel has {}, and no {name}", known.trim());
     Ok(vec![name])
+}
+
+/// What stands behind an option, taken out of the arguments with it.
+fn value(args: &mut Vec<String>, option: &str) -> Result<Option<String>> {
+    let Some(at) = args.iter().position(|arg| arg == option) else { return Ok(None) };
+    ensure!(at + 1 < args.len(), "{option} needs a value");
+    Ok(args.drain(at..at + 2).next_back())
 }
