@@ -1,5 +1,5 @@
 //! An access router: whole packets between its two sides, the device's, where the radio is, and the network's. It stands where
-//! `dormouse-snoop` wants to: packets for the device wait here until the radio is free, and the repair sees each when the radio takes it.
+//! `dormouse-snoop` wants to: packets for the device are opened when they come, wait here until the radio is free, and the repair keeps each when the radio takes it.
 //!
 //! Owns the queue in front of the radio, and what is asked of key managers and when again; what is kept, repeated and hidden is the
 //! repair's. Must never change a packet, make one but for answers to devices' reports, or hold one back for want of keys: what it cannot read goes on as it came.
@@ -15,7 +15,7 @@ use dormouse_keying::{GrantId, HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_snoop::arq::Stats as ArqStats;
 use dormouse_snoop::tcp::Stats;
-use dormouse_snoop::{Repair, Unknown, Verdict};
+use dormouse_snoop::{FirstZone, Repair, Unknown, Verdict};
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -115,13 +115,20 @@ struct Asked {
     pause: Duration,
 }
 
+/// A packet for a device that waits for the radio, and what was read of it when it came.
+#[derive(Debug)]
+struct Waiting {
+    packet: Vec<u8>,
+    first: FirstZone,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Router {
     repair: Repair,
     /// Bits in a second; 0: the radio is always free.
     rate: u64,
-    waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     waiting_most: usize,
     /// The radio takes nothing before.
@@ -164,12 +171,15 @@ impl Router {
             return;
         }
         match from {
-            Side::Network if packet.len() > self.waiting_most.saturating_sub(self.waiting_bytes) => {
-                self.counters.dropped += 1;
-            }
             Side::Network => {
-                self.waiting_bytes += packet.len();
-                self.waiting.push_back(packet);
+                // From now on it has passed here, also if it is dropped: who shows it elsewhere shows nothing new.
+                let first = self.repair.arrive(&packet);
+                if packet.len() > self.waiting_most.saturating_sub(self.waiting_bytes) {
+                    self.counters.dropped += 1;
+                } else {
+                    self.waiting_bytes += packet.len();
+                    self.waiting.push_back(Waiting { packet, first });
+                }
             }
             Side::Device => {
                 if self.repair.from_device(now, &packet) == Verdict::Forward {
@@ -251,17 +261,38 @@ impl Router {
         }
         match (self.repair.obey(order), order) {
             (Ok(()), HeaderOrder::Grant(_)) => {
+                self.read_waiting();
                 // Keys that look stale again after they were replaced may be due to forged packets: ask with growing intervals.
                 let stale = Question::Stale(id);
                 self.asked.retain(|question, _| !question.is_about(id) || *question == stale);
                 tracing::info!(sa = %Name(id), "header keys came");
             }
-            (Ok(()), HeaderOrder::Revoke(_)) => tracing::info!(sa = %Name(id), "header keys were taken back"),
+            (Ok(()), HeaderOrder::Revoke(_)) => {
+                self.forget_waiting(id);
+                tracing::info!(sa = %Name(id), "header keys were taken back");
+            }
             (Err(error), _) => {
                 tracing::warn!(sa = %Name(id), %error, "header keys cannot be used");
                 // Nor any of the same name that were here before: the gateway hears that there are none.
                 let _gone = self.repair.obey(&HeaderOrder::Revoke(id));
+                self.forget_waiting(id);
                 self.wishes.push_back(Wish::Other(HeaderNews::Unusable(id)));
+            }
+        }
+    }
+
+    /// Keys have come: packets that came before them and wait count as passed too.
+    fn read_waiting(&mut self) {
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.first.header().is_none()) {
+            waiting.first = self.repair.arrive_again(&waiting.packet);
+        }
+    }
+
+    /// Keys have gone: what was read with them is not used any more.
+    fn forget_waiting(&mut self, id: GrantId) {
+        for waiting in &mut self.waiting {
+            if waiting.first.header().is_some_and(|header| header.grant() == id) {
+                waiting.first = FirstZone::Unread;
             }
         }
     }
@@ -291,9 +322,9 @@ impl Router {
             let mut packet = Vec::new();
             if !self.repair.poll_transmit(now, &mut packet) {
                 let Some(next) = self.waiting.pop_front() else { break };
-                self.waiting_bytes -= next.len();
-                self.repair.to_device(now, &next);
-                packet = next;
+                self.waiting_bytes -= next.packet.len();
+                self.repair.radio_takes(now, &next.packet, &next.first);
+                packet = next.packet;
             }
             if self.rate > 0 {
                 let nanos = packet.len() as u128 * 8_000_000_000 / u128::from(self.rate);

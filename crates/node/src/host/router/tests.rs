@@ -220,6 +220,49 @@ fn a_radio_of_known_rate_takes_one_packet_at_a_time_and_repetitions_first() {
     assert!(taken[8..].contains(&sent[2]), "it overtakes the 20 that wait");
 }
 
+/// A thief who copies on the wire what waits here, and shows it to a neighbour's neighbour, shows nothing new.
+#[test]
+fn packets_that_wait_for_the_radio_have_passed_and_are_opened_once() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 8), Sa::new(7));
+    let HeaderOrder::Grant(grant) = sa.grant() else { unreachable!("a grant") };
+    let reached = grant.to_device.reached.clone();
+    for n in 0..3 {
+        router.handle_packet(ms(0), Side::Network, sa.data(n));
+    }
+    router.obey(&HeaderOrder::Grant(grant));
+    let opened = |router: &Router| router.info().zones.opened;
+    assert_eq!((reached.highest(), opened(&router)), (3, 2), "the radio had taken the first one");
+    for n in 3..10 {
+        router.handle_packet(ms(0), Side::Network, sa.data(n));
+        assert_eq!(reached.highest(), u64::from(n) + 1);
+    }
+    assert_eq!((router.info().waiting, router.info().snoop.kept), (9, 0), "nothing is kept before its turn");
+    while router.info().waiting > 0 {
+        let due = router.poll_timeout().expect("packets wait");
+        router.handle_timeout(due.at);
+    }
+    assert_eq!((opened(&router), router.info().snoop.kept), (9, 9));
+    // What finds no room has come here all the same.
+    for n in 10..400 {
+        router.handle_packet(ms(0), Side::Network, sa.data(n));
+    }
+    assert!(router.info().counters.dropped > 0);
+    assert_eq!(reached.highest(), 400);
+}
+
+#[test]
+fn what_was_read_of_waiting_packets_goes_with_the_keys() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 8), Sa::new(7));
+    router.obey(&sa.grant());
+    for n in 0..5 {
+        router.handle_packet(ms(0), Side::Network, sa.data(n));
+    }
+    let kept = router.info().snoop.kept;
+    router.obey(&HeaderOrder::Revoke(Sa::id()));
+    router.handle_timeout(ms(60_000));
+    assert_eq!(router.info().snoop.kept, kept);
+}
+
 #[test]
 fn what_waits_for_the_radio_is_bounded() {
     let mut router = router(Kind::Snoop, 8);
