@@ -166,6 +166,10 @@ impl Given {
             if secret.zone != 0 || secret.keymat.len() != keymat_len(encr, None) || secret.spi < 256 {
                 return Err("a SECRET that is not of the first zone, or not of its cipher");
             }
+            // A number that no packet can have would be ahead of all of them.
+            if !told.esn && secret.sequence > u32::MAX.into() {
+                return Err("a sequence number of more than 32 bits, without extended sequence numbers");
+            }
             let reached = secret.sequence.into();
             let sa = HeaderSa { spi: secret.spi, keymat: Secret::from(secret.keymat), reached };
             let [to_device, from_device] = &mut secrets;
