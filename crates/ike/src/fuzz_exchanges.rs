@@ -431,7 +431,9 @@ impl Run {
             25 => {
                 let byte = u32::from(input.byte()?);
                 let packet = [(spi ^ (byte & 1)).to_be_bytes(), byte.to_be_bytes()].concat();
-                let _asked = side.endpoint.fetch_keys(now, &named(peer), path.remote.ip(), &packet);
+                let (previous, registered) = (named(peer), byte & 2 != 0);
+                let _asked =
+                    side.endpoint.fetch_keys(now, &previous, path.remote.ip(), &packet, registered);
             }
             _ => {
                 let news = match input.byte()? & 3 {

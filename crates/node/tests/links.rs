@@ -36,7 +36,7 @@ fn wanted(node: &Node) -> Vec<String> {
 fn fetches(node: &mut Node, previous: &str) -> bool {
     let previous: Identity = previous.parse().expect("an identity");
     let packet = 1_000_u32.to_be_bytes();
-    node.ask_for_keys(NOW, [192, 0, 2, 9].into(), 1_000, &packet, Some(&previous))
+    node.ask_for_keys(NOW, [192, 0, 2, 9].into(), 1_000, &packet, Some(&previous), false)
 }
 
 #[test]

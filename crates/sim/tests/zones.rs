@@ -109,7 +109,8 @@ impl Reader {
                 let spi = u32::from_be_bytes(*esp.first_chunk().expect("an SPI"));
                 if self.asked.insert(spi) {
                     let (gateway, packet, previous) = (GATEWAY, esp.to_vec(), world.before.clone());
-                    self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous });
+                    let registered = false;
+                    self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous, registered });
                 }
             }
             Look::Closed => {}

@@ -41,8 +41,8 @@ pub(crate) enum Keys {
     Revoking { router: Identity, ids: Vec<GrantId> },
     /// Router: the gateway is asked, or told.
     Ask(wire::Request),
-    /// Router: the one where the device was before is asked.
-    Migrate(wire::Migrate),
+    /// Router: the one where the device was before is asked. `registered`: the device is registered here.
+    Migrate { asked: wire::Migrate, registered: bool },
     /// Router: tells the gateway that the header keys of the SA with this SPI went to the router `to`.
     Gave { spi: u32, to: Identity },
 }

@@ -360,7 +360,13 @@ impl Field {
     /// A packet of the device comes to a router, which asks another one for its keys.
     pub fn fetch(&mut self, router: usize, previous: usize, packet: &[u8]) -> bool {
         let gateway = self.path(router, GATEWAY).remote.ip();
-        self.sides[router].endpoint.fetch_keys(self.now, &name(previous), gateway, packet)
+        self.sides[router].endpoint.fetch_keys(self.now, &name(previous), gateway, packet, false)
+    }
+
+    /// The same, of a device that is registered at the router that asks.
+    pub fn fetch_registered(&mut self, router: usize, previous: usize, packet: &[u8]) -> bool {
+        let gateway = self.path(router, GATEWAY).remote.ip();
+        self.sides[router].endpoint.fetch_keys(self.now, &name(previous), gateway, packet, true)
     }
 
     /// The same, with the first packet of the device.

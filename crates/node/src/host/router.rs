@@ -383,7 +383,8 @@ impl Router {
         }
         tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
         let previous = self.visits.previous(now, device).cloned();
-        self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous });
+        let registered = self.visits.is_registered(now, device);
+        self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous, registered });
     }
 
     /// Whether this is asked now: after a pause that doubles each time, and is no longer than `longest`.
@@ -434,7 +435,7 @@ impl Host {
 
     /// The device with this outer address has come to this access router: it has registered, or with `previous` it asks to be registered, and says that it was
     /// behind that router. Its next packet names its SA. If this router has no header keys for it, it shows the packet to `previous`, which gives them
-    /// if it has not seen the packet, and asks the gateway if `previous` has none. If it has them, it reports to the gateway that the device is here, once that has registered.
+    /// if it has not seen the packet, and asks the gateway if `previous` has none, or has registered the device and `previous` gives none. If it has them, it reports to the gateway that the device is here, once that has registered.
     /// `false` if this machine is no access router.
     pub fn device_has_come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) -> bool {
         let router = self.transit.router.as_mut();

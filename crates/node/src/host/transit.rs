@@ -59,6 +59,8 @@ pub enum Wish {
         packet: Vec<u8>,
         /// The router where the device was before, if that is known.
         previous: Option<Identity>,
+        /// The device is registered here: the gateway may be asked also if that router says that the device has not left it.
+        registered: bool,
     },
     /// A device has come whose keys were here before: the gateway is to know.
     Came {
@@ -143,8 +145,9 @@ impl Host {
         while let Some(wish) = self.transit.poll_wish() {
             match wish {
                 Wish::Other(news) => self.node.header_news(now, news),
-                Wish::Missing { gateway, spi, packet, previous } => {
-                    if !self.node.ask_for_keys(now, gateway, spi, &packet, previous.as_ref())
+                Wish::Missing { gateway, spi, packet, previous, registered } => {
+                    let previous = previous.as_ref();
+                    if !self.node.ask_for_keys(now, gateway, spi, &packet, previous, registered)
                         && let Some(router) = &mut self.transit.router
                     {
                         router.not_asked(gateway, spi);

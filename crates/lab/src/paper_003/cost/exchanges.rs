@@ -384,7 +384,9 @@ impl Field {
         let mut asked = false;
         // One round trip between the routers. The gateway hears of it, and begins to make new keys, which is a rekeying as any other.
         let mut spent = self.charged_for(2 * TRAVEL, |field| {
-            field.step(second, |endpoint, now| asked = endpoint.fetch_keys(now, &previous, gateway, &packet))
+            field.step(second, |endpoint, now| {
+                asked = endpoint.fetch_keys(now, &previous, gateway, &packet, false);
+            })
         })?;
         ensure!(asked && self.has_keys(second) && !self.has_keys(first), "keys did not move");
         spent[GATEWAY] = Duration::ZERO;

@@ -148,7 +148,8 @@ fn without_keys_and_without_repair_all_goes_on_as_it_came() {
         }
         let asked = wishes(&mut router);
         let packet = Sa::new(7).data(0)[20..].to_vec();
-        let missing = Wish::Missing { gateway: GATEWAY.into(), spi: 1_000, packet, previous: None };
+        let (previous, registered) = (None, false);
+        let missing = Wish::Missing { gateway: GATEWAY.into(), spi: 1_000, packet, previous, registered };
         assert_eq!(asked, if repair == Kind::Snoop { vec![missing] } else { vec![] });
     }
 }
@@ -331,7 +332,7 @@ fn the_router_before_is_asked_for_keys_of_a_device_that_has_come_from_there() {
     let [first, last] = [1, 1].map(|n| sa.ack(n));
     let missing = |packet: &[u8], previous| {
         let packet = packet[20..].to_vec();
-        Wish::Missing { gateway: GATEWAY.into(), spi: 1_001, packet, previous }
+        Wish::Missing { gateway: GATEWAY.into(), spi: 1_001, packet, previous, registered: true }
     };
     router.device_has_come(ms(0), DEVICE.into(), previous.clone());
     // A registration that is renewed says nothing new.
@@ -345,6 +346,36 @@ fn the_router_before_is_asked_for_keys_of_a_device_that_has_come_from_there() {
     assert_eq!(wishes(&mut router).len(), 1, "a device that sends nothing");
     router.handle_packet(ms(60_000), Side::Device, last.clone());
     assert_eq!(wishes(&mut router), [missing(&last, None)], "that one has forgotten them");
+}
+
+/// Whether the next question about a device says that it is registered here.
+fn asks_as_registered(router: &mut Router, at: Instant, sa: &mut Sa) -> bool {
+    router.handle_packet(at, Side::Device, sa.ack(1));
+    match wishes(router).as_slice() {
+        [Wish::Missing { registered, .. }] => *registered,
+        asked => panic!("{asked:?}"),
+    }
+}
+
+#[test]
+fn a_device_is_registered_when_that_is_said_and_not_when_it_asks_to_be() {
+    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+    let previous: Option<Identity> = Some("r1.test".parse().expect("an identity"));
+    let minutes = |n: u64| ms(n * 60_000);
+    assert!(!asks_as_registered(&mut router, minutes(0), &mut sa));
+    router.device_has_come(minutes(1), DEVICE.into(), previous.clone());
+    assert!(!asks_as_registered(&mut router, minutes(1), &mut sa));
+    router.device_has_come(minutes(2), DEVICE.into(), None);
+    assert!(asks_as_registered(&mut router, minutes(2), &mut sa));
+    // Its request is repeated.
+    router.device_has_come(minutes(20), DEVICE.into(), previous.clone());
+    assert!(asks_as_registered(&mut router, minutes(20), &mut sa));
+    assert!(!asks_as_registered(&mut router, minutes(32), &mut sa), "nothing was said for half an hour");
+    router.device_has_come(minutes(33), DEVICE.into(), None);
+    assert!(asks_as_registered(&mut router, minutes(33), &mut sa));
+    router.device_has_gone(minutes(34), DEVICE.into());
+    router.device_has_come(minutes(34), DEVICE.into(), previous);
+    assert!(!asks_as_registered(&mut router, minutes(34), &mut sa));
 }
 
 /// The packet that was recorded is sent here again and again, also from other addresses.
