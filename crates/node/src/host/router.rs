@@ -37,6 +37,8 @@ const MISSING_LONGEST: Duration = Duration::from_secs(60);
 const ASK_PACE: Duration = Duration::from_millis(200);
 /// SAs about which was asked. One that has not been asked about for longest gives way.
 const ASKED_MOST: usize = 256;
+/// Keys that were taken back, and are remembered by name; the oldest is forgotten first.
+const TAKEN_BACK_MOST: usize = 256;
 
 /// A side of an access router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,6 +137,8 @@ pub(super) struct Router {
     idle_at: Instant,
     ready: VecDeque<(Side, Vec<u8>)>,
     visits: Visits,
+    /// The names of keys that were here and are gone.
+    taken_back: VecDeque<GrantId>,
     asked: BTreeMap<Question, Asked>,
     ask_next: Instant,
     wishes: VecDeque<Wish>,
@@ -158,6 +162,7 @@ impl Router {
             idle_at: Instant::ZERO,
             ready: VecDeque::new(),
             visits: Visits::default(),
+            taken_back: VecDeque::new(),
             asked: BTreeMap::new(),
             ask_next: Instant::ZERO,
             wishes: VecDeque::new(),
@@ -262,6 +267,7 @@ impl Router {
         match (self.repair.obey(order), order) {
             (Ok(()), HeaderOrder::Grant(_)) => {
                 self.read_waiting();
+                self.taken_back.retain(|of| *of != id);
                 // Keys that look stale again after they were replaced may be due to forged packets: ask with growing intervals.
                 let stale = Question::Stale(id);
                 self.asked.retain(|question, _| !question.is_about(id) || *question == stale);
@@ -269,6 +275,7 @@ impl Router {
             }
             (Ok(()), HeaderOrder::Revoke(_)) => {
                 self.forget_waiting(id);
+                self.note_taken_back(id);
                 tracing::info!(sa = %Name(id), "header keys were taken back");
             }
             (Err(error), _) => {
@@ -295,6 +302,14 @@ impl Router {
                 waiting.first = FirstZone::Unread;
             }
         }
+    }
+
+    fn note_taken_back(&mut self, id: GrantId) {
+        self.taken_back.retain(|of| *of != id);
+        if self.taken_back.len() >= TAKEN_BACK_MOST {
+            self.taken_back.pop_front();
+        }
+        self.taken_back.push_back(id);
     }
 
     fn info(&self) -> RouterInfo {
@@ -370,8 +385,11 @@ impl Router {
     fn ask_for_missing(&mut self, now: Instant, unknown: Unknown) {
         let Unknown { gateway, device, spi, to_device, packet } = unknown;
         // What is sent after a device that has gone on comes by here in both directions. The router before has seen it, and the device's own packets follow.
+        let registered = self.visits.is_registered(now, device);
+        // Where the device is registered and its keys were, those are its own, too.
+        let own = registered && self.taken_back.iter().any(|id| id.to_device == spi);
         let after = [device, gateway].iter().any(|of| self.visits.has_gone(now, *of))
-            || to_device && self.visits.is_sent_after(now, device);
+            || to_device && !own && self.visits.is_sent_after(now, device);
         // One that has just registered does not wait because others have sent its packets here before.
         let longest = if self.visits.has_come(now, device) { ASK_AGAIN } else { MISSING_LONGEST };
         if after || !self.may_ask(now, Question::Missing(gateway, spi), longest) {
@@ -383,7 +401,6 @@ impl Router {
         }
         tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
         let previous = self.visits.previous(now, device).cloned();
-        let registered = self.visits.is_registered(now, device);
         self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous, registered });
     }
 

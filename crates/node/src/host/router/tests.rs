@@ -378,6 +378,32 @@ fn a_device_is_registered_when_that_is_said_and_not_when_it_asks_to_be() {
     assert!(!asks_as_registered(&mut router, minutes(34), &mut sa));
 }
 
+/// The device itself may say nothing for long.
+#[test]
+fn keys_that_are_taken_back_are_asked_for_by_what_is_sent_to_a_registered_device() {
+    for registered in [true, false] {
+        let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+        router.device_has_come(ms(0), DEVICE.into(), Some("r1.test".parse().expect("an identity")));
+        router.handle_packet(ms(10), Side::Device, sa.ack(1));
+        assert_eq!(wishes(&mut router).len(), 1);
+        router.obey(&sa.grant());
+        router.handle_packet(ms(20), Side::Network, sa.data(0));
+        if registered {
+            router.device_has_come(ms(1_000), DEVICE.into(), None);
+        }
+        router.obey(&HeaderOrder::Revoke(Sa::id()));
+        router.handle_packet(ms(2_000), Side::Network, sa.data(1));
+        assert_eq!(wishes(&mut router).len(), usize::from(registered));
+        router.obey(&sa.grant());
+        assert!(router.taken_back.is_empty());
+    }
+    let mut router = router(Kind::Snoop, 0);
+    (0..1_000).for_each(|spi| {
+        router.obey(&HeaderOrder::Revoke(GrantId { to_device: spi, from_device: spi }));
+    });
+    assert_eq!(router.taken_back.len(), TAKEN_BACK_MOST);
+}
+
 /// The packet that was recorded is sent here again and again, also from other addresses.
 #[test]
 fn who_sends_one_packet_again_asks_less_and_less_and_holds_up_no_registration() {
