@@ -11,6 +11,7 @@ use dormouse_ike::admission::Denial;
 use dormouse_ike::config::{EspProposal, IdentityPattern, RouterPolicy, ZonePolicy};
 use dormouse_ike::{Event, Holding, Kind};
 use dormouse_keying::{HeaderNews, SaId};
+use dormouse_wire::ike::mlike::Excerpt;
 
 const R1: usize = ROUTERS[0];
 const R2: usize = ROUTERS[1];
@@ -212,9 +213,9 @@ fn so_many_requests_for_keys_wait_and_no_more() {
     let endpoint = &mut field.sides[R2].endpoint;
     let waiting = (0..10_000).filter(|n| endpoint.ask_for_keys(now, gateway, 5_000 + n)).count();
     assert!((64..128).contains(&waiting), "{waiting}");
-    let packet = |n: &u32| (5_000 + n).to_be_bytes();
+    let seen = |n: &u32| Excerpt::of(&(5_000 + n).to_be_bytes()).expect("an SPI");
     let elsewhere =
-        (0..10_000).filter(|n| endpoint.fetch_keys(now, &name(R1), gateway, &packet(n), false)).count();
+        (0..10_000).filter(|n| endpoint.fetch_keys(now, &name(R1), gateway, seen(n), false)).count();
     assert!((64..128).contains(&elsewhere), "{elsewhere}");
     field.run_for(seconds(30));
     assert!(field.sides[R2].endpoint.ask_for_keys(field.now, gateway, 5_000), "in the end there is room");

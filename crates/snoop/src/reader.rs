@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use dormouse_esp::{Header, HeaderZones, Look};
 use dormouse_keying::GrantId;
+use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip::Packet;
 
 use crate::{Way, outer};
@@ -26,8 +27,8 @@ pub struct Unknown {
     pub spi: u32,
     /// Which it is: of what goes to the device.
     pub to_device: bool,
-    /// The first of these packets, from its SPI on.
-    pub packet: Vec<u8>,
+    /// The first of these packets, from its SPI on, as far as it is to be shown.
+    pub seen: Excerpt,
 }
 
 /// What was read of a packet when it arrived. It belongs to that packet, and to the keys that were here then.
@@ -150,8 +151,8 @@ impl Reader {
             if self.unknown.len() >= NEWS_MOST {
                 self.unknown.pop_front();
             }
-            let to_device = way == Way::ToDevice;
-            self.unknown.push_back(Unknown { gateway, device, spi, to_device, packet: esp.to_vec() });
+            let (to_device, seen) = (way == Way::ToDevice, Excerpt::of(esp));
+            self.unknown.extend(seen.map(|seen| Unknown { gateway, device, spi, to_device, seen }));
         }
     }
 }

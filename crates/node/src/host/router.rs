@@ -383,7 +383,7 @@ impl Router {
     }
 
     fn ask_for_missing(&mut self, now: Instant, unknown: Unknown) {
-        let Unknown { gateway, device, spi, to_device, packet } = unknown;
+        let Unknown { gateway, device, spi, to_device, seen } = unknown;
         // What is sent after a device that has gone on comes by here in both directions. The router before has seen it, and the device's own packets follow.
         let registered = self.visits.is_registered(now, device);
         // Where the device is registered and its keys were, those are its own, too.
@@ -401,7 +401,7 @@ impl Router {
         }
         tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
         let previous = self.visits.previous(now, device).cloned();
-        self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous, registered });
+        self.wishes.push_back(Wish::Missing { gateway, spi, seen, previous, registered });
     }
 
     /// Whether this is asked now: after a pause that doubles each time, and is no longer than `longest`.

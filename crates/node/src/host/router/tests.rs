@@ -3,6 +3,7 @@ use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{IPV4_IN_IP, Outbound, SaParams, ZoneParams};
 use dormouse_keying::{HeaderGrant, HeaderSa, Nodes, ZoneMap};
 use dormouse_sansio::Seeded;
+use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip::tcp::{ACK, Segment};
 use dormouse_wire::ip::{Ipv4Header, protocol};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -147,9 +148,9 @@ fn without_keys_and_without_repair_all_goes_on_as_it_came() {
             assert_eq!(ready(&mut router), [(Side::Device, down), (Side::Network, up)]);
         }
         let asked = wishes(&mut router);
-        let packet = Sa::new(7).data(0)[20..].to_vec();
+        let seen = Excerpt::of(&Sa::new(7).data(0)[20..]).expect("a packet");
         let (previous, registered) = (None, false);
-        let missing = Wish::Missing { gateway: GATEWAY.into(), spi: 1_000, packet, previous, registered };
+        let missing = Wish::Missing { gateway: GATEWAY.into(), spi: 1_000, seen, previous, registered };
         assert_eq!(asked, if repair == Kind::Snoop { vec![missing] } else { vec![] });
     }
 }
@@ -331,8 +332,8 @@ fn the_router_before_is_asked_for_keys_of_a_device_that_has_come_from_there() {
     let previous: Option<Identity> = Some("r1.test".parse().expect("an identity"));
     let [first, last] = [1, 1].map(|n| sa.ack(n));
     let missing = |packet: &[u8], previous| {
-        let packet = packet[20..].to_vec();
-        Wish::Missing { gateway: GATEWAY.into(), spi: 1_001, packet, previous, registered: true }
+        let seen = Excerpt::of(&packet[20..]).expect("a packet");
+        Wish::Missing { gateway: GATEWAY.into(), spi: 1_001, seen, previous, registered: true }
     };
     router.device_has_come(ms(0), DEVICE.into(), previous.clone());
     // A registration that is renewed says nothing new.
