@@ -4,22 +4,24 @@
 //! Owns the queue in front of the radio, and what is asked of key managers and when again; what is kept, repeated and hidden is the
 //! repair's. Must never change a packet, make one but for answers to devices' reports, or hold one back for want of keys: what it cannot read goes on as it came.
 
+mod turns;
 mod visits;
 
 use super::transit::Wish;
 use super::{Host, Output};
 use crate::config::access_router::{Repair as Kind, Router as Settings};
 use dormouse_crypto::cert::Identity;
-use dormouse_esp::{Keys, RouterStats};
+use dormouse_esp::{HeaderZones, Keys, RouterStats};
 use dormouse_keying::{GrantId, HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_snoop::arq::Stats as ArqStats;
 use dormouse_snoop::tcp::Stats;
-use dormouse_snoop::{FirstZone, Repair, Unknown, Verdict};
+use dormouse_snoop::{FirstZone, Reader, Repair, Unknown, Verdict};
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
+use turns::Turns;
 use visits::Visits;
 
 /// What waits for a radio of a known rate is at most what it carries in this time, and [`WAITING_LEAST`] at least.
@@ -102,6 +104,10 @@ impl Question {
         }
     }
 
+    const fn missing(of: &Unknown) -> Self {
+        Self::Missing(of.gateway, of.spi)
+    }
+
     fn is_about(self, id: GrantId) -> bool {
         match self {
             Self::Missing(_, spi) => [id.to_device, id.from_device].contains(&spi),
@@ -141,6 +147,7 @@ pub(super) struct Router {
     taken_back: VecDeque<GrantId>,
     asked: BTreeMap<Question, Asked>,
     ask_next: Instant,
+    turns: Turns,
     wishes: VecDeque<Wish>,
     counters: RouterCounters,
 }
@@ -165,6 +172,7 @@ impl Router {
             taken_back: VecDeque::new(),
             asked: BTreeMap::new(),
             ask_next: Instant::ZERO,
+            turns: Turns::default(),
             wishes: VecDeque::new(),
             counters: RouterCounters::default(),
         }
@@ -200,19 +208,22 @@ impl Router {
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.repair.handle_timeout(now);
         self.pump(now);
+        self.ask(now);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Deadline> {
-        Deadline::earlier(self.repair.poll_timeout(), self.turn())
+        Deadline::earliest(self.repair.poll_timeout().into_iter().chain(self.own_timers()))
     }
 
     pub(super) fn timers(&self) -> impl Iterator<Item = Deadline> + use<> {
-        self.repair.timers().into_iter().chain(self.turn())
+        self.repair.timers().into_iter().chain(self.own_timers())
     }
 
-    fn turn(&self) -> Option<Deadline> {
+    fn own_timers(&self) -> impl Iterator<Item = Deadline> + use<> {
         let waits = !self.waiting.is_empty() || self.repair.is_due();
-        waits.then(|| Deadline::strict(self.idle_at, "the radio is free for the next packet"))
+        let turn = waits.then(|| Deadline::strict(self.idle_at, "the radio is free for the next packet"));
+        let question = || Deadline::strict(self.ask_next, "the next question for header keys");
+        turn.into_iter().chain(self.turns.wait_any().then(question))
     }
 
     pub(super) fn poll_packet(&mut self) -> Option<(Side, Vec<u8>)> {
@@ -250,6 +261,7 @@ impl Router {
 
     fn device_has_gone(&mut self, now: Instant, device: IpAddr) {
         self.visits.go(now, device);
+        self.turns.forget(|unknown| unknown.device == device);
         if let Some(reader) = self.repair.reader() {
             reader.forget_device(device);
         }
@@ -268,6 +280,7 @@ impl Router {
             (Ok(()), HeaderOrder::Grant(_)) => {
                 self.read_waiting();
                 self.taken_back.retain(|of| *of != id);
+                self.turns.forget(|unknown| Question::missing(unknown).is_about(id));
                 // Keys that look stale again after they were replaced may be due to forged packets: ask with growing intervals.
                 let stale = Question::Stale(id);
                 self.asked.retain(|question, _| !question.is_about(id) || *question == stale);
@@ -357,9 +370,27 @@ impl Router {
         let Some(reader) = self.repair.reader() else { return };
         // Told by [`dormouse_esp::HeaderZones::unfit`] as long as it is so.
         while reader.zones().poll_news().is_some() {}
-        let unfit: Vec<HeaderNews> = reader.readable().unfit().collect();
-        let unknown: Vec<Unknown> = std::iter::from_fn(|| reader.poll_unknown()).collect();
-        let arrivals: Vec<_> = std::iter::from_fn(|| reader.poll_arrival()).collect();
+        while let Some(unknown) = self.repair.reader().and_then(Reader::poll_unknown) {
+            if self.is_to_be_asked(now, &unknown) {
+                let has_come = self.visits.has_come(now, unknown.device);
+                self.turns.wait(unknown, has_come);
+            }
+        }
+        if now < self.ask_next {
+            return;
+        }
+        self.ask_for_others(now);
+        self.report_arrivals(now);
+        while now >= self.ask_next
+            && let Some(unknown) = self.turns.next()
+        {
+            self.ask_for_missing(now, unknown);
+        }
+    }
+
+    /// In the place of keys that do not do.
+    fn ask_for_others(&mut self, now: Instant) {
+        let unfit: Vec<HeaderNews> = self.repair.readable().into_iter().flat_map(HeaderZones::unfit).collect();
         for news in unfit {
             if Question::because(news).is_none_or(|question| !self.may_ask(now, question, ASK_LONGEST)) {
                 continue;
@@ -371,10 +402,10 @@ impl Router {
             }
             self.wishes.push_back(Wish::Other(news));
         }
-        for unknown in unknown {
-            self.ask_for_missing(now, unknown);
-        }
-        for (device, id) in arrivals {
+    }
+
+    fn report_arrivals(&mut self, now: Instant) {
+        while let Some((device, id)) = self.repair.reader().and_then(Reader::poll_arrival) {
             if self.may_ask(now, Question::Came(device, id), ASK_LONGEST) {
                 tracing::debug!(%device, sa = %Name(id), "a device has come, whose header keys were here");
                 self.wishes.push_back(Wish::Came { device, id });
@@ -382,34 +413,49 @@ impl Router {
         }
     }
 
-    fn ask_for_missing(&mut self, now: Instant, unknown: Unknown) {
-        let Unknown { gateway, device, spi, to_device, seen } = unknown;
-        // What is sent after a device that has gone on comes by here in both directions. The router before has seen it, and the device's own packets follow.
-        let registered = self.visits.is_registered(now, device);
+    /// Whether it is to be asked about the SA of this packet, when it is its turn.
+    fn is_to_be_asked(&self, now: Instant, unknown: &Unknown) -> bool {
+        let &Unknown { gateway, device, spi, to_device, .. } = unknown;
         // Where the device is registered and its keys were, those are its own, too.
-        let own = registered && self.taken_back.iter().any(|id| id.to_device == spi);
+        let own = self.visits.is_registered(now, device) && self.taken_back.iter().any(|id| id.to_device == spi);
+        // What is sent after a device that has gone on comes by here in both directions. The router before has seen it, and the device's own packets follow.
         let after = [device, gateway].iter().any(|of| self.visits.has_gone(now, *of))
             || to_device && !own && self.visits.is_sent_after(now, device);
-        // One that has just registered does not wait because others have sent its packets here before.
-        let longest = if self.visits.has_come(now, device) { ASK_AGAIN } else { MISSING_LONGEST };
-        if after || !self.may_ask(now, Question::Missing(gateway, spi), longest) {
+        !after && self.has_paused(now, Question::missing(unknown), self.longest(now, device))
+    }
+
+    /// One that has just registered does not wait because others have sent its packets here before.
+    fn longest(&self, now: Instant, device: IpAddr) -> Duration {
+        if self.visits.has_come(now, device) { ASK_AGAIN } else { MISSING_LONGEST }
+    }
+
+    fn ask_for_missing(&mut self, now: Instant, unknown: Unknown) {
+        let longest = self.longest(now, unknown.device);
+        if !self.is_to_be_asked(now, &unknown) || !self.may_ask(now, Question::missing(&unknown), longest) {
             return;
         }
+        let Unknown { gateway, device, spi, seen, .. } = unknown;
         // Who asks says by it that the device is here.
         if let Some(reader) = self.repair.reader() {
             reader.forget_device(device);
         }
         tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
         let previous = self.visits.previous(now, device).cloned();
+        let registered = self.visits.is_registered(now, device);
         self.wishes.push_back(Wish::Missing { gateway, spi, seen, previous, registered });
+    }
+
+    /// Whether the pause after this was asked last is over.
+    fn has_paused(&self, now: Instant, question: Question, longest: Duration) -> bool {
+        self.asked.get(&question).is_none_or(|asked| now >= asked.at + asked.pause.min(longest))
     }
 
     /// Whether this is asked now: after a pause that doubles each time, and is no longer than `longest`.
     fn may_ask(&mut self, now: Instant, question: Question, longest: Duration) -> bool {
-        let before = self.asked.get(&question);
-        if now < self.ask_next || before.is_some_and(|asked| now < asked.at + asked.pause.min(longest)) {
+        if now < self.ask_next || !self.has_paused(now, question, longest) {
             return false;
         }
+        let before = self.asked.get(&question);
         let pause = before.map_or(ASK_AGAIN, |asked| (asked.pause * 2).min(ASK_LONGEST));
         if before.is_none() && self.asked.len() >= ASKED_MOST {
             let oldest = self.asked.iter().min_by_key(|(_, asked)| asked.at).map(|(of, _)| *of);

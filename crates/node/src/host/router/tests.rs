@@ -8,6 +8,8 @@ use dormouse_wire::ip::tcp::{ACK, Segment};
 use dormouse_wire::ip::{Ipv4Header, protocol};
 use std::net::{Ipv4Addr, SocketAddr};
 
+mod flood;
+
 const GCM: Encr = Encr::Aes128Gcm16;
 const LEN: u32 = 100;
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -278,21 +280,6 @@ fn what_waits_for_the_radio_is_bounded() {
 }
 
 #[test]
-fn a_flood_of_unknown_spis_asks_little_and_is_forgotten() {
-    let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
-    let mut asked = 0;
-    for spi in 0..20_000_u32 {
-        let mut packet = sa.data(0);
-        packet[20..24].copy_from_slice(&(5_000 + spi).to_be_bytes());
-        router.handle_packet(ms(spi.into()), Side::Network, packet);
-        ready(&mut router);
-        asked += wishes(&mut router).len();
-    }
-    assert!(asked <= 101, "{asked} in 20 seconds");
-    assert!(router.asked.len() <= ASKED_MOST && router.wishes.is_empty());
-}
-
-#[test]
 fn what_the_kernel_says_to_its_own_link_goes_nowhere() {
     let mut router = router(Kind::Snoop, 0);
     let header = Ipv4Header::new(DEVICE, Ipv4Addr::new(224, 0, 0, 22), protocol::UDP);
@@ -481,26 +468,6 @@ fn what_is_remembered_of_devices_is_bounded() {
     assert!(router.visits.has_gone(ms(5_000), Ipv4Addr::from(4_999).into()));
     assert!(!router.visits.has_gone(ms(5_000), Ipv4Addr::from(1).into()), "the oldest gave way");
     assert!(format!("{:?}", router.visits).matches("Visit {").count() <= 1_024);
-}
-
-#[test]
-fn forged_packets_do_not_make_it_ask_without_end() {
-    let (mut router, mut sa) = (router(Kind::EspArq, 0), Sa::new(7));
-    router.obey(&sa.grant());
-    let mut asked = 0;
-    for at in 0..60_000 {
-        let mut forged = sa.data(0);
-        *forged.last_mut().expect("a tag") ^= 1;
-        forged[24..28].copy_from_slice(&9_u32.to_be_bytes());
-        router.handle_packet(ms(at), Side::Network, forged);
-        ready(&mut router);
-        // The gateway gives the same keys again.
-        if !wishes(&mut router).is_empty() {
-            asked += 1;
-            router.obey(&sa.grant());
-        }
-    }
-    assert!((1..=6).contains(&asked), "{asked} times in a minute");
 }
 
 /// Eight SAs of one SPI are tried for a packet: the keys of a ninth are of no use.
