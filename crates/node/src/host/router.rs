@@ -121,6 +121,8 @@ impl Question {
 struct Asked {
     at: Instant,
     pause: Duration,
+    /// The device, whose being here the question says to the gateway.
+    device: Option<IpAddr>,
 }
 
 /// A packet for a device that waits for the radio, and what was read of it when it came.
@@ -237,7 +239,7 @@ impl Router {
     /// There is no session by which these keys could be asked for: they are asked for as soon again as for the first time.
     pub(super) fn not_asked(&mut self, gateway: IpAddr, spi: u32) {
         if let Some(asked) = self.asked.get_mut(&Question::Missing(gateway, spi)) {
-            asked.pause = ASK_AGAIN;
+            (asked.pause, asked.device) = (ASK_AGAIN, None);
             self.counters.asked -= 1;
         }
     }
@@ -281,6 +283,7 @@ impl Router {
                 self.read_waiting();
                 self.taken_back.retain(|of| *of != id);
                 self.turns.forget(|unknown| Question::missing(unknown).is_about(id));
+                self.forget_answered(id);
                 // Keys that look stale again after they were replaced may be due to forged packets: ask with growing intervals.
                 let stale = Question::Stale(id);
                 self.asked.retain(|question, _| !question.is_about(id) || *question == stale);
@@ -315,6 +318,13 @@ impl Router {
                 waiting.first = FirstZone::Unread;
             }
         }
+    }
+
+    /// These keys were asked for, and have come: by the question the gateway knows where the device is.
+    fn forget_answered(&mut self, id: GrantId) {
+        let Some(reader) = self.repair.reader() else { return };
+        let answered = self.asked.iter().filter(|(question, _)| question.is_about(id));
+        answered.filter_map(|(_, asked)| asked.device).for_each(|device| reader.forget_device(device));
     }
 
     fn note_taken_back(&mut self, id: GrantId) {
@@ -390,7 +400,8 @@ impl Router {
 
     /// In the place of keys that do not do.
     fn ask_for_others(&mut self, now: Instant) {
-        let unfit: Vec<HeaderNews> = self.repair.readable().into_iter().flat_map(HeaderZones::unfit).collect();
+        let unfit: Vec<HeaderNews> =
+            self.repair.readable().into_iter().flat_map(HeaderZones::unfit).collect();
         for news in unfit {
             if Question::because(news).is_none_or(|question| !self.may_ask(now, question, ASK_LONGEST)) {
                 continue;
@@ -417,7 +428,8 @@ impl Router {
     fn is_to_be_asked(&self, now: Instant, unknown: &Unknown) -> bool {
         let &Unknown { gateway, device, spi, to_device, .. } = unknown;
         // Where the device is registered and its keys were, those are its own, too.
-        let own = self.visits.is_registered(now, device) && self.taken_back.iter().any(|id| id.to_device == spi);
+        let own =
+            self.visits.is_registered(now, device) && self.taken_back.iter().any(|id| id.to_device == spi);
         // What is sent after a device that has gone on comes by here in both directions. The router before has seen it, and the device's own packets follow.
         let after = [device, gateway].iter().any(|of| self.visits.has_gone(now, *of))
             || to_device && !own && self.visits.is_sent_after(now, device);
@@ -435,9 +447,8 @@ impl Router {
             return;
         }
         let Unknown { gateway, device, spi, seen, .. } = unknown;
-        // Who asks says by it that the device is here.
-        if let Some(reader) = self.repair.reader() {
-            reader.forget_device(device);
+        if let Some(asked) = self.asked.get_mut(&Question::Missing(gateway, spi)) {
+            asked.device = Some(device);
         }
         tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
         let previous = self.visits.previous(now, device).cloned();
@@ -461,7 +472,7 @@ impl Router {
             let oldest = self.asked.iter().min_by_key(|(_, asked)| asked.at).map(|(of, _)| *of);
             oldest.map(|of| self.asked.remove(&of));
         }
-        self.asked.insert(question, Asked { at: now, pause });
+        self.asked.insert(question, Asked { at: now, pause, device: None });
         self.ask_next = now + ASK_PACE;
         self.counters.asked += 1;
         true

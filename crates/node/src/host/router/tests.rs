@@ -455,6 +455,24 @@ fn a_device_whose_keys_are_here_is_told_of_once_when_a_packet_of_it_was_read() {
     assert_eq!(wishes(&mut router), []);
 }
 
+/// Keys may come without an answer, from a gateway that does not know yet where the device is.
+#[test]
+fn a_device_is_awaited_until_a_question_about_it_is_answered() {
+    for was_asked in [true, false] {
+        let (mut router, mut sa) = (router(Kind::Snoop, 0), Sa::new(7));
+        router.device_has_come(ms(0), DEVICE.into(), None);
+        router.handle_packet(ms(1), Side::Device, sa.ack(1));
+        assert!(matches!(wishes(&mut router).as_slice(), [Wish::Missing { .. }]));
+        if !was_asked {
+            router.not_asked(GATEWAY.into(), 1_001);
+        }
+        router.obey(&sa.grant());
+        router.handle_packet(ms(1_000), Side::Device, sa.ack(1));
+        let came = Wish::Came { device: DEVICE.into(), id: Sa::id() };
+        assert_eq!(wishes(&mut router), if was_asked { vec![] } else { vec![came] });
+    }
+}
+
 #[test]
 fn what_is_remembered_of_devices_is_bounded() {
     let mut router = router(Kind::Snoop, 0);
