@@ -77,7 +77,7 @@ impl Endpoint {
 
     /// Router: the ESP packet that was `seen` between `gateway` and a device has come here, and says that the device has come from the router `previous`: its
     /// keys are asked for there (Directed Key Migration), and of the gateway if they are not there. If `previous` has seen the packet, or one after it, the device is
-    /// believed to be there still, and none are given; the gateway is asked all the same if the device is `registered` here, which it could not repeat elsewhere. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many
+    /// believed to be there still, and none are given; if the device is `registered` here, the gateway is asked all the same. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many
     /// requests wait on it, or if it is none of our neighbours.
     pub fn fetch_keys(
         &mut self,
