@@ -17,6 +17,7 @@ use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::fuzz::Input;
 use dormouse_wire::ike::dormancy::Sleeping;
+use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ike::{Message, PayloadType};
 
 use crate::config::{Connection, IdentityPattern, Role, RouterPolicy, RouterRule, ZonePolicy};
@@ -431,7 +432,9 @@ impl Run {
             25 => {
                 let byte = u32::from(input.byte()?);
                 let packet = [(spi ^ (byte & 1)).to_be_bytes(), byte.to_be_bytes()].concat();
-                let _asked = side.endpoint.fetch_keys(now, &named(peer), path.remote.ip(), &packet);
+                let (previous, registered) = (named(peer), byte & 2 != 0);
+                let seen = Excerpt::of(&packet)?;
+                let _asked = side.endpoint.fetch_keys(now, &previous, path.remote.ip(), seen, registered);
             }
             _ => {
                 let news = match input.byte()? & 3 {

@@ -11,6 +11,7 @@ use dormouse_ike::admission::Denial;
 use dormouse_ike::config::{EspProposal, IdentityPattern, RouterPolicy, ZonePolicy};
 use dormouse_ike::{Event, Holding, Kind};
 use dormouse_keying::{HeaderNews, SaId};
+use dormouse_wire::ike::mlike::Excerpt;
 
 const R1: usize = ROUTERS[0];
 const R2: usize = ROUTERS[1];
@@ -212,8 +213,9 @@ fn so_many_requests_for_keys_wait_and_no_more() {
     let endpoint = &mut field.sides[R2].endpoint;
     let waiting = (0..10_000).filter(|n| endpoint.ask_for_keys(now, gateway, 5_000 + n)).count();
     assert!((64..128).contains(&waiting), "{waiting}");
-    let packet = |n: &u32| (5_000 + n).to_be_bytes();
-    let elsewhere = (0..10_000).filter(|n| endpoint.fetch_keys(now, &name(R1), gateway, &packet(n))).count();
+    let seen = |n: &u32| Excerpt::of(&(5_000 + n).to_be_bytes()).expect("an SPI");
+    let elsewhere =
+        (0..10_000).filter(|n| endpoint.fetch_keys(now, &name(R1), gateway, seen(n), false)).count();
     assert!((64..128).contains(&elsewhere), "{elsewhere}");
     field.run_for(seconds(30));
     assert!(field.sides[R2].endpoint.ask_for_keys(field.now, gateway, 5_000), "in the end there is room");
@@ -312,6 +314,21 @@ fn what_is_recorded_and_sent_again_elsewhere_moves_no_keys_and_asks_no_gateway()
         assert_eq!(asked(&field), before, "the gateway would have believed it");
         assert_eq!((Field::grant_of(field.current()), field.readers()), (first, vec![R1]));
     }
+}
+
+/// A router that gives none, because it is seized or was shown a forged number, keeps no keys of a device that has registered elsewhere.
+#[test]
+fn of_a_registered_device_the_gateway_is_asked_where_the_router_before_refuses() {
+    let mut field = handoff(16);
+    let passed = field.packet(true, 1);
+    field.pass(R1, &passed);
+    assert!(field.fetch(R2, R1, &passed));
+    field.run_for(seconds(20));
+    assert_eq!(field.readers(), [R1], "who asks to be registered may repeat what the device has said");
+    assert!(field.fetch_registered(R2, R1, &passed));
+    field.run_for(seconds(20));
+    assert_eq!(field.readers(), [R2]);
+    field.assert_numbers_differ();
 }
 
 #[test]

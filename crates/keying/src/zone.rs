@@ -183,6 +183,12 @@ impl HeaderGrant {
     pub const fn id(&self) -> GrantId {
         GrantId { to_device: self.to_device.spi, from_device: self.from_device.spi }
     }
+
+    /// The direction to the device, or from it.
+    #[must_use]
+    pub const fn of(&self, to_device: bool) -> &HeaderSa {
+        if to_device { &self.to_device } else { &self.from_device }
+    }
 }
 
 /// The first zone of one direction of a composite SA.
@@ -203,10 +209,14 @@ pub struct HeaderSa {
 #[derive(Clone, Debug, Default)]
 pub struct Reached {
     first: u64,
-    highest: Arc<AtomicU64>,
+    /// The highest number of a packet that was opened here; 0 for none.
+    opened: Arc<AtomicU64>,
 }
 
 impl Reached {
+    /// How far behind another packet one may come; what an end's replay window still takes is about that.
+    const LATE: u64 = 1_024;
+
     /// About the number that the SA had reached when the keys came. It places those on the wire, which lack their upper half: with fewer than
     /// 2^31 packets between it and the next one seen it is near enough.
     #[must_use]
@@ -214,21 +224,32 @@ impl Reached {
         self.first
     }
 
-    /// A packet of this number was seen.
+    /// An authentic packet of this number was opened here.
     pub fn raise(&self, seq: u64) {
-        self.highest.fetch_max(seq, Ordering::Relaxed);
+        self.opened.fetch_max(seq, Ordering::Relaxed);
     }
 
-    /// The highest number that was seen; 0 for none.
+    /// What was opened where the same keys were held before was opened here.
+    pub fn follow(&self, before: &Self) {
+        self.raise(before.opened.load(Ordering::Relaxed));
+    }
+
+    /// The highest number that packets have reached; 0 for none. What came with the keys is only said: it counts until the packets that are opened here are
+    /// further behind it than any comes late.
     #[must_use]
     pub fn highest(&self) -> u64 {
-        self.highest.load(Ordering::Relaxed)
+        let opened = self.opened.load(Ordering::Relaxed);
+        if opened == 0 || self.first.saturating_sub(opened) < Self::LATE {
+            self.first.max(opened)
+        } else {
+            opened
+        }
     }
 }
 
 impl From<u64> for Reached {
     fn from(first: u64) -> Self {
-        Self { first, highest: Arc::new(first.into()) }
+        Self { first, opened: Arc::default() }
     }
 }
 
@@ -313,6 +334,31 @@ mod tests {
         for (seq, highest) in [(5, 7), (9, 9), (8, 9)] {
             here.clone().raise(seq);
             assert_eq!((here.first(), here.highest()), (7, highest));
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_only_said_counts_until_packets_disprove_it() {
+        let said = u64::from(u32::MAX);
+        for (opened, highest) in [(said - 1_023, said), (said - 1_024, said - 1_024), (5, 5)] {
+            let here = Reached::from(said);
+            assert_eq!(here.highest(), said);
+            here.raise(opened);
+            assert_eq!(here.highest(), highest);
+            here.raise(said + 1);
+            assert_eq!(here.highest(), said + 1);
+        }
+    }
+
+    #[test]
+    fn what_was_opened_goes_on_with_new_keys_and_what_was_said_does_not() {
+        let (before, said) = (Reached::from(9), Reached::from(1 << 40));
+        before.raise(20);
+        said.raise(5);
+        for (before, highest) in [(&before, 20), (&said, 5), (&Reached::from(9), 0)] {
+            let here = Reached::from(0);
+            here.follow(before);
+            assert_eq!(here.highest(), highest);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::node::Node;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderNews, SaId};
 use dormouse_sansio::Instant;
+use dormouse_wire::ike::mlike::Excerpt;
 use std::net::IpAddr;
 
 impl Node {
@@ -36,19 +37,22 @@ impl Node {
         self.drain_ike(now);
     }
 
-    /// Access router: it has none for an SA between this gateway and a device, of which this packet has passed. The router where the device was before is
-    /// asked first, if that is known: it is the only neighbour, or else a registration named it. `false` if there is no session to ask by.
+    /// Access router: it has none for an SA between this gateway and a device, of which the packet that was `seen` has passed. The router where the device was before is
+    /// asked first, if that is known: it is the only neighbour, or else a registration named it. Its word that the device has not left it is final, unless the
+    /// device is `registered` here. `false` if there is no session to ask by.
     pub fn ask_for_keys(
         &mut self,
         now: Instant,
         gateway: IpAddr,
-        spi: u32,
-        packet: &[u8],
+        seen: Excerpt,
         previous: Option<&Identity>,
+        registered: bool,
     ) -> bool {
         // A device may name any router, and must not choose by it who decides.
         let previous = self.ike.only_neighbour().or(previous).cloned();
-        let fetched = previous.is_some_and(|previous| self.ike.fetch_keys(now, &previous, gateway, packet));
+        let spi = seen.spi();
+        let fetched =
+            previous.is_some_and(|previous| self.ike.fetch_keys(now, &previous, gateway, seen, registered));
         let asked = fetched || self.ike.ask_for_keys(now, gateway, spi);
         self.drain_ike(now);
         asked

@@ -6,6 +6,7 @@ use dormouse_node::Node;
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::ladder::State;
 use dormouse_sansio::{Instant, Seeded, UnixTime};
+use dormouse_wire::ike::mlike::Excerpt;
 
 const NOW: Instant = Instant::ZERO;
 
@@ -35,8 +36,8 @@ fn wanted(node: &Node) -> Vec<String> {
 
 fn fetches(node: &mut Node, previous: &str) -> bool {
     let previous: Identity = previous.parse().expect("an identity");
-    let packet = 1_000_u32.to_be_bytes();
-    node.ask_for_keys(NOW, [192, 0, 2, 9].into(), 1_000, &packet, Some(&previous))
+    let seen = Excerpt::of(&1_000_u32.to_be_bytes()).expect("an SPI");
+    node.ask_for_keys(NOW, [192, 0, 2, 9].into(), seen, Some(&previous), false)
 }
 
 #[test]

@@ -9,6 +9,7 @@ use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_node::host::transit::{Agent, Wish};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Seeded};
 use dormouse_sim::{MachineId, NetworkId, Topology};
+use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -108,8 +109,9 @@ impl Reader {
             Look::NoKey => {
                 let spi = u32::from_be_bytes(*esp.first_chunk().expect("an SPI"));
                 if self.asked.insert(spi) {
-                    let (gateway, packet, previous) = (GATEWAY, esp.to_vec(), world.before.clone());
-                    self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous });
+                    let seen = Excerpt::of(esp).expect("a packet");
+                    let (gateway, previous, registered) = (GATEWAY, world.before.clone(), false);
+                    self.wishes.push_back(Wish::Missing { gateway, spi, seen, previous, registered });
                 }
             }
             Look::Closed => {}

@@ -9,12 +9,15 @@
 //!   tell a device's packets from forged ones.
 //!
 //! # Driving contract
-//! The agent stands between the router's queue and the radio: it sees a packet when the radio takes it, not when it begins to wait.
+//! The agent stands between the router's queue and the radio: it keeps a packet when the radio takes it, not when it begins to wait.
 //! So its round-trip times are those of the radio alone, what it repeats overtakes the queue, and what the queue drops it never had:
-//! congestion stays visible to the ends.
+//! congestion stays visible to the ends. Only the first zone of a packet is opened before, when the packet arrives, and not again: from then on it has
+//! passed here, for who asks whether it has.
 //!
+//! - Show every packet for the device to [`Repair::arrive`] when it comes, before it may be dropped, and keep what that says beside it.
 //! - Whenever the radio is idle: [`Repair::poll_transmit`]; what that gives is sent first. If it gives nothing, send the next
-//!   packet of the queue, and show it to [`Repair::to_device`].
+//!   packet of the queue, and hand it to [`Repair::radio_takes`]. [`Repair::to_device`] is both, where there is no queue or nothing asks what has passed.
+//! - When keys come or go ([`Repair::obey`]), what was read of packets that wait is out of date: [`Repair::arrive_again`].
 //! - Show every packet from the device to [`Repair::from_device`], and send it on unless that says otherwise.
 //! - [`Repair::handle_timeout`] when [`Repair::poll_timeout`] is due.
 
@@ -29,7 +32,7 @@ pub mod tcp;
 use dormouse_esp::{GrantError, HeaderZones};
 use dormouse_keying::HeaderOrder;
 use dormouse_sansio::{Deadline, Instant};
-pub use reader::{Reader, Unknown};
+pub use reader::{FirstZone, Reader, Unknown};
 
 /// Where a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,14 +96,30 @@ impl Repair {
         }
     }
 
-    /// The radio takes a packet for the device now.
-    pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
+    /// A packet for the device has arrived, and is to wait for the radio: it is opened.
+    pub fn arrive(&mut self, packet: &[u8]) -> FirstZone {
+        self.reader().map_or(FirstZone::Unread, |reader| reader.open(packet, Way::ToDevice))
+    }
+
+    /// Other keys have come while it waits, which may open it.
+    pub fn arrive_again(&mut self, packet: &[u8]) -> FirstZone {
+        self.reader().map_or(FirstZone::Unread, |reader| reader.open_again(packet))
+    }
+
+    /// The radio takes a packet for the device now, of which `first` was read when it arrived.
+    pub fn radio_takes(&mut self, now: Instant, packet: &[u8], first: &FirstZone) {
         match self {
             Self::None => {}
-            Self::Snoop(agent) => agent.to_device(now, packet),
+            Self::Snoop(agent) => agent.radio_takes(now, packet, first),
             Self::EspArq(router) => router.to_device(now, packet),
-            Self::Reported(agent) => agent.to_device(now, packet),
+            Self::Reported(agent) => agent.radio_takes(now, packet, first),
         }
+    }
+
+    /// A packet for the device has arrived, and the radio takes it at once.
+    pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
+        let first = self.arrive(packet);
+        self.radio_takes(now, packet, &first);
     }
 
     /// A packet of the device has arrived.

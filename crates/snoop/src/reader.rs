@@ -6,9 +6,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use dormouse_esp::{Header, HeaderZones, Look};
 use dormouse_keying::GrantId;
+use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip::Packet;
 
-use crate::Way;
+use crate::{Way, outer};
 
 /// SPIs without keys, or devices that have come, that wait to be read; the oldest goes first.
 const NEWS_MOST: usize = 16;
@@ -26,8 +27,31 @@ pub struct Unknown {
     pub spi: u32,
     /// Which it is: of what goes to the device.
     pub to_device: bool,
-    /// The first of these packets, from its SPI on.
-    pub packet: Vec<u8>,
+    /// The first of these packets, from its SPI on, as far as it is to be shown.
+    pub seen: Excerpt,
+}
+
+/// What was read of a packet when it arrived. It belongs to that packet, and to the keys that were here then.
+#[derive(Clone, Debug, Default)]
+pub enum FirstZone {
+    /// Nothing: it is no ESP, or none of its keys are here.
+    #[default]
+    Unread,
+    /// Keys of its SPI are here, and do not open it.
+    Closed,
+    /// Its first zone.
+    Open(Header),
+}
+
+impl FirstZone {
+    /// What was opened.
+    #[must_use]
+    pub const fn header(&self) -> Option<&Header> {
+        match self {
+            Self::Open(header) => Some(header),
+            Self::Unread | Self::Closed => None,
+        }
+    }
 }
 
 /// See the module.
@@ -75,18 +99,34 @@ impl Reader {
         self.arrivals.pop_front()
     }
 
+    /// Opens the first zone of a packet that goes this way, if it is ESP.
+    pub(crate) fn open(&mut self, packet: &[u8], way: Way) -> FirstZone {
+        let Some(view) = outer::whole(packet).and_then(outer::tunnelled) else { return FirstZone::Unread };
+        outer::esp(&view).map_or(FirstZone::Unread, |esp| self.look(&view, esp, way))
+    }
+
+    /// The same for the device, once more, because other keys are here now: one whose keys are still missing is not reported again.
+    pub(crate) fn open_again(&mut self, packet: &[u8]) -> FirstZone {
+        let Some(view) = outer::whole(packet).and_then(outer::tunnelled) else { return FirstZone::Unread };
+        match outer::esp(&view).map(|esp| self.zones.look(esp)) {
+            None | Some(Look::NoKey) => FirstZone::Unread,
+            Some(Look::Header(header)) if header.is_to_device() => FirstZone::Open(header),
+            Some(Look::Header(_) | Look::Closed) => FirstZone::Closed,
+        }
+    }
+
     /// The first zone of an ESP packet that goes this way; `view` is what carries it.
-    pub(crate) fn look(&mut self, view: &Packet<'_>, esp: &[u8], way: Way) -> Option<Header> {
+    pub(crate) fn look(&mut self, view: &Packet<'_>, esp: &[u8], way: Way) -> FirstZone {
         let header = match self.zones.look(esp) {
             Look::Header(header) => header,
-            Look::Closed => return None,
+            Look::Closed => return FirstZone::Closed,
             Look::NoKey => {
                 self.note_unknown(view, esp, way);
-                return None;
+                return FirstZone::Unread;
             }
         };
         if header.is_to_device() != (way == Way::ToDevice) {
-            return None;
+            return FirstZone::Closed;
         }
         if way == Way::FromDevice && self.awaited.contains(&view.src()) {
             let arrival = (view.src(), header.grant());
@@ -94,7 +134,7 @@ impl Reader {
                 self.arrivals.push_back(arrival);
             }
         }
-        Some(header)
+        FirstZone::Open(header)
     }
 
     fn note_unknown(&mut self, view: &Packet<'_>, esp: &[u8], way: Way) {
@@ -111,8 +151,8 @@ impl Reader {
             if self.unknown.len() >= NEWS_MOST {
                 self.unknown.pop_front();
             }
-            let to_device = way == Way::ToDevice;
-            self.unknown.push_back(Unknown { gateway, device, spi, to_device, packet: esp.to_vec() });
+            let (to_device, seen) = (way == Way::ToDevice, Excerpt::of(esp));
+            self.unknown.extend(seen.map(|seen| Unknown { gateway, device, spi, to_device, seen }));
         }
     }
 }

@@ -11,6 +11,7 @@ use dormouse_keying::{GrantId, HeaderGrant, HeaderOrder, HeaderSa, Nodes, ZoneEn
 use dormouse_sansio::{Deadline, Instant, Seeded};
 use dormouse_snoop::Verdict;
 use dormouse_snoop::arq::{Agent, Limits, Reporter, reports_key};
+use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip::{Ipv4Header, protocol, udp};
 
 const GCM: Encr = Encr::Aes128Gcm16;
@@ -117,7 +118,7 @@ fn what_is_shown_of_an_sa_without_keys_is_a_packet() {
         let unknown = world.agent.reader().poll_unknown().expect("they are missing");
         assert_eq!((unknown.gateway, unknown.device), (GATEWAY.into(), DEVICE.into()));
         assert_eq!((unknown.spi, unknown.to_device), (1_000, true));
-        assert_eq!(unknown.packet, esp_of(carried, &first));
+        assert_eq!(Some(unknown.seen), Excerpt::of(esp_of(carried, &first)));
         assert_eq!(world.agent.reader().poll_unknown(), None, "once");
     }
 }

@@ -75,17 +75,23 @@ impl Endpoint {
         asked
     }
 
-    /// Router: this ESP packet (from its SPI on) between `gateway` and a device has come here, and says that the device has come from the router `previous`: its
+    /// Router: the ESP packet that was `seen` between `gateway` and a device has come here, and says that the device has come from the router `previous`: its
     /// keys are asked for there (Directed Key Migration), and of the gateway if they are not there. If `previous` has seen the packet, or one after it, the device is
-    /// believed to be there still, and none are given. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many
+    /// believed to be there still, and none are given; if the device is `registered` here, the gateway is asked all the same. `false` if there is no IKE SA with `previous` (then there is an [`Event::LinkWanted`]), if too many
     /// requests wait on it, or if it is none of our neighbours.
-    pub fn fetch_keys(&mut self, now: Instant, previous: &Identity, gateway: IpAddr, packet: &[u8]) -> bool {
+    pub fn fetch_keys(
+        &mut self,
+        now: Instant,
+        previous: &Identity,
+        gateway: IpAddr,
+        seen: Excerpt,
+        registered: bool,
+    ) -> bool {
         let policy = self.shared.config.router.as_ref();
         let neighbour = policy.is_some_and(|p| p.neighbours.iter().any(|id| id.is_same_as(previous)));
         let link = self.shared.header.links.to(previous);
-        let seen = Excerpt::of(packet).filter(|_| neighbour);
-        let keys = seen.map(|seen| Keys::Migrate(Migrate { gateway, seen }));
-        let asked = keys.is_some_and(|keys| self.ask_some(now, link, Some(previous), keys));
+        let keys = Keys::Migrate { asked: Migrate { gateway, seen }, registered };
+        let asked = neighbour && self.ask_some(now, link, Some(previous), keys);
         self.settle(now);
         asked
     }

@@ -39,7 +39,9 @@ impl Run for Keys {
                 (vec![notify(NotifyType::KeyRevoke, wire::emit_names(&names))], Class::Timely)
             }
             Self::Ask(asked) => (vec![notify(NotifyType::KeyRequest, asked.emit())], Class::Urgent),
-            Self::Migrate(asked) => (vec![notify(NotifyType::KeyMigrate, asked.emit())], Class::Urgent),
+            Self::Migrate { asked, .. } => {
+                (vec![notify(NotifyType::KeyMigrate, asked.emit())], Class::Urgent)
+            }
             Self::Gave { spi, to } => {
                 let told = wire::emit_given(*spi, &auth::id_payload(to));
                 (vec![notify(NotifyType::KeyRequest, told)], Class::Timely)
@@ -74,14 +76,15 @@ impl Run for Keys {
                     shared.forget_keys(&sa.core.peer, asked.spi);
                 }
             }
-            Self::Migrate(asked) => {
+            Self::Migrate { asked, registered } => {
                 let giver = view.id_r().and_then(|id| auth::identity(id).ok());
                 let taken = giver.and_then(|giver| {
                     let id = sa.take_keys(shared, now, &giver, view, Some(&asked))?;
                     Some((giver, id))
                 });
-                // The device is there still, or that is not known yet: the gateway, which cannot compare, would believe us.
-                let there = refused.is_some_and(|refused| refused.why == Reason::NotLeft)
+                // The device is there still, or that is not known yet: the gateway, which cannot compare, would believe us. It may, of a device that is
+                // registered here: that router does not tell the truth, or was deceived.
+                let there = refused.is_some_and(|refused| refused.why == Reason::NotLeft) && !registered
                     || view.has(NotifyType::TemporaryFailure);
                 // A packet of the other direction has asked for the same keys.
                 let here = shared.header.keyring.holds(asked.gateway, asked.seen.spi());
@@ -112,7 +115,7 @@ fn in_place_of(asked: &Migrate) -> Action {
 impl Keys {
     /// The SA is over without an answer.
     pub(crate) fn abandon(&self, shared: &mut Shared) {
-        if let Self::Migrate(asked) = self {
+        if let Self::Migrate { asked, .. } = self {
             shared.actions.push_back(in_place_of(asked));
         }
     }

@@ -41,8 +41,8 @@ pub(crate) enum Keys {
     Revoking { router: Identity, ids: Vec<GrantId> },
     /// Router: the gateway is asked, or told.
     Ask(wire::Request),
-    /// Router: the one where the device was before is asked.
-    Migrate(wire::Migrate),
+    /// Router: the one where the device was before is asked. `registered`: the device is registered here.
+    Migrate { asked: wire::Migrate, registered: bool },
     /// Router: tells the gateway that the header keys of the SA with this SPI went to the router `to`.
     Gave { spi: u32, to: Identity },
 }
@@ -165,6 +165,10 @@ impl Given {
             // Only the first zone's is for routers; an end point that sends another one is faulty, and its keys are refused.
             if secret.zone != 0 || secret.keymat.len() != keymat_len(encr, None) || secret.spi < 256 {
                 return Err("a SECRET that is not of the first zone, or not of its cipher");
+            }
+            // A number that no packet can have would be ahead of all of them.
+            if !told.esn && secret.sequence > u32::MAX.into() {
+                return Err("a sequence number of more than 32 bits, without extended sequence numbers");
             }
             let reached = secret.sequence.into();
             let sa = HeaderSa { spi: secret.spi, keymat: Secret::from(secret.keymat), reached };

@@ -35,8 +35,8 @@ impl HeldKeys {
     /// The number of this packet, and what has passed here of its direction, if they open it and it has not passed.
     fn not_passed(&self, opens: OpenFirstZone, packet: &[u8]) -> Option<(Reached, u64)> {
         let opened = opens(&self.grant, packet)?;
-        let sa = if opened.to_device { &self.grant.to_device } else { &self.grant.from_device };
-        (opened.seq > sa.reached.highest()).then(|| (sa.reached.clone(), opened.seq))
+        let reached = &self.grant.of(opened.to_device).reached;
+        (opened.seq > reached.highest()).then(|| (reached.clone(), opened.seq))
     }
 }
 
@@ -69,8 +69,8 @@ impl Keyring {
         }
         if let Some(HeldKeys { grant, .. }) = self.held.get(&id) {
             // What has passed here has passed, though the gateway does not know it.
-            given.grant.to_device.reached.raise(grant.to_device.reached.highest());
-            given.grant.from_device.reached.raise(grant.from_device.reached.highest());
+            given.grant.to_device.reached.follow(&grant.to_device.reached);
+            given.grant.from_device.reached.follow(&grant.from_device.reached);
         }
         self.forget(id);
         // A neighbour says what it likes.
@@ -93,11 +93,12 @@ impl Keyring {
         given: &Given,
     ) -> Result<(), Reason> {
         let id = given.grant.id();
-        let asked_for = given.gateway == asked.gateway && opens(&given.grant, &asked.seen.packet()).is_some();
-        if !asked_for || self.held.contains_key(&id) {
-            return Err(Reason::NotPermitted);
-        }
-        self.take(now, policy, giver, given)
+        let opened = opens(&given.grant, &asked.seen.packet()).filter(|_| given.gateway == asked.gateway);
+        let opened = opened.filter(|_| !self.held.contains_key(&id)).ok_or(Reason::NotPermitted)?;
+        self.take(now, policy, giver, given)?;
+        // That packet has come here. What else has been reached the other router only says.
+        given.grant.of(opened.to_device).reached.raise(opened.seq);
+        Ok(())
     }
 
     /// Forgets keys; whether there were any.

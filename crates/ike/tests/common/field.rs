@@ -13,6 +13,7 @@ use dormouse_ike::config::{
 use dormouse_ike::{EndpointConfig, Event, Holding};
 use dormouse_keying::{ChildId, GrantId, HeaderGrant, HeaderOrder, Install, Protection, SaId};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
+use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip::udp;
 
 use super::{LATENCY, Side, addr, client_psk, fqdn, gateway_config, gateway_psk, psk};
@@ -87,6 +88,10 @@ pub struct Field {
     /// Calls to other machines: who called whom.
     calls: BTreeMap<(usize, SaId), usize>,
     pub seed: u64,
+}
+
+fn seen(packet: &[u8]) -> Excerpt {
+    Excerpt::of(packet).expect("a packet")
 }
 
 impl Field {
@@ -360,7 +365,13 @@ impl Field {
     /// A packet of the device comes to a router, which asks another one for its keys.
     pub fn fetch(&mut self, router: usize, previous: usize, packet: &[u8]) -> bool {
         let gateway = self.path(router, GATEWAY).remote.ip();
-        self.sides[router].endpoint.fetch_keys(self.now, &name(previous), gateway, packet)
+        self.sides[router].endpoint.fetch_keys(self.now, &name(previous), gateway, seen(packet), false)
+    }
+
+    /// The same, of a device that is registered at the router that asks.
+    pub fn fetch_registered(&mut self, router: usize, previous: usize, packet: &[u8]) -> bool {
+        let gateway = self.path(router, GATEWAY).remote.ip();
+        self.sides[router].endpoint.fetch_keys(self.now, &name(previous), gateway, seen(packet), true)
     }
 
     /// The same, with the first packet of the device.

@@ -1,25 +1,27 @@
 //! An access router: whole packets between its two sides, the device's, where the radio is, and the network's. It stands where
-//! `dormouse-snoop` wants to: packets for the device wait here until the radio is free, and the repair sees each when the radio takes it.
+//! `dormouse-snoop` wants to: packets for the device are opened when they come, wait here until the radio is free, and the repair keeps each when the radio takes it.
 //!
 //! Owns the queue in front of the radio, and what is asked of key managers and when again; what is kept, repeated and hidden is the
 //! repair's. Must never change a packet, make one but for answers to devices' reports, or hold one back for want of keys: what it cannot read goes on as it came.
 
+mod turns;
 mod visits;
 
 use super::transit::Wish;
 use super::{Host, Output};
 use crate::config::access_router::{Repair as Kind, Router as Settings};
 use dormouse_crypto::cert::Identity;
-use dormouse_esp::{Keys, RouterStats};
+use dormouse_esp::{HeaderZones, Keys, RouterStats};
 use dormouse_keying::{GrantId, HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_snoop::arq::Stats as ArqStats;
 use dormouse_snoop::tcp::Stats;
-use dormouse_snoop::{Repair, Unknown, Verdict};
+use dormouse_snoop::{FirstZone, Reader, Repair, Unknown, Verdict};
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
+use turns::Turns;
 use visits::Visits;
 
 /// What waits for a radio of a known rate is at most what it carries in this time, and [`WAITING_LEAST`] at least.
@@ -37,6 +39,8 @@ const MISSING_LONGEST: Duration = Duration::from_secs(60);
 const ASK_PACE: Duration = Duration::from_millis(200);
 /// SAs about which was asked. One that has not been asked about for longest gives way.
 const ASKED_MOST: usize = 256;
+/// Keys that were taken back, and are remembered by name; the oldest is forgotten first.
+const TAKEN_BACK_MOST: usize = 256;
 
 /// A side of an access router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +104,10 @@ impl Question {
         }
     }
 
+    const fn missing(of: &Unknown) -> Self {
+        Self::Missing(of.gateway, of.spi)
+    }
+
     fn is_about(self, id: GrantId) -> bool {
         match self {
             Self::Missing(_, spi) => [id.to_device, id.from_device].contains(&spi),
@@ -113,6 +121,15 @@ impl Question {
 struct Asked {
     at: Instant,
     pause: Duration,
+    /// The device, whose being here the question says to the gateway.
+    device: Option<IpAddr>,
+}
+
+/// A packet for a device that waits for the radio, and what was read of it when it came.
+#[derive(Debug)]
+struct Waiting {
+    packet: Vec<u8>,
+    first: FirstZone,
 }
 
 /// See the module.
@@ -121,15 +138,18 @@ pub(super) struct Router {
     repair: Repair,
     /// Bits in a second; 0: the radio is always free.
     rate: u64,
-    waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     waiting_most: usize,
     /// The radio takes nothing before.
     idle_at: Instant,
     ready: VecDeque<(Side, Vec<u8>)>,
     visits: Visits,
+    /// The names of keys that were here and are gone.
+    taken_back: VecDeque<GrantId>,
     asked: BTreeMap<Question, Asked>,
     ask_next: Instant,
+    turns: Turns,
     wishes: VecDeque<Wish>,
     counters: RouterCounters,
 }
@@ -151,8 +171,10 @@ impl Router {
             idle_at: Instant::ZERO,
             ready: VecDeque::new(),
             visits: Visits::default(),
+            taken_back: VecDeque::new(),
             asked: BTreeMap::new(),
             ask_next: Instant::ZERO,
+            turns: Turns::default(),
             wishes: VecDeque::new(),
             counters: RouterCounters::default(),
         }
@@ -164,12 +186,15 @@ impl Router {
             return;
         }
         match from {
-            Side::Network if packet.len() > self.waiting_most.saturating_sub(self.waiting_bytes) => {
-                self.counters.dropped += 1;
-            }
             Side::Network => {
-                self.waiting_bytes += packet.len();
-                self.waiting.push_back(packet);
+                // From now on it has passed here, also if it is dropped: who shows it elsewhere shows nothing new.
+                let first = self.repair.arrive(&packet);
+                if packet.len() > self.waiting_most.saturating_sub(self.waiting_bytes) {
+                    self.counters.dropped += 1;
+                } else {
+                    self.waiting_bytes += packet.len();
+                    self.waiting.push_back(Waiting { packet, first });
+                }
             }
             Side::Device => {
                 if self.repair.from_device(now, &packet) == Verdict::Forward {
@@ -185,19 +210,22 @@ impl Router {
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.repair.handle_timeout(now);
         self.pump(now);
+        self.ask(now);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Deadline> {
-        Deadline::earlier(self.repair.poll_timeout(), self.turn())
+        Deadline::earliest(self.repair.poll_timeout().into_iter().chain(self.own_timers()))
     }
 
     pub(super) fn timers(&self) -> impl Iterator<Item = Deadline> + use<> {
-        self.repair.timers().into_iter().chain(self.turn())
+        self.repair.timers().into_iter().chain(self.own_timers())
     }
 
-    fn turn(&self) -> Option<Deadline> {
+    fn own_timers(&self) -> impl Iterator<Item = Deadline> + use<> {
         let waits = !self.waiting.is_empty() || self.repair.is_due();
-        waits.then(|| Deadline::strict(self.idle_at, "the radio is free for the next packet"))
+        let turn = waits.then(|| Deadline::strict(self.idle_at, "the radio is free for the next packet"));
+        let question = || Deadline::strict(self.ask_next, "the next question for header keys");
+        turn.into_iter().chain(self.turns.wait_any().then(question))
     }
 
     pub(super) fn poll_packet(&mut self) -> Option<(Side, Vec<u8>)> {
@@ -211,7 +239,7 @@ impl Router {
     /// There is no session by which these keys could be asked for: they are asked for as soon again as for the first time.
     pub(super) fn not_asked(&mut self, gateway: IpAddr, spi: u32) {
         if let Some(asked) = self.asked.get_mut(&Question::Missing(gateway, spi)) {
-            asked.pause = ASK_AGAIN;
+            (asked.pause, asked.device) = (ASK_AGAIN, None);
             self.counters.asked -= 1;
         }
     }
@@ -235,6 +263,7 @@ impl Router {
 
     fn device_has_gone(&mut self, now: Instant, device: IpAddr) {
         self.visits.go(now, device);
+        self.turns.forget(|unknown| unknown.device == device);
         if let Some(reader) = self.repair.reader() {
             reader.forget_device(device);
         }
@@ -251,19 +280,59 @@ impl Router {
         }
         match (self.repair.obey(order), order) {
             (Ok(()), HeaderOrder::Grant(_)) => {
+                self.read_waiting();
+                self.taken_back.retain(|of| *of != id);
+                self.turns.forget(|unknown| Question::missing(unknown).is_about(id));
+                self.forget_answered(id);
                 // Keys that look stale again after they were replaced may be due to forged packets: ask with growing intervals.
                 let stale = Question::Stale(id);
                 self.asked.retain(|question, _| !question.is_about(id) || *question == stale);
                 tracing::info!(sa = %Name(id), "header keys came");
             }
-            (Ok(()), HeaderOrder::Revoke(_)) => tracing::info!(sa = %Name(id), "header keys were taken back"),
+            (Ok(()), HeaderOrder::Revoke(_)) => {
+                self.forget_waiting(id);
+                self.note_taken_back(id);
+                tracing::info!(sa = %Name(id), "header keys were taken back");
+            }
             (Err(error), _) => {
                 tracing::warn!(sa = %Name(id), %error, "header keys cannot be used");
                 // Nor any of the same name that were here before: the gateway hears that there are none.
                 let _gone = self.repair.obey(&HeaderOrder::Revoke(id));
+                self.forget_waiting(id);
                 self.wishes.push_back(Wish::Other(HeaderNews::Unusable(id)));
             }
         }
+    }
+
+    /// Keys have come: packets that came before them and wait count as passed too.
+    fn read_waiting(&mut self) {
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.first.header().is_none()) {
+            waiting.first = self.repair.arrive_again(&waiting.packet);
+        }
+    }
+
+    /// Keys have gone: what was read with them is not used any more.
+    fn forget_waiting(&mut self, id: GrantId) {
+        for waiting in &mut self.waiting {
+            if waiting.first.header().is_some_and(|header| header.grant() == id) {
+                waiting.first = FirstZone::Unread;
+            }
+        }
+    }
+
+    /// These keys were asked for, and have come: by the question the gateway knows where the device is.
+    fn forget_answered(&mut self, id: GrantId) {
+        let Some(reader) = self.repair.reader() else { return };
+        let answered = self.asked.iter().filter(|(question, _)| question.is_about(id));
+        answered.filter_map(|(_, asked)| asked.device).for_each(|device| reader.forget_device(device));
+    }
+
+    fn note_taken_back(&mut self, id: GrantId) {
+        self.taken_back.retain(|of| *of != id);
+        if self.taken_back.len() >= TAKEN_BACK_MOST {
+            self.taken_back.pop_front();
+        }
+        self.taken_back.push_back(id);
     }
 
     fn info(&self) -> RouterInfo {
@@ -291,9 +360,9 @@ impl Router {
             let mut packet = Vec::new();
             if !self.repair.poll_transmit(now, &mut packet) {
                 let Some(next) = self.waiting.pop_front() else { break };
-                self.waiting_bytes -= next.len();
-                self.repair.to_device(now, &next);
-                packet = next;
+                self.waiting_bytes -= next.packet.len();
+                self.repair.radio_takes(now, &next.packet, &next.first);
+                packet = next.packet;
             }
             if self.rate > 0 {
                 let nanos = packet.len() as u128 * 8_000_000_000 / u128::from(self.rate);
@@ -311,9 +380,28 @@ impl Router {
         let Some(reader) = self.repair.reader() else { return };
         // Told by [`dormouse_esp::HeaderZones::unfit`] as long as it is so.
         while reader.zones().poll_news().is_some() {}
-        let unfit: Vec<HeaderNews> = reader.readable().unfit().collect();
-        let unknown: Vec<Unknown> = std::iter::from_fn(|| reader.poll_unknown()).collect();
-        let arrivals: Vec<_> = std::iter::from_fn(|| reader.poll_arrival()).collect();
+        while let Some(unknown) = self.repair.reader().and_then(Reader::poll_unknown) {
+            if self.is_to_be_asked(now, &unknown) {
+                let has_come = self.visits.has_come(now, unknown.device);
+                self.turns.wait(unknown, has_come);
+            }
+        }
+        if now < self.ask_next {
+            return;
+        }
+        self.ask_for_others(now);
+        self.report_arrivals(now);
+        while now >= self.ask_next
+            && let Some(unknown) = self.turns.next()
+        {
+            self.ask_for_missing(now, unknown);
+        }
+    }
+
+    /// In the place of keys that do not do.
+    fn ask_for_others(&mut self, now: Instant) {
+        let unfit: Vec<HeaderNews> =
+            self.repair.readable().into_iter().flat_map(HeaderZones::unfit).collect();
         for news in unfit {
             if Question::because(news).is_none_or(|question| !self.may_ask(now, question, ASK_LONGEST)) {
                 continue;
@@ -325,10 +413,10 @@ impl Router {
             }
             self.wishes.push_back(Wish::Other(news));
         }
-        for unknown in unknown {
-            self.ask_for_missing(now, unknown);
-        }
-        for (device, id) in arrivals {
+    }
+
+    fn report_arrivals(&mut self, now: Instant) {
+        while let Some((device, id)) = self.repair.reader().and_then(Reader::poll_arrival) {
             if self.may_ask(now, Question::Came(device, id), ASK_LONGEST) {
                 tracing::debug!(%device, sa = %Name(id), "a device has come, whose header keys were here");
                 self.wishes.push_back(Wish::Came { device, id });
@@ -336,37 +424,55 @@ impl Router {
         }
     }
 
-    fn ask_for_missing(&mut self, now: Instant, unknown: Unknown) {
-        let Unknown { gateway, device, spi, to_device, packet } = unknown;
+    /// Whether it is to be asked about the SA of this packet, when it is its turn.
+    fn is_to_be_asked(&self, now: Instant, unknown: &Unknown) -> bool {
+        let &Unknown { gateway, device, spi, to_device, .. } = unknown;
+        // Where the device is registered and its keys were, those are its own, too.
+        let own =
+            self.visits.is_registered(now, device) && self.taken_back.iter().any(|id| id.to_device == spi);
         // What is sent after a device that has gone on comes by here in both directions. The router before has seen it, and the device's own packets follow.
         let after = [device, gateway].iter().any(|of| self.visits.has_gone(now, *of))
-            || to_device && self.visits.is_sent_after(now, device);
-        // One that has just registered does not wait because others have sent its packets here before.
-        let longest = if self.visits.has_come(now, device) { ASK_AGAIN } else { MISSING_LONGEST };
-        if after || !self.may_ask(now, Question::Missing(gateway, spi), longest) {
+            || to_device && !own && self.visits.is_sent_after(now, device);
+        !after && self.has_paused(now, Question::missing(unknown), self.longest(now, device))
+    }
+
+    /// One that has just registered does not wait because others have sent its packets here before.
+    fn longest(&self, now: Instant, device: IpAddr) -> Duration {
+        if self.visits.has_come(now, device) { ASK_AGAIN } else { MISSING_LONGEST }
+    }
+
+    fn ask_for_missing(&mut self, now: Instant, unknown: Unknown) {
+        let longest = self.longest(now, unknown.device);
+        if !self.is_to_be_asked(now, &unknown) || !self.may_ask(now, Question::missing(&unknown), longest) {
             return;
         }
-        // Who asks says by it that the device is here.
-        if let Some(reader) = self.repair.reader() {
-            reader.forget_device(device);
+        let Unknown { gateway, device, spi, seen, .. } = unknown;
+        if let Some(asked) = self.asked.get_mut(&Question::Missing(gateway, spi)) {
+            asked.device = Some(device);
         }
         tracing::debug!(%gateway, spi = format_args!("{spi:08x}"), "no header keys: packets go on unread");
         let previous = self.visits.previous(now, device).cloned();
-        self.wishes.push_back(Wish::Missing { gateway, spi, packet, previous });
+        let registered = self.visits.is_registered(now, device);
+        self.wishes.push_back(Wish::Missing { gateway, spi, seen, previous, registered });
+    }
+
+    /// Whether the pause after this was asked last is over.
+    fn has_paused(&self, now: Instant, question: Question, longest: Duration) -> bool {
+        self.asked.get(&question).is_none_or(|asked| now >= asked.at + asked.pause.min(longest))
     }
 
     /// Whether this is asked now: after a pause that doubles each time, and is no longer than `longest`.
     fn may_ask(&mut self, now: Instant, question: Question, longest: Duration) -> bool {
-        let before = self.asked.get(&question);
-        if now < self.ask_next || before.is_some_and(|asked| now < asked.at + asked.pause.min(longest)) {
+        if now < self.ask_next || !self.has_paused(now, question, longest) {
             return false;
         }
+        let before = self.asked.get(&question);
         let pause = before.map_or(ASK_AGAIN, |asked| (asked.pause * 2).min(ASK_LONGEST));
         if before.is_none() && self.asked.len() >= ASKED_MOST {
             let oldest = self.asked.iter().min_by_key(|(_, asked)| asked.at).map(|(of, _)| *of);
             oldest.map(|of| self.asked.remove(&of));
         }
-        self.asked.insert(question, Asked { at: now, pause });
+        self.asked.insert(question, Asked { at: now, pause, device: None });
         self.ask_next = now + ASK_PACE;
         self.counters.asked += 1;
         true
@@ -403,7 +509,7 @@ impl Host {
 
     /// The device with this outer address has come to this access router: it has registered, or with `previous` it asks to be registered, and says that it was
     /// behind that router. Its next packet names its SA. If this router has no header keys for it, it shows the packet to `previous`, which gives them
-    /// if it has not seen the packet, and asks the gateway if `previous` has none. If it has them, it reports to the gateway that the device is here, once that has registered.
+    /// if it has not seen the packet, and asks the gateway if `previous` has none, or has registered the device and `previous` gives none. If it has them, it reports to the gateway that the device is here, once that has registered.
     /// `false` if this machine is no access router.
     pub fn device_has_come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) -> bool {
         let router = self.transit.router.as_mut();

@@ -7,6 +7,7 @@ use super::router::Router;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant, Path};
+use dormouse_wire::ike::mlike::Excerpt;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -55,10 +56,12 @@ pub enum Wish {
         gateway: IpAddr,
         /// The SPI of either direction.
         spi: u32,
-        /// A packet with this SPI, which begins with it: what the router before may not have seen.
-        packet: Vec<u8>,
+        /// What is shown of a packet with this SPI: the router before may not have seen it.
+        seen: Excerpt,
         /// The router where the device was before, if that is known.
         previous: Option<Identity>,
+        /// The device is registered here: the gateway may be asked also if that router says that the device has not left it.
+        registered: bool,
     },
     /// A device has come whose keys were here before: the gateway is to know.
     Came {
@@ -143,8 +146,9 @@ impl Host {
         while let Some(wish) = self.transit.poll_wish() {
             match wish {
                 Wish::Other(news) => self.node.header_news(now, news),
-                Wish::Missing { gateway, spi, packet, previous } => {
-                    if !self.node.ask_for_keys(now, gateway, spi, &packet, previous.as_ref())
+                Wish::Missing { gateway, spi, seen, previous, registered } => {
+                    let previous = previous.as_ref();
+                    if !self.node.ask_for_keys(now, gateway, seen, previous, registered)
                         && let Some(router) = &mut self.transit.router
                     {
                         router.not_asked(gateway, spi);

@@ -2,7 +2,7 @@
 //! The first and the last router have one neighbour, which they ask.
 
 use crate::scene::{Scene, UNDER_WAY};
-use crate::zoned::{Keys, ROUTERS};
+use crate::zoned::{DELAY, Keys, ROUTERS};
 use dormouse_keying::GrantId;
 use dormouse_node::config::access_router::Repair;
 use dormouse_node::host::Side;
@@ -71,6 +71,32 @@ fn packets_that_are_repeated_elsewhere_take_no_keys_away() {
             let asked = scene.info(elsewhere).counters.asked;
             assert!((2..=20).contains(&asked), "{asked} questions at {elsewhere}; seed {seed}");
         }
+        scene.assert_nothing_is_lost(seed);
+    }
+}
+
+/// Who has copied on the wire what waits at the right router until the radio is free sends it at both neighbours meanwhile.
+#[test]
+fn what_waits_for_the_radio_has_passed() {
+    for seed in 30..34 {
+        let mut scene = Scene::in_the_middle(seed);
+        let keys = scene.names(MIDDLE);
+        scene.burst(40);
+        scene.run(DELAY + Duration::from_millis(2));
+        assert!(scene.info(MIDDLE).waiting > 20, "seed {seed}");
+        let waiting = scene.air().last_of(false, 3);
+        for elsewhere in [MIDDLE - 1, MIDDLE + 1] {
+            let before = scene.info(elsewhere).counters.asked;
+            for (path, packet) in &waiting {
+                scene.come(elsewhere, Side::Network, path, packet);
+            }
+            assert_eq!(scene.info(elsewhere).counters.asked, before + 1, "seed {seed}");
+        }
+        scene.run(Duration::from_millis(50));
+        assert!(scene.info(MIDDLE).waiting > 10, "seed {seed}");
+        assert_eq!(scene.names(MIDDLE), keys, "seed {seed}");
+        scene.run(seconds(1));
+        scene.assert_alone(MIDDLE);
         scene.assert_nothing_is_lost(seed);
     }
 }

@@ -253,18 +253,32 @@ impl Scene {
         let end = self.net.now + time;
         while self.net.now < end {
             let (inner, now) = (self.inner(), self.net.now);
-            let number = self.to_device.sent.len() as u64;
-            self.to_device.sent.push(now);
+            let number = self.to_gateway.sent.len() as u64;
             self.to_gateway.sent.push(now);
             self.air().now = now;
             self.net.machine_mut(self.device).forward(now, numbered(inner, SERVER, number, SECRET));
             self.net.post();
-            self.air().number = Some(number);
-            self.net.machine_mut(self.gateway).forward(now, numbered(SERVER, inner, number, SECRET));
-            self.net.post();
-            self.air().number = None;
+            self.send_to_device(SECRET);
             self.run(pace);
         }
+    }
+
+    /// So many packets of 1,000 bytes go to the device at once.
+    pub(crate) fn burst(&mut self, count: usize) {
+        for _ in 0..count {
+            self.send_to_device(&[7; 1_000]);
+        }
+    }
+
+    fn send_to_device(&mut self, rest: &[u8]) {
+        let (inner, now) = (self.inner(), self.net.now);
+        let number = self.to_device.sent.len() as u64;
+        self.to_device.sent.push(now);
+        self.air().now = now;
+        self.air().number = Some(number);
+        self.net.machine_mut(self.gateway).forward(now, numbered(SERVER, inner, number, rest));
+        self.net.post();
+        self.air().number = None;
     }
 
     /// An ESP packet comes to a router from one of its sides.

@@ -13,7 +13,7 @@ use dormouse_sansio::{Deadline, Instant};
 
 use super::router::Sa;
 use super::{Answer, Limits, Report, Stats, beside, message, reports_key};
-use crate::reader::Reader;
+use crate::reader::{FirstZone, Reader};
 use crate::{Verdict, Way, outer};
 
 /// Devices' SAs that report at once; the one that was silent for longest gives way.
@@ -133,14 +133,15 @@ impl Agent {
         Ok(())
     }
 
-    /// The radio takes a packet for the device now.
+    /// A packet for the device has arrived, and the radio takes it at once.
     pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
-        let Some(whole) = outer::whole(packet) else { return };
-        let Some(view) = outer::tunnelled(whole) else { return };
-        let Some(header) = outer::esp(&view).and_then(|esp| self.reader.look(&view, esp, Way::ToDevice))
-        else {
-            return;
-        };
+        let first = self.reader.open(packet, Way::ToDevice);
+        self.radio_takes(now, packet, &first);
+    }
+
+    /// The radio takes a packet for the device now, of which `first` was read when it arrived.
+    pub(crate) fn radio_takes(&mut self, now: Instant, packet: &[u8], first: &FirstZone) {
+        let (Some(header), Some(whole)) = (first.header(), outer::whole(packet)) else { return };
         let (id, bytes) = (header.grant(), whole.as_bytes());
         if let Some(held) = self.held.get_mut(&id) {
             held.pass(header.seq());

@@ -32,12 +32,12 @@ use core::net::{IpAddr, SocketAddr};
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_esp::{Header, HeaderZones};
+use dormouse_esp::HeaderZones;
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Packet;
 use dormouse_wire::ip::tcp::{FIN, RST, SYN, Tcp};
 
-use crate::reader::Reader;
+use crate::reader::{FirstZone, Reader};
 use crate::{Verdict, Way, outer};
 use flow::Flow;
 pub use limits::Limits;
@@ -111,10 +111,15 @@ impl Agent {
         (self.flows.len(), self.flows.values().map(|f| f.held().0).sum(), self.bytes)
     }
 
-    /// The radio takes a packet for the device now.
+    /// A packet for the device has arrived, and the radio takes it at once.
     pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
-        let mut room = None;
-        let Some(segment) = self.read(packet, Way::ToDevice, &mut room) else { return };
+        let first = self.reader.open(packet, Way::ToDevice);
+        self.radio_takes(now, packet, &first);
+    }
+
+    /// The radio takes a packet for the device now, of which `first` was read when it arrived.
+    pub(crate) fn radio_takes(&mut self, now: Instant, packet: &[u8], first: &FirstZone) {
+        let Some(segment) = Segment::read(packet, Way::ToDevice, first) else { return };
         let id = segment.id;
         if segment.tcp.flags & (RST | SYN) != 0 {
             self.forget(id);
@@ -133,8 +138,8 @@ impl Agent {
 
     /// A packet of the device has arrived.
     pub fn from_device(&mut self, now: Instant, packet: &[u8]) -> Verdict {
-        let mut room = None;
-        let Some(segment) = self.read(packet, Way::FromDevice, &mut room) else { return Verdict::Forward };
+        let first = self.reader.open(packet, Way::FromDevice);
+        let Some(segment) = Segment::read(packet, Way::FromDevice, &first) else { return Verdict::Forward };
         let id = segment.id;
         if segment.tcp.flags & (RST | SYN) != 0 {
             self.forget(id);
@@ -179,17 +184,6 @@ impl Agent {
                 self.put(id, flow);
             }
         }
-    }
-
-    /// The segment in a whole packet, or in the first zone of an ESP packet; that is put into `room` opened.
-    fn read<'a>(&mut self, packet: &'a [u8], way: Way, room: &'a mut Option<Header>) -> Option<Segment<'a>> {
-        let whole = outer::whole(packet)?;
-        let view = outer::tunnelled(whole)?;
-        let Some(esp) = outer::esp(&view) else { return Segment::of(&view, None, way, whole.as_bytes()) };
-        let header = self.reader.look(&view, esp, way)?;
-        let inner = Packet::parse_header(room.insert(header).as_bytes()).ok();
-        let inner = inner.filter(|inner| inner.fragment().is_none())?;
-        Segment::of(&inner, Some((view.src(), view.dst())), way, whole.as_bytes())
     }
 
     /// Whether `len` more bytes may be kept for `id`; others give way.
@@ -244,6 +238,18 @@ struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
+    /// The one in a whole packet, or in the first zone of an ESP packet.
+    fn read(packet: &'a [u8], way: Way, first: &'a FirstZone) -> Option<Self> {
+        let whole = outer::whole(packet)?;
+        let view = outer::tunnelled(whole)?;
+        if outer::esp(&view).is_none() {
+            return Self::of(&view, None, way, whole.as_bytes());
+        }
+        let inner = Packet::parse_header(first.header()?.as_bytes()).ok();
+        let inner = inner.filter(|inner| inner.fragment().is_none())?;
+        Self::of(&inner, Some((view.src(), view.dst())), way, whole.as_bytes())
+    }
+
     fn of(view: &Packet<'a>, outer: Option<(IpAddr, IpAddr)>, way: Way, packet: &'a [u8]) -> Option<Self> {
         let (tcp, data) = Tcp::parse_header(view).ok()?;
         let from = SocketAddr::new(view.src(), tcp.src_port);

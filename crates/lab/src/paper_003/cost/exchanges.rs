@@ -20,6 +20,7 @@ use dormouse_ike::ticket::lineage::Memory;
 use dormouse_ike::{Endpoint, EndpointConfig, Event};
 use dormouse_keying::{ChildId, ChildSa, GrantId, HeaderOrder, Install, Protection, SaId};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
+use dormouse_wire::ike::mlike::Excerpt;
 use serde::{Deserialize, Serialize};
 
 use super::packets;
@@ -380,11 +381,14 @@ impl Field {
             ensure!(self.has_keys(third), "the next neighbour has no keys");
             return Ok(spent);
         }
-        let (gateway, previous, packet) = (self.address(GATEWAY), name(first), self.packet()?);
+        let (gateway, previous) = (self.address(GATEWAY), name(first));
+        let seen = Excerpt::of(&self.packet()?).context("a packet without an SPI")?;
         let mut asked = false;
         // One round trip between the routers. The gateway hears of it, and begins to make new keys, which is a rekeying as any other.
         let mut spent = self.charged_for(2 * TRAVEL, |field| {
-            field.step(second, |endpoint, now| asked = endpoint.fetch_keys(now, &previous, gateway, &packet))
+            field.step(second, |endpoint, now| {
+                asked = endpoint.fetch_keys(now, &previous, gateway, seen, false);
+            })
         })?;
         ensure!(asked && self.has_keys(second) && !self.has_keys(first), "keys did not move");
         spent[GATEWAY] = Duration::ZERO;

@@ -13,6 +13,8 @@ const MOST: usize = 1_024;
 const FETCH: Duration = Duration::from_secs(30);
 /// For so long the agent of Mobile IP where a device was before may send packets after it.
 const AFTER: Duration = Duration::from_secs(10);
+/// A device counts as registered for so long after that was last said, unless it has gone: an agent may forget to say so.
+const REGISTERED: Duration = Duration::from_secs(1_800);
 /// For so long nothing is asked about packets of a device that has gone on: they may be sent after it.
 const GONE: Duration = Duration::from_secs(30);
 
@@ -25,7 +27,11 @@ struct Visit {
 
 #[derive(Debug)]
 enum State {
-    Here { previous: Option<Identity> },
+    /// `registered`: when it was last said that it has been registered here, not only that it asks for that.
+    Here {
+        previous: Option<Identity>,
+        registered: Option<Instant>,
+    },
     Gone,
 }
 
@@ -34,13 +40,27 @@ enum State {
 pub(super) struct Visits(BTreeMap<IpAddr, Visit>);
 
 impl Visits {
-    /// The device with this outer address has come, or is still here.
+    /// The device with this outer address has come, or is still here. Without `previous` it has been registered.
     pub(super) fn come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) {
-        if previous.is_none() && matches!(self.0.get(&device), Some(Visit { state: State::Here { .. }, .. }))
-        {
-            return;
+        let is_registered = previous.is_none();
+        let mut registered = is_registered.then_some(now);
+        if let Some(Visit { state: State::Here { registered: before, .. }, .. }) = self.0.get_mut(&device) {
+            if is_registered {
+                *before = registered;
+                return;
+            }
+            // Who asks once more, or repeats what a device has asked, does not end its registration.
+            registered = *before;
         }
-        self.put(device, Visit { at: now, state: State::Here { previous } });
+        self.put(device, Visit { at: now, state: State::Here { previous, registered } });
+    }
+
+    /// Whether it has been registered here, and has not gone.
+    pub(super) fn is_registered(&self, now: Instant, device: IpAddr) -> bool {
+        match self.0.get(&device).map(|visit| &visit.state) {
+            Some(State::Here { registered: Some(at), .. }) => now < *at + REGISTERED,
+            _ => false,
+        }
     }
 
     /// It has gone.
@@ -59,7 +79,7 @@ impl Visits {
     /// The router where it was before, as long as that has its keys.
     pub(super) fn previous(&self, now: Instant, device: IpAddr) -> Option<&Identity> {
         match self.0.get(&device)? {
-            Visit { at, state: State::Here { previous } } if now < *at + FETCH => previous.as_ref(),
+            Visit { at, state: State::Here { previous, .. } } if now < *at + FETCH => previous.as_ref(),
             _ => None,
         }
     }
@@ -73,7 +93,7 @@ impl Visits {
     /// Whether packets for it may come by way of the router before: these show nothing to that one.
     pub(super) fn is_sent_after(&self, now: Instant, device: IpAddr) -> bool {
         let after = |visit: &Visit| {
-            matches!(visit.state, State::Here { previous: Some(_) }) && now < visit.at + AFTER
+            matches!(visit.state, State::Here { previous: Some(_), .. }) && now < visit.at + AFTER
         };
         self.0.get(&device).is_some_and(after)
     }
