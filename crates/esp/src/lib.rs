@@ -49,7 +49,7 @@ pub use discard::Discard;
 pub use inbound::{Inbound, Opened};
 pub use lifetime::{Counters, Life, Limits, Volume};
 pub use outbound::{Outbound, SealError};
-pub use params::{SaParams, Tfc};
+pub use params::SaParams;
 pub use pmtu::{Overhead, PathMtu};
 pub use replay::{Replay, ReplayWindow};
 pub use sad::{Accepted, DRAIN, Sad};

@@ -17,7 +17,7 @@ use crate::ESP_HEADER_LEN;
 use crate::iv::IvSource;
 use crate::layout::{Aad, Shape};
 use crate::lifetime::{Counters, Life, Limits};
-use crate::params::{SaParams, Tfc};
+use crate::params::SaParams;
 use crate::sequence::{Counter, SequenceExhausted};
 use crate::zones::{self, Composite};
 
@@ -83,7 +83,8 @@ pub struct Outbound {
     spi: u32,
     counter: Counter,
     esn: bool,
-    tfc: Tfc,
+    /// Inner packets are padded to multiples of this, in bytes; 0: not at all.
+    pad_to: usize,
     /// Traffic-flow padding stops here, in bytes of inner packet.
     inner_mtu: usize,
     limits: Limits,
@@ -124,7 +125,7 @@ impl Outbound {
             spi: params.spi,
             counter,
             esn: params.esn,
-            tfc: if params.mode == Mode::Tunnel { params.tfc.clone() } else { Tfc::Off },
+            pad_to: if params.mode == Mode::Tunnel { params.pad_to.into() } else { 0 },
             inner_mtu: usize::from(u16::MAX),
             limits,
             counters: Counters::default(),
@@ -175,7 +176,10 @@ impl Outbound {
     /// RFC 4303 section 2.4: padding makes the ciphertext end on a multiple of 4 bytes, and of the cipher's block.
     /// "MUST NOT be modified to reflect this padding" (RFC 4303 section 2.7)
     fn lengths(&self, inner: usize) -> Lengths {
-        let padded = self.tfc.padded(inner, self.inner_mtu);
+        let padded = match self.pad_to {
+            0 => inner,
+            step => inner.next_multiple_of(step).min(self.inner_mtu).max(inner),
+        };
         Lengths { inner, padded, body: self.shape.round_up(padded + 2) }
     }
 
@@ -328,8 +332,8 @@ impl fmt::Debug for Outbound {
 /// "The Padding bytes are initialized with a series of (unsigned, 1-byte) integer values." (RFC 4303 section 2.4)
 fn write_trailer(body: &mut [u8], lengths: &Lengths, next_header: u8) {
     let Some(tail) = body.get_mut(lengths.inner..) else { return };
-    let (tfc, tail) = tail.split_at_mut((lengths.padded - lengths.inner).min(tail.len()));
-    tfc.fill(0);
+    let (zeros, tail) = tail.split_at_mut((lengths.padded - lengths.inner).min(tail.len()));
+    zeros.fill(0);
     let Some((next, tail)) = tail.split_last_mut() else { return };
     let Some((len, padding)) = tail.split_last_mut() else { return };
     *next = next_header;

@@ -15,7 +15,7 @@ use crate::discard::Discard;
 use crate::inbound::Inbound;
 use crate::lifetime::{Limits, Volume};
 use crate::outbound::Outbound;
-use crate::params::{SaParams, Tfc};
+use crate::params::SaParams;
 use crate::pmtu::{Overhead, PathMtu};
 use crate::selector::Selectors;
 use crate::share::Turn;
@@ -154,7 +154,7 @@ impl Tunnel {
             esn: install.esn,
             mode: install.mode,
             replay_window: install.replay_window,
-            tfc: if install.pad_to > 0 { Tfc::Multiple(install.pad_to) } else { Tfc::Off },
+            pad_to: install.pad_to,
             limits: Limits { soft, hard: Volume::UNLIMITED },
             zones,
         };

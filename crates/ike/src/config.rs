@@ -55,12 +55,6 @@ impl Role {
     pub const fn answers(self) -> bool {
         matches!(self, Self::Responder | Self::Both)
     }
-
-    /// Whether the connection may initiate.
-    #[must_use]
-    pub const fn calls(self) -> bool {
-        matches!(self, Self::Initiator | Self::Both)
-    }
 }
 
 /// How we prove who we are.

@@ -61,12 +61,6 @@ impl Timer {
         if later { Ok(()) } else { self.arm(deadline, false) }
     }
 
-    /// When it fires, if it is armed.
-    #[must_use]
-    pub const fn armed(&self) -> Option<Instant> {
-        self.armed
-    }
-
     /// Takes note that it fired: it is disarmed and no longer readable. True if it had fired.
     pub fn clear(&mut self) -> bool {
         // Nonblocking: EAGAIN says that it has not fired.
@@ -91,7 +85,7 @@ mod tests {
         let mut timer = Timer::new().unwrap();
         let mut arm = |at: u64| {
             timer.arm_by(Some(Deadline::strict(Instant::from_nanos(at), "test"))).unwrap();
-            timer.armed()
+            timer.armed
         };
         let far = u64::MAX / 4;
         let at = |n| Some(Instant::from_nanos(n));
@@ -101,11 +95,11 @@ mod tests {
             std::thread::yield_now();
         }
         timer.arm_by(Some(Deadline::strict(Instant::from_nanos(far), "test"))).unwrap();
-        assert_eq!(timer.armed(), at(far));
+        assert_eq!(timer.armed, at(far));
         timer.arm(Some(Deadline::strict(Instant::from_nanos(far + 1), "test")), false).unwrap();
-        assert_eq!(timer.armed(), at(far + 1), "exactly, where that is asked for");
+        assert_eq!(timer.armed, at(far + 1), "exactly, where that is asked for");
         timer.arm_by(None).unwrap();
-        assert_eq!(timer.armed(), None);
+        assert_eq!(timer.armed, None);
     }
 
     #[test]
@@ -129,9 +123,9 @@ mod tests {
         let at = BootClock::now() + Duration::from_secs(3600);
         let deadline = Deadline { at, slack: Duration::from_secs(60), why: "test" };
         timer.arm(Some(deadline), false).unwrap();
-        assert_eq!(timer.armed(), Some(at));
+        assert_eq!(timer.armed, Some(at));
         timer.arm(Some(deadline), true).unwrap();
-        assert_eq!(timer.armed(), Some(at + Duration::from_secs(60)));
+        assert_eq!(timer.armed, Some(at + Duration::from_secs(60)));
         timer.arm(None, true).unwrap();
         assert_eq!(timer.fd.get().unwrap(), None);
         timer.arm(Some(Deadline::strict(Instant::FAR_FUTURE, "never")), false).unwrap();

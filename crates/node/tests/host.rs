@@ -7,13 +7,12 @@ use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_node::config::{parse, resolve};
-use dormouse_node::host::transit::Agent;
 use dormouse_node::host::{Host, News, NotSent, Order, Origin, Output, Store};
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::sleeper::{Cause, Mode, Reason, Settings};
 use dormouse_node::{Node, SleepFlags, Train};
 use dormouse_sansio::packet::{Plan, Received, Verdict};
-use dormouse_sansio::{Carrier, Deadline, Instant, Path, Seeded, UnixTime};
+use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ip::{Packet, tcp, udp};
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
@@ -502,56 +501,4 @@ fn what_the_sleeper_learned_is_stored_before_the_radio_goes_off() {
     let stored = orders.iter().position(|o| matches!(o, Order::Store(Store::SleepHistory(_))));
     let off = orders.iter().position(|o| matches!(o, Order::Radio(dormouse_node::host::Radio::Off)));
     assert!(stored.is_some() && stored < off, "{orders:?}");
-}
-
-/// Passes every second datagram on a second late, and drops the others.
-#[derive(Debug, Default)]
-struct Second {
-    seen: u32,
-    waits: Vec<(Instant, Path, Vec<u8>)>,
-    ready: Vec<(Path, Vec<u8>)>,
-}
-
-impl Agent for Second {
-    fn handle_datagram(&mut self, now: Instant, path: Path, datagram: Vec<u8>) {
-        self.seen += 1;
-        if self.seen.is_multiple_of(2) {
-            self.waits.push((now + Duration::from_secs(1), path, datagram));
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        for (_, path, datagram) in self.waits.extract_if(.., |(at, ..)| *at <= now) {
-            self.ready.push((path, datagram));
-        }
-    }
-
-    fn poll_transmit(&mut self) -> Option<(Path, Vec<u8>)> {
-        self.ready.pop()
-    }
-
-    fn poll_timeout(&self) -> Option<Deadline> {
-        self.waits.first().map(|(at, ..)| Deadline::strict(*at, "agent"))
-    }
-}
-
-#[test]
-fn a_router_passes_on_what_is_not_its_own_as_its_agent_wants() {
-    let mut router = gateway();
-    let other = Path { local: ([10, 1, 0, 2], 0).into(), ..way() };
-    router.handle_transit(NOW, other, b"on".to_vec());
-    assert_eq!(drive(&mut router, NOW).datagrams, [(other, b"on".to_vec())]);
-    router.set_agent(Box::new(Second::default()));
-    for n in 0..4 {
-        router.handle_transit(NOW, other, vec![n]);
-    }
-    assert_eq!(drive(&mut router, NOW).datagrams, []);
-    let due = router.poll_timeout().expect("the agent's");
-    assert_eq!((due.at, due.why), (seconds(1), "agent"));
-    assert_eq!(router.deadlines(), [due]);
-    router.handle_timeout(due.at);
-    assert!(router.deadlines().is_empty());
-    let mut late = drive(&mut router, due.at).datagrams;
-    late.sort_by(|a, b| a.1.cmp(&b.1));
-    assert_eq!(late, [(other, vec![1]), (other, vec![3])]);
 }

@@ -2,12 +2,11 @@
 
 use crate::machine::{self, Disk, Machine};
 use crate::settings::{Family, Settings};
-use crate::topology::{MachineId, NetworkId, Topology};
+use crate::topology::{MachineId, Topology};
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_node::config::Resolved;
 use dormouse_node::host::Host;
-use dormouse_node::host::transit::Agent;
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_sansio::{Instant, Seeded, UnixTime};
 use std::collections::BTreeMap;
@@ -71,23 +70,6 @@ impl Topology {
         let prefixes: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
         let pool = (!prefixes.is_empty()).then(|| SharedPool::new(Pool::new(prefixes)));
         machine::host(now, connections, EndpointConfig::default(), pool, self.rng(), unix)
-    }
-
-    /// Adds a machine that is nothing but the router of a network, in which datagrams pass `agent`.
-    pub fn add_router(&mut self, network: NetworkId, agent: Box<dyn Agent>) -> MachineId {
-        let now = self.now;
-        let mut host = machine::host(
-            now,
-            Vec::new(),
-            EndpointConfig::default(),
-            None,
-            self.rng(),
-            EPOCH + (now - Instant::ZERO),
-        );
-        host.set_agent(agent);
-        let router = self.add_machine(Machine::new(host));
-        self.set_router(network, router);
-        router
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use dormouse_wire::ip::{Packet, icmp, protocol, udp};
+use dormouse_wire::ip::{Ipv4, Packet, icmp, protocol, udp};
 
 const GATEWAY_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 254));
 const GATEWAY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0xfe));
@@ -12,6 +12,10 @@ fn packet(src: &str, dst: &str, len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     udp::build(src, dst, &vec![0xa5; len], &mut out).expect("fits");
     out
+}
+
+fn parse_error(packet: &[u8]) -> Option<icmp::ErrorV4<'_>> {
+    icmp::parse_error(&Ipv4::parse(packet).ok()?)
 }
 
 #[test]
@@ -24,18 +28,15 @@ fn fragmentation_needed_is_read_back() {
     assert_eq!(error[20..22], [3, 4]);
     assert_eq!(error[24..28], [0, 0, 0x05, 0x78]);
     assert_eq!(error[28..], original[..548]);
-    let Ok(Packet::V4(outer)) = Packet::parse(&error) else { panic!("IPv4") };
+    let outer = Ipv4::parse(&error).expect("IPv4");
     assert!(outer.checksum_ok() && !outer.dont_fragment());
-    assert_eq!(outer.dst(), Ipv4Addr::new(10, 0, 0, 1));
-
-    let report = icmp::parse_too_big(&error).expect("a report");
-    assert_eq!((report.reporter, report.mtu, report.original_len), (GATEWAY_V4, 1400, 1478));
-    assert_eq!((report.flow.src_port, report.flow.dst_port), (Some(5), Some(7)));
-    assert_eq!(report.quoted.len(), 528);
+    assert_eq!((outer.src(), outer.dst()), ([10, 0, 0, 254].into(), [10, 0, 0, 1].into()));
+    let report = icmp::parse_error(&outer).expect("a report");
+    assert_eq!((report.kind, report.code, report.mtu, report.quoted), (3, 4, 1400, &original[..548]));
 }
 
 #[test]
-fn packet_too_big_is_read_back() {
+fn packet_too_big_quotes_the_packet() {
     let original = packet("[2001:db8::1]:5", "[2001:db8::2]:7", 1450);
     let mut error = vec![0xee];
     assert!(icmp::too_big(&original, GATEWAY_V6, 1380, &mut error));
@@ -44,9 +45,10 @@ fn packet_too_big_is_read_back() {
     // Type, code, checksum, MTU (RFC 4443 section 3.2).
     assert_eq!(error[40..42], [2, 0]);
     assert_eq!(error[44..48], [0, 0, 0x05, 0x64]);
-    let report = icmp::parse_too_big(error).expect("a report");
-    assert_eq!((report.reporter, report.mtu, report.original_len), (GATEWAY_V6, 1380, 1498));
-    assert_eq!((report.flow.dst_port, report.flow.protocol), (Some(7), protocol::UDP));
+    assert_eq!(error[48..], original[..1232]);
+    let outer = Packet::parse(error).expect("IPv6");
+    assert_eq!((outer.src(), outer.dst()), (GATEWAY_V6, "2001:db8::1".parse().expect("address")));
+    assert_eq!(outer.pseudo_header(1240).add_bytes(outer.payload()).finish(), 0, "the checksum is right");
 }
 
 #[test]
@@ -65,22 +67,24 @@ fn a_quotation_of_eight_bytes_is_enough_for_esp() {
     let [c0, c1] = sum.finish().to_be_bytes();
     error.extend_from_slice(&[3, 4, c0, c1, 0, 0, 0x04, 0xb0]);
     error.extend_from_slice(&quoted);
-    let report = icmp::parse_too_big(&error).expect("a report");
-    assert_eq!((report.mtu, report.original_len), (1200, 1420));
-    assert_eq!(dormouse_wire::esp::Header::parse(report.quoted).map(|h| h.spi), Ok(0xc0ff_ee01));
+    let report = parse_error(&error).expect("a report");
+    assert_eq!((report.mtu, report.quoted), (1200, &quoted[..]));
+    let about = Ipv4::parse_header(report.quoted).expect("a header");
+    assert_eq!(dormouse_wire::esp::Header::parse(about.payload()).map(|h| h.spi), Ok(0xc0ff_ee01));
 }
 
 #[test]
 fn a_report_with_a_flipped_bit_is_not_believed() {
     let mut error = Vec::new();
-    assert!(icmp::too_big(&packet("[2001:db8::1]:5", "[2001:db8::2]:7", 1450), GATEWAY_V6, 1380, &mut error));
-    for at in 40..error.len() {
+    assert!(icmp::too_big(&packet("10.0.0.1:5", "10.9.9.9:7", 1450), GATEWAY_V4, 1380, &mut error));
+    assert!(parse_error(&error).is_some());
+    for at in 20..error.len() {
         error[at] ^= 0x10;
-        assert_eq!(icmp::parse_too_big(&error), None, "byte {at}");
+        assert_eq!(parse_error(&error), None, "byte {at}");
         error[at] ^= 0x10;
     }
     for len in 0..error.len() {
-        assert_eq!(icmp::parse_too_big(&error[..len]), None, "{len} bytes");
+        assert_eq!(parse_error(&error[..len]), None, "{len} bytes");
     }
 }
 

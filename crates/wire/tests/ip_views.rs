@@ -77,7 +77,7 @@ fn ipv6() {
          20010db8000000000000000000000001 20010db8000000000000000000000002 ffff",
     );
     let Ok(Packet::V6(v6)) = Packet::parse(&packet) else { panic!("IPv6") };
-    assert_eq!((v6.traffic_class(), v6.flow_label(), v6.hop_limit()), (0x2e, 0xabcde, 7));
+    assert_eq!((v6.traffic_class(), v6.hop_limit()), (0x2e, 7));
     assert_eq!((v6.next_header(), v6.protocol(), v6.total_len(), v6.payload_offset()), (59, 59, 42, 40));
     let header = Ipv6Header {
         traffic_class: 0x2e,

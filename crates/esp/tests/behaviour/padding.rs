@@ -1,15 +1,15 @@
 //! Traffic-flow padding and dummy packets: lengths on the wire say nothing, and the receiver takes both off again.
 
 use crate::common::{SUITES, ipv4, ipv6, pair, params, seal};
-use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP, NO_NEXT_HEADER, Tfc};
+use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP, NO_NEXT_HEADER};
 use dormouse_keying::Mode;
 
 #[test]
 fn padded_packets_have_few_sizes_and_open_to_the_original() {
     for (encr, integ) in SUITES {
-        for (tfc, sizes) in [(Tfc::Multiple(512), 3), (Tfc::Buckets(vec![128, 1_300]), 2)] {
+        for (pad_to, sizes) in [(512, 3), (1_300, 1)] {
             let mut p = params(encr, integ);
-            p.tfc = tfc;
+            p.pad_to = pad_to;
             let (mut out, mut inb) = pair(&p);
             let mut lengths = std::collections::BTreeSet::new();
             for n in (40..1_300).step_by(37) {
@@ -28,17 +28,19 @@ fn padded_packets_have_few_sizes_and_open_to_the_original() {
 #[test]
 fn padding_stops_at_what_the_path_carries() {
     let mut p = params(SUITES[0].0, None);
-    p.tfc = Tfc::Multiple(1_024);
+    p.pad_to = 1_024;
     let (mut out, _) = pair(&p);
     out.set_inner_mtu(1_438);
     assert_eq!(out.sealed_len(1_100), out.sealed_len(1_438));
     assert_eq!(out.sealed_len(10), 16 + 1_028 + 16);
+    assert_eq!(out.sealed_len(1_024), out.sealed_len(10));
+    assert_eq!(out.sealed_len(1_500), 16 + 1_504 + 16, "never shorter than the packet");
 }
 
 #[test]
 fn transport_mode_is_never_padded() {
     let mut p = params(SUITES[0].0, None);
-    p.tfc = Tfc::Multiple(512);
+    p.pad_to = 512;
     p.mode = Mode::Transport;
     assert_eq!(pair(&p).0.sealed_len(10), 16 + 12 + 16);
 }

@@ -8,7 +8,7 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::UnixTime;
 use dormouse_wire::codec::Reader;
-use dormouse_wire::ike::{AuthMethod, Id, TrafficSelector, TsRange};
+use dormouse_wire::ike::{AuthMethod, Id, TsRange};
 
 use super::lineage::Name;
 use crate::auth;
@@ -240,18 +240,6 @@ impl TicketChild {
         };
         let (ts_local, ts_remote) = (side(r)?, side(r)?);
         Ok(Self { name, suite, mode, ts_local, ts_remote })
-    }
-
-    /// The ranges among selectors, which are all that can be stored.
-    #[must_use]
-    pub fn ranges(selectors: &[TrafficSelector]) -> Vec<TsRange> {
-        selectors
-            .iter()
-            .filter_map(|selector| match selector {
-                TrafficSelector::Range(range) => Some(*range),
-                TrafficSelector::Unknown { .. } => None,
-            })
-            .collect()
     }
 }
 

@@ -105,12 +105,6 @@ impl ResolvConf {
         Ok(true)
     }
 
-    /// True if the name servers of a tunnel are installed in it.
-    #[must_use]
-    pub fn is_ours(&self) -> bool {
-        matches!(self.read_own(), Ok(Some(content)) if parse(&content).is_some())
-    }
-
     /// The name servers without the tunnel's: those that the file names, or named before us.
     ///
     /// # Errors

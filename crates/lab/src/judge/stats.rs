@@ -202,24 +202,6 @@ impl Bootstrap {
         Some(Comparison::of(of_logs, &a, &b, false))
     }
 
-    /// What follows from several samples that were drawn by themselves, each resampled alone. `None` without figures, or if one is not finite.
-    #[must_use]
-    pub fn joint(&self, samples: &[&[f64]], statistic: impl Fn(&[Vec<f64>]) -> f64) -> Option<Measured> {
-        let samples: Vec<Vec<f64>> = samples.iter().map(|s| thinned(s)).collect::<Option<_>>()?;
-        let n = samples.iter().map(Vec::len).min()?;
-        let mut rng = Seeded::new(self.seed);
-        let mut drawn = samples.clone();
-        let mut all: Vec<f64> = (0..self.resamples)
-            .map(|_| {
-                for (to, from) in drawn.iter_mut().zip(&samples) {
-                    to.iter_mut().for_each(|v| *v = from[draw(&mut rng, from.len())]);
-                }
-                statistic(&drawn)
-            })
-            .collect();
-        Some(estimate(statistic(&samples), &mut all, n).into())
-    }
-
     /// What follows from several samples whose rounds were measured together, by the figures of each sample in each round: rounds are drawn
     /// whole, the same ones for every sample, for what is alike within a round must not count as independent. `None` without rounds, if
     /// a sample lacks one or a figure is not finite.

@@ -1,6 +1,6 @@
-//! A router in transit: datagrams that are not the host's own pass an [`Agent`], which may look at them, delay, repeat or drop them,
-//! and go on. Owns the agents' interface; agents implement the processing (a TCP agent beside a bad radio link, a foreign agent of Mobile IP).
-//! Without an agent everything goes on at once, unchanged. An access router that ships sees whole packets instead ([`Host::handle_packet`]).
+//! What the access router ([`super::router`]) asks of the key managers and gets from them; and, for the simulator alone, a router whose
+//! [`Agent`] sees datagrams that are not the host's own instead of whole packets ([`Host::handle_packet`]): a test looks into headers, changes
+//! them and hoards keys by it. Without an agent datagrams go on at once, unchanged.
 
 use super::Host;
 use super::router::Router;

@@ -5,7 +5,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Flow, Ipv4, Ipv4Header, Ipv6, Ipv6Header, Packet, checksum, protocol, udp};
+use super::{Ipv4, Ipv4Header, Ipv6, Ipv6Header, Packet, checksum, protocol, udp};
 use crate::Result;
 
 /// Largest ICMPv4 error built here, IP header included: "as much of the original datagram as possible without the length
@@ -155,56 +155,6 @@ fn is_v6_error(packet: &Ipv6<'_>) -> bool {
     packet.protocol() == protocol::ICMPV6
         && first_part
         && packet.payload().first().is_none_or(|t| *t < 128 || *t == REDIRECT)
-}
-
-/// A received report that a packet was too big.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooBig<'a> {
-    /// Who reports it.
-    pub reporter: IpAddr,
-    /// What the next hop takes, in bytes. 0 in IPv4 if the router is older than RFC 1191.
-    pub mtu: u32,
-    /// The flow of the packet reported, ours if the report is honest. The reporter can forge it: check that it names a
-    /// packet that was sent, and never go below the minimum MTU of the family.
-    pub flow: Flow,
-    /// What is quoted behind the IP header (and extension headers) of the packet reported: the ESP header or the UDP header
-    /// and ESP header, as far as they were quoted.
-    pub quoted: &'a [u8],
-    /// Total length that the packet reported stated, in bytes: an MTU that is not below it is no reason to shrink.
-    pub original_len: usize,
-}
-
-/// Reads an ICMP "fragmentation needed" or ICMPv6 "packet too big", given as a whole IP packet. `None` for anything else,
-/// and where a checksum is wrong.
-#[must_use]
-pub fn parse_too_big(packet: &[u8]) -> Option<TooBig<'_>> {
-    let outer = Packet::parse(packet).ok()?;
-    if outer.fragment().is_some() {
-        return None;
-    }
-    let message = outer.payload();
-    let (&[kind, code, _, _, m0, m1, m2, m3], quoted) = message.split_first_chunk::<HEADER_LEN>()?;
-    let (sum, mtu, inner) = match (&outer, outer.protocol(), kind, code) {
-        (Packet::V4(_), protocol::ICMP, UNREACHABLE_V4, FRAGMENTATION_NEEDED) => (
-            checksum::Sum::default().add_bytes(message),
-            u16::from_be_bytes([m2, m3]).into(),
-            Packet::V4(Ipv4::parse_header(quoted).ok()?),
-        ),
-        // "Code: Set to 0 by the originator and ignored by the receiver." (RFC 4443 section 3.2)
-        (Packet::V6(_), protocol::ICMPV6, PACKET_TOO_BIG, _) => (
-            outer.pseudo_header(message.len()).add_bytes(message),
-            u32::from_be_bytes([m0, m1, m2, m3]),
-            Packet::V6(Ipv6::parse_header(quoted).ok()?),
-        ),
-        _ => return None,
-    };
-    (sum.finish() == 0).then(|| TooBig {
-        reporter: outer.src(),
-        mtu,
-        flow: inner.flow(),
-        quoted: inner.payload(),
-        original_len: inner.total_len(),
-    })
 }
 
 /// An echo request or reply ("ping").

@@ -127,12 +127,6 @@ impl<'a> Ipv6<'a> {
         a << 4 | b >> 4
     }
 
-    /// The flow label, 20 bits.
-    #[must_use]
-    pub fn flow_label(&self) -> u32 {
-        u32::from_be_bytes(field(self.bytes, 0)) & 0x000f_ffff
-    }
-
     /// Hop limit.
     #[must_use]
     pub fn hop_limit(&self) -> u8 {

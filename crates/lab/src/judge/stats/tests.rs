@@ -161,9 +161,9 @@ proptest! {
 fn what_is_alike_within_a_round_is_not_independent() {
     // Five rounds that differ, with five bursts each that do not.
     let rounds: Vec<Vec<f64>> = (1..=5).map(|n| vec![f64::from(n); 5]).collect();
-    let bursts: Vec<f64> = rounds.concat();
+    let bursts: Vec<Vec<f64>> = rounds.concat().into_iter().map(|burst| vec![burst]).collect();
     let median_of = |drawn: &[Vec<f64>]| median(&drawn[0]).unwrap_or(f64::NAN);
-    let alone = Bootstrap::new(1).joint(&[&bursts], median_of).expect("figures");
+    let alone = Bootstrap::new(1).rounds(&[bursts], median_of).expect("figures");
     let whole = Bootstrap::new(1).rounds(std::slice::from_ref(&rounds), median_of).expect("figures");
     assert_eq!((alone.n, whole.n, whole.value), (25, 5, 3.0));
     assert_eq!((whole.low, whole.high, whole.level), (1.0, 5.0, 0.9375), "from the least to the most round");
