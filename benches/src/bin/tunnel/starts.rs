@@ -49,15 +49,15 @@ pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32) -> Result<()> {
     }
     println!("TCP, one stream, in {starts} starts of each subject: median of the ratios [interval of 95 %].");
     println!(
-        "\"At least as much\" is met if the interval begins above {ENOUGH}, and missed if it ends below 1."
+        "\"At least as much\" is missed if the interval ends below 1, and met if it begins above {ENOUGH} and does not."
     );
     for ((other, congestion), ratios) in ratios {
         let pairs: Vec<(f64, f64)> = ratios.iter().map(|r| (*r, 1.0)).collect();
         let Some(figure) = Bootstrap::new(1).paired(&pairs).map(|c| Figure::from(c.ratio)) else { continue };
         let met = match figure {
             _ if !figure.is_told() => "not measured",
-            Figure { low, .. } if low >= ENOUGH => "met",
             Figure { high, .. } if high < 1.0 => "MISSED",
+            Figure { low, .. } if low >= ENOUGH => "met",
             _ => "undecided",
         };
         let what = format!("TCP ({congestion}) through {} / {other}", first.name());
