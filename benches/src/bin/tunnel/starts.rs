@@ -18,33 +18,23 @@ const ROUNDS: u32 = 2;
 /// A ratio from here on is no less that matters: two starts of one subject differ by more.
 const ENOUGH: f64 = 0.97;
 
+/// Ratios of the throughput of the first subject, by the other's name and the congestion control.
+type Ratios = BTreeMap<(&'static str, String), Vec<f64>>;
+
 /// Measures the first of `kinds` against each other one after so many starts, with one stream by each congestion control of `ways`, and prints
-/// a verdict on each: the first carries at least as much.
-///
-/// # Errors
-/// If a subject does not come up, or does not carry a known stream unchanged.
-pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32) -> Result<()> {
-    let ways: Vec<&Tcp> = ways.iter().filter(|how| how.streams == 1 && !how.back).collect();
-    let Some((first, others)) = kinds.split_first() else { return Ok(()) };
-    let mut ratios: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+/// a verdict on each: the first carries at least as much. A start that fails is said on standard error.
+pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32) {
+    let Some((first, others)) = kinds.split_first() else { return };
+    let ways = ways.iter().filter(|how| how.streams == 1 && !how.back);
+    let ways: Vec<Tcp> = ways.cloned().collect();
+    let mut ratios: Ratios = others
+        .iter()
+        .flat_map(|other| ways.iter().map(|how| ((other.name(), how.congestion.clone()), Vec::new())))
+        .collect();
     for start in 1..=starts {
         eprintln!("start {start} of {starts}");
-        let mut bed = Testbed::new()?;
-        let subjects: Vec<Subject> =
-            kinds.iter().map(|kind| Subject::start(&mut bed, *kind)).collect::<Result<_>>()?;
-        subjects.iter().try_for_each(measure::verify)?;
-        let rows = subjects.iter().flat_map(|subject| {
-            ways.iter().map(move |how| -> (String, Work<'_>) {
-                (row(subject.kind, how), Box::new(move || measure::tcp(subject, how)))
-            })
-        });
-        let measured = Measured::of(rows.collect(), ROUNDS)?;
-        for how in &ways {
-            let rate = |kind| measured.figure(&row(kind, how), "rate");
-            for other in others {
-                let of = ratios.entry((other.name(), &how.congestion)).or_default();
-                of.push(ratio(&rate(*first), &rate(*other)));
-            }
+        if let Err(error) = once(*first, others, &ways, &mut ratios) {
+            eprintln!("start {start}: {error:#}");
         }
     }
     println!("TCP, one stream, in {starts} starts of each subject: median of the ratios [interval of 95 %].");
@@ -53,15 +43,42 @@ pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32) -> Result<()> {
     );
     for ((other, congestion), ratios) in ratios {
         let pairs: Vec<(f64, f64)> = ratios.iter().map(|r| (*r, 1.0)).collect();
-        let Some(figure) = Bootstrap::new(1).paired(&pairs).map(|c| Figure::from(c.ratio)) else { continue };
+        let figure = Bootstrap::new(1).paired(&pairs).map(|c| Figure::from(c.ratio)).filter(Figure::is_told);
         let met = match figure {
-            _ if !figure.is_told() => "not measured",
-            Figure { high, .. } if high < 1.0 => "MISSED",
-            Figure { low, .. } if low >= ENOUGH => "met",
-            _ => "undecided",
+            None => "not measured",
+            Some(Figure { high, .. }) if high < 1.0 => "MISSED",
+            Some(Figure { low, .. }) if low >= ENOUGH => "met",
+            Some(_) => "undecided",
         };
         let what = format!("TCP ({congestion}) through {} / {other}", first.name());
-        println!("target: {what:<66} {} >= 1 {met}", figure.words(3));
+        let figure = figure.map_or_else(|| "NaN".to_owned(), |figure| figure.words(3));
+        println!("target: {what:<66} {figure} >= 1 {met}");
+    }
+}
+
+/// Starts all subjects, and measures them in turns.
+fn once(first: Kind, others: &[Kind], ways: &[Tcp], ratios: &mut Ratios) -> Result<()> {
+    let mut bed = Testbed::new()?;
+    let kinds = [&[first], others].concat();
+    let subjects: Vec<Subject> =
+        kinds.into_iter().map(|kind| Subject::start(&mut bed, kind)).collect::<Result<_>>()?;
+    subjects.iter().try_for_each(measure::verify)?;
+    let rows = subjects.iter().flat_map(|subject| {
+        ways.iter().map(move |how| -> (String, Work<'_>) {
+            (row(subject.kind, how), Box::new(move || measure::tcp(subject, how)))
+        })
+    });
+    let measured = Measured::of(rows.collect(), ROUNDS)?;
+    for how in ways {
+        let rate = |kind| measured.figure(&row(kind, how), "rate");
+        for other in others {
+            let of = ratio(&rate(first), &rate(*other));
+            if let Some(ratios) =
+                ratios.get_mut(&(other.name(), how.congestion.clone())).filter(|_| of.is_finite())
+            {
+                ratios.push(of);
+            }
+        }
     }
     Ok(())
 }
