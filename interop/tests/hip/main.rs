@@ -328,13 +328,16 @@ fn the_largest_packets_pass_in_udp() -> Result<()> {
     if !require("HIP's largest packets", &NEEDS) {
         return Ok(());
     }
-    for address in BOTH {
-        let pair = Pair::new(["ecdsa-p256"; 2], "", &[address])?;
+    for (address, setting, most) in BOTH.iter().flat_map(|address| {
+        // Of an LSI's packet less is left off.
+        [(*address, "", 1_440), (*address, "lsi = \"1.0.0.0/8\"", 1_420)]
+    }) {
+        let pair = Pair::new(["ecdsa-p256"; 2], setting, &[address])?;
         pair.passes()?;
         pair.esp_in_udp(true)?;
         for (host, to) in [(&pair.world.device, &pair.hits[1]), (&pair.world.gateway, &pair.hits[0])] {
             let mtu: u32 = host.sh("cat /sys/class/net/dormouse0/mtu")?.trim().parse()?;
-            assert_eq!(mtu, 1_420, "BEET mode leaves the header off");
+            assert_eq!(mtu, most, "BEET mode leaves the header off");
             host.sh(&format!("ping -M do -c 2 -i 0.2 -W 5 -s {} {to}", mtu - 48))
                 .with_context(|| pair.logs())?;
         }
