@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use dormouse_benches::{Measured, Work, ratio};
-use dormouse_lab::judge::stats::{Bootstrap, Measured as Figure};
+use dormouse_lab::judge::stats::{Bootstrap, Measured as Figure, NEGLIGIBLE};
 use dormouse_testbed::Testbed;
 
 use crate::measure::{self, Tcp};
@@ -15,8 +15,6 @@ use crate::subjects::{Kind, Subject};
 
 /// Measurements of each subject after a start, besides one that does not count.
 const ROUNDS: u32 = 2;
-/// A ratio from here on is no less that matters: two starts of one subject differ by more.
-const ENOUGH: f64 = 0.97;
 
 /// Ratios of the throughput of the first subject, by the other's name and the congestion control.
 type Ratios = BTreeMap<(&'static str, String), Vec<f64>>;
@@ -39,7 +37,8 @@ pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32) {
     }
     println!("TCP, one stream, in {starts} starts of each subject: median of the ratios [interval of 95 %].");
     println!(
-        "\"At least as much\" is missed if the interval ends below 1, and met if it begins above {ENOUGH} and does not."
+        "\"At least as much\" is missed if the interval ends below 1, met if it begins above {} and does not, and else undecided.",
+        1.0 - NEGLIGIBLE
     );
     for ((other, congestion), ratios) in ratios {
         let pairs: Vec<(f64, f64)> = ratios.iter().map(|r| (*r, 1.0)).collect();
@@ -47,7 +46,7 @@ pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32) {
         let met = match figure {
             None => "not measured",
             Some(Figure { high, .. }) if high < 1.0 => "MISSED",
-            Some(Figure { low, .. }) if low >= ENOUGH => "met",
+            Some(Figure { low, .. }) if low > 1.0 - NEGLIGIBLE => "met",
             Some(_) => "undecided",
         };
         let what = format!("TCP ({congestion}) through {} / {other}", first.name());

@@ -37,7 +37,7 @@ fn forged_packets_do_not_make_it_ask_without_end() {
     assert!((1..=6).contains(&asked), "{asked} times in a minute");
 }
 
-/// Of an SPI and a device that nobody has heard of.
+/// A packet with an SPI and a device's address that the router has no record of.
 fn garbage(n: u32) -> Vec<u8> {
     let device = Ipv4Addr::from(0xc612_0000 + n);
     let mut packet = vec![0x5a; 80];
