@@ -91,7 +91,7 @@ struct ReproduceArgs {
     /// The quick plan, minutes for each: `lab list` says how long they take
     #[arg(long, required_unless_present = "full")]
     quick: bool,
-    /// The full plan, more than a day for all
+    /// The full plan, most of a day for all
     #[arg(long, conflicts_with = "quick")]
     full: bool,
     /// Recordings for paper-000; without any, synthetic traffic is made and named as such

@@ -389,14 +389,18 @@ pub struct Discarded {
     pub reason: String,
 }
 
-/// Not longer than a file should keep.
+/// Not longer than a file should keep: of an error that brings its programs' logs, the beginning, and the end, where its cause stands.
 #[must_use]
-pub fn shortened(mut text: String) -> String {
-    const MOST: usize = 500;
-    if let Some((at, _)) = text.char_indices().nth(MOST) {
-        text.truncate(at);
+pub fn shortened(text: String) -> String {
+    /// Characters of either end.
+    const END: usize = 250;
+    let left_out = text.chars().count().saturating_sub(2 * END);
+    if left_out == 0 {
+        return text;
     }
-    text
+    let place = |n| text.char_indices().nth(n).map_or(text.len(), |(at, _)| at);
+    let [head, tail] = [END, END + left_out].map(place);
+    format!("{} [...] {}", &text[..head], &text[tail..])
 }
 
 impl<P: Point> Results<P> {
@@ -447,5 +451,20 @@ impl<P: Point> Results<P> {
     #[must_use]
     pub fn at(&self, point: &P) -> Option<&Sample<P>> {
         self.samples.iter().find(|sample| sample.point == *point)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shortened;
+
+    #[test]
+    fn of_a_long_error_both_ends_are_kept() {
+        let short = "ß".repeat(500);
+        assert_eq!(shortened(short.clone()), short);
+        let long = format!("logs: {}: the cause", "ß".repeat(500));
+        let kept = shortened(long);
+        assert!(kept.starts_with("logs: ß") && kept.ends_with("ß: the cause"), "{kept}");
+        assert_eq!(kept.chars().count(), 507);
     }
 }
