@@ -1,15 +1,16 @@
-//! Mobile IP by the shipped program, in five namespaces: ping and a TCP stream survive handoffs, a crash of an agent, and the way home; nothing
-//! is left behind.
+//! Mobile IP by the shipped program, in five namespaces: ping and a TCP stream survive handoffs, a crash of an agent, and the way home; what the
+//! device and the correspondent say to each other is in clear on no link between them; nothing is left behind.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use dormouse_interop::witness::Witness;
 use dormouse_testbed::mobile::protected::{CONNECTION, Protection};
-use dormouse_testbed::mobile::{CORRESPONDENT, FOREIGN, MobileIp, Place, Program};
+use dormouse_testbed::mobile::{CORRESPONDENT, DEVICE, FOREIGN, MobileIp, Place, Program};
 use dormouse_testbed::{Dormoused, EchoServer, LongLived, Need, Testbed, Transfer, binary, require};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -106,6 +107,73 @@ fn protected(protection: Protection) -> Result<MobileIp> {
 
 fn talks(world: &MobileIp) -> Result<()> {
     world.device.eventually(&format!("ping -c 3 -i 0.2 -W 1 {CORRESPONDENT}"), PATIENCE).map(drop)
+}
+
+/// The device says `text` to the correspondent's echo server, by TCP and by UDP, and hears it from there.
+fn says(world: &MobileIp, server: SocketAddr, text: &str) -> Result<()> {
+    let said = text.as_bytes().to_vec();
+    let heard = move || -> Result<()> {
+        let mut heard = vec![0; said.len()];
+        let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(&said)?;
+        stream.read_exact(&mut heard)?;
+        ensure!(heard == said, "by TCP: {heard:?}");
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.send_to(&said, server)?;
+        heard.fill(0);
+        let (length, _) = socket.recv_from(&mut heard)?;
+        ensure!(length == said.len() && heard == said, "by UDP: {heard:?}");
+        Ok(())
+    };
+    world.device.run(heard)?
+}
+
+/// Packets are protected from the device to the correspondent, not to the home agent: on no link between the two do witnesses see a word, though
+/// the foreign agents' routers read headers. What is said without a session they see, as they should.
+#[test]
+fn user_data_is_in_clear_on_no_link_between_its_ends() -> Result<()> {
+    if !require("Mobile IP: end-to-end protection", &NEEDS) {
+        return Ok(());
+    }
+    for protection in [Protection::Whole, Protection::Ahead, Protection::Migrate] {
+        let world = protected(protection)?;
+        let server = SocketAddr::new(CORRESPONDENT.into(), 7);
+        let _echo = EchoServer::start(&world.correspondent, server)?;
+        let daemons = world.daemons.as_ref().context("daemons")?;
+        // The home agent before the correspondent, before either foreign agent, and either foreign agent before the device.
+        let [fa1, fa2] = &world.foreign;
+        let in_clear = format!("ip route get {CORRESPONDENT} | grep -q 'src {DEVICE} '");
+        let wire = Witness::new(&world.home, "lan")?;
+        let tunnels = [Witness::new(&world.home, "fa1")?, Witness::new(&world.home, "fa2")?];
+        let radios = [Witness::new(fa1, "radio")?, Witness::new(fa2, "radio")?];
+        for at in [0, 1] {
+            if at == 1 {
+                world.go(Some(Place::Foreign(1)))?;
+                world.arrives(Place::Foreign(1))?;
+                talks(&world)?;
+            }
+            daemons.has_keys_if(protection, at, true)?;
+            let read = daemons.router(at)?["read"].as_u64().context("how many")?;
+            let secret = format!("<{protection:?} at fa{}: for the other end alone>", at + 1);
+            says(&world, server, &secret).context("in the session")?;
+            let now_read = daemons.router(at)?["read"].as_u64().context("how many")?;
+            assert_eq!(now_read > read, protection.has_keys(), "{now_read}");
+            // Later packets have been seen: these would have been before.
+            daemons.device.ok(&["down", CONNECTION])?;
+            // Before the routes are gone, a socket would still get the address of the session.
+            world.device.eventually(&in_clear, PATIENCE)?;
+            let open = format!("<{protection:?} at fa{}: for all to hear>", at + 1);
+            says(&world, server, &open).context("without one")?;
+            for (link, witness) in [("wire", &wire), ("tunnel", &tunnels[at]), ("radio", &radios[at])] {
+                witness.sees(open.as_bytes()).with_context(|| link)?;
+                assert!(!witness.saw(secret.as_bytes()), "{protection:?}: in clear on the {link}");
+            }
+            daemons.device.ok(&["up", CONNECTION, "--timeout", "30"])?;
+        }
+    }
+    Ok(())
 }
 
 fn answered(daemon: &Dormoused) -> Result<u64> {

@@ -20,14 +20,14 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Build a network in namespaces, and walk a device around in it
 ///
-/// mobile-ip: a home agent, two foreign agents and a mobile host, each a program in a namespace of its own, and a correspondent in a fifth; beside them the daemons of a gateway, two access routers with SNOOP, and the device. Each line
-/// that is read is a command; `help` lists them. Everything goes when it ends, also by Ctrl-C.
+/// mobile-ip: a home agent, two foreign agents and a mobile host, each a program in a namespace of its own, and a correspondent in a fifth; beside them the daemons of device and correspondent, whose packets are protected from one to the other, and of
+/// two access routers with SNOOP. Each line that is read is a command; `help` lists them. Everything goes when it ends, also by Ctrl-C.
 #[derive(Debug, Args)]
 pub(crate) struct TopologyArgs {
     /// Which network
     name: Name,
     /// What protects the device's packets: nothing, IPsec, or IPsec in zones, whose header keys come to a foreign agent's router from the
-    /// gateway before the device does (pkd), or from the router where it was (dkm)
+    /// correspondent before the device does (pkd), or from the router where it was (dkm)
     #[arg(long, value_enum, default_value_t = Protect::Pkd)]
     protect: Protect,
     /// Rate of the radios at the foreign agents each way, in bits in a second: 2M, 500k; "none" for no limit
@@ -57,7 +57,7 @@ enum Name {
 enum Protect {
     /// Mobile IP alone
     None,
-    /// The daemons' tunnel to a gateway beside the home agent
+    /// The tunnel between the daemons of device and correspondent
     Ipsec,
     /// The same in zones, with Proactive Key Distribution
     Pkd,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Owns namespaces, routes, keys and programs; all of it goes with its owner. What a program decides is [`dormouse_mobileip`]'s.
-//! [`protected`]: the shipped daemons beside them, if wanted: a gateway beside the home agent, access routers beside the foreign agents, and the
+//! [`protected`]: the shipped daemons beside them, if wanted: the correspondent's, access routers beside the foreign agents, and the
 //! device's.
 
 pub mod driver;

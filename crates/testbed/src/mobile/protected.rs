@@ -1,24 +1,22 @@
-//! The shipped daemons beside the programs of Mobile IP: a gateway at the home agent, an access router at each foreign agent, and the device's, whose
+//! The shipped daemons beside the programs of Mobile IP: a gateway at the correspondent, an access router at each foreign agent, and the device's, whose
 //! session has its home address outside, so that it stays as it is wherever the device goes. Owns their configurations and the daemons.
 //!
-//! A foreign agent's router stands between the agent's own interface and the network: it sees packets in the tunnel from the home agent.
+//! The correspondent is its own gateway: behind it is its own address alone, so that packets are protected from end to end, and the home agent
+//! forwards what it cannot read. A foreign agent's router stands between the agent's own interface and the network: it sees packets in the tunnel
+//! from the home agent.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::{MobileIp, Radio};
+use super::{CORRESPONDENT, MobileIp, Radio};
 use crate::daemon::Dormoused;
 
 /// The identities of the access routers.
 pub const ROUTERS: [&str; 2] = ["fa1.test", "fa2.test"];
-/// The device's connection to its gateway.
+/// The device's connection to the correspondent.
 pub const CONNECTION: &str = "office";
-/// Where the gateway is, which is where the home agent is.
-const GATEWAY: &str = "10.80.0.1";
-/// What is behind it: the correspondent.
-const NETWORK: &str = "10.98.0.0/24";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What protects the device's packets, and how header keys come to the access router where the device goes.
@@ -28,7 +26,7 @@ pub enum Protection {
     None,
     /// IPsec. Routers read nothing.
     Whole,
-    /// IPsec in zones; the gateway gives keys to the routers around the device before it comes (Proactive Key Distribution).
+    /// IPsec in zones; the correspondent gives keys to the routers around the device before it comes (Proactive Key Distribution).
     Ahead,
     /// IPsec in zones; keys come from the router where the device was before (Directed Key Migration).
     Migrate,
@@ -49,7 +47,7 @@ pub struct Daemons {
     pub device: Dormoused,
     /// Those of the foreign agents' hosts.
     pub routers: [Dormoused; 2],
-    /// The home agent's host's.
+    /// The correspondent's.
     pub gateway: Dormoused,
 }
 
@@ -65,7 +63,7 @@ fn gateway_file(protection: Protection) -> String {
     let zoned = if protection.has_keys() { "zoned" } else { "whole" };
     let mut file = format!(
         "[connection.{CONNECTION}]\nrole = \"gateway\"\n[connection.{CONNECTION}.pool]\naddresses = [\"10.55.0.0/24\"]\n\
-         [connection.{CONNECTION}.child]\nlocal = [\"{NETWORK}\"]\nremote = [\"dynamic\"]\nprotection = \"{zoned}\"\n"
+         [connection.{CONNECTION}.child]\nlocal = [\"{CORRESPONDENT}/32\"]\nremote = [\"dynamic\"]\nprotection = \"{zoned}\"\n"
     );
     if protection.has_keys() {
         file +=
@@ -90,7 +88,7 @@ fn router_file(radio: Option<Radio>, protection: Protection, n: usize) -> String
     let rate = radio.and_then(|radio| radio.rate).unwrap_or(0) / 1_000;
     let mut file = format!(
         "[router]\ndevice = \"mip0\"\nnetwork = \"eth0\"\nrate_kbit = {rate}\n\
-         [connection.gw]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\nauto = true\n[connection.gw.keys]\npeer = \"gateway\"\n"
+         [connection.gw]\nrole = \"client\"\ngateway = \"{CORRESPONDENT}\"\nauto = true\n[connection.gw.keys]\npeer = \"gateway\"\n"
     );
     file += &auth("gw", own, "gateway.test");
     if protection == Protection::Migrate {
@@ -103,10 +101,10 @@ fn router_file(radio: Option<Radio>, protection: Protection, n: usize) -> String
 
 fn device_file(protection: Protection) -> String {
     let zoned = if protection.has_keys() { "zoned" } else { "whole" };
-    format!("[connection.{CONNECTION}]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\n")
+    format!("[connection.{CONNECTION}]\nrole = \"client\"\ngateway = \"{CORRESPONDENT}\"\n")
         + &auth(CONNECTION, "device.test", "gateway.test")
         + &format!(
-            "[connection.{CONNECTION}.child]\nremote = [\"{NETWORK}\"]\nrequest_address = \"ipv4\"\nprotection = \"{zoned}\"\n"
+            "[connection.{CONNECTION}.child]\nremote = [\"{CORRESPONDENT}/32\"]\nrequest_address = \"ipv4\"\nprotection = \"{zoned}\"\n"
         )
 }
 
@@ -120,9 +118,8 @@ fn group() -> Result<String> {
 impl Daemons {
     /// Starts them; the programs run.
     pub(super) fn start(world: &MobileIp, radio: Option<Radio>, protection: Protection) -> Result<Self> {
-        world.home.ip(&format!("addr add {GATEWAY}/32 dev lo"))?;
         let daemon = "dns = \"off\"";
-        let gateway = Dormoused::start(&world.home, daemon, &gateway_file(protection))?;
+        let gateway = Dormoused::start(&world.correspondent, daemon, &gateway_file(protection))?;
         let of_router = format!("{daemon}\ngroup = {:?}", group()?);
         let [one, two] = &world.foreign;
         let routers = [

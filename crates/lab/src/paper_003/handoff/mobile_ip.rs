@@ -1,5 +1,5 @@
-//! A device that keeps its address by Mobile IP between two foreign agents: alone, with a session of IPsec, and with access routers at the agents that get
-//! the keys of its headers. Owns that world and what is timed in it.
+//! A device that keeps its address by Mobile IP between two foreign agents: alone, with a session of IPsec to the correspondent, and with access routers at the
+//! agents that get the keys of its headers. Owns that world and what is timed in it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
