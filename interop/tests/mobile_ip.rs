@@ -4,7 +4,9 @@
 use anyhow::{Context as _, Result, ensure};
 use dormouse_interop::witness::Witness;
 use dormouse_testbed::mobile::protected::{CONNECTION, Protection};
-use dormouse_testbed::mobile::{CORRESPONDENT, DEVICE, FOREIGN, MobileIp, Place, Program};
+use dormouse_testbed::mobile::{
+    CO_LOCATED, CORRESPONDENT, DEVICE, FOREIGN, HOME_AGENT, MobileIp, Place, Program,
+};
 use dormouse_testbed::{Dormoused, EchoServer, LongLived, Need, Testbed, Transfer, binary, require};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -96,7 +98,11 @@ fn the_programs_give_their_rights_up() -> Result<()> {
 
 /// The device is at the first foreign agent, with a session to its gateway.
 fn protected(protection: Protection) -> Result<MobileIp> {
-    let world = MobileIp::start(protection)?;
+    begins(MobileIp::start(protection)?)
+}
+
+/// The device of `world` comes to the first foreign network, and brings its session up.
+fn begins(world: MobileIp) -> Result<MobileIp> {
     world.go(Some(Place::Foreign(0)))?;
     world.arrives(Place::Foreign(0))?;
     let daemons = world.daemons.as_ref().context("daemons")?;
@@ -261,6 +267,91 @@ fn an_agent_whose_router_is_gone_goes_on_and_finds_it_again() -> Result<()> {
     );
     let nonsense = daemons.device.cli(&["keys", "here", "10.50.0.2"])?;
     assert!(nonsense.code != 0 && nonsense.text.contains("no access router"), "{}", nonsense.text);
+    Ok(())
+}
+
+#[test]
+fn with_addresses_of_its_own_a_device_moves_without_foreign_agents() -> Result<()> {
+    if !require("Mobile IP: co-located addresses", &NEEDS) {
+        return Ok(());
+    }
+    let mut world = MobileIp::co_located(Protection::None)?;
+    world.go(Some(Place::Home))?;
+    world.arrives(Place::Home)?;
+    let server = SocketAddr::new(CORRESPONDENT.into(), 7);
+    let _echo = EchoServer::start(&world.correspondent, server)?;
+    let stream = LongLived::connect(&world.device, server)?;
+    for place in [Place::Foreign(0), Place::Foreign(1), Place::Foreign(0), Place::Home] {
+        world.go(Some(place))?;
+        world.arrives(place)?;
+        ping(&world)?;
+        stream.lives(PATIENCE)?;
+        let (device, home) = (world.state(Program::Device)?, world.state(Program::Home)?);
+        // It has registered with its home agent itself, which sends its packets to where it is.
+        assert_eq!(device["agent"], HOME_AGENT.to_string(), "{device}");
+        let care_of: Vec<String> = match place {
+            Place::Home => Vec::new(),
+            Place::Foreign(n) => vec![CO_LOCATED[n].to_string()],
+        };
+        assert_eq!(home["bindings"][0]["care_of"], serde_json::json!(care_of), "{home}");
+    }
+    assert!(stream.finish()? > 0);
+    let home = world.state(Program::Home)?;
+    assert!(home["tunnelled"].as_u64() > Some(10) && home["returned"].as_u64() > Some(10), "{home}");
+    for n in [0, 1] {
+        assert!(!world.runs(Program::Foreign(n)), "fa{}", n + 1);
+    }
+    let refused = world.launch(Program::Foreign(0)).err().context("it began")?;
+    assert!(refused.to_string().contains("no foreign agent is needed"), "{refused:#}");
+    Ok(())
+}
+
+/// Without foreign agents the routers hear of no registration: keys come by what they see.
+#[test]
+fn with_addresses_of_its_own_a_devices_header_keys_follow_it() -> Result<()> {
+    if !require("Mobile IP: keys for a co-located address", &NEEDS) {
+        return Ok(());
+    }
+    for protection in [Protection::Ahead, Protection::Migrate] {
+        let world = begins(MobileIp::co_located(protection)?)?;
+        let daemons = world.daemons.as_ref().context("daemons")?;
+        daemons.has_keys(0, true)?;
+        daemons.has_keys(1, protection == Protection::Ahead)?;
+        for to in [1, 0] {
+            world.go(Some(Place::Foreign(to)))?;
+            world.arrives(Place::Foreign(to))?;
+            talks(&world)?;
+            daemons.has_keys(to, true)?;
+            let before = daemons.router(to)?["read"].as_u64().context("how many")?;
+            talks(&world)?;
+            let router = daemons.router(to)?;
+            assert!(router["read"].as_u64() > Some(before + 2), "{protection:?}: {router}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_topology_takes_addresses_of_the_devices_own() -> Result<()> {
+    if !require("dormouse lab topology --care-of co-located", &NEEDS) {
+        return Ok(());
+    }
+    let bed = Testbed::new()?;
+    let script = bed.dir().join("walk");
+    std::fs::write(&script, "move fa1\nping 1\nmove fa2\nping 1\nshow\n")?;
+    let run = |more: &[&str]| {
+        Command::new(binary("dormouse"))
+            .args(["lab", "topology", "mobile-ip", "--care-of", "co-located", "--script"])
+            .arg(&script)
+            .args(more)
+            .spawn_and_wait()
+    };
+    let (code, text, pid) = run(&[])?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("\"care_of\":\"10.52.0.2\"") && text.contains("fa1     \"not running\""), "{text}");
+    none_left(pid)?;
+    let (code, text, _) = run(&["--bit-errors", "1/64k"])?;
+    assert!(code != 0 && text.contains("not with --care-of co-located"), "{code}: {text}");
     Ok(())
 }
 

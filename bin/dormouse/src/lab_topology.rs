@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use dormouse_lab::demo;
-use dormouse_lab::topology::{HELP, Protection, Radio, Walk};
+use dormouse_lab::topology::{CareOf, HELP, Protection, Radio, Walk};
 
 use crate::lab_link::{self, Rate};
 use crate::measure;
@@ -30,6 +30,10 @@ pub(crate) struct TopologyArgs {
     /// correspondent before the device does (pkd), or from the router where it was (dkm)
     #[arg(long, value_enum, default_value_t = Protect::Pkd)]
     protect: Protect,
+    /// By which address the device registers in another network: the foreign agent's, or one of its own. With its own there are routers in the
+    /// place of the foreign agents, and their radios are perfect
+    #[arg(long, value_enum, default_value_t = Whose::ForeignAgent)]
+    care_of: Whose,
     /// Rate of the radios at the foreign agents each way, in bits in a second: 2M, 500k; "none" for no limit
     #[arg(long, default_value = "none", value_parser = lab_link::rate)]
     rate: Rate,
@@ -65,6 +69,23 @@ enum Protect {
     Dkm,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Whose {
+    /// The foreign agent's, which is the end of the tunnel
+    ForeignAgent,
+    /// The device's own, which is the end of the tunnel itself
+    CoLocated,
+}
+
+impl From<Whose> for CareOf {
+    fn from(of: Whose) -> Self {
+        match of {
+            Whose::ForeignAgent => Self::ForeignAgent,
+            Whose::CoLocated => Self::CoLocated,
+        }
+    }
+}
+
 impl From<Protect> for Protection {
     fn from(of: Protect) -> Self {
         match of {
@@ -98,7 +119,11 @@ pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
     let radio = Radio { rate: args.rate.0, delay: args.delay, bit_errors: args.bit_errors, seed: args.seed };
     // A link without a property is the kernel's alone.
     let radio = (radio.rate.is_some() || radio.bit_errors > 0.0 || !radio.delay.is_zero()).then_some(radio);
-    let mut walk = Walk::start(radio, args.protect.into(), interrupted.clone())?;
+    ensure!(
+        radio.is_none() || args.care_of == Whose::ForeignAgent,
+        "--rate, --bit-errors and --delay are of the foreign agents' radios: not with --care-of co-located"
+    );
+    let mut walk = Walk::start(radio, args.protect.into(), args.care_of.into(), interrupted.clone())?;
     if prompts {
         eprint!("The device is at home. Commands:\n\n{HELP}\n{}\n", walk.hosts());
     }

@@ -3,14 +3,14 @@
 //!
 //! The correspondent is its own gateway: behind it is its own address alone, so that packets are protected from end to end, and the home agent
 //! forwards what it cannot read. A foreign agent's router stands between the agent's own interface and the network: it sees packets in the tunnel
-//! from the home agent.
+//! from the home agent. Where there is no agent, because the device has addresses of its own, it stands between the radio and the network.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::{CORRESPONDENT, MobileIp, Radio};
+use super::{CORRESPONDENT, CareOf, MobileIp, Radio};
 use crate::daemon::Dormoused;
 
 /// The identities of the access routers.
@@ -81,13 +81,13 @@ fn gateway_file(protection: Protection) -> String {
     file
 }
 
-/// `n`: 0 or 1. Between the two routers one calls, when there is something to ask for the first time.
-fn router_file(radio: Option<Radio>, protection: Protection, n: usize) -> String {
+/// `n`: 0 or 1; `device`: its interface towards devices. Between the two routers one calls, when there is something to ask for the first time.
+fn router_file(device: &str, radio: Option<Radio>, protection: Protection, n: usize) -> String {
     let own = ROUTERS[n];
     // What waits must wait before the radio, where what is repeated overtakes it.
     let rate = radio.and_then(|radio| radio.rate).unwrap_or(0) / 1_000;
     let mut file = format!(
-        "[router]\ndevice = \"mip0\"\nnetwork = \"eth0\"\nrate_kbit = {rate}\n\
+        "[router]\ndevice = \"{device}\"\nnetwork = \"eth0\"\nrate_kbit = {rate}\n\
          [connection.gw]\nrole = \"client\"\ngateway = \"{CORRESPONDENT}\"\nauto = true\n[connection.gw.keys]\npeer = \"gateway\"\n"
     );
     file += &auth("gw", own, "gateway.test");
@@ -122,9 +122,11 @@ impl Daemons {
         let gateway = Dormoused::start(&world.correspondent, daemon, &gateway_file(protection))?;
         let of_router = format!("{daemon}\ngroup = {:?}", group()?);
         let [one, two] = &world.foreign;
+        // Without an agent between the two, the router has the radio itself.
+        let towards = if world.care_of == CareOf::CoLocated { "radio" } else { "mip0" };
         let routers = [
-            Dormoused::start(one, &of_router, &router_file(radio, protection, 0))?,
-            Dormoused::start(two, &of_router, &router_file(radio, protection, 1))?,
+            Dormoused::start(one, &of_router, &router_file(towards, radio, protection, 0))?,
+            Dormoused::start(two, &of_router, &router_file(towards, radio, protection, 1))?,
         ];
         for router in &routers {
             router.ok(&["wait", "gw", "--timeout", "30"])?;

@@ -115,7 +115,7 @@ impl World {
     /// As [`MobileIp::arrives`], looked at more often.
     fn registered(&self, at: usize) -> Result<()> {
         let until = Instant::now() + LIMIT;
-        while !MobileIp::is_at(&self.world.state(Program::Device)?, Place::Foreign(at)) {
+        while !self.world.is_at(&self.world.state(Program::Device)?, Place::Foreign(at)) {
             if Instant::now() > until {
                 bail!("the device does not register");
             }
