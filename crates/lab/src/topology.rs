@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+pub use dormouse_testbed::mobile::CareOf;
 pub use dormouse_testbed::mobile::Radio;
 pub use dormouse_testbed::mobile::driver::run as node;
 pub use dormouse_testbed::mobile::protected::Protection;
@@ -59,12 +60,22 @@ impl Walk {
     /// goes on ends when `stop` is set.
     ///
     /// # Errors
-    /// Without root or what network namespaces need.
-    pub fn start(radio: Option<Radio>, protection: Protection, stop: Arc<AtomicBool>) -> Result<Self> {
+    /// Without root or what network namespaces need, and for a radio where the device has addresses of its own: it is the foreign agents' programs that
+    /// lose what is sent to it.
+    pub fn start(
+        radio: Option<Radio>,
+        protection: Protection,
+        care_of: CareOf,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self> {
         if let Some(what) = missing() {
             bail!("network namespaces need {what}");
         }
-        let world = MobileIp::over(radio, protection)?;
+        let world = match (care_of, radio) {
+            (CareOf::ForeignAgent, _) => MobileIp::over(radio, protection)?,
+            (CareOf::CoLocated, None) => MobileIp::co_located(protection)?,
+            (CareOf::CoLocated, Some(_)) => bail!("without foreign agents the radios are perfect"),
+        };
         let echo = EchoServer::start(&world.correspondent, server())?;
         let walk = Self { stream: None, stop, _echo: echo, world };
         walk.world.go(Some(Place::Home))?;
@@ -108,7 +119,11 @@ impl Walk {
             ["hosts"] => self.hosts(),
             ["log", name] => self.world.log(program(name)?),
             ["crash", name] => {
-                self.world.crash(program(name)?);
+                let program = program(name)?;
+                if !self.world.runs(program) {
+                    bail!("{name} does not run");
+                }
+                self.world.crash(program);
                 format!("{name} is gone\n")
             }
             ["start", name] => {
@@ -125,7 +140,7 @@ impl Walk {
 
     fn go(&self, place: Place) -> Result<String> {
         let before = self.world.state(Program::Device)?;
-        if MobileIp::is_at(&before, place) {
+        if self.world.is_at(&before, place) {
             return Ok(format!("registered at {} already\n", place.interface()));
         }
         let begin = Instant::now();
