@@ -70,7 +70,7 @@ pub struct RepairedFlow {
     /// The round trip over the radio, smoothed; absent while none was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_seconds: Option<f64>,
-    /// Since its last packet, either way.
+    /// Since its last packet, either way; of an SA since the last one to the device, or the last report.
     pub quiet_seconds: f64,
 }
 

@@ -14,6 +14,7 @@ mod made;
 use dormouse_lab::kept::Raw;
 use dormouse_lab::results::Results;
 use dormouse_lab::results::esp::{Encapsulation, Engine, What};
+use dormouse_lab::verify::verify;
 use dormouse_lab::{Context, find};
 use dormouse_testbed::{Need, require};
 use serde_json::{Value, json};
@@ -110,8 +111,26 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
     let of_four = said.lines().find(|line| line.contains("paper-004.json")).expect("its line");
     assert!(!of_four.contains(" 0 of ") && of_four.ends_with("0 differences"), "{of_four}");
     assert!(!said.contains("not checked") && !said.contains("NOT CHECKED"), "{said}");
+    drawn(&scratch.0);
     tampered(&scratch.0);
     nothing_to_compare(&scratch.0);
+}
+
+/// Reports with charts of estimates follow from their raw data to the byte, and a chart that is another one shows.
+fn drawn(dir: &Path) {
+    for (name, chart) in
+        [("paper-003-handoff", "figure-01-table-3.csv"), ("paper-003-cost", "figure-03-table-7.csv")]
+    {
+        let raw = dir.join(name).with_extension("json");
+        let verified = || verify(&raw).expect("it can be read");
+        assert!(verified().holds(), "{:?}", verified());
+        let path = dir.join(name).join(chart);
+        let text = fs::read_to_string(&path).expect("a chart");
+        assert!(text.contains(", interval\","), "{text}");
+        fs::write(&path, text.replacen(", interval\",", ", interval\",9", 1)).expect("written");
+        assert!(!verified().holds(), "{name}");
+        fs::write(&path, text).expect("written");
+    }
 }
 
 /// What stands after a place in a text, and the next quotation of something.

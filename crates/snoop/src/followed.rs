@@ -49,7 +49,7 @@ pub struct Followed {
     pub done: Done,
     /// The round trip over the radio, smoothed; `None` while none was measured.
     pub round_trip: Option<Duration>,
-    /// When its last packet passed, either way; of an SA also when its last report came.
+    /// When its last packet passed: of a connection either way, of an SA to the device; or when its last report came.
     pub heard: Instant,
 }
 
