@@ -419,6 +419,12 @@ fn routers_repeat_what_bad_radios_lose() -> Result<()> {
         let state: Value = serde_json::from_str(state)?;
         assert!(state["repeated"].as_u64() > Some(0), "{router}: {state}");
     }
+    // The last one has just been there.
+    let flows = text.lines().filter_map(|line| line.strip_prefix("  flow  "));
+    let flows: Vec<Value> = flows.map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let repaired = |flow: &&Value| flow["repeated"].as_u64() > Some(0) && flow["esp"].is_array();
+    let flow = flows.iter().find(repaired).with_context(|| text.clone())?;
+    assert!(flow["fixed"].as_str().is_some_and(|fixed| fixed.starts_with("10.98.0.2:")), "{flow}");
     let device = text.lines().find_map(|line| line.strip_prefix("device")).context("its state")?;
     let device: Value = serde_json::from_str(device)?;
     assert!(device["radio"]["lost"].as_u64() > Some(0), "{device}");

@@ -27,7 +27,7 @@ move home|fa1|fa2|nowhere   take the device there
 ping [N]                    N pings from the device to the correspondent, 3 unless told
 stream                      a TCP stream between the two, which goes on while the device moves; says how far it is
 stream end                  ends it, and says whether a byte was lost
-show                        where the device is, and what each program has done
+show                        where the device is, what each program has done, and the flows that each access router repairs
 log PROGRAM                 what a program has said: home, fa1, fa2, device
 fetch BYTES                 the device fetches so many from the correspondent by TCP; says how fast, and what the access routers repeated
 crash PROGRAM               kill it
@@ -193,8 +193,13 @@ impl Walk {
                 if self.world.runs(program) { self.world.state(program)? } else { json!("not running") };
             text += &format!("{name:<7} {state}\n");
         }
-        for (n, router) in self.routers()?.iter().enumerate() {
+        for (n, router) in self.routers()?.iter_mut().enumerate() {
+            // The flows below the rest, one in a line.
+            let flows = router.as_object_mut().and_then(|router| router.remove("flows"));
             text += &format!("router{} {router}\n", n + 1);
+            for flow in flows.iter().filter_map(Value::as_array).flatten() {
+                text += &format!("  flow  {flow}\n");
+            }
         }
         if let Some(stream) = &self.stream {
             text += &format!("stream  {} numbers came back\n", stream.echoed());

@@ -13,9 +13,9 @@ use dormouse_wire::ip::tcp::{ACK, FIN, RST, SYN, Tcp};
 
 use super::Segment;
 use super::limits::Limits;
-use crate::Verdict;
 use crate::rtt::Rtt;
 use crate::sequence::{before, sack_blocks};
+use crate::{Done, Verdict};
 
 /// The bit by which a receiver echoes congestion (RFC 3168).
 const ECE: u8 = 0x40;
@@ -69,6 +69,8 @@ pub(super) struct Flow {
     echoes: (u32, Instant),
     /// The packets are sealed: the device's ESP drops what comes twice, and its TCP answers nothing.
     sealed: bool,
+    /// What was done for it so far.
+    pub(super) done: Done,
 }
 
 impl Flow {
@@ -89,12 +91,18 @@ impl Flow {
             delivered: Instant::ZERO,
             echoes: (0, now),
             sealed,
+            done: Done::default(),
         }
     }
 
     /// Copies, and their bytes.
     pub(super) fn held(&self) -> (usize, usize) {
         (self.kept.len(), self.bytes)
+    }
+
+    /// The radio's round trip, once it was measured.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.rtt.map(Rtt::smoothed)
     }
 
     /// Whether anything is to be repeated.
@@ -175,6 +183,7 @@ impl Flow {
     pub(super) fn answer(&mut self, now: Instant, segment: &Segment<'_>, limits: &Limits) -> Verdict {
         self.hear(now, limits);
         let verdict = self.judge(now, segment, limits);
+        self.done.suppressed += u64::from(verdict == Verdict::Suppress);
         if verdict == Verdict::Forward && segment.tcp.flags & ACK != 0 {
             self.told = now;
         }
@@ -318,6 +327,7 @@ impl Flow {
         (kept.due, kept.sent) = (false, now);
         kept.tries = kept.tries.saturating_add(1);
         self.timer = Some(now + rto);
+        self.done.repeated += 1;
         out.extend_from_slice(&kept.packet);
         true
     }

@@ -38,7 +38,7 @@ use dormouse_wire::ip::Packet;
 use dormouse_wire::ip::tcp::{FIN, RST, SYN, Tcp};
 
 use crate::reader::{FirstZone, Reader};
-use crate::{Verdict, Way, outer};
+use crate::{Ends, Followed, Verdict, Way, followed, outer};
 use flow::Flow;
 pub use limits::Limits;
 
@@ -111,6 +111,19 @@ impl Agent {
         (self.flows.len(), self.flows.values().map(|f| f.held().0).sum(), self.bytes)
     }
 
+    /// At most `most` of the connections that are followed, the one with the latest packet first.
+    #[must_use]
+    pub fn followed(&self, most: usize) -> Vec<Followed> {
+        let of = |(&(esp, fixed, device), flow): (&Id, &Flow)| Followed {
+            ends: Ends::Tcp { fixed, device, esp },
+            held: flow.held().0,
+            done: flow.done,
+            round_trip: flow.round_trip(),
+            heard: flow.heard,
+        };
+        followed::latest(self.flows.iter().map(of), most)
+    }
+
     /// A packet for the device has arrived, and the radio takes it at once.
     pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
         let first = self.reader.open(packet, Way::ToDevice);
@@ -132,7 +145,9 @@ impl Agent {
         let mut flow = self.take(id).unwrap_or(new);
         let before = flow.held().0;
         flow.pass(now, &segment, keep, &self.limits);
-        self.stats.kept += u64::from(flow.held().0 > before);
+        let kept = u64::from(flow.held().0 > before);
+        flow.done.kept += kept;
+        self.stats.kept += kept;
         self.put(id, flow);
     }
 
