@@ -29,6 +29,8 @@ pub(super) struct Kept {
     start: u32,
     end: u32,
     packet: Vec<u8>,
+    /// The fixed host's clock in it (TSval of RFC 7323), if that is to be read.
+    stamp: Option<u32>,
     /// When the radio took it last.
     sent: Instant,
     /// Repeated so often from here.
@@ -167,6 +169,7 @@ impl Flow {
                 start,
                 end,
                 packet: packet.to_vec(),
+                stamp: segment.tcp.timestamps().map(|(stamp, _)| stamp),
                 sent: now,
                 tries: 0,
                 by_sender: again,
@@ -204,6 +207,7 @@ impl Flow {
         if new {
             self.advance(now, ack, limits);
         }
+        self.drop_outdated(tcp);
         // Bare, and about a gap: otherwise it says something that the fixed host must know.
         let bare = segment.data == 0 && tcp.flags & (FIN | SYN | RST | ECE) == 0;
         let duplicate = !new && bare && (selective || same_window);
@@ -272,6 +276,18 @@ impl Flow {
         }
         self.doublings = 0;
         self.timer = (!self.kept.is_empty()).then(|| now + self.rto(limits));
+    }
+
+    /// Forgets the copies that the device would refuse. It echoes the latest clock of the fixed host that it took in order (TSecr is TS.Recent of
+    /// RFC 7323, section 4.3), and drops what has an older one (section 5.3): so it does with packets that were sent before one that the fixed host
+    /// repeated ahead of them. Their losses are the fixed host's to repair, which repeats them with a clock of then.
+    fn drop_outdated(&mut self, tcp: &Tcp<'_>) {
+        let Some((_, recent)) = tcp.timestamps() else { return };
+        self.kept.retain(|kept| kept.arrived || !kept.stamp.is_some_and(|stamp| before(stamp, recent)));
+        self.bytes = self.kept.iter().map(|kept| kept.packet.len()).sum();
+        if self.kept.is_empty() {
+            self.timer = None;
+        }
     }
 
     /// Finds what an acknowledgement of `ack` shows to be lost, and has it repeated. Whether the first gap is being mended from here.
