@@ -241,7 +241,7 @@ pub(crate) fn numbered(from: IpAddr, to: IpAddr, number: u64, rest: &[u8]) -> Ve
     udp::build(from, to, &[&number.to_be_bytes(), rest].concat(), &mut packet).expect("a packet");
     let mark = match number / 2 % 16 {
         1 => IN_CLEAR,
-        place if place % 2 == 0 => MARK,
+        place if place.is_multiple_of(2) => MARK,
         _ => 0,
     };
     if mark > 0 {

@@ -283,7 +283,7 @@ impl Flow {
     /// repeated ahead of them. Their losses are the fixed host's to repair, which repeats them with a clock of then.
     fn drop_outdated(&mut self, tcp: &Tcp<'_>) {
         let Some((_, recent)) = tcp.timestamps() else { return };
-        self.kept.retain(|kept| kept.arrived || !kept.stamp.is_some_and(|stamp| before(stamp, recent)));
+        self.kept.retain(|kept| kept.arrived || kept.stamp.is_none_or(|stamp| !before(stamp, recent)));
         self.bytes = self.kept.iter().map(|kept| kept.packet.len()).sum();
         if self.kept.is_empty() {
             self.timer = None;
