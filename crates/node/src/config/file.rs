@@ -56,8 +56,8 @@ pub struct Daemon {
     /// Requests that a peer may send without waiting for answers (IKE's window, SET_WINDOW_SIZE), 1 to 8. Each costs memory, and with one no
     /// answer is late for another.
     pub ike_window: u32,
-    /// Largest packet that the tunnel interface takes, in bytes. 0: 1400, which fits ESP in UDP on an Ethernet, or where HIP alone uses it 1440, and 1420 with `lsi`; TCP is clamped to
-    /// what the path and the algorithms in use really leave.
+    /// Largest packet that the tunnel interface takes, in bytes. 0: 1400, which fits ESP in UDP on an Ethernet, or where HIP alone uses it 1478, and 1458 with `lsi`, which fit over IPv4; TCP is clamped to
+    /// what the path and the algorithms in use really leave, other senders are told.
     pub mtu: u16,
     /// Tickets, ticket keys, leases and what was learned are kept here.
     pub state_dir: PathBuf,
