@@ -75,6 +75,27 @@ fn paper_001_has_every_figure_and_the_papers_own_numbers() {
     assert_eq!(report.json()["tables"][0]["place"], "Fig. 4");
 }
 
+/// A number of packets stands beside the length of its stream, which is another in each plan.
+#[test]
+fn paper_001_counts_packets_in_streams_of_stated_length() {
+    for (seconds, words) in
+        [(180.004, "in streams of 180 s, the paper's and ours"), (1.001, "paper's streams of 180 s and in ours of 1.00 s")]
+    {
+        let mut results = streams(false);
+        for round in results.samples.iter_mut().flat_map(|s| &mut s.rounds) {
+            round.figures = std::mem::take(&mut round.figures).with("elapsed", seconds);
+        }
+        let report = paper_001::report(&results);
+        for place in ["Fig. 6, packets", "Fig. 8, packets"] {
+            let title = &report.tables.iter().find(|t| t.place == place).expect(place).shown.title;
+            assert!(title.contains(words), "{title}");
+        }
+    }
+    let nothing = paper_001::report(&campaign());
+    let table = nothing.tables.iter().find(|t| t.place == "Fig. 6, packets").expect("it");
+    assert!(table.shown.title.ends_with("in the paper's streams of 180 s"), "{}", table.shown.title);
+}
+
 #[test]
 fn paper_001_shows_no_figure_whose_interval_is_wider_than_itself() {
     let mut results = streams(false);

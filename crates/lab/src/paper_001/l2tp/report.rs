@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use dormouse_report::{Chart, Mark, Table, digits};
 
 use super::{EXPERIMENT, Point, SIZES, Way, world};
+use crate::campaign::machine::has_aes;
 use crate::experiment::{Exhibit, Report};
 use crate::judge::stats::{Bootstrap, Comparison, Estimate, Measured, levels};
 use crate::judge::{Claim, Decides, Expect};
@@ -35,7 +36,7 @@ pub(super) fn of(results: &Results<Point>) -> Report {
     let seconds = results.settings["stream_seconds"].as_f64().unwrap_or_default();
     let how = format!(
         "a device and a gateway in network namespaces, joined by a cable; IKEv2 by a shared secret, ESP with {}; streams of {} s; {} rounds",
-        world::SUITE,
+        suite(results),
         digits(seconds),
         results.rounds
     );
@@ -51,6 +52,28 @@ pub(super) fn of(results: &Results<Point>) -> Report {
         notes: notes(emulated),
         provenance: results.into(),
     }
+}
+
+/// What protected the packets, as the file has it.
+fn suite(results: &Results<Point>) -> &str {
+    results.settings["suite"].as_str().unwrap_or(world::SUITE)
+}
+
+/// In what this device is not the paper's, as far as the file tells: the processor, the cipher, and who computes it.
+fn what_differs(results: &Results<Point>) -> String {
+    let (machine, suite) = (&results.machine, suite(results));
+    let cpu = if machine.cpu.is_empty() { "another" } else { &machine.cpu };
+    let mut words = format!("the processor is {cpu}, the paper's a PDA's of 400 MHz");
+    if !suite.starts_with("3des") {
+        words += &format!("; the cipher is that of {suite}, the paper's 3DES");
+    }
+    // A file without any flags does not tell.
+    if suite.starts_with("aes") && !machine.flags.is_empty() {
+        let has = has_aes(machine);
+        let how = if has { "has instructions for AES" } else { "has no instructions for AES" };
+        words += &format!("; this processor {how}");
+    }
+    words
 }
 
 fn set_up(way: Way) -> Point {
@@ -152,10 +175,7 @@ impl Writer<'_> {
             ours,
         )
         .decided(figures)
-        .because(
-            "this processor is another, and so is the cipher: AES by its own instructions instead of 3DES"
-                .to_owned(),
-        )
+        .because(what_differs(self.results))
     }
 
     fn larger_is_faster(&self) -> Claim {
@@ -368,6 +388,32 @@ mod tests {
             }
         };
         assert_eq!(findings(&campaign("a processor", other)), [Contradicted; 6]);
+    }
+
+    #[test]
+    fn the_reason_for_another_size_is_what_the_file_tells_of_processor_and_cipher() {
+        // Nothing is lost: not by a third.
+        let same = |point: &Point| match *point {
+            Point::Stream { bytes, .. } => Figures::default().with("rate", 1e4 * f64::from(bytes)),
+            _ => as_claimed(point),
+        };
+        let why = |suite: &str, flags: &[&str]| {
+            let mut results = campaign("a processor", same);
+            results.settings = serde_json::json!({ "suite": suite });
+            results.machine.flags = flags.iter().map(|f| (*f).to_owned()).collect();
+            of(&results).claims[1].why.clone()
+        };
+        let [with, without, unknown] =
+            [&["ssse3", "aes"][..], &["ssse3"], &[]].map(|flags| why("aes128gcm16", flags));
+        assert!(
+            with.starts_with("the processor is a processor, ") && with.contains("aes128gcm16, the paper's 3DES"),
+            "{with}"
+        );
+        assert!(with.ends_with("has instructions for AES"), "{with}");
+        assert!(without.ends_with("has no instructions for AES"), "{without}");
+        assert!(!unknown.contains("instructions"), "{unknown}");
+        let theirs = why("3des-sha1", &["aes"]);
+        assert!(theirs.ends_with("400 MHz"), "the same cipher is no reason: {theirs}");
     }
 
     #[test]
