@@ -92,6 +92,7 @@ fn notes(between: bool) -> Vec<String> {
         },
         "3DES, DES, SHA1 and MD5 are measured here to repeat the paper and for nothing else: RFC 8221 forbids DES and MD5, discourages 3DES, and retires SHA1.",
         "The percentages of the paper's text do not all have one base. Of Fig. 5 and 7: 18 % (56 kbit/s) and 37 % (1 Mbit/s) are parts of the larger figure, 64 % (2 Mbit/s) of the smaller, and 47 % belongs to 128 kbit/s, not 256. Of Fig. 9 all are parts of the larger figure. The tables here are computed from the paper's averages, relative to no VPN.",
+        "Where a figure of ours is a mean ± standard deviation, as the paper's are, the 95 % interval of the mean stands in brackets; all other intervals are of medians. A figure whose interval is wider than itself is not resolved, and only its interval is shown.",
         "The paper calls 25 J 0.001 % of a battery of 13.72 kJ; it is 0.18 %.",
     ]
     .map(str::to_owned)
@@ -200,15 +201,6 @@ fn claims(s: &Streams<'_>) -> Vec<Claim> {
     ]
 }
 
-/// A ratio in words; see [`Measured::resolved`].
-fn times(compared: &Comparison, shown: impl Fn(f64) -> String) -> String {
-    Measured::from(compared.ratio).resolved(shown)
-}
-
-fn in_times(ratio: f64) -> String {
-    format!("{ratio:.2} times")
-}
-
 /// What is left where "about a third" is lost: the paper's 27 to 34 %, and as much as they differ to both sides.
 const A_THIRD_LESS: Expect = Expect::about(0.69, 0.1);
 
@@ -223,7 +215,7 @@ fn rate_falls(s: &Streams<'_>) -> Claim {
         let each: Vec<String> = all
             .iter()
             .map(|(pdu, c)| {
-                let less = times(c, |ratio| format!("{:.0} %", 100.0 * (1.0 - ratio)));
+                let less = measured::percent_less(c.ratio);
                 format!("{less} at {pdu} B")
             })
             .collect();
@@ -259,7 +251,7 @@ fn size_raises_rate(s: &Streams<'_>) -> Claim {
         if let Some((large, small, c)) = compared {
             figures.push(s.decides(Expect::MORE, &c, [large, small], Metric::Throughput));
             let name = if suite == "none" { "without a VPN" } else { suite };
-            ours.push(format!("{} {name}", times(&c, in_times)));
+            ours.push(format!("{} {name}", measured::in_times(c.ratio)));
         }
     }
     claim(
@@ -279,7 +271,7 @@ fn energy_of_ipsec(s: &Streams<'_>) -> Claim {
         let both = s.both(PAPER, 1_024, Some(rate));
         if let Some((c, both)) = s.with_over_without(PAPER, 1_024, Some(rate), s.energy()).zip(both) {
             figures.push(s.decides(Expect::MORE, &c, both, s.energy()));
-            let more = times(&c, |ratio| format!("{:+.0} %", 100.0 * (ratio - 1.0)));
+            let more = measured::percent_more(c.ratio);
             ours.push(format!("{more} at {} kbit/s", point.x));
         }
     }
@@ -308,7 +300,7 @@ fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
         if let Some((c, places)) = compared {
             let figure = if metered { Metric::Joules.name() } else { CPU_TIME };
             figures.push(Decides::ratio(Expect::MORE, Some(&c)).from(places, figure));
-            ours.push(format!("{} from {low} to {high} kbit/s", times(&c, in_times)));
+            ours.push(format!("{} from {low} to {high} kbit/s", measured::in_times(c.ratio)));
         }
     }
     if s.energy() == Metric::Cpu && !ours.is_empty() {
@@ -367,7 +359,8 @@ fn highest_rate(s: &Streams<'_>) -> Claim {
                 n: without.n.min(with.n),
                 level: without.level.min(with.level),
             };
-            (Some(ratio), format!("{} Mbit/s without, {} Mbit/s with", a / 1_000, b / 1_000))
+            let rates = format!("{} Mbit/s without, {} Mbit/s with", a / 1_000, b / 1_000);
+            (Some(ratio), format!("{rates}: {}", measured::in_times(ratio)))
         }
         _ => (None, String::new()),
     };
@@ -394,7 +387,7 @@ fn fragmentation(s: &Streams<'_>) -> Claim {
         for rate in [Some(2_000.0), None] {
             let Some(part) = s.received(suite, 2_048, rate) else { continue };
             let how = if rate.is_some() { "2 Mbit/s" } else { "full speed" };
-            ours.push(format!("{} at {how} {name}", part.resolved(|part| format!("{part:.1} %"))));
+            ours.push(format!("{} at {how} {name}", part.resolved(|part| format!("{part:.1}"), " %")));
             if rate.is_some() {
                 let from = s.find(suite, 2_048, rate).and_then(|sample| s.results.places(&[sample]));
                 collapsed.push(Decides::new(Expect::below(50.0), Some(part)).from(from, ARRIVED));
@@ -404,7 +397,7 @@ fn fragmentation(s: &Streams<'_>) -> Claim {
         let compared =
             rates.and_then(|(a, b)| Some((s.bootstrap.compare(a, b, Metric::Throughput)?, [a, b])));
         if let Some((c, both)) = compared {
-            ours.push(format!("rate {} that of 1,024 B {name}", times(&c, in_times)));
+            ours.push(format!("rate {} that of 1,024 B {name}", measured::in_times(c.ratio)));
             // Where the paper's rate was not offered, the rate that is reached must do.
             if s.received(suite, 2_048, Some(2_000.0)).is_none() {
                 collapsed.push(s.decides(Expect::below(0.5), &c, both, Metric::Throughput));
@@ -460,17 +453,17 @@ fn order_of_algorithms(s: &Streams<'_>, metric: Metric, costs: &[(&str, Cost<'_>
     let instructions = s.results.machine.flags.iter().any(|f| f == "sha_ni" || f == "sha1");
     let mut why = String::new();
     if let Some(ciphers) = over("3des-sha1", "des-sha1") {
-        why += &format!("3DES costs {} DES", ciphers.resolved(in_times));
+        why += &format!("3DES costs {} DES", measured::in_times(ciphers));
     }
     if let Some(digests) = over("3des-sha1", "3des-md5") {
-        why += &format!(", SHA1 {} MD5 (with 3DES)", digests.resolved(in_times));
+        why += &format!(", SHA1 {} MD5 (with 3DES)", measured::in_times(digests));
         if digests.high < 1.0 && instructions {
             why += ", for this processor has instructions for SHA1 and none for MD5";
         }
     }
     let today = algorithm(s, TODAY, metric).zip(cost("des-md5"));
     if let Some(c) = today.and_then(|((_, today), theirs)| s.bootstrap.compare(today, theirs, metric)) {
-        why += &format!(", {TODAY} {} DES with MD5", times(&c, in_times));
+        why += &format!(", {TODAY} {} DES with MD5", measured::in_times(c.ratio));
     }
     if !why.is_empty() {
         why += ". ";

@@ -10,8 +10,9 @@ use crate::campaign::machine::has_aes;
 use crate::experiment::{Exhibit, Report};
 use crate::judge::stats::{Bootstrap, Comparison, Estimate, Measured, levels};
 use crate::judge::{Claim, Decides, Expect};
+use crate::measured::{in_times, percent_less};
 use crate::paper_001::data::MAXIMUM;
-use crate::paper_001::{A_THIRD_LESS, in_times, times};
+use crate::paper_001::A_THIRD_LESS;
 use crate::results::Results;
 use crate::results::format::paired;
 
@@ -113,7 +114,7 @@ impl Writer<'_> {
     fn median(&self, point: &Point, name: &str, scale: f64) -> String {
         let values: Vec<f64> = self.by_round(point, name).into_values().map(|v| v * scale).collect();
         let told = self.bootstrap.median(&values).filter(Estimate::is_enough);
-        told.map_or_else(none, |e| Measured::from(e).resolved(digits))
+        told.map_or_else(none, |e| Measured::from(e).resolved(digits, ""))
     }
 
     /// In words: how much it is, or of an emulated processor only where it lies beside 1.
@@ -121,7 +122,7 @@ impl Writer<'_> {
         let ratio = Measured::from(compared.ratio);
         match (self.emulated, ratio.is_told()) {
             (_, false) => "too few rounds".to_owned(),
-            (false, true) => times(compared, in_times),
+            (false, true) => in_times(ratio),
             (true, true) if ratio.low > 1.0 => "more".to_owned(),
             (true, true) if ratio.high < 1.0 => "less".to_owned(),
             (true, true) => "either".to_owned(),
@@ -161,7 +162,7 @@ impl Writer<'_> {
     }
 
     fn by_a_third(&self) -> Claim {
-        let less = |c: &Comparison| times(c, |ratio| format!("{:.0} %", 100.0 * (1.0 - ratio)));
+        let less = |c: &Comparison| percent_less(c.ratio);
         let compared = |bytes| self.rates_over(Way::L2tp, Way::Plain, bytes).filter(|_| !self.emulated);
         let (found, ours) = self.each_size(compared, less);
         let ours = if self.emulated { "no size, for the processor is emulated".to_owned() } else { ours };
@@ -212,7 +213,7 @@ impl Writer<'_> {
     }
 
     fn headers(&self) -> Claim {
-        let shown = |e: &Estimate| Measured::from(*e).resolved(|bytes| format!("{bytes:.0} B"));
+        let shown = |e: &Estimate| Measured::from(*e).resolved(|bytes| format!("{bytes:.0}"), " B");
         let (found, ours) = self.each_size(|bytes| self.more(Way::L2tp, Way::Ikev2, bytes), shown);
         let words = "A packet of L2TP/IPsec in transport mode has as many bytes more than with IKEv2's own inner address as UDP, L2TP and PPP have";
         Claim::new(NOT_IN_PAPER, words, "–", ours)
@@ -255,7 +256,7 @@ impl Writer<'_> {
                     bytes.to_string(),
                     way.words().to_owned(),
                     self.median(&packet(way, bytes), "on_cable", 1.0),
-                    more.map_or_else(none, |e| Measured::from(e).resolved(digits)),
+                    more.map_or_else(none, |e| Measured::from(e).resolved(digits, "")),
                 ]);
             }
         }
