@@ -1,4 +1,4 @@
-//! Figures draw only what claims accept: nothing of ours from too few rounds, or of what a claim leaves out.
+//! Figures draw only what claims accept: nothing of ours from too few rounds or clients, or of what a claim leaves out. Of all experiments.
 
 mod common;
 #[path = "common/streams.rs"]
@@ -6,17 +6,24 @@ mod made;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{campaign, sample};
 use dormouse_lab::judge::Finding;
 use dormouse_lab::results::esp::{Encapsulation, Engine, What};
-use dormouse_lab::{Context, Report, find, paper_001, paper_004};
+use dormouse_lab::{Context, EXPERIMENTS, Report, find, paper_001, paper_004};
 use serde_json::Value;
 
-/// Series with points of ours: neither the paper's nor a profile's.
+/// Series with points of ours: neither the paper's nor a profile's, nor what is said of single clients or follows from a device (Figures 2 and 4 of
+/// paper 000).
 fn ours(report: &Report) -> Vec<String> {
     let series = report.figures.iter().flat_map(|f| f.shown.series.iter().map(move |s| (&f.place, s)));
-    let ours = series.filter(|(_, s)| !s.name.starts_with("paper") && !s.name.ends_with(", profile"));
+    let series = series.filter(|(place, _)| report.name != "paper-000" || !["Fig. 2", "Fig. 4"].contains(&place.as_str()));
+    let stated = |name: &str| match report.name {
+        "paper-000" => name == "paper (stated)",
+        _ => name.starts_with("paper") || name == "the paper's",
+    };
+    let ours = series.filter(|(_, s)| !stated(&s.name) && !s.name.ends_with(", profile"));
     ours.filter(|(_, s)| !s.points.is_empty()).map(|(place, s)| format!("{place}: {}", s.name)).collect()
 }
 
@@ -27,22 +34,42 @@ fn points(report: &Report, place: &str, name: &str) -> Vec<f64> {
     series.flat_map(|s| &s.points).map(|(x, _)| *x).collect()
 }
 
-/// Reports on raw data with all of their rounds, and with one too few.
-fn both(name: &str) -> [Report; 2] {
+/// Raw data of the tests.
+fn raw(name: &str) -> Value {
     let raw = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name).with_extension("json");
-    let mut few: Value = serde_json::from_slice(&fs::read(&raw).expect("raw data")).expect("JSON");
+    serde_json::from_slice(&fs::read(&raw).expect("raw data")).expect("JSON")
+}
+
+/// The report of an experiment on raw data.
+fn on(name: &str, raw: &Value) -> Report {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+    let file = std::env::temp_dir().join(format!("dormouse-drawn-{name}-{process}-{number}.json"));
+    fs::write(&file, raw.to_string()).expect("written");
+    let context = Context { file: Some(file.clone()), ..Context::default() };
+    let report = (find(name).expect("it is listed").run)(&context).expect("a report");
+    fs::remove_file(&file).expect("removed");
+    report
+}
+
+/// Reports on raw data with all of their rounds, and with one too few.
+fn both(name: &str, raw: &Value) -> [Report; 2] {
+    let mut few = raw.clone();
     for sample in few["samples"].as_array_mut().expect("samples") {
         sample["rounds"].as_array_mut().expect("rounds").truncate(4);
     }
-    let file = std::env::temp_dir().join(format!("dormouse-drawn-{name}-{}.json", std::process::id()));
-    fs::write(&file, few.to_string()).expect("written");
-    let run = |file: &Path| {
-        let context = Context { file: Some(file.to_owned()), ..Context::default() };
-        (find(name).expect("it is listed").run)(&context).expect("a report")
-    };
-    let reports = [run(&raw), run(&file)];
-    fs::remove_file(&file).expect("removed");
-    reports
+    [on(name, raw), on(name, &few)]
+}
+
+/// The same of paper 000, where clients take the place of rounds.
+fn clients() -> [Report; 2] {
+    let out = std::env::temp_dir().join(format!("dormouse-drawn-clients-{}.json", std::process::id()));
+    let context = Context { threads: 2, clients: Some(20), seed: 3, out: Some(out.clone()), ..Context::default() };
+    let all = (find("paper-000").expect("it is listed").run)(&context).expect("it runs");
+    let mut few: Value = serde_json::from_slice(&fs::read(&out).expect("raw data")).expect("JSON");
+    fs::remove_file(&out).expect("removed");
+    few["samples"].as_array_mut().expect("samples").truncate(4);
+    [all, on("paper-000", &few)]
 }
 
 #[test]
@@ -53,11 +80,40 @@ fn what_was_measured_too_seldom_is_not_drawn() {
     };
     let streams = [made::streams(false), few(made::streams(false))].map(|r| paper_001::report(&r));
     let settings = [campaign(), few(campaign())].map(|r| paper_004::report(&r));
-    for [all, few] in [streams, settings, both("paper-000-live"), both("paper-003")] {
+    let measured = ["paper-000-live", "paper-002", "paper-003"].map(|name| both(name, &raw(name)));
+    // Where the processor is emulated, nothing is drawn anyhow.
+    let mut l2tp = raw("paper-001-l2tp");
+    l2tp["machine"]["cpu"] = "an invented processor".into();
+    let others = [streams, settings, clients(), both("paper-001-l2tp", &l2tp)];
+    for [all, few] in others.into_iter().chain(measured) {
         assert!(!ours(&all).is_empty(), "{}", all.name);
         assert_eq!(ours(&few), Vec::<String>::new(), "{}", few.name);
-        assert!(few.claims.iter().all(|c| c.finding == Some(Finding::NotMeasurable)), "{:#?}", few.claims);
+        let none = |finding: Option<Finding>| finding.is_none_or(|f| f == Finding::NotMeasurable);
+        assert!(few.claims.iter().all(|c| none(c.finding)), "{:#?}", few.claims);
     }
+}
+
+/// Every experiment is looked at above, or has no figure.
+#[test]
+fn no_experiment_with_figures_is_left_out() {
+    let looked_at = [
+        "paper-000",
+        "paper-000-live",
+        "paper-001",
+        "paper-001-l2tp",
+        "paper-002",
+        "paper-003",
+        "paper-003-cost",
+        "paper-003-handoff",
+        "paper-004",
+    ];
+    let mut names: Vec<&str> = EXPERIMENTS.iter().map(|e| e.name).collect();
+    names.sort_unstable();
+    assert_eq!(names, looked_at);
+    assert!(on("paper-003-cost", &raw("paper-003-cost")).figures.is_empty());
+    let mut handoff = raw("paper-003");
+    (handoff["experiment"], handoff["samples"]) = ("paper-003-handoff".into(), Value::Array(Vec::new()));
+    assert!(on("paper-003-handoff", &handoff).figures.is_empty());
 }
 
 #[test]
