@@ -13,7 +13,8 @@ use anyhow::{Context, Result, anyhow};
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use dormouse_lab::bench::rate;
 use dormouse_lab::campaign::{Campaign, Plan, Subject};
-use dormouse_lab::judge::stats::{median, quantile};
+use dormouse_lab::judge::stats::Bootstrap;
+pub use dormouse_lab::judge::stats::Summary;
 use dormouse_lab::results::format::paired;
 use dormouse_lab::results::{self, Figures, Results};
 use nix::time::{ClockId, clock_gettime};
@@ -116,44 +117,17 @@ impl Measured {
     }
 }
 
-/// The median of the ratios by round: what slows the machine down for a while slows both down, and leaves the ratio alone. NaN of none.
+/// The ratio of two figures, round by round, as the lab's claims have it: what slows the machine down for a while slows both down, and leaves
+/// the ratio alone. NaN of none, or where one is not above 0.
 #[must_use]
 pub fn ratio(above: &ByRound, below: &ByRound) -> f64 {
-    let ratios: Vec<f64> = paired(above, below).into_iter().map(|(a, b)| a / b).collect();
-    median(&ratios).unwrap_or(f64::NAN)
+    Bootstrap::new(1).paired(&paired(above, below)).map_or(f64::NAN, |compared| compared.ratio.median)
 }
 
 /// The sum of two figures by round.
 #[must_use]
 pub fn sum(a: &ByRound, b: &ByRound) -> ByRound {
     a.iter().filter_map(|(round, a)| Some((*round, a + b.get(round)?))).collect()
-}
-
-/// The median of some samples, and their whole spread. The unit is the caller's.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
-    /// Median; of an even number of samples, the mean of the middle two.
-    pub median: f64,
-    /// Least.
-    pub least: f64,
-    /// Most.
-    pub most: f64,
-}
-
-impl Summary {
-    /// Of any number of samples; all NaN of none.
-    #[must_use]
-    pub fn of(samples: impl IntoIterator<Item = f64>) -> Self {
-        let samples: Vec<f64> = samples.into_iter().collect();
-        let at = |q| quantile(&samples, q).unwrap_or(f64::NAN);
-        Self { median: at(0.5), least: at(0.0), most: at(1.0) }
-    }
-
-    /// Half of the spread as a percentage of the median: how much the machine was at peace.
-    #[must_use]
-    pub fn percent(&self) -> f64 {
-        50.0 * (self.most - self.least) / self.median
-    }
 }
 
 /// CPU time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`): what other processes do on the machine is not in it.
@@ -241,15 +215,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_is_the_middle_and_the_ends() {
-        let of = |samples: &[f64]| Summary::of(samples.iter().copied());
-        assert_eq!(of(&[3.0, 1.0, 2.0]), Summary { median: 2.0, least: 1.0, most: 3.0 });
-        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]).median, 2.5);
-        assert_eq!(of(&[7.0]).percent(), 0.0);
-        assert!(of(&[]).median.is_nan());
-    }
-
-    #[test]
     fn rows_are_compared_round_by_round_and_one_that_fails_costs_no_other() {
         let row = |name: &str, gives: fn(u32) -> Result<f64>| -> (String, Work<'static>) {
             let mut runs = 0;
@@ -269,7 +234,7 @@ mod tests {
         let of = |row| measured.figure(row, "packet");
         // The first run of each warms up.
         assert_eq!(of("a"), ByRound::from([(1, 2.0), (2, 3.0), (3, 4.0)]));
-        assert_eq!(ratio(&of("b"), &of("a")), 2.0);
+        assert!((ratio(&of("b"), &of("a")) - 2.0).abs() < 1e-12);
         assert_eq!(sum(&of("a"), &of("b"))[&3], 12.0);
         assert!(ratio(&of("a"), &of("c")).is_nan());
     }

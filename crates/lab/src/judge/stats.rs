@@ -324,6 +324,33 @@ pub fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     (n > 0).then(|| (sum / f64::from(n)).exp())
 }
 
+/// The median of some figures, and their whole spread, where nothing is concluded from it. The unit is the caller's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// The median.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Summary {
+    /// Of any number of figures; all NaN of none.
+    #[must_use]
+    pub fn of(figures: impl IntoIterator<Item = f64>) -> Self {
+        let figures: Vec<f64> = figures.into_iter().collect();
+        let at = |q| quantile(&figures, q).unwrap_or(f64::NAN);
+        Self { median: at(0.5), least: at(0.0), most: at(1.0) }
+    }
+
+    /// Half of the spread as a percentage of the median: how much the machine was at peace.
+    #[must_use]
+    pub fn percent(&self) -> f64 {
+        50.0 * (self.most - self.least) / self.median
+    }
+}
+
 /// A mean with its spread, as papers report them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Mean {

@@ -224,3 +224,12 @@ fn a_figure_is_shown_with_its_interval_or_is_not_resolved() {
     assert!((mean.high - 4.963).abs() < 1e-3 && (mean.low - 1.037).abs() < 1e-3, "{mean:?}");
     assert_eq!(Mean::of(&[0.0, 0.0, 0.0, 0.0, 5.0]).expect("figures").measured(0.0).low, 0.0);
 }
+
+#[test]
+fn a_summary_is_the_middle_and_the_ends() {
+    let of = |figures: &[f64]| Summary::of(figures.iter().copied());
+    assert_eq!(of(&[3.0, 1.0, 2.0]), Summary { median: 2.0, least: 1.0, most: 3.0 });
+    assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]).median, 2.5);
+    assert_eq!(of(&[7.0]).percent(), 0.0);
+    assert!(of(&[]).median.is_nan());
+}
