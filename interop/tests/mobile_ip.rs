@@ -1,15 +1,18 @@
-//! Mobile IP by the shipped program, in five namespaces: ping and a TCP stream survive handoffs, a crash of an agent, and the way home; nothing
-//! is left behind.
+//! Mobile IP by the shipped program, in five namespaces: ping and a TCP stream survive handoffs, a crash of an agent, and the way home; what the
+//! device and the correspondent say to each other is in clear on no link between them; nothing is left behind.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use dormouse_interop::witness::Witness;
 use dormouse_testbed::mobile::protected::{CONNECTION, Protection};
-use dormouse_testbed::mobile::{CORRESPONDENT, FOREIGN, MobileIp, Place, Program};
+use dormouse_testbed::mobile::{
+    CO_LOCATED, CORRESPONDENT, DEVICE, FOREIGN, HOME_AGENT, MobileIp, Place, Program,
+};
 use dormouse_testbed::{Dormoused, EchoServer, LongLived, Need, Testbed, Transfer, binary, require};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -95,7 +98,11 @@ fn the_programs_give_their_rights_up() -> Result<()> {
 
 /// The device is at the first foreign agent, with a session to its gateway.
 fn protected(protection: Protection) -> Result<MobileIp> {
-    let world = MobileIp::start(protection)?;
+    begins(MobileIp::start(protection)?)
+}
+
+/// The device of `world` comes to the first foreign network, and brings its session up.
+fn begins(world: MobileIp) -> Result<MobileIp> {
     world.go(Some(Place::Foreign(0)))?;
     world.arrives(Place::Foreign(0))?;
     let daemons = world.daemons.as_ref().context("daemons")?;
@@ -106,6 +113,73 @@ fn protected(protection: Protection) -> Result<MobileIp> {
 
 fn talks(world: &MobileIp) -> Result<()> {
     world.device.eventually(&format!("ping -c 3 -i 0.2 -W 1 {CORRESPONDENT}"), PATIENCE).map(drop)
+}
+
+/// The device says `text` to the correspondent's echo server, by TCP and by UDP, and hears it from there.
+fn says(world: &MobileIp, server: SocketAddr, text: &str) -> Result<()> {
+    let said = text.as_bytes().to_vec();
+    let heard = move || -> Result<()> {
+        let mut heard = vec![0; said.len()];
+        let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(&said)?;
+        stream.read_exact(&mut heard)?;
+        ensure!(heard == said, "by TCP: {heard:?}");
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.send_to(&said, server)?;
+        heard.fill(0);
+        let (length, _) = socket.recv_from(&mut heard)?;
+        ensure!(length == said.len() && heard == said, "by UDP: {heard:?}");
+        Ok(())
+    };
+    world.device.run(heard)?
+}
+
+/// Packets are protected from the device to the correspondent, not to the home agent: on no link between the two do witnesses see a word, though
+/// the foreign agents' routers read headers. What is said without a session they see, as they should.
+#[test]
+fn user_data_is_in_clear_on_no_link_between_its_ends() -> Result<()> {
+    if !require("Mobile IP: end-to-end protection", &NEEDS) {
+        return Ok(());
+    }
+    for protection in [Protection::Whole, Protection::Ahead, Protection::Migrate] {
+        let world = protected(protection)?;
+        let server = SocketAddr::new(CORRESPONDENT.into(), 7);
+        let _echo = EchoServer::start(&world.correspondent, server)?;
+        let daemons = world.daemons.as_ref().context("daemons")?;
+        // The home agent before the correspondent, before either foreign agent, and either foreign agent before the device.
+        let [fa1, fa2] = &world.foreign;
+        let in_clear = format!("ip route get {CORRESPONDENT} | grep -q 'src {DEVICE} '");
+        let wire = Witness::new(&world.home, "lan")?;
+        let tunnels = [Witness::new(&world.home, "fa1")?, Witness::new(&world.home, "fa2")?];
+        let radios = [Witness::new(fa1, "radio")?, Witness::new(fa2, "radio")?];
+        for at in [0, 1] {
+            if at == 1 {
+                world.go(Some(Place::Foreign(1)))?;
+                world.arrives(Place::Foreign(1))?;
+                talks(&world)?;
+            }
+            daemons.has_keys_if(protection, at, true)?;
+            let read = daemons.router(at)?["read"].as_u64().context("how many")?;
+            let secret = format!("<{protection:?} at fa{}: for the other end alone>", at + 1);
+            says(&world, server, &secret).context("in the session")?;
+            let now_read = daemons.router(at)?["read"].as_u64().context("how many")?;
+            assert_eq!(now_read > read, protection.has_keys(), "{now_read}");
+            // Later packets have been seen: these would have been before.
+            daemons.device.ok(&["down", CONNECTION])?;
+            // Before the routes are gone, a socket would still get the address of the session.
+            world.device.eventually(&in_clear, PATIENCE)?;
+            let open = format!("<{protection:?} at fa{}: for all to hear>", at + 1);
+            says(&world, server, &open).context("without one")?;
+            for (link, witness) in [("wire", &wire), ("tunnel", &tunnels[at]), ("radio", &radios[at])] {
+                witness.sees(open.as_bytes()).with_context(|| link)?;
+                assert!(!witness.saw(secret.as_bytes()), "{protection:?}: in clear on the {link}");
+            }
+            daemons.device.ok(&["up", CONNECTION, "--timeout", "30"])?;
+        }
+    }
+    Ok(())
 }
 
 fn answered(daemon: &Dormoused) -> Result<u64> {
@@ -197,6 +271,91 @@ fn an_agent_whose_router_is_gone_goes_on_and_finds_it_again() -> Result<()> {
 }
 
 #[test]
+fn with_addresses_of_its_own_a_device_moves_without_foreign_agents() -> Result<()> {
+    if !require("Mobile IP: co-located addresses", &NEEDS) {
+        return Ok(());
+    }
+    let mut world = MobileIp::co_located(Protection::None)?;
+    world.go(Some(Place::Home))?;
+    world.arrives(Place::Home)?;
+    let server = SocketAddr::new(CORRESPONDENT.into(), 7);
+    let _echo = EchoServer::start(&world.correspondent, server)?;
+    let stream = LongLived::connect(&world.device, server)?;
+    for place in [Place::Foreign(0), Place::Foreign(1), Place::Foreign(0), Place::Home] {
+        world.go(Some(place))?;
+        world.arrives(place)?;
+        ping(&world)?;
+        stream.lives(PATIENCE)?;
+        let (device, home) = (world.state(Program::Device)?, world.state(Program::Home)?);
+        // It has registered with its home agent itself, which sends its packets to where it is.
+        assert_eq!(device["agent"], HOME_AGENT.to_string(), "{device}");
+        let care_of: Vec<String> = match place {
+            Place::Home => Vec::new(),
+            Place::Foreign(n) => vec![CO_LOCATED[n].to_string()],
+        };
+        assert_eq!(home["bindings"][0]["care_of"], serde_json::json!(care_of), "{home}");
+    }
+    assert!(stream.finish()? > 0);
+    let home = world.state(Program::Home)?;
+    assert!(home["tunnelled"].as_u64() > Some(10) && home["returned"].as_u64() > Some(10), "{home}");
+    for n in [0, 1] {
+        assert!(!world.runs(Program::Foreign(n)), "fa{}", n + 1);
+    }
+    let refused = world.launch(Program::Foreign(0)).err().context("it began")?;
+    assert!(refused.to_string().contains("no foreign agent is needed"), "{refused:#}");
+    Ok(())
+}
+
+/// Without foreign agents the routers hear of no registration: keys come by what they see.
+#[test]
+fn with_addresses_of_its_own_a_devices_header_keys_follow_it() -> Result<()> {
+    if !require("Mobile IP: keys for a co-located address", &NEEDS) {
+        return Ok(());
+    }
+    for protection in [Protection::Ahead, Protection::Migrate] {
+        let world = begins(MobileIp::co_located(protection)?)?;
+        let daemons = world.daemons.as_ref().context("daemons")?;
+        daemons.has_keys(0, true)?;
+        daemons.has_keys(1, protection == Protection::Ahead)?;
+        for to in [1, 0] {
+            world.go(Some(Place::Foreign(to)))?;
+            world.arrives(Place::Foreign(to))?;
+            talks(&world)?;
+            daemons.has_keys(to, true)?;
+            let before = daemons.router(to)?["read"].as_u64().context("how many")?;
+            talks(&world)?;
+            let router = daemons.router(to)?;
+            assert!(router["read"].as_u64() > Some(before + 2), "{protection:?}: {router}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_topology_takes_addresses_of_the_devices_own() -> Result<()> {
+    if !require("dormouse lab topology --care-of co-located", &NEEDS) {
+        return Ok(());
+    }
+    let bed = Testbed::new()?;
+    let script = bed.dir().join("walk");
+    std::fs::write(&script, "move fa1\nping 1\nmove fa2\nping 1\nshow\n")?;
+    let run = |more: &[&str]| {
+        Command::new(binary("dormouse"))
+            .args(["lab", "topology", "mobile-ip", "--care-of", "co-located", "--script"])
+            .arg(&script)
+            .args(more)
+            .spawn_and_wait()
+    };
+    let (code, text, pid) = run(&[])?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("\"care_of\":\"10.52.0.2\"") && text.contains("fa1     \"not running\""), "{text}");
+    none_left(pid)?;
+    let (code, text, _) = run(&["--bit-errors", "1/64k"])?;
+    assert!(code != 0 && text.contains("not with --care-of co-located"), "{code}: {text}");
+    Ok(())
+}
+
+#[test]
 fn the_topology_obeys_a_script_and_leaves_nothing_behind() -> Result<()> {
     if !require("dormouse lab topology", &NEEDS) {
         return Ok(());
@@ -260,6 +419,12 @@ fn routers_repeat_what_bad_radios_lose() -> Result<()> {
         let state: Value = serde_json::from_str(state)?;
         assert!(state["repeated"].as_u64() > Some(0), "{router}: {state}");
     }
+    // The last one has just been there.
+    let flows = text.lines().filter_map(|line| line.strip_prefix("  flow  "));
+    let flows: Vec<Value> = flows.map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let repaired = |flow: &&Value| flow["repeated"].as_u64() > Some(0) && flow["esp"].is_array();
+    let flow = flows.iter().find(repaired).with_context(|| text.clone())?;
+    assert!(flow["fixed"].as_str().is_some_and(|fixed| fixed.starts_with("10.98.0.2:")), "{flow}");
     let device = text.lines().find_map(|line| line.strip_prefix("device")).context("its state")?;
     let device: Value = serde_json::from_str(device)?;
     assert!(device["radio"]["lost"].as_u64() > Some(0), "{device}");

@@ -11,8 +11,9 @@ use anyhow::{Context as _, Result, bail};
 use dormouse_interop::ends::PATIENCE;
 use dormouse_netem::LinkConfig;
 use dormouse_testbed::radio::{self, ADDRESSES, INTERFACE};
-use dormouse_testbed::repaired::{Did, Repair, Repaired, SERVER, Settings, Tunnel};
+use dormouse_testbed::repaired::{Did, GATEWAY, Repair, Repaired, SERVER, Settings, Tunnel};
 use dormouse_testbed::{Need, require};
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -55,6 +56,13 @@ fn fetch(world: &Repaired) -> Result<Did> {
     world.fetch("cubic", FILE, PATIENCE, &Arc::default()).map(|(_, did)| did)
 }
 
+/// The flow of the last fetch among those that the router's status lists.
+fn flow(world: &Repaired, is_it: impl Fn(&Value) -> bool) -> Result<Value> {
+    let status = world.status()?;
+    let flows = status["flows"].as_array().context("no flows")?;
+    flows.iter().find(|flow| is_it(flow)).cloned().with_context(|| format!("not that one: {status}"))
+}
+
 #[test]
 fn with_header_keys_the_router_repairs_the_radio_and_they_go_when_revoked() -> Result<()> {
     if !require("an access router with keys", &NEEDS) {
@@ -71,6 +79,14 @@ fn with_header_keys_the_router_repairs_the_radio_and_they_go_when_revoked() -> R
     // The keys of the tunnel are the ends' own: nothing in its log or status says what they are, and the router holds no session with the device.
     let text = world.router.ok(&["status"])?.text;
     assert!(text.contains("router  radio0 - net0") && text.contains(": fit"), "{text}");
+    let server = format!("{SERVER}:");
+    let flow = flow(&world, |flow| flow["fixed"].as_str().is_some_and(|fixed| fixed.starts_with(&server)))?;
+    assert_eq!(flow["esp"], serde_json::json!([GATEWAY, ADDRESSES[1][0]]), "{flow}");
+    assert!(
+        flow["repeated"].as_u64() > Some(10) && flow["round_trip_seconds"].as_f64() > Some(0.0),
+        "{flow}"
+    );
+    assert!(text.contains(&format!("flow       {server}")) && text.contains(" in ESP from "), "{text}");
 
     // A router that has lost its keys gets them again, and goes on repairing.
     world.router.restart()?;
@@ -140,6 +156,9 @@ fn by_the_numbers_of_esp_it_repairs_all_traffic_and_forgers_stop_nothing() -> Re
     );
     let text = world.router.ok(&["status"])?.text;
     assert!(text.contains("esp-arq:") && text.contains("reports; 1 SAs"), "{text}");
+    let flow = flow(&world, |flow| flow["spi"].is_string())?;
+    assert_eq!(flow["device"], ADDRESSES[1][0], "{flow}");
+    assert!(flow["repeated"].as_u64() > Some(10) && flow["fixed"].is_null(), "{flow}");
 
     // To whom packets of this SPI go is in clear.
     let spi = status["keys"][0]["spi"].as_str().and_then(|spi| spi.split(' ').next()).context("an SPI")?;

@@ -49,8 +49,8 @@ pub(crate) struct LinkArgs {
     /// What the router does against losses
     #[arg(long, default_value = "none")]
     repair: Method,
-    /// Runs in the device's namespace, with the name of the fixed host's in $DORMOUSE_FIXED; the link ends with it. Without a command
-    /// the link stays until Ctrl-C
+    /// Runs in the device's namespace, with the name of the fixed host's in $DORMOUSE_FIXED; the link ends with it. With --json
+    /// what it prints goes to standard error, beside the report. Without a command the link stays until Ctrl-C
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -88,6 +88,10 @@ pub(crate) fn run(args: &LinkArgs, json: bool) -> Result<ExitCode> {
         Some((program, rest)) => {
             let mut command = link.device.command(program);
             command.args(rest).env("DORMOUSE_FIXED", link.fixed.netns());
+            if json {
+                // Standard output is the report's alone: a program reads it.
+                command.stdout(std::io::stderr());
+            }
             let mut child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
             wait(&link, &interrupted, Some(&mut child))
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use dormouse_lab::demo;
-use dormouse_lab::topology::{HELP, Protection, Radio, Walk};
+use dormouse_lab::topology::{CareOf, HELP, Protection, Radio, Walk};
 
 use crate::lab_link::{self, Rate};
 use crate::measure;
@@ -20,16 +20,20 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Build a network in namespaces, and walk a device around in it
 ///
-/// mobile-ip: a home agent, two foreign agents and a mobile host, each a program in a namespace of its own, and a correspondent in a fifth; beside them the daemons of a gateway, two access routers with SNOOP, and the device. Each line
-/// that is read is a command; `help` lists them. Everything goes when it ends, also by Ctrl-C.
+/// mobile-ip: a home agent, two foreign agents and a mobile host, each a program in a namespace of its own, and a correspondent in a fifth; beside them the daemons of device and correspondent, whose packets are protected from one to the other, and of
+/// two access routers with SNOOP. Each line that is read is a command; `help` lists them. Everything goes when it ends, also by Ctrl-C.
 #[derive(Debug, Args)]
 pub(crate) struct TopologyArgs {
     /// Which network
     name: Name,
     /// What protects the device's packets: nothing, IPsec, or IPsec in zones, whose header keys come to a foreign agent's router from the
-    /// gateway before the device does (pkd), or from the router where it was (dkm)
+    /// correspondent before the device does (pkd), or from the router where it was (dkm)
     #[arg(long, value_enum, default_value_t = Protect::Pkd)]
     protect: Protect,
+    /// By which address the device registers in another network: the foreign agent's, or one of its own. With its own there are routers in the
+    /// place of the foreign agents, and their radios are perfect
+    #[arg(long, value_enum, default_value_t = Whose::ForeignAgent)]
+    care_of: Whose,
     /// Rate of the radios at the foreign agents each way, in bits in a second: 2M, 500k; "none" for no limit
     #[arg(long, default_value = "none", value_parser = lab_link::rate)]
     rate: Rate,
@@ -57,12 +61,29 @@ enum Name {
 enum Protect {
     /// Mobile IP alone
     None,
-    /// The daemons' tunnel to a gateway beside the home agent
+    /// The tunnel between the daemons of device and correspondent
     Ipsec,
     /// The same in zones, with Proactive Key Distribution
     Pkd,
     /// The same in zones, with Directed Key Migration
     Dkm,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Whose {
+    /// The foreign agent's, which is the end of the tunnel
+    ForeignAgent,
+    /// The device's own, which is the end of the tunnel itself
+    CoLocated,
+}
+
+impl From<Whose> for CareOf {
+    fn from(of: Whose) -> Self {
+        match of {
+            Whose::ForeignAgent => Self::ForeignAgent,
+            Whose::CoLocated => Self::CoLocated,
+        }
+    }
 }
 
 impl From<Protect> for Protection {
@@ -98,7 +119,11 @@ pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
     let radio = Radio { rate: args.rate.0, delay: args.delay, bit_errors: args.bit_errors, seed: args.seed };
     // A link without a property is the kernel's alone.
     let radio = (radio.rate.is_some() || radio.bit_errors > 0.0 || !radio.delay.is_zero()).then_some(radio);
-    let mut walk = Walk::start(radio, args.protect.into(), interrupted.clone())?;
+    ensure!(
+        radio.is_none() || args.care_of == Whose::ForeignAgent,
+        "--rate, --bit-errors and --delay are of the foreign agents' radios: not with --care-of co-located"
+    );
+    let mut walk = Walk::start(radio, args.protect.into(), args.care_of.into(), interrupted.clone())?;
     if prompts {
         eprint!("The device is at home. Commands:\n\n{HELP}\n{}\n", walk.hosts());
     }

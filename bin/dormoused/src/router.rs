@@ -8,7 +8,7 @@
 use crate::daemon::Daemon;
 use crate::machine::Machine;
 use anyhow::Context;
-use dormouse_control::{Error, ErrorKind, HeaderKeys, Reply, RouterStatus};
+use dormouse_control::{Error, ErrorKind, HeaderKeys, RepairedFlow, Reply, RouterStatus};
 use dormouse_crypto::cert::Identity;
 use dormouse_esp::Keys;
 use dormouse_io::netlink::InterfaceName;
@@ -17,7 +17,7 @@ use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_keying::SaId;
 use dormouse_node::SessionInfo;
 use dormouse_node::config::file::Router;
-use dormouse_node::host::{Name, Side};
+use dormouse_node::host::{Ends, Followed, Name, Side};
 use dormouse_sansio::Instant;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -184,7 +184,7 @@ impl Daemon {
     }
 
     /// For `status`.
-    pub(crate) fn router_status(&self) -> Option<RouterStatus> {
+    pub(crate) fn router_status(&self, now: Instant) -> Option<RouterStatus> {
         let (transit, info) = (self.transit.as_ref()?, self.host.router_info()?);
         let state = |keys| match keys {
             Keys::Fit => "fit",
@@ -209,10 +209,37 @@ impl Daemon {
             reports: info.reports,
             connections: info.held.0,
             held_bytes: info.held.2,
+            flows: info.flows.iter().map(|of| flow(of, now)).collect(),
             read: info.zones.opened,
             closed: info.zones.closed,
             asked: info.counters.asked,
             keys: keys.collect(),
         })
+    }
+}
+
+/// A flow as `status` reports it.
+fn flow(of: &Followed, now: Instant) -> RepairedFlow {
+    let who = match of.ends {
+        Ends::Tcp { fixed, device, esp } => RepairedFlow {
+            device: device.to_string(),
+            fixed: Some(fixed.to_string()),
+            esp: esp.map(|(gateway, device)| [gateway.to_string(), device.to_string()]),
+            ..RepairedFlow::default()
+        },
+        Ends::Esp { spi, device } => RepairedFlow {
+            device: device.to_string(),
+            spi: Some(format!("{spi:08x}")),
+            ..RepairedFlow::default()
+        },
+    };
+    RepairedFlow {
+        held: of.held,
+        kept: of.done.kept,
+        repeated: of.done.repeated,
+        suppressed: of.done.suppressed,
+        round_trip_seconds: of.round_trip.map(|time| time.as_secs_f64()),
+        quiet_seconds: (now - of.heard).as_secs_f64(),
+        ..who
     }
 }

@@ -415,7 +415,7 @@ impl Daemon {
             sleep,
             gateway: status::gateway(self.host.node(), &self.connections, now),
             hip: self.hip_status(now),
-            router: self.router_status(),
+            router: self.router_status(now),
             offloads: self.offloads(),
             deadlines: deadlines.iter().map(|d| status::deadline(d, now)).collect(),
         }

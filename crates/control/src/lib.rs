@@ -40,7 +40,7 @@ pub use exit::ExitCode;
 pub use hip::{HipIdentity, HipNames, HipPeer, HipRegistration, HipState, HipStatus};
 pub use request::{Request, Verb};
 pub use response::{Denied, Outcome, Reply, Response};
-pub use router::{HeaderKeys, RouterStatus};
+pub use router::{HeaderKeys, RepairedFlow, RouterStatus};
 pub use rung::WakeRung;
 pub use sa::{SaStatus, Traffic};
 pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState, SleepStatus, WakeStatus};

@@ -1,5 +1,7 @@
 //! Entry points for fuzzing: arbitrary bytes against the receiving side. Owns the fixed SAs they run against.
 
+use core::ops::Range;
+
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::{Encr, Integ, Secret};
 use dormouse_keying::{HeaderGrant, HeaderOrder, HeaderSa, Mode, Nodes, ZoneEnd, ZoneMap};
@@ -55,9 +57,9 @@ pub fn open(data: &[u8]) {
     }
 }
 
-/// Packets in zones at an end point and at a router: the first byte chooses the map; the rest comes as a packet, and then is sealed as one, whose
-/// header the router edits: pairs of the rest's last bytes say where and how. A packet that the router changed must open to what the
-/// router made of it; any other must be as it was.
+/// Packets in zones at an end point and at a router: the first byte chooses map and cipher; the rest comes as a packet, and then is sealed as one.
+/// A change in any of its zones and ICVs must be refused. Then the router edits its header: pairs of the rest's last bytes say where and how,
+/// for both. A packet that the router changed must open to what the router made of it; any other must be as it was.
 pub fn zones(data: &[u8]) {
     use ZoneEnd::{At, IpHeader, TransportHeader};
     let [which, rest @ ..] = data else { return };
@@ -67,10 +69,13 @@ pub fn zones(data: &[u8]) {
         vec![IpHeader, TransportHeader],
         vec![TransportHeader, At(90), At(200)],
         vec![At(0)],
+        (0..7).map(|n| At(20 * n)).collect(),
     ];
-    let Some(map) = maps.into_iter().nth(usize::from(which % 5)).and_then(ZoneMap::new) else { return };
-    let encr = Encr::Aes128Gcm16;
-    let keymat = |zone| Secret::from([zone; 20]);
+    let Some(map) = maps.into_iter().nth(usize::from(which % 6)).and_then(ZoneMap::new) else { return };
+    let ciphers = [Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305];
+    let encr = ciphers[usize::from(which / 6 % 3)];
+    let keymat = |zone| Secret::from(vec![zone; keymat_len(encr, None)]);
+    let zones = map.zones();
     let further = (2..).take(map.zones() - 1).map(|zone| (encr, keymat(zone))).collect();
     let params = SaParams {
         zones: Some(ZoneParams { map: map.clone(), further }),
@@ -97,6 +102,15 @@ pub fn zones(data: &[u8]) {
     slot[head..head + rest.len()].copy_from_slice(rest);
     let Ok(_) = outbound.seal(&mut slot, rest.len(), crate::IPV4_IN_IP) else { return };
     let before = slot.clone();
+    for part in parts(&slot, zones) {
+        for pair in rest.rchunks_exact(2).take(3).filter(|pair| pair[1] != 0) {
+            let mut forged = slot.clone();
+            let Some(at) = usize::from(pair[0]).checked_rem(part.len()) else { continue };
+            forged[part.start + at] ^= pair[1];
+            let opens = inbound.open(&mut forged);
+            assert!(opens.is_err(), "byte {at} of {part:?} was changed: {opens:?}");
+        }
+    }
     let mut header = Vec::new();
     let changed = router.change(&mut slot, |first| {
         assert_eq!(first, &rest[..first.len()]);
@@ -116,4 +130,15 @@ pub fn zones(data: &[u8]) {
     assert!(opened.inner.end <= slot.len());
     let len = header.len().min(opened.inner.len());
     assert!(changed != Ok(true) || slot[opened.inner].starts_with(&header[..len]));
+}
+
+/// Where the zones of a sealed packet lie, and their ICVs.
+fn parts(packet: &[u8], zones: usize) -> Vec<Range<usize>> {
+    let start = crate::zones::IV + crate::ESP_HEADER_LEN;
+    let (field, icvs) = (&packet[start..], packet.len() - 16 * zones);
+    let body = start + (2 * (zones - 1)).next_multiple_of(4);
+    let ends = field.chunks_exact(2).take(zones - 1);
+    let ends = ends.map(|end| body + usize::from(u16::from_be_bytes([end[0], end[1]]))).chain([icvs]);
+    let ends: Vec<usize> = ends.chain((1..=zones).map(|n| icvs + 16 * n)).collect();
+    [body].into_iter().chain(ends.iter().copied()).zip(ends.iter().copied()).map(|(a, b)| a..b).collect()
 }

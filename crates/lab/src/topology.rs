@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+pub use dormouse_testbed::mobile::CareOf;
 pub use dormouse_testbed::mobile::Radio;
 pub use dormouse_testbed::mobile::driver::run as node;
 pub use dormouse_testbed::mobile::protected::Protection;
@@ -26,7 +27,7 @@ move home|fa1|fa2|nowhere   take the device there
 ping [N]                    N pings from the device to the correspondent, 3 unless told
 stream                      a TCP stream between the two, which goes on while the device moves; says how far it is
 stream end                  ends it, and says whether a byte was lost
-show                        where the device is, and what each program has done
+show                        where the device is, what each program has done, and the flows that each access router repairs
 log PROGRAM                 what a program has said: home, fa1, fa2, device
 fetch BYTES                 the device fetches so many from the correspondent by TCP; says how fast, and what the access routers repeated
 crash PROGRAM               kill it
@@ -59,12 +60,22 @@ impl Walk {
     /// goes on ends when `stop` is set.
     ///
     /// # Errors
-    /// Without root or what network namespaces need.
-    pub fn start(radio: Option<Radio>, protection: Protection, stop: Arc<AtomicBool>) -> Result<Self> {
+    /// Without root or what network namespaces need, and for a radio where the device has addresses of its own: it is the foreign agents' programs that
+    /// lose what is sent to it.
+    pub fn start(
+        radio: Option<Radio>,
+        protection: Protection,
+        care_of: CareOf,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self> {
         if let Some(what) = missing() {
             bail!("network namespaces need {what}");
         }
-        let world = MobileIp::over(radio, protection)?;
+        let world = match (care_of, radio) {
+            (CareOf::ForeignAgent, _) => MobileIp::over(radio, protection)?,
+            (CareOf::CoLocated, None) => MobileIp::co_located(protection)?,
+            (CareOf::CoLocated, Some(_)) => bail!("without foreign agents the radios are perfect"),
+        };
         let echo = EchoServer::start(&world.correspondent, server())?;
         let walk = Self { stream: None, stop, _echo: echo, world };
         walk.world.go(Some(Place::Home))?;
@@ -108,7 +119,11 @@ impl Walk {
             ["hosts"] => self.hosts(),
             ["log", name] => self.world.log(program(name)?),
             ["crash", name] => {
-                self.world.crash(program(name)?);
+                let program = program(name)?;
+                if !self.world.runs(program) {
+                    bail!("{name} does not run");
+                }
+                self.world.crash(program);
                 format!("{name} is gone\n")
             }
             ["start", name] => {
@@ -125,7 +140,7 @@ impl Walk {
 
     fn go(&self, place: Place) -> Result<String> {
         let before = self.world.state(Program::Device)?;
-        if MobileIp::is_at(&before, place) {
+        if self.world.is_at(&before, place) {
             return Ok(format!("registered at {} already\n", place.interface()));
         }
         let begin = Instant::now();
@@ -178,8 +193,13 @@ impl Walk {
                 if self.world.runs(program) { self.world.state(program)? } else { json!("not running") };
             text += &format!("{name:<7} {state}\n");
         }
-        for (n, router) in self.routers()?.iter().enumerate() {
+        for (n, router) in self.routers()?.iter_mut().enumerate() {
+            // The flows below the rest, one in a line.
+            let flows = router.as_object_mut().and_then(|router| router.remove("flows"));
             text += &format!("router{} {router}\n", n + 1);
+            for flow in flows.iter().filter_map(Value::as_array).flatten() {
+                text += &format!("  flow  {flow}\n");
+            }
         }
         if let Some(stream) = &self.stream {
             text += &format!("stream  {} numbers came back\n", stream.echoed());

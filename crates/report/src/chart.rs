@@ -36,6 +36,8 @@ pub enum Mark {
     Steps,
     /// A dot at each point.
     Points,
+    /// A line between every two points, which are the ends of an interval. Not in the legend: the series of its colour is.
+    Intervals,
 }
 
 /// A series.
@@ -109,19 +111,35 @@ impl Chart {
         self.series.push(Series { name: name.to_owned(), points, mark, colour });
     }
 
+    /// Adds estimates, `[value, low, high]` at each x: a dot, and a line between the ends of its interval. Nothing if there are none.
+    pub fn estimates(&mut self, name: &str, colour: usize, points: &[(f64, [f64; 3])]) {
+        if points.is_empty() {
+            return;
+        }
+        self.add(name, colour, Mark::Points, points.iter().map(|(x, [value, ..])| (*x, *value)).collect());
+        let ends = points.iter().flat_map(|(x, [_, low, high])| [(*x, *low), (*x, *high)]);
+        self.add(&format!("{name}, interval"), colour, Mark::Intervals, ends.collect());
+    }
+
+    /// Gives each category a name, and the same room on both sides of it: see [`beside`].
+    pub fn side_by_side(&mut self, categories: impl IntoIterator<Item: Into<String>>) {
+        self.categories = categories.into_iter().map(Into::into).collect();
+        self.x_range = Some((-0.5, self.categories.len() as f64 - 0.5));
+    }
+
     /// Whether there is anything to draw.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.series.iter().all(|s| s.points.is_empty())
     }
 
-    /// The data: `series,x,y`.
+    /// The data: `series,x,y`. What stands beside the middle of a category is of that category.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut out = format!("series,{},{}\n", field(&self.x), field(&self.y));
         for series in &self.series {
             for (x, y) in &series.points {
-                let name = self.categories.get(*x as usize).filter(|_| x.fract() == 0.0);
+                let name = self.categories.get(x.round() as usize).filter(|_| x.round() >= 0.0);
                 let x = name.map_or_else(|| x.to_string(), |n| field(n));
                 out.push_str(&format!("{},{x},{y}\n", field(&series.name)));
             }
@@ -150,13 +168,18 @@ impl Chart {
         (SIZE.0, SIZE.1 + u32::try_from(lines * LEGEND.0).unwrap_or(0))
     }
 
-    /// Where each series stands in the legend; nowhere if there is but one.
+    /// The series that the legend names.
+    fn named(&self) -> impl Iterator<Item = &Series> {
+        self.series.iter().filter(|series| series.mark != Mark::Intervals)
+    }
+
+    /// Where each of them stands in the legend; nowhere if there is but one.
     fn legend_places(&self) -> Vec<(i32, i32)> {
         let (line, letter, before, behind) = LEGEND;
         let right = SIZE.0.cast_signed();
         let (mut x, mut y) = (before, 0);
         let mut places = Vec::new();
-        for series in self.series.iter().filter(|_| self.series.len() > 1) {
+        for series in self.named().filter(|_| self.named().count() > 1) {
             let width = before + behind + letter * i32::try_from(series.name.chars().count()).unwrap_or(0);
             if x > before && x + width > right {
                 (x, y) = (before, y + line);
@@ -251,6 +274,21 @@ impl Chart {
                 Mark::Points => {
                     chart.draw_series(points.map(|p| Circle::new(p, 4, colour.mix(0.6).filled())))?;
                 }
+                Mark::Intervals => {
+                    // What a logarithmic axis cannot show begins at its lower end.
+                    let (half, line) = ((x1 - x0) / 250.0, colour.stroke_width(2));
+                    let ends = series.points.chunks_exact(2).filter_map(|ends| match ends {
+                        [low, high] => Some((place(low), place(high))),
+                        _ => None,
+                    });
+                    let lines =
+                        ends.filter(|(_, high)| high.1.is_finite()).flat_map(|((x, low), (_, high))| {
+                            let across = |y| vec![(x - half, y), (x + half, y)];
+                            let low = low.max(y0);
+                            [vec![(x, low), (x, high)], across(low), across(high)]
+                        });
+                    chart.draw_series(lines.map(|line_of| PathElement::new(line_of, line)))?;
+                }
                 Mark::Steps => {
                     let points: Vec<(f64, f64)> = points.collect();
                     let bars = points.windows(2).filter_map(|w| match w {
@@ -271,7 +309,7 @@ impl Chart {
         area: &DrawingArea<DB, plotters::coord::Shift>,
     ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
         let text = ("sans-serif", LETTERS.1).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-        for (series, (x, y)) in self.series.iter().zip(self.legend_places()) {
+        for (series, (x, y)) in self.named().zip(self.legend_places()) {
             let colour = COLOURS[series.colour % COLOURS.len()];
             let y = y + LEGEND.0 / 2;
             let pieces: &[(i32, i32)] =
@@ -283,6 +321,12 @@ impl Chart {
         }
         Ok(())
     }
+}
+
+/// The x of the `n`-th of so many marks of a category, which stand side by side so that none hides another.
+#[must_use]
+pub fn beside(category: usize, n: usize, of: usize) -> f64 {
+    category as f64 + (n as f64 - (of as f64 - 1.0) / 2.0) * 0.12
 }
 
 /// A colour of series, as CSS has it.
@@ -337,4 +381,37 @@ pub fn cdf(mut values: Vec<f64>) -> Vec<(f64, f64)> {
         }
     }
     points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_are_dots_with_lines_between_the_ends_of_their_intervals() {
+        let mut chart = Chart::new("id", "title", "", "ms");
+        chart.side_by_side(["first", "second"]);
+        (chart.y_log, chart.y_range) = (true, Some((0.5, 50.0)));
+        chart.estimates("nothing", 2, &[]);
+        chart.add("paper", 1, Mark::Points, vec![(beside(1, 0, 2), 26.0)]);
+        chart.estimates("ours", 0, &[(beside(0, 1, 2), [2.0, 1.0, 4.0]), (beside(1, 1, 2), [3.0, 0.0, 5.0])]);
+        assert_eq!(
+            chart.csv(),
+            "series,,ms\npaper,second,26\nours,first,2\nours,second,3\n\
+             \"ours, interval\",first,1\n\"ours, interval\",first,4\n\"ours, interval\",second,0\n\"ours, interval\",second,5\n"
+        );
+        let svg = chart.svg().unwrap();
+        assert!(svg.contains("ours") && !svg.contains("interval") && !svg.contains("NaN"), "{svg}");
+        assert_eq!(svg.matches("<circle").count(), 3);
+        // The interval from 0 is drawn from the lower end of the axis.
+        let drawn = |chart: &Chart| chart.svg().unwrap().matches("<polyline").count();
+        let with = drawn(&chart);
+        chart.series.retain(|series| series.mark != Mark::Intervals);
+        assert_eq!(with - drawn(&chart), 6);
+    }
+
+    #[test]
+    fn marks_of_a_category_stand_around_its_middle() {
+        assert_eq!([0, 1, 2].map(|n| (beside(4, n, 3) * 100.0).round()), [388.0, 400.0, 412.0]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Bars, Block, Chart, Document, Part, Table, Tracks};
+use crate::{Bars, Block, Chart, Document, Mark, Part, Table, Tracks};
 
 /// Columns of words that take more characters than this are no columns any more.
 const WIDEST: usize = 150;
@@ -90,10 +90,10 @@ fn record(out: &mut String, table: &Table, row: &[String], indent: &str) {
     }
 }
 
-/// The name of each series and a few of its points, enough to compare.
+/// The name of each series and a few of its points, enough to compare; intervals stand in tables.
 fn chart(out: &mut String, chart: &Chart) {
     let _ = writeln!(out, "{}", chart.title);
-    for series in &chart.series {
+    for series in chart.series.iter().filter(|series| series.mark != Mark::Intervals) {
         let last = series.points.len().saturating_sub(1);
         let step = (last / 6).max(1);
         let shown = series.points.iter().enumerate().filter(|(n, _)| n % step == 0 || *n == last);

@@ -22,6 +22,7 @@
 //! - [`Repair::handle_timeout`] when [`Repair::poll_timeout`] is due.
 
 pub mod arq;
+mod followed;
 pub mod fuzz;
 mod outer;
 mod reader;
@@ -32,6 +33,7 @@ pub mod tcp;
 use dormouse_esp::{GrantError, HeaderZones};
 use dormouse_keying::HeaderOrder;
 use dormouse_sansio::{Deadline, Instant};
+pub use followed::{Done, Ends, Followed};
 pub use reader::{FirstZone, Reader, Unknown};
 
 /// Where a packet goes.

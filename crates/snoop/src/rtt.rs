@@ -25,6 +25,11 @@ impl Rtt {
         }
     }
 
+    /// The smoothed round-trip time.
+    pub(crate) const fn smoothed(self) -> Duration {
+        self.smoothed
+    }
+
     /// How long to wait for an acknowledgement.
     pub(crate) fn timeout(self) -> Duration {
         self.smoothed + self.deviation * 4

@@ -9,8 +9,8 @@ use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{IPV4_IN_IP, Inbound, Outbound, SaParams, ZoneParams};
 use dormouse_keying::{GrantId, HeaderGrant, HeaderOrder, HeaderSa, Nodes, ZoneEnd, ZoneMap};
 use dormouse_sansio::{Deadline, Instant, Seeded};
-use dormouse_snoop::Verdict;
 use dormouse_snoop::arq::{Agent, Limits, Reporter, reports_key};
+use dormouse_snoop::{Ends, Verdict};
 use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip::{Ipv4Header, protocol, udp};
 
@@ -217,6 +217,12 @@ fn what_the_radio_lost_comes_again_and_in_order() {
         assert_eq!(world.got, (0..100).collect::<Vec<_>>(), "{carried:?}");
         assert!(world.agent.stats().repeated >= 14, "{:?}", world.agent.stats());
         assert_eq!(world.reporter.held(), (0, 0));
+        let [flow] = world.agent.followed(9)[..] else { panic!("one SA: {:?}", world.agent.followed(9)) };
+        assert_eq!(flow.ends, Ends::Esp { spi: 1_000, device: DEVICE.into() });
+        let stats = world.agent.stats();
+        assert_eq!((flow.done.kept, flow.done.repeated), (stats.kept, stats.repeated));
+        assert_eq!((flow.done.suppressed, flow.held, flow.round_trip.is_some()), (0, 0, true));
+        assert_eq!(world.agent.followed(0), []);
     }
 }
 

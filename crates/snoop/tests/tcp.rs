@@ -5,8 +5,8 @@ mod common;
 use common::{Family, ack, data, ms, packet};
 use core::time::Duration;
 use dormouse_sansio::Instant;
-use dormouse_snoop::Verdict;
 use dormouse_snoop::tcp::{Agent, Limits};
+use dormouse_snoop::{Done, Ends, Verdict};
 use dormouse_wire::ip::tcp::{ACK, FIN, RST, SYN};
 
 const LEN: u32 = 100;
@@ -49,6 +49,16 @@ fn a_duplicate_repeats_the_packet_at_once_and_does_not_go_on() {
     }
     assert_eq!(agent.from_device(ms(42), &ack(6 * LEN, &[])), Verdict::Forward);
     assert_eq!(agent.held(), (1, 0, 0));
+    let [flow] = agent.followed(1)[..] else { panic!("one connection: {:?}", agent.followed(1)) };
+    let (fixed, device) = (Family::V4.fixed(), Family::V4.device(5_000));
+    assert_eq!(flow.ends, Ends::Tcp { fixed, device, esp: None });
+    assert_eq!(flow.done, Done { kept: 6, repeated: 1, suppressed: 5 });
+    assert_eq!((flow.held, flow.heard), (0, ms(42)));
+    // A connection that begins again between the same ends is another one.
+    agent.to_device(ms(50), &packet(fixed, device, |s| s.flags = SYN, &[]));
+    agent.to_device(ms(51), &data(LEN, LEN as usize));
+    let done: Vec<Done> = agent.followed(9).iter().map(|flow| flow.done).collect();
+    assert_eq!(done, [Done { kept: 2, ..Done::default() }]);
 }
 
 #[test]

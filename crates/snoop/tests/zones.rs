@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ack, data, ms};
+use common::{ack, data, ms, stamped, stamped_ack};
 use core::net::Ipv4Addr;
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{IPV4_IN_IP, Inbound, Outbound, SaParams, ZoneParams};
@@ -135,6 +135,26 @@ fn selective_acknowledgements_are_seen_where_the_zone_has_the_options() {
         let expected =
             if seen { vec![sealed[0].clone(), sealed[2].clone()] } else { vec![sealed[0].clone()] };
         assert_eq!(repeats(&mut agent, ms(31)), expected);
+    }
+}
+
+/// 1 comes late, sent by the fixed host again, and the radio has lost 3: the device refuses a copy of that (`timestamps.rs`).
+#[test]
+fn timestamps_are_seen_where_the_zone_has_the_options() {
+    let paper = ZoneMap::new(vec![ZoneEnd::At(40)]).expect("a map");
+    for (map, seen) in [(ZoneMap::default(), true), (paper, false)] {
+        let mut sa = Sa::new(1_000, 7, map);
+        let mut agent = agent(&sa);
+        let sealed = [0, 2, 3, 4, 1].map(|number: u32| {
+            let clock = if number == 1 { 60 } else { 20 + number };
+            let packet = sa.seal(&stamped(number * LEN as u32, LEN, clock), true);
+            agent.to_device(ms(clock.into()), &packet);
+            packet
+        });
+        let taken = sa.seal(&stamped_ack(3 * LEN as u32, (500, 60), &[]), false);
+        assert_eq!(agent.from_device(ms(70), &taken), Verdict::Forward);
+        let expected = if seen { vec![] } else { vec![sealed[2].clone()] };
+        assert_eq!(repeats(&mut agent, ms(70)), expected);
     }
 }
 

@@ -70,6 +70,72 @@ fn a_distribution_is_these_bytes() {
     assert!(!format!("{down:?}").contains("35"), "the key is not shown");
 }
 
+/// The blocks of the page's section "In bytes" behind the first, which has keys: the vendor id, then each message as it stands inside of SK.
+fn blocks() -> Vec<Vec<u8>> {
+    let page = include_str!("../../../docs/wire/mlike.md");
+    let section = page.split("## In bytes\n").nth(1).expect("the section");
+    section.split("```").skip(1).step_by(2).skip(1).map(bytes).collect()
+}
+
+/// The keying material in this line of the page's first block, counted from 0.
+fn key(line: usize) -> Vec<u8> {
+    let page = include_str!("../../../docs/wire/mlike.md");
+    let block = page.split("## In bytes\n").nth(1).and_then(|section| section.split("```").nth(1));
+    let line = block.and_then(|block| block.trim().lines().nth(line)).expect("a line");
+    bytes(line.split("    ").next().expect("a key"))
+}
+
+#[test]
+fn the_page_has_the_messages_that_the_code_makes() {
+    let wire = |list: &[Payload]| {
+        let mut out = Vec::new();
+        emit_payloads(list, &mut out).expect("emitted");
+        hex::encode(out)
+    };
+    let notify = |kind, data| Payload::Notify(Notify::new(kind, data));
+    let (down, up) = (0x0a0b_0c0d, 0x0102_0304);
+    let given = Distribute {
+        here: true,
+        esn: true,
+        cipher: 20,
+        key_bits: 128,
+        seconds: 14_400,
+        nodes: (1, 16),
+        gateway: address("198.51.100.1"),
+    };
+    let secret =
+        |from_device, spi, keymat: &[u8]| Secret { from_device, zone: 0, spi, sequence: 0, keymat }.payload();
+    let name = emit_names(&[Name { to_device: down, from_device: up }]);
+    let r2 = Id::new(IdType::Fqdn, *b"r2.example");
+    let seen = Excerpt::of(&bytes("01020304 00000009 00010203 04050607")).expect("a packet");
+    let ask = Request { why: Why::None, spi: up };
+    let refused = Refused { why: Reason::NotNear, spi: up };
+    let migrate = Migrate { gateway: given.gateway, seen };
+    let messages = [
+        vec![vendor_id(Some(&Map { required: true, ..map() }))],
+        vec![map().payload()],
+        vec![
+            notify(NotifyType::KeyDistribute, given.emit()),
+            map().payload(),
+            secret(false, down, &key(3)),
+            secret(true, up, &key(0)),
+        ],
+        vec![
+            notify(NotifyType::KeyHeld, name.clone()),
+            notify(NotifyType::KeyNeighbours, emit_neighbours(core::slice::from_ref(&r2))),
+        ],
+        vec![notify(NotifyType::KeyRequest, ask.emit())],
+        vec![notify(NotifyType::KeyRequest, emit_given(up, &r2))],
+        vec![notify(NotifyType::KeyRefused, refused.emit())],
+        vec![notify(NotifyType::KeyRevoke, name)],
+        vec![notify(NotifyType::KeyMigrate, migrate.emit())],
+    ];
+    assert_eq!(
+        messages.map(|list| wire(&list)).to_vec(),
+        blocks().iter().map(hex::encode).collect::<Vec<_>>()
+    );
+}
+
 #[test]
 fn notifications_are_these_bytes() {
     let names = [Name { to_device: 1, from_device: 2 }, Name { to_device: 3, from_device: 4 }];

@@ -14,5 +14,6 @@ mod replay;
 mod round_trip;
 mod zones;
 mod zones_golden;
+mod zones_properties;
 mod zones_router;
 mod zones_spec;

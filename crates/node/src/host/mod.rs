@@ -25,6 +25,7 @@ mod router;
 pub mod transit;
 
 pub use crate::event::{Order, Radio, Store};
+pub use dormouse_snoop::{Ends, Followed};
 pub use drive::{Driver, forward, settle};
 pub use lsi::Lsis;
 pub use output::{Datagram, News, Origin, Output};

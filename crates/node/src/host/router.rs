@@ -16,7 +16,7 @@ use dormouse_keying::{GrantId, HeaderNews, HeaderOrder};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_snoop::arq::Stats as ArqStats;
 use dormouse_snoop::tcp::Stats;
-use dormouse_snoop::{FirstZone, Reader, Repair, Unknown, Verdict};
+use dormouse_snoop::{FirstZone, Followed, Reader, Repair, Unknown, Verdict};
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -41,6 +41,9 @@ const ASK_PACE: Duration = Duration::from_millis(200);
 const ASKED_MOST: usize = 256;
 /// Keys that were taken back, and are remembered by name; the oldest is forgotten first.
 const TAKEN_BACK_MOST: usize = 256;
+
+/// Flows that [`RouterInfo::flows`] lists: the status of a router with a thousand stays short.
+const FLOWS_LISTED: usize = 16;
 
 /// A side of an access router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +80,8 @@ pub struct RouterInfo {
     pub reports: u64,
     /// Connections (with esp-arq: SAs), copies and their bytes that are held now.
     pub held: (usize, usize, usize),
+    /// These connections or SAs, those with the latest packet first; no more than 16 of them.
+    pub flows: Vec<Followed>,
     /// What was opened with header keys.
     pub zones: RouterStats,
     /// The header keys, and whether they do.
@@ -340,11 +345,15 @@ impl Router {
             RouterInfo { counters: self.counters, waiting: self.waiting.len(), ..RouterInfo::default() };
         match &self.repair {
             Repair::None | Repair::EspArq(_) => {}
-            Repair::Snoop(agent) => (info.snoop, info.held) = (*agent.stats(), agent.held()),
+            Repair::Snoop(agent) => {
+                (info.snoop, info.held) = (*agent.stats(), agent.held());
+                info.flows = agent.followed(FLOWS_LISTED);
+            }
             Repair::Reported(agent) => {
                 let &ArqStats { kept, repeated, reports } = agent.stats();
                 info.snoop = Stats { kept, repeated, ..Stats::default() };
                 (info.reports, info.held) = (reports, agent.held());
+                info.flows = agent.followed(FLOWS_LISTED);
             }
         }
         if let Some(readable) = self.repair.readable() {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use core::net::IpAddr;
 use core::ops::Bound;
 use core::time::Duration;
 
@@ -14,7 +15,7 @@ use dormouse_sansio::{Deadline, Instant};
 use super::router::Sa;
 use super::{Answer, Limits, Report, Stats, beside, message, reports_key};
 use crate::reader::{FirstZone, Reader};
-use crate::{Verdict, Way, outer};
+use crate::{Ends, Followed, Verdict, Way, followed, outer};
 
 /// Devices' SAs that report at once; the one that was silent for longest gives way.
 const REPORTING_MOST: usize = 256;
@@ -33,6 +34,8 @@ const ALIKE_MOST: usize = 8;
 #[derive(Debug)]
 struct Reporting {
     sa: Sa,
+    /// Where its last report came from.
+    device: IpAddr,
     reported: Instant,
     answered: Option<Instant>,
 }
@@ -114,6 +117,19 @@ impl Agent {
         (self.reporting.len(), self.reporting.values().map(|of| of.sa.len()).sum(), self.bytes)
     }
 
+    /// At most `most` of the SAs that report, the one with the latest packet or report first.
+    #[must_use]
+    pub fn followed(&self, most: usize) -> Vec<Followed> {
+        let of = |(id, of): (&GrantId, &Reporting)| Followed {
+            ends: Ends::Esp { spi: id.to_device, device: of.device },
+            held: of.sa.len(),
+            done: of.sa.done,
+            round_trip: of.sa.round_trip(),
+            heard: of.sa.heard,
+        };
+        followed::latest(self.reporting.iter().map(of), most)
+    }
+
     /// Takes keys, or forgets them.
     ///
     /// # Errors
@@ -175,8 +191,8 @@ impl Agent {
             Some((*id, report))
         });
         let Some((id, report)) = opened else { return Verdict::Forward };
-        if let Some(answer) = self.reported(now, id, &report).and_then(|answer| outer::reply(&whole, &answer))
-        {
+        let answer = self.reported(now, view.src(), id, &report);
+        if let Some(answer) = answer.and_then(|answer| outer::reply(&whole, &answer)) {
             if self.answers.len() >= ANSWERS_MOST {
                 self.answers.pop_front();
             }
@@ -185,8 +201,8 @@ impl Agent {
         Verdict::Suppress
     }
 
-    /// A report of this SA's device. What is to be said to it, if it is time.
-    fn reported(&mut self, now: Instant, id: GrantId, report: &Report) -> Option<Vec<u8>> {
+    /// A report of this SA's device, from this address. What is to be said to it, if it is time.
+    fn reported(&mut self, now: Instant, device: IpAddr, id: GrantId, report: &Report) -> Option<Vec<u8>> {
         if !self.held.get_mut(&id)?.take(report) {
             return None;
         }
@@ -195,9 +211,9 @@ impl Agent {
             let oldest = self.reporting.iter().min_by_key(|(_, of)| of.reported).map(|(of, _)| *of);
             oldest.into_iter().for_each(|of| self.forget(of));
         }
-        let new = || Reporting { sa: Sa::new(now), reported: now, answered: None };
+        let new = || Reporting { sa: Sa::new(now), device, reported: now, answered: None };
         let of = self.reporting.entry(id).or_insert_with(new);
-        of.reported = now;
+        (of.reported, of.device) = (now, device);
         let before = of.sa.bytes;
         of.sa.report(now, report, &self.limits);
         self.bytes = self.bytes - before + of.sa.bytes;

@@ -1,6 +1,7 @@
 //! The router's end. Owns copies of the ESP packets on their way to one device; must never repeat what a report says has come, nor anything
 //! of an SA of which the device has said nothing.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_crypto::PrfKey;
@@ -9,9 +10,9 @@ use dormouse_wire::ip::Packet;
 use dormouse_wire::ip::udp::Udp;
 
 use super::{Limits, PORT, Report, numbered};
-use crate::Verdict;
 use crate::rtt::Rtt;
 use crate::sequence::before;
+use crate::{Done, Verdict};
 
 /// What a router has done so far, in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,11 +44,14 @@ pub(super) struct Sa {
     rtt: Option<Rtt>,
     doublings: u32,
     timer: Option<Instant>,
-    heard: Instant,
+    /// The last packet, or report.
+    pub(super) heard: Instant,
+    /// What was done for it so far.
+    pub(super) done: Done,
 }
 
 impl Sa {
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             kept: VecDeque::new(),
             bytes: 0,
@@ -56,6 +60,7 @@ impl Sa {
             doublings: 0,
             timer: None,
             heard: now,
+            done: Done::default(),
         }
     }
 
@@ -85,6 +90,7 @@ impl Sa {
         self.bytes += packet.len();
         self.kept.insert(at, Kept { sequence, packet: packet.to_vec(), sent: now, tries: 0, due: false });
         self.timer = self.timer.or(self.next_timer(now, limits));
+        self.done.kept += 1;
         true
     }
 
@@ -126,12 +132,18 @@ impl Sa {
         let Some(kept) = self.kept.iter_mut().find(|kept| kept.due) else { return false };
         (kept.due, kept.sent, kept.tries) = (false, now, kept.tries + 1);
         out.extend_from_slice(&kept.packet);
+        self.done.repeated += 1;
         self.timer = self.next_timer(now, limits);
         true
     }
 
     pub(super) fn is_due(&self) -> bool {
         self.kept.iter().any(|kept| kept.due)
+    }
+
+    /// The radio's round trip, once it was measured.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.rtt.map(Rtt::smoothed)
     }
 
     pub(super) fn len(&self) -> usize {

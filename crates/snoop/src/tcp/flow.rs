@@ -13,9 +13,9 @@ use dormouse_wire::ip::tcp::{ACK, FIN, RST, SYN, Tcp};
 
 use super::Segment;
 use super::limits::Limits;
-use crate::Verdict;
 use crate::rtt::Rtt;
 use crate::sequence::{before, sack_blocks};
+use crate::{Done, Verdict};
 
 /// The bit by which a receiver echoes congestion (RFC 3168).
 const ECE: u8 = 0x40;
@@ -29,6 +29,8 @@ pub(super) struct Kept {
     start: u32,
     end: u32,
     packet: Vec<u8>,
+    /// The fixed host's clock in it (TSval of RFC 7323), if that is to be read.
+    stamp: Option<u32>,
     /// When the radio took it last.
     sent: Instant,
     /// Repeated so often from here.
@@ -69,6 +71,8 @@ pub(super) struct Flow {
     echoes: (u32, Instant),
     /// The packets are sealed: the device's ESP drops what comes twice, and its TCP answers nothing.
     sealed: bool,
+    /// What was done for it so far.
+    pub(super) done: Done,
 }
 
 impl Flow {
@@ -89,12 +93,18 @@ impl Flow {
             delivered: Instant::ZERO,
             echoes: (0, now),
             sealed,
+            done: Done::default(),
         }
     }
 
     /// Copies, and their bytes.
     pub(super) fn held(&self) -> (usize, usize) {
         (self.kept.len(), self.bytes)
+    }
+
+    /// The radio's round trip, once it was measured.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.rtt.map(Rtt::smoothed)
     }
 
     /// Whether anything is to be repeated.
@@ -159,6 +169,7 @@ impl Flow {
                 start,
                 end,
                 packet: packet.to_vec(),
+                stamp: segment.tcp.timestamps().map(|(stamp, _)| stamp),
                 sent: now,
                 tries: 0,
                 by_sender: again,
@@ -175,6 +186,7 @@ impl Flow {
     pub(super) fn answer(&mut self, now: Instant, segment: &Segment<'_>, limits: &Limits) -> Verdict {
         self.hear(now, limits);
         let verdict = self.judge(now, segment, limits);
+        self.done.suppressed += u64::from(verdict == Verdict::Suppress);
         if verdict == Verdict::Forward && segment.tcp.flags & ACK != 0 {
             self.told = now;
         }
@@ -195,6 +207,7 @@ impl Flow {
         if new {
             self.advance(now, ack, limits);
         }
+        self.drop_outdated(tcp);
         // Bare, and about a gap: otherwise it says something that the fixed host must know.
         let bare = segment.data == 0 && tcp.flags & (FIN | SYN | RST | ECE) == 0;
         let duplicate = !new && bare && (selective || same_window);
@@ -265,6 +278,18 @@ impl Flow {
         self.timer = (!self.kept.is_empty()).then(|| now + self.rto(limits));
     }
 
+    /// Forgets the copies that the device would refuse. It echoes the latest clock of the fixed host that it took in order (TSecr is TS.Recent of
+    /// RFC 7323, section 4.3), and drops what has an older one (section 5.3): so it does with packets that were sent before one that the fixed host
+    /// repeated ahead of them. Their losses are the fixed host's to repair, which repeats them with a clock of then.
+    fn drop_outdated(&mut self, tcp: &Tcp<'_>) {
+        let Some((_, recent)) = tcp.timestamps() else { return };
+        self.kept.retain(|kept| kept.arrived || !kept.stamp.is_some_and(|stamp| before(stamp, recent)));
+        self.bytes = self.kept.iter().map(|kept| kept.packet.len()).sum();
+        if self.kept.is_empty() {
+            self.timer = None;
+        }
+    }
+
     /// Finds what an acknowledgement of `ack` shows to be lost, and has it repeated. Whether the first gap is being mended from here.
     fn mend(&mut self, now: Instant, ack: u32, duplicate: bool, selective: bool, limits: &Limits) -> bool {
         let (delivered, enough) = (self.delivered, self.duplicates >= limits.threshold);
@@ -318,6 +343,7 @@ impl Flow {
         (kept.due, kept.sent) = (false, now);
         kept.tries = kept.tries.saturating_add(1);
         self.timer = Some(now + rto);
+        self.done.repeated += 1;
         out.extend_from_slice(&kept.packet);
         true
     }

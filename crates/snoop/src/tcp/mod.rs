@@ -11,19 +11,22 @@
 //! | data again, or out of order | goes on; the fixed host knows of this loss, so duplicate acknowledgements about it go on too |
 //! | new acknowledgement | copies are dropped, the round trip is measured, it goes on |
 //! | duplicate acknowledgement about a packet that is kept | the packet is repeated before all others; the duplicate is dropped |
-//! | one about a packet that is not kept | goes on: the loss was not the radio's |
+//! | one about a packet that is not kept, or that the device would refuse for its timestamp | goes on: the loss was not the radio's |
 //! | selective acknowledgements | every gap of the radio's is repeated at once; they are hidden while that goes on, for a short time |
 //! | nothing | the local timer repeats the first packet; the persist timer all of them; the garbage timer forgets them |
 //!
-//! Timestamps (RFC 7323) need nothing: a repeated packet has the one of its first sending, which the device takes, because its own
-//! record moves with packets in order only. The fixed host then measures the repair as part of its round trip, and waits longer.
+//! Timestamps (RFC 7323): a repeated packet has the one of its first sending. The device takes it, because its own record moves with packets in
+//! order only, unless the fixed host has itself repeated one ahead of it meanwhile. Each acknowledgement echoes that record: copies with an older
+//! timestamp are dropped, for the device would refuse them, and their duplicate acknowledgements go on. Otherwise timestamps do not count: a
+//! duplicate is one whatever its clocks say. The fixed host measures a repair as part of its round trip, and waits longer.
 //!
 //! Data from the device to the fixed host is not repaired: nothing on this side can know that it was sent.
 //!
 //! # ESP in zones
 //! Where [`Agent::reader`] has the keys of a packet's first zone, the headers are those in that zone, and what is kept and repeated is the packet
 //! as it came, byte for byte: the device's replay window must be larger than [`Limits::packets`], and drops what comes twice. A packet in ESP that no
-//! key opens passes untouched. Packets in a tunnel of IP in IP, as between agents of Mobile IP, are looked at inside of that. If the zone ends before TCP's options, selective acknowledgements are not seen.
+//! key opens passes untouched. Packets in a tunnel of IP in IP, as between agents of Mobile IP, are looked at inside of that. If the zone ends before TCP's options, selective acknowledgements and
+//! timestamps are not seen; what the device then refuses is repeated [`Limits::tries`] times.
 
 mod flow;
 mod limits;
@@ -38,7 +41,7 @@ use dormouse_wire::ip::Packet;
 use dormouse_wire::ip::tcp::{FIN, RST, SYN, Tcp};
 
 use crate::reader::{FirstZone, Reader};
-use crate::{Verdict, Way, outer};
+use crate::{Ends, Followed, Verdict, Way, followed, outer};
 use flow::Flow;
 pub use limits::Limits;
 
@@ -111,6 +114,19 @@ impl Agent {
         (self.flows.len(), self.flows.values().map(|f| f.held().0).sum(), self.bytes)
     }
 
+    /// At most `most` of the connections that are followed, the one with the latest packet first.
+    #[must_use]
+    pub fn followed(&self, most: usize) -> Vec<Followed> {
+        let of = |(&(esp, fixed, device), flow): (&Id, &Flow)| Followed {
+            ends: Ends::Tcp { fixed, device, esp },
+            held: flow.held().0,
+            done: flow.done,
+            round_trip: flow.round_trip(),
+            heard: flow.heard,
+        };
+        followed::latest(self.flows.iter().map(of), most)
+    }
+
     /// A packet for the device has arrived, and the radio takes it at once.
     pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
         let first = self.reader.open(packet, Way::ToDevice);
@@ -132,7 +148,9 @@ impl Agent {
         let mut flow = self.take(id).unwrap_or(new);
         let before = flow.held().0;
         flow.pass(now, &segment, keep, &self.limits);
-        self.stats.kept += u64::from(flow.held().0 > before);
+        let kept = u64::from(flow.held().0 > before);
+        flow.done.kept += kept;
+        self.stats.kept += kept;
         self.put(id, flow);
     }
 

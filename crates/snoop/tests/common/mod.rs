@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use dormouse_sansio::Instant;
-use dormouse_wire::ip::tcp::{ACK, Segment};
+use dormouse_wire::ip::tcp::{ACK, Segment, timestamps_option};
 
 /// Which addresses the two have.
 #[derive(Clone, Copy, Debug)]
@@ -53,9 +53,30 @@ pub(crate) fn data(sequence: u32, len: usize) -> Vec<u8> {
     packet(src, dst, |s| s.sequence = sequence, &payload)
 }
 
+/// The same with timestamps: `clock` is the fixed host's.
+pub(crate) fn stamped(sequence: u32, len: usize, clock: u32) -> Vec<u8> {
+    let options = timestamps_option(clock, 1);
+    let (src, dst) = (Family::V4.fixed(), Family::V4.device(5_000));
+    let payload: Vec<u8> = (0..len).map(|i| (sequence as usize + i) as u8).collect();
+    let segment =
+        Segment { src, dst, sequence, acknowledgement: 0, flags: ACK, window: 1_000, options: &options };
+    let mut out = Vec::new();
+    segment.build(&payload, &mut out).expect("a packet");
+    out
+}
+
 /// The device's acknowledgement, with selective blocks.
 pub(crate) fn ack(acknowledgement: u32, blocks: &[(u32, u32)]) -> Vec<u8> {
-    let mut options = Vec::new();
+    answer(acknowledgement, None, blocks)
+}
+
+/// The same, with timestamps: the device's clock, and the fixed host's that it echoes.
+pub(crate) fn stamped_ack(acknowledgement: u32, clocks: (u32, u32), blocks: &[(u32, u32)]) -> Vec<u8> {
+    answer(acknowledgement, Some(clocks), blocks)
+}
+
+fn answer(acknowledgement: u32, clocks: Option<(u32, u32)>, blocks: &[(u32, u32)]) -> Vec<u8> {
+    let mut options = clocks.map_or(Vec::new(), |(own, echo)| timestamps_option(own, echo).to_vec());
     if !blocks.is_empty() {
         options.extend([1, 1, 5, 2 + 8 * blocks.len() as u8]);
         for (first, end) in blocks {

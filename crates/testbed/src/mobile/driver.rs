@@ -23,8 +23,8 @@ use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_mobileip::{
-    Advertise, AgentConfig, Association, Authenticator, ForeignAgent, ForeignConfig, ForeignEvent, HomeAgent,
-    HomeConfig, LinkAddress, Member, MobileConfig, MobileEvent, MobileHost, Replay, Reverse, Side,
+    Advertise, AgentConfig, Association, Authenticator, CoLocated, ForeignAgent, ForeignConfig, ForeignEvent,
+    HomeAgent, HomeConfig, LinkAddress, Member, MobileConfig, MobileEvent, MobileHost, Replay, Reverse, Side,
     TUNNEL_HEADER, WallClock,
 };
 use dormouse_sansio::{Deadline, Instant};
@@ -94,7 +94,19 @@ pub enum Role {
         home: Ipv4Addr,
         home_agent: Shared,
         foreign: Vec<Shared>,
+        /// Addresses of its own, by link: there it needs no foreign agent.
+        #[serde(default)]
+        own: BTreeMap<String, OwnAddress>,
     },
+}
+
+/// An address of a mobile host's own in a network where it can be.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct OwnAddress {
+    /// The address, which is its care-of address there.
+    pub address: Ipv4Addr,
+    /// The link address of that network's router.
+    pub router: [u8; 6],
 }
 
 /// What this part shares with another.
@@ -144,6 +156,8 @@ struct Driver {
     part: Part,
     /// Of a foreign agent beside an access router.
     router: Option<Telling>,
+    /// Of a mobile host: its own addresses, by link.
+    own: BTreeMap<String, OwnAddress>,
     tun: Tun,
     links: Vec<(String, LinkSocket)>,
     /// What is on its way over the links that are a radio.
@@ -200,7 +214,7 @@ fn part(node: &Node) -> Result<Part> {
             let config = ForeignConfig { agent: agent(*address), home_agents, mobiles };
             Part::Foreign(Box::new(ForeignAgent::new(now, config, random)))
         }
-        Role::Mobile { home, home_agent, foreign } => {
+        Role::Mobile { home, home_agent, foreign, own: _ } => {
             let Some((home_agent, association)) = associations(std::slice::from_ref(home_agent)).pop_first()
             else {
                 bail!("a mobile host has a home agent");
@@ -241,9 +255,10 @@ impl Driver {
             privileges::drop_capabilities()?;
         }
         // With the rights of now: the daemon takes what members of its group say.
-        let router = match node.role {
-            Role::Foreign { router: Some(router), .. } => Some(Telling::start(router)?),
-            _ => None,
+        let (router, own) = match node.role {
+            Role::Foreign { router: Some(router), .. } => (Some(Telling::start(router)?), BTreeMap::new()),
+            Role::Mobile { own, .. } => (None, own),
+            Role::Foreign { router: None, .. } | Role::Home { .. } => (None, BTreeMap::new()),
         };
         let (poller, timer) = (Poller::new()?, Timer::new()?);
         poller.add(&tun, TUN, Interest::READ)?;
@@ -259,6 +274,7 @@ impl Driver {
         Ok(Self {
             part,
             router,
+            own,
             tun,
             links,
             sending,
@@ -360,9 +376,11 @@ impl Driver {
         self.on = on;
         let name = on.and_then(|n| self.links.get(n)).map(|(name, _)| name.as_str());
         say(&format!("link: {}", name.unwrap_or("none")));
+        let own = name.and_then(|name| self.own.get(name));
+        let own = own.map(|own| CoLocated { address: own.address, router: LinkAddress(own.router) });
         let now = BootClock::now();
         match (&mut self.part, on) {
-            (Part::Mobile(host), Some(_)) => host.attach(now, None),
+            (Part::Mobile(host), Some(_)) => host.attach(now, own),
             (Part::Mobile(host), None) => host.detach(),
             (Part::Home(agent), Some(_)) => agent.handle_arrival(now),
             (Part::Foreign(agent), Some(_)) => agent.handle_arrival(now),

@@ -7,8 +7,10 @@
 //!                                  └── foreign agent 10.52.0.1 ── radio0 ── fa2 ──┘
 //! ```
 //!
+//! Where the device has addresses of its own ([`CareOf::CoLocated`]), the foreign agents' hosts are the routers of their networks, and no agents.
+//!
 //! Owns namespaces, routes, keys and programs; all of it goes with its owner. What a program decides is [`dormouse_mobileip`]'s.
-//! [`protected`]: the shipped daemons beside them, if wanted: a gateway beside the home agent, access routers beside the foreign agents, and the
+//! [`protected`]: the shipped daemons beside them, if wanted: the correspondent's, access routers beside the foreign agents, and the
 //! device's.
 
 pub mod driver;
@@ -16,11 +18,12 @@ pub mod protected;
 mod radio;
 mod telling;
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dormouse_crypto::Secret;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_sansio::Entropy as _;
@@ -30,7 +33,7 @@ use zeroize::Zeroizing;
 use crate::daemon::{Dormoused, binary};
 use crate::host::{Host, Testbed};
 use crate::process::Process;
-use driver::{Node, Role, Shared};
+use driver::{Node, OwnAddress, Role, Shared};
 use protected::{Daemons, Protection};
 pub use radio::Radio;
 use telling::AccessRouter;
@@ -43,6 +46,8 @@ pub const DEVICE: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 2);
 pub const HOME_AGENT: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 1);
 /// The foreign agents.
 pub const FOREIGN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 51, 0, 1), Ipv4Addr::new(10, 52, 0, 1)];
+/// The device's own addresses in the networks of the foreign agents, if it has some.
+pub const CO_LOCATED: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 51, 0, 2), Ipv4Addr::new(10, 52, 0, 2)];
 const NETWORK: &str = "10.50.0.0/24";
 /// Room for a program's configuration, in bytes; it is some hundred.
 const CONFIGURATION: usize = 16 << 10;
@@ -83,6 +88,16 @@ impl Place {
     }
 }
 
+/// By whose address the device registers in another network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CareOf {
+    /// The foreign agent's.
+    #[default]
+    ForeignAgent,
+    /// Its own, one of [`CO_LOCATED`].
+    CoLocated,
+}
+
 /// A program of the topology.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program {
@@ -99,6 +114,7 @@ pub enum Program {
 pub struct MobileIp {
     /// In the order of [`Program`]: home agent, foreign agents, device.
     programs: [Option<Process>; 4],
+    care_of: CareOf,
     /// The daemons, if there are some.
     pub daemons: Option<Daemons>,
     /// The device.
@@ -127,6 +143,18 @@ impl MobileIp {
     /// # Errors
     /// Without root or what namespaces need, or if a program does not begin.
     pub fn over(radio: Option<Radio>, protection: Protection) -> Result<Self> {
+        Self::build(radio, protection, CareOf::ForeignAgent)
+    }
+
+    /// The same, with perfect radios, routers in the place of the foreign agents, and an address of the device's own in their networks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn co_located(protection: Protection) -> Result<Self> {
+        Self::build(None, protection, CareOf::CoLocated)
+    }
+
+    fn build(radio: Option<Radio>, protection: Protection, care_of: CareOf) -> Result<Self> {
         let mut bed = Testbed::new()?;
         let [device, correspondent, home] = ["device", "correspondent", "home-agent"].map(|n| bed.host(n));
         let (device, correspondent, home) = (device?, correspondent?, home?);
@@ -157,11 +185,13 @@ impl MobileIp {
             host.sysctl(&format!("net.ipv6.conf.{name}.disable_ipv6"), "1")?;
         }
         let programs = [None, None, None, None];
-        let mut it = Self { programs, daemons: None, device, correspondent, home, foreign, bed };
+        let mut it = Self { programs, care_of, daemons: None, device, correspondent, home, foreign, bed };
         it.go(None)?;
         it.configure(radio, protection)?;
         for program in [Program::Home, Program::Foreign(0), Program::Foreign(1), Program::Device] {
-            it.launch(program)?;
+            if care_of == CareOf::ForeignAgent || !matches!(program, Program::Foreign(_)) {
+                it.launch(program)?;
+            }
         }
         if protection != Protection::None {
             it.daemons = Some(Daemons::start(&it, radio, protection)?);
@@ -223,8 +253,33 @@ impl MobileIp {
         self.write(
             Program::Device,
             radio.map(|radio| radio.from(8)),
-            Role::Mobile { home: DEVICE, home_agent, foreign },
+            Role::Mobile { home: DEVICE, home_agent, foreign, own: self.own_addresses()? },
         )
+    }
+
+    /// The device's own addresses, if it has some; makes the kernels of the foreign agents' hosts the routers to them. The device's program answers
+    /// no ARP: its link address is set at the router, as the router's is in its configuration.
+    fn own_addresses(&self) -> Result<BTreeMap<String, OwnAddress>> {
+        let mut own = BTreeMap::new();
+        if self.care_of == CareOf::ForeignAgent {
+            return Ok(own);
+        }
+        let link_address = |host: &Host, interface: &str| {
+            let text = host.sh(&format!("cat /sys/class/net/{interface}/address"))?;
+            Ok::<_, anyhow::Error>(text.trim().to_owned())
+        };
+        let networks = self.foreign.iter().zip(FOREIGN).zip(CO_LOCATED);
+        for (((host, gateway), address), place) in networks.zip([Place::Foreign(0), Place::Foreign(1)]) {
+            let device = link_address(&self.device, place.interface())?;
+            host.ip(&format!("addr add {gateway}/24 dev radio"))?;
+            host.ip(&format!("neigh replace {address} lladdr {device} nud permanent dev radio"))?;
+            host.sysctl("net.ipv4.conf.radio.forwarding", "1")?;
+            let text = link_address(host, "radio")?;
+            let mut router = [0; 6];
+            hex::decode_to_slice(text.replace(':', ""), &mut router).context(text)?;
+            own.insert(place.interface().to_owned(), OwnAddress { address, router });
+        }
+        Ok(own)
     }
 
     fn write(&self, program: Program, radio: Option<Radio>, role: Role) -> Result<()> {
@@ -265,8 +320,11 @@ impl MobileIp {
     /// Starts a program that does not run.
     ///
     /// # Errors
-    /// If it does not begin.
+    /// If it does not begin, and for a foreign agent where the device has addresses of its own.
     pub fn launch(&mut self, program: Program) -> Result<()> {
+        if self.care_of == CareOf::CoLocated && matches!(program, Program::Foreign(_)) {
+            bail!("the device has an address of its own there: no foreign agent is needed");
+        }
         let host = self.host(program).clone();
         // What a killed program has left.
         let _ = std::fs::remove_file(self.control(program));
@@ -330,10 +388,19 @@ impl MobileIp {
         self.device.ip(&format!("-batch {}", file.display()))
     }
 
+    /// The care-of address at a place.
+    #[must_use]
+    pub fn care_of(&self, place: Place) -> Ipv4Addr {
+        match (place, self.care_of) {
+            (Place::Foreign(n), CareOf::CoLocated) => CO_LOCATED[n.min(1)],
+            _ => place.care_of(),
+        }
+    }
+
     /// Whether the device, by its state, is registered at a place.
     #[must_use]
-    pub fn is_at(state: &Value, place: Place) -> bool {
-        state["care_of"] == place.care_of().to_string() && state["link"] == place.interface()
+    pub fn is_at(&self, state: &Value, place: Place) -> bool {
+        state["care_of"] == self.care_of(place).to_string() && state["link"] == place.interface()
     }
 
     /// Waits until the device is registered at a place, and says so of itself.
@@ -344,11 +411,11 @@ impl MobileIp {
         let begin = std::time::Instant::now();
         loop {
             let state = self.state(Program::Device)?;
-            if Self::is_at(&state, place) {
+            if self.is_at(&state, place) {
                 return Ok(());
             }
             if begin.elapsed() > PATIENCE {
-                anyhow::bail!("the device is not registered at {}: {state}", place.interface());
+                bail!("the device is not registered at {}: {state}", place.interface());
             }
             std::thread::sleep(Duration::from_millis(10));
         }

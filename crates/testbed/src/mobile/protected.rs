@@ -1,24 +1,22 @@
-//! The shipped daemons beside the programs of Mobile IP: a gateway at the home agent, an access router at each foreign agent, and the device's, whose
+//! The shipped daemons beside the programs of Mobile IP: a gateway at the correspondent, an access router at each foreign agent, and the device's, whose
 //! session has its home address outside, so that it stays as it is wherever the device goes. Owns their configurations and the daemons.
 //!
-//! A foreign agent's router stands between the agent's own interface and the network: it sees packets in the tunnel from the home agent.
+//! The correspondent is its own gateway: behind it is its own address alone, so that packets are protected from end to end, and the home agent
+//! forwards what it cannot read. A foreign agent's router stands between the agent's own interface and the network: it sees packets in the tunnel
+//! from the home agent. Where there is no agent, because the device has addresses of its own, it stands between the radio and the network.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::{MobileIp, Radio};
+use super::{CORRESPONDENT, CareOf, MobileIp, Radio};
 use crate::daemon::Dormoused;
 
 /// The identities of the access routers.
 pub const ROUTERS: [&str; 2] = ["fa1.test", "fa2.test"];
-/// The device's connection to its gateway.
+/// The device's connection to the correspondent.
 pub const CONNECTION: &str = "office";
-/// Where the gateway is, which is where the home agent is.
-const GATEWAY: &str = "10.80.0.1";
-/// What is behind it: the correspondent.
-const NETWORK: &str = "10.98.0.0/24";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What protects the device's packets, and how header keys come to the access router where the device goes.
@@ -28,7 +26,7 @@ pub enum Protection {
     None,
     /// IPsec. Routers read nothing.
     Whole,
-    /// IPsec in zones; the gateway gives keys to the routers around the device before it comes (Proactive Key Distribution).
+    /// IPsec in zones; the correspondent gives keys to the routers around the device before it comes (Proactive Key Distribution).
     Ahead,
     /// IPsec in zones; keys come from the router where the device was before (Directed Key Migration).
     Migrate,
@@ -49,7 +47,7 @@ pub struct Daemons {
     pub device: Dormoused,
     /// Those of the foreign agents' hosts.
     pub routers: [Dormoused; 2],
-    /// The home agent's host's.
+    /// The correspondent's.
     pub gateway: Dormoused,
 }
 
@@ -65,7 +63,7 @@ fn gateway_file(protection: Protection) -> String {
     let zoned = if protection.has_keys() { "zoned" } else { "whole" };
     let mut file = format!(
         "[connection.{CONNECTION}]\nrole = \"gateway\"\n[connection.{CONNECTION}.pool]\naddresses = [\"10.55.0.0/24\"]\n\
-         [connection.{CONNECTION}.child]\nlocal = [\"{NETWORK}\"]\nremote = [\"dynamic\"]\nprotection = \"{zoned}\"\n"
+         [connection.{CONNECTION}.child]\nlocal = [\"{CORRESPONDENT}/32\"]\nremote = [\"dynamic\"]\nprotection = \"{zoned}\"\n"
     );
     if protection.has_keys() {
         file +=
@@ -83,14 +81,14 @@ fn gateway_file(protection: Protection) -> String {
     file
 }
 
-/// `n`: 0 or 1. Between the two routers one calls, when there is something to ask for the first time.
-fn router_file(radio: Option<Radio>, protection: Protection, n: usize) -> String {
+/// `n`: 0 or 1; `device`: its interface towards devices. Between the two routers one calls, when there is something to ask for the first time.
+fn router_file(device: &str, radio: Option<Radio>, protection: Protection, n: usize) -> String {
     let own = ROUTERS[n];
     // What waits must wait before the radio, where what is repeated overtakes it.
     let rate = radio.and_then(|radio| radio.rate).unwrap_or(0) / 1_000;
     let mut file = format!(
-        "[router]\ndevice = \"mip0\"\nnetwork = \"eth0\"\nrate_kbit = {rate}\n\
-         [connection.gw]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\nauto = true\n[connection.gw.keys]\npeer = \"gateway\"\n"
+        "[router]\ndevice = \"{device}\"\nnetwork = \"eth0\"\nrate_kbit = {rate}\n\
+         [connection.gw]\nrole = \"client\"\ngateway = \"{CORRESPONDENT}\"\nauto = true\n[connection.gw.keys]\npeer = \"gateway\"\n"
     );
     file += &auth("gw", own, "gateway.test");
     if protection == Protection::Migrate {
@@ -103,10 +101,10 @@ fn router_file(radio: Option<Radio>, protection: Protection, n: usize) -> String
 
 fn device_file(protection: Protection) -> String {
     let zoned = if protection.has_keys() { "zoned" } else { "whole" };
-    format!("[connection.{CONNECTION}]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\n")
+    format!("[connection.{CONNECTION}]\nrole = \"client\"\ngateway = \"{CORRESPONDENT}\"\n")
         + &auth(CONNECTION, "device.test", "gateway.test")
         + &format!(
-            "[connection.{CONNECTION}.child]\nremote = [\"{NETWORK}\"]\nrequest_address = \"ipv4\"\nprotection = \"{zoned}\"\n"
+            "[connection.{CONNECTION}.child]\nremote = [\"{CORRESPONDENT}/32\"]\nrequest_address = \"ipv4\"\nprotection = \"{zoned}\"\n"
         )
 }
 
@@ -120,14 +118,15 @@ fn group() -> Result<String> {
 impl Daemons {
     /// Starts them; the programs run.
     pub(super) fn start(world: &MobileIp, radio: Option<Radio>, protection: Protection) -> Result<Self> {
-        world.home.ip(&format!("addr add {GATEWAY}/32 dev lo"))?;
         let daemon = "dns = \"off\"";
-        let gateway = Dormoused::start(&world.home, daemon, &gateway_file(protection))?;
+        let gateway = Dormoused::start(&world.correspondent, daemon, &gateway_file(protection))?;
         let of_router = format!("{daemon}\ngroup = {:?}", group()?);
         let [one, two] = &world.foreign;
+        // Without an agent between the two, the router has the radio itself.
+        let towards = if world.care_of == CareOf::CoLocated { "radio" } else { "mip0" };
         let routers = [
-            Dormoused::start(one, &of_router, &router_file(radio, protection, 0))?,
-            Dormoused::start(two, &of_router, &router_file(radio, protection, 1))?,
+            Dormoused::start(one, &of_router, &router_file(towards, radio, protection, 0))?,
+            Dormoused::start(two, &of_router, &router_file(towards, radio, protection, 1))?,
         ];
         for router in &routers {
             router.ok(&["wait", "gw", "--timeout", "30"])?;

@@ -1,8 +1,9 @@
-//! Tables 2, 6 and 7 from a campaign's results. Owns the paper's figures and the words; measures nothing.
+//! Tables 2, 6 and 7 from a campaign's results, each with a chart of its own. Owns the paper's figures and the words; measures nothing.
 
 use std::collections::BTreeMap;
 
-use dormouse_report::{Table, digits};
+use dormouse_report::chart::beside;
+use dormouse_report::{Chart, Mark, Table, digits};
 
 use super::exchanges::Exchange;
 use super::packets::Step;
@@ -120,16 +121,79 @@ fn asked() -> Vec<Asked> {
     ]
 }
 
+/// Table 2: what its chart calls an exchange, and the paper's milliseconds, if it has any: initiator, responder, and both as it states them.
+const fn theirs(of: Exchange) -> (&'static str, Option<[f64; 3]>) {
+    match of {
+        Exchange::Whole => ("whole", None),
+        Exchange::Zoned => ("with zones", Some([66.5, 42.5, 109.02])),
+        Exchange::Rekey => ("rekeying", Some([1.3, 1.35, 2.65])),
+        Exchange::Update => ("MOBIKE", None),
+        Exchange::Distribute => ("router's keys", Some([0.4, 0.2, 0.6])),
+        Exchange::Proactive => ("PKD", Some([0.3, 0.2, 0.5])),
+        Exchange::Migrate => ("DKM", Some([0.3, 0.2, 0.6])),
+    }
+}
+
+/// Table 6: a point, and the paper's microseconds, of these in the cipher where it says so.
+const PACKET_ROWS: [(Point, f64, Option<f64>); 4] = [
+    (whole(Step::Seal), 58.0, None),
+    (zoned(Step::Seal), 104.0, Some(91.0)),
+    (whole(Step::Open), 38.0, None),
+    (zoned(Step::Open), 44.0, Some(12.0)),
+];
+
+/// Table 7: in words and as its chart says it, our figure, and the paper's microseconds.
+const ROUTER_ROWS: [(&str, &str, Figure, Option<f64>); 8] = [
+    ("opening the first zone", "first zone", (zoned(Step::Look), "packet"), Some(42.0)),
+    ("of these the bare cipher", "its cipher", (zoned(Step::Look), "bare"), None),
+    ("a packet to the device, in clear", "data, clear", (whole(Step::Snoop), "to_device"), Some(13.0)),
+    ("an acknowledgement, in clear", "ack, clear", (whole(Step::Snoop), "from_device"), Some(13.0)),
+    ("a repetition, in clear", "repeat, clear", (whole(Step::Snoop), "repeat"), None),
+    ("a packet to the device, in zones", "data, zones", (zoned(Step::Snoop), "to_device"), Some(55.0)),
+    ("an acknowledgement, in zones", "ack, zones", (zoned(Step::Snoop), "from_device"), Some(55.0)),
+    ("a repetition, in zones", "repeat, zones", (zoned(Step::Snoop), "repeat"), None),
+];
+
+const CAPTION: &str =
+    "The paper's Pentium 4 with 3DES, and this machine: medians over rounds with their intervals.";
+/// Names and colours of series that several charts have.
+const PAPER: (&str, usize) = ("paper", 1);
+const OURS: (&str, usize) = ("ours", 0);
+
+/// A chart with a logarithmic axis: the paper's figures and ours lie a thousand times apart.
+fn empty(id: &str, title: &str, unit: &str, categories: impl IntoIterator<Item: Into<String>>) -> Chart {
+    let mut chart = Chart::new(id, title, "", unit);
+    chart.caption = CAPTION.to_owned();
+    chart.y_log = true;
+    chart.side_by_side(categories);
+    chart
+}
+
+/// The paper's figures, one for each category that it has one for, as the `n`-th series of `of`.
+fn add_theirs(
+    chart: &mut Chart,
+    (name, colour): (&str, usize),
+    (n, of): (usize, usize),
+    values: &[Option<f64>],
+) {
+    let at = |(i, value): (usize, &Option<f64>)| Some((beside(i, n, of), (*value)?));
+    chart.add(name, colour, Mark::Points, values.iter().enumerate().filter_map(at).collect());
+}
+
 struct Said<'a> {
     results: &'a Results<Point>,
     bootstrap: Bootstrap,
 }
 
 impl Said<'_> {
-    fn median(&self, (point, name): Figure) -> String {
+    /// A median; none of what no claim would take: that does not stand in a table, and is not drawn.
+    fn told(&self, (point, name): Figure) -> Option<Estimate> {
         let values: Vec<f64> = self.results.at(&point).map(|s| s.all(name).collect()).unwrap_or_default();
-        // What no claim would take does not stand in a table either.
-        self.bootstrap.median(&values).filter(Estimate::is_enough).map_or_else(
+        self.bootstrap.median(&values).filter(Estimate::is_enough)
+    }
+
+    fn median(&self, figure: Figure) -> String {
+        self.told(figure).map_or_else(
             || "–".to_owned(),
             |e| format!("{} [{}, {}]", digits(e.median), digits(e.low), digits(e.high)),
         )
@@ -157,30 +221,79 @@ impl Said<'_> {
             Table::new(["", "device, ms", "gateway, ms", "routers, ms", "all, ms", "paper: both ends, ms"]);
         table.title = "Processor time of exchanges".to_owned();
         for of in Exchange::ALL {
-            let paper = match of {
-                Exchange::Whole | Exchange::Update => "–",
-                Exchange::Zoned => "66.5 + 42.5",
-                Exchange::Rekey => "1.3 + 1.35",
-                Exchange::Distribute => "0.4 + 0.2",
-                Exchange::Proactive | Exchange::Migrate => "0.3 + 0.2",
-            };
+            let paper = theirs(of).1.map_or_else(|| "–".to_owned(), |[a, b, _]| format!("{a} + {b}"));
             let cells = ["device", "gateway", "routers", "all"].map(|name| self.median((exchange(of), name)));
-            table.row([of.words().to_owned()].into_iter().chain(cells).chain([paper.to_owned()]));
+            table.row([of.words().to_owned()].into_iter().chain(cells).chain([paper]));
         }
         Exhibit::new("Table 2", table)
+    }
+
+    /// Our figures, one for each category, times `scale`, as the `n`-th series of `of`.
+    fn add(
+        &self,
+        chart: &mut Chart,
+        (name, colour): (&str, usize),
+        (n, of): (usize, usize),
+        scale: f64,
+        figures: &[Figure],
+    ) {
+        let at = |(i, figure): (usize, &Figure)| {
+            let e = self.told(*figure)?;
+            Some((beside(i, n, of), [e.median, e.low, e.high].map(|value| value * scale)))
+        };
+        chart.estimates(name, colour, &figures.iter().enumerate().filter_map(at).collect::<Vec<_>>());
+    }
+
+    fn exchange_chart(&self) -> Exhibit<Chart> {
+        let shorts = Exchange::ALL.map(|of| theirs(of).0);
+        let mut chart = empty("exchanges", "Processor time of exchanges", "µs", shorts);
+        let paper = Exchange::ALL.map(|of| theirs(of).1.map(|[.., both]| both * 1e3));
+        add_theirs(&mut chart, ("paper, both ends", PAPER.1), (0, 5), &paper);
+        let ours = [
+            ("ours, all", "all", 0),
+            ("ours, device", "device", 2),
+            ("ours, gateway", "gateway", 3),
+            ("ours, routers", "routers", 4),
+        ];
+        for (n, (words, name, colour)) in ours.into_iter().enumerate() {
+            let figures = Exchange::ALL.map(|of| (exchange(of), name));
+            self.add(&mut chart, (words, colour), (n + 1, 5), 1e3, &figures);
+        }
+        Exhibit::new("Table 2", chart)
+    }
+
+    fn packet_chart(&self) -> Exhibit<Chart> {
+        let title = "Processor time of a packet of 1,400 bytes";
+        let names = PACKET_ROWS.map(|(point, ..)| results::Point::label(&point));
+        let mut chart = empty("packets", title, "ns", names);
+        add_theirs(&mut chart, PAPER, (0, 4), &PACKET_ROWS.map(|(_, all, _)| Some(all * 1e3)));
+        let cipher = PACKET_ROWS.map(|(.., cipher)| cipher.map(|cipher| cipher * 1e3));
+        add_theirs(&mut chart, ("paper, the cipher", 5), (1, 4), &cipher);
+        self.add(&mut chart, OURS, (2, 4), 1.0, &PACKET_ROWS.map(|(point, ..)| (point, "packet")));
+        let bare = PACKET_ROWS.map(|(point, ..)| (point, "bare"));
+        self.add(&mut chart, ("ours, the bare cipher", 4), (3, 4), 1.0, &bare);
+        Exhibit::new("Table 6", chart)
+    }
+
+    fn router_chart(&self) -> Exhibit<Chart> {
+        let names = ROUTER_ROWS.map(|(_, short, ..)| short);
+        let mut chart = empty("router", "Processor time at the access router", "ns", names);
+        let paper = ROUTER_ROWS.map(|(.., paper)| paper.map(|paper| paper * 1e3));
+        add_theirs(&mut chart, PAPER, (0, 2), &paper);
+        self.add(&mut chart, OURS, (1, 2), 1.0, &ROUTER_ROWS.map(|(_, _, figure, _)| figure));
+        Exhibit::new("Table 7", chart)
     }
 
     fn packets(&self) -> Exhibit<Table> {
         let mut table = Table::new(["", "ns", "of these the bare cipher, ns", "paper, µs"]);
         table.title = "Processor time of a packet of 1,400 bytes".to_owned();
-        for (point, paper) in [
-            (whole(Step::Seal), "58"),
-            (zoned(Step::Seal), "104, of these 91 in the cipher"),
-            (whole(Step::Open), "38"),
-            (zoned(Step::Open), "44, of these 12 in the cipher"),
-        ] {
+        for (point, paper, cipher) in PACKET_ROWS {
             let cells = ["packet", "bare"].map(|name| self.median((point, name)));
-            table.row([results::Point::label(&point)].into_iter().chain(cells).chain([paper.to_owned()]));
+            let paper = cipher.map_or_else(
+                || paper.to_string(),
+                |cipher| format!("{paper}, of these {cipher} in the cipher"),
+            );
+            table.row([results::Point::label(&point)].into_iter().chain(cells).chain([paper]));
         }
         Exhibit::new("Table 6", table)
     }
@@ -188,18 +301,9 @@ impl Said<'_> {
     fn router(&self) -> Exhibit<Table> {
         let mut table = Table::new(["", "ns", "paper, µs"]);
         table.title = "Processor time at the access router".to_owned();
-        let rows = [
-            ("opening the first zone", (zoned(Step::Look), "packet"), "42"),
-            ("of these the bare cipher", (zoned(Step::Look), "bare"), "–"),
-            ("a packet to the device, in clear", (whole(Step::Snoop), "to_device"), "13"),
-            ("an acknowledgement, in clear", (whole(Step::Snoop), "from_device"), "13"),
-            ("a repetition, in clear", (whole(Step::Snoop), "repeat"), "–"),
-            ("a packet to the device, in zones", (zoned(Step::Snoop), "to_device"), "55"),
-            ("an acknowledgement, in zones", (zoned(Step::Snoop), "from_device"), "55"),
-            ("a repetition, in zones", (zoned(Step::Snoop), "repeat"), "–"),
-        ];
-        for (words, figure, paper) in rows {
-            table.row([words.to_owned(), self.median(figure), paper.to_owned()]);
+        for (words, _, figure, paper) in ROUTER_ROWS {
+            let paper = paper.map_or_else(|| "–".to_owned(), |paper| paper.to_string());
+            table.row([words.to_owned(), self.median(figure), paper]);
         }
         Exhibit::new("Table 7", table)
     }
@@ -218,7 +322,7 @@ pub(super) fn of(results: &Results<Point>) -> Report {
         traffic: results.obtained([obtained].into_iter().chain(levels(results))),
         claims: asked().into_iter().map(|asked| said.claim(asked)).collect(),
         tables: vec![said.exchanges(), said.packets(), said.router()],
-        figures: Vec::new(),
+        figures: vec![said.exchange_chart(), said.packet_chart(), said.router_chart()],
         notes: notes(),
         provenance: results.into(),
     }

@@ -1,5 +1,5 @@
-//! A device that keeps its address by Mobile IP between two foreign agents: alone, with a session of IPsec, and with access routers at the agents that get
-//! the keys of its headers. Owns that world and what is timed in it.
+//! A device that keeps its address by Mobile IP between two foreign agents: alone, with a session of IPsec to the correspondent, and with access routers at the
+//! agents that get the keys of its headers. Owns that world and what is timed in it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -115,7 +115,7 @@ impl World {
     /// As [`MobileIp::arrives`], looked at more often.
     fn registered(&self, at: usize) -> Result<()> {
         let until = Instant::now() + LIMIT;
-        while !MobileIp::is_at(&self.world.state(Program::Device)?, Place::Foreign(at)) {
+        while !self.world.is_at(&self.world.state(Program::Device)?, Place::Foreign(at)) {
             if Instant::now() > until {
                 bail!("the device does not register");
             }

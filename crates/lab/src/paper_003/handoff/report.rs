@@ -1,8 +1,9 @@
-//! Table 3 from a campaign's results: claims, the table and its notes. Owns the words; measures nothing.
+//! Table 3 from a campaign's results: claims, the table, its charts and its notes. Owns the words; measures nothing.
 
 use std::collections::BTreeMap;
 
-use dormouse_report::{Table, digits};
+use dormouse_report::chart::beside;
+use dormouse_report::{Chart, Mark, Table, digits};
 
 use super::{EXPERIMENT, Line, PROBES, Phase, Point};
 use crate::experiment::{Exhibit, Report};
@@ -30,10 +31,14 @@ struct Said<'a> {
 }
 
 impl Said<'_> {
-    fn median(&self, point: Point, name: &str) -> String {
+    /// A median; none of what no claim would take: that does not stand in the table, and is not drawn.
+    fn told(&self, point: Point, name: &str) -> Option<Estimate> {
         let values: Vec<f64> = self.results.at(&point).map(|s| s.all(name).collect()).unwrap_or_default();
-        // What no claim would take does not stand in the table either.
-        self.bootstrap.median(&values).filter(Estimate::is_enough).map_or_else(
+        self.bootstrap.median(&values).filter(Estimate::is_enough)
+    }
+
+    fn median(&self, point: Point, name: &str) -> String {
+        self.told(point, name).map_or_else(
             || "–".to_owned(),
             |e| format!("{} [{}, {}]", digits(e.median), digits(e.low), digits(e.high)),
         )
@@ -77,6 +82,72 @@ impl Said<'_> {
         let decides = |e: Option<_>| Decides::new(Expect::below(PROCESSING), e.map(Into::into));
         let figures = estimates.into_iter().map(decides).collect();
         Claim::new(PLACE, &words, "28 ms and 75 ms more than Mobile IP alone", ours).decided(figures)
+    }
+}
+
+/// A series of ours: its name, its colour, and what it shows.
+type Ours = (&'static str, usize, Phase, &'static str);
+
+impl Said<'_> {
+    /// The same medians as in the table, of these lines; `theirs` as many series as the paper has in the chart.
+    fn draw(&self, chart: &mut Chart, lines: &[Line], theirs: usize, series: &[Ours]) {
+        chart.side_by_side(lines.iter().map(|line| line.short()));
+        chart.y_log = true;
+        for (n, (name, colour, phase, figure)) in series.iter().enumerate() {
+            let of = |(i, line): (usize, &Line)| {
+                // A logarithmic axis has no 0.
+                let e = self.told(Point { line: *line, phase: *phase }, figure).filter(|e| e.median > 0.0)?;
+                Some((beside(i, theirs + n, theirs + series.len()), [e.median, e.low, e.high]))
+            };
+            chart.estimates(name, *colour, &lines.iter().enumerate().filter_map(of).collect::<Vec<_>>());
+        }
+    }
+
+    fn until_ready(&self) -> Chart {
+        const OURS: [Ours; 4] = [
+            ("ours, initialization", 4, Phase::Initialization, "ready"),
+            ("ours, handoff", 0, Phase::Handoff, "ready"),
+            ("ours, initialization: request to reply", 2, Phase::Initialization, "exchange"),
+            ("ours, handoff: request to reply", 3, Phase::Handoff, "exchange"),
+        ];
+        let title = "Request until packets flow and keys are there, by Mobile IP";
+        let mut chart = Chart::new("handoff", title, "", "ms");
+        chart.caption =
+            "Medians over rounds with their intervals. The paper's initialization with header keys is \
+                         without its shell scripts."
+                .to_owned();
+        let lines: Vec<Line> = Line::ALL.into_iter().filter(|line| line.paper().is_some()).collect();
+        let theirs =
+            [("paper, initialization", 5, Phase::Initialization), ("paper, handoff", 1, Phase::Handoff)];
+        for (n, (name, colour, phase)) in theirs.into_iter().enumerate() {
+            let of = |(i, line): (usize, &Line)| {
+                Some((beside(i, n, theirs.len() + OURS.len()), line.paper()?.of(phase)))
+            };
+            chart.add(name, colour, Mark::Points, lines.iter().enumerate().filter_map(of).collect());
+        }
+        self.draw(&mut chart, &lines, theirs.len(), &OURS);
+        chart
+    }
+
+    fn pauses(&self) -> Chart {
+        let title = "Pause, and until the new router has keys";
+        let mut chart = Chart::new("pause", title, "", "ms");
+        chart.caption =
+            "Medians over rounds with their intervals; the paper does not measure them. Keys that were \
+                         there before are not drawn."
+                .to_owned();
+        self.draw(
+            &mut chart,
+            &Line::ALL,
+            0,
+            &[
+                ("ours, pause at initialization", 4, Phase::Initialization, "pause"),
+                ("ours, pause in a handoff", 0, Phase::Handoff, "pause"),
+                ("ours, until keys, at initialization", 2, Phase::Initialization, "keys"),
+                ("ours, until keys, in a handoff", 3, Phase::Handoff, "keys"),
+            ],
+        );
+        chart
     }
 }
 
@@ -165,12 +236,11 @@ pub(super) fn of(results: &Results<Point>) -> Report {
     table.title =
         format!("Initialization and handoff, medians over rounds where there are at least {MIN_ROUNDS}");
     for point in Point::all() {
-        let [first, later] = point.line.paper();
         table.row([
             results::Point::label(&point),
             said.median(point, "exchange"),
             said.median(point, "ready"),
-            if point.phase == Phase::Handoff { later } else { first }.to_owned(),
+            point.line.paper().map_or_else(|| "–".to_owned(), |paper| paper.words(point.phase)),
             said.median(point, "pause"),
             said.median(point, "keys"),
             said.median(point, "lost"),
@@ -189,7 +259,7 @@ pub(super) fn of(results: &Results<Point>) -> Report {
         .chain(levels(results))),
         claims: claims(&said),
         tables: vec![Exhibit::new("Table 3", table)],
-        figures: Vec::new(),
+        figures: [said.until_ready(), said.pauses()].map(|chart| Exhibit::new("Table 3", chart)).into(),
         notes: notes(),
         provenance: results.into(),
     }

@@ -3,6 +3,7 @@ use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{IPV4_IN_IP, Outbound, SaParams, ZoneParams};
 use dormouse_keying::{HeaderGrant, HeaderSa, Nodes, ZoneMap};
 use dormouse_sansio::Seeded;
+use dormouse_snoop::{Done, Ends};
 use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip::tcp::{ACK, Segment};
 use dormouse_wire::ip::{Ipv4Header, protocol};
@@ -128,6 +129,13 @@ fn with_the_keys_of_a_gateway_it_repeats_what_the_radio_lost_and_hides_it() {
     let info = router.info();
     assert_eq!((info.snoop.repeated, info.snoop.suppressed), (1, 1));
     assert_eq!(info.keys, [(Sa::id(), Keys::Fit)]);
+    let [flow] = info.flows[..] else { panic!("one connection: {:?}", info.flows) };
+    let (fixed, device) = (([203, 0, 113, 1], 80).into(), ([10, 1, 0, 2], 5_000).into());
+    let esp = Some((GATEWAY.into(), DEVICE.into()));
+    assert_eq!(flow.ends, Ends::Tcp { fixed, device, esp });
+    // Of six segments the first was acknowledged, after 10 ms.
+    assert_eq!((flow.held, flow.done), (5, Done { kept: 6, repeated: 1, suppressed: 1 }));
+    assert_eq!((flow.round_trip, flow.heard), (Some(Duration::from_millis(10)), ms(31)));
     assert_eq!((info.counters.to_device, info.counters.to_network, info.counters.asked), (7, 1, 0));
     // They go when their gateway says so, and what comes goes on as before.
     router.obey(&HeaderOrder::Revoke(Sa::id()));
@@ -169,6 +177,31 @@ fn plain_tcp_is_repaired_without_any_key() {
     ready(&mut router);
     router.handle_packet(ms(31), Side::Device, ack(1));
     assert_eq!(ready(&mut router), [(Side::Device, data(1))]);
+}
+
+#[test]
+fn the_flows_that_were_used_last_are_listed_and_the_others_counted() {
+    let mut router = router(Kind::Snoop, 0);
+    let flow = |port: u16| {
+        let (src, dst) = (([203, 0, 113, 1], 80).into(), ([10, 1, 0, 2], port).into());
+        let segment =
+            Segment { src, dst, sequence: 0, acknowledgement: 0, flags: ACK, window: 1_000, options: &[] };
+        let mut out = Vec::new();
+        segment.build(&[0; 10], &mut out).expect("a packet");
+        out
+    };
+    for n in 0..20 {
+        router.handle_packet(ms(n.into()), Side::Network, flow(5_000 + n));
+    }
+    router.handle_packet(ms(30), Side::Network, flow(5_001));
+    let info = router.info();
+    assert_eq!(info.held.0, 20);
+    let ports = info.flows.iter().map(|flow| match flow.ends {
+        Ends::Tcp { device, esp: None, .. } => device.port(),
+        ends => panic!("TCP in clear: {ends:?}"),
+    });
+    let expected: Vec<u16> = [5_001].into_iter().chain((5_005..5_020).rev()).collect();
+    assert_eq!(ports.collect::<Vec<_>>(), expected);
 }
 
 #[test]
