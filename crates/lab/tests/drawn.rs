@@ -196,7 +196,7 @@ fn what_was_measured_too_seldom_is_not_drawn() {
         let none = |finding: Option<Finding>| finding.is_none_or(|f| f == Finding::NotMeasurable);
         assert!(few.claims.iter().all(|c| none(c.finding)), "{:#?}", few.claims);
     }
-    assert_eq!(looked_at, EXPERIMENTS.iter().map(|e| e.name).collect(), "every experiment");
+    assert_eq!(looked_at, EXPERIMENTS.iter().map(|e| e.name).collect::<BTreeSet<_>>(), "every experiment");
 }
 
 #[test]
