@@ -63,7 +63,7 @@ fn suite(results: &Results<Point>) -> &str {
 /// In what this device is not the paper's, as far as the file tells: the processor, the cipher, and who computes it.
 fn what_differs(results: &Results<Point>) -> String {
     let (machine, suite) = (&results.machine, suite(results));
-    let cpu = if machine.cpu.is_empty() { "another" } else { &machine.cpu };
+    let cpu = if machine.cpu.is_empty() { "another" } else { machine.cpu.as_str() };
     let mut words = format!("the processor is {cpu}, the paper's a PDA's of 400 MHz");
     if !suite.starts_with("3des") {
         words += &format!("; the cipher is that of {suite}, the paper's 3DES");
@@ -429,9 +429,9 @@ mod tests {
 
     #[test]
     fn an_emulated_processor_tells_which_is_more_and_no_size() {
+        use Finding::{Confirmed, NotMeasurable, Partly};
         let results = campaign("QEMU TCG CPU version 2.5+", as_claimed);
         let found = findings(&results);
-        use Finding::{Confirmed, NotMeasurable, Partly};
         // A third is a size, and by how much larger packets are faster is one beside a direction.
         assert_eq!(found, [Confirmed, NotMeasurable, Partly, Confirmed, Confirmed, Confirmed]);
         let report = of(&results);
