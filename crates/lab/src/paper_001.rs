@@ -263,8 +263,8 @@ fn size_raises_rate(s: &Streams<'_>) -> Claim {
     let mut sizes = Vec::new();
     let mut ours = Vec::new();
     for suite in ["none", PAPER, TODAY] {
-        let sizes = s.find(suite, 1_024, None).zip(s.find(suite, 256, None));
-        let compared = sizes.and_then(|(a, b)| Some((a, b, s.bootstrap.compare(a, b, Metric::Throughput)?)));
+        let both = s.find(suite, 1_024, None).zip(s.find(suite, 256, None));
+        let compared = both.and_then(|(a, b)| Some((a, b, s.bootstrap.compare(a, b, Metric::Throughput)?)));
         if let Some((large, small, c)) = compared {
             let direction = s.decides(Expect::MORE, &c, [large, small], Metric::Throughput);
             let size = [("none", LARGER[0]), (PAPER, LARGER[1])].into_iter().find(|(of, _)| *of == suite);
