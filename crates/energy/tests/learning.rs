@@ -251,7 +251,8 @@ fn each_constant_has_its_reason() {
     let (_, reasons) = include_str!("../../../docs/policy.md")
         .split_once("### Why each constant is what it is")
         .expect("the section");
-    let named: Vec<&str> = reasons.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).collect();
+    let named: Vec<&str> =
+        reasons.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).collect();
     let shown = format!("{:?}", dormouse_energy::schedule::Tuning::SHIPPED);
     let fields = shown.trim_start_matches("Tuning {").split(", ").filter_map(|field| field.split(':').next());
     let fields: Vec<&str> = fields.map(str::trim).collect();

@@ -138,7 +138,9 @@ fn figures(traffic: &Traffic) -> Vec<Exhibit<Chart>> {
     if !is_told(&traffic.outgoing) {
         figures.iter_mut().filter(|f| !OF_NO_SAMPLE.contains(&f.place.as_str())).for_each(|f| {
             f.shown.series.retain(|series| series.name == STATED);
-            f.shown.caption.push_str(" Ours is not drawn: it is of too few clients to say anything of others.");
+            f.shown
+                .caption
+                .push_str(" Ours is not drawn: it is of too few clients to say anything of others.");
         });
     }
     figures

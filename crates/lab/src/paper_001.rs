@@ -320,9 +320,7 @@ fn energy_of_ipsec(s: &Streams<'_>) -> Claim {
 fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
     let joules = |rate: u32| s.find(PAPER, 1_024, Some(f64::from(rate)));
     let (mut figures, mut sizes, mut ours) = (Vec::new(), Vec::new(), Vec::new());
-    for (low, high, size) in
-        [(56u32, 256u32, Some(2.32)), (1_000, 2_000, Some(1.52)), (1_000, 8_000, None)]
-    {
+    for (low, high, size) in [(56u32, 256u32, Some(2.32)), (1_000, 2_000, Some(1.52)), (1_000, 8_000, None)] {
         let metered = s.energy() == Metric::Joules;
         let compared = joules(high).zip(joules(low)).and_then(|(a, b)| {
             let both = if metered { [a.clone(), b.clone()] } else { [in_cpu(a), in_cpu(b)] };

@@ -22,7 +22,8 @@ use serde_json::Value;
 /// paper 000).
 fn ours(report: &Report) -> Vec<String> {
     let series = report.figures.iter().flat_map(|f| f.shown.series.iter().map(move |s| (&f.place, s)));
-    let series = series.filter(|(place, _)| report.name != "paper-000" || !["Fig. 2", "Fig. 4"].contains(&place.as_str()));
+    let series = series
+        .filter(|(place, _)| report.name != "paper-000" || !["Fig. 2", "Fig. 4"].contains(&place.as_str()));
     let stated = |name: &str| match report.name {
         "paper-000" => name == "paper (stated)",
         _ => name.starts_with("paper") || name == "the paper's",

@@ -33,7 +33,10 @@ fn paper_001_checks_the_direction_and_the_size_of_every_finding() {
         assert_eq!(claim(&modern, words).finding, Some(here), "{words}: {}", claim(&modern, words).ours);
     }
     let third = &claim(&theirs, "lowers the highest").ours;
-    assert!(third.contains("28 % [28, 28] at 256 B") && third.contains("aes128gcm16: 0.0 % [0.0, 0.0]"), "{third}");
+    assert!(
+        third.contains("28 % [28, 28] at 256 B") && third.contains("aes128gcm16: 0.0 % [0.0, 0.0]"),
+        "{third}"
+    );
     let advice = claim(&theirs, "3DES with SHA1 is dearest");
     assert!(
         advice.ours.contains("allowed today: aes128gcm16") && advice.why.contains("MUST NOT"),
@@ -47,7 +50,8 @@ fn paper_001_sizes_are_judged_beside_directions() {
     let mut twice = streams(false);
     for sample in twice.samples.iter_mut().filter(|s| s.what == What::Stream) {
         // Twice the energy with the paper's suite, much more of the largest packets, and fewer fragments still.
-        let (dear, large) = (sample.suite == "3des-sha1", sample.packet_bytes == 1_024 && sample.offered.is_none());
+        let (dear, large) =
+            (sample.suite == "3des-sha1", sample.packet_bytes == 1_024 && sample.offered.is_none());
         let fragments = sample.packet_bytes == 2_048 && sample.offered.is_some();
         for round in &mut sample.rounds {
             let f = std::mem::take(&mut round.figures);
@@ -113,9 +117,10 @@ fn paper_001_has_every_figure_and_the_papers_own_numbers() {
 /// A number of packets stands beside the length of its stream, which is another in each plan.
 #[test]
 fn paper_001_counts_packets_in_streams_of_stated_length() {
-    for (seconds, words) in
-        [(180.004, "in streams of 180 s, the paper's and ours"), (1.001, "paper's streams of 180 s and in ours of 1.00 s")]
-    {
+    for (seconds, words) in [
+        (180.004, "in streams of 180 s, the paper's and ours"),
+        (1.001, "paper's streams of 180 s and in ours of 1.00 s"),
+    ] {
         let mut results = streams(false);
         for round in results.samples.iter_mut().flat_map(|s| &mut s.rounds) {
             round.figures = std::mem::take(&mut round.figures).with("elapsed", seconds);
@@ -143,7 +148,10 @@ fn paper_001_shows_no_figure_whose_interval_is_wider_than_itself() {
     }
     let report = paper_001::report(&results);
     let words = &claim(&report, "more energy with IPsec").ours;
-    assert!(words.starts_with("not resolved (") && words.contains("+60 % [+60, +60] at 128 kbit/s"), "{words}");
+    assert!(
+        words.starts_with("not resolved (") && words.contains("+60 % [+60, +60] at 128 kbit/s"),
+        "{words}"
+    );
     let table = &report.tables.iter().find(|t| t.place == "Figs. 5 and 7").expect("it").shown;
     assert!(
         table.rows[0][6].starts_with("not resolved (") && table.rows[1][6].starts_with("+60 % ["),

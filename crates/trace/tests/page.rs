@@ -76,8 +76,7 @@ fn every_chart_follows_the_rule_of_waking() {
     for n in 0..60 {
         csv += &format!("a,{},60,out\na,{},60,in\n", 100 * n, 100 * n + 50);
     }
-    let [all, outgoing] =
-        [WakeOn::All, WakeOn::Outgoing].map(|wake_on| drawn(csv.as_bytes(), wake_on).1);
+    let [all, outgoing] = [WakeOn::All, WakeOn::Outgoing].map(|wake_on| drawn(csv.as_bytes(), wake_on).1);
     let named = |charts: &[Chart], id: &str, series: &str| -> Vec<(f64, f64)> {
         let chart = charts.iter().find(|c| c.id == id).expect(id);
         chart.series.iter().find(|s| s.name == series).expect(series).points.clone()
@@ -93,7 +92,11 @@ fn every_chart_follows_the_rule_of_waking() {
     let ids: Vec<&str> = all.iter().map(|c| c.id.as_str()).collect();
     assert_eq!(ids, outgoing.iter().map(|c| c.id.as_str()).collect::<Vec<_>>());
     // Break-even times are the device's; losses are under this rule in both.
-    for (a, b) in all.iter().zip(&outgoing).filter(|(c, _)| !["break-even", "lost", "sessions", "missed"].contains(&c.id.as_str())) {
+    for (a, b) in all
+        .iter()
+        .zip(&outgoing)
+        .filter(|(c, _)| !["break-even", "lost", "sessions", "missed"].contains(&c.id.as_str()))
+    {
         let points = |c: &Chart| c.series.iter().map(|s| s.points.clone()).collect::<Vec<_>>();
         assert_ne!(points(a), points(b), "{}", a.id);
     }

@@ -417,7 +417,8 @@ mod tests {
         let [with, without, unknown] =
             [&["ssse3", "aes"][..], &["ssse3"], &[]].map(|flags| why("aes128gcm16", flags));
         assert!(
-            with.starts_with("the processor is a processor, ") && with.contains("aes128gcm16, the paper's 3DES"),
+            with.starts_with("the processor is a processor, ")
+                && with.contains("aes128gcm16, the paper's 3DES"),
             "{with}"
         );
         assert!(with.ends_with("has instructions for AES"), "{with}");
