@@ -61,7 +61,8 @@ impl Lab {
     fn leaves_nothing(&self) -> Result<()> {
         let name = format!("dm{}-", self.process.pid());
         let files = (std::env::temp_dir(), format!("dormouse-{name}"));
-        let namespaces = ["/run/netns", "/etc/netns"].map(|directory| (directory.into(), name.clone()));
+        let namespaces =
+            ["/run/netns", "/etc/netns"].map(|directory| (PathBuf::from(directory), name.clone()));
         for (directory, prefix) in namespaces.into_iter().chain([files]) {
             let left: Vec<_> =
                 names(&directory).into_iter().filter(|entry| entry.starts_with(&prefix)).collect();

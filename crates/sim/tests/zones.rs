@@ -1,6 +1,6 @@
 //! A device with zones moves between three access routers in a row, which get the keys of its headers from its gateway or from each other; all are
-//! real hosts. Packets go on arriving; routers read headers and nothing else, and one that keeps all that it was ever given reads no more than
-//! is said (docs/wire/mlike.md). No nonce of a first zone is used twice in the whole world.
+//! real hosts. Packets go on arriving; none is in clear but those that both ends chose for it; routers read headers of zones and nothing else, and
+//! one that keeps all that it was ever given reads no more than is said (docs/wire/mlike.md). No nonce of a first zone is used twice in the whole world.
 
 use dormouse_crypto::cert::Identity;
 use dormouse_esp::{HeaderZones, Look};
@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use zoned::{
-    Configuration, DELAY, Drawn, GATEWAY, Keys, Machines, ROUTERS, SERVER, address, beside, numbered,
-    router_file,
+    Configuration, DELAY, Divided, Drawn, GATEWAY, Keys, Machines, ROUTERS, SECRET, SERVER, address, beside,
+    numbered, router_file, set_signal, shows,
 };
 
 mod zoned;
@@ -39,7 +39,6 @@ struct Sight {
 }
 
 /// What all routers share.
-#[derive(Default)]
 struct World {
     sights: [Sight; ROUTERS],
     /// All that the first router was ever given, which is compromised and forgets nothing.
@@ -49,13 +48,27 @@ struct World {
     resealed: usize,
     /// SPIs of SAs of which a router was ever given the keys.
     granted: BTreeSet<u32>,
-    /// Routers read nothing.
-    unreadable: bool,
+    drawn: Drawn,
+    /// Packets that were seen in clear, as both ends' configuration has it.
+    shown: usize,
     /// Where the device was before, as a registration says it.
     before: Option<Identity>,
 }
 
 impl World {
+    fn new(drawn: Drawn) -> Self {
+        Self {
+            sights: <[Sight; ROUTERS]>::default(),
+            hoard: HeaderZones::new(),
+            nonces: BTreeSet::new(),
+            resealed: 0,
+            granted: BTreeSet::new(),
+            drawn,
+            shown: 0,
+            before: None,
+        }
+    }
+
     fn note_nonce(&mut self, esp: &[u8]) {
         let spi = u32::from_be_bytes(*esp.first_chunk().expect("an SPI"));
         let iv = *esp[8..].first_chunk().expect("an IV");
@@ -86,7 +99,7 @@ impl Reader {
         world.note_nonce(esp);
         let hoarded = matches!(world.hoard.look(esp), Look::Header(_));
         let zoned = world.granted.contains(&u32::from_be_bytes(*esp.first_chunk().expect("an SPI")));
-        let headers = if world.unreadable { 0 } else { HEADERS };
+        let headers = if world.drawn.unreadable { 0 } else { HEADERS };
         let sight = &mut world.sights[self.at];
         sight.seen += usize::from(zoned);
         sight.hoarded += usize::from(hoarded);
@@ -122,6 +135,10 @@ impl Reader {
 
 impl Agent for Reader {
     fn handle_datagram(&mut self, _: Instant, path: Path, mut datagram: Vec<u8>) {
+        {
+            let mut world = self.world.lock().expect("no test has panicked");
+            world.shown += usize::from(shows(&path, &datagram, world.drawn));
+        }
         let esp = match path.carrier {
             Carrier::RawEsp => true,
             Carrier::NatT => datagram.len() > 8 && datagram[..4] != [0; 4],
@@ -201,7 +218,7 @@ impl Scene {
     fn drawn(seed: u64, keys: Keys, most_routers: usize, drawn: Drawn) -> Self {
         let configuration = Configuration { keys, most_routers, reports: false, bare: false, drawn };
         let Machines { net, device, gateway, routers, networks } = Machines::new(seed, &configuration);
-        let world = Arc::new(Mutex::new(World { unreadable: drawn.unreadable, ..World::default() }));
+        let world = Arc::new(Mutex::new(World::new(drawn)));
         let (at, sent) = (0, Vec::new());
         let mut scene = Self { net, keys, drawn, device, gateway, routers, networks, world, at, sent };
         for at in 0..ROUTERS {
@@ -270,8 +287,8 @@ impl Scene {
             let inner = self.net.machine(self.device).inner.first().copied().expect("an address inside");
             let (at, number) = (self.net.now, self.sent.len() as u64);
             self.sent.extend([Sent { at, to: self.gateway }, Sent { at, to: self.device }]);
-            self.net.machine_mut(self.device).forward(at, numbered(inner, SERVER, number, &[]));
-            self.net.machine_mut(self.gateway).forward(at, numbered(SERVER, inner, number + 1, &[]));
+            self.net.machine_mut(self.device).forward(at, numbered(inner, SERVER, number, SECRET));
+            self.net.machine_mut(self.gateway).forward(at, numbered(SERVER, inner, number + 1, SECRET));
             self.run(PACE);
         }
     }
@@ -449,6 +466,9 @@ fn in_the_end_packets_go_on_and_the_right_router_reads() {
         let (mut draw, mut disturbed) = (Seeded::new(seed), Vec::new());
         for _ in 0..12 {
             let now = scene.net.now;
+            if drawn.divided == Divided::Weak {
+                set_signal(&mut scene.net, scene.device, draw.below(2) == 0);
+            }
             let next = beside(scene.at + 1).map(|n| n - 1).nth(draw.below(2) as usize).unwrap_or(1);
             match draw.below(4) {
                 0 => {
@@ -473,8 +493,12 @@ fn in_the_end_packets_go_on_and_the_right_router_reads() {
             }
             scene.talk(Duration::from_millis(50 * (1 + draw.below(60))));
         }
+        set_signal(&mut scene.net, scene.device, true);
+        let before = scene.world().shown;
         scene.talk(Duration::from_secs(30));
         scene.read_and_hoarded();
+        let shown = scene.world().shown - before;
+        assert_eq!(shown > 200, drawn.clear, "{shown} in clear");
         scene.assert_no_other_losses(&disturbed);
     }
 }

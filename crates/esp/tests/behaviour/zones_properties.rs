@@ -1,5 +1,5 @@
-//! What zones promise, for any map, any ciphers and any packet: no byte can be changed, moved or taken from another packet unnoticed by whoever
-//! holds the key that covers it. The receiver holds all of them, a router that of the first zone.
+//! What zones promise, for any map, any ciphers and any packet: who holds the key of a zone rejects every packet of which a byte of that zone was
+//! changed, moved or taken from another packet. The receiver holds all keys, a router that of the first zone.
 
 use crate::common::{ipv4, ipv6, pair, seal};
 use crate::zones_spec::{ENDS, IV, grant, sa, segment};
@@ -149,7 +149,7 @@ proptest! {
     /// Whichever byte is changed, the receiver refuses the packet, and so does the router if its key covers the byte: SPI, number, IV, ends, the
     /// first zone and its ICV.
     #[test]
-    fn no_changed_byte_of_any_zone_goes_unnoticed(sa in sas(), inner in packets(), before in 0..4, mask in 1_u8..) {
+    fn a_changed_byte_in_any_zone_is_rejected(sa in sas(), inner in packets(), before in 0..4, mask in 1_u8..) {
         let (mut out, mut inb) = pair(&sa);
         for _ in 0..before {
             sealed(&mut out, &inner);

@@ -18,7 +18,7 @@ use dormouse_sansio::{Entropy, Seeded};
 use scene::Scene;
 use std::ops::Range;
 use std::time::Duration;
-use zoned::{DELAY, Drawn, Keys, ROUTERS, beside};
+use zoned::{DELAY, Divided, Drawn, Keys, ROUTERS, beside};
 
 /// One wrong bit in so many.
 const BIT_ERRORS: f64 = 1.0 / 16_384.0;
@@ -103,12 +103,18 @@ fn packets_come_once_and_in_order_while_the_radio_is_repaired() {
         let mut scene = Scene::drawn(seed, keys, Repair::EspArq, errors, true, drawn);
         let mut draw = Seeded::new(seed);
         for _ in 0..8 {
+            if drawn.divided == Divided::Weak {
+                scene.set_weak(draw.below(2) == 0);
+            }
             disturb(&mut scene, &mut draw);
             scene.talk(Duration::from_millis(50 * (1 + draw.below(60))));
         }
         // A device asks four times in a row whether a router repairs, and then once in half a minute; each question, or its answer, may be lost.
-        let before = scene.done();
+        scene.set_weak(true);
+        let (before, shown) = (scene.done(), scene.air().shown);
         scene.talk(Duration::from_secs(95));
+        let shown = scene.air().shown - shown;
+        assert_eq!(shown > 500, drawn.clear, "{shown} in clear; seed {seed}");
         let (reports, repeated_last) = scene.done();
         assert!(reports > before.0, "nothing is reported in the end; seed {seed}");
         if errors > 0.0 {

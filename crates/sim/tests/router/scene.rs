@@ -1,8 +1,10 @@
 //! A device behind three access routers that ship, each with a radio that loses packets. Owns what happens in such a world, and when; what must be
 //! true after it stands in [`crate::laws`].
 
-use crate::air::{Air, SECRET};
-use crate::zoned::{Configuration, Drawn, Keys, Machines, ROUTERS, SERVER, address, numbered, router_file};
+use crate::air::Air;
+use crate::zoned::{
+    Configuration, Drawn, Keys, Machines, ROUTERS, SECRET, SERVER, address, numbered, router_file, set_signal,
+};
 use dormouse_netem::LinkConfig;
 use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_node::host::{RouterInfo, Side};
@@ -48,7 +50,7 @@ pub(crate) struct Scene {
     pub(crate) air: Arc<Mutex<Air>>,
     pub(crate) to_device: Numbered,
     pub(crate) to_gateway: Numbered,
-    /// When something happened that ends a repair: a router died, or came back, the device moved, its router lost keys. These may come and go for
+    /// When something happened that ends a repair: a router died, or came back, the device moved, its signal changed, its router lost keys. These may come and go for
     /// a moment: where keys move, a router says by asking for them that the device is there.
     pub(crate) troubles: Vec<Instant>,
     /// Times in which packets may be lost for other reasons than the radio's errors.
@@ -81,7 +83,7 @@ impl Scene {
         let (reports, bare) = (repair == Repair::EspArq, seed.is_multiple_of(2));
         let configuration = Configuration { keys, most_routers: 8, reports, bare, drawn };
         let Machines { mut net, device, gateway, routers, networks } = Machines::new(seed, &configuration);
-        let air = Arc::new(Mutex::new(Air::default()));
+        let air = Arc::new(Mutex::new(Air::new(drawn)));
         for end in [device, gateway] {
             let air = air.clone();
             let note = move |path: &Path, datagram: &[u8]| {
@@ -132,6 +134,12 @@ impl Scene {
 
     pub(crate) fn air(&self) -> MutexGuard<'_, Air> {
         self.air.lock().expect("no test has panicked")
+    }
+
+    /// The device's signal is weak, or good. Where that chooses the SA, the packets of one end.
+    pub(crate) fn set_weak(&mut self, weak: bool) {
+        self.troubles.push(self.net.now);
+        set_signal(&mut self.net, self.device, weak);
     }
 
     pub(crate) fn set_bit_errors(&mut self, rate: f64) {

@@ -1,9 +1,8 @@
 //! A file goes to the device by TCP, through a tunnel whose headers the access router reads: SNOOP repairs the radio, and the sender hears nothing of it.
 
-use crate::air::SECRET;
 use crate::scene::Scene;
 use crate::tcp::{Receiver, Sender};
-use crate::zoned::{Keys, SERVER};
+use crate::zoned::{Keys, SECRET, SERVER};
 use dormouse_node::config::access_router::Repair;
 use dormouse_sansio::{Entropy, Seeded};
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! A device with zones, its gateway and three access routers in a row, each in a network of its own: configurations and machines. Owns what the
-//! worlds of zones have in common; what routers do is the worlds' own.
+//! worlds of zones have in common, and the witness of what may be read on the way; what routers do is the worlds' own.
 
 use dormouse_netem::LinkConfig;
-use dormouse_sansio::{Entropy, Seeded};
+use dormouse_sansio::{Carrier, Entropy, Path, Seeded};
 use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
 use dormouse_wire::ip::udp;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,6 +25,9 @@ pub(crate) enum Keys {
     Moved,
 }
 
+/// In every numbered packet: outside it is seen where a packet is not encrypted, and nowhere else.
+pub(crate) const SECRET: &[u8] = b"for the ends alone";
+
 /// How a flow is divided between a CHILD SA in zones and a whole one with the same selectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Divided {
@@ -34,10 +37,14 @@ pub(crate) enum Divided {
     Every(u32, u32),
     /// Those that are marked do: every second one of either direction.
     Marked,
+    /// One packet in so many of what the device sends, and what the gateway sends goes as the device's last one came.
+    Followed(u32),
+    /// All of what the device sends while its signal is weak, and what the gateway sends goes as the device's last one came.
+    Weak,
 }
 
 impl Divided {
-    /// Of what goes this way, one packet in so many is in zones.
+    /// Of what goes this way, one packet in so many is in zones, while the signal is weak.
     pub(crate) const fn part(self, to_device: bool) -> u32 {
         match self {
             Self::No => 1,
@@ -49,6 +56,8 @@ impl Divided {
                 }
             }
             Self::Marked => 2,
+            Self::Followed(device) => device,
+            Self::Weak => 1,
         }
     }
 
@@ -56,7 +65,11 @@ impl Divided {
     fn line(self, of_device: bool) -> String {
         match self {
             Self::No => String::new(),
-            Self::Every(..) => format!("choose = {{ every = {} }}\n", self.part(!of_device)),
+            Self::Followed(_) | Self::Weak if !of_device => "choose = { as_peer = true }\n".to_owned(),
+            Self::Every(..) | Self::Followed(_) => {
+                format!("choose = {{ every = {} }}\n", self.part(!of_device))
+            }
+            Self::Weak => "choose = { signal_below = -75 }\n".to_owned(),
             Self::Marked => format!("choose = {{ dscp = [{MARK}] }}\n"),
         }
     }
@@ -64,6 +77,8 @@ impl Divided {
 
 /// The code point of expedited forwarding.
 const MARK: u8 = 46;
+/// Of packets that go by the CHILD SA that does not encrypt, where there is one.
+const IN_CLEAR: u8 = 10;
 
 /// What a seed draws of the zones of a world.
 #[derive(Clone, Copy, Debug)]
@@ -71,21 +86,26 @@ pub(crate) struct Drawn {
     /// The first zone has no bytes: routers read nothing.
     pub(crate) unreadable: bool,
     pub(crate) divided: Divided,
+    /// A further CHILD SA authenticates its packets and does not encrypt them: those that are marked for it.
+    pub(crate) clear: bool,
 }
 
 impl Drawn {
     /// The defaults.
-    pub(crate) const PLAIN: Self = Self { unreadable: false, divided: Divided::No };
+    pub(crate) const PLAIN: Self = Self { unreadable: false, divided: Divided::No, clear: false };
 
     pub(crate) fn of(seed: u64) -> Self {
         let mut draw = Seeded::new(seed ^ 0x0021_0e5d);
+        let kind = draw.below(5);
         let mut part = || 1 + u32::try_from(draw.below(3)).expect("a small number");
-        let divided = match (part(), part(), part()) {
-            (1, ..) => Divided::No,
-            (2, device, gateway) => Divided::Every(device, gateway),
-            _ => Divided::Marked,
+        let divided = match (kind, part(), part()) {
+            (0, ..) => Divided::No,
+            (1, device, gateway) => Divided::Every(device, gateway),
+            (2, ..) => Divided::Marked,
+            (3, device, _) => Divided::Followed(device),
+            _ => Divided::Weak,
         };
-        Self { unreadable: draw.below(2) == 0, divided }
+        Self { unreadable: draw.below(2) == 0, divided, clear: draw.below(2) == 0 }
     }
 }
 
@@ -120,12 +140,21 @@ fn device_file(configuration: &Configuration) -> String {
     let mut file = head + &auth("office", "device", "gateway");
     file += "[connection.office.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n";
     file += &zoned(configuration, "remote = [\"10.99.0.0/24\"]\n", true);
-    file + &format!("reports = {}\n", configuration.reports) + &carriage(configuration)
+    file += &format!("reports = {}\n", configuration.reports);
+    file + &clear(configuration, "remote = [\"10.99.0.0/24\"]\n") + &carriage(configuration)
+}
+
+/// An end's child that does not encrypt, where there is one.
+fn clear(configuration: &Configuration, selectors: &str) -> String {
+    let choose = format!("choose = {{ dscp = [{IN_CLEAR}] }}");
+    let section =
+        format!("[connection.office.children.clear]\n{selectors}protection = \"authenticated\"\n{choose}\n");
+    if configuration.drawn.clear { section } else { String::new() }
 }
 
 /// An end's child in zones, as far as it is not written yet, with the beginning of their section; `selectors` are those of the first child.
 fn zoned(configuration: &Configuration, selectors: &str, of_device: bool) -> String {
-    let Drawn { unreadable, divided } = configuration.drawn;
+    let Drawn { unreadable, divided, .. } = configuration.drawn;
     let (section, head) = match divided {
         Divided::No => ("child", String::new()),
         _ => ("children.zoned", format!("[connection.office.children.zoned]\n{selectors}")),
@@ -147,6 +176,7 @@ fn gateway_file(configuration: &Configuration) -> String {
     file += &zoned(configuration, selectors, false);
     file += "routers = [\"r1.sim\", \"r2.sim\", \"r3.sim\"]\n";
     file += &format!("ahead = {}\nmost_routers = {most_routers}\n", keys == Keys::Ahead);
+    file += &clear(configuration, selectors);
     for router in 1..=ROUTERS {
         file += &format!(
             "[connection.r{router}]\nrole = \"gateway\"\n[connection.r{router}.keys]\npeer = \"router\"\n"
@@ -186,13 +216,36 @@ pub(crate) fn address(at: usize, host: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(192, 0, at as u8 + 1, host))
 }
 
-/// A packet with its number and what is behind it; every second one is marked.
+/// The signal of the device's radio is weak from now on, or good.
+pub(crate) fn set_signal(net: &mut Topology, device: MachineId, weak: bool) {
+    net.with(device, |_, host| host.set_signal(Some(if weak { -80 } else { -50 })));
+}
+
+/// Whether a datagram shows the packet that it carries. Only one of ESP may, with a packet that is marked for it, in a world that has such a
+/// CHILD SA: all others are sealed.
+pub(crate) fn shows(path: &Path, datagram: &[u8], drawn: Drawn) -> bool {
+    let shown = datagram.windows(SECRET.len()).any(|part| part == SECRET);
+    if shown {
+        let is_esp = matches!(path.carrier, Carrier::RawEsp | Carrier::NatT);
+        // Behind SPI, number and IV, from an IP header without options on.
+        let is_chosen = matches!(datagram.get(16..), Some([0x45, tos, ..]) if tos >> 2 == IN_CLEAR);
+        assert!(drawn.clear && is_esp && is_chosen, "in clear");
+    }
+    shown
+}
+
+/// A packet with its number and what is behind it. Every second one is marked; of the others every eighth is marked to go in clear.
 pub(crate) fn numbered(from: IpAddr, to: IpAddr, number: u64, rest: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     let [from, to] = [from, to].map(|address| SocketAddr::new(address, 9));
     udp::build(from, to, &[&number.to_be_bytes(), rest].concat(), &mut packet).expect("a packet");
-    if (number / 2).is_multiple_of(2) {
-        packet[1] = MARK << 2;
+    let mark = match number / 2 % 16 {
+        1 => IN_CLEAR,
+        place if place.is_multiple_of(2) => MARK,
+        _ => 0,
+    };
+    if mark > 0 {
+        packet[1] = mark << 2;
         // Its word grows by as much, and the sum of all (RFC 1071) with it.
         let sum = u32::from(!u16::from_be_bytes([packet[10], packet[11]])) + u32::from(packet[1]);
         let sum = !((sum & 0xffff) + (sum >> 16)) as u16;

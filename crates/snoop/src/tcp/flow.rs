@@ -283,7 +283,7 @@ impl Flow {
     /// repeated ahead of them. Their losses are the fixed host's to repair, which repeats them with a clock of then.
     fn drop_outdated(&mut self, tcp: &Tcp<'_>) {
         let Some((_, recent)) = tcp.timestamps() else { return };
-        self.kept.retain(|kept| kept.arrived || !kept.stamp.is_some_and(|stamp| before(stamp, recent)));
+        self.kept.retain(|kept| kept.arrived || kept.stamp.is_none_or(|stamp| !before(stamp, recent)));
         self.bytes = self.kept.iter().map(|kept| kept.packet.len()).sum();
         if self.kept.is_empty() {
             self.timer = None;
@@ -293,7 +293,8 @@ impl Flow {
     /// Finds what an acknowledgement of `ack` shows to be lost, and has it repeated. Whether the first gap is being mended from here.
     fn mend(&mut self, now: Instant, ack: u32, duplicate: bool, selective: bool, limits: &Limits) -> bool {
         let (delivered, enough) = (self.delivered, self.duplicates >= limits.threshold);
-        let again = self.rtt.map_or(limits.initial_rto, |rtt| rtt.quickest * 5 / 4);
+        // Until then duplicates are of packets that the radio had before the repetition: as many as wait in it.
+        let again = self.rtt.map_or(limits.initial_rto, |rtt| rtt.smoothed() * 5 / 4);
         let mut mending = false;
         for kept in &mut self.kept {
             let first = !before(ack, kept.start);
@@ -304,7 +305,8 @@ impl Flow {
                 continue;
             }
             let overtaken = kept.sent < delivered;
-            let counted = first && duplicate && enough && (kept.tries == 0 || now - kept.sent >= again);
+            let counted =
+                first && duplicate && enough && (kept.tries == 0 || !selective && now - kept.sent >= again);
             kept.due |= overtaken || counted;
             mending |= first && (kept.due || kept.tries > 0 || duplicate);
         }

@@ -17,8 +17,8 @@
 //!
 //! Timestamps (RFC 7323): a repeated packet has the one of its first sending. The device takes it, because its own record moves with packets in
 //! order only, unless the fixed host has itself repeated one ahead of it meanwhile. Each acknowledgement echoes that record: copies with an older
-//! timestamp are dropped, for the device would refuse them, and their duplicate acknowledgements go on. Otherwise timestamps do not count: a
-//! duplicate is one whatever its clocks say. The fixed host measures a repair as part of its round trip, and waits longer.
+//! timestamp are dropped, for the device would refuse them, and their duplicate acknowledgements go on. Otherwise timestamps do not count: an acknowledgement is a
+//! duplicate by its number, window and length alone. The fixed host measures a repair as part of its round trip, and waits longer.
 //!
 //! Data from the device to the fixed host is not repaired: nothing on this side can know that it was sent.
 //!
