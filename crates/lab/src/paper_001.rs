@@ -38,6 +38,9 @@ const PAPER: &str = "3des-sha1";
 /// What stands for today's algorithms.
 const TODAY: &str = "aes128gcm16";
 
+/// Seconds of a stream of the paper above 256 kbit/s (section 5.2).
+const STREAM_SECONDS: f64 = 180.0;
+
 /// Every stream of the paper in five rounds: of eight minutes up to 256 kbit/s and of three above (section 5.2), or in the short form of
 /// a second each.
 #[must_use]
@@ -53,7 +56,7 @@ pub fn needs(short: bool, seed: u64) -> Request {
         cores: vec![1],
         rates: ENERGY_BY_RATE.iter().map(|p| 1e3 * f64::from(p.x)).collect(),
         rounds: 5,
-        stream_seconds: if short { 1.0 } else { 180.0 },
+        stream_seconds: if short { 1.0 } else { STREAM_SECONDS },
         slow_stream_seconds: if short { 0.0 } else { 480.0 },
         quick: false,
         seed,

@@ -150,6 +150,9 @@ fn tables_2_6_and_7_of_paper_003_are_drawn_as_they_are_written() {
     assert_eq!(papers(&report, "packets", "paper"), [58e3, 104e3, 38e3, 44e3]);
     assert_eq!(papers(&report, "packets", "paper, the cipher"), [91e3, 12e3]);
     assert_eq!(papers(&report, "router", "paper"), [42e3, 13e3, 13e3, 55e3, 55e3]);
+    // DKM's parts do not add up in the paper either: they stand as they are printed, beside its total.
+    let table = report.tables.iter().find(|t| t.place == "Table 2").expect("its table").shown.csv();
+    assert!(table.contains("0.3 + 0.2 (0.6)") && table.contains("1.3 + 1.35 (2.65)"), "{table}");
     // The paper's figure of an exchange stands at that exchange.
     let csv = report.figures[0].shown.csv();
     assert!(csv.contains("\"paper, both ends\",rekeying,2650\n"), "{csv}");

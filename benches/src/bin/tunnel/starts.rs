@@ -52,6 +52,12 @@ pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32, out: Option<&Pa
             all.keep()?;
         }
     }
+    conclude(*first, starts, &ratios);
+    Ok(())
+}
+
+/// Prints the verdicts.
+fn conclude(first: Kind, starts: u32, ratios: &Ratios) {
     println!("TCP, one stream, in {starts} starts of each subject: median of the ratios [interval of 95 %].");
     println!(
         "\"At least as much\" is missed if the interval ends below 1, met if it begins above {} and does not, and else undecided.",
@@ -70,7 +76,6 @@ pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32, out: Option<&Pa
         let figure = figure.map_or_else(|| "NaN".to_owned(), |figure| figure.words(3));
         println!("target: {what:<66} {figure} >= 1 {met}");
     }
-    Ok(())
 }
 
 /// Starts all subjects, and measures them in turns.
