@@ -54,7 +54,10 @@ mod tests {
 
     #[test]
     fn help_is_the_usage_and_what_is_wrong_is_one_line() {
-        let refused = |args: &[&str]| Wanted::try_parse_from([&["bench"], args].concat()).unwrap_err();
+        let parsed = |args: &[&str]| Wanted::try_parse_from([&["bench"], args].concat());
+        let read = parsed(&["--starts", "3", "two", "one"]).unwrap();
+        assert_eq!((read.starts, read.row), (Some(3), vec!["two".to_owned(), "one".to_owned()]));
+        let refused = |args: &[&str]| parsed(args).unwrap_err();
         let asked = help(&refused(&["--help"])).unwrap();
         assert!(asked.contains("Usage: bench") && asked.contains("--starts <N>"), "{asked}");
         for (args, said) in [

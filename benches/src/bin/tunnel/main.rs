@@ -211,7 +211,7 @@ mod tests {
     fn the_command_line_names_subjects_and_refuses_others() {
         let parsed = |args: &[&str]| Arguments::try_parse_from([&["tunnel"], args].concat());
         let read =
-            parsed(&["--starts", "76", "dormouse-hip", "dormouse", "--out", "raw.json"]).ok().expect("read");
+            parsed(&["--starts", "76", "dormouse-hip", "dormouse", "--out", "raw.json"]).expect("read");
         assert_eq!((read.starts, read.subjects.len(), read.sweep), (Some(76), 2, false));
         assert_eq!((read.subjects[0].as_str(), read.out), ("dormouse-hip", Some(PathBuf::from("raw.json"))));
         for wrong in [&["no-such-subject"][..], &["--starts"], &["--starts", "many"], &["--fast"]] {
