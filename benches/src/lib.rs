@@ -1,11 +1,15 @@
-//! What the benchmarks share: rows that are measured in turn by the lab's campaign engine, clocks, and the verdict on a target. Owns the
+//! What the benchmarks share: rows that are measured in turn by the lab's campaign engine, the file of raw data, arguments, clocks, and the verdict on a target. Owns the
 //! clocks of the benchmarks. Every figure that they print is a ratio of two things measured in one run, and every output is verified
 //! before it is timed; a benchmark never fails because something was slow.
 
+mod arguments;
 pub mod endpoints;
+
+pub use arguments::{arguments, wrong};
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -13,9 +17,10 @@ use anyhow::{Context, Result, anyhow};
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use dormouse_lab::bench::rate;
 use dormouse_lab::campaign::{Campaign, Plan, Subject};
-use dormouse_lab::judge::stats::{median, quantile};
-use dormouse_lab::results::format::paired;
-use dormouse_lab::results::{self, Figures, Results};
+use dormouse_lab::judge::stats::Bootstrap;
+pub use dormouse_lab::judge::stats::Summary;
+use dormouse_lab::results::format::{Input, Skipped, paired};
+use dormouse_lab::results::{self, Figures, Results, Sample};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +44,16 @@ impl results::Point for Row {
         // Of a TCP stream: received payload, and CPU time of the daemons in percent of one core.
         ("rate", "Mbit/s"),
         ("busy", "%"),
+        // Of a tunnel, once, after the streams. Round trips of each ping, on the idle tunnel and beside a stream.
+        ("ping", "us"),
+        ("ping_loaded", "us"),
+        // The most datagrams that pass in a second, by their bytes of payload; processor time of both daemons for each; whether the sender offers no more.
+        ("datagrams", "1/s"),
+        ("datagram", "ns"),
+        ("sender_is_the_limit", "count"),
+        // Of both daemons: system calls for each segment of a stream, and memory.
+        ("calls", "count"),
+        ("memory", "MB"),
     ];
 
     fn label(&self) -> String {
@@ -75,85 +90,138 @@ impl Subject for Rows<'_> {
     }
 }
 
-/// What was measured of each row.
-pub struct Measured(Results<Row>);
+/// What was measured of each row, with where it came from: version, commit, command, machine, governor, congestion control and conditions. Kept in
+/// a file of the form that `docs/results.md` has, if one is asked for.
+pub struct Measured {
+    results: Results<Row>,
+    out: Option<PathBuf>,
+}
 
 /// A figure of each round.
 pub type ByRound = BTreeMap<u32, f64>;
 
 impl Measured {
-    /// Measures rows of different names in so many rounds, after one that does not count.
+    /// Measures rows of different names in so many rounds, after one that does not count. `settings` say what rows share: durations, sizes. Raw
+    /// data and provenance go to `out` after every round.
     ///
     /// # Errors
-    /// If none of them can be measured; one that fails is said on standard error.
-    pub fn of<'a>(rows: Vec<(String, Work<'a>)>, rounds: u32) -> Result<Self> {
+    /// If none of them can be measured, or `out` cannot be written; a row that fails is said on standard error.
+    pub fn of<'a>(
+        rows: Vec<(String, Work<'a>)>,
+        rounds: u32,
+        settings: serde_json::Value,
+        out: Option<&Path>,
+    ) -> Result<Self> {
         let plan = Plan {
             name: "full".to_owned(),
             points: rows.iter().map(|(row, _)| Row { row: row.clone() }).collect(),
             rounds,
             seed: 1,
-            settings: serde_json::Value::Null,
+            settings,
             skipped: Vec::new(),
         };
-        let mut campaign = Campaign::new(plan, None)?;
+        let mut campaign = Campaign::new(plan, out.map(Path::to_owned))?;
+        // A place that cannot be written is known before the work.
+        campaign.save()?;
         campaign.run(&mut Rows(rows.into_iter().collect()), &AtomicBool::new(false), &mut |_| ())?;
         for failed in &campaign.results.discarded {
             eprintln!("{}, round {}: {}", failed.subject, failed.round, failed.reason);
         }
-        Ok(Self(campaign.results))
+        Ok(Self { results: campaign.results, out: out.map(Path::to_owned) })
+    }
+
+    /// With what was measured once of a row, outside the rounds.
+    pub fn add(&mut self, row: &str, figures: Figures) {
+        let mut sample = Sample::from(Row { row: row.to_owned() });
+        sample.verified = true;
+        sample.push(1, figures);
+        self.results.samples.push(sample);
+    }
+
+    /// With a reason why something was not measured.
+    pub fn skip(&mut self, what: &str, reason: &str) {
+        self.results.skipped.push(Skipped::new(what, reason));
+    }
+
+    /// With the SHA-256 of a program that takes part beside this one.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn program(&mut self, name: &str, path: &Path) -> Result<()> {
+        let file = Input::of(path).with_context(|| path.display().to_string())?;
+        self.results.versions.insert(name.to_owned(), file.sha256);
+        Ok(())
+    }
+
+    /// With the rounds of a later measurement of the same rows, numbered after those that are there. What was discarded of it names the round of its
+    /// own measurement.
+    pub fn append(&mut self, later: Self) {
+        let (results, later) = (&mut self.results, later.results);
+        for sample in later.samples {
+            let rounds = sample.rounds.into_iter().map(|r| (results.rounds + r.round, r.figures));
+            let at = results.samples.iter().position(|s| s.point == sample.point);
+            match at.and_then(|at| results.samples.get_mut(at)) {
+                Some(there) => rounds.for_each(|(round, figures)| there.push(round, figures)),
+                None => {
+                    let mut new = Sample::from(sample.point);
+                    new.verified = sample.verified;
+                    rounds.for_each(|(round, figures)| new.push(round, figures));
+                    results.samples.push(new);
+                }
+            }
+        }
+        results.rounds += later.rounds;
+        results.discarded.extend(later.discarded);
+        results.skipped.extend(later.skipped);
+        results.finished = later.finished;
+        results.conditions.load_after = later.conditions.load_after;
+        // The worst of both.
+        results.conditions.steal =
+            [results.conditions.steal, later.conditions.steal].into_iter().flatten().reduce(f64::max);
+        results.conditions.yardstick.extend(later.conditions.yardstick);
+    }
+
+    /// Writes the file anew, if one was asked for.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn keep(&self) -> Result<()> {
+        match &self.out {
+            Some(path) => self.results.write(path).context("the raw data cannot be kept"),
+            None => Ok(()),
+        }
+    }
+
+    /// The same in this file from now on.
+    #[must_use]
+    pub fn kept_in(self, out: Option<&Path>) -> Self {
+        Self { out: out.map(Path::to_owned), ..self }
     }
 
     /// The rows of which there is something, in their order.
     pub fn rows(&self) -> impl Iterator<Item = &str> {
-        self.0.samples.iter().map(|sample| sample.row.as_str())
+        self.results.samples.iter().map(|sample| sample.row.as_str())
     }
 
     /// A figure of a row; none where it was not measured.
     #[must_use]
     pub fn figure(&self, row: &str, name: &str) -> ByRound {
-        let rounds = self.0.samples.iter().filter(|s| s.row == row).flat_map(|s| &s.rounds);
+        let rounds = self.results.samples.iter().filter(|s| s.row == row).flat_map(|s| &s.rounds);
         rounds.filter_map(|r| Some((r.round, r.figures.one(name)?))).collect()
     }
 }
 
-/// The median of the ratios by round: what slows the machine down for a while slows both down, and leaves the ratio alone. NaN of none.
+/// The ratio of two figures, round by round, as the lab's claims have it: what slows the machine down for a while slows both down, and leaves
+/// the ratio alone. NaN of none, or where one is not above 0.
 #[must_use]
 pub fn ratio(above: &ByRound, below: &ByRound) -> f64 {
-    let ratios: Vec<f64> = paired(above, below).into_iter().map(|(a, b)| a / b).collect();
-    median(&ratios).unwrap_or(f64::NAN)
+    Bootstrap::new(1).paired(&paired(above, below)).map_or(f64::NAN, |compared| compared.ratio.median)
 }
 
 /// The sum of two figures by round.
 #[must_use]
 pub fn sum(a: &ByRound, b: &ByRound) -> ByRound {
     a.iter().filter_map(|(round, a)| Some((*round, a + b.get(round)?))).collect()
-}
-
-/// The median of some samples, and their whole spread. The unit is the caller's.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
-    /// Median; of an even number of samples, the mean of the middle two.
-    pub median: f64,
-    /// Least.
-    pub least: f64,
-    /// Most.
-    pub most: f64,
-}
-
-impl Summary {
-    /// Of any number of samples; all NaN of none.
-    #[must_use]
-    pub fn of(samples: impl IntoIterator<Item = f64>) -> Self {
-        let samples: Vec<f64> = samples.into_iter().collect();
-        let at = |q| quantile(&samples, q).unwrap_or(f64::NAN);
-        Self { median: at(0.5), least: at(0.0), most: at(1.0) }
-    }
-
-    /// Half of the spread as a percentage of the median: how much the machine was at peace.
-    #[must_use]
-    pub fn percent(&self) -> f64 {
-        50.0 * (self.most - self.least) / self.median
-    }
 }
 
 /// CPU time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`): what other processes do on the machine is not in it.
@@ -241,15 +309,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_is_the_middle_and_the_ends() {
-        let of = |samples: &[f64]| Summary::of(samples.iter().copied());
-        assert_eq!(of(&[3.0, 1.0, 2.0]), Summary { median: 2.0, least: 1.0, most: 3.0 });
-        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]).median, 2.5);
-        assert_eq!(of(&[7.0]).percent(), 0.0);
-        assert!(of(&[]).median.is_nan());
-    }
-
-    #[test]
     fn rows_are_compared_round_by_round_and_one_that_fails_costs_no_other() {
         let row = |name: &str, gives: fn(u32) -> Result<f64>| -> (String, Work<'static>) {
             let mut runs = 0;
@@ -264,14 +323,46 @@ mod tests {
             row("b", |runs| Ok(2.0 * f64::from(runs))),
             row("c", |_| anyhow::bail!("broken")),
         ];
-        let measured = Measured::of(rows, 3).unwrap();
+        let measured = Measured::of(rows, 3, serde_json::Value::Null, None).unwrap();
         assert_eq!(measured.rows().collect::<Vec<_>>(), ["a", "b"]);
         let of = |row| measured.figure(row, "packet");
         // The first run of each warms up.
         assert_eq!(of("a"), ByRound::from([(1, 2.0), (2, 3.0), (3, 4.0)]));
-        assert_eq!(ratio(&of("b"), &of("a")), 2.0);
+        assert!((ratio(&of("b"), &of("a")) - 2.0).abs() < 1e-12);
         assert_eq!(sum(&of("a"), &of("b"))[&3], 12.0);
         assert!(ratio(&of("a"), &of("c")).is_nan());
+    }
+
+    /// A file has every round of every start, what was measured once, and where all of it comes from.
+    #[test]
+    fn a_file_has_all_raw_figures_and_their_provenance() {
+        let out = std::env::temp_dir().join(format!("dormouse-benches-{}.json", std::process::id()));
+        let measure = |out: Option<&Path>, value: f64| {
+            let work = move || Ok(Figures::default().with("rate", value));
+            let rows: Vec<(String, Work<'static>)> = vec![("a".to_owned(), Box::new(work))];
+            Measured::of(rows, 2, serde_json::json!({ "stream_seconds": 3 }), out).unwrap()
+        };
+        let mut measured = measure(Some(&out), 1.0);
+        let first = Results::<Row>::read(&out).unwrap();
+        assert_eq!((first.samples.len(), first.samples[0].rounds.len()), (1, 2));
+        measured.append(measure(None, 2.0));
+        measured.add("b", Figures::default().with_all("ping", [80.0, 90.0]));
+        measured.skip("c", "it did not come up");
+        measured.program("another", Path::new("/proc/self/exe")).unwrap();
+        measured.keep().unwrap();
+        let kept = Results::<Row>::read(&out).unwrap();
+        std::fs::remove_file(&out).unwrap();
+        let rates = kept.samples[0].rounds.iter().map(|r| (r.round, r.figures.one("rate").unwrap()));
+        assert_eq!(rates.collect::<Vec<_>>(), [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]);
+        assert_eq!(kept.rounds, 4);
+        assert_eq!(kept.samples[1].all("ping").collect::<Vec<_>>(), [80.0, 90.0]);
+        assert_eq!((kept.skipped.len(), kept.settings["stream_seconds"].as_u64()), (1, Some(3)));
+        for version in ["dormouse", "commit", "modified", "executable", "kernel", "build"] {
+            assert!(kept.versions.contains_key(version), "{version}");
+        }
+        assert_eq!(kept.versions["another"], kept.versions["executable"]);
+        assert!(!kept.command.is_empty() && kept.machine.cores > 0 && kept.machine.kernel.contains("Linux"));
+        assert!(kept.conditions.load_before.is_some() && kept.finished.is_some());
     }
 
     #[test]

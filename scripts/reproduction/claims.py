@@ -139,3 +139,7 @@ def below(limit):
 
 def about(value, margin):
     return (value - margin, value + margin)
+
+
+def within(value, factor):
+    return (value / factor, value * factor)

@@ -320,6 +320,10 @@ class Paper000(Check):
         pay = lambda policy: self.part(self.account("cost.outgoing.protocols", 3, protocols.index("ikev2"), policy), lambda v: v < 0)
         self.claim("Sessions that pay for sleeping at alpha 0.8 and beta 0.5, with IKEv2", [(below(15), pay(0))])
         self.claim("The same at alpha 0.5 and beta 0.8", [(about(2, 2), pay(1))])
+        much = self.part(self.account("cost.outgoing.protocols", 3, protocols.index("ikev2"), 1), lambda v: v <= -10)
+        self.claim("Sessions that spend at least 10 % more by sleeping at alpha 0.5 and beta 0.8, with IKEv2", [(below(1), much)])
+        self.directions(len(pairs))
+        self.misjudged(len(settings["loads"]))
 
         def free(proxy):
             def of(session):
@@ -334,6 +338,22 @@ class Paper000(Check):
         self.claim("Sessions with fewer than ten missed opportunities", [(about(90, 5), self.counted(few))])
         self.claim("Dormouse's scheduler saves more than the paper's", [(above(0), self.more(ours, paper))])
 
+
+    def directions(self, many):
+        """Figure 7: from the least to the largest of one threshold, the sessions under all values of the other side by side."""
+        def moved(ledger, pair):
+            at = lambda n: [self.account("cost.outgoing.thresholds", many ** 2, ledger, pair(n, other)) for other in range(many)]
+            pooled = lambda n: [[s for sessions in of for s in sessions] for of in zip(*at(n))]
+            return self.more(pooled(many - 1), pooled(0))
+        alpha, beta = (lambda n, other: n * many + other), (lambda n, other: other * many + n)
+        self.claim("As alpha increases, the average savings decrease", [(below(0), moved(ledger, alpha)) for ledger in range(2)])
+        self.claim("As beta increases, better average savings are achieved", [(above(0), moved(ledger, beta)) for ledger in range(2)])
+
+    def misjudged(self, loads):
+        """Figure 9: what is lost by believing in another load than there is."""
+        at = lambda truth, believed: self.account("cost.outgoing.misjudged", loads, truth, believed)
+        self.claim("IGF with MOBIKE is fairly immune to a poor estimate of the break-even time: a wrong load costs less than a point of the mean saving",
+                   [(below(1), self.more(at(t, t), at(t, b))) for t in range(loads) for b in range(loads) if b != t])
 
     def how_much(self, dormouse):
         """Whether dormouse's scheduler is as good as the best fixed time-out, and what is left for any policy; where the law is known."""

@@ -2,9 +2,13 @@
 //! least 85 % of the raw speed at 1,420 bytes. And packets in two zones against whole ones, at both ends and at a router.
 
 use std::hint::black_box;
+use std::path::PathBuf;
 
 use anyhow::Result;
-use dormouse_benches::{CIPHER_TIME as TIME, Measured, Summary, Target, Work, bare_cipher, ratio, verdict};
+use clap::Parser;
+use dormouse_benches::{
+    CIPHER_TIME as TIME, Measured, Summary, Target, Work, arguments, bare_cipher, ratio, verdict,
+};
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{HeaderZones, IPV4_IN_IP, Inbound, Look, Outbound, SaParams, ZoneParams};
 use dormouse_keying::{HeaderGrant, HeaderOrder, HeaderSa, Nodes, ZoneMap};
@@ -15,6 +19,15 @@ use dormouse_report::Table;
 use dormouse_sansio::Seeded;
 
 const REPETITIONS: u32 = 15;
+
+/// What sealing and opening a packet in ESP costs beside the cipher alone.
+#[derive(Parser)]
+struct Arguments {
+    /// Keep raw data and provenance in this file, as docs/results.md describes it.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
 /// Bytes of a packet.
 const SIZES: [u32; 3] = [64, 512, 1_420];
 /// Bytes of an inner packet, whole and in zones.
@@ -89,8 +102,8 @@ fn router(bytes: u32, changes: bool) -> Result<f64> {
     Ok(1e9 * f64::from(bytes) / rate)
 }
 
-/// Packets in two zones against whole ones: no target, the paper's 4 points of throughput are of another machine's 3DES.
-fn zones() -> Result<()> {
+/// The rows of packets in two zones, and of whole ones.
+fn zoned_rows() -> Vec<(String, Work<'static>)> {
     let mut rows: Vec<(String, Work<'_>)> = Vec::new();
     for bytes in ZONED {
         let packet = |nanos| Figures::default().with("packet", nanos);
@@ -104,7 +117,11 @@ fn zones() -> Result<()> {
             rows.push((format!("{what} {bytes}"), Box::new(move || Ok(packet(router(bytes, changes)?)))));
         }
     }
-    let measured = Measured::of(rows, REPETITIONS)?;
+    rows
+}
+
+/// Packets in two zones against whole ones: no target, the paper's 4 points of throughput are of another machine's 3DES.
+fn zones(measured: &Measured) {
     println!(
         "\nAES-128-GCM, one core, nanoseconds for a packet (median of {REPETITIONS}), whole and in two zones"
     );
@@ -131,10 +148,10 @@ fn zones() -> Result<()> {
         table.row([bytes.to_string()].into_iter().chain(pair("seal")).chain(pair("both")).chain(router));
     }
     print!("{}", table.text(""));
-    Ok(())
 }
 
 fn main() -> Result<()> {
+    let Arguments { out } = arguments();
     let mut rows: Vec<(String, Work<'_>)> = Vec::new();
     for bytes in SIZES {
         let mut seed = 0;
@@ -147,7 +164,9 @@ fn main() -> Result<()> {
         rows.push((format!("seal {bytes}"), Box::new(move || Ok(packet(esp(Direction::Out)?)))));
         rows.push((format!("open {bytes}"), Box::new(move || Ok(packet(esp(Direction::In)?)))));
     }
-    let measured = Measured::of(rows, REPETITIONS)?;
+    rows.extend(zoned_rows());
+    let settings = serde_json::json!({ "repetition_seconds": TIME.as_secs_f64() });
+    let measured = Measured::of(rows, REPETITIONS, settings, out.as_deref())?;
     let of = |what: &str, bytes: u32| measured.figure(&format!("{what} {bytes}"), "packet");
     let share = |verb, bytes| ratio(&of("raw", bytes), &of(verb, bytes));
     println!(
@@ -166,7 +185,8 @@ fn main() -> Result<()> {
         let what = format!("ESP {verb} / raw AES-128-GCM, speed at 1,420 bytes");
         verdict(&what, share(verb, largest), Target::AtLeast(0.85));
     }
-    zones()
+    zones(&measured);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -244,3 +244,20 @@ fn no_state_however_damaged_makes_it_panic() {
         }
     }
 }
+
+/// The page has a reason for each constant of the policy.
+#[test]
+fn each_constant_has_its_reason() {
+    let (_, reasons) = include_str!("../../../docs/policy.md")
+        .split_once("### Why each constant is what it is")
+        .expect("the section");
+    let named: Vec<&str> =
+        reasons.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).collect();
+    let shown = format!("{:?}", dormouse_energy::schedule::Tuning::SHIPPED);
+    let fields = shown.trim_start_matches("Tuning {").split(", ").filter_map(|field| field.split(':').next());
+    let fields: Vec<&str> = fields.map(str::trim).collect();
+    assert!(fields.len() > 20, "{fields:?}");
+    for field in fields {
+        assert!(named.iter().any(|name| name.contains(&format!("`{field}`"))), "{field}: {named:?}");
+    }
+}

@@ -38,17 +38,45 @@ pub(crate) fn obtained_on(results: &Results) -> Vec<String> {
     results.obtained(how)
 }
 
-/// Mean and standard deviation over rounds, as the papers give them: `2.08 ± 0.01`.
+/// Mean and standard deviation over rounds, as the papers give them, with the mean's interval: `2.08 ± 0.01 [2.07, 2.09]`; the interval
+/// alone where it is wider than the mean.
 pub(crate) fn mean(sample: Option<&Sample>, metric: Metric, factor: f64) -> String {
-    let values = sample.map(|s| s.values(metric)).unwrap_or_default();
+    let values: Vec<f64> = sample.map(|s| s.values(metric)).unwrap_or_default();
+    let values: Vec<f64> = values.into_iter().map(|v| v * factor).collect();
     Mean::of(&values).map_or_else(
         || "not measured".to_owned(),
-        |m| format!("{} ± {}", digits(m.mean * factor), digits(m.deviation * factor)),
+        |m| {
+            // Where none of the figures is below 0, their mean cannot be.
+            let least = if values.iter().all(|v| *v >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
+            let whole = m.measured(least);
+            if whole.is_resolved() {
+                let [mean, deviation, low, high] = [m.mean, m.deviation, whole.low, whole.high].map(digits);
+                format!("{mean} ± {deviation} [{low}, {high}]")
+            } else {
+                whole.resolved(digits, "")
+            }
+        },
     )
 }
 
-/// A change in percent from the ratio of two samples, with its interval: `-33 % [-35, -31]`; the interval alone where it is wider than the
-/// ratio.
+/// A ratio in words: `2.66 times [2.61, 2.70]`.
+pub(crate) fn in_times(ratio: impl Into<Measured>) -> String {
+    ratio.into().resolved(|r| format!("{r:.2}"), " times")
+}
+
+/// A ratio in words, as what the first is less: `33 % [31, 35]`.
+pub(crate) fn percent_less(ratio: impl Into<Measured>) -> String {
+    let less = ratio.into().percent_less();
+    less.resolved(|p| format!("{p:.*}", less.decimals()), " %")
+}
+
+/// A ratio in words, as what the first is more: `-33 % [-35, -31]`.
+pub(crate) fn percent_more(ratio: impl Into<Measured>) -> String {
+    let more = ratio.into().percent_more();
+    more.resolved(|p| format!("{p:+.*}", more.decimals()), " %")
+}
+
+/// A change in percent from the ratio of two samples, with its interval; see [`percent_more`].
 pub(crate) fn change(
     a: Option<&Sample>,
     b: Option<&Sample>,
@@ -56,16 +84,5 @@ pub(crate) fn change(
     bootstrap: &Bootstrap,
 ) -> String {
     let compared = a.zip(b).and_then(|(a, b)| bootstrap.compare(a, b, metric));
-    compared.map_or_else(
-        || "not measured".to_owned(),
-        |c| {
-            let percent = |r: f64| 100.0 * (r - 1.0);
-            let r = Measured::from(c.ratio);
-            if r.is_resolved() {
-                format!("{:+.0} % [{:+.0}, {:+.0}]", percent(r.value), percent(r.low), percent(r.high))
-            } else {
-                r.resolved(|ratio| format!("{:+.0} %", percent(ratio)))
-            }
-        },
-    )
+    compared.map_or_else(|| "not measured".to_owned(), |c| percent_more(c.ratio))
 }

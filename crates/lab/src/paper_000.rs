@@ -20,7 +20,7 @@ use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{LOADS, Questions};
 
 use crate::experiment::{Context, Exhibit, Experiment, Report, Source, Takes};
-use crate::judge::stats::Bootstrap;
+use crate::judge::stats::{Bootstrap, MIN_ROUNDS};
 use crate::results::Results;
 use raw::Point;
 use shares::{Results as Followed, Shares};
@@ -135,7 +135,26 @@ fn figures(traffic: &Traffic) -> Vec<Exhibit<Chart>> {
         .collect();
     let at = figures.iter().position(|f| f.place == "Fig. 7").unwrap_or(figures.len());
     figures.insert(at, Exhibit::new("Fig. 5, claim", gaining(&traffic.all, &traffic.questions)));
+    if !is_told(&traffic.outgoing) {
+        figures.iter_mut().filter(|f| !OF_NO_SAMPLE.contains(&f.place.as_str())).for_each(|f| {
+            f.shown.series.retain(|series| series.name == STATED);
+            f.shown
+                .caption
+                .push_str(" Ours is not drawn: it is of too few clients to say anything of others.");
+        });
+    }
     figures
+}
+
+/// Figures that say nothing of clients in general: what two of them did, and break-even times, which follow from the device's own figures.
+const OF_NO_SAMPLE: [&str; 2] = ["Fig. 2", "Fig. 4"];
+/// The series of what the paper's text states.
+const STATED: &str = "paper (stated)";
+
+/// Whether there are clients enough for a claim: intervals are of clients with all their sessions.
+fn is_told(results: &Followed) -> bool {
+    let idle = results.clients.iter().filter(|c| c.sessions.iter().any(|s| s.idle_cost > 0.0));
+    idle.count() >= MIN_ROUNDS
 }
 
 fn share(values: &[f64], holds: impl Fn(f64) -> bool) -> f64 {
@@ -157,6 +176,6 @@ fn gaining(results: &Followed, questions: &Questions) -> Chart {
             .collect();
         chart.add(r.name(), n, Mark::Line, points);
     }
-    chart.add("paper (stated)", 6, Mark::Stems, vec![(20.0, 78.0)]);
+    chart.add(STATED, 6, Mark::Stems, vec![(20.0, 78.0)]);
     chart
 }

@@ -3,7 +3,7 @@
 //! to 3 are drawings without results.
 //!
 //! The paper's device was a PDA at 400 MHz, on 802.11b: none of its absolute figures can come out here. What is held against
-//! it is the direction of each finding.
+//! it is the direction of each finding, and where the paper states a ratio, its size.
 
 mod data;
 mod exhibits;
@@ -11,6 +11,7 @@ pub mod l2tp;
 
 use anyhow::Result;
 
+use crate::advise::rules::MARGIN;
 use crate::advise::words::figure;
 use crate::bench::Request;
 use crate::experiment::{Context, Experiment, Report, Source, Takes};
@@ -20,7 +21,7 @@ use crate::measured;
 use crate::results::esp::{Direction, ELAPSED, Engine, JOULES, Metric, THROUGHPUT, What};
 use crate::results::format::EnergySource;
 use crate::results::{Results, Sample};
-use data::{ALGORITHMS, ENERGY_BY_RATE, MAXIMUM, RECEIVED_BY_RATE};
+use data::{ALGORITHMS, ENERGY_BY_RATE, MAXIMUM, RECEIVED_BY_PDU, RECEIVED_BY_RATE};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -37,6 +38,9 @@ const PAPER: &str = "3des-sha1";
 /// What stands for today's algorithms.
 const TODAY: &str = "aes128gcm16";
 
+/// Seconds of a stream of the paper above 256 kbit/s (section 5.2).
+const STREAM_SECONDS: f64 = 180.0;
+
 /// Every stream of the paper in five rounds: of eight minutes up to 256 kbit/s and of three above (section 5.2), or in the short form of
 /// a second each.
 #[must_use]
@@ -52,7 +56,7 @@ pub fn needs(short: bool, seed: u64) -> Request {
         cores: vec![1],
         rates: ENERGY_BY_RATE.iter().map(|p| 1e3 * f64::from(p.x)).collect(),
         rounds: 5,
-        stream_seconds: if short { 1.0 } else { 180.0 },
+        stream_seconds: if short { 1.0 } else { STREAM_SECONDS },
         slow_stream_seconds: if short { 0.0 } else { 480.0 },
         quick: false,
         seed,
@@ -86,12 +90,13 @@ fn notes(between: bool) -> Vec<String> {
     [
         "The paper's device: a PDA with a 400 MHz processor behind 802.11b, FreeS/WAN and L2TP on the gateway; five repetitions.",
         if between {
-            "Ours is this machine, to which another one sends over the link between the two: both processors and the link decide. Only directions can be compared."
+            "Ours is this machine, to which another one sends over the link between the two: both processors and the link decide. Directions and ratios can be compared."
         } else {
-            "Ours is this machine over links between network namespaces: the processor decides, and no radio takes part. Only directions can be compared."
+            "Ours is this machine over links between network namespaces: the processor decides, and no radio takes part. Directions and ratios can be compared."
         },
         "3DES, DES, SHA1 and MD5 are measured here to repeat the paper and for nothing else: RFC 8221 forbids DES and MD5, discourages 3DES, and retires SHA1.",
         "The percentages of the paper's text do not all have one base. Of Fig. 5 and 7: 18 % (56 kbit/s) and 37 % (1 Mbit/s) are parts of the larger figure, 64 % (2 Mbit/s) of the smaller, and 47 % belongs to 128 kbit/s, not 256. Of Fig. 9 all are parts of the larger figure. The tables here are computed from the paper's averages, relative to no VPN.",
+        "Where a figure of ours is a mean ± standard deviation, as the paper's are, the 95 % interval of the mean stands in brackets; all other intervals are of medians. A figure whose interval is wider than itself is not resolved, and only its interval is shown.",
         "The paper calls 25 J 0.001 % of a battery of 13.72 kJ; it is 0.18 %.",
     ]
     .map(str::to_owned)
@@ -158,6 +163,16 @@ impl Streams<'_> {
         Decides::ratio(expect, Some(c)).from(self.results.places(&[a, b]), metric.name())
     }
 
+    /// The figure of a direction, judged by the size that the paper states. An emulated processor has none: what it takes is what its emulation
+    /// costs.
+    fn sized(&self, size: Expect, direction: &Decides) -> Decides {
+        if self.results.machine.emulated() {
+            Decides::new(size, None)
+        } else {
+            Decides { expect: size, tie: false, ..direction.clone() }
+        }
+    }
+
     fn with_over_without(
         &self,
         suite: &str,
@@ -200,15 +215,6 @@ fn claims(s: &Streams<'_>) -> Vec<Claim> {
     ]
 }
 
-/// A ratio in words; see [`Measured::resolved`].
-fn times(compared: &Comparison, shown: impl Fn(f64) -> String) -> String {
-    Measured::from(compared.ratio).resolved(shown)
-}
-
-fn in_times(ratio: f64) -> String {
-    format!("{ratio:.2} times")
-}
-
 /// What is left where "about a third" is lost: the paper's 27 to 34 %, and as much as they differ to both sides.
 const A_THIRD_LESS: Expect = Expect::about(0.69, 0.1);
 
@@ -223,7 +229,7 @@ fn rate_falls(s: &Streams<'_>) -> Claim {
         let each: Vec<String> = all
             .iter()
             .map(|(pdu, c)| {
-                let less = times(c, |ratio| format!("{:.0} %", 100.0 * (1.0 - ratio)));
+                let less = measured::percent_less(c.ratio);
                 format!("{less} at {pdu} B")
             })
             .collect();
@@ -244,22 +250,31 @@ fn rate_falls(s: &Streams<'_>) -> Claim {
         theirs
             .iter()
             .filter_map(|(pdu, c)| {
-                Some(s.decides(A_THIRD_LESS, c, s.both(PAPER, *pdu, None)?, Metric::Throughput))
+                let decides = s.decides(A_THIRD_LESS, c, s.both(PAPER, *pdu, None)?, Metric::Throughput);
+                Some(s.sized(A_THIRD_LESS, &decides))
             })
             .collect(),
     )
 }
 
+/// How much more arrives of 1,024 bytes than of 256, without a VPN and with it; give or take the margin of all ratios that papers state with
+/// two or three digits.
+const LARGER: [Expect; 2] = [Expect::within(2.66, MARGIN), Expect::within(2.43, MARGIN)];
+
 fn size_raises_rate(s: &Streams<'_>) -> Claim {
     let mut figures = Vec::new();
+    let mut sizes = Vec::new();
     let mut ours = Vec::new();
     for suite in ["none", PAPER, TODAY] {
-        let sizes = s.find(suite, 1_024, None).zip(s.find(suite, 256, None));
-        let compared = sizes.and_then(|(a, b)| Some((a, b, s.bootstrap.compare(a, b, Metric::Throughput)?)));
+        let both = s.find(suite, 1_024, None).zip(s.find(suite, 256, None));
+        let compared = both.and_then(|(a, b)| Some((a, b, s.bootstrap.compare(a, b, Metric::Throughput)?)));
         if let Some((large, small, c)) = compared {
-            figures.push(s.decides(Expect::MORE, &c, [large, small], Metric::Throughput));
+            let direction = s.decides(Expect::MORE, &c, [large, small], Metric::Throughput);
+            let size = [("none", LARGER[0]), (PAPER, LARGER[1])].into_iter().find(|(of, _)| *of == suite);
+            sizes.extend(size.map(|(_, size)| s.sized(size, &direction)));
+            figures.push(direction);
             let name = if suite == "none" { "without a VPN" } else { suite };
-            ours.push(format!("{} {name}", times(&c, in_times)));
+            ours.push(format!("{} {name}", measured::in_times(c.ratio)));
         }
     }
     claim(
@@ -267,19 +282,29 @@ fn size_raises_rate(s: &Streams<'_>) -> Claim {
         "Larger PDUs raise the reception rate, with and without IPsec (1,024 B over 256 B)",
         "2.66 times without a VPN, 2.43 times with it",
         ours.join(", "),
-        figures,
+        [figures, sizes].concat(),
     )
 }
 
+/// How much more energy a stream takes with IPsec: from the least to the most that the paper has, give or take the same margin.
+const DEARER: Expect = Expect::between(1.23 / MARGIN, 1.64 * MARGIN);
+/// The highest rate of which the paper claims it, in kbit/s: above, its device loses packets instead.
+const DEARER_UP_TO: u32 = 2_000;
+
 fn energy_of_ipsec(s: &Streams<'_>) -> Claim {
     let mut figures = Vec::new();
+    let mut sizes = Vec::new();
     let mut ours = Vec::new();
     for point in ENERGY_BY_RATE {
         let rate = f64::from(point.x);
         let both = s.both(PAPER, 1_024, Some(rate));
         if let Some((c, both)) = s.with_over_without(PAPER, 1_024, Some(rate), s.energy()).zip(both) {
-            figures.push(s.decides(Expect::MORE, &c, both, s.energy()));
-            let more = times(&c, |ratio| format!("{:+.0} %", 100.0 * (ratio - 1.0)));
+            if point.x <= DEARER_UP_TO {
+                let direction = s.decides(Expect::MORE, &c, both, s.energy());
+                sizes.push(s.sized(DEARER, &direction));
+                figures.push(direction);
+            }
+            let more = measured::percent_more(c.ratio);
             ours.push(format!("{more} at {} kbit/s", point.x));
         }
     }
@@ -291,15 +316,14 @@ fn energy_of_ipsec(s: &Streams<'_>) -> Claim {
         "Receiving a stream takes more energy with IPsec",
         "+23 % at 56 kbit/s, +47 % at 128, +41 % at 256, +59 % at 1 Mbit/s, +64 % at 2; at 4 and 8 no more, since packets are lost instead",
         ours.join(", "),
-        figures,
+        [figures, sizes].concat(),
     )
 }
 
 fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
     let joules = |rate: u32| s.find(PAPER, 1_024, Some(f64::from(rate)));
-    let mut figures = Vec::new();
-    let mut ours = Vec::new();
-    for (low, high) in [(56u32, 256u32), (1_000, 2_000), (1_000, 8_000)] {
+    let (mut figures, mut sizes, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+    for (low, high, size) in [(56u32, 256u32, Some(2.32)), (1_000, 2_000, Some(1.52)), (1_000, 8_000, None)] {
         let metered = s.energy() == Metric::Joules;
         let compared = joules(high).zip(joules(low)).and_then(|(a, b)| {
             let both = if metered { [a.clone(), b.clone()] } else { [in_cpu(a), in_cpu(b)] };
@@ -307,8 +331,10 @@ fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
         });
         if let Some((c, places)) = compared {
             let figure = if metered { Metric::Joules.name() } else { CPU_TIME };
-            figures.push(Decides::ratio(Expect::MORE, Some(&c)).from(places, figure));
-            ours.push(format!("{} from {low} to {high} kbit/s", times(&c, in_times)));
+            let direction = Decides::ratio(Expect::MORE, Some(&c)).from(places, figure);
+            sizes.extend(size.map(|size| s.sized(Expect::within(size, MARGIN), &direction)));
+            figures.push(direction);
+            ours.push(format!("{} from {low} to {high} kbit/s", measured::in_times(c.ratio)));
         }
     }
     if s.energy() == Metric::Cpu && !ours.is_empty() {
@@ -319,7 +345,7 @@ fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
         "Energy above idle grows with the rate of the stream",
         "2.32 times from 56 to 256 kbit/s, 1.52 times from 1 to 2 Mbit/s with IPsec, then no more",
         ours.join(", "),
-        figures,
+        [figures, sizes].concat(),
     )
 }
 
@@ -367,7 +393,8 @@ fn highest_rate(s: &Streams<'_>) -> Claim {
                 n: without.n.min(with.n),
                 level: without.level.min(with.level),
             };
-            (Some(ratio), format!("{} Mbit/s without, {} Mbit/s with", a / 1_000, b / 1_000))
+            let rates = format!("{} Mbit/s without, {} Mbit/s with", a / 1_000, b / 1_000);
+            (Some(ratio), format!("{rates}: {}", measured::in_times(ratio)))
         }
         _ => (None, String::new()),
     };
@@ -386,25 +413,38 @@ fn highest_rate(s: &Streams<'_>) -> Claim {
 /// Packets that arrived, in percent of those that were sent, as a figure that decides calls them.
 const ARRIVED: &str = "arrived";
 
+/// Percent of the fragmented packets that arrive in the paper, without a VPN or with its suite, give or take two of its standard deviations.
+fn fragments(suite: &str) -> Option<Expect> {
+    let theirs = RECEIVED_BY_PDU.iter().find(|p| p.x == 2_048)?;
+    let (mean, deviation) = match suite {
+        "none" => theirs.without,
+        PAPER => theirs.with,
+        _ => return None,
+    };
+    Some(Expect::about(mean, 2.0 * deviation))
+}
+
 fn fragmentation(s: &Streams<'_>) -> Claim {
     let mut ours = Vec::new();
-    let mut collapsed = Vec::new();
+    let (mut collapsed, mut sizes) = (Vec::new(), Vec::new());
     for suite in ["none", PAPER, TODAY] {
         let name = if suite == "none" { "without a VPN" } else { suite };
         for rate in [Some(2_000.0), None] {
             let Some(part) = s.received(suite, 2_048, rate) else { continue };
             let how = if rate.is_some() { "2 Mbit/s" } else { "full speed" };
-            ours.push(format!("{} at {how} {name}", part.resolved(|part| format!("{part:.1} %"))));
+            ours.push(format!("{} at {how} {name}", part.resolved(|part| format!("{part:.1}"), " %")));
             if rate.is_some() {
                 let from = s.find(suite, 2_048, rate).and_then(|sample| s.results.places(&[sample]));
-                collapsed.push(Decides::new(Expect::below(50.0), Some(part)).from(from, ARRIVED));
+                let direction = Decides::new(Expect::below(50.0), Some(part)).from(from, ARRIVED);
+                sizes.extend(fragments(suite).map(|size| s.sized(size, &direction)));
+                collapsed.push(direction);
             }
         }
         let rates = s.find(suite, 2_048, None).zip(s.find(suite, 1_024, None));
         let compared =
             rates.and_then(|(a, b)| Some((s.bootstrap.compare(a, b, Metric::Throughput)?, [a, b])));
         if let Some((c, both)) = compared {
-            ours.push(format!("rate {} that of 1,024 B {name}", times(&c, in_times)));
+            ours.push(format!("rate {} that of 1,024 B {name}", measured::in_times(c.ratio)));
             // Where the paper's rate was not offered, the rate that is reached must do.
             if s.received(suite, 2_048, Some(2_000.0)).is_none() {
                 collapsed.push(s.decides(Expect::below(0.5), &c, both, Metric::Throughput));
@@ -416,7 +456,7 @@ fn fragmentation(s: &Streams<'_>) -> Claim {
         "Fragmentation (2,048 B) collapses reception",
         "3.9 % of the packets arrive without a VPN, 1.4 % with it",
         ours.join(", "),
-        collapsed,
+        [collapsed, sizes].concat(),
     )
 }
 
@@ -460,17 +500,17 @@ fn order_of_algorithms(s: &Streams<'_>, metric: Metric, costs: &[(&str, Cost<'_>
     let instructions = s.results.machine.flags.iter().any(|f| f == "sha_ni" || f == "sha1");
     let mut why = String::new();
     if let Some(ciphers) = over("3des-sha1", "des-sha1") {
-        why += &format!("3DES costs {} DES", ciphers.resolved(in_times));
+        why += &format!("3DES costs {} DES", measured::in_times(ciphers));
     }
     if let Some(digests) = over("3des-sha1", "3des-md5") {
-        why += &format!(", SHA1 {} MD5 (with 3DES)", digests.resolved(in_times));
+        why += &format!(", SHA1 {} MD5 (with 3DES)", measured::in_times(digests));
         if digests.high < 1.0 && instructions {
             why += ", for this processor has instructions for SHA1 and none for MD5";
         }
     }
     let today = algorithm(s, TODAY, metric).zip(cost("des-md5"));
     if let Some(c) = today.and_then(|((_, today), theirs)| s.bootstrap.compare(today, theirs, metric)) {
-        why += &format!(", {TODAY} {} DES with MD5", times(&c, in_times));
+        why += &format!(", {TODAY} {} DES with MD5", measured::in_times(c.ratio));
     }
     if !why.is_empty() {
         why += ". ";

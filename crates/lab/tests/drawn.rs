@@ -1,4 +1,4 @@
-//! Figures draw only what claims accept: nothing of ours from too few rounds, or of what a claim leaves out.
+//! Figures draw only what claims accept: nothing of ours from too few rounds or clients, or of what a claim leaves out. Of all experiments.
 
 mod common;
 #[path = "common/handoffs.rs"]
@@ -6,6 +6,7 @@ mod invented;
 #[path = "common/streams.rs"]
 mod made;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,14 +14,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use common::{campaign, sample};
 use dormouse_lab::judge::Finding;
 use dormouse_lab::results::esp::{Encapsulation, Engine, What};
-use dormouse_lab::{Context, Report, find, paper_001, paper_004};
+use dormouse_lab::{Context, EXPERIMENTS, Report, find, paper_001, paper_004};
 use dormouse_report::digits;
 use serde_json::Value;
 
-/// Series with points of ours: neither the paper's nor a profile's.
+/// Series with points of ours: neither the paper's nor a profile's, nor what is said of single clients or follows from a device (Figures 2 and 4 of
+/// paper 000).
 fn ours(report: &Report) -> Vec<String> {
     let series = report.figures.iter().flat_map(|f| f.shown.series.iter().map(move |s| (&f.place, s)));
-    let ours = series.filter(|(_, s)| !s.name.starts_with("paper") && !s.name.ends_with(", profile"));
+    let series = series
+        .filter(|(place, _)| report.name != "paper-000" || !["Fig. 2", "Fig. 4"].contains(&place.as_str()));
+    let stated = |name: &str| match report.name {
+        "paper-000" => name == "paper (stated)",
+        _ => name.starts_with("paper") || name == "the paper's",
+    };
+    let ours = series.filter(|(_, s)| !stated(&s.name) && !s.name.ends_with(", profile"));
     ours.filter(|(_, s)| !s.points.is_empty()).map(|(place, s)| format!("{place}: {}", s.name)).collect()
 }
 
@@ -36,34 +44,60 @@ fn stored(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name).with_extension("json")
 }
 
-/// Reports on stored raw data with all of their rounds, and with one too few.
-fn both(name: &str) -> [Report; 2] {
-    both_on(name, &fs::read_to_string(stored(name)).expect("raw data"))
+fn raw(name: &str) -> Value {
+    serde_json::from_slice(&fs::read(stored(name)).expect("raw data")).expect("JSON")
 }
 
-/// The same, of invented handoffs.
-fn both_handoffs() -> [Report; 2] {
-    both_on("paper-003-handoff", &invented::handoffs(&stored("paper-003")))
-}
-
-fn both_on(name: &str, raw: &str) -> [Report; 2] {
-    let mut few: Value = serde_json::from_str(raw).expect("JSON");
-    for sample in few["samples"].as_array_mut().expect("samples") {
-        sample["rounds"].as_array_mut().expect("rounds").truncate(4);
-    }
+/// The report of an experiment on raw data.
+fn on(name: &str, raw: &Value) -> Report {
     // Tests of this program run at the same time in one process.
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let file = format!("dormouse-drawn-{name}-{}-{number}.json", std::process::id());
     let file = std::env::temp_dir().join(file);
-    let run = |raw: &str| {
-        fs::write(&file, raw).expect("written");
-        let context = Context { file: Some(file.clone()), ..Context::default() };
-        (find(name).expect("it is listed").run)(&context).expect("a report")
-    };
-    let reports = [run(raw), run(&few.to_string())];
+    fs::write(&file, raw.to_string()).expect("written");
+    let context = Context { file: Some(file.clone()), ..Context::default() };
+    let report = (find(name).expect("it is listed").run)(&context).expect("a report");
     fs::remove_file(&file).expect("removed");
-    reports
+    report
+}
+
+/// Reports on stored raw data with all of their rounds, and with one too few.
+fn both(name: &str) -> [Report; 2] {
+    both_on(name, &raw(name))
+}
+
+/// The same, of invented handoffs.
+fn both_handoffs() -> [Report; 2] {
+    let invented = invented::handoffs(&stored("paper-003"));
+    both_on("paper-003-handoff", &serde_json::from_str(&invented).expect("JSON"))
+}
+
+/// The same of L2TP; where the processor is emulated, as in what is stored, nothing would be drawn anyhow.
+fn both_l2tp() -> [Report; 2] {
+    let mut raw = raw("paper-001-l2tp");
+    raw["machine"]["cpu"] = "an invented processor".into();
+    both_on("paper-001-l2tp", &raw)
+}
+
+fn both_on(name: &str, raw: &Value) -> [Report; 2] {
+    let mut few = raw.clone();
+    for sample in few["samples"].as_array_mut().expect("samples") {
+        sample["rounds"].as_array_mut().expect("rounds").truncate(4);
+    }
+    [on(name, raw), on(name, &few)]
+}
+
+/// The same of paper 000, where clients take the place of rounds.
+fn both_clients() -> [Report; 2] {
+    let out = std::env::temp_dir().join(format!("dormouse-drawn-clients-{}.json", std::process::id()));
+    let context =
+        Context { threads: 2, clients: Some(20), seed: 3, out: Some(out.clone()), ..Context::default() };
+    let all = (find("paper-000").expect("it is listed").run)(&context).expect("it runs");
+    let mut few: Value = serde_json::from_slice(&fs::read(&out).expect("raw data")).expect("JSON");
+    fs::remove_file(&out).expect("removed");
+    few["samples"].as_array_mut().expect("samples").truncate(4);
+    [all, on("paper-000", &few)]
 }
 
 /// What a figure draws as a series of ours and its intervals, as a table writes it, in units of which there are `scale` in the table's.
@@ -116,6 +150,9 @@ fn tables_2_6_and_7_of_paper_003_are_drawn_as_they_are_written() {
     assert_eq!(papers(&report, "packets", "paper"), [58e3, 104e3, 38e3, 44e3]);
     assert_eq!(papers(&report, "packets", "paper, the cipher"), [91e3, 12e3]);
     assert_eq!(papers(&report, "router", "paper"), [42e3, 13e3, 13e3, 55e3, 55e3]);
+    // DKM's parts do not add up in the paper either: they stand as they are printed, beside its total.
+    let table = report.tables.iter().find(|t| t.place == "Table 2").expect("its table").shown.csv();
+    assert!(table.contains("0.3 + 0.2 (0.6)") && table.contains("1.3 + 1.35 (2.65)"), "{table}");
     // The paper's figure of an exchange stands at that exchange.
     let csv = report.figures[0].shown.csv();
     assert!(csv.contains("\"paper, both ends\",rekeying,2650\n"), "{csv}");
@@ -147,18 +184,23 @@ fn table_3_of_paper_003_is_drawn_as_it_is_written() {
 
 #[test]
 fn what_was_measured_too_seldom_is_not_drawn() {
+    let mut looked_at = BTreeSet::new();
     let few = |mut results: dormouse_lab::results::Results| {
         results.samples.iter_mut().for_each(|s| s.rounds.truncate(4));
         results
     };
     let streams = [made::streams(false), few(made::streams(false))].map(|r| paper_001::report(&r));
     let settings = [campaign(), few(campaign())].map(|r| paper_004::report(&r));
-    let stored = ["paper-000-live", "paper-003", "paper-003-cost"].map(both);
-    for [all, few] in [streams, settings, both_handoffs()].into_iter().chain(stored) {
+    let stored = ["paper-000-live", "paper-002", "paper-003", "paper-003-cost"].map(both);
+    let others = [streams, settings, both_clients(), both_l2tp(), both_handoffs()];
+    for [all, few] in others.into_iter().chain(stored) {
+        looked_at.insert(all.name);
         assert!(!ours(&all).is_empty(), "{}", all.name);
         assert_eq!(ours(&few), Vec::<String>::new(), "{}", few.name);
-        assert!(few.claims.iter().all(|c| c.finding == Some(Finding::NotMeasurable)), "{:#?}", few.claims);
+        let none = |finding: Option<Finding>| finding.is_none_or(|f| f == Finding::NotMeasurable);
+        assert!(few.claims.iter().all(|c| none(c.finding)), "{:#?}", few.claims);
     }
+    assert_eq!(looked_at, EXPERIMENTS.iter().map(|e| e.name).collect::<BTreeSet<_>>(), "every experiment");
 }
 
 #[test]

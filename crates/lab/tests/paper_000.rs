@@ -24,6 +24,10 @@ fn paper_000_names_its_traffic_and_compares_every_claim() {
         "over 90 %",
         "less than 15 %",
         "around 2 %",
+        "none: around 2 % of users spend less than 10 % more",
+        "they decrease",
+        "better: ",
+        "fairly immune",
         "60 %",
         "70 %",
         "90 %",
@@ -38,6 +42,11 @@ fn paper_000_names_its_traffic_and_compares_every_claim() {
             .filter(|c| c.paper != "–")
             .all(|c| c.finding.is_some() && !c.expected.is_empty())
     );
+    // Of Figure 7 the dearest and the best protocol, of Figure 9 every wrong belief.
+    for (words, figures) in [("As alpha increases", 2), ("As beta increases", 2), ("fairly immune", 6)] {
+        let claim = report.claims.iter().find(|c| c.claim.contains(words)).expect(words);
+        assert_eq!(claim.figures.len(), figures, "{words}");
+    }
     for table in &report.tables {
         assert!(table.shown.rows.iter().all(|row| row.len() == table.shown.head.len()), "{}", table.place);
         assert!(table.shown.rows.iter().flatten().any(|cell| cell.contains('[')), "{}", table.place);

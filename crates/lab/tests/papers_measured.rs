@@ -18,13 +18,13 @@ fn claim<'a>(report: &'a Report, words: &str) -> &'a Claim {
 }
 
 #[test]
-fn paper_001_checks_the_direction_of_every_finding() {
+fn paper_001_checks_the_direction_and_the_size_of_every_finding() {
     let (theirs, modern) = (paper_001::report(&streams(false)), paper_001::report(&streams(true)));
     for (words, there, here) in [
         ("lowers the highest reception rate", Finding::Confirmed, Finding::Contradicted),
-        ("Larger PDUs raise", Finding::Confirmed, Finding::Undecided),
-        ("more energy with IPsec", Finding::Confirmed, Finding::Undecided),
-        ("grows with the rate", Finding::Confirmed, Finding::Undecided),
+        ("Larger PDUs raise", Finding::Confirmed, Finding::Contradicted),
+        ("more energy with IPsec", Finding::Confirmed, Finding::Contradicted),
+        ("grows with the rate", Finding::Confirmed, Finding::Contradicted),
         ("halves the highest rate", Finding::Confirmed, Finding::NotMeasurable),
         ("collapses reception", Finding::Confirmed, Finding::Contradicted),
         ("3DES with SHA1 is dearest", Finding::Confirmed, Finding::Confirmed),
@@ -33,12 +33,51 @@ fn paper_001_checks_the_direction_of_every_finding() {
         assert_eq!(claim(&modern, words).finding, Some(here), "{words}: {}", claim(&modern, words).ours);
     }
     let third = &claim(&theirs, "lowers the highest").ours;
-    assert!(third.contains("34 % at 256 B") && third.contains("aes128gcm16: 0 %"), "{third}");
+    assert!(
+        third.contains("28 % [28, 28] at 256 B") && third.contains("aes128gcm16: 0.0 % [0.0, 0.0]"),
+        "{third}"
+    );
     let advice = claim(&theirs, "3DES with SHA1 is dearest");
     assert!(
         advice.ours.contains("allowed today: aes128gcm16") && advice.why.contains("MUST NOT"),
         "{advice:?}"
     );
+}
+
+/// A direction alone confirms no size, and an emulated processor has none.
+#[test]
+fn paper_001_sizes_are_judged_beside_directions() {
+    let mut twice = streams(false);
+    for sample in twice.samples.iter_mut().filter(|s| s.what == What::Stream) {
+        // Twice the energy with the paper's suite, much more of the largest packets, and fewer fragments still.
+        let (dear, large) =
+            (sample.suite == "3des-sha1", sample.packet_bytes == 1_024 && sample.offered.is_none());
+        let fragments = sample.packet_bytes == 2_048 && sample.offered.is_some();
+        for round in &mut sample.rounds {
+            let f = std::mem::take(&mut round.figures);
+            let [joules, rate, lost] =
+                ["joules", "throughput", "loss"].map(|name| f.one(name).expect("it is there"));
+            round.figures = f
+                .with("joules", if dear { 2.0 * joules } else { joules })
+                .with("throughput", if large { 2.0 * rate } else { rate })
+                .with("loss", if fragments { 1.0 - (1.0 - lost) / 10.0 } else { lost });
+        }
+    }
+    let mut emulated = streams(false);
+    emulated.machine.cpu = "QEMU TCG CPU version 2.5+".to_owned();
+    for results in [&twice, &emulated] {
+        let report = paper_001::report(results);
+        for words in ["Larger PDUs raise", "more energy with IPsec", "collapses reception"] {
+            let claim = claim(&report, words);
+            assert_eq!(claim.finding, Some(Finding::Partly), "{words}: {}", claim.ours);
+        }
+    }
+    let sizes = |results| {
+        let report = paper_001::report(results);
+        let claim = claim(&report, "lowers the highest reception rate");
+        claim.figures.iter().filter(|f| f.ours.is_some()).count()
+    };
+    assert_eq!((sizes(&twice), sizes(&emulated)), (3, 0));
 }
 
 #[test]
@@ -75,6 +114,28 @@ fn paper_001_has_every_figure_and_the_papers_own_numbers() {
     assert_eq!(report.json()["tables"][0]["place"], "Fig. 4");
 }
 
+/// A number of packets stands beside the length of its stream, which is another in each plan.
+#[test]
+fn paper_001_counts_packets_in_streams_of_stated_length() {
+    for (seconds, words) in [
+        (180.004, "in streams of 180 s, the paper's and ours"),
+        (1.001, "paper's streams of 180 s and in ours of 1.00 s"),
+    ] {
+        let mut results = streams(false);
+        for round in results.samples.iter_mut().flat_map(|s| &mut s.rounds) {
+            round.figures = std::mem::take(&mut round.figures).with("elapsed", seconds);
+        }
+        let report = paper_001::report(&results);
+        for place in ["Fig. 6, packets", "Fig. 8, packets"] {
+            let title = &report.tables.iter().find(|t| t.place == place).expect(place).shown.title;
+            assert!(title.contains(words), "{title}");
+        }
+    }
+    let nothing = paper_001::report(&campaign());
+    let table = nothing.tables.iter().find(|t| t.place == "Fig. 6, packets").expect("it");
+    assert!(table.shown.title.ends_with("in the paper's streams of 180 s"), "{}", table.shown.title);
+}
+
 #[test]
 fn paper_001_shows_no_figure_whose_interval_is_wider_than_itself() {
     let mut results = streams(false);
@@ -87,7 +148,10 @@ fn paper_001_shows_no_figure_whose_interval_is_wider_than_itself() {
     }
     let report = paper_001::report(&results);
     let words = &claim(&report, "more energy with IPsec").ours;
-    assert!(words.starts_with("not resolved (") && words.contains("+60 % at 128 kbit/s"), "{words}");
+    assert!(
+        words.starts_with("not resolved (") && words.contains("+60 % [+60, +60] at 128 kbit/s"),
+        "{words}"
+    );
     let table = &report.tables.iter().find(|t| t.place == "Figs. 5 and 7").expect("it").shown;
     assert!(
         table.rows[0][6].starts_with("not resolved (") && table.rows[1][6].starts_with("+60 % ["),
@@ -151,7 +215,9 @@ fn paper_004_has_every_rule_table_and_figure() {
         ("Fig. 3", "paper, 180 to 400 B, most", [(180.0, 1.7), (400.0, 1.7)]),
         ("Fig. 3", "paper, 401 to 1500 B, least", [(401.0, 1.1), (1_500.0, 1.1)]),
         ("Fig. 4", "paper, 180 to 400 B, least", [(180.0, 1.3), (400.0, 1.3)]),
+        ("Fig. 4", "paper, GCM, 401 to 1500 B", [(401.0, 0.85), (1_500.0, 0.85)]),
         ("Fig. 5", "paper, CBC, 180 to 250 B", [(180.0, 3.3), (250.0, 3.3)]),
+        ("Fig. 5", "paper, GCM, 180 to 1500 B", [(180.0, 1.5), (1_500.0, 1.5)]),
         ("Fig. 6", "paper, CPU, 180 to 1500 B", [(180.0, 3.75), (1_500.0, 3.75)]),
         ("Fig. 7", "paper, CPU, 180 to 1500 B", [(180.0, 1.5), (1_500.0, 1.5)]),
     ] {

@@ -42,7 +42,7 @@ fn settings(wake_on: WakeOn) -> Settings {
 /// Each constant halved and doubled, or what comes nearest.
 fn variants() -> Vec<(String, Tuning)> {
     type Change = fn(&mut Tuning, f64);
-    const CONSTANTS: [(&str, Change); 15] = [
+    const CONSTANTS: [(&str, Change); 23] = [
         ("prior", |t, f| t.prior *= f as f32),
         ("memory", |t, f| t.memory *= f as f32),
         ("learning_rate", |t, f| t.learning_rate *= f as f32),
@@ -56,6 +56,14 @@ fn variants() -> Vec<(String, Tuning)> {
         ("open", |t, f| t.open = (t.open as f64 * f) as usize),
         ("kinds", |t, f| t.kinds = (t.kinds as f64 * f) as usize),
         ("tolerance", |t, f| t.tolerance *= f as f32),
+        ("same_event", |t, f| t.same_event *= f as f32),
+        ("follow", |t, f| t.follow *= f as f32),
+        ("lateness", |t, f| t.lateness *= f),
+        ("stopped", |t, f| t.stopped *= f),
+        ("stale", |t, f| t.stale *= f),
+        ("idle_steps", |t, f| t.idle_steps *= f),
+        ("due_steps", |t, f| t.due_steps *= f),
+        ("since_steps", |t, f| t.since_steps *= f),
         ("burst", |t, f| t.burst = (f64::from(t.burst) * f) as u8),
         ("trusted` and `certain", |t, f| {
             t.trusted = (f64::from(t.trusted) * f) as u8;

@@ -6,10 +6,11 @@
 //! without a key exchange at least 10 times less than that handshake, and one with a key exchange little more than that exchange too; for
 //! HIP see [`hip`].
 //!
-//! `handshake [ROW]`: only the rows whose name contains ROW, for a profiler.
+//! `handshake [--out FILE] [ROW]`: raw data and provenance in FILE; only the rows whose name contains ROW, for a profiler.
 
 mod hip;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +19,26 @@ use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey, X25519};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair as _};
+use clap::Parser;
 use dormouse_benches::endpoints::{Cost, Pair};
-use dormouse_benches::{ByRound, Measured, Summary, Target, Work, ratio, sum, thread_cpu, verdict};
+use dormouse_benches::{
+    ByRound, Measured, Summary, Target, Work, arguments, ratio, sum, thread_cpu, verdict,
+};
 use dormouse_ike::config::Connection;
 use dormouse_lab::results::Figures;
 use dormouse_report::Table;
 use dormouse_testbed::crowd::{Pki, Proof};
+
+/// What the exchanges of IKEv2 and HIP cost each end, in CPU time.
+#[derive(Parser)]
+struct Arguments {
+    /// Keep raw data and provenance in this file, as docs/results.md describes it.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Only the rows whose name contains this.
+    #[arg(value_name = "ROW", default_value = "")]
+    row: String,
+}
 
 const REPETITIONS: u32 = 15;
 /// CPU time of each repetition of each row.
@@ -199,8 +214,9 @@ fn strangers<'a>(wanted: &str) -> Result<Option<(String, Work<'a>)>> {
 }
 
 fn main() -> Result<()> {
-    let wanted = std::env::args().nth(1).unwrap_or_default();
-    let measured = Measured::of(rows(&wanted)?, REPETITIONS)?;
+    let Arguments { out, row } = arguments();
+    let settings = serde_json::json!({ "repetition_seconds": TIME.as_secs_f64(), "crowd": CROWD });
+    let measured = Measured::of(rows(&row)?, REPETITIONS, settings, out.as_deref())?;
     println!(
         "CPU time of an exchange, with X25519 (resumptions too, unless they say otherwise): medians of {REPETITIONS} interleaved repetitions. In a crowd:"
     );

@@ -130,8 +130,8 @@ pub(crate) fn memory(subject: &Subject) -> f64 {
     subject.pids.iter().map(|&pid| resident_memory(pid)).sum::<u64>() as f64 / 1e6
 }
 
-/// Round trips of pings, in microseconds: the median, and the 99th of a hundred.
-pub(crate) fn ping(subject: &Subject) -> Result<[f64; 2]> {
+/// Round trips of pings, in microseconds.
+pub(crate) fn ping(subject: &Subject) -> Result<Vec<f64>> {
     let target = subject.target;
     let line =
         format!("ping -q -c 3 -i 0.1 {target} > /dev/null; ping -c {PINGS} -i {PING_INTERVAL} {target}");
@@ -140,11 +140,16 @@ pub(crate) fn ping(subject: &Subject) -> Result<[f64; 2]> {
         out.lines().filter_map(|line| line.split_once("time=")?.1.split(' ').next()?.parse::<f64>().ok());
     let times: Vec<f64> = times.map(|ms| ms * 1e3).collect();
     ensure!(times.len() > PINGS * 95 / 100, "{} of {PINGS} pings were answered", times.len());
-    Ok([0.5, 0.99].map(|q| quantile(&times, q).unwrap_or(f64::NAN)))
+    Ok(times)
+}
+
+/// Of round trips the median, and the 99th of a hundred.
+pub(crate) fn middle_and_high(times: &[f64]) -> [f64; 2] {
+    [0.5, 0.99].map(|q| quantile(times, q).unwrap_or(f64::NAN))
 }
 
 /// The same beside a TCP stream.
-pub(crate) fn ping_under_load(subject: &Subject, how: &Tcp) -> Result<[f64; 2]> {
+pub(crate) fn ping_under_load(subject: &Subject, how: &Tcp) -> Result<Vec<f64>> {
     std::thread::scope(|scope| {
         let streamed = scope.spawn(|| stream(subject, how, 5));
         std::thread::sleep(Duration::from_millis(500));

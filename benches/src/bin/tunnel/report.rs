@@ -105,8 +105,9 @@ impl Results<'_> {
                     [format!("{:.0}{more}", c.kpps), format!("{:.0}", c.cpu)]
                 }
             });
-            let pings = [once.idle, once.loaded].into_iter().flat_map(|ping| {
-                let [median, high] = ping.map_or([None, None], |p| p.map(Some));
+            let pings = [&once.idle, &once.loaded].into_iter().flat_map(|ping| {
+                let told = ping.as_deref().map(measure::middle_and_high);
+                let [median, high] = told.map_or([None, None], |p| p.map(Some));
                 [number(median, 0), number(high, 0)]
             });
             table.row([subject.kind.name().to_owned()].into_iter().chain(datagrams).chain(pings));
@@ -142,7 +143,8 @@ impl Results<'_> {
         });
         let share = small.unwrap_or(f64::NAN);
         verdict("64-byte datagrams as shipped / plaintext forwarding", share, Target::AtLeast(0.9));
-        let later = both.and_then(|(ours, plain)| Some(ours.idle?[0] - plain.idle?[0]));
+        let idle = |once: &Once| once.idle.as_deref().map(measure::middle_and_high);
+        let later = both.and_then(|(ours, plain)| Some(idle(ours)?[0] - idle(plain)?[0]));
         let later = later.unwrap_or(f64::NAN);
         verdict("microseconds of a ping beyond plaintext forwarding", later, Target::AtMost(30.0));
     }

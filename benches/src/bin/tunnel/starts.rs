@@ -3,6 +3,7 @@
 //! however often it is measured.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::Result;
 use dormouse_benches::{Measured, Work, ratio};
@@ -20,21 +21,43 @@ const ROUNDS: u32 = 2;
 type Ratios = BTreeMap<(&'static str, String), Vec<f64>>;
 
 /// Measures the first of `kinds` against each other one after so many starts, with one stream by each congestion control of `ways`, and prints
-/// a verdict on each: the first carries at least as much. A start that fails is said on standard error.
-pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32) {
-    let Some((first, others)) = kinds.split_first() else { return };
+/// a verdict on each: the first carries at least as much. A start that fails is said on standard error. The raw data of each start go to `out` when
+/// it ends, two rounds after those of the start before.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32, out: Option<&Path>) -> Result<()> {
+    let Some((first, others)) = kinds.split_first() else { return Ok(()) };
     let ways = ways.iter().filter(|how| how.streams == 1 && !how.back);
     let ways: Vec<Tcp> = ways.cloned().collect();
     let mut ratios: Ratios = others
         .iter()
         .flat_map(|other| ways.iter().map(|how| ((other.name(), how.congestion.clone()), Vec::new())))
         .collect();
+    let (mut all, mut failed) = (None::<Measured>, Vec::new());
     for start in 1..=starts {
         eprintln!("start {start} of {starts}");
-        if let Err(error) = once(*first, others, &ways, &mut ratios) {
-            eprintln!("start {start}: {error:#}");
+        match once(*first, others, &ways, &mut ratios) {
+            Ok(measured) => match &mut all {
+                None => all = Some(crate::with_daemon(measured).kept_in(out)),
+                Some(all) => all.append(measured),
+            },
+            Err(error) => {
+                eprintln!("start {start}: {error:#}");
+                failed.push((format!("start {start}"), format!("{error:#}")));
+            }
+        }
+        if let Some(all) = &mut all {
+            failed.drain(..).for_each(|(what, why)| all.skip(&what, &why));
+            all.keep()?;
         }
     }
+    conclude(*first, starts, &ratios);
+    Ok(())
+}
+
+/// Prints the verdicts.
+fn conclude(first: Kind, starts: u32, ratios: &Ratios) {
     println!("TCP, one stream, in {starts} starts of each subject: median of the ratios [interval of 95 %].");
     println!(
         "\"At least as much\" is missed if the interval ends below 1, met if it begins above {} and does not, and else undecided.",
@@ -56,7 +79,7 @@ pub(crate) fn compare(kinds: &[Kind], ways: &[Tcp], starts: u32) {
 }
 
 /// Starts all subjects, and measures them in turns.
-fn once(first: Kind, others: &[Kind], ways: &[Tcp], ratios: &mut Ratios) -> Result<()> {
+fn once(first: Kind, others: &[Kind], ways: &[Tcp], ratios: &mut Ratios) -> Result<Measured> {
     let mut bed = Testbed::new()?;
     let kinds = [&[first], others].concat();
     let subjects: Vec<Subject> =
@@ -67,7 +90,7 @@ fn once(first: Kind, others: &[Kind], ways: &[Tcp], ratios: &mut Ratios) -> Resu
             (row(subject.kind, how), Box::new(move || measure::tcp(subject, how)))
         })
     });
-    let measured = Measured::of(rows.collect(), ROUNDS)?;
+    let measured = Measured::of(rows.collect(), ROUNDS, crate::settings(ROUNDS), None)?;
     for how in ways {
         let rate = |kind| measured.figure(&row(kind, how), "rate");
         for other in others {
@@ -79,5 +102,5 @@ fn once(first: Kind, others: &[Kind], ways: &[Tcp], ratios: &mut Ratios) -> Resu
             }
         }
     }
-    Ok(())
+    Ok(measured)
 }

@@ -198,7 +198,7 @@ pub(crate) struct Test {
 }
 
 /// How far beside a stated size a ratio may lie, as a factor, at most: the paper gives its sizes with one or two digits.
-const MARGIN: f64 = 1.1;
+pub(crate) const MARGIN: f64 = 1.1;
 
 /// How far beside this end of a size: no more than half of its distance from 1 (of logarithms), or a size near 1 would be met by any direction.
 fn margin(end: f64) -> f64 {
@@ -229,6 +229,12 @@ impl Test {
     /// By as much as the paper states: from, and to. What is "at least" so much has 0 or infinity for the other end.
     pub(crate) const fn by(self, low: f64, high: f64) -> Self {
         Self { size: Some((low, high)), ..self }
+    }
+
+    /// Whether a side is of a mode that goes with HMAC-SHA1 in the paper.
+    fn needs_integrity(&self) -> bool {
+        let composed = |pick: &Pick| matches!(pick.mode, Some(Mode::Cbc | Mode::Ctr | Mode::Null));
+        composed(&self.first) || composed(&self.second)
     }
 
     /// Where a ratio must lie to be of the stated size, if there is one.
@@ -385,7 +391,7 @@ fn one(results: &Results, bootstrap: &Bootstrap, d: &Definition) -> Rule {
         }
         figures.append(&mut sizes);
         if !figures.is_empty() {
-            let sha256 = integrity(results) == "sha256" && d.tests.iter().any(|t| t.first.mode.is_some());
+            let sha256 = integrity(results) == "sha256" && d.tests.iter().any(Test::needs_integrity);
             let note = if sha256 { " (with SHA-256 for SHA1, which the file lacks)" } else { "" };
             let note = if emulated { format!("{note} ({FREQUENCIES_EMULATED})") } else { note.to_owned() };
             return rule(figures, format!("{}: {}{note}", what.words(), words.join("; ")));

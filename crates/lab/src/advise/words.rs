@@ -2,7 +2,7 @@
 
 use dormouse_report::digits;
 
-use crate::judge::stats::{Comparison, Estimate, Verdict};
+use crate::judge::stats::{Comparison, Estimate, Measured, Verdict};
 use crate::results::esp::Metric;
 
 /// A figure's name.
@@ -34,12 +34,11 @@ const fn unit(metric: Metric) -> (&'static str, f64) {
     }
 }
 
-/// A figure with its interval: `213 MB/s [209, 216]`.
+/// A figure with its interval: `213 MB/s [209, 216]`; see [`Measured::resolved`].
 #[must_use]
 pub fn figure(of: Metric, estimate: &Estimate) -> String {
     let (unit, factor) = unit(of);
-    let show = |v: f64| digits(v * factor);
-    format!("{} {unit} [{}, {}]", show(estimate.median), show(estimate.low), show(estimate.high))
+    Measured::from(*estimate).resolved(|v| digits(v * factor), &format!(" {unit}"))
 }
 
 /// A comparison: `throughput 1.32 times [1.29, 1.35], delta +1.00`, or that it is a tie.

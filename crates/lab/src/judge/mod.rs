@@ -222,6 +222,16 @@ impl Expect {
     }
 }
 
+/// The least and the most of the points at which something was measured; none where they are one. Nothing grows from a point to itself, and
+/// its ratio to itself is 1 whatever was measured: what is said of a range is not measurable with fewer than two distinct points.
+#[must_use]
+pub fn ends<T: Ord + Copy>(points: impl IntoIterator<Item = T>) -> Option<[T; 2]> {
+    let mut points = points.into_iter();
+    let first = points.next()?;
+    let [least, most] = points.fold([first; 2], |[least, most], point| [least.min(point), most.max(point)]);
+    (least < most).then_some([least, most])
+}
+
 /// What came out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -280,7 +290,7 @@ impl Finding {
 mod tests {
     use super::Finding::{Confirmed, Contradicted, NotMeasurable, Partly, Undecided};
     use super::stats::Bootstrap;
-    use super::{Claim, Decides, Expect, Finding, Measured};
+    use super::{Claim, Decides, Expect, Finding, Measured, ends};
 
     fn of(low: f64, value: f64, high: f64) -> Option<Measured> {
         Some(Measured { value, low, high, n: 20, level: 0.95 })
@@ -351,6 +361,14 @@ mod tests {
         assert_eq!(why(None), "");
         for ours in [of(0.1, 0.2, 0.3), of(1.1, 1.2, 1.3), of(0.9, 1.0, 1.1)] {
             assert_eq!(why(ours), "it is another machine");
+        }
+    }
+
+    #[test]
+    fn nothing_is_compared_with_itself() {
+        assert_eq!(ends([10, 1, 20, 5]), Some([1, 20]));
+        for points in [&[][..], &[7], &[7, 7, 7]] {
+            assert_eq!(ends(points.iter().copied()), None, "{points:?}");
         }
     }
 

@@ -85,14 +85,41 @@ impl Measured {
         self.is_told() && self.high - self.low <= self.value.abs()
     }
 
-    /// The figure as `shown` has it; of one that is not resolved only its interval.
+    /// The figure in words, with its interval: `2.66 times [2.61, 2.70]`, `not resolved (0.4 to 2.7 times)` where it is wider than the figure.
+    /// What is printed must be what is judged: of a change in percent, [`percent_more`](Self::percent_more) or
+    /// [`percent_less`](Self::percent_less) first.
     #[must_use]
-    pub fn resolved(&self, shown: impl Fn(f64) -> String) -> String {
-        if self.is_resolved() {
-            shown(self.value)
+    pub fn resolved(&self, shown: impl Fn(f64) -> String, unit: &str) -> String {
+        let [value, low, high] = [self.value, self.low, self.high].map(shown);
+        if self.n < MIN_ROUNDS {
+            "too few rounds".to_owned()
+        } else if self.is_resolved() {
+            format!("{value}{unit} [{low}, {high}]")
+        } else if self.is_told() {
+            format!("not resolved ({low} to {high}{unit})")
         } else {
-            format!("not resolved ({} to {})", shown(self.low), shown(self.high))
+            "not resolved".to_owned()
         }
+    }
+
+    /// Of a ratio: by how many percent the first is more.
+    #[must_use]
+    pub fn percent_more(self) -> Self {
+        let more = |ratio: f64| 100.0 * (ratio - 1.0);
+        Self { value: more(self.value), low: more(self.low), high: more(self.high), ..self }
+    }
+
+    /// Of a ratio: by how many percent the first is less. The ends of the interval change places.
+    #[must_use]
+    pub fn percent_less(self) -> Self {
+        let less = |ratio: f64| 100.0 * (1.0 - ratio);
+        Self { value: less(self.value), low: less(self.high), high: less(self.low), ..self }
+    }
+
+    /// Decimals of percents that differ by less than ten from none: with none of them, `0 % [0, 0]` would be all that is seen of many.
+    #[must_use]
+    pub(crate) fn decimals(&self) -> usize {
+        usize::from(self.low.abs().max(self.high.abs()) < 10.0)
     }
 
     /// With so many decimals: `47.3 [45.1, 49.6]`; with its level where that is below 95 %: `47.3 [45.1, 49.6; 93.8 %]`.
@@ -297,6 +324,33 @@ pub fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     (n > 0).then(|| (sum / f64::from(n)).exp())
 }
 
+/// The median of some figures, and their whole spread, where nothing is concluded from it. The unit is the caller's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// The median.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Summary {
+    /// Of any number of figures; all NaN of none.
+    #[must_use]
+    pub fn of(figures: impl IntoIterator<Item = f64>) -> Self {
+        let figures: Vec<f64> = figures.into_iter().collect();
+        let at = |q| quantile(&figures, q).unwrap_or(f64::NAN);
+        Self { median: at(0.5), least: at(0.0), most: at(1.0) }
+    }
+
+    /// Half of the spread as a percentage of the median: how much the machine was at peace.
+    #[must_use]
+    pub fn percent(&self) -> f64 {
+        50.0 * (self.most - self.least) / self.median
+    }
+}
+
 /// A mean with its spread, as papers report them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Mean {
@@ -329,6 +383,13 @@ impl Mean {
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Self { mean: self.mean * factor, deviation: self.deviation * factor, ..self }
+    }
+
+    /// With its 95 % interval (Student's t), which does not reach below `least`: 0 for what cannot be negative.
+    #[must_use]
+    pub fn measured(&self, least: f64) -> Measured {
+        let (value, half) = (self.mean, self.half_interval());
+        Measured { value, low: (value - half).max(least), high: value + half, n: self.count, level: LEVEL }
     }
 
     /// Half the width of the 95 % interval of the mean (Student's t). Infinite for a single figure.

@@ -12,7 +12,7 @@ use super::campaign::{PAPER_MOST, Point, WAYS, name};
 use super::{EXPERIMENT, PROFILE};
 use crate::experiment::{Exhibit, Report};
 use crate::judge::stats::{Bootstrap, Mean, Measured, levels, median, quantile};
-use crate::judge::{Claim, Expect};
+use crate::judge::{Claim, Expect, ends};
 use crate::results::{Figures, Results, Sample};
 
 /// Seconds by which a break-even time has grown: less, a part in a thousand of it, is none.
@@ -320,9 +320,9 @@ impl Writer<'_> {
     }
 
     fn claims(&self) -> Vec<Claim> {
-        let paper = self.sizes.iter().copied().filter(|n| *n <= PAPER_MOST).max().unwrap_or(1);
-        // Nothing grows from one client to one.
-        let grown = (paper > 1).then_some(paper);
+        let sizes = || self.sizes.iter().copied().filter(|n| *n <= PAPER_MOST);
+        let paper = sizes().max().unwrap_or(1);
+        let grown = ends(sizes()).map(|[_, most]| most);
         let ms = |m: Option<Measured>| {
             m.map_or_else(|| "not measured".to_owned(), |m| format!("{} ms", m.words(2)))
         };
@@ -330,9 +330,8 @@ impl Writer<'_> {
         let over = |a: (Task, usize), b: (Task, usize)| self.joint(&[a, b], |m| m[0] / m[1]);
         let (full, ticket, update) = (Task::Full, Task::Strict, Task::Update);
         let place = "section 4.2, Fig. 10";
-        let sizes = self.sizes.iter().filter(|n| **n <= PAPER_MOST);
-        let least: Vec<(Expect, Option<Measured>)> = sizes
-            .flat_map(|n| [full, ticket].map(|other| (Expect::LESS, over((update, *n), (other, *n)))))
+        let least: Vec<(Expect, Option<Measured>)> = sizes()
+            .flat_map(|n| [full, ticket].map(|other| (Expect::LESS, over((update, n), (other, n)))))
             .collect();
         let gap = |n| self.joint(&[(full, n), (ticket, n)], |m| m[0] - m[1]);
         let growth = |n| {

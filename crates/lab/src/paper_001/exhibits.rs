@@ -1,7 +1,7 @@
 //! Figures 4 to 10 of paper 001 beside ours, each as a table and, where the paper has one, as a chart. The paper's absolute figures are
 //! a PDA's, so what is drawn is relative: with a VPN over without, or parts of the packets. Owns what is shown; must never judge.
 
-use dormouse_report::{Chart, Mark, Table};
+use dormouse_report::{Chart, Mark, Table, digits};
 
 use super::data::{
     ALGORITHMS, COUNT_BY_PDU, COUNT_BY_RATE, ENERGY_BY_PDU, ENERGY_BY_RATE, MAXIMUM, Pair, RECEIVED_BY_PDU,
@@ -10,9 +10,9 @@ use super::data::{
 use super::{PAPER, Streams, TODAY, algorithm_costs};
 use crate::advise::words::figure;
 use crate::experiment::Exhibit;
-use crate::judge::stats::Measured;
+use crate::judge::stats::{Measured, median};
 use crate::measured::{change, mean};
-use crate::results::esp::Metric;
+use crate::results::esp::{ELAPSED, Metric};
 
 /// Along what the points of a panel lie.
 #[derive(Clone, Copy, PartialEq)]
@@ -66,7 +66,9 @@ struct Panel {
 }
 
 const SLOW: Axis = Axis::Pdu(Some(2_000.0));
-const ARRIVED: &str = "Packets that arrived (in the paper's 180 seconds, in our shorter streams)";
+const ARRIVED: &str = "Packets that arrived";
+/// How long the paper's streams last of which it counts packets.
+const THEIR_SECONDS: f64 = 180.0;
 
 const PANELS: [Panel; 7] = [
     Panel {
@@ -215,10 +217,29 @@ impl Panel {
             "AES-128-GCM",
             "change",
         ];
-        let energy =
-            if self.shown == Shown::Energy { format!(": {}", s.energy_words()) } else { String::new() };
-        let title = self.title.to_owned() + &energy;
+        let more = match self.shown {
+            Shown::Energy => format!(": {}", s.energy_words()),
+            Shown::Packets => self.lengths(s),
+            _ => String::new(),
+        };
+        let title = self.title.to_owned() + &more;
         Exhibit::new(self.place, Table::titled(title, head, self.paper.iter().map(row)))
+    }
+
+    /// How long the streams of the table last, the paper's and ours: a number of packets means nothing without.
+    fn lengths(&self, s: &Streams<'_>) -> String {
+        let theirs = digits(THEIR_SECONDS);
+        let points = self.paper.iter().map(|p| self.axis.at(p.x));
+        let ours = points.flat_map(|(pdu, rate)| {
+            ["none", PAPER, TODAY].into_iter().filter_map(move |suite| s.find(suite, pdu, rate))
+        });
+        let seconds: Vec<f64> =
+            ours.flat_map(|sample| &sample.rounds).filter_map(|round| round.figures.one(ELAPSED)).collect();
+        match median(&seconds).map(digits) {
+            None => format!(" in the paper's streams of {theirs} s"),
+            Some(ours) if ours == theirs => format!(" in streams of {theirs} s, the paper's and ours"),
+            Some(ours) => format!(" in the paper's streams of {theirs} s and in ours of {ours} s"),
+        }
     }
 
     fn drawn(&self, s: &Streams<'_>) -> Option<Chart> {

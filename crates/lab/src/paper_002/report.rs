@@ -15,7 +15,7 @@ use super::campaign::{PAPER, Point};
 use super::key_pairs::Algorithm;
 use super::pair::Key;
 use crate::experiment::{Exhibit, Report};
-use crate::judge::stats::{LEVEL, Mean, Measured, quantile};
+use crate::judge::stats::{LEVEL, MIN_ROUNDS, Mean, Measured, quantile};
 use crate::judge::{Claim, Expect};
 use crate::results::{Results, Sample};
 use daemons::Power;
@@ -355,8 +355,16 @@ impl Writer<'_> {
             "Processor time of the initiator from R1 to I2 on this machine, RSA-2048 and group 3; means."
                 .to_owned();
         chart.y_log = true;
-        chart.add("T2", 0, Mark::Points, self.t2());
+        let (key, group) = (Key::Rsa2048, PAPER.0);
+        let told = self.t2().into_iter();
+        let told = told.filter(|(k, _)| self.is_told(Point::BaseExchange { key, group, k: *k as u8 }));
+        chart.add("T2", 0, Mark::Points, told.collect());
         chart
+    }
+
+    /// Whether a claim would take what was measured at a point.
+    fn is_told(&self, point: Point) -> bool {
+        self.sample(point).is_some_and(|sample| sample.rounds.len() >= MIN_ROUNDS)
     }
 
     fn key_pair_distribution(&self) -> Chart {
@@ -364,7 +372,8 @@ impl Writer<'_> {
         chart.caption = "Distribution on this machine, the start of OpenSSL's program included.".to_owned();
         chart.x_log = true;
         for (n, (algorithm, bits, ..)) in KEY_PAIRS.into_iter().enumerate() {
-            if let Some(sample) = self.sample(Point::KeyPair { algorithm, bits }) {
+            let point = Point::KeyPair { algorithm, bits };
+            if let Some(sample) = self.sample(point).filter(|_| self.is_told(point)) {
                 let values = sample.all("created").collect();
                 chart.add(&format!("{algorithm:?}-{bits}"), n, Mark::Steps, chart::cdf(values));
             }

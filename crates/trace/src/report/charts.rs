@@ -2,6 +2,7 @@
 
 use super::figures::{BUCKETS, EXTREMES, Figures, LOADS, Ledgers, Questions, THRESHOLDS, bucket_start};
 use crate::analyse::{Analysis, ClientResult};
+use dormouse_energy::WakeOn;
 use dormouse_energy::account::{ClientReport, Totals};
 use dormouse_energy::model::{Model, Resumption};
 use dormouse_energy::schedule::TIME_OUTS;
@@ -111,6 +112,16 @@ pub fn extremes(results: &Results) -> Vec<(&ClientResult<Figures>, &'static str)
     chosen
 }
 
+/// What captions about idle periods say where not every packet ends one.
+fn waking(questions: &Questions) -> &'static str {
+    match questions.settings.wake_on {
+        WakeOn::All => "",
+        WakeOn::Outgoing => {
+            " Only what the client sends wakes the radio: an idle period is what lies between two packets that it sends."
+        }
+    }
+}
+
 fn timeline(n: usize, client: &ClientResult<Figures>, why: &str, questions: &Questions) -> Chart {
     let line = &client.extra.timeline;
     let id = format!("timeline-{}", n + 1);
@@ -131,6 +142,7 @@ fn timeline(n: usize, client: &ClientResult<Figures>, why: &str, questions: &Que
          sleeping saves energy.",
         line.columns.len()
     );
+    chart.caption.push_str(waking(questions));
     chart.add("idle period", 0, Mark::Stems, stems);
     chart.add("break-even", 1, Mark::Dashes, vec![(0.0, b), (end, b)]);
     chart
@@ -167,6 +179,7 @@ fn idle_periods(results: &Results, questions: &Questions) -> Chart {
         "Most idle periods are short, but most of the idle time is in long ones. Only what lies right of the break-even time \
          ({b:.1} s, dashed) can be slept through with profit."
     );
+    chart.caption.push_str(waking(questions));
     chart.add("idle periods", 0, Mark::Line, cumulative(&counts));
     chart.add("idle time", 2, Mark::Line, cumulative(&times));
     chart.add("break-even", 1, Mark::Dashes, vec![(b, 0.0), (b, 100.0)]);

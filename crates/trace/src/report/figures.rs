@@ -80,7 +80,7 @@ pub struct Timeline {
     pub origin: u64,
     /// Width of a column, in nanoseconds.
     pub width: u64,
-    /// Packets, and the longest idle period (in seconds) that ended in the column.
+    /// Packets, and the longest idle period (in seconds) that ended in the column: from one packet that wakes to the next.
     pub columns: Vec<(u32, f32)>,
 }
 
@@ -119,6 +119,8 @@ pub struct Figures {
     settings: Settings,
     session: u32,
     last: Option<u64>,
+    /// When the last packet came in this session that wakes a sleeping radio.
+    woken: Option<u64>,
     /// The timeline.
     pub timeline: Timeline,
     /// Idle periods by length; see [`bucket_start`].
@@ -222,6 +224,7 @@ impl Figures {
             settings: questions.settings,
             session: 0,
             last: None,
+            woken: None,
             timeline: Timeline::new(0),
             histogram: vec![0; BUCKETS],
             ledgers: Ledgers::<Ledger>::new(questions, client),
@@ -233,7 +236,8 @@ impl Figures {
     #[must_use]
     pub fn of(questions: &Questions, timeline: Timeline, results: Ledgers<Vec<ClientReport>>) -> Self {
         let (settings, ledgers) = (questions.settings, Ledgers::default());
-        Self { settings, session: 0, last: None, timeline, histogram: Vec::new(), ledgers, results }
+        let histogram = Vec::new();
+        Self { settings, session: 0, last: None, woken: None, timeline, histogram, ledgers, results }
     }
 }
 
@@ -242,24 +246,32 @@ impl Watch for Figures {
         let Moment { at, count, info } = *moment;
         if session != self.session {
             self.session = session;
-            self.last = None;
+            (self.last, self.woken) = (None, None);
             self.ledgers.all().for_each(Ledger::leave);
         }
         if self.timeline.columns.is_empty() {
             self.timeline = Timeline::new(at);
         }
         let last = self.last.unwrap_or(at);
-        let silence = Duration::from_nanos(at.saturating_sub(last));
-        self.last = Some(last.max(at));
+        let end = last.max(at);
+        self.last = Some(end);
+        // Absence is no idle time.
+        let silence = Duration::from_nanos(end - last);
+        if self.settings.session.is_some_and(|longest| silence > longest) {
+            self.woken = None;
+        }
         let mut idle = 0.0;
-        if silence >= self.settings.min_idle && self.settings.session.is_none_or(|longest| silence <= longest)
-        {
-            idle = silence.as_secs_f64();
-            if let Some(bucket) = self.histogram.get_mut(bucket(idle)) {
-                *bucket = bucket.saturating_add(1);
+        if self.settings.wake_on == WakeOn::All || info.is_outgoing() {
+            let idle_since = self.woken.replace(end).unwrap_or(end);
+            let silence = Duration::from_nanos(end - idle_since);
+            if silence >= self.settings.min_idle {
+                idle = silence.as_secs_f64();
+                if let Some(bucket) = self.histogram.get_mut(bucket(idle)) {
+                    *bucket = bucket.saturating_add(1);
+                }
             }
         }
-        self.timeline.packets(last.max(at), u32::try_from(count).unwrap_or(u32::MAX), idle);
+        self.timeline.packets(end, u32::try_from(count).unwrap_or(u32::MAX), idle);
         let now = Instant::from_nanos(at);
         self.ledgers.all().for_each(|l| l.packets(now, &info, count));
     }

@@ -60,8 +60,8 @@ impl Features {
     }
 
     /// An idle period of so many seconds has ended.
-    pub(super) fn idle(&mut self, seconds: f64) {
-        self.idle = [scale(seconds, 2.0), self.idle[0], self.idle[1]];
+    pub(super) fn idle(&mut self, seconds: f64, tuning: &Tuning) {
+        self.idle = [scale(seconds, tuning.idle_steps), self.idle[0], self.idle[1]];
         (self.burst, self.burst_packets) = (0, 0);
     }
 
@@ -69,7 +69,7 @@ impl Features {
     pub(super) fn keys(&self, tuning: &Tuning) -> [u64; CONTEXTS] {
         let class = u64::from(self.last_class);
         let [a, b, c] = self.idle.map(u64::from);
-        let (ab, due) = (join(a, b), due_key(self.recurrences.next(self.now, tuning)));
+        let (ab, due) = (join(a, b), due_key(self.recurrences.next(self.now, tuning), tuning));
         let keys = [
             0,
             class,
@@ -82,7 +82,7 @@ impl Features {
             join(class, ab),
             due,
             join(due, class),
-            join(due, u64::from(scale(self.now - self.last_active, 1.0))),
+            join(due, u64::from(scale(self.now - self.last_active, tuning.since_steps))),
             join(u64::from(self.hour), class),
         ];
         let mut i = 0;
@@ -93,7 +93,7 @@ impl Features {
     }
 }
 
-/// What is due next, on a scale of a quarter of a power of e.
-fn due_key(next: Option<Expected>) -> u64 {
-    next.map_or(u64::MAX, |e| u64::from(scale(f64::from(e.within) + 0.25, 4.0)))
+/// What is due next, on its scale.
+fn due_key(next: Option<Expected>, tuning: &Tuning) -> u64 {
+    next.map_or(u64::MAX, |e| u64::from(scale(f64::from(e.within) + 0.25, tuning.due_steps)))
 }

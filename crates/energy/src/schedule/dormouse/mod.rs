@@ -70,6 +70,22 @@ pub struct Tuning {
     pub kinds: usize,
     /// An interval within this part of the usual one confirms it.
     pub tolerance: f32,
+    /// Intervals shorter than this are one event, in seconds.
+    pub same_event: f32,
+    /// By what part of the difference an interval that confirms the usual one moves it.
+    pub follow: f32,
+    /// By what part of its interval a packet may be late and still be due now.
+    pub lateness: f64,
+    /// A kind that was silent for so many of its intervals has stopped.
+    pub stopped: f64,
+    /// One that was silent for so many of them gives its place away at once.
+    pub stale: f64,
+    /// Steps to a factor of e on the scale of idle periods.
+    pub idle_steps: f64,
+    /// The same on the scale of what is due.
+    pub due_steps: f64,
+    /// The same on the scale of the time since a packet that does not recur.
+    pub since_steps: f64,
     /// Intervals that must agree before a kind is called periodic.
     pub trusted: u8,
     /// No kind is trusted for more.
@@ -97,6 +113,14 @@ impl Tuning {
         open: 8,
         kinds: 24,
         tolerance: 0.08,
+        same_event: 1.0,
+        follow: 0.3,
+        lateness: 0.1,
+        stopped: 6.0,
+        stale: 20.0,
+        idle_steps: 2.0,
+        due_steps: 4.0,
+        since_steps: 1.0,
         trusted: 2,
         certain: 6,
         burst: 8,
@@ -371,7 +395,7 @@ impl Scheduler for Dormouse {
         if self.wake_on == WakeOn::All {
             self.woken();
         }
-        self.features.idle(idle);
+        self.features.idle(idle, &self.tuning);
     }
 
     /// What was learned stays: the sums say the costs with any break-even time ([`Sums`]). The guarantee's total is kept.

@@ -3,8 +3,8 @@
 
 use super::Tuning;
 
-/// Intervals shorter than this are one event, in seconds.
-const SAME_EVENT: f32 = 1.0;
+/// What is taken for the interval of a kind that has none yet, or a short one, when its place is asked for; in seconds.
+const SHORTEST_KEPT: f64 = 60.0;
 
 /// One kind of packet.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -42,16 +42,16 @@ impl Recurrences {
     /// A packet of `class` at `now`. Whether it belongs to a recurring kind.
     pub(super) fn observe(&mut self, class: u16, now: f64, tuning: &Tuning) -> bool {
         let Some(kind) = self.kinds.iter_mut().find(|k| k.class == class && k.last > 0.0) else {
-            self.adopt(class, now);
+            self.adopt(class, now, tuning);
             return false;
         };
         let since = super::grid::narrow(now - kind.last);
-        if since < SAME_EVENT {
+        if since < tuning.same_event {
             return kind.trust >= tuning.trusted;
         }
         kind.last = now;
         if (since - kind.interval).abs() <= tuning.tolerance * kind.interval {
-            kind.interval += 0.3 * (since - kind.interval);
+            kind.interval += tuning.follow * (since - kind.interval);
             kind.trust = (kind.trust + 1).min(tuning.certain);
         } else if kind.trust > 1 {
             kind.trust -= 1;
@@ -62,8 +62,8 @@ impl Recurrences {
     }
 
     /// Gives the place of the kind that is trusted least, and among those was silent longest, to a new one.
-    fn adopt(&mut self, class: u16, now: f64) {
-        let stale = |k: &Kind| now - k.last > 20.0 * f64::from(k.interval).max(60.0);
+    fn adopt(&mut self, class: u16, now: f64, tuning: &Tuning) {
+        let stale = |k: &Kind| now - k.last > tuning.stale * f64::from(k.interval).max(SHORTEST_KEPT);
         let rank = |k: &Kind| if stale(k) { 0 } else { k.trust };
         let weakest =
             self.kinds.iter_mut().min_by(|a, b| rank(a).cmp(&rank(b)).then(a.last.total_cmp(&b.last)));
@@ -78,12 +78,12 @@ impl Recurrences {
         for kind in self.kinds.iter().filter(|k| k.trust >= tuning.trusted) {
             let interval = f64::from(kind.interval);
             let since = now - kind.last;
-            if since > 6.0 * interval {
+            if since > tuning.stopped * interval {
                 continue; // it has stopped
             }
             // One that is a little late is still due; one that was left out is due an interval later.
             let late = since - (since / interval).floor() * interval;
-            let missed = since > interval && late > 0.1 * interval;
+            let missed = since > interval && late > tuning.lateness * interval;
             let within = if since <= interval {
                 interval - since
             } else if missed {

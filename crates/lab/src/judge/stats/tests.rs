@@ -199,3 +199,37 @@ fn an_interval_says_its_level_where_rounds_are_too_few() {
         assert_eq!(levels(&results), few);
     }
 }
+
+/// What is printed is what is judged: a ratio may be resolved where the change in percent that it is printed as is not.
+#[test]
+fn a_figure_is_shown_with_its_interval_or_is_not_resolved() {
+    let of = |low, value, high| Measured { value, low, high, n: 5, level: 0.9375 };
+    let times = |m: Measured| m.resolved(|r| format!("{r:.2}"), " times");
+    let percent = |m: Measured| m.resolved(|p| format!("{p:.0}"), " %");
+    assert_eq!(times(of(1.9, 2.0, 2.2)), "2.00 times [1.90, 2.20]");
+    assert_eq!(times(of(0.4, 1.0, 2.7)), "not resolved (0.40 to 2.70 times)");
+    let near_one = of(0.9, 0.97, 1.1);
+    assert_eq!(times(near_one), "0.97 times [0.90, 1.10]");
+    assert_eq!(percent(near_one.percent_less()), "not resolved (-10 to 10 %)");
+    assert_eq!(percent(near_one.percent_more()), "not resolved (-10 to 10 %)");
+    // The ends change places, and each stays an end.
+    let third = of(0.6, 0.67, 0.7);
+    assert_eq!(percent(third.percent_less()), "33 % [30, 40]");
+    assert_eq!(percent(third.percent_more()), "-33 % [-40, -30]");
+    assert_eq!((near_one.percent_less().decimals(), of(1.01, 1.02, 1.03).percent_more().decimals()), (0, 1));
+    assert_eq!(times(Measured { n: 4, ..third }), "too few rounds");
+    assert_eq!(times(Measured { high: f64::INFINITY, ..third }), "not resolved");
+    // Half an interval is 2.776 / sqrt(5) deviations.
+    let mean = Mean::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).expect("figures").measured(0.0);
+    assert!((mean.high - 4.963).abs() < 1e-3 && (mean.low - 1.037).abs() < 1e-3, "{mean:?}");
+    assert_eq!(Mean::of(&[0.0, 0.0, 0.0, 0.0, 5.0]).expect("figures").measured(0.0).low, 0.0);
+}
+
+#[test]
+fn a_summary_is_the_middle_and_the_ends() {
+    let of = |figures: &[f64]| Summary::of(figures.iter().copied());
+    assert_eq!(of(&[3.0, 1.0, 2.0]), Summary { median: 2.0, least: 1.0, most: 3.0 });
+    assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]).median, 2.5);
+    assert_eq!(of(&[7.0]).percent(), 0.0);
+    assert!(of(&[]).median.is_nan());
+}

@@ -21,7 +21,7 @@ use crate::results::Results;
 /// Says where `interop/vm` is, for a program that does not stand in its source tree.
 const PLACE: &str = "DORMOUSE_VM";
 /// After so many seconds the machine is switched off: many times what the short and the full form take.
-const LIMITS: [&str; 2] = ["600", "14400"];
+pub(super) const LIMITS: [u32; 2] = [600, 36_000];
 /// Around the raw data in what the machine prints.
 const BEGINS: &str = "raw data:";
 const ENDS: &str = "end of raw data";
@@ -81,7 +81,8 @@ pub(super) fn measured(context: &Context) -> Result<Results<Point>> {
 fn run(place: &Path, context: &Context) -> Result<String> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(place.join("l2tp"));
-    command.args(["-t", LIMITS[usize::from(!context.short)]]).args([binary("dormouse"), binary("dormoused")]);
+    command.args(["-t", &LIMITS[usize::from(!context.short)].to_string()]);
+    command.args([binary("dormouse"), binary("dormoused")]);
     command.args(["--seed", &context.seed.to_string()]).args(context.short.then_some("--quick"));
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut machine = Machine(command.spawn().context("interop/vm/l2tp")?);

@@ -5,7 +5,7 @@ use dormouse_report::{Table, digits};
 
 use super::{STANDBY, TABLETS, Writer, judged, shown};
 use crate::experiment::Exhibit;
-use crate::judge::{Claim, Expect};
+use crate::judge::{Claim, Expect, ends};
 use crate::paper_002::campaign::Point;
 use crate::paper_002::pair::Key;
 
@@ -56,8 +56,8 @@ impl Writer<'_> {
 
     /// Of the responder's processor for an association: with the most there are, over that with the fewest.
     fn growth(&self, all: &[(Point, u32)]) -> f64 {
-        match all {
-            [few, .., many] => self.each(*many, "responder") / self.each(*few, "responder"),
+        match (all, ends(all.iter().map(|(_, count)| *count))) {
+            ([few, .., many], Some(_)) => self.each(*many, "responder") / self.each(*few, "responder"),
             _ => f64::NAN,
         }
     }
