@@ -57,13 +57,13 @@ struct RunArgs {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Report on the raw results in this file instead of making them; of dormouse bench for paper-001 and paper-004
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume", "files", "seed", "short", "clients"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume", "files", "seed", "short", "clients", "sites", "wanted", "session", "session_by", "flows", "netflow_ports"])]
     results: Option<PathBuf>,
     /// Write the raw results here (X.json) after each round; the report beside them, as X.report.json, X.txt, X.html, its tables and figures in X
     #[arg(long, value_name = "X.json")]
     out: Option<PathBuf>,
     /// Continue the campaign in this file, with its own plan and seed
-    #[arg(long, value_name = "X.json", conflicts_with_all = ["out", "files", "seed", "short", "clients"])]
+    #[arg(long, value_name = "X.json", conflicts_with_all = ["out", "files", "seed", "short", "clients", "sites", "wanted", "session", "session_by", "flows", "netflow_ports"])]
     resume: Option<PathBuf>,
     /// Synthetic clients of paper-000, 3,000 unless told; of paper-000-live the most real ones at once, up to 1,000; of paper-002 the most
     /// associations at one responder, up to 10,000 (with up to 100 everything is measured once, for a look)

@@ -143,13 +143,19 @@ impl Reading {
         wanted
     }
 
+    /// The silence that ends a session in seconds, or `never`, as raw data have it.
+    #[must_use]
+    pub fn silence(&self) -> Value {
+        self.session.map_or_else(|| json!("never"), |silence| json!(silence.as_secs_f64()))
+    }
+
     /// As the settings of raw data have it.
     #[must_use]
     pub fn json(&self) -> Value {
         json!({
             "sites": self.sites,
             "clients": self.clients,
-            "session": self.session.map(|silence| silence.as_secs_f64()),
+            "session": self.silence(),
             "session_by": self.session_by.name(),
             "flows": self.flows.name(),
             "netflow_ports": self.netflow_ports,

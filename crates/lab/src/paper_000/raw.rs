@@ -87,7 +87,7 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
             "liveness_timeout": traffic.questions.model.liveness_timeout,
             "break_even": cost(PROTOCOL, LOAD),
             "shortest_idle": MIN_IDLE.as_secs_f64(),
-            "session_ends_after": context.reading.session.map(|silence| silence.as_secs_f64()),
+            "session_ends_after": context.reading.silence(),
             "session_by": context.reading.session_by.name(),
             "reading": if context.recordings.is_empty() { Value::Null } else { context.reading.json() },
             "policies": policies().iter().map(|p| p.name()).collect::<Vec<_>>(),
@@ -287,10 +287,14 @@ pub(super) fn traffic(raw: &Results<Point>) -> Result<Traffic> {
 /// # Errors
 /// If the file has something else there.
 fn sessions_of(raw: &Results<Point>) -> Result<(Option<Duration>, Ends)> {
-    let silence: Option<f64> = serde_json::from_value(raw.settings["session_ends_after"].clone())
-        .context("settings.session_ends_after")?;
-    let silence =
-        silence.map(Duration::try_from_secs_f64).transpose().context("settings.session_ends_after")?;
+    let silence = &raw.settings["session_ends_after"];
+    let silence = match silence.as_str() {
+        Some("never") => None,
+        _ => {
+            let seconds = silence.as_f64().and_then(|s| Duration::try_from_secs_f64(s).ok());
+            Some(seconds.with_context(|| format!("settings.session_ends_after: {silence}"))?)
+        }
+    };
     // Files of earlier versions do not say it: they knew nothing else.
     let by = raw.settings["session_by"].as_str().map_or(Ok(Ends::Silence), str::parse);
     Ok((silence, by.map_err(anyhow::Error::msg).context("settings.session_by")?))
