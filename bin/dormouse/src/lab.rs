@@ -7,9 +7,11 @@ use std::sync::Arc;
 use crate::lab_link::{self, LinkArgs};
 use crate::lab_topology::{self, TopologyArgs};
 use crate::measure;
+use crate::recordings::ReadingArgs;
 use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
+use dormouse_energy::schedule::MIN_IDLE;
 use dormouse_lab::kept::Raw;
 use dormouse_lab::reproduce::{self, Outcome, Reproduction};
 use dormouse_lab::{Context, EXPERIMENTS, Experiment, Source, demo, find, verify};
@@ -49,17 +51,19 @@ struct RunArgs {
     /// Recordings to run on; without any, synthetic traffic is made and named as such
     #[arg(value_name = "FILE")]
     files: Vec<String>,
+    #[command(flatten)]
+    reading: ReadingArgs,
     /// Also write the report as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Report on the raw results in this file instead of making them; of dormouse bench for paper-001 and paper-004
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume", "files", "seed", "short", "clients"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume", "files", "seed", "short", "clients", "sites", "wanted", "session", "session_by", "flows", "netflow_ports"])]
     results: Option<PathBuf>,
     /// Write the raw results here (X.json) after each round; the report beside them, as X.report.json, X.txt, X.html, its tables and figures in X
     #[arg(long, value_name = "X.json")]
     out: Option<PathBuf>,
     /// Continue the campaign in this file, with its own plan and seed
-    #[arg(long, value_name = "X.json", conflicts_with_all = ["out", "files", "seed", "short", "clients"])]
+    #[arg(long, value_name = "X.json", conflicts_with_all = ["out", "files", "seed", "short", "clients", "sites", "wanted", "session", "session_by", "flows", "netflow_ports"])]
     resume: Option<PathBuf>,
     /// Synthetic clients of paper-000, 3,000 unless told; of paper-000-live the most real ones at once, up to 1,000; of paper-002 the most
     /// associations at one responder, up to 10,000 (with up to 100 everything is measured once, for a look)
@@ -96,7 +100,9 @@ struct ReproduceArgs {
     full: bool,
     /// Recordings for paper-000; without any, synthetic traffic is made and named as such
     #[arg(long = "recording", value_name = "FILE")]
-    recordings: Vec<String>,
+    files: Vec<String>,
+    #[command(flatten)]
+    reading: ReadingArgs,
     /// Seed of all that is drawn
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -169,6 +175,7 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     let interrupted = if experiment.source.measures() { measure::interrupted()? } else { Arc::default() };
     let context = Context {
         recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
+        reading: args.reading.reading(MIN_IDLE.as_secs_f64())?,
         clients: args.clients,
         short: args.short,
         seed: args.seed,
@@ -234,7 +241,8 @@ fn listed(experiment: &Experiment) -> String {
 
 fn reproduce(args: &ReproduceArgs, json: bool) -> anyhow::Result<ExitCode> {
     let context = Context {
-        recordings: dormouse_trace::input::expand(&args.recordings).map_err(anyhow::Error::msg)?,
+        recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
+        reading: args.reading.reading(MIN_IDLE.as_secs_f64())?,
         short: args.quick,
         seed: args.seed,
         interrupted: measure::interrupted()?,
@@ -243,7 +251,7 @@ fn reproduce(args: &ReproduceArgs, json: bool) -> anyhow::Result<ExitCode> {
     let wanted = |e: &&Experiment| args.all || args.names.iter().any(|name| name == e.name);
     let experiments: Vec<Experiment> = EXPERIMENTS.iter().filter(wanted).copied().collect();
     anyhow::ensure!(
-        args.recordings.is_empty() || experiments.iter().any(|e| matches!(e.source, Source::Traffic)),
+        args.files.is_empty() || experiments.iter().any(|e| matches!(e.source, Source::Traffic)),
         "--recording is for an experiment on traffic, and all of these measure: {}",
         args.names.join(", ")
     );

@@ -15,6 +15,8 @@ mod lab_link;
 mod lab_topology;
 mod measure;
 mod meter;
+mod origin;
+mod recordings;
 mod reference;
 mod render;
 mod render_hip;

@@ -1,7 +1,6 @@
 //! `dormouse trace`: what sleeping would save on recorded traffic. Thin over `dormouse-trace`; owns arguments and output.
 
 use std::io::IsTerminal as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -9,31 +8,31 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use dormouse_energy::account::{SESSION, Settings};
+use dormouse_energy::account::Settings;
 use dormouse_energy::cost::SleepCost;
 use dormouse_energy::model::{Baseline, Model, Resumption};
 use dormouse_energy::{WakeOn, radio};
 use dormouse_io::capture::Capture;
 use dormouse_io::signal::Signals;
-use dormouse_lab::campaign::versions;
-use dormouse_lab::results::format::Input as Hashed;
+use dormouse_lab::Reading;
 use dormouse_report::{Unfinished, write_whole};
 use dormouse_trace::activity::Activity;
 use dormouse_trace::analyse::{Analysis, Options, account, survey_all};
-use dormouse_trace::clients::{Client, Directory, Wanted};
+use dormouse_trace::clients::{Client, Directory};
 use dormouse_trace::facts::Limits;
-use dormouse_trace::flow::Spread;
 use dormouse_trace::fold::Sessions;
 use dormouse_trace::generate::{Population, Recipe, write};
-use dormouse_trace::input::{EXPORT_PORTS, Input, compress, expand, label};
+use dormouse_trace::input::{Input, compress, expand};
 use dormouse_trace::periods::Collector;
 use dormouse_trace::report::figures::{Figures, Questions};
 use dormouse_trace::report::page::{ON_PAGE, ON_TERMINAL, document};
 use dormouse_trace::report::{charts, json};
 use dormouse_trace::results::{self, Merged};
-use dormouse_trace::table_file::{Layout, TableWriter};
+use dormouse_trace::table_file::{Layout, PROVENANCE, TableWriter};
 
 use crate::measure::{profile, say};
+use crate::origin::{self, Inputs};
+use crate::recordings::{ReadingArgs, positive};
 
 /// What sleeping would save on recorded traffic
 #[derive(Debug, Args)]
@@ -111,12 +110,8 @@ struct AnalyseArgs {
     /// Recordings: pcap, pcapng, NetFlow v5/v9, IPFIX, CSV of nfdump or Argus, Zeek conn log, Suricata EVE log, `client,time,bytes,direction`, all also gzip or zstd; activities as Parquet or Arrow IPC; patterns; `-` for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
-    /// Recordings with the same label are of one site, where one address is one client; otherwise each is its own (repeatable; FILE may be a pattern)
-    #[arg(long = "site", value_name = "FILE=LABEL")]
-    sites: Vec<String>,
-    /// Whom to account: an address, a prefix, a link-layer address, or a name (repeatable); by default clients are found
-    #[arg(long = "client", value_name = "PREFIX")]
-    clients: Vec<String>,
+    #[command(flatten)]
+    reading: ReadingArgs,
     /// Break-even time in seconds, instead of a profile
     #[arg(long, value_name = "SECONDS")]
     break_even: Option<f64>,
@@ -136,25 +131,12 @@ struct AnalyseArgs {
     /// Which packets wake the radio
     #[arg(long, value_enum, default_value_t = Wake::All)]
     wake_on: Wake,
-    /// A silence longer than this is absence and ends a session, in seconds; 0: no silence does
-    #[arg(long, value_name = "SECONDS", default_value_t = SESSION.as_secs_f64())]
-    session: f64,
-    /// What else ends a session: nothing (silence), joining the network anew (association: 802.11, or DHCP without an address), or each
-    /// connection is one (connection: Zeek's uid, Suricata's flow_id)
-    #[arg(long, value_name = "silence|association|connection", default_value = "silence")]
-    session_by: Sessions,
     /// Shortest silence that counts as an idle period, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
     min_idle: f64,
     /// Time-out of the policy `timeout`, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     timeout: f64,
-    /// How a flow's packets are placed: even (worst case) or edges
-    #[arg(long, value_name = "even|edges", default_value = "even")]
-    flows: Spread,
-    /// UDP port on which a capture's NetFlow and IPFIX exports are looked for (repeatable; 0: nowhere)
-    #[arg(long = "netflow-port", value_name = "PORT", default_values_t = EXPORT_PORTS)]
-    netflow_ports: Vec<u16>,
     /// Worker threads
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -192,6 +174,7 @@ fn generate(args: &GenerateArgs, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         let made = serde_json::json!({
             "version": json::VERSION, "synthetic": true, "file": name, "packets": packets, "label": recipe.label(),
+            "provenance": origin::command(),
         });
         say(&(serde_json::to_string_pretty(&made)? + "\n"))?;
     } else {
@@ -239,7 +222,7 @@ fn record(args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         let done = serde_json::json!({
             "version": json::VERSION, "interface": args.interface, "file": name,
-            "packets": counts.packets, "dropped": counts.dropped,
+            "packets": counts.packets, "dropped": counts.dropped, "provenance": origin::command(),
         });
         say(&(serde_json::to_string_pretty(&done)? + "\n"))?;
     } else {
@@ -251,18 +234,15 @@ fn record(args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// The shortest idle period of a generated table.
 const MIN_IDLE_NANOS: u64 = 250_000_000;
 
-fn inputs(args: &AnalyseArgs) -> anyhow::Result<Vec<Input>> {
-    let ports: Vec<u16> = args.netflow_ports.iter().copied().filter(|p| *p != 0).collect();
-    let files = &args.files;
-    let (streams, names): (Vec<String>, Vec<String>) = files.iter().cloned().partition(|f| f == "-");
+fn inputs(args: &AnalyseArgs, reading: &Reading) -> anyhow::Result<Vec<Input>> {
+    let (streams, names): (Vec<String>, Vec<String>) = args.files.iter().cloned().partition(|f| f == "-");
     let mut inputs: Vec<Input> = Vec::new();
     if !streams.is_empty() {
         inputs.push(Input::spool("-", &mut std::io::stdin().lock()).context("standard input")?);
     }
     let paths = expand(&names).map_err(anyhow::Error::msg)?;
     inputs.extend(paths.iter().map(|p| Input::file(p)));
-    let inputs = label(inputs, &args.sites).map_err(anyhow::Error::msg)?;
-    Ok(inputs.into_iter().map(|input| input.with_export_ports(&ports)).collect())
+    reading.prepare(inputs)
 }
 
 /// The device's model by name or file.
@@ -281,18 +261,10 @@ fn baseline(argument: &str) -> anyhow::Result<Baseline> {
     radio::baseline(&text).with_context(|| argument.to_owned())
 }
 
-fn positive(seconds: f64, flag: &str) -> anyhow::Result<f64> {
-    if seconds.is_finite() && seconds > 0.0 {
-        Ok(seconds)
-    } else {
-        bail!("{flag} {seconds}: expected a positive number of seconds")
-    }
-}
-
 /// The shortest idle period that may be asked for: packets of a flow are not told apart within half of it.
 const FINEST: Duration = Duration::from_millis(1);
 
-fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
+fn settings(args: &AnalyseArgs, reading: &Reading) -> anyhow::Result<Settings> {
     let cost = match args.break_even {
         Some(seconds) => SleepCost::constant(positive(seconds, "--break-even")?),
         None => model(args)?.sleep_cost(args.resumption, args.load),
@@ -302,11 +274,7 @@ fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
         .ok()
         .filter(|idle| *idle >= FINEST)
         .with_context(|| format!("--min-idle {}: expected at least a millisecond", args.min_idle))?;
-    if args.session != 0.0 {
-        let longest = positive(args.session, "--session")?.max(args.min_idle);
-        settings.session =
-            Some(Duration::try_from_secs_f64(longest).with_context(|| format!("--session {longest}"))?);
-    }
+    settings.session = reading.session;
     settings.wake_on = match args.wake_on {
         Wake::All => WakeOn::All,
         Wake::Outgoing => WakeOn::Outgoing,
@@ -315,26 +283,25 @@ fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
 }
 
 fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let inputs = inputs(args)?;
-    let settings = settings(args)?;
-    let Ok(wanted) = args.clients.iter().map(|c| c.parse::<Wanted>()).collect::<Result<Vec<_>, _>>();
-    if args.periods.is_some() && args.session_by == Sessions::Connection {
+    let reading = args.reading.reading(args.min_idle)?;
+    let inputs = inputs(args, &reading)?;
+    let settings = settings(args, &reading)?;
+    if args.periods.is_some() && reading.session_by == Sessions::Connection {
         bail!(
             "--periods keeps a client's traffic in order of time, and no connections: not with --session-by connection"
         );
     }
     let options = Options {
-        wanted,
-        sessions: args.session_by,
+        wanted: reading.wanted(),
+        sessions: reading.session_by,
         limits: Limits::default(),
         format: None,
-        spread: args.flows,
+        spread: reading.flows,
         settings,
         policies: Options::policies(positive(args.timeout, "--timeout")?),
         threads: args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
     };
-    // Before anything of them is read.
-    let states: Vec<Option<State>> = inputs.iter().map(state).collect();
+    let known = Inputs::new(&inputs);
     let bar = Bar::new(&inputs, args.quiet);
     let progress = |phase, bytes| bar.tell(phase, bytes);
     let survey = survey_all(&inputs, options.format, options.limits, options.threads, &progress);
@@ -352,34 +319,42 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         let questions = Questions::new(settings, model(args)?, directory.clients());
         let watch = |client: &Client| Figures::new(&questions, client);
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &watch, &mut tap)?;
-        keep(args, &analysis, &options)?;
-        let report = json::Report {
-            provenance: Some(provenance(&inputs, &states)?),
-            ..json::Report::new(&analysis, accounting)
-        };
+        let provenance = Some(known.provenance()?);
+        keep(args, &analysis, &options, provenance.as_ref())?;
+        let report = json::Report { provenance, ..json::Report::new(&analysis, accounting) };
         let charts = charts::all(&analysis, &questions);
         let page = document(&report, charts, &about(args), ON_PAGE).html().map_err(anyhow::Error::msg)?;
         write_whole(path, page.as_bytes()).with_context(|| path.display().to_string())?;
         report
     } else {
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &|_| (), &mut tap)?;
-        keep(args, &analysis, &options)?;
-        let provenance = json.then(|| provenance(&inputs, &states)).transpose()?;
+        // Each recording is read once more for it.
+        let told = json || args.results.is_some() || args.periods.is_some();
+        let provenance = told.then(|| known.provenance()).transpose()?;
+        keep(args, &analysis, &options, provenance.as_ref())?;
         json::Report { provenance, ..json::Report::new(&analysis, accounting) }
     };
-    if let (Some(periods), Some(path)) = (periods, &args.periods) {
-        periods.finish(&directory).with_context(|| path.display().to_string())?;
+    if let (Some(periods), Some(path), Some(provenance)) = (periods, &args.periods, &report.provenance) {
+        let words = serde_json::to_string(provenance)?;
+        periods.finish(&directory, &words).with_context(|| path.display().to_string())?;
     }
     bar.done();
-    tell(&report, json)
+    let shown = json || args.html.is_some();
+    tell(&json::Report { provenance: report.provenance.filter(|_| shown), ..report }, json)
 }
 
 /// Writes what `--results` asks for.
-fn keep<X>(args: &AnalyseArgs, analysis: &Analysis<X>, options: &Options) -> anyhow::Result<()> {
-    let Some(path) = &args.results else { return Ok(()) };
+fn keep<X>(
+    args: &AnalyseArgs,
+    analysis: &Analysis<X>,
+    options: &Options,
+    provenance: Option<&json::Provenance>,
+) -> anyhow::Result<()> {
+    let (Some(path), Some(provenance)) = (&args.results, provenance) else { return Ok(()) };
     let written = || {
         let mut file = Unfinished::create(path)?;
-        results::write(std::io::BufWriter::with_capacity(1 << 20, &mut file), analysis, options)?;
+        let out = std::io::BufWriter::with_capacity(1 << 20, &mut file);
+        results::write(out, analysis, options, provenance)?;
         file.place()
     };
     written().with_context(|| path.display().to_string())
@@ -387,13 +362,18 @@ fn keep<X>(args: &AnalyseArgs, analysis: &Analysis<X>, options: &Options) -> any
 
 fn merge(args: &MergeArgs, json: bool) -> anyhow::Result<ExitCode> {
     let mut merged = Merged::default();
-    for path in expand(&args.files).map_err(anyhow::Error::msg)? {
-        let name = path.display().to_string();
-        let file = std::fs::File::open(&path).with_context(|| name.clone())?;
-        merged.add(&name, std::io::BufReader::with_capacity(1 << 20, file)).map_err(anyhow::Error::msg)?;
+    let files = expand(&args.files).map_err(anyhow::Error::msg)?;
+    let inputs: Vec<Input> = files.iter().map(|path| Input::file(path)).collect();
+    let known = Inputs::new(&inputs);
+    for input in &inputs {
+        let file = input.file_handle().with_context(|| input.name().to_owned())?;
+        let file = std::io::BufReader::with_capacity(1 << 20, file);
+        merged.add(input.name(), file).map_err(anyhow::Error::msg)?;
     }
-    let (analysis, accounting) = merged.finish().map_err(anyhow::Error::msg)?;
-    tell(&json::Report::new(&analysis, accounting), json)
+    let (analysis, accounting, of_inputs) = merged.finish().map_err(anyhow::Error::msg)?;
+    let provenance = json.then(|| known.provenance()).transpose()?;
+    let provenance = provenance.map(|of| json::Provenance { of_inputs, ..of });
+    tell(&json::Report { provenance, ..json::Report::new(&analysis, accounting) }, json)
 }
 
 /// The report on standard output, and what was lost on standard error.
@@ -411,33 +391,6 @@ fn tell(report: &json::Report, json: bool) -> anyhow::Result<ExitCode> {
         eprintln!("lost: {} more", report.lost_total - report.lost.len() as u64);
     }
     Ok(if report.lost_total > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// By what it is seen that a recording is another one than before: its inode, its length, and when it was last written to.
-type State = (u64, u64, i64, i64);
-
-/// None if it cannot be opened.
-fn state(input: &Input) -> Option<State> {
-    let of = input.file_handle().ok()?.metadata().ok()?;
-    Some((of.ino(), of.len(), of.mtime(), of.mtime_nsec()))
-}
-
-/// What stands for the hash of a recording that did: the figures are not of what would be hashed.
-const CHANGED: &str = "changed while it was read";
-
-/// Where the figures come from. Reads every recording once more, for its hash; what it was like before it was read first, `states` say.
-fn provenance(inputs: &[Input], states: &[Option<State>]) -> anyhow::Result<json::Provenance> {
-    let hashed = |(input, before): (&Input, &Option<State>)| {
-        let file = input.file_handle().and_then(|file| Hashed::named(input.name(), file));
-        let Hashed { file, bytes, sha256 } = file.with_context(|| input.name().to_owned())?;
-        let same = before.is_some() && *before == state(input);
-        Ok(json::Hashed { file, bytes, sha256: if same { sha256 } else { CHANGED.to_owned() } })
-    };
-    Ok(json::Provenance {
-        versions: versions(),
-        command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        inputs: inputs.iter().zip(states).map(hashed).collect::<anyhow::Result<_>>()?,
-    })
 }
 
 /// The page's last line: on which figures it rests.
@@ -483,7 +436,8 @@ impl Periods {
         });
     }
 
-    fn finish(self, directory: &Directory) -> std::io::Result<()> {
+    /// With where they come from, in JSON.
+    fn finish(self, directory: &Directory, provenance: &str) -> std::io::Result<()> {
         let Self { collector, mut writer, mut failed } = self;
         collector.finish(&mut |row| {
             if failed.is_ok() {
@@ -491,6 +445,7 @@ impl Periods {
             }
         });
         failed?;
+        writer.note(PROVENANCE, provenance);
         writer.finish(&|id| who(directory, id))
     }
 }
@@ -538,23 +493,5 @@ impl Bar {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_recording_that_grew_while_it_was_read_has_no_hash() {
-        let path = std::env::temp_dir().join(format!("dormouse-grew-{}.csv", std::process::id()));
-        std::fs::write(&path, "client,time,bytes\n").expect("written");
-        let inputs = [Input::file(&path)];
-        let states: Vec<Option<State>> = inputs.iter().map(state).collect();
-        let hash = || provenance(&inputs, &states).expect("it is there").inputs[0].sha256.clone();
-        assert_eq!(hash().len(), 64);
-        std::fs::write(&path, "client,time,bytes\nphone,1,1\n").expect("written");
-        assert_eq!(hash(), CHANGED);
-        std::fs::remove_file(&path).expect("removed");
     }
 }

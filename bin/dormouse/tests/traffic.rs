@@ -2,67 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod common;
+
+use common::{Scene, talk};
 use serde_json::Value;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
-/// A directory for one test, removed with it.
-struct Scene(PathBuf);
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Three clients: `phone` sends something every minute, and is answered; `tablet` every ten seconds; `watch` once.
-fn talk() -> String {
-    let mut lines = vec![(0, "watch,1700006400,60,out".to_owned())];
-    for n in 0..100 {
-        let at = n * 60;
-        lines.push((at, format!("phone,{}.5,60,out", 1_700_006_400 + at)));
-        lines.push((at, format!("phone,{}.6,80,in", 1_700_006_400 + at)));
-    }
-    lines.extend((0..100).map(|n| (n * 10, format!("tablet,{},60,out", 1_700_006_400 + n * 10))));
-    lines.sort();
-    let lines: Vec<String> = lines.into_iter().map(|l| l.1).collect();
-    format!("client,time,bytes,direction\n{}\n", lines.join("\n"))
-}
-
-impl Scene {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("dormouse-traffic-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        std::fs::write(path.join("talk.csv"), talk()).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        std::fs::write(self.0.join(name), content).unwrap();
-    }
-
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-        command.args(arguments.split(' ')).current_dir(&self.0).stdin(Stdio::null());
-        command
-    }
-
-    /// Exit code, standard output and standard error.
-    fn run(&self, arguments: &str) -> (i32, String, String) {
-        let output = self.command(arguments).output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-    }
-
-    /// The report of a run that succeeds.
-    fn json(&self, arguments: &str) -> Value {
-        let (code, out, err) = self.run(arguments);
-        assert_eq!(code, 0, "{arguments}: {err}");
-        serde_json::from_str(&out).unwrap()
-    }
-}
+use std::process::Stdio;
 
 #[test]
 fn the_report_has_the_fields_that_programs_rely_on() {
@@ -234,6 +180,28 @@ fn recordings_are_kept_apart_unless_they_are_called_one_site() {
     assert!(code == 1 && err.contains("another table's part-of-another.parquet"), "{err}");
 }
 
+/// What a merged report says of where it comes from: its own command and the results that it read, and of these by which commands they were made of
+/// which recordings.
+fn comes_from_results(origin: &Value, of_one: &Value, options: &str) {
+    assert_eq!(origin["versions"], of_one["versions"]);
+    assert!(origin["versions"]["commit"].is_string() && origin["versions"]["modified"].is_string());
+    assert_eq!((&origin["command"][1], &origin["command"][2]), (&"trace".into(), &"merge".into()));
+    let [results, parts] = ["inputs", "of_inputs"].map(|key| origin[key].as_array().unwrap());
+    let recordings = of_one["inputs"].as_array().unwrap();
+    assert_eq!((results.len(), parts.len(), recordings.len()), (3, 3, 3));
+    for ((result, part), recording) in results.iter().zip(parts).zip(recordings) {
+        let name = recording["file"].as_str().unwrap();
+        assert_eq!(result["file"], format!("{name}.results"));
+        assert_eq!(result["sha256"].as_str().unwrap().len(), 64);
+        assert_ne!(result["sha256"], recording["sha256"]);
+        assert_eq!(part["inputs"], serde_json::json!([recording]), "{name}");
+        assert_eq!(part["versions"], of_one["versions"]);
+        let command = part["command"].as_array().unwrap();
+        let given: Vec<&str> = command.iter().skip(1).map(|word| word.as_str().unwrap()).collect();
+        assert_eq!(given.join(" "), format!("trace {name} --results {name}.results{options}"));
+    }
+}
+
 /// What several machines have accounted, each its own recordings, makes the report of one machine that reads all of them, but for where it comes from.
 #[test]
 fn results_of_several_machines_make_the_report_of_one() {
@@ -250,10 +218,12 @@ fn results_of_several_machines_make_the_report_of_one() {
             let one = scene.run(&format!("trace {file} --results {file}.results{options}"));
             assert_eq!(one.0, 0, "{one:?}");
         }
-        let merged =
+        let mut merged =
             scene.json("trace merge talk.csv.results made.parquet.results talk-2.csv.results --json");
         let mut one = scene.json(&format!("trace {}{options} --json", files.join(" ")));
-        one.as_object_mut().unwrap().remove("provenance");
+        let [origin, of_one] = [&mut merged, &mut one]
+            .map(|report| report.as_object_mut().unwrap().remove("provenance").unwrap());
+        comes_from_results(&origin, &of_one, options);
         assert_eq!(merged, one, "{options:?}");
         assert!(merged["clients"].as_array().unwrap().iter().any(|c| c["label"] == "phone in talk-2.csv"));
         let text = scene.run("trace merge *.results");

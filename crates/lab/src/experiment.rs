@@ -1,11 +1,18 @@
 //! The shape that all experiments share: what one is given, and what it reports. Owns these types; must never know an experiment.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use dormouse_energy::account::SESSION;
 use dormouse_report::{Block, Chart, Document, Part, Table, duration};
+use dormouse_trace::clients::Wanted;
+use dormouse_trace::flow::Spread;
+use dormouse_trace::fold::Sessions;
+use dormouse_trace::input::{EXPORT_PORTS, Input, label};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -18,6 +25,8 @@ use crate::results::{Point, Results};
 pub struct Context {
     /// Recordings to run on; without any, an experiment that needs traffic makes its own, and says so.
     pub recordings: Vec<PathBuf>,
+    /// How they are read; without any, it must be the default.
+    pub reading: Reading,
     /// Worker threads.
     pub threads: usize,
     /// Synthetic clients, where traffic is made; the most clients at once, where they are real. `None`: as many as the experiment
@@ -72,6 +81,7 @@ impl Default for Context {
     fn default() -> Self {
         Self {
             recordings: Vec::new(),
+            reading: Reading::default(),
             threads: 1,
             clients: None,
             short: false,
@@ -82,6 +92,74 @@ impl Default for Context {
             interrupted: Arc::default(),
             progress: |_| (),
         }
+    }
+}
+
+/// How recordings are read: the choices that `dormouse trace` has too, under the same names.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reading {
+    /// `FILE=LABEL`: recordings with the same label are of one site, where one address is one client. FILE may be a pattern.
+    pub sites: Vec<String>,
+    /// Whom to account: addresses, prefixes, link-layer addresses or names; if empty, clients are found.
+    pub clients: Vec<String>,
+    /// A silence longer than this ends a session; none does if it is absent.
+    pub session: Option<Duration>,
+    /// What else ends one.
+    pub session_by: Sessions,
+    /// How a flow's packets are placed.
+    pub flows: Spread,
+    /// UDP ports on which a capture's exported flows are looked for; empty: nowhere.
+    pub netflow_ports: Vec<u16>,
+}
+
+impl Default for Reading {
+    /// Each recording its own site, and a silence of [`SESSION`] the end of a session.
+    fn default() -> Self {
+        Self {
+            sites: Vec::new(),
+            clients: Vec::new(),
+            session: Some(SESSION),
+            session_by: Sessions::Silence,
+            flows: Spread::Even,
+            netflow_ports: EXPORT_PORTS.to_vec(),
+        }
+    }
+}
+
+impl Reading {
+    /// The inputs with their sites, and with the ports of exports.
+    ///
+    /// # Errors
+    /// In words, which label fits no input.
+    pub fn prepare(&self, inputs: Vec<Input>) -> anyhow::Result<Vec<Input>> {
+        let inputs = inputs.into_iter().map(|input| input.with_export_ports(&self.netflow_ports));
+        label(inputs.collect(), &self.sites).map_err(anyhow::Error::msg)
+    }
+
+    /// Whom to account.
+    #[must_use]
+    pub fn wanted(&self) -> Vec<Wanted> {
+        let Ok(wanted) = self.clients.iter().map(|c| c.parse()).collect::<Result<_, Infallible>>();
+        wanted
+    }
+
+    /// The silence that ends a session in seconds, or `never`, as raw data have it.
+    #[must_use]
+    pub fn silence(&self) -> Value {
+        self.session.map_or_else(|| json!("never"), |silence| json!(silence.as_secs_f64()))
+    }
+
+    /// As the settings of raw data have it.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json!({
+            "sites": self.sites,
+            "clients": self.clients,
+            "session": self.silence(),
+            "session_by": self.session_by.name(),
+            "flows": self.flows.name(),
+            "netflow_ports": self.netflow_ports,
+        })
     }
 }
 

@@ -23,7 +23,7 @@ pub mod results;
 pub mod topology;
 pub mod verify;
 
-pub use experiment::{Context, Exhibit, Experiment, Report, Source, Takes};
+pub use experiment::{Context, Exhibit, Experiment, Reading, Report, Source, Takes};
 
 /// All experiments.
 pub const EXPERIMENTS: &[Experiment] = &[

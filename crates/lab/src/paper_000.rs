@@ -58,7 +58,10 @@ fn made(context: &Context) -> anyhow::Result<Results<Point>> {
     );
     let profile = Profile::shipped(PROFILE).context("the laptop of paper 000 ships with the program")?;
     let raw = raw::of(&Traffic::new(context, &profile)?, profile, context)?;
-    context.out.as_ref().map_or(Ok(()), |path| raw.write(path))?;
+    if let Some(path) = &context.out {
+        raw::fits(&raw)?;
+        raw.write(path)?;
+    }
     Ok(raw)
 }
 
@@ -71,7 +74,6 @@ fn report(raw: &Results<Point>) -> anyhow::Result<Report> {
     let mut notes = [
         "The paper's recordings are not public: ours is the traffic named above.",
         "The paper's figures are not in its text as data: what is given here as the paper's are the numbers that its text states.",
-        "The unit is the session: the paper's is a connection to the wireless network, ours a client's traffic up to a silence of an hour, which is our choice. What follows that silence is the next session; what the device has learned lives on. In client-days, absence counts as idle time, and every policy saves it.",
         "Shares are of the sessions that were idle at all; the paper counts all connections. Its Figures 7 and 8 rest on 100 connections, ours on 100 clients with all their sessions.",
         "Of the maximum: the mean saving over sessions, over the clairvoyant's mean; the paper's \"over 90 %\" is one of these. Share of the clairvoyant: the energy saved in all sessions over what the clairvoyant saves; long sessions count for more.",
         "Intervals hold 95 %: a bootstrap of clients with all their sessions, the same clients for every policy.",
@@ -81,6 +83,7 @@ fn report(raw: &Results<Point>) -> anyhow::Result<Report> {
     ]
     .map(str::to_owned)
     .to_vec();
+    notes.insert(2, raw::unit(raw)?);
     notes.push(buckets::note());
     notes.extend(baselines::notes(&traffic));
     if traffic.synthetic {

@@ -25,6 +25,9 @@ pub(crate) struct State {
     plan: String,
     seed: u64,
     recordings: Vec<PathBuf>,
+    /// How they are read, in the words of raw data.
+    #[serde(default)]
+    reading: serde_json::Value,
     /// What must not change on the way.
     versions: BTreeMap<String, String>,
     /// What came of each experiment so far.
@@ -113,6 +116,7 @@ impl Reproduction {
             plan,
             seed: context.seed,
             recordings: context.recordings.clone(),
+            reading: context.reading.json(),
             versions,
             experiments: BTreeMap::new(),
             lacked: BTreeMap::new(),
@@ -126,6 +130,7 @@ impl Reproduction {
                 ("plan", before.plan.clone(), state.plan.clone()),
                 ("seed", before.seed.to_string(), state.seed.to_string()),
                 ("recordings", format!("{:?}", before.recordings), format!("{:?}", state.recordings)),
+                ("way of reading them", before.reading.to_string(), state.reading.to_string()),
                 ("build", format!("{:?}", before.versions), format!("{:?}", state.versions)),
             ] {
                 ensure!(

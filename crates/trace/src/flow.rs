@@ -28,6 +28,17 @@ impl FromStr for Spread {
     }
 }
 
+impl Spread {
+    /// As users write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Even => "even",
+            Self::Edges => "edges",
+        }
+    }
+}
+
 /// A flow record. `first.at` is its start; `first` goes from the originator to the responder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flow {

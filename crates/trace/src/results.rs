@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::analyse::{Analysis, ClientResult, Options};
 use crate::clients::{Client, Handed, label, rules};
-use crate::report::json::Accounting;
+use crate::report::json::{Accounting, Provenance};
 use crate::seen::Addr;
 use crate::survey::FileSurvey;
 use dormouse_energy::account::{CLAIRVOYANT, ClientReport, Totals};
 
 /// The version of the format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The longest line, in bytes: a client with a million sessions.
 const LONGEST: u64 = 1 << 30;
 
@@ -36,6 +36,8 @@ struct Head {
     unattributed: u64,
     late: u64,
     handed: Vec<(Addr, Vec<String>)>,
+    /// Where all of it comes from.
+    provenance: Provenance,
 }
 
 /// A session, or the sum of several, without the names of its policies.
@@ -86,11 +88,16 @@ fn names(options: &Options) -> Vec<&'static str> {
     options.policies.iter().map(|p| p.name()).chain([CLAIRVOYANT]).collect()
 }
 
-/// Writes an analysis that was made with these options.
+/// Writes an analysis that was made with these options, with where it comes from.
 ///
 /// # Errors
 /// If the output cannot be written.
-pub fn write<X>(mut out: impl Write, analysis: &Analysis<X>, options: &Options) -> io::Result<()> {
+pub fn write<X>(
+    mut out: impl Write,
+    analysis: &Analysis<X>,
+    options: &Options,
+    provenance: &Provenance,
+) -> io::Result<()> {
     let head = Head {
         dormouse_results: VERSION,
         settings: format!(
@@ -105,6 +112,7 @@ pub fn write<X>(mut out: impl Write, analysis: &Analysis<X>, options: &Options) 
         unattributed: analysis.unattributed,
         late: analysis.late,
         handed: analysis.handed.iter().map(|h| (h.address, h.clients.clone())).collect(),
+        provenance: provenance.clone(),
     };
     line(&mut out, &head)?;
     for of in &analysis.clients {
@@ -126,6 +134,7 @@ pub struct Merged {
     all: Analysis<()>,
     first: Option<(String, Head)>,
     rules: Vec<String>,
+    origins: Vec<Provenance>,
     /// How many clients, and addresses that several of them had, there were when each file was begun.
     begins: Vec<(usize, usize)>,
 }
@@ -135,7 +144,7 @@ impl Default for Merged {
         let (clients, files, handed) = (Vec::new(), Vec::new(), Vec::new());
         let all =
             Analysis { clients, rule: String::new(), files, packets: 0, unattributed: 0, late: 0, handed };
-        Self { all, first: None, rules: Vec::new(), begins: Vec::new() }
+        Self { all, first: None, rules: Vec::new(), origins: Vec::new(), begins: Vec::new() }
     }
 }
 
@@ -207,16 +216,17 @@ impl Merged {
                 .map(|(address, clients)| Handed { address, clients }),
         );
         self.rules.push(core::mem::take(&mut head.rule));
+        self.origins.push(core::mem::take(&mut head.provenance));
         self.first.get_or_insert((name.to_owned(), head));
         Ok(names)
     }
 
-    /// All of it.
+    /// All of it, and where each file that was added comes from.
     ///
     /// # Errors
     /// In words, if nothing was added, or a client's results come from two places: its sessions may be divided between them.
-    pub fn finish(self) -> Result<(Analysis<()>, Accounting), String> {
-        let Self { mut all, first, rules: words, begins } = self;
+    pub fn finish(self) -> Result<(Analysis<()>, Accounting, Vec<Provenance>), String> {
+        let Self { mut all, first, rules: words, origins, begins } = self;
         let (_, head) = first.ok_or("nothing to merge")?;
         all.rule = rules(&words);
         let before: Vec<String> = all.clients.iter().map(|c| c.client.label.clone()).collect();
@@ -240,7 +250,7 @@ impl Merged {
         if let Some([client, _]) = twice {
             return Err(format!("two results of {} in {}", client.client.name, client.client.site));
         }
-        Ok((all, head.accounting))
+        Ok((all, head.accounting, origins))
     }
 }
 
@@ -302,10 +312,12 @@ mod tests {
         let mut merged = Merged::default();
         for site in ["b", "a"] {
             let mut file = Vec::new();
-            write(&mut file, &of_site(site), &options()).unwrap();
+            let origin = Provenance { command: vec![site.to_owned()], ..Provenance::default() };
+            write(&mut file, &of_site(site), &options(), &origin).unwrap();
             merged.add(site, file.as_slice()).unwrap();
         }
-        let (all, accounting) = merged.finish().unwrap();
+        let (all, accounting, origins) = merged.finish().unwrap();
+        assert_eq!(origins.iter().map(|o| o.command.join(" ")).collect::<Vec<_>>(), ["b", "a"]);
         assert_eq!(accounting, Accounting::of(&options()));
         assert_eq!((all.packets, all.unattributed, all.late), (12, 2, 4));
         assert_eq!(all.rule, "found: wireless stations");

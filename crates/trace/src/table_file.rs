@@ -17,6 +17,7 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use crate::activity::Activity;
@@ -41,6 +42,9 @@ impl Layout {
         if name.ends_with(".arrow") { Self::Arrow } else { Self::Parquet }
     }
 }
+
+/// The name of the metadata that say in JSON where a file comes from ([`crate::report::json::Provenance`]).
+pub const PROVENANCE: &str = "dormouse.provenance";
 
 /// Who a number is.
 pub type WhoIs<'a> = &'a dyn Fn(u32) -> Option<Client>;
@@ -90,6 +94,16 @@ impl<W: Write + Send> ActivityWriter<W> {
     pub fn push(&mut self, activity: &Activity, who: WhoIs<'_>) -> std::io::Result<()> {
         self.rows.push(*activity);
         if self.rows.len() >= GROUP { self.flush(who) } else { Ok(()) }
+    }
+
+    /// Puts words of this name into the file's metadata.
+    pub fn note(&mut self, name: &str, words: &str) {
+        match &mut self.file {
+            Writer::Parquet(writer) => {
+                writer.append_key_value_metadata(KeyValue::new(name.to_owned(), words.to_owned()));
+            }
+            Writer::Arrow(writer) => writer.write_metadata(name, words),
+        }
     }
 
     /// Writes what is left and the end of the file, and gives it back.
@@ -167,6 +181,11 @@ impl TableWriter {
         };
         self.last = Some((activity.client, part));
         self.parts.get_mut(part).map_or(Ok(()), |writer| writer.push(activity, who))
+    }
+
+    /// Puts words of this name into the metadata of each file.
+    pub fn note(&mut self, name: &str, words: &str) {
+        self.parts.iter_mut().for_each(|part| part.note(name, words));
     }
 
     /// Writes what is left and the end of each file.

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use dormouse_energy::WakeOn;
-use dormouse_energy::account::SESSION;
 use dormouse_energy::schedule::MIN_IDLE;
 use dormouse_trace::activity::Moment;
 use dormouse_trace::analyse::Watch;
@@ -77,6 +76,8 @@ impl Session {
 /// Takes it from packets, session by session, as the accounts do.
 #[derive(Default)]
 pub(super) struct Idle {
+    /// A silence longer than this ends a session.
+    longest: Option<Duration>,
     last: Option<u64>,
     number: u32,
     /// When the client sent last in this session, and when the idle periods since then began; in nanoseconds.
@@ -92,6 +93,11 @@ fn seconds(from: u64, to: u64) -> f64 {
 }
 
 impl Idle {
+    /// A silence longer than `longest` ends a session, if any does.
+    pub(super) fn new(longest: Option<Duration>) -> Self {
+        Self { longest, ..Self::default() }
+    }
+
     /// A stretch ends, with a packet that the client sends or with the session.
     fn close(&mut self, at: u64, sent: bool) {
         if let Some(session) = self.sessions.last_mut().filter(|_| !self.began.is_empty()) {
@@ -126,7 +132,8 @@ impl Watch for Idle {
     fn moment(&mut self, moment: &Moment, session: u32) {
         let another = core::mem::replace(&mut self.number, session) != session;
         let silence = self.last.map(|last| (last, moment.at.saturating_sub(last)));
-        if another || silence.is_none_or(|(_, silence)| Duration::from_nanos(silence) > SESSION) {
+        let absent = |silence| self.longest.is_some_and(|longest| Duration::from_nanos(silence) > longest);
+        if another || silence.is_none_or(|(_, silence)| absent(silence)) {
             self.end();
             self.sessions.push(Session::default());
         } else if let Some((last, silence)) = silence
@@ -150,6 +157,9 @@ impl Watch for Idle {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use dormouse_energy::account::SESSION;
     use dormouse_energy::{Direction, PacketInfo, WakeOn};
     use dormouse_trace::activity::Moment;
     use dormouse_trace::analyse::Watch as _;
@@ -157,8 +167,8 @@ mod tests {
     use super::{Idle, Session};
 
     /// Sessions of packets at so many seconds; `true`: the client sent it.
-    fn of(packets: &[(u64, bool)]) -> Vec<Session> {
-        let mut idle = Idle::default();
+    fn of(longest: Option<Duration>, packets: &[(u64, bool)]) -> Vec<Session> {
+        let mut idle = Idle::new(longest);
         for (at, sent) in packets {
             let direction = if *sent { Direction::Outgoing } else { Direction::Incoming };
             let info = PacketInfo { direction, ..PacketInfo::default() };
@@ -170,7 +180,7 @@ mod tests {
 
     #[test]
     fn stretches_end_where_the_client_sends() {
-        let sessions = of(&[
+        let packets = [
             (10, false),
             (15, true),
             (45, false),
@@ -181,8 +191,11 @@ mod tests {
             // The next session.
             (5_000, true),
             (5_001, true),
-        ]);
+        ];
+        let sessions = of(Some(SESSION), &packets);
         assert_eq!(sessions.len(), 2);
+        assert_eq!(of(None, &packets).len(), 1);
+        assert_eq!(of(Some(Duration::from_secs(20)), &packets).len(), 4);
         let [first, second] = [&sessions[0], &sessions[1]];
         assert_eq!(first.periods, [5.0, 30.0, 1.0, 34.0, 10.0, 10.0]);
         assert_eq!(first.until_sent, [5.0, 65.0, 35.0, 34.0, 10.0, 10.0]);

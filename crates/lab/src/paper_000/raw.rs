@@ -5,14 +5,18 @@
 //! in their order. `cost.WHICH` has one block for each account of that kind: what a radio that never sleeps pays, what each policy pays,
 //! what the clairvoyant pays. The policies' names stand in `settings`.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use dormouse_energy::WakeOn;
-use dormouse_energy::account::{ClientReport, SESSION, Settings, Totals};
+use dormouse_energy::account::{ClientReport, Settings, Totals};
 use dormouse_energy::model::{Model, Resumption};
 use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::{MIN_IDLE, TIME_OUTS};
+use dormouse_report::duration;
 use dormouse_trace::analyse::{Analysis, ClientResult};
 use dormouse_trace::clients::{Client, Rule};
+use dormouse_trace::fold::Sessions as Ends;
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{EXTREMES, Figures, LOADS, Ledgers, Questions, THRESHOLDS, Timeline};
 use serde::{Deserialize, Serialize};
@@ -26,7 +30,7 @@ use super::traffic::{Traffic, policies};
 use super::{EXPERIMENT, LOAD, PROFILE, PROTOCOL};
 use crate::campaign;
 use crate::experiment::Context;
-use crate::results::format::Input;
+use crate::results::format::{Input, MAX_ROUNDS};
 use crate::results::{self, Results, Round, Sample};
 
 /// A client.
@@ -64,8 +68,8 @@ impl results::Point for Point {
 }
 
 /// How costs are counted.
-pub(super) fn settings(model: Model, wake_on: WakeOn) -> Settings {
-    Settings { session: Some(SESSION), wake_on, ..Settings::new(model.sleep_cost(PROTOCOL, LOAD)) }
+pub(super) fn settings(model: Model, wake_on: WakeOn, session: Option<Duration>) -> Settings {
+    Settings { session, wake_on, ..Settings::new(model.sleep_cost(PROTOCOL, LOAD)) }
 }
 
 /// The raw data of traffic that was followed.
@@ -83,7 +87,9 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
             "liveness_timeout": traffic.questions.model.liveness_timeout,
             "break_even": cost(PROTOCOL, LOAD),
             "shortest_idle": MIN_IDLE.as_secs_f64(),
-            "session_ends_after": SESSION.as_secs_f64(),
+            "session_ends_after": context.reading.silence(),
+            "session_by": context.reading.session_by.name(),
+            "reading": if context.recordings.is_empty() { Value::Null } else { context.reading.json() },
             "policies": policies().iter().map(|p| p.name()).collect::<Vec<_>>(),
             "time_outs": TIME_OUTS.map(|t| if t.is_finite() { json!(t) } else { json!("never") }),
             "optimum": traffic.questions.costs().map(|(r, load, _)| json!([r.name(), load, cost(r, load)])).collect::<Vec<_>>(),
@@ -116,6 +122,23 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
             .for_each(|(s, round)| more(round, idle.get(s), beside, s));
     }
     Ok(raw)
+}
+
+/// Whether a file can hold it.
+///
+/// # Errors
+/// Which client has more sessions than a file can hold, and what helps.
+pub(super) fn fits(raw: &Results<Point>) -> Result<()> {
+    for sample in &raw.samples {
+        let sessions = sample.rounds.len().saturating_sub(1);
+        ensure!(
+            sessions < MAX_ROUNDS,
+            "{} has {sessions} sessions, and raw data hold at most {} of a client: without --out, by a longer --session, or in several recordings",
+            sample.client,
+            MAX_ROUNDS - 1
+        );
+    }
+    Ok(())
 }
 
 fn fill(sample: &mut Sample<Point>, all: &OfClient, outgoing: &OfClient, drawn: bool) {
@@ -237,7 +260,8 @@ pub(super) fn traffic(raw: &Results<Point>) -> Result<Traffic> {
     let names: Vec<&'static str> = policies().iter().map(|p| p.name()).collect();
     ensure!(words("policies")? == names, "the file is of other policies than {}", names.join(", "));
     let clients: Vec<Client> = raw.samples.iter().map(client).collect();
-    let questions = Questions::new(settings(model, WakeOn::All), model, &clients);
+    let (silence, _) = sessions_of(raw)?;
+    let questions = Questions::new(settings(model, WakeOn::All, silence), model, &clients);
     let followed = |which: &str| -> Followed {
         let clients = raw.samples.iter().map(|sample| of_client(sample, which, &questions)).collect();
         let (rule, files, handed) = (Rule::Named.to_string(), Vec::new(), Vec::new());
@@ -256,6 +280,48 @@ pub(super) fn traffic(raw: &Results<Point>) -> Result<Traffic> {
         words: words("traffic")?,
         questions,
     })
+}
+
+/// What ended a session: a silence longer than this, if any did, and what else.
+///
+/// # Errors
+/// If the file has something else there.
+fn sessions_of(raw: &Results<Point>) -> Result<(Option<Duration>, Ends)> {
+    let silence = &raw.settings["session_ends_after"];
+    let silence = match silence.as_str() {
+        Some("never") => None,
+        _ => {
+            let seconds = silence.as_f64().and_then(|s| Duration::try_from_secs_f64(s).ok());
+            Some(seconds.with_context(|| format!("settings.session_ends_after: {silence}"))?)
+        }
+    };
+    // Files of earlier versions do not say it: they knew nothing else.
+    let by = raw.settings["session_by"].as_str().map_or(Ok(Ends::Silence), str::parse);
+    Ok((silence, by.map_err(anyhow::Error::msg).context("settings.session_by")?))
+}
+
+/// The same in words.
+///
+/// # Errors
+/// As [`sessions_of`].
+pub(super) fn unit(raw: &Results<Point>) -> Result<String> {
+    let (silence, by) = sessions_of(raw)?;
+    let of = match by {
+        Ends::Silence | Ends::Association => "a client's traffic",
+        Ends::Connection => {
+            "each connection that the input names (Zeek's uid, Suricata's flow_id), apart from the client's other traffic at the time"
+        }
+    };
+    let silence = silence.map(|s| format!("a silence of more than {}", duration(s.as_secs_f64())));
+    let joins = (by == Ends::Association)
+        .then(|| "joining the network anew (802.11, or DHCP without an address)".to_owned());
+    let ends: Vec<String> = silence.into_iter().chain(joins).collect();
+    let ends = if ends.is_empty() { String::new() } else { format!(", ended by {}", ends.join(" or ")) };
+    let ours = format!("{of}{ends}");
+    Ok(format!(
+        "The unit is the session: the paper's is a connection to the wireless network, ours {ours}, which is our choice. What the device \
+         has learned lives on from one session to the next. In client-days, absence counts as idle time, and every policy saves it."
+    ))
 }
 
 fn client(sample: &Sample<Point>) -> Client {

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use dormouse_energy::WakeOn;
 use dormouse_energy::account::Settings;
 use dormouse_energy::model::Model;
@@ -13,18 +13,20 @@ use dormouse_energy::schedule::Policy;
 use dormouse_trace::analyse::{Account, Analysis, ClientResult, Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Rule};
 use dormouse_trace::facts::Limits;
-use dormouse_trace::flow::Spread;
 use dormouse_trace::fold::Sessions as Ends;
 use dormouse_trace::generate::{Population, Recipe};
 use dormouse_trace::input::Input;
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, Questions};
+use dormouse_trace::report::json::{Accounting, Report};
+use dormouse_trace::report::page;
+use dormouse_trace::survey::FileSurvey;
 
 use super::baselines::{Beside, ByOther, OTHERS, Other, others};
 use super::idle::{Idle, Sessions};
 use super::law::{Chooser, Law};
 use super::raw::settings;
-use crate::experiment::Context;
+use crate::experiment::{Context, Reading};
 
 /// Synthetic clients, unless told otherwise: about as many as the paper's day has sessions.
 const CLIENTS: u32 = 3_000;
@@ -32,6 +34,8 @@ const CLIENTS: u32 = 3_000;
 const FEW: u32 = 400;
 /// Seeds of the population. Clients of one seed share the hours of the day, those of different seeds nothing.
 pub(super) const SEEDS: u32 = 20;
+/// What of a recording could not be read is spelt out so often.
+const LOSSES: usize = 5;
 /// Added to the seed: populations on which no constant of Dormouse's scheduler was chosen (docs/policy.md names those).
 const UNSEEN: u64 = 500_000;
 
@@ -65,8 +69,13 @@ pub(super) fn policies() -> Vec<Policy> {
 impl Traffic {
     pub(super) fn new(context: &Context, profile: &Profile) -> anyhow::Result<Self> {
         let (model, others) = (profile.model()?, others(profile)?);
-        let settings = |wake_on| settings(model, wake_on);
-        let fold = |wake_on| match context.recordings.is_empty() {
+        let synthetic = context.recordings.is_empty();
+        ensure!(
+            !synthetic || context.reading == Reading::default(),
+            "sites, and what a session is, can be chosen for recordings alone: of synthetic traffic both are known"
+        );
+        let settings = |wake_on| settings(model, wake_on, context.reading.session);
+        let fold = |wake_on| match synthetic {
             true => made(context, settings(wake_on), model, &others),
             false => recorded(context, settings(wake_on), model, &others),
         };
@@ -74,7 +83,7 @@ impl Traffic {
         let (outgoing, _, _) = fold(WakeOn::Outgoing)?;
         let (all, idle, beside) = parted(all);
         let (outgoing, _, beside_outgoing) = parted(outgoing);
-        let synthetic = context.recordings.is_empty() || all.files.iter().any(|f| f.synthetic.is_some());
+        let synthetic = synthetic || all.files.iter().any(|f| f.synthetic.is_some());
         let (sessions, packets) =
             charts::sessions(&all).fold((0u64, 0u64), |(n, packets), s| (n + 1, packets + s.packets));
         words.push(format!(
@@ -108,7 +117,7 @@ type Watched = (Figures, (Idle, Beside));
 type Folded = (Analysis<Watched>, Questions, Vec<String>);
 
 fn watched(questions: &Questions, settings: Settings, others: &[Other], client: &Client) -> Watched {
-    (Figures::new(questions, client), (Idle::default(), Beside::new(settings, others)))
+    (Figures::new(questions, client), (Idle::new(settings.session), Beside::new(settings, others)))
 }
 
 /// The watches apart.
@@ -183,27 +192,35 @@ fn made(context: &Context, settings: Settings, model: Model, others: &[Other]) -
 }
 
 fn recorded(context: &Context, settings: Settings, model: Model, others: &[Other]) -> anyhow::Result<Folded> {
-    let inputs: Vec<Input> = context.recordings.iter().map(|p| Input::file(p)).collect();
+    let Reading { session_by: sessions, flows: spread, .. } = context.reading;
+    let files = context.recordings.iter().map(|path| Input::file(path)).collect();
+    let inputs = context.reading.prepare(files)?;
     let threads = context.threads.max(1);
-    let (wanted, policies) = (Vec::new(), policies());
-    let (sessions, limits) = (Ends::Silence, Limits::default());
-    let options =
-        Options { wanted, format: None, spread: Spread::Even, settings, sessions, limits, policies, threads };
+    let (wanted, policies) = (context.reading.wanted(), policies());
+    let limits = Limits::default();
+    let options = Options { wanted, format: None, spread, settings, sessions, limits, policies, threads };
     let survey = survey_all(&inputs, None, limits, threads, &|_, _| ());
-    let (directory, rule) = Directory::find(&survey.sites, &[]);
+    let (directory, rule) = Directory::find(&survey.sites, &options.wanted);
     let questions = Questions::new(settings, model, directory.clients());
     let watch = |client: &Client| watched(&questions, settings, others, client);
     let analysis = account(&inputs, survey, &directory, rule, &options, &|_, _| (), &watch, &mut |_| ())
         .context("reading the recordings")?;
-    let of = |f: &dormouse_trace::survey::FileSurvey| match (&f.synthetic, f.losses.total()) {
-        (Some(words), _) => words.clone(),
-        (None, 0) => format!("{}: {} records, recorded", f.name, f.records),
-        (None, lost) => {
-            format!("{}: {} records, recorded; {lost} stretches could not be read", f.name, f.records)
-        }
-    };
-    let words = analysis.files.iter().map(of).collect();
+    let mut words: Vec<String> = analysis.files.iter().flat_map(told).collect();
+    words.extend(page::notes(&Report::new(&analysis, Accounting::of(&options))));
     Ok((analysis, questions, words))
+}
+
+/// A recording in words, with what of it could not be read.
+fn told(f: &FileSurvey) -> Vec<String> {
+    let site = if f.site == f.name { String::new() } else { format!(", of the site {}", f.site) };
+    let lost = match f.losses.total() {
+        0 => String::new(),
+        lost => format!("; {lost} stretches could not be read"),
+    };
+    let what = if f.synthetic.is_some() { "synthetic" } else { "recorded" };
+    let file = format!("{}: {} records, {what}{site}{lost}", f.name, f.records);
+    let losses = f.losses.kept().iter().take(LOSSES).map(|loss| format!("lost: {loss}"));
+    f.synthetic.iter().cloned().chain([file]).chain(losses).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The JSON report, version 2: the unit is the session. Owns the field names, which are an interface: they may be added to, never changed.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use crate::analyse::{Analysis, ClientResult, Options, Watch};
@@ -54,18 +54,21 @@ pub struct Report {
 }
 
 /// Where figures come from, named as in the raw data of experiments.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Provenance {
     /// The program's version, its commit, and whether that tree was modified; the kernel, the libraries.
     pub versions: BTreeMap<String, String>,
     /// The command, with its arguments.
     pub command: Vec<String>,
-    /// The recordings, in their order.
+    /// What was read, in its order: recordings, or results that are put together.
     pub inputs: Vec<Hashed>,
+    /// Where each of `inputs` comes from, if these are results and say so themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub of_inputs: Vec<Provenance>,
 }
 
-/// A recording as it was read, before decompression.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+/// A file as it was read, before decompression.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hashed {
     /// Its name in this report.
     pub file: String,
@@ -185,7 +188,7 @@ pub struct HandedRow {
 }
 
 /// How the costs were counted, for the report's head.
-#[derive(Clone, PartialEq, Debug, Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Accounting {
     /// Break-even time, in seconds.
     pub break_even: f64,

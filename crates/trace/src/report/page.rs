@@ -237,6 +237,16 @@ fn inputs(report: &Report) -> Vec<Part> {
         let cells = [f.file.clone(), format, thousands(f.records), thousands(f.out_of_order)].into_iter();
         table.row(cells.chain(labelled.then(|| f.site.clone())));
     }
+    let notes = notes(report);
+    let mut parts = vec![Part::Table(table)];
+    parts.extend(Some(Part::List(notes)).filter(|list| *list != Part::List(Vec::new())));
+    parts
+}
+
+/// What a reader of any figure must know of the recordings: what of them is counted for no client, and what looks odd about clocks and
+/// addresses.
+#[must_use]
+pub fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |count: u64, words: &str| {
         if count > 0 {
@@ -262,7 +272,5 @@ fn inputs(report: &Report) -> Vec<Part> {
     if report.clients.is_empty() {
         notes.push("no client found; name one with --client".to_owned());
     }
-    let mut parts = vec![Part::Table(table)];
-    parts.extend(Some(Part::List(notes)).filter(|list| *list != Part::List(Vec::new())));
-    parts
+    notes
 }
