@@ -250,6 +250,7 @@ fn know(hip: &mut Hip, known: &Known) {
     hip.set_rendezvous_of(known.hit, known.servers());
     hip.set_relays_of(known.hit, known.relays.clone());
     hip.set_quirks(known.hit, known.quirks);
+    hip.set_lifetime_of(known.hit, known.lifetime);
     hip.set_identity_for(known.hit, known.identity);
 }
 

@@ -2,6 +2,7 @@
 //! is; the directory itself is [`crate::peers`]. Must never begin an exchange with a peer that is not in it.
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::hip::Hit;
@@ -66,6 +67,12 @@ impl Host {
         let chosen = chosen.filter(|ours| speak_alike(*ours, peer));
         let same = || of(HitSuite::of(peer));
         chosen.or_else(same).or_else(|| of(Some(HitSuite::RsaSha256))).or_else(|| self.tag_towards(peer))
+    }
+
+    /// So long after its base exchange each association with this peer ends, those that begin from now on: it must be begun anew, which asks again whether
+    /// the peer is denied or admitted. `None`: it does not end for this.
+    pub fn set_lifetime_of(&mut self, tag: Hit, lifetime: Option<Duration>) {
+        self.peers.set_lifetime(tag, lifetime);
     }
 
     /// In which ways the peer with this tag departs from the RFCs, from the next packet on.
