@@ -64,9 +64,9 @@ impl Daemon {
                 .store
                 .allow(&name)
                 .map_err(|e| Error::new(ErrorKind::Other, format!("{name} is still denied: {e:#}")))?;
-            let was = denials.get(i).is_some_and(|denial| {
-                self.allow_hit(now, denial) | self.host.node_mut().allow(denial)
-            });
+            let was = denials
+                .get(i)
+                .is_some_and(|denial| self.allow_hit(now, denial) | self.host.node_mut().allow(denial));
             if was || stored {
                 taken_back.push(name);
             }
@@ -144,9 +144,8 @@ mod tests {
     #[test]
     fn a_name_that_is_also_a_peers_means_both() {
         let hit = Hit("2001:22::7".parse().unwrap());
-        let of = |whom, hit| {
-            denials(whom, hit).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
+        let of =
+            |whom, hit| denials(whom, hit).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(of("laptop", Some(hit)).unwrap(), ["laptop", "2001:22::7"]);
         assert_eq!(of("laptop", None).unwrap(), ["laptop"]);
         assert_eq!(of("2001:22::7", None).unwrap(), ["2001:22::7"]);

@@ -137,7 +137,8 @@ fn a_key_is_its_owners_and_never_lost() -> Result<()> {
     assert_eq!(std::fs::read(&key)?, content);
     for old in ["--kind dsa", "--kind rsa", "--kind rsa --bits 1024"] {
         let (code, hit) = make(&format!("--force --for-version 1 {old}"))?;
-        let is_old = hit.starts_with("2001:1") && hit.trim().ends_with("in version 1") && hit.lines().count() == 1;
+        let is_old =
+            hit.starts_with("2001:1") && hit.trim().ends_with("in version 1") && hit.lines().count() == 1;
         assert!(code == 0 && is_old, "{old}: {hit}");
     }
     let (code, other) = make("--force --kind ecdsa-p384")?;

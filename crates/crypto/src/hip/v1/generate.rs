@@ -44,8 +44,7 @@ impl NewKey {
                 #[expect(deprecated, reason = "version 1 has no longer ones")]
                 let size = dsa::KeySize::DSA_1024_160;
                 let Ok(components) = dsa::Components::try_generate_from_rng_with_key_size(&mut source, size);
-                let Ok(key) =
-                    dsa::SigningKey::try_generate_from_rng_with_components(&mut source, components);
+                let Ok(key) = dsa::SigningKey::try_generate_from_rng_with_components(&mut source, components);
                 key.to_pkcs8_der().map_err(|_| NONE)?
             }
         };
@@ -60,7 +59,8 @@ mod tests {
     #[test]
     fn what_is_made_is_read_signs_and_is_another_each_time() {
         for (kind, shown) in [(NewKey::Rsa1024, "RSA-1024"), (NewKey::Dsa1024, "DSA-1024")] {
-            let keys = [(), ()].map(|()| SigningKey::from_file_content(kind.pem().unwrap().as_bytes()).unwrap());
+            let keys =
+                [(), ()].map(|()| SigningKey::from_file_content(kind.pem().unwrap().as_bytes()).unwrap());
             assert_ne!(keys[0].public_key(), keys[1].public_key());
             for key in keys {
                 assert_eq!(key.public_key().to_string(), shown);
