@@ -208,7 +208,9 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         ControlVerb::Deny { whom, .. } => {
             let (answer, reply) = client.ask(Verb::Deny { whom: whom.clone() })?;
             match reply {
-                Reply::Denied { sessions, known } => out.print(&answer, || render::denied(sessions, known)),
+                Reply::Denied { sessions, known, hit } => {
+                    out.print(&answer, || render::denied(sessions, known, hit.as_deref()))
+                }
                 Reply::Denials(denials) => out.print(&answer, || render::denials(&denials)),
                 _ => Err(unexpected(&answer)),
             }

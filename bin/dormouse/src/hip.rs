@@ -5,6 +5,8 @@ use crate::control_verbs::{Output, seconds, unexpected};
 use crate::render_hip;
 use clap::{Args, Subcommand, ValueEnum};
 use dormouse_control::{Error, ErrorKind, ExitCode, HipPeer, HipStatus, Reply, Response, Verb, line};
+use dormouse_crypto::Secret;
+use dormouse_crypto::hip::v1;
 use dormouse_crypto::sign::NewKey;
 use dormouse_io::state::{self, create_atomically, write_atomically};
 use dormouse_node::config::hip::{identity, identity_v1};
@@ -28,9 +30,12 @@ enum HipVerb {
         /// Which kind of key
         #[arg(long, value_enum, default_value_t = Kind::EcdsaP256)]
         kind: Kind,
-        /// Length of an RSA key
-        #[arg(long, value_enum, default_value_t = Bits::B3072)]
-        bits: Bits,
+        /// Length of an RSA key: 3072, or 1024 for version 1
+        #[arg(long, value_enum)]
+        bits: Option<Bits>,
+        /// Version of HIP that the key is for. 1 is for peers that know no other: RSA, also of 1,024 bits, or DSA of 1,024
+        #[arg(long, value_name = "VERSION", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
+        for_version: u8,
         /// Replace a key that is there: peers know this host by another HIT from then on
         #[arg(long)]
         force: bool,
@@ -73,11 +78,16 @@ enum Kind {
     EcdsaP384,
     /// RSA: for peers that know nothing else; slow to make and to sign with
     Rsa,
+    /// DSA of 1,024 bits: for old peers, in version 1 alone
+    Dsa,
 }
 
 /// Lengths of RSA keys.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Bits {
+    /// In version 1 alone
+    #[value(name = "1024")]
+    B1024,
     #[value(name = "2048")]
     B2048,
     #[value(name = "3072")]
@@ -88,8 +98,8 @@ enum Bits {
 
 pub(crate) fn run(args: &HipArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let out = Output::new(json);
-    if let HipVerb::Keygen { file, kind, bits, force } = &args.verb {
-        return keygen(file, new_key(*kind, *bits), *force, &out);
+    if let HipVerb::Keygen { file, kind, bits, for_version, force } = &args.verb {
+        return keygen(file, new_key(*kind, *bits, *for_version)?, *force, &out);
     }
     let mut client = Client::connect(socket)?;
     match &args.verb {
@@ -143,24 +153,59 @@ fn status(client: &mut Client) -> Result<(String, HipStatus), Error> {
     Ok((line(&Response::ok(Reply::Hip(Box::new(hip.clone()))))?, hip))
 }
 
-const fn new_key(kind: Kind, bits: Bits) -> NewKey {
-    match (kind, bits) {
-        (Kind::EcdsaP256, _) => NewKey::EcdsaP256,
-        (Kind::EcdsaP384, _) => NewKey::EcdsaP384,
-        (Kind::Rsa, Bits::B2048) => NewKey::Rsa2048,
-        (Kind::Rsa, Bits::B3072) => NewKey::Rsa3072,
-        (Kind::Rsa, Bits::B4096) => NewKey::Rsa4096,
+/// What is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// A key of version 2; one of RSA is of version 1 too.
+    V2(NewKey),
+    /// A key of version 1 alone.
+    V1(v1::NewKey),
+}
+
+impl Made {
+    fn pem(self) -> Option<Secret> {
+        match self {
+            Self::V2(kind) => kind.pem(),
+            Self::V1(kind) => kind.pem().ok(),
+        }
     }
 }
 
-fn keygen(file: &Path, kind: NewKey, force: bool, out: &Output) -> Result<ExitCode, Error> {
+/// # Errors
+/// If the version has no such key.
+fn new_key(kind: Kind, bits: Option<Bits>, version: u8) -> Result<Made, Error> {
+    let wrong = |why: &str, change: &str| Err(Error::new(ErrorKind::Request, why).with_change(change));
+    let old = "only for a peer that knows no other version: --for-version 1";
+    let bits = bits.unwrap_or(if version == 1 { Bits::B1024 } else { Bits::B3072 });
+    match (kind, bits) {
+        (Kind::EcdsaP256 | Kind::EcdsaP384, _) if version == 1 => {
+            wrong("version 1 of HIP has no ECDSA", "--kind rsa or --kind dsa")
+        }
+        (Kind::EcdsaP256, _) => Ok(Made::V2(NewKey::EcdsaP256)),
+        (Kind::EcdsaP384, _) => Ok(Made::V2(NewKey::EcdsaP384)),
+        (Kind::Dsa, _) if version == 2 => wrong("version 2 of HIP has no DSA here", old),
+        (Kind::Dsa, _) => Ok(Made::V1(v1::NewKey::Dsa1024)),
+        (Kind::Rsa, Bits::B1024) if version == 2 => {
+            wrong("RSA of 1,024 bits is too short for version 2 of HIP", old)
+        }
+        (Kind::Rsa, Bits::B1024) => Ok(Made::V1(v1::NewKey::Rsa1024)),
+        (Kind::Rsa, Bits::B2048) => Ok(Made::V2(NewKey::Rsa2048)),
+        (Kind::Rsa, Bits::B3072) => Ok(Made::V2(NewKey::Rsa3072)),
+        (Kind::Rsa, Bits::B4096) => Ok(Made::V2(NewKey::Rsa4096)),
+    }
+}
+
+fn keygen(file: &Path, kind: Made, force: bool, out: &Output) -> Result<ExitCode, Error> {
     let shown = file.display();
     if !force && file.symlink_metadata().is_ok() {
         return Err(there(file));
     }
     let failed = |what: &str| Error::new(ErrorKind::Other, format!("{shown}: {what}"));
     let pem = kind.pem().ok_or_else(|| failed("no key could be made"))?;
-    let hit = identity(pem.as_bytes()).map_err(|e| failed(&e))?.hit().to_string();
+    let hit_v1 = identity_v1(pem.as_bytes()).map(|it| it.hit().to_string());
+    let of_v2 = matches!(kind, Made::V2(_));
+    let hit = if of_v2 { identity(pem.as_bytes()).map(|it| it.hit().to_string()) } else { hit_v1.clone() };
+    let hit = hit.map_err(|e| failed(&e))?;
     let written = if force {
         write_atomically(file, pem.as_bytes(), 0o600)
     } else {
@@ -178,16 +223,17 @@ fn keygen(file: &Path, kind: NewKey, force: bool, out: &Output) -> Result<ExitCo
         }
         _ => Error::new(ErrorKind::Other, e.to_string()),
     })?;
-    let hit_v1 = identity_v1(pem.as_bytes()).ok().map(|it| it.hit().to_string());
+    let hit_v1 = hit_v1.ok();
     let reply = Reply::HipKey { file: shown.to_string(), hit: hit.clone(), hit_v1: hit_v1.clone() };
     let old = hit_v1.map(|old| format!("{old}  in version 1\n")).unwrap_or_default();
-    out.print(&line(&Response::ok(reply))?, || format!("{hit}\n{old}"))
+    out.print(&line(&Response::ok(reply))?, || if of_v2 { format!("{hit}\n{old}") } else { old })
 }
 
 /// A file is there, and stays as it is.
 fn there(file: &Path) -> Error {
     let shown = file.display();
-    let hit = std::fs::read(file).ok().and_then(|pem| identity(&pem).ok()).map(|it| it.hit());
+    let read = |pem: Vec<u8>| identity(&pem).or_else(|_| identity_v1(&pem)).ok();
+    let hit = std::fs::read(file).ok().and_then(read).map(|it| it.hit());
     let what = hit.map_or_else(String::new, |hit| format!(", the key of {hit}"));
     Error::new(ErrorKind::Other, format!("{shown} is there already{what}"))
         .with_change("use it, name another file, or replace it for good by --force")

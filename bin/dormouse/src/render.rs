@@ -293,16 +293,19 @@ pub(crate) fn stats(stats: &Stats) -> String {
     })
 }
 
-/// What a denial has met.
-pub(crate) fn denied(sessions: usize, known: bool) -> String {
-    match (sessions, known) {
+/// What a denial has met. `hit`: that of the HIP peer of this name, which is denied too.
+pub(crate) fn denied(sessions: usize, known: bool, hit: Option<&str>) -> String {
+    let both =
+        hit.map(|hit| format!("both are denied: the gateway's client of this name and the HIP peer {hit}\n"));
+    let met = match (sessions, known) {
         (0, true) => "denied; it has no session now\n".to_owned(),
         (0, false) => "denied, but none who is meant is known here: no session, sleeping device or lease is of this name, and no \
                        connection or peer names it. A name must be as dormouse status shows it, upper and lower case before an @ included\n"
             .to_owned(),
         (1, _) => "denied; its session has ended\n".to_owned(),
         (n, _) => format!("denied; its {n} sessions have ended\n"),
-    }
+    };
+    both.unwrap_or_default() + &met
 }
 
 /// Who is denied, one a line.

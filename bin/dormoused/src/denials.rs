@@ -1,5 +1,5 @@
 //! `dormouse deny`, `allow` and `forget-tickets`: a gateway's operator refuses an identity or a certificate, takes it back, or lets no
-//! ticket count any more. A host of HIP refuses a HIT. Owns the replies to these verbs; [`dormouse_ike::admission`] decides whom a denial means, and the store keeps it.
+//! ticket count any more. A host of HIP refuses a HIT; where both are one daemon's, a name means the client and the peer of that name. Owns the replies to these verbs; [`dormouse_ike::admission`] decides whom a denial means, and the store keeps it.
 
 use crate::daemon::Daemon;
 use dormouse_control::{Denied, Error, ErrorKind, Reply};
@@ -11,27 +11,35 @@ use dormouse_node::Met;
 use dormouse_node::audit::What;
 use dormouse_node::config::file::Role;
 use dormouse_sansio::Instant;
+use dormouse_wire::hip::Hit;
 
 impl Daemon {
     /// Whom `whom` means is not admitted from now on. `client` has ordered it.
     pub(crate) fn deny(&mut self, now: Instant, client: ClientId, whom: &str) -> Result<Reply, Error> {
-        let denial = self.meant(whom)?;
-        let stored = StoredDenial { whom: denial.to_string(), since: unix_now() };
-        if stored.whom.parse().as_ref() != Ok(&denial) {
+        let denials = self.meant(whom)?;
+        let stored = |denial: &Denial| StoredDenial { whom: denial.to_string(), since: unix_now() };
+        if denials.iter().any(|denial| denial.to_string().parse().as_ref() != Ok(denial)) {
             // It would keep the daemon from its next start.
             let message =
                 format!("{whom} cannot be written down so that it means the same; deny the certificate");
             return Err(Error::new(ErrorKind::Request, message));
         }
-        let kept = self.store.deny(&stored);
-        let named = self.is_named(&denial);
-        self.record(client, |by_uid| What::Denial { whom: stored.whom.as_str().into(), by_uid });
-        // In force whether it could be kept or not.
-        let (associations, listed) = self.deny_hit(now, &denial).unwrap_or_default();
-        let Met { sessions, known } = self.host.deny(now, denial);
-        let (sessions, known) = (sessions + associations, known || listed || associations > 0);
-        tracing::warn!(whom = %stored.whom, sessions, "denied on request");
-        kept.map(|_| Reply::Denied { sessions, known: known || named }).map_err(|e| {
+        let (mut sessions, mut known, mut kept) = (0, false, Ok(()));
+        let hit = denials.get(1).map(ToString::to_string);
+        for denial in denials {
+            let stored = stored(&denial);
+            // All of them, also if one could not be kept.
+            kept = self.store.deny(&stored).map(drop).and(kept);
+            known |= self.is_named(&denial);
+            self.record(client, |by_uid| What::Denial { whom: stored.whom.as_str().into(), by_uid });
+            // In force whether it could be kept or not.
+            let (associations, listed) = self.deny_hit(now, &denial).unwrap_or_default();
+            let met: Met = self.host.deny(now, denial);
+            let ended = met.sessions + associations;
+            (sessions, known) = (sessions + ended, known || met.known || listed || associations > 0);
+            tracing::warn!(whom = %stored.whom, sessions = ended, "denied on request");
+        }
+        kept.map(|()| Reply::Denied { sessions, known, hit }).map_err(|e| {
             Error::new(
                 ErrorKind::Other,
                 format!("{whom} is denied until the daemon's next start only: {e:#}"),
@@ -41,24 +49,36 @@ impl Daemon {
 
     /// Takes a denial back. `client` has ordered it.
     pub(crate) fn allow(&mut self, now: Instant, client: ClientId, whom: &str) -> Result<(), Error> {
-        let denial = self.meant(whom);
-        let whom = denial.as_ref().map_or_else(|_| whom.to_owned(), ToString::to_string);
-        let stored = self
-            .store
-            .allow(&whom)
-            .map_err(|e| Error::new(ErrorKind::Other, format!("{whom} is still denied: {e:#}")))?;
-        let was = match denial {
-            Ok(denial) => self.allow_hit(now, &denial) | self.host.node_mut().allow(&denial) | stored,
+        let (denials, error) = match self.meant(whom) {
+            Ok(denials) => (denials, None),
             // One of an earlier release may have been kept that is not understood any more.
-            Err(_) if stored => true,
-            Err(error) => return Err(error),
+            Err(error) => (Vec::new(), Some(error)),
         };
-        if !was {
-            return Err(Error::new(ErrorKind::NotConnected, format!("'{whom}' is not denied"))
-                .with_change("dormouse deny --list"));
+        let mut names: Vec<String> = denials.iter().map(ToString::to_string).collect();
+        if error.is_some() {
+            names.push(whom.to_owned());
         }
-        self.record(client, |by_uid| What::Allowance { whom: whom.as_str().into(), by_uid });
-        tracing::warn!(%whom, "no longer denied, on request");
+        let mut taken_back = Vec::new();
+        for (i, name) in names.into_iter().enumerate() {
+            let stored = self
+                .store
+                .allow(&name)
+                .map_err(|e| Error::new(ErrorKind::Other, format!("{name} is still denied: {e:#}")))?;
+            let was = denials
+                .get(i)
+                .is_some_and(|denial| self.allow_hit(now, denial) | self.host.node_mut().allow(denial));
+            if was || stored {
+                taken_back.push(name);
+            }
+        }
+        if taken_back.is_empty() {
+            let none = Error::new(ErrorKind::NotConnected, format!("'{whom}' is not denied"));
+            return Err(error.unwrap_or_else(|| none.with_change("dormouse deny --list")));
+        }
+        for whom in taken_back {
+            self.record(client, |by_uid| What::Allowance { whom: whom.as_str().into(), by_uid });
+            tracing::warn!(%whom, "no longer denied, on request");
+        }
         Ok(())
     }
 
@@ -97,13 +117,38 @@ impl Daemon {
         Err(Error::new(ErrorKind::Request, message))
     }
 
-    fn meant(&self, whom: &str) -> Result<Denial, Error> {
+    /// Whom a word means, one or two: where there are clients of a gateway and peers of HIP, a name may be one of both.
+    fn meant(&self, whom: &str) -> Result<Vec<Denial>, Error> {
         let hit = match (&self.hip, self.is_for_clients()) {
-            (None, refused) => refused.map(|()| None)?,
-            // A gateway's clients have names of their own.
-            (Some(_), Ok(())) => None,
-            (Some(hip), Err(_)) => Some(hip.meant(whom)?.to_string()),
+            (None, Err(refused)) => return Err(refused),
+            (None, Ok(())) => None,
+            (Some(hip), Ok(())) => hip.named(whom),
+            (Some(hip), Err(_)) => return denials(&hip.meant(whom)?.to_string(), None),
         };
-        hit.as_deref().unwrap_or(whom).parse().map_err(|e| Error::new(ErrorKind::Request, format!("{e}")))
+        denials(whom, hit)
+    }
+}
+
+/// A word as an identity or a fingerprint, and the peer that is called by it.
+fn denials(whom: &str, hit: Option<Hit>) -> Result<Vec<Denial>, Error> {
+    let wrong = |e| Error::new(ErrorKind::Request, format!("{e}"));
+    let first = whom.parse::<Denial>().map_err(wrong)?;
+    let second = hit.map(|hit| hit.to_string().parse().map_err(wrong)).transpose()?;
+    Ok([Some(first), second].into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_also_a_peers_means_both() {
+        let hit = Hit("2001:22::7".parse().unwrap());
+        let of =
+            |whom, hit| denials(whom, hit).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(of("laptop", Some(hit)).unwrap(), ["laptop", "2001:22::7"]);
+        assert_eq!(of("laptop", None).unwrap(), ["laptop"]);
+        assert_eq!(of("2001:22::7", None).unwrap(), ["2001:22::7"]);
+        assert!(of("sha256:zz", Some(hit)).is_err());
     }
 }

@@ -180,6 +180,11 @@ impl Directory {
         name.map_or_else(|| hit.to_string(), |name| format!("{name} ({hit})"))
     }
 
+    /// The peer that is called so.
+    pub(crate) fn named(&self, text: &str) -> Option<Hit> {
+        self.peers.named(text).map(|known| known.hit)
+    }
+
     /// Whom a name or a HIT means.
     pub(crate) fn meant(&self, text: &str) -> Result<Hit, Error> {
         if let Some(known) = self.peers.named(text) {
@@ -245,6 +250,7 @@ fn know(hip: &mut Hip, known: &Known) {
     hip.set_rendezvous_of(known.hit, known.servers());
     hip.set_relays_of(known.hit, known.relays.clone());
     hip.set_quirks(known.hit, known.quirks);
+    hip.set_lifetime_of(known.hit, known.lifetime);
     hip.set_identity_for(known.hit, known.identity);
 }
 

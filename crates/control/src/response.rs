@@ -71,6 +71,9 @@ pub enum Reply {
         /// Whether the gateway has met the one who is denied (a session, a device that sleeps, a lease), or its configuration names it. If
         /// not, the name may be misspelt.
         known: bool,
+        /// The HIT of the HIP peer of this name, which is denied besides the gateway's client.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hit: Option<String>,
     },
     /// To `deny` without a name.
     Denials(Vec<Denied>),

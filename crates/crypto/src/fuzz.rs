@@ -6,6 +6,7 @@ use crate::cert::{
     Certificate, Crl, Identity, Issued, KnownPaths, NONCE_LEN, OcspAnswer, OcspRequest, Revocations,
     TrustStore, Usage,
 };
+use crate::hip::v1;
 use crate::psk::parse_psk;
 use crate::sign::{PublicKey, SigningKey, from_algorithm_identifier};
 
@@ -34,10 +35,15 @@ pub fn certificate(data: &[u8]) {
     }
 }
 
-/// Everything that reads keys and the structures around signatures.
+/// Everything that reads keys and the structures around signatures. A key of version 1 of HIP that is taken has numbers that make its public half again.
 pub fn key(data: &[u8]) {
     let _ = SigningKey::from_file_content(data);
     let _ = SigningKey::from_der(data);
+    if let Ok(key) = v1::SigningKey::from_file_content(data) {
+        let public = key.public_key();
+        assert_eq!(v1::PublicKey::new(public.numbers().clone()).as_ref(), Ok(public));
+        assert!(!public.verify(b"message", data));
+    }
     let _ = parse_psk(data);
     let _ = from_algorithm_identifier(data);
     if let Ok(key) = PublicKey::from_spki_der(data) {

@@ -215,6 +215,8 @@ pub(crate) struct Session {
     pub(crate) agreed: Agreed,
     pub(crate) child: ChildId,
     pub(crate) spi_out: u32,
+    /// It ends then, and must be begun anew.
+    pub(crate) until: Option<Instant>,
     /// State R2-SENT.
     pub(crate) r2: Option<R2Sent>,
     /// The id of our next UPDATE.
@@ -359,11 +361,14 @@ impl Session {
         spi_out: u32,
         r2: Option<R2Sent>,
     ) -> Self {
-        let next_id = u32::from(around.peers.quirks(agreed.identity.hit()).has(Quirk::UpdateIdsFromOne));
+        let peer = agreed.identity.hit();
+        let next_id = u32::from(around.peers.quirks(peer).has(Quirk::UpdateIdsFromOne));
+        let until = around.peers.lifetime(peer).map(|lifetime| around.now + lifetime);
         Self {
             agreed,
             child,
             spi_out,
+            until,
             r2,
             next_id,
             expected: 0,
@@ -501,7 +506,7 @@ impl Association {
     }
 
     /// Everything that it has to do at a time, of two at the same time the weightier one first.
-    pub(crate) fn timers(&self) -> [Option<Deadline>; 9] {
+    pub(crate) fn timers(&self) -> [Option<Deadline>; 10] {
         let strict = |at, why| Some(Deadline::strict(at, why));
         let one = match &self.stage {
             Stage::I1Sent(sent) => strict(sent.retry.at, "HIP: no R1"),
@@ -514,13 +519,18 @@ impl Association {
             }
             Stage::Up(session) => return session.timers(),
         };
-        [one, None, None, None, None, None, None, None, None]
+        [one, None, None, None, None, None, None, None, None, None]
     }
 }
 
 impl Session {
+    /// Whether it has lasted for as long as it may. That of a peer that sleeps ends after its sleep, so that the peer learns it.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now) && self.dormancy.peer_sleeps_until().is_none()
+    }
+
     /// As [`Association::timers`]. What is to be sent to a peer that sleeps has none until its sleep is over.
-    fn timers(&self) -> [Option<Deadline>; 9] {
+    fn timers(&self) -> [Option<Deadline>; 10] {
         let slack = Duration::from_secs(10);
         let after = |at, why| Deadline { at, slack, why };
         let at_relay =
@@ -528,7 +538,7 @@ impl Session {
         let r2 = self.r2.as_ref().map(|r2| after(r2.until, "HIP: R2 kept"));
         let retiring = self.retiring.map(|(_, at)| after(at, "HIP: late packets"));
         if let Some(sleep) = self.dormancy.peer_sleeps_until() {
-            return [Some(sleep), r2, retiring, None, None, None, None, None, None];
+            return [Some(sleep), r2, retiring, None, None, None, None, None, None, None];
         }
         let outstanding = self.outstanding.as_ref();
         let renewal = match self.registration {
@@ -543,6 +553,7 @@ impl Session {
             self.keepalive.deadline(),
             self.ice.as_ref().and_then(|ice| ice.deadline()),
             self.in_udp.deadline(),
+            self.until.map(|at| after(at, "HIP: lifetime")),
             r2,
             retiring,
         ]

@@ -393,7 +393,7 @@ impl Host {
         // section 6.7)
         let opportunistic =
             receiver == Hit::NULL && packet.header.kind == PacketType::I1 && self.config.opportunistic;
-        let ours = if opportunistic { self.tag_towards(sender) } else { Some(receiver) };
+        let ours = if opportunistic { self.tag_for_any(sender) } else { Some(receiver) };
         // "The system MUST check that the Responder's HIT corresponds to one of its own HITs and MUST drop the packet otherwise." (RFC 7401
         // section 6.9)
         let Some(local) = ours.and_then(|ours| self.local(ours)) else {

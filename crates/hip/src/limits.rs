@@ -9,7 +9,10 @@ pub const MAX_USED_SOLUTIONS: usize = 65_536;
 /// Under load, a puzzle that is so many bits easier than those that are given out does not count any more.
 pub const MAX_K_BEHIND: u8 = 4;
 /// I2 packets with one solution that are worth a Diffie-Hellman computation.
-pub const MAX_COMPUTATIONS: u32 = 8;
+pub const MAX_COMPUTATIONS: u8 = 8;
+/// Bytes in which one generation counts these computations, and how many it counts before it ends: then a counter is one, on average. There are three
+/// generations of an identity at most.
+pub const MAX_TRIED: usize = 65_536;
 /// The shortest time between two NOTIFY packets to an established peer about critical parameters that we do not know; so often, in the long run,
 /// a keep-alive that is not from where a client of ours is known to be is worth a verification.
 pub const NOTIFY_AGAIN: Duration = Duration::from_secs(1);

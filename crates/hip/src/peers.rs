@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::Hit;
@@ -23,6 +24,8 @@ pub(crate) struct Peers {
     identities: BTreeMap<Hit, Hit>,
     /// What those that have quirks have.
     quirks: BTreeMap<Hit, Quirks>,
+    /// How long an association with those lasts for whom that is bounded.
+    lifetimes: BTreeMap<Hit, Duration>,
     /// Ours, the preferred one of each family first.
     ours: Vec<IpAddr>,
 }
@@ -71,6 +74,17 @@ impl Peers {
             Quirks::NONE => self.quirks.remove(&tag),
             _ => self.quirks.insert(tag, quirks),
         };
+    }
+
+    pub(crate) fn set_lifetime(&mut self, tag: Hit, lifetime: Option<Duration>) {
+        match lifetime {
+            Some(lifetime) => self.lifetimes.insert(tag, lifetime),
+            None => self.lifetimes.remove(&tag),
+        };
+    }
+
+    pub(crate) fn lifetime(&self, tag: Hit) -> Option<Duration> {
+        self.lifetimes.get(&tag).copied()
     }
 
     pub(crate) fn quirks(&self, tag: Hit) -> Quirks {

@@ -1,14 +1,14 @@
 //! The responder before there is an association (RFC 7401 sections 4.1.1, 4.1.4 and appendix A): R1 packets that were computed and signed
 //! ahead, and puzzles whose random number needs no memory. Owns generations of puzzles with their secrets, Diffie-Hellman keys and used
-//! solutions; must never keep anything of an initiator that has not solved a puzzle.
+//! solutions; must never keep anything of an initiator whose I2 was not valid: the work that solutions have cost is counted in an array of a fixed size.
 //!
-//! A generation ends when its time is over or it has too many used solutions; solutions of the one before are accepted as long again.
+//! A generation ends when its time is over, or it has too many used solutions, or too many were tried; solutions of the one before are accepted as long again.
 //! The next one is always there, with its keys and signatures: its time begins when an initiator asks for it, and then the one that
 //! follows is made, piece by piece while nothing else is to be done. So is the first, soon after the start of a host that may be called.
 //! A host that is not called makes no other, and no timer wakes it. What is asked for and was not made ahead, another group or
 //! another difficulty, is made then.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::address::octets;
 use crate::config::HostConfig;
 use crate::exchange::{Around, candidates, register};
 use crate::hit::{HitSuite, Identity};
-use crate::limits::{MAX_AHEAD, MAX_COMPUTATIONS, MAX_USED_SOLUTIONS};
+use crate::limits::{MAX_AHEAD, MAX_COMPUTATIONS, MAX_TRIED, MAX_USED_SOLUTIONS};
 use crate::protect;
 use crate::puzzle::Puzzle;
 use crate::quirks::{Quirk, Quirks};
@@ -59,9 +59,17 @@ pub(crate) struct Generation {
     secret: PrfKey,
     templates: Vec<Template>,
     keys: Vec<DhKey>,
-    /// Solutions that led to an association or to computations, by initiator, I and J: how many more computations each is worth.
-    used: BTreeMap<(Hit, Vec<u8>, Vec<u8>), u32>,
+    /// Marks of the solutions that led to an association.
+    used: BTreeSet<Mark>,
+    /// How many computations the solutions with each mark have cost: none yet, or [`MAX_TRIED`] counters of a byte. The array never grows, and
+    /// says nothing of an initiator: a solution finds its counter by its mark.
+    tried: Vec<u8>,
+    /// Computations that it has counted.
+    computations: usize,
 }
+
+/// What a solution is known by: a hash under the secret of its generation, so that an initiator cannot make two with one mark.
+type Mark = [u8; 16];
 
 /// The puzzles of one identity; the newest generation first.
 #[derive(Debug)]
@@ -175,7 +183,9 @@ impl Pool {
             secret: PrfKey::new(suite.prf(), secret.as_bytes()),
             templates: Vec::new(),
             keys: Vec::new(),
-            used: BTreeMap::new(),
+            used: BTreeSet::new(),
+            tried: Vec::new(),
+            computations: 0,
         }
     }
 
@@ -249,17 +259,18 @@ impl Pool {
         if solution.k < least {
             return Err(BadSolution::Easy);
         }
-        match generation.used.get(&(initiator, solution.i.clone(), solution.j.clone())) {
-            Some(0) => Err(BadSolution::Used),
-            _ => Ok(generation),
+        let mark = generation.mark(initiator, solution);
+        if generation.used.contains(&mark) || generation.tries(mark) >= MAX_COMPUTATIONS {
+            return Err(BadSolution::Used);
         }
+        Ok(generation)
     }
 }
 
 impl Generation {
     /// Whether it is given out no more.
     fn is_over(&self, now: Instant, life: Duration) -> bool {
-        now >= self.born + life || self.used.len() >= MAX_USED_SOLUTIONS
+        now >= self.born + life || self.used.len() >= MAX_USED_SOLUTIONS || self.computations >= MAX_TRIED
     }
 
     /// Where the R1 of this kind is.
@@ -285,17 +296,37 @@ impl Generation {
         self.keys.iter().find(|key| key.group().id() == group)
     }
 
+    fn mark(&self, initiator: Hit, solution: &Solution) -> Mark {
+        let whole = self.secret.compute(&[b"mark", &initiator.octets(), &solution.i, &solution.j]);
+        let mut mark = Mark::default();
+        mark.iter_mut().zip(whole.as_bytes()).for_each(|(to, from)| *to = *from);
+        mark
+    }
+
+    /// Where the counter for this mark is.
+    const fn counter([a, b, ..]: Mark) -> usize {
+        u16::from_be_bytes([a, b]) as usize % MAX_TRIED
+    }
+
+    /// How many computations solutions with this counter have cost.
+    fn tries(&self, mark: Mark) -> u8 {
+        self.tried.get(Self::counter(mark)).copied().unwrap_or(0)
+    }
+
     /// A solution is worth public-key work now. Who has seen it can send it with anything else around it: it is not worth work without
-    /// end, and the real I2 may be late.
+    /// end, and the real I2 may be late. So this is counted before the MAC can be verified, in memory of a fixed size.
     pub(crate) fn spend(&mut self, initiator: Hit, solution: &Solution) {
-        let key = (initiator, solution.i.clone(), solution.j.clone());
-        let left = self.used.entry(key).or_insert(MAX_COMPUTATIONS);
-        *left = left.saturating_sub(1);
+        let at = Self::counter(self.mark(initiator, solution));
+        self.tried.resize(MAX_TRIED, 0);
+        self.computations = self.computations.saturating_add(1);
+        if let Some(tries) = self.tried.get_mut(at) {
+            *tries = tries.saturating_add(1);
+        }
     }
 
     /// A solution that led to an association is not accepted again.
     pub(crate) fn use_up(&mut self, initiator: Hit, solution: &Solution) {
-        self.used.insert((initiator, solution.i.clone(), solution.j.clone()), 0);
+        self.used.insert(self.mark(initiator, solution));
     }
 
     fn template(
@@ -367,4 +398,54 @@ fn offered(version: Version, best: DhGroup, config: &HostConfig) -> Vec<DhGroup>
     let others =
         version::groups(version, config).into_iter().filter(|g| version == Version::V1 && *g != best);
     [best].into_iter().chain(others).take(MAX_VALUES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_sansio::Seeded;
+
+    use super::*;
+
+    fn solution(n: u32) -> Solution {
+        let mut solution = Solution { k: 4, reserved: 0, opaque: [0; 2], i: vec![7; 32], j: vec![0; 32] };
+        solution.j[..4].copy_from_slice(&n.to_be_bytes());
+        solution
+    }
+
+    /// I2 packets that solve a puzzle and are forged behind it cost 65,536 bytes a generation, however many they are, and leave nothing of their
+    /// senders; one solution is worth eight computations, and another's are not used up with them.
+    #[test]
+    fn forged_packets_with_solutions_fill_no_memory_and_end_the_generation() {
+        let mut pool = Pool::new(1);
+        let mut one = pool.generation(Instant::ZERO, HitSuite::Sha256, &mut Seeded::new(1));
+        let life = Duration::from_secs(900);
+        let (forger, honest) = (Hit("2001:21::1".parse().unwrap()), Hit("2001:21::2".parse().unwrap()));
+        assert!(one.tried.is_empty(), "nothing is set aside before somebody solves");
+        for _ in 0..MAX_COMPUTATIONS {
+            assert!(one.tries(one.mark(forger, &solution(0))) < MAX_COMPUTATIONS);
+            one.spend(forger, &solution(0));
+        }
+        assert!(one.tries(one.mark(forger, &solution(0))) >= MAX_COMPUTATIONS);
+        assert!(one.tries(one.mark(honest, &solution(0))) < MAX_COMPUTATIONS);
+        let first = one.computations as u32;
+        for n in first..MAX_TRIED as u32 {
+            assert!(!one.is_over(Instant::ZERO, life), "{n}");
+            one.spend(forger, &solution(n));
+        }
+        assert!(one.is_over(Instant::ZERO, life));
+        assert_eq!((one.tried.len(), one.tried.capacity(), one.used.len()), (MAX_TRIED, MAX_TRIED, 0));
+        // Of a thousand honest initiators with a solution each, hardly one meets a counter that is full.
+        let served = |n: &u32| one.tries(one.mark(honest, &solution(*n))) < MAX_COMPUTATIONS;
+        assert!((0..1_000).filter(served).count() > 990);
+    }
+
+    #[test]
+    fn a_solution_that_was_used_is_known_by_its_mark_alone() {
+        let mut pool = Pool::new(1);
+        let mut one = pool.generation(Instant::ZERO, HitSuite::Sha256, &mut Seeded::new(1));
+        let (peer, other) = (Hit("2001:21::1".parse().unwrap()), Hit("2001:21::2".parse().unwrap()));
+        one.use_up(peer, &solution(1));
+        let used = |who, n| one.used.contains(&one.mark(who, &solution(n)));
+        assert!(used(peer, 1) && !used(peer, 2) && !used(other, 1));
+    }
 }

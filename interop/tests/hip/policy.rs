@@ -124,10 +124,23 @@ fn a_key_is_its_owners_and_never_lost() -> Result<()> {
     ))?;
     assert!(code == 0 && said.contains("code 1") && said.contains("No space left"), "{said}");
     assert!(said.contains("code 1\nfill\nk\n"), "{said}");
-    for wrong in ["--kind dsa", "--kind rsa --bits 1024", "--frobnicate"] {
-        assert_eq!(make(wrong)?.0, 2, "{wrong}");
+    for (wrong, why) in [
+        ("--kind dsa", "has no DSA"),
+        ("--kind rsa --bits 1024", "too short for version 2"),
+        ("--for-version 1", "has no ECDSA"),
+        ("--for-version 3", "--for-version"),
+        ("--frobnicate", "--frobnicate"),
+    ] {
+        let (code, said) = make(&format!("--force {wrong}"))?;
+        assert!(code == 2 && said.contains(why), "{wrong}: {said}");
     }
     assert_eq!(std::fs::read(&key)?, content);
+    for old in ["--kind dsa", "--kind rsa", "--kind rsa --bits 1024"] {
+        let (code, hit) = make(&format!("--force --for-version 1 {old}"))?;
+        let is_old =
+            hit.starts_with("2001:1") && hit.trim().ends_with("in version 1") && hit.lines().count() == 1;
+        assert!(code == 0 && is_old, "{old}: {hit}");
+    }
     let (code, other) = make("--force --kind ecdsa-p384")?;
     assert!(code == 0 && other != hit, "{other}");
     Ok(())

@@ -103,6 +103,7 @@ impl Daemon {
                 hip.set_relays_of(hit, Vec::new());
                 hip.set_quirks(hit, Quirks::NONE);
                 hip.set_identity_for(hit, None);
+                hip.set_lifetime_of(hit, None);
             }
             new.peers.iter().for_each(|known| know(hip, known));
             hip.set_accept(now, new.config.accept, new.config.accept_v1);

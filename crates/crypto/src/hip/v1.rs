@@ -26,6 +26,10 @@ use crate::pem;
 use crate::secret::Secret;
 use crate::sign::{RsaPublicKey, modulus_bits};
 
+mod generate;
+
+pub use generate::NewKey;
+
 /// Bits of an RSA modulus. Longer ones do not fit into a packet with their signature, and cost a stranger's R1 more than it is worth.
 const RSA_BITS: core::ops::RangeInclusive<usize> = 1024..=4096;
 /// Bytes of the prime of a DSA key: with 1,024 bits; and of the order of its group.

@@ -171,6 +171,9 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
                 return Fate::Ends;
             }
         }
+        Stage::Up(session) if session.is_over(now) => {
+            return close::begin(association, around, "its lifetime is over");
+        }
         Stage::Up(_) => return update::handle_timeout(association, around),
         Stage::Failed => return Fate::Ends,
     }

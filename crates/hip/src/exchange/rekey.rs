@@ -78,6 +78,11 @@ pub(crate) fn read(packet: &Packet<'_>, session: &Session) -> Result<Option<Half
     if info.old_spi == 0 {
         return Ok(None);
     }
+    // The pair in use is deprecated and none takes its place (RFC 8046 section 5.3). One pair goes with all addresses here, and without it nothing
+    // would be left to send on, so it stays until the peer ends the association. That is acknowledged too, for the same reason.
+    if info.old_spi == session.spi_out && info.new_spi == 0 {
+        return Ok(None);
+    }
     if info.old_spi != session.spi_out || info.new_spi < 256 {
         return Err(Discard("an UPDATE that replaces an SPI that is not in use"));
     }

@@ -2,6 +2,7 @@
 //! is; the directory itself is [`crate::peers`]. Must never begin an exchange with a peer that is not in it.
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::hip::Hit;
@@ -9,7 +10,7 @@ use dormouse_wire::hip::Hit;
 use super::Host;
 use crate::association::Stage;
 use crate::config::Peer;
-use crate::hit::speak_alike;
+use crate::hit::{HitSuite, speak_alike};
 use crate::limits::LOST_AGAIN;
 use crate::quirks::Quirks;
 
@@ -52,6 +53,26 @@ impl Host {
         let fits = |ours: &Hit| speak_alike(*ours, peer);
         let chosen = self.peers.identity(peer).filter(|ours| self.local(*ours).is_some() && fits(ours));
         chosen.or_else(|| self.tags().find(fits))
+    }
+
+    /// Which tag of ours answers this host, which has named none: the one that was chosen for it; else one of its own HIT suite, which it can verify; else
+    /// one of the suite that all hosts have; else the first of its version.
+    /// "[...] the Responder SHOULD select its HIT from the same HIT Suite as the Initiator's HIT" (RFC 7401 section 4.1.8)
+    /// "[...] it SHOULD select a REQUIRED HIT Suite from Section 5.2.10" (RFC 7401 section 6.7)
+    pub(super) fn tag_for_any(&self, peer: Hit) -> Option<Hit> {
+        let chosen = self.peers.identity(peer).filter(|ours| self.local(*ours).is_some());
+        let of = |suite: Option<HitSuite>| {
+            self.tags().find(|ours| speak_alike(*ours, peer) && HitSuite::of(*ours) == suite)
+        };
+        let chosen = chosen.filter(|ours| speak_alike(*ours, peer));
+        let same = || of(HitSuite::of(peer));
+        chosen.or_else(same).or_else(|| of(Some(HitSuite::RsaSha256))).or_else(|| self.tag_towards(peer))
+    }
+
+    /// So long after its base exchange each association with this peer ends, those that begin from now on: it must be begun anew, which asks again whether
+    /// the peer is denied or admitted. `None`: it does not end for this.
+    pub fn set_lifetime_of(&mut self, tag: Hit, lifetime: Option<Duration>) {
+        self.peers.set_lifetime(tag, lifetime);
     }
 
     /// In which ways the peer with this tag departs from the RFCs, from the next packet on.

@@ -70,11 +70,24 @@ fn an_update_names_the_identity_of_its_association() {
 /// association.
 #[test]
 fn a_second_pair_is_not_made_and_costs_nothing() {
+    keeps_its_pair(|_| (0, 4_321));
+}
+
+/// RFC 8046 section 5.3: the peer deprecates the only pair. It learns that its UPDATE was read, and the pair stays, so that it does not end the
+/// association in silence.
+#[test]
+fn a_pair_that_is_deprecated_stays_and_the_peer_is_answered() {
+    keeps_its_pair(|spi| (spi, 0));
+}
+
+/// An UPDATE with these two SPIs, made of the one that its sender receives on, is acknowledged and changes nothing.
+fn keeps_its_pair(spis: impl Fn(u32) -> (u32, u32)) {
     let (mut hosts, now) = (joined(), Instant::ZERO);
     let association = hosts[0].associations.values().next().unwrap();
     let Stage::Up(session) = &association.stage else { panic!("not established") };
     let mut draft = protect::draft(PacketType::Update, association.ours, association.peer);
-    draft.add(&Param::EspInfo(EspInfo { keymat_index: session.agreed.next, old_spi: 0, new_spi: 4_321 }));
+    let (old_spi, new_spi) = spis(session.child.spi());
+    draft.add(&Param::EspInfo(EspInfo { keymat_index: session.agreed.next, old_spi, new_spi }));
     draft.add(&Param::Seq(session.next_id));
     let (id, before) = (session.next_id, hosts[1].describe().next().unwrap().child);
     let identity = &hosts[0].locals[0].identity;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use dormouse_hip::{Host, HostConfig, Phase, Registration};
 use dormouse_keying::{ChildId, KeyManager, Mode};
 use dormouse_sansio::{Carrier, Seeded};
-use dormouse_wire::hip::{Hit, PacketType};
+use dormouse_wire::hip::{Draft, Header, Hit, Packet, PacketType, Param, Version};
 
 use crate::relay::{ANY, ASKS, CLIENT, INSIDE, LATER, RELAY, SOON, registrar, with_relay};
-use crate::world::{Plane, World, config, identity};
+use crate::world::{Plane, World, config, identity, mirrored, whole};
 
 /// Gives a host these identities, in place of what it was; their tags.
 fn become_several(world: &mut World, node: usize, kinds: &[&str], config: HostConfig) -> Vec<Hit> {
@@ -149,4 +149,29 @@ fn each_identity_is_a_client_of_the_relay() {
 
 fn plane_path(world: &World, id: dormouse_keying::SaId) -> dormouse_sansio::Path {
     world.nodes[CLIENT].plane.path[&id]
+}
+
+/// Who names no HIT is answered by the identity of its own HIT suite, which it can verify (RFC 7401 section 4.1.8), wherever that stands; but by the one
+/// that was chosen for it, if there is one.
+#[test]
+fn an_i1_without_a_receiver_is_answered_in_the_suite_of_its_sender() {
+    let mut world = World::new(3, Carrier::RawHip, vec![("p256", config()), ("rsa", config())]);
+    let open = HostConfig { opportunistic: true, ..config() };
+    let tags = become_several(&mut world, 1, &["p384", "known rsa"], open);
+    let path = world.path(0, 1);
+    let senders = [(identity("p256").hit(), tags[0]), (identity("rsa").hit(), tags[1])];
+    let answered_by = |world: &mut World, sender: Hit| {
+        let header =
+            Header { kind: PacketType::I1, version: Version::V2, controls: 0, sender, receiver: Hit::NULL };
+        let mut draft = Draft::new(&header);
+        draft.add(&Param::DhGroupList(vec![8, 7]));
+        world.hand(1, mirrored(path), &whole(draft.finish().unwrap(), path)).unwrap();
+        Packet::parse(&world.last(PacketType::R1).1).unwrap().header.sender
+    };
+    for (sender, by) in senders {
+        assert_eq!(answered_by(&mut world, sender), by);
+    }
+    let (sender, _) = senders[0];
+    world.act(1, |host, _| host.set_identity_for(sender, Some(tags[1])));
+    assert_eq!(answered_by(&mut world, sender), tags[1]);
 }

@@ -11,6 +11,7 @@ mod hostile;
 mod identities;
 mod in_udp;
 mod keepalive;
+mod lifetime;
 mod multihome;
 mod quirks;
 mod relay;

@@ -215,7 +215,9 @@ pub(super) fn plan(name: &str, most: u32, short: bool, seed: u64) -> campaign::P
         .collect();
     let groups = [1, 2, PAPER.0, 11, 4, 7, 8, 9];
     points.extend(groups.map(|group| exchange(Key::Rsa2048, (group, PAPER.1))));
-    points.extend((0..=hardest).step_by(2).map(|k| exchange(Key::Rsa2048, (PAPER.0, k))));
+    // Each difficulty, and in the short form every fourth.
+    let step = if short { 4 } else { 1 };
+    points.extend((0..=hardest).step_by(step).map(|k| exchange(Key::Rsa1024V1, (PAPER.0, k))));
     points.extend(Key::ALL.map(|key| Point::Update { key }));
     let lengths = [512, 1_024, 2_048].into_iter().filter(|bits| *bits <= longest);
     points.extend(lengths.flat_map(|bits| {

@@ -70,6 +70,12 @@ impl Stages {
     const fn responder(self) -> f64 {
         self.r1 + self.t3
     }
+
+    /// I1, T1 to T4 if the initiator and the responder are so many times slower, in milliseconds.
+    const fn scaled(self, [initiator, responder]: [f64; 2]) -> [f64; 5] {
+        let Self { i1, r1, t2, t3, t4 } = self;
+        [i1 * initiator, r1 * responder, t2 * initiator, t3 * responder, t4 * initiator]
+    }
 }
 
 fn judged(
@@ -117,6 +123,7 @@ pub(super) fn of(results: &Results<Point>) -> Result<Report> {
         tables: vec![
             writer.stages(),
             writer.durations(),
+            writer.directions(),
             writer.key_pairs(),
             writer.groups(),
             writer.updates(),
@@ -217,6 +224,22 @@ impl Writer<'_> {
     fn scenarios(&self) -> [f64; 3] {
         let slow = self.slowness();
         [self.scaled([slow, 1.0]), self.scaled([1.0, slow]), self.scaled([slow, slow])]
+    }
+
+    /// T1 to T4 of each direction.
+    fn directions(&self) -> Exhibit<Table> {
+        let (slow, stages) = (self.slowness(), self.exchange(Key::Rsa1024V1, PAPER));
+        let rows = EXCHANGES.iter().zip([[slow, 1.0], [1.0, slow], [slow, slow]]);
+        let rows = rows.map(|((name, _), by)| {
+            let scaled = stages.scaled(by).map(|ms| shown(ms / 1e3));
+            [(*name).to_owned()].into_iter().chain(scaled).collect::<Vec<_>>()
+        });
+        let head = ["who begins", "I1, s", "T1, s", "T2, s", "T3, s", "T4, s"];
+        let title = format!(
+            "Stages of each direction, HIPv1, RSA-1024, group 3, K = 10: processor time here, that of a phone's end times {}",
+            shown(slow)
+        );
+        Exhibit::new("Base exchange, stages by who begins", Table::titled(&title, head, rows))
     }
 
     fn durations(&self) -> Exhibit<Table> {
@@ -338,22 +361,31 @@ impl Writer<'_> {
         Exhibit::new("Duration of the mobility update", Table::titled(&title, head, rows))
     }
 
+    /// With which key the difficulties were measured: the paper's, or in older files, which have but one difficulty of that, RSA-2048.
+    fn puzzles_key(&self) -> Key {
+        let of_paper = |point: &Point| matches!(*point, Point::BaseExchange { key: Key::Rsa1024V1, k, .. } if k != PAPER.1);
+        let measured = self.results.samples.iter().any(|s| of_paper(&s.point));
+        if measured { Key::Rsa1024V1 } else { Key::Rsa2048 }
+    }
+
     /// T2 by difficulty, in milliseconds.
     fn t2(&self) -> Vec<(f64, f64)> {
+        let by = self.puzzles_key();
         let of = |point: &Point| match *point {
-            Point::BaseExchange { key: Key::Rsa2048, group, k } if group == PAPER.0 => Some(k),
+            Point::BaseExchange { key, group, k } if (key, group) == (by, PAPER.0) => Some(k),
             _ => None,
         };
         let points = self.results.samples.iter().filter_map(|s| of(&s.point));
-        let all = points.map(|k| (f64::from(k), self.exchange(Key::Rsa2048, (PAPER.0, k)).t2));
+        let all = points.map(|k| (f64::from(k), self.exchange(by, (PAPER.0, k)).t2));
         all.filter(|(_, t2)| t2.is_finite()).collect()
     }
 
     fn puzzle(&self) -> Chart {
         let mut chart = Chart::new("puzzle", "T2 by the puzzle's difficulty", "K", "T2, ms");
-        chart.caption =
-            "Processor time of the initiator from R1 to I2 on this machine, RSA-2048 and group 3; means."
-                .to_owned();
+        chart.caption = format!(
+            "Processor time of the initiator from R1 to I2 on this machine, {} and group 3; means.",
+            self.puzzles_key().words()
+        );
         chart.y_log = true;
         let (key, group) = (Key::Rsa2048, PAPER.0);
         let told = self.t2().into_iter();

@@ -7,6 +7,7 @@ use dormouse_wire::hip::Hit;
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 /// Every tag is in this prefix (RFC 7343 section 2).
 pub const TAGS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0), 28);
@@ -59,6 +60,8 @@ pub struct Known {
     pub lsi: Option<Ipv4Addr>,
     /// By which tag of this host it is called, if not by the first of its version.
     pub identity: Option<Hit>,
+    /// How long an association with it lasts, if that is bounded.
+    pub lifetime: Option<Duration>,
     /// In which ways it departs from the RFCs.
     pub quirks: Quirks,
 }
@@ -302,7 +305,7 @@ pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<(Known, 
     }
     let peer = Peer { addresses, udp: carrier == HipCarrier::Udp };
     let (rendezvous, relays, quirks) = (Vec::new(), Vec::new(), Quirks::NONE);
-    let known = Known { hit, names, peer, rendezvous, relays, lsi, identity: None, quirks };
+    let known = Known { hit, names, peer, rendezvous, relays, lsi, identity: None, lifetime: None, quirks };
     Ok(Some((known, servers)))
 }
 

@@ -253,6 +253,10 @@ pub struct HipPeer {
     /// How it, and its rendezvous servers, are reached, if not by the first of `carriers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<HipCarrier>,
+    /// So long after its base exchange an association with it ends, whoever began it, and the next packet begins another: so it proves its identity again,
+    /// and whether it is denied or still one of the peers is asked again. That of a peer that sleeps ends when it is back. 0, or absent: it does not end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Seconds>,
     /// Departures from the RFCs that it needs, all off unless named: `puzzle-hits-swapped`, `exchange-macs-swapped`, `r2-signature-2`, `esp-icv-32`,
     /// `null-iv-16`, `secret-stripped`, `one-group`, `bare`, `known-parameters-only`, `update-ids-from-1`, `close-ack-ignored`,
     /// `esp-sequence-32`, `esp-in-udp`, for which `udp` must be one of `carriers`.
@@ -380,6 +384,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
                 }
                 None => None,
             },
+            lifetime: p.lifetime.filter(|l| l.0 > 0).map(|l| Duration::from_secs(l.0.into())),
             quirks: quirks.map_err(|e| ConfigError::new(key("quirks"), e.to_string()))?,
             peer: hip::Peer {
                 addresses: p.addresses.clone(),

@@ -466,3 +466,15 @@ fn identities_are_for_the_peers_that_name_them() {
         assert!(error.starts_with(problem), "{error} for {text}");
     }
 }
+
+#[test]
+fn a_peer_may_have_a_lifetime() {
+    let of = |line: &str| {
+        let text = format!("{BARE}[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\n{line}\n");
+        read(&text, "").map(|it| it.unwrap().peers.get(tag(OTHER).unwrap()).unwrap().lifetime)
+    };
+    assert_eq!(of("").unwrap(), None);
+    assert_eq!(of("lifetime = 0").unwrap(), None);
+    assert_eq!(of("lifetime = 28800").unwrap(), Some(Duration::from_secs(28_800)));
+    assert!(of("lifetime = -1").is_err());
+}
