@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use dormouse_testbed::{Need, Process, Testbed, binary, require};
+use dormouse_testbed::{Host, Need, Process, Testbed, binary, require};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -197,6 +197,97 @@ fn esp_arq_repeats_what_the_radio_loses_of_a_tunnel() -> Result<()> {
     let repair = &report["repair"];
     assert_eq!(repair["how"], "esp-arq", "{report}");
     assert!(repair["repeated"].as_u64() > Some(0) && repair["reports"].as_u64() > Some(0), "{report}");
+    Ok(())
+}
+
+/// Hosts of the test's own, with veth pairs as the kernel makes them, offloads and all, and the bridge's machine between.
+struct Bridged {
+    lab: Lab,
+    far: Host,
+    _server: Process,
+}
+
+impl Bridged {
+    /// Begins to fetch the file from this address over the bridge.
+    fn start(address: &str, repair: &str) -> Result<Self> {
+        let mut bed = Testbed::new()?;
+        fs::create_dir(bed.dir().join("served"))?;
+        fs::write(bed.dir().join("served/file"), content())?;
+        let (far, between, near) = (bed.host("far")?, bed.host("between")?, bed.host("near")?);
+        // A bridge's kernel says nothing of its own there.
+        between.sysctl("net.ipv6.conf.default.disable_ipv6", "1")?;
+        let [[a4, a6], [b4, b6]] = [["10.77.0.1/24", "fd77::1/64"], ["10.77.0.2/24", "fd77::2/64"]];
+        bed.link((&far, "eth0", &[a4, a6]), (&between, "fixed0", &[]))?;
+        bed.link((&between, "device0", &[]), (&near, "eth0", &[b4, b6]))?;
+        let served = bed.dir().join("served").display().to_string();
+        let arguments = ["-m", "http.server", "--bind", "::", "--directory", &served, "8000"];
+        let server = far.spawn("server", "/usr/bin/python3", &arguments)?;
+        let ends = ["fixed0", "device0"].map(|interface| format!("{}/{interface}", between.netns()));
+        let bridge = ["--bridge", &ends[0], &ends[1], "--repair", repair, "--json"];
+        let arguments: Vec<&str> = RADIO.into_iter().chain(bridge).collect();
+        let fetch = format!(
+            "ip netns exec {} curl -g -sS --max-time 110 --retry 50 --retry-connrefused --retry-delay 1 -o fetched http://{address}:8000/file",
+            near.netns()
+        );
+        Ok(Self { lab: Lab::start(bed, &arguments, Some(&fetch))?, far, _server: server })
+    }
+
+    /// The report, and how often the far host's TCP has sent something again.
+    fn fetched(mut self) -> Result<(Value, u64)> {
+        let (ended, report) = self.lab.ends()?;
+        ensure!(ended.success(), "{ended}: {}", self.lab.process.log());
+        ensure!(fs::read(self.lab.file("fetched"))? == content(), "another file arrived");
+        let counters = self.far.sh("cat /proc/net/snmp")?;
+        let mut lines = counters.lines().filter(|line| line.starts_with("Tcp:")).map(str::split_whitespace);
+        let (heads, values) = lines.next().zip(lines.next()).context("no counters of TCP")?;
+        let again = heads.zip(values).find(|(head, _)| *head == "RetransSegs");
+        let again = again.and_then(|(_, value)| value.parse().ok()).context("no counter")?;
+        Ok((serde_json::from_str(&report).with_context(|| report.clone())?, again))
+    }
+}
+
+#[test]
+fn a_bridge_carries_frames_of_the_kernels_own_tcp_and_snoop_repairs_them() -> Result<()> {
+    if !require("dormouse lab link --bridge", &NEEDS) {
+        return Ok(());
+    }
+    for address in ["10.77.0.1", "[fd77::1]"] {
+        let (report, again) = Bridged::start(address, "none")?.fetched()?;
+        let [all, broken] = ["packets", "corrupted"].map(|name| report["to_device"][name].as_u64());
+        assert!(all > Some(BYTES as u64 / 1_500) && broken > Some(5), "{address}: {report}");
+        // What the kernel joins went as single frames: no lost one took others along.
+        assert!(Some(again) >= broken.map(|n| n / 2), "{address}: {again} sent again: {report}");
+
+        let (report, again) = Bridged::start(address, "snoop")?.fetched()?;
+        let repair = &report["repair"];
+        assert!(repair["repeated"].as_u64() > Some(5) && repair["kept"].as_u64() > Some(100), "{report}");
+        let broken = report["to_device"]["corrupted"].as_u64();
+        assert!(Some(again) < broken.map(|n| n / 2), "{address}: {again} sent again: {report}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_bridge_says_why_it_cannot_begin() -> Result<()> {
+    if !require("dormouse lab link --bridge that cannot be", &NEEDS) {
+        return Ok(());
+    }
+    let mut bed = Testbed::new()?;
+    let between = bed.host("between")?;
+    let loopback = format!("{}/lo", between.netns());
+    let nothing = format!("{}/eth7", between.netns());
+    for (end, repair, why) in [
+        ("dormouse-none/eth0", "none", "no network namespace \"dormouse-none\""),
+        (&nothing, "none", "no interface \"eth7\" here"),
+        (&loopback, "none", "no frames of Ethernet"),
+        (&loopback, "esp-arq", "a bridge has no part in the device"),
+        ("a/b/c", "none", "is no interface"),
+    ] {
+        let mut command = Command::new(binary("dormouse"));
+        let output = command.args(["lab", "link", "--bridge", end, end, "--repair", repair]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{end}: {said}");
+    }
     Ok(())
 }
 

@@ -1,26 +1,29 @@
 //! `dormouse lab link`: a bad radio link to try things over. Owns the arguments and their forms; the link is `dormouse_lab::link`'s.
 
-use std::ffi::OsString;
-use std::process::{Child, ExitCode};
+use std::ffi::{OsStr, OsString};
+use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use dormouse_lab::demo;
-use dormouse_lab::link::{ADDRESSES, INTERFACE, Link, Settings, esp_arq};
+use dormouse_lab::link::{ADDRESSES, Bridge, INTERFACE, Interface, Link, Report, Settings, esp_arq};
 use dormouse_netem::{GilbertElliott, LinkConfig};
-use dormouse_snoop::Repair;
+use dormouse_snoop::{Repair, tcp};
 
 use crate::measure;
 
 /// How often a signal, or the command's end, is looked for.
 const LOOK: Duration = Duration::from_millis(50);
+/// What is said once a bridge works.
+const BRIDGED: &str = "The bridge works; frames pass in both directions. Ctrl-C ends it.\n";
 
-/// Put a bad radio link between two network namespaces, for anything that runs in them
+/// Put a bad radio link between two network namespaces, for anything that runs in them, or between two interfaces
 ///
 /// A fixed host reaches an access router by a wire, and that one a device by the radio. The kernel's own TCP and any program can be tried
-/// over it; what the router may do against the radio's losses is --repair. Both namespaces go when it ends.
+/// over it; what the router may do against the radio's losses is --repair. Both namespaces go when it ends. With --bridge it makes none: it
+/// is a bridge that carries Ethernet frames between interfaces that exist, as if wire and radio were between them.
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
     /// The radio's rate each way, in bits in a second: 2M, 500k; "none" for no limit
@@ -49,8 +52,13 @@ pub(crate) struct LinkArgs {
     /// What the router does against losses
     #[arg(long, default_value = "none")]
     repair: Method,
-    /// Runs in the device's namespace, with the name of the fixed host's in $DORMOUSE_FIXED; the link ends with it. With --json
-    /// what it prints goes to standard error, beside the report. Without a command the link stays until Ctrl-C
+    /// Joins these two interfaces, the one towards the fixed host first: eth0, or NETNS/eth0 for one in a named network namespace.
+    /// Frames of any kind pass; snoop repairs those with IP and without a VLAN tag. This machine should have no addresses there
+    #[arg(long, num_args = 2, value_names = ["FIXED", "DEVICE"])]
+    bridge: Option<Vec<Interface>>,
+    /// Runs in the device's namespace, with the name of the fixed host's in $DORMOUSE_FIXED, or with --bridge where the link was
+    /// started; the link ends with it. With --json what it prints goes to standard error, beside the report. Without a command the
+    /// link stays until Ctrl-C
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -79,29 +87,57 @@ pub(crate) fn run(args: &LinkArgs, json: bool) -> Result<ExitCode> {
         return Ok(dormouse_control::ExitCode::Permission.into());
     }
     let interrupted = measure::interrupted()?;
-    let link = Link::start(settings(args))?;
-    let ended = match args.command.split_first() {
-        None => {
-            eprint!("{}", invitation(&link));
-            wait(&link, &interrupted, None)
-        }
-        Some((program, rest)) => {
-            let mut command = link.device.command(program);
-            command.args(rest).env("DORMOUSE_FIXED", link.fixed.netns());
-            if json {
-                // Standard output is the report's alone: a program reads it.
-                command.stdout(std::io::stderr());
-            }
-            let mut child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
-            wait(&link, &interrupted, Some(&mut child))
-        }
+    if let Some(interfaces) = &args.bridge {
+        let [fixed, device] = &interfaces[..] else { bail!("a bridge joins two interfaces") };
+        let bridge = Bridge::start(settings(args)?, fixed, device)?;
+        let command = |program: &OsStr| Command::new(program);
+        let ended = meanwhile(args, json, command, BRIDGED, &interrupted, &|| bridge.works());
+        return tell(&bridge.stop()?, json, ended);
+    }
+    let link = Link::start(settings(args)?)?;
+    let command = |program: &OsStr| {
+        let mut command = link.device.command(program);
+        command.env("DORMOUSE_FIXED", link.fixed.netns());
+        command
     };
-    let report = link.stop()?;
+    let ended = meanwhile(args, json, command, &invitation(&link), &interrupted, &|| link.works());
+    tell(&link.stop()?, json, ended)
+}
+
+/// The report on standard output, then how the command ended.
+fn tell(report: &Report, json: bool, ended: Result<ExitCode>) -> Result<ExitCode> {
     measure::say(&if json { serde_json::to_string_pretty(&report.json())? + "\n" } else { report.text() })?;
     ended
 }
 
-fn settings(args: &LinkArgs) -> Settings {
+/// Runs the user's command while the link works, or says that it does; until either ends.
+fn meanwhile(
+    args: &LinkArgs,
+    json: bool,
+    command: impl Fn(&OsStr) -> Command,
+    ready: &str,
+    interrupted: &AtomicBool,
+    works: &dyn Fn() -> bool,
+) -> Result<ExitCode> {
+    let Some((program, rest)) = args.command.split_first() else {
+        eprint!("{ready}");
+        return wait(works, interrupted, None);
+    };
+    let mut command = command(program);
+    command.args(rest);
+    if json {
+        // Standard output is the report's alone: a program reads it.
+        command.stdout(std::io::stderr());
+    }
+    let mut child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
+    let ended = wait(works, interrupted, Some(&mut child));
+    // If it still runs: what it has started in namespaces that are removed ends with these.
+    let _ = child.kill();
+    let _ = child.wait();
+    ended
+}
+
+fn settings(args: &LinkArgs) -> Result<Settings> {
     let radio = LinkConfig {
         rate: args.rate.0,
         delay: args.delay,
@@ -110,12 +146,18 @@ fn settings(args: &LinkArgs) -> Settings {
         bursts: args.bursts,
         ..LinkConfig::default()
     };
-    let (repair, restore) = match args.repair {
-        Method::None => (Repair::None, None),
-        Method::Snoop => (Repair::Snoop(Box::default()), None),
-        Method::EspArq => esp_arq(),
+    let (repair, restore) = match (args.repair, &args.bridge) {
+        (Method::None, _) => (Repair::None, None),
+        (Method::Snoop, None) => (Repair::Snoop(Box::default()), None),
+        (Method::Snoop, Some(_)) => {
+            (Repair::Snoop(Box::new(tcp::Agent::in_bridge(tcp::Limits::default()))), None)
+        }
+        (Method::EspArq, None) => esp_arq(),
+        (Method::EspArq, Some(_)) => {
+            bail!("a bridge has no part in the device, which esp-arq needs: snoop, or none")
+        }
     };
-    Settings { wire_delay: args.wire_delay, radio, seed: args.seed, repair, restore }
+    Ok(Settings { wire_delay: args.wire_delay, radio, seed: args.seed, repair, restore })
 }
 
 fn invitation(link: &Link) -> String {
@@ -130,7 +172,11 @@ fn invitation(link: &Link) -> String {
 }
 
 /// Until the command has ended, or the user wants it to; the exit code of both.
-fn wait(link: &Link, interrupted: &AtomicBool, mut child: Option<&mut Child>) -> Result<ExitCode> {
+fn wait(
+    works: &dyn Fn() -> bool,
+    interrupted: &AtomicBool,
+    mut child: Option<&mut Child>,
+) -> Result<ExitCode> {
     loop {
         if let Some(status) = child.as_mut().and_then(|child| child.try_wait().transpose()) {
             return Ok(status?.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1).into());
@@ -139,7 +185,7 @@ fn wait(link: &Link, interrupted: &AtomicBool, mut child: Option<&mut Child>) ->
             // What still runs in the namespaces is ended with them; an ended link is what was asked for.
             return Ok(if child.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
-        ensure!(link.works(), "the link has ended by itself");
+        ensure!(works(), "the link has ended by itself");
         std::thread::sleep(LOOK);
     }
 }

@@ -158,7 +158,7 @@ impl Capture {
 
 /// The address that stands for all traffic of an interface.
 #[expect(unsafe_code, reason = "the library makes no link-layer address itself")]
-fn link_address(interface: u32) -> io::Result<LinkAddr> {
+pub(crate) fn link_address(interface: u32) -> io::Result<LinkAddr> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as libc::c_ushort,
         sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
@@ -176,7 +176,7 @@ fn link_address(interface: u32) -> io::Result<LinkAddr> {
 
 /// The kind of interface that a packet socket is bound to (ARPHRD_...).
 #[expect(unsafe_code, reason = "the library's wrapper refuses the short addresses that the kernel returns")]
-fn hardware_type(socket: &OwnedFd) -> io::Result<u16> {
+pub(crate) fn hardware_type(socket: &OwnedFd) -> io::Result<u16> {
     // SAFETY: all zero is a valid `sockaddr_ll`.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of_val(&address)).unwrap_or(0);

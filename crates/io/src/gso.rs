@@ -258,7 +258,7 @@ impl<'a> SuperPacket<'a> {
 }
 
 /// Computes the checksum that the kernel left open (`VIRTIO_NET_HDR_F_NEEDS_CSUM`): the field holds the pseudo-header's sum.
-fn complete_checksum(bytes: &mut [u8], start: usize, offset: usize) -> Option<()> {
+pub(crate) fn complete_checksum(bytes: &mut [u8], start: usize, offset: usize) -> Option<()> {
     let covered = bytes.get_mut(start..)?;
     put_checksum(covered, offset, checksum::add(Sum::default(), covered), offset == 6)
 }

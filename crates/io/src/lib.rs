@@ -66,6 +66,7 @@ pub mod fetch;
 pub mod files;
 #[cfg(test)]
 mod forged_icmp;
+pub mod frames;
 mod gro;
 mod gso;
 mod helper;

@@ -1,5 +1,5 @@
-//! A bad radio link between two network namespaces, for programs that a user runs in them. Owns the namespaces, which go with it; must never
-//! touch the machine's own network.
+//! A bad radio link between two network namespaces, for programs that a user runs in them, or in a bridge of two interfaces that the user names. Owns the
+//! namespaces, which go with it; must never change the machine's own network.
 //!
 //! ```text
 //!   fixed host ── wire ── access router ── radio ── device
@@ -9,8 +9,8 @@ use anyhow::{Result, bail};
 use dormouse_crypto::Secret;
 use dormouse_netem::LinkStats;
 use dormouse_snoop::{Repair, arq, tcp};
-use dormouse_testbed::radio::Radio;
-pub use dormouse_testbed::radio::{ADDRESSES, INTERFACE, Settings};
+pub use dormouse_testbed::radio::{ADDRESSES, INTERFACE, Interface, Settings};
+use dormouse_testbed::radio::{Hop, Radio};
 use dormouse_testbed::{Host, Testbed};
 use serde_json::{Value, json};
 
@@ -54,16 +54,35 @@ impl Link {
     /// # Errors
     /// What went wrong while it worked.
     pub fn stop(self) -> Result<Report> {
-        let hop = self.radio.stop()?;
-        let [to_device, from_device] = hop.stats();
-        let repair = match hop.repair() {
-            Repair::None => None,
-            Repair::Snoop(agent) => Some(Repaired::Snoop(*agent.stats())),
-            // No router of these has keys of a daemon's device.
-            Repair::Reported(_) => None,
-            Repair::EspArq(router) => Some(Repaired::EspArq(*router.stats())),
-        };
-        Ok(Report { to_device, from_device, repair })
+        Ok(Report::of(&self.radio.stop()?))
+    }
+}
+
+/// The link as a bridge: frames of Ethernet between two interfaces that exist.
+#[derive(Debug)]
+pub struct Bridge(Radio);
+
+impl Bridge {
+    /// Joins the interface towards the fixed host with the one towards the device. The repair, if there is one, is for frames.
+    ///
+    /// # Errors
+    /// If there is no such namespace or interface, it has no frames of Ethernet, or without root.
+    pub fn start(settings: Settings, fixed: &Interface, device: &Interface) -> Result<Self> {
+        Ok(Self(Radio::bridge(settings, fixed, device)?))
+    }
+
+    /// Whether it still works.
+    #[must_use]
+    pub fn works(&self) -> bool {
+        self.0.works()
+    }
+
+    /// Parts the interfaces, and says what the link did.
+    ///
+    /// # Errors
+    /// What went wrong while it worked.
+    pub fn stop(self) -> Result<Report> {
+        Ok(Report::of(&self.0.stop()?))
     }
 }
 
@@ -107,6 +126,18 @@ pub struct Report {
 }
 
 impl Report {
+    fn of(hop: &Hop) -> Self {
+        let [to_device, from_device] = hop.stats();
+        let repair = match hop.repair() {
+            Repair::None => None,
+            Repair::Snoop(agent) => Some(Repaired::Snoop(*agent.stats())),
+            // No router of these has keys of a daemon's device.
+            Repair::Reported(_) => None,
+            Repair::EspArq(router) => Some(Repaired::EspArq(*router.stats())),
+        };
+        Self { to_device, from_device, repair }
+    }
+
     /// In words, a line for each thing.
     #[must_use]
     pub fn text(&self) -> String {

@@ -4,7 +4,8 @@
 //! no clock, no sockets, no randomness. Must never change a packet, send one that it was not given (but for answers to the reports of [`arq`]), or make an acknowledgement.
 //!
 //! - [`tcp::Agent`] is SNOOP (Balakrishnan, Seshan, Amir and Katz, "Improving TCP/IP Performance over Wireless Networks", MobiCom 1995):
-//!   it reads TCP headers: of plain packets, and of ESP packets in zones of whose first zone it was given the keys (multi-layered IPsec).
+//!   it reads TCP headers: of plain packets, and of ESP packets in zones of whose first zone it was given the keys (multi-layered IPsec); in a bridge it
+//!   does so in frames of Ethernet ([`tcp::Agent::in_bridge`]).
 //! - [`arq`] needs no TCP: ESP's sequence numbers are in clear, and the device says which of them came. [`arq::Agent`] takes the keys of first zones to
 //!   tell a device's packets from forged ones.
 //!

@@ -9,6 +9,41 @@ use dormouse_wire::ip::{Ipv4Header, Ipv6Header, Packet, protocol};
 /// The port of ESP in UDP (RFC 3948).
 const NAT_T: u16 = 4_500;
 
+/// What stands around the packets that pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Layer {
+    /// Nothing: packets of IP, as in a router.
+    #[default]
+    Ip,
+    /// Frames of Ethernet, as in a bridge. One with a VLAN tag is not read: the same addresses may be others in another VLAN.
+    Ethernet,
+}
+
+impl Layer {
+    /// Bytes before the packet: both addresses and the type.
+    const ETHERNET: usize = 14;
+
+    /// Bytes before the packet of IP.
+    pub(crate) const fn before(self) -> usize {
+        match self {
+            Self::Ip => 0,
+            Self::Ethernet => Self::ETHERNET,
+        }
+    }
+
+    /// The whole packet of IP in what passes, as [`whole`]; `None` if it is none.
+    pub(crate) fn whole(self, passing: &[u8]) -> Option<Packet<'_>> {
+        let Self::Ethernet = self else { return whole(passing) };
+        let (header, packet) = passing.split_first_chunk::<{ Self::ETHERNET }>()?;
+        let version = match header.last_chunk()? {
+            [0x08, 0x00] => 4,
+            [0x86, 0xdd] => 6,
+            _ => return None,
+        };
+        whole(packet).filter(|_| packet.first().is_some_and(|first| first >> 4 == version))
+    }
+}
+
 /// A whole packet, not a fragment.
 pub(crate) fn whole(packet: &[u8]) -> Option<Packet<'_>> {
     Packet::parse(packet).ok().filter(|view| view.fragment().is_none())

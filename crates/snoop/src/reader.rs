@@ -9,7 +9,8 @@ use dormouse_keying::GrantId;
 use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip::Packet;
 
-use crate::{Way, outer};
+use crate::Way;
+use crate::outer::{self, Layer};
 
 /// SPIs without keys, or devices that have come, that wait to be read; the oldest goes first.
 const NEWS_MOST: usize = 16;
@@ -57,6 +58,7 @@ impl FirstZone {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Reader {
+    layer: Layer,
     zones: HeaderZones,
     unknown: VecDeque<Unknown>,
     awaited: BTreeSet<IpAddr>,
@@ -64,6 +66,16 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// One that knows no keys, and reads what passes in this layer.
+    pub(crate) fn of(layer: Layer) -> Self {
+        Self { layer, ..Self::default() }
+    }
+
+    /// What stands around the packets that it reads.
+    pub(crate) const fn layer(&self) -> Layer {
+        self.layer
+    }
+
     /// The first zones that it can read: their keys come from a key manager, which finds here what it should know.
     pub const fn zones(&mut self) -> &mut HeaderZones {
         &mut self.zones
@@ -101,13 +113,17 @@ impl Reader {
 
     /// Opens the first zone of a packet that goes this way, if it is ESP.
     pub(crate) fn open(&mut self, packet: &[u8], way: Way) -> FirstZone {
-        let Some(view) = outer::whole(packet).and_then(outer::tunnelled) else { return FirstZone::Unread };
+        let Some(view) = self.layer.whole(packet).and_then(outer::tunnelled) else {
+            return FirstZone::Unread;
+        };
         outer::esp(&view).map_or(FirstZone::Unread, |esp| self.look(&view, esp, way))
     }
 
     /// The same for the device, once more, because other keys are here now: one whose keys are still missing is not reported again.
     pub(crate) fn open_again(&mut self, packet: &[u8]) -> FirstZone {
-        let Some(view) = outer::whole(packet).and_then(outer::tunnelled) else { return FirstZone::Unread };
+        let Some(view) = self.layer.whole(packet).and_then(outer::tunnelled) else {
+            return FirstZone::Unread;
+        };
         match outer::esp(&view).map(|esp| self.zones.look(esp)) {
             None | Some(Look::NoKey) => FirstZone::Unread,
             Some(Look::Header(header)) if header.is_to_device() => FirstZone::Open(header),

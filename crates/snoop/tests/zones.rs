@@ -124,6 +124,21 @@ fn a_lost_packet_is_repeated_byte_for_byte_and_its_duplicates_are_hidden() {
 }
 
 #[test]
+fn in_a_bridge_a_lost_frame_is_repeated_byte_for_byte() {
+    let mut sa = Sa::new(1_000, 7, ZoneMap::default());
+    let frame = |packet: Vec<u8>| [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00][..], &packet].concat();
+    let mut agent = Agent::in_bridge(Limits::default());
+    agent.reader().zones().apply(&sa.grant(1)).expect("keys");
+    agent.to_device(ms(0), &frame(sa.seal(&segment(0), true)));
+    agent.from_device(ms(10), &frame(sa.seal(&ack(LEN as u32, &[]), false)));
+    let frames: Vec<_> = (1..=5).map(|number| frame(sa.seal(&segment(number), true))).collect();
+    frames.iter().zip(20..).for_each(|(frame, at)| agent.to_device(ms(at), frame));
+    let duplicate = frame(sa.seal(&ack(LEN as u32, &[]), false));
+    assert_eq!(agent.from_device(ms(31), &duplicate), Verdict::Suppress);
+    assert_eq!(repeats(&mut agent, ms(31)), frames[..1]);
+}
+
+#[test]
 fn selective_acknowledgements_are_seen_where_the_zone_has_the_options() {
     let paper = ZoneMap::new(vec![ZoneEnd::At(40)]).expect("a map");
     for (map, seen) in [(ZoneMap::default(), true), (paper, false)] {

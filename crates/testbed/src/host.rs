@@ -225,13 +225,7 @@ impl Host {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<std::thread::JoinHandle<Result<T>>> {
-        let file =
-            fs::File::open(Path::new("/run/netns").join(&self.netns)).with_context(|| self.netns.clone())?;
-        let thread = std::thread::Builder::new().name(self.name.clone());
-        Ok(thread.spawn(move || {
-            nix::sched::setns(&file, nix::sched::CloneFlags::CLONE_NEWNET)?;
-            Ok(work())
-        })?)
+        within(&self.netns, &self.name, work)
     }
 
     /// Does `work` on a thread in this host's network namespace: sockets that it opens belong there for their life.
@@ -258,6 +252,21 @@ impl Host {
             }
         }
     }
+}
+
+/// Runs `work` on a thread of this name inside a network namespace: sockets that it opens belong there for their life.
+pub(crate) fn within<T: Send + 'static>(
+    netns: &str,
+    thread: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<std::thread::JoinHandle<Result<T>>> {
+    let missing = || format!("no network namespace {netns:?}");
+    let file = fs::File::open(Path::new("/run/netns").join(netns)).with_context(missing)?;
+    let thread = std::thread::Builder::new().name(thread.into());
+    Ok(thread.spawn(move || {
+        nix::sched::setns(&file, nix::sched::CloneFlags::CLONE_NEWNET)?;
+        Ok(work())
+    })?)
 }
 
 fn sh<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(program: &str, args: I) -> Result<()> {

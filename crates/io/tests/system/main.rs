@@ -7,6 +7,7 @@ mod capture;
 mod common;
 mod control;
 mod fetch;
+mod frames;
 mod monitor;
 mod netlink;
 mod privileges;

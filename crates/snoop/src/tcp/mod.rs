@@ -40,6 +40,7 @@ use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Packet;
 use dormouse_wire::ip::tcp::{FIN, RST, SYN, Tcp};
 
+use crate::outer::Layer;
 use crate::reader::{FirstZone, Reader};
 use crate::{Ends, Followed, Verdict, Way, followed, outer};
 use flow::Flow;
@@ -83,6 +84,13 @@ impl Agent {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
+    }
+
+    /// The same in a bridge: what passes are frames of Ethernet. Of those with IP and without a VLAN tag it does the same; a frame is kept and repeated with
+    /// its own header, and without what follows the packet in it. All others pass untouched.
+    #[must_use]
+    pub fn in_bridge(limits: Limits) -> Self {
+        Self { limits, reader: Reader::of(Layer::Ethernet), ..Self::default() }
     }
 
     /// What it has done.
@@ -135,7 +143,7 @@ impl Agent {
 
     /// The radio takes a packet for the device now, of which `first` was read when it arrived.
     pub(crate) fn radio_takes(&mut self, now: Instant, packet: &[u8], first: &FirstZone) {
-        let Some(segment) = Segment::read(packet, Way::ToDevice, first) else { return };
+        let Some(segment) = Segment::read(self.reader.layer(), packet, Way::ToDevice, first) else { return };
         let id = segment.id;
         if segment.tcp.flags & (RST | SYN) != 0 {
             self.forget(id);
@@ -157,7 +165,10 @@ impl Agent {
     /// A packet of the device has arrived.
     pub fn from_device(&mut self, now: Instant, packet: &[u8]) -> Verdict {
         let first = self.reader.open(packet, Way::FromDevice);
-        let Some(segment) = Segment::read(packet, Way::FromDevice, &first) else { return Verdict::Forward };
+        let layer = self.reader.layer();
+        let Some(segment) = Segment::read(layer, packet, Way::FromDevice, &first) else {
+            return Verdict::Forward;
+        };
         let id = segment.id;
         if segment.tcp.flags & (RST | SYN) != 0 {
             self.forget(id);
@@ -251,21 +262,22 @@ struct Segment<'a> {
     tcp: Tcp<'a>,
     /// Bytes of its data, which may not be here to be read.
     data: usize,
-    /// The packet as it came, without what follows it.
+    /// The packet as it came, with the header of its frame if it is in one, and without what follows it.
     packet: &'a [u8],
 }
 
 impl<'a> Segment<'a> {
     /// The one in a whole packet, or in the first zone of an ESP packet.
-    fn read(packet: &'a [u8], way: Way, first: &'a FirstZone) -> Option<Self> {
-        let whole = outer::whole(packet)?;
+    fn read(layer: Layer, passing: &'a [u8], way: Way, first: &'a FirstZone) -> Option<Self> {
+        let whole = layer.whole(passing)?;
+        let packet = passing.get(..layer.before() + whole.as_bytes().len())?;
         let view = outer::tunnelled(whole)?;
         if outer::esp(&view).is_none() {
-            return Self::of(&view, None, way, whole.as_bytes());
+            return Self::of(&view, None, way, packet);
         }
         let inner = Packet::parse_header(first.header()?.as_bytes()).ok();
         let inner = inner.filter(|inner| inner.fragment().is_none())?;
-        Self::of(&inner, Some((view.src(), view.dst())), way, whole.as_bytes())
+        Self::of(&inner, Some((view.src(), view.dst())), way, packet)
     }
 
     fn of(view: &Packet<'a>, outer: Option<(IpAddr, IpAddr)>, way: Way, packet: &'a [u8]) -> Option<Self> {

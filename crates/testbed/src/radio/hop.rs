@@ -50,6 +50,8 @@ pub struct Hop {
     bound: usize,
     /// Packets that did not fit the queue.
     refused: u64,
+    /// What could not be taken at either end, towards the device and back.
+    lost: [u64; 2],
     /// Until when all has happened.
     stepped: Instant,
     repair: Repair,
@@ -71,6 +73,7 @@ impl Hop {
             queued: 0,
             bound: settings.radio.queue,
             refused: 0,
+            lost: [0; 2],
             stepped: Instant::ZERO,
             repair: settings.repair,
             restore: settings.restore,
@@ -84,6 +87,11 @@ impl Hop {
             End::Fixed => self.wire[0].enqueue(now, (), packet),
             End::Device => self.radio[1].enqueue(now, (), packet),
         };
+    }
+
+    /// An end has sent something that could not be taken: it counts as lost.
+    pub const fn lose(&mut self, from: End) {
+        self.lost[if matches!(from, End::Fixed) { 0 } else { 1 }] += 1;
     }
 
     /// When [`Self::advance`] is due.
@@ -151,12 +159,16 @@ impl Hop {
         }
     }
 
-    /// What the radio did towards the device, with what did not fit the queue, and back.
+    /// What the radio did towards the device, with what did not fit the queue, and back; with what was lost before it.
     #[must_use]
     pub fn stats(&self) -> [LinkStats; 2] {
-        let [mut down, up] = [*self.radio[0].stats(), *self.radio[1].stats()];
+        let mut both = [*self.radio[0].stats(), *self.radio[1].stats()];
+        for (stats, lost) in both.iter_mut().zip(self.lost) {
+            (stats.offered, stats.lost) = (stats.offered + lost, stats.lost + lost);
+        }
+        let [down, _] = &mut both;
         (down.offered, down.refused_full) = (down.offered + self.refused, down.refused_full + self.refused);
-        [down, up]
+        both
     }
 
     /// The repair, and what it did.

@@ -1,24 +1,24 @@
-//! A bad radio between two hosts, in real time, for all packets of either host's kernel: a TUN interface in each, and [`Hop`] between them.
-//! Owns both interfaces and the thread that carries packets; all of it ends with its owner.
+//! A bad radio between two hosts, in real time, for all packets of either host's kernel: a TUN interface in each, and [`Hop`] between them. Or a bridge
+//! of two interfaces with frames of Ethernet that exist. Owns the thread that carries packets, and the TUN interfaces; all of it ends with its owner.
 
 mod hop;
+mod port;
 mod transfer;
 
-use std::io::{ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use dormouse_io::clock::BootClock;
 use dormouse_io::poller::{Interest, Poller};
 use dormouse_io::timer::Timer;
-use dormouse_io::tun::{Tun, TunOptions};
-
 use dormouse_sansio::Instant;
 
 use crate::host::Host;
 pub use hop::{End, Hop, Settings};
+pub use port::Interface;
+use port::Port;
 pub use transfer::{Seen, Transfer, transfer};
 
 /// The interface's name at either end.
@@ -55,10 +55,22 @@ impl Radio {
     /// # Errors
     /// As [`Self::start`].
     pub fn between(settings: Settings, fixed: Place<'_>, device: Place<'_>) -> Result<Self> {
-        let [fixed, device] = [open(fixed)?, open(device)?];
+        Self::carry(settings, [Port::make(fixed)?, Port::make(device)?])
+    }
+
+    /// Puts a hop between two interfaces that exist, and forwards frames of any kind. Their hosts' kernels should have no addresses there. A repair of
+    /// `settings` is one of frames ([`dormouse_snoop::tcp::Agent::in_bridge`]); there is no device here that could restore anything.
+    ///
+    /// # Errors
+    /// If there is no such namespace or interface, it has no frames of Ethernet, or without root.
+    pub fn bridge(settings: Settings, fixed: &Interface, device: &Interface) -> Result<Self> {
+        Self::carry(settings, [Port::open(fixed)?, Port::open(device)?])
+    }
+
+    fn carry(settings: Settings, ports: [Port; 2]) -> Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let thread = std::thread::Builder::new().name("radio".into());
-        let thread = thread.spawn(move || run(Hop::new(settings), &fixed, &device, &stopped))?;
+        let thread = thread.spawn(move || run(Hop::new(settings), ports, &stopped))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 
@@ -90,26 +102,16 @@ impl Drop for Radio {
     }
 }
 
-fn open((host, name, addresses): Place<'_>) -> Result<Tun> {
-    // Packet by packet: a radio sends no super-packets.
-    let options = TunOptions { name: Some(name.into()), mtu: MTU, offload: false, ..TunOptions::default() };
-    let tun = host.run(move || Tun::open(&options))??;
-    for address in addresses {
-        let nodad = if address.contains(':') { " nodad" } else { "" };
-        host.ip(&format!("addr add {address} dev {name}{nodad}"))?;
-    }
-    Ok(tun)
-}
-
-fn run(mut hop: Hop, fixed: &Tun, device: &Tun, stop: &impl AsFd) -> Result<Hop> {
+fn run(mut hop: Hop, mut ports: [Port; 2], stop: &impl AsFd) -> Result<Hop> {
     const STOP: u64 = 2;
     const TIMER: u64 = 3;
     let (poller, mut timer) = (Poller::new()?, Timer::new()?);
-    poller.add(fixed, 0, Interest::READ)?;
-    poller.add(device, 1, Interest::READ)?;
+    for (port, token) in ports.iter().zip(0..) {
+        poller.add(port, token, Interest::READ)?;
+    }
     poller.add(stop, STOP, Interest::READ)?;
     poller.add(&timer, TIMER, Interest::READ)?;
-    let (mut ready, mut buffer) = (Vec::new(), vec![0; usize::from(u16::MAX)]);
+    let (mut ready, mut came) = (Vec::new(), Vec::new());
     loop {
         timer.arm(hop.poll_timeout(), false)?;
         poller.wait(&mut ready, None)?;
@@ -118,32 +120,25 @@ fn run(mut hop: Hop, fixed: &Tun, device: &Tun, stop: &impl AsFd) -> Result<Hop>
                 STOP => return Ok(hop),
                 TIMER => _ = timer.clear(),
                 token => {
-                    let (tun, end) = if token == 0 { (fixed, End::Fixed) } else { (device, End::Device) };
+                    let (at, end) = if token == 0 { (0, End::Fixed) } else { (1, End::Device) };
                     for _ in 0..BUDGET {
-                        let Some(packet) = read(tun, &mut buffer)? else { break };
+                        let Some(whole) = ports[at].read(&mut |packet| came.push(packet.to_vec()))? else {
+                            break;
+                        };
                         let now = BootClock::now();
-                        advance(&mut hop, now, fixed, device);
-                        hop.send(now, end, packet);
+                        advance(&mut hop, now, &ports);
+                        came.drain(..).for_each(|packet| hop.send(now, end, packet));
+                        if !whole {
+                            hop.lose(end);
+                        }
                     }
                 }
             }
         }
-        advance(&mut hop, BootClock::now(), fixed, device);
+        advance(&mut hop, BootClock::now(), &ports);
     }
 }
 
-fn advance(hop: &mut Hop, now: Instant, fixed: &Tun, device: &Tun) {
-    hop.advance(now, &mut |end, packet| {
-        let tun = if end == End::Fixed { fixed } else { device };
-        // An interface that is down, or a packet with flipped bits that is none any more: lost, as over any radio.
-        let _ = tun.write(&[IoSlice::new(packet)]);
-    });
-}
-
-fn read(tun: &Tun, buffer: &mut [u8]) -> Result<Option<Vec<u8>>> {
-    match tun.read(buffer) {
-        Ok(n) => Ok(Some(buffer.get(..n).unwrap_or_default().to_vec())),
-        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(None),
-        Err(e) => Err(e).context("reading from the TUN interface of a radio"),
-    }
+fn advance(hop: &mut Hop, now: Instant, [fixed, device]: &[Port; 2]) {
+    hop.advance(now, &mut |end, packet| if end == End::Fixed { fixed } else { device }.write(packet));
 }
