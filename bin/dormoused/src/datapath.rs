@@ -327,7 +327,11 @@ mod tests {
         let soon = |at, waiting| (at, false, waiting);
         let reads = [soon(0, 9), soon(10, 9), soon(2_000, 9), soon(9_000, 1), soon(9_010, 9), soon(9_020, 9)];
         let expected = [1, BUDGET, BUDGET, BUDGET, 1, BUDGET];
-        assert_eq!(budgets(&mut gathering, &reads), expected, "also after a pause; one turn without a look, and no more");
+        assert_eq!(
+            budgets(&mut gathering, &reads),
+            expected,
+            "also after a pause; one turn without a look, and no more"
+        );
     }
 
     #[test]

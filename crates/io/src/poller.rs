@@ -108,7 +108,11 @@ impl Poller {
     ///
     /// # Errors
     /// The kernel's; none is expected.
-    pub fn wait_restlessly(&self, ready: &mut Vec<Ready>, mut restless: impl FnMut() -> bool) -> io::Result<()> {
+    pub fn wait_restlessly(
+        &self,
+        ready: &mut Vec<Ready>,
+        mut restless: impl FnMut() -> bool,
+    ) -> io::Result<()> {
         while restless() {
             self.wait(ready, Some(Duration::ZERO))?;
             if !ready.is_empty() {

@@ -96,8 +96,19 @@ mod tests {
     #[test]
     fn what_is_no_such_time_is_refused_and_says_what_would_be_one() {
         for value in [
-            "10001", "-1", "0.5", "true", "\"\"", "\"us\"", "\"50\"", "\"50s\"", "\"+5us\"", "\"-5us\"", "\"5 us\"",
-            "\"11ms\"", "\"4294968ms\"",
+            "10001",
+            "-1",
+            "0.5",
+            "true",
+            "\"\"",
+            "\"us\"",
+            "\"50\"",
+            "\"50s\"",
+            "\"+5us\"",
+            "\"-5us\"",
+            "\"5 us\"",
+            "\"11ms\"",
+            "\"4294968ms\"",
         ] {
             let problem = read(value).unwrap_err().to_string();
             assert!(problem.contains("such as \"50us\""), "{value}: {problem}");
