@@ -35,7 +35,7 @@ fn world(tunnel: Tunnel, repair: Repair) -> Result<Repaired> {
     };
     let wire = LinkConfig { delay: Duration::from_millis(3), ..LinkConfig::default() };
     // All of it also while daemons look for packets without rest.
-    let daemon = "log = \"info,dormouse_node=debug\"\nspin = 100".to_owned();
+    let daemon = "log = \"info,dormouse_node=debug\"\nspin = \"100us\"".to_owned();
     Repaired::start(&Settings { tunnel, repair, rate_kbit: RATE, wire, radio, seed: 3, daemon })
 }
 

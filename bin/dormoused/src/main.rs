@@ -95,7 +95,7 @@ fn run(args: &args::Args) -> Result<()> {
     let filter = EnvFilter::try_new(&loaded.daemon.log).map_err(|e| {
         anyhow::anyhow!("{}: daemon.log: \"{}\": {e}", args.config.display(), loaded.daemon.log)
     })?;
-    let findings = config::findings(&loaded.connections, unix_now());
+    let findings = config::findings(&loaded.daemon, &loaded.connections, unix_now());
     if args.check {
         let count = loaded.connections.len() + usize::from(loaded.hip.is_some());
         return check(args, count, &findings);

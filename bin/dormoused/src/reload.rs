@@ -273,7 +273,7 @@ impl Daemon {
             ));
         }
         let auditor = Auditor::new(&loaded.audit)?;
-        load::warn(&findings(&loaded.connections, unix_now()));
+        load::warn(&findings(&loaded.daemon, &loaded.connections, unix_now()));
         let unheld = block::blocking(&loaded.connections, None);
         let unheld: BTreeSet<String> =
             unheld.into_iter().filter(|(_, b)| !self.block.can_hold(b)).map(|(name, _)| name).collect();

@@ -102,6 +102,26 @@ impl Poller {
         }));
         Ok(())
     }
+
+    /// As [`Self::wait`] without an end, but as long as `restless` says so it looks again and again and does not sleep: what comes meanwhile is there sooner,
+    /// as no processor has to be woken for it, and this one is kept busy. `restless` is asked before each look.
+    ///
+    /// # Errors
+    /// The kernel's; none is expected.
+    pub fn wait_restlessly(
+        &self,
+        ready: &mut Vec<Ready>,
+        mut restless: impl FnMut() -> bool,
+    ) -> io::Result<()> {
+        while restless() {
+            self.wait(ready, Some(Duration::ZERO))?;
+            if !ready.is_empty() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.wait(ready, None)
+    }
 }
 
 crate::as_fd!(Poller, 0 0);
@@ -125,6 +145,44 @@ mod tests {
         outer.wait(&mut ready, None).unwrap();
         assert_eq!(ready.len(), 1);
         assert!(ready[0].token == 2 && ready[0].readable && !ready[0].closed);
+    }
+
+    #[test]
+    fn without_rest_it_looks_as_long_as_it_may_and_then_sleeps() {
+        let poller = Poller::new().unwrap();
+        let (a, mut b) = UnixStream::pair().unwrap();
+        poller.add(&a, 3, Interest::READ).unwrap();
+        let mut ready = Vec::new();
+        let mut looks = 0;
+        let mut third_brings_it = || {
+            looks += 1;
+            if looks == 3 {
+                b.write_all(b"x").unwrap();
+            }
+            true
+        };
+        poller.wait_restlessly(&mut ready, &mut third_brings_it).unwrap();
+        assert_eq!((looks, ready.len()), (3, 1), "no look is one too many");
+
+        let (a, b) = UnixStream::pair().unwrap();
+        let poller = Poller::new().unwrap();
+        poller.add(&a, 4, Interest::READ).unwrap();
+        let (mut looks, mut b) = (0, Some(b));
+        let mut twice = || {
+            looks += 1;
+            if looks > 2 {
+                // It would look in vain for ever; asleep, it is woken by the other end.
+                let mut b = b.take().unwrap();
+                std::thread::spawn(move || b.write_all(b"x").unwrap());
+            }
+            looks <= 2
+        };
+        poller.wait_restlessly(&mut ready, &mut twice).unwrap();
+        assert_eq!((looks, ready[0].token), (3, 4), "asked once more, and not again");
+
+        let mut never = || false;
+        poller.wait_restlessly(&mut ready, &mut never).unwrap();
+        assert!(ready[0].readable, "what is there already is found at once");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What `--check` and `doctor` find before it does harm, and what `remote.revocation` and `remote.crl` mean.
 
 use dormouse_ike::config::{RemoteAuth, RevocationMode, RevocationPolicy};
+use dormouse_node::config::file::Daemon;
 use dormouse_node::config::{ConfigError, Resolved, findings, parse, resolve};
 use dormouse_sansio::UnixTime;
 use rcgen::{
@@ -94,13 +95,35 @@ fn each_thing_is_found_at_its_key_and_nothing_is_found_where_all_is_well() {
         (secret("gateway", "*.test", short), NOW, &[("local.secret", false), ("remote.id", false)]),
     ] {
         let connections = read(&files, &toml).expect("usable");
-        let found = findings(&connections, UnixTime(at));
+        let found = findings(&Daemon::default(), &connections, UnixTime(at));
         let keys: Vec<(&str, bool)> = found
             .iter()
             .map(|f| (f.key.strip_prefix("connection.a.").expect("the connection's"), f.fatal))
             .collect();
         assert_eq!(keys, expected, "{toml}{found:?}");
         assert!(found.iter().all(|f| !f.to_string().contains(short)), "no secret in words: {found:?}");
+    }
+}
+
+#[test]
+fn looking_for_packets_without_rest_is_warned_of_where_a_battery_may_pay_for_it() {
+    let files = files();
+    let long = "correct horse battery staple";
+    for (role, spin, warned) in [
+        ("client", "0", false),
+        ("client", "\"50us\"", true),
+        ("client", "50", true),
+        ("gateway", "\"50us\"", false),
+    ] {
+        let split = "[connection.a.child]\nremote = [\"8.8.8.0/24\"]\n";
+        let toml = format!("[daemon]\nspin = {spin}\n{}{split}", secret(role, "joe.test", long));
+        let connections = read(&files, &toml).expect("usable");
+        let daemon = parse(&toml).expect("usable").daemon;
+        let found = findings(&daemon, &connections, UnixTime(NOW));
+        let keys: Vec<(&str, bool)> = found.iter().map(|f| (&*f.key, f.fatal)).collect();
+        let expected: &[(&str, bool)] = if warned { &[("daemon.spin", false)] } else { &[] };
+        assert_eq!(keys, expected, "{toml}");
+        assert!(found.iter().all(|f| f.to_string().contains("50us")), "{found:?}");
     }
 }
 

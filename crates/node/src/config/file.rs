@@ -13,6 +13,7 @@ pub use super::hip::{
 };
 pub use super::peers::{Peer, Prefix};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
+pub use super::spin::Spin;
 pub use super::zones::{Keys, KeysPeer, Protection, Zones};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
@@ -74,9 +75,10 @@ pub struct Daemon {
     /// Segmentation and receive offloads on the tunnel and the UDP sockets. Each switches itself off where the kernel
     /// misbehaves; `false` never tries them.
     pub offload: bool,
-    /// After a packet the daemon looks for the next one without rest for so many microseconds, at most 10000: the answer to it is on its way sooner, and a processor is
-    /// kept busy meanwhile. For gateways on mains. 0: it never does.
-    pub spin: u32,
+    /// After a packet the daemon looks for the next one without rest for so long, at most `"10ms"`: the answer to it is on its way sooner, as nothing
+    /// has to be woken for it, and a processor is kept busy meanwhile. For gateways on mains with a processor to spare; a client's battery pays for
+    /// it, and it is warned of. `"50us"`, or a number of microseconds. 0: it never does.
+    pub spin: Spin,
     /// Gateway: handshakes of callers that have not shown yet that they are there.
     pub half_open: HalfOpen,
     /// Gateway: sessions that may be held at once.
@@ -111,7 +113,7 @@ impl Default for Daemon {
             log: "info".into(),
             dns: DnsMode::Auto,
             offload: true,
-            spin: 0,
+            spin: Spin::default(),
             half_open: HalfOpen::default(),
             session_limit: 100_000,
             sleeper_limit: 16_384,

@@ -1,7 +1,8 @@
-//! What is wrong with a configuration that has the right form: certificates that peers refuse, secrets that protect less than they seem to.
+//! What is wrong with a configuration that has the right form: certificates that peers refuse, secrets that protect less than they seem to, what a
+//! battery would pay for.
 //! Owns the judgement; must never read a clock or a file.
 
-use super::file::Role;
+use super::file::{Daemon, Role};
 use super::resolve::Resolved;
 use dormouse_crypto::cert::Certificate;
 use dormouse_ike::config::{Connection, LocalAuth, RemoteAuth};
@@ -31,10 +32,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is wrong with the connections at the time `now`.
+/// What is wrong with the daemon's own settings and its connections at the time `now`.
 #[must_use]
-pub fn findings(connections: &[Resolved], now: UnixTime) -> Vec<Finding> {
-    let mut all = Vec::new();
+pub fn findings(daemon: &Daemon, connections: &[Resolved], now: UnixTime) -> Vec<Finding> {
+    let mut all: Vec<Finding> = spinning(daemon, connections).into_iter().collect();
     for connection in connections {
         let mut find = |key: &str, fatal: bool, problem: String| {
             all.push(Finding { key: format!("connection.{}.{key}", connection.name), problem, fatal });
@@ -45,6 +46,18 @@ pub fn findings(connections: &[Resolved], now: UnixTime) -> Vec<Finding> {
         local_networks(connection, &mut find);
     }
     all
+}
+
+/// A client that looks for packets without rest.
+fn spinning(daemon: &Daemon, connections: &[Resolved]) -> Option<Finding> {
+    daemon.spin.time()?;
+    let client = connections.iter().find(|c| c.role == Role::Client)?;
+    let problem = format!(
+        "a processor is kept busy for {} after each packet, and the battery of a client (\"{}\" is one's connection) pays for that; it is \
+         for gateways on mains",
+        daemon.spin, client.name
+    );
+    Some(Finding { key: "daemon.spin".into(), problem, fatal: false })
 }
 
 type Find<'a> = dyn FnMut(&str, bool, String) + 'a;

@@ -17,6 +17,7 @@ mod place;
 mod resolve;
 mod resumption;
 pub mod sleep;
+mod spin;
 pub mod standin;
 mod validate;
 mod zones;

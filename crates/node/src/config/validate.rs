@@ -8,8 +8,6 @@ use super::resolve::ConfigError;
 
 /// Smallest MTU of the tunnel interface, in bytes: every IPv4 host takes datagrams of this size (RFC 1122 section 3.3.2).
 const MTU_LEAST: u16 = 576;
-/// Looking for packets without rest for longer than this after each is no better than always, in microseconds.
-const SPIN_MOST: u32 = 10_000;
 /// A rung of the ladder that is given less than this cannot hear an answer, in milliseconds.
 const RUNG_LEAST: u32 = 100;
 /// A request that is sent again sooner than this has had no time for its answer, in milliseconds.
@@ -47,10 +45,6 @@ pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
     if !(1..=dormouse_ike::MAX_WINDOW).contains(&d.ike_window) {
         let problem = format!("{} is not between 1 and {}", d.ike_window, dormouse_ike::MAX_WINDOW);
         return Err(ConfigError::new("daemon.ike_window", problem));
-    }
-    if d.spin > SPIN_MOST {
-        let problem = format!("{} is more than {SPIN_MOST} µs", d.spin);
-        return Err(ConfigError::new("daemon.spin", problem));
     }
     if d.listen.is_empty() {
         return Err(ConfigError::new("daemon.listen", "at least one address is needed, such as \"0.0.0.0\""));
@@ -223,7 +217,6 @@ mod tests {
             (of_daemon("ike_port = 4500"), "daemon.nat_t_port"),
             (of_daemon("ike_window = 0"), "daemon.ike_window"),
             (of_daemon("ike_window = 9"), "daemon.ike_window"),
-            (of_daemon("spin = 10001"), "daemon.spin"),
             (of_daemon("listen = []"), "daemon.listen"),
             (of_daemon("[audit]\nto = \"syslog\""), "audit.to"),
             (
