@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn forged_packets_with_solutions_fill_no_memory_and_end_the_generation() {
         let mut pool = Pool::new(1);
-        let mut one = pool.generation(Instant::ZERO, HitSuite::Sha256, &mut Seeded::new(1));
+        let mut one = pool.generation(Instant::ZERO, HitSuite::RsaSha256, &mut Seeded::new(1));
         let life = Duration::from_secs(900);
         let (forger, honest) = (Hit("2001:21::1".parse().unwrap()), Hit("2001:21::2".parse().unwrap()));
         assert!(one.tried.is_empty(), "nothing is set aside before somebody solves");
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn a_solution_that_was_used_is_known_by_its_mark_alone() {
         let mut pool = Pool::new(1);
-        let mut one = pool.generation(Instant::ZERO, HitSuite::Sha256, &mut Seeded::new(1));
+        let mut one = pool.generation(Instant::ZERO, HitSuite::RsaSha256, &mut Seeded::new(1));
         let (peer, other) = (Hit("2001:21::1".parse().unwrap()), Hit("2001:21::2".parse().unwrap()));
         one.use_up(peer, &solution(1));
         let used = |who, n| one.used.contains(&one.mark(who, &solution(n)));
