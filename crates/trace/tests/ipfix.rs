@@ -91,7 +91,7 @@ fn number(value: &FieldValue) -> u64 {
         FieldValue::Duration(
             DurationValue::MicrosNtp { seconds, fraction } | DurationValue::NanosNtp { seconds, fraction },
         ) => {
-            let nanos = u128::from(*fraction) * 1_000_000_000 >> 32;
+            let nanos = (u128::from(*fraction) * 1_000_000_000) >> 32;
             (u64::from(*seconds) - NTP) * 1_000_000_000 + nanos as u64
         }
         other => panic!("{other:?} is no number"),
