@@ -91,7 +91,7 @@ fn number(value: &FieldValue) -> u64 {
         FieldValue::Duration(
             DurationValue::MicrosNtp { seconds, fraction } | DurationValue::NanosNtp { seconds, fraction },
         ) => {
-            let nanos = u128::from(*fraction) * 1_000_000_000 >> 32;
+            let nanos = (u128::from(*fraction) * 1_000_000_000) >> 32;
             (u64::from(*seconds) - NTP) * 1_000_000_000 + nanos as u64
         }
         other => panic!("{other:?} is no number"),
@@ -197,7 +197,9 @@ impl Drawn {
             match (enterprise, id) {
                 // Start and end: an even number, and an odd one.
                 (0, 150 | 151) => record.extend((time as u32).to_be_bytes()),
-                (0, 152 | 153) => record.extend((time * 1000 + self.below(2) * id as u64).to_be_bytes()),
+                (0, 152 | 153) => {
+                    record.extend((time * 1000 + u64::from(id % 2) * self.below(1000)).to_be_bytes())
+                }
                 (0, 154..=157) => {
                     record.extend(((time + NTP) as u32).to_be_bytes());
                     // The end's fraction is not before the start's.

@@ -89,7 +89,7 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
             "shortest_idle": MIN_IDLE.as_secs_f64(),
             "session_ends_after": context.reading.silence(),
             "session_by": context.reading.session_by.name(),
-            "reading": if context.recordings.is_empty() { Value::Null } else { context.reading.json() },
+            "reading": if context.recordings.is_empty() { json!({}) } else { context.reading.json() },
             "policies": policies().iter().map(|p| p.name()).collect::<Vec<_>>(),
             "time_outs": TIME_OUTS.map(|t| if t.is_finite() { json!(t) } else { json!("never") }),
             "optimum": traffic.questions.costs().map(|(r, load, _)| json!([r.name(), load, cost(r, load)])).collect::<Vec<_>>(),
