@@ -2,7 +2,6 @@
 
 use der::pem::{LineEnding, encode_string};
 use dsa::pkcs8::EncodePrivateKey as _;
-use rsa::pkcs8::EncodePrivateKey as _;
 use zeroize::Zeroizing;
 
 use super::{BadKey, Blinding, SigningKey};
