@@ -24,8 +24,6 @@ pub(crate) const EIO: i32 = 5;
 const BUDGET: usize = 64;
 /// After a packet, so long it is taken for likely that another one waits behind the next. Looking for one that is not there costs a system call.
 const SOON: Duration = Duration::from_micros(200);
-/// Turns without a look behind a packet after one in vain; twice as many after each further one, up to the second number.
-const TURNS: [u32; 2] = [1, 8];
 /// So long after a packet, packets are said to flow: no timer is set for each.
 const FLOWS: Duration = Duration::from_secs(1);
 /// Receptions from one socket before the TUN and the timers get their turn.
@@ -46,9 +44,8 @@ pub(crate) struct Wires {
     rx: RxBatch,
     /// A full socket holds the TUN back: its queue is where packets wait.
     blocked: bool,
-    gathering: Gathering,
-    /// When a socket was read last.
-    received: Instant,
+    /// When the TUN was last read, and whether there were several packets.
+    read: (Instant, bool),
     /// When packets were dealt with last.
     pub(crate) moved: Instant,
 }
@@ -62,8 +59,7 @@ impl Wires {
             tx: TxBatch::new(),
             rx: RxBatch::new(),
             blocked: false,
-            gathering: Gathering::new(),
-            received: Instant::ZERO,
+            read: (Instant::ZERO, false),
             moved: Instant::ZERO,
         }
     }
@@ -82,52 +78,6 @@ impl Wires {
     /// The socket that held the TUN back has room again.
     pub(crate) fn may_go_on(&self) -> bool {
         self.blocked && !self.tx.is_blocked()
-    }
-}
-
-/// Whether the TUN is looked at once more behind a packet. Where several wait, they leave together; where none does, the look is a system call in vain:
-/// of a lone packet's successor the poller tells, which is asked anyhow.
-#[derive(Clone, Copy, Debug)]
-struct Gathering {
-    /// When it was read last.
-    last: Instant,
-    /// There were several packets then.
-    several: bool,
-    /// Turns from now on without a look.
-    without: u32,
-    /// As many after the next look in vain.
-    next: u32,
-}
-
-impl Gathering {
-    const fn new() -> Self {
-        Self { last: Instant::ZERO, several: false, without: 0, next: TURNS[0] }
-    }
-
-    /// How many packets to read now at most. `received`: a socket was read in this turn, and what that brought may have been answered already.
-    fn budget(&mut self, now: Instant, received: bool) -> usize {
-        if self.several {
-            return BUDGET;
-        }
-        if now.saturating_since(self.last) >= SOON {
-            return 1;
-        }
-        if received || self.without == 0 {
-            return BUDGET;
-        }
-        self.without -= 1;
-        1
-    }
-
-    /// So many were read.
-    fn done(&mut self, now: Instant, budget: usize, read: usize) {
-        (self.last, self.several) = (now, read > 1);
-        if self.several {
-            (self.without, self.next) = (0, TURNS[0]);
-        } else if budget > 1 {
-            self.without = self.next;
-            self.next = (self.next * 2).min(TURNS[1]);
-        }
     }
 }
 
@@ -181,7 +131,6 @@ impl Daemon {
 
     /// What came to a socket; if it has `errors`, they are read too.
     pub(crate) fn receive(&mut self, now: Instant, index: usize, errors: bool) -> Result<()> {
-        self.wires.received = now;
         let (wires, mut plane) = self.split(now);
         let Some(socket) = wires.carriers.udp.get(index) else { return Ok(()) };
         let mut bytes = 0;
@@ -200,7 +149,6 @@ impl Daemon {
 
     /// As [`Self::receive`], of a raw socket.
     pub(crate) fn receive_raw(&mut self, now: Instant, index: usize, errors: bool) -> Result<()> {
-        self.wires.received = now;
         let (wires, mut plane) = self.split(now);
         let Some(socket) = wires.carriers.raw.get(index) else { return Ok(()) };
         wires.rx.receive_raw(socket, &mut wires.tun, &mut plane)?;
@@ -213,9 +161,11 @@ impl Daemon {
     /// From the TUN to the sockets.
     pub(crate) fn forward_packets(&mut self, now: Instant) -> Result<()> {
         let (wires, mut plane) = self.split(now);
-        let budget = wires.gathering.budget(now, wires.received == now);
+        let (before, several) = wires.read;
+        // Of a lone packet the poller says whether there is another one, as it is asked anyhow.
+        let budget = if several || now.saturating_since(before) < SOON { BUDGET } else { 1 };
         match wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, budget) {
-            Ok(progress) => wires.gathering.done(now, budget, progress.read),
+            Ok(progress) => wires.read = (now, progress.read > 1),
             // The interface was switched off: what it carried is lost, the daemon goes on.
             Err(e) if e.raw_os_error() == Some(EIO) => {}
             Err(e) => return Err(e).context("reading the tunnel interface"),
@@ -288,58 +238,5 @@ fn too_big(kind: PathErrorKind) -> Option<u32> {
     match kind {
         PathErrorKind::TooBig(mtu) => Some(mtu),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Reads at these moments, in microseconds, each of so many packets that wait; what each may read.
-    fn budgets(gathering: &mut Gathering, reads: &[(u64, bool, usize)]) -> Vec<usize> {
-        let read = |&(at, received, waiting): &(u64, bool, usize)| {
-            let now = Instant::from_nanos(1_000_000_000 + at * 1_000);
-            let budget = gathering.budget(now, received);
-            gathering.done(now, budget, budget.min(waiting));
-            budget
-        };
-        reads.iter().map(read).collect()
-    }
-
-    #[test]
-    fn behind_lone_packets_that_follow_each_other_soon_it_is_looked_seldom() {
-        let mut gathering = Gathering::new();
-        let lone: Vec<_> = (0..60).map(|i| (i * 100, false, 1)).collect();
-        let budgets = budgets(&mut gathering, &lone);
-        let looks: Vec<usize> = (0..60).filter(|i| budgets[*i] > 1).collect();
-        assert_eq!(looks, [1, 3, 6, 11, 20, 29, 38, 47, 56]);
-    }
-
-    #[test]
-    fn behind_a_lone_packet_after_a_pause_nothing_is_looked_for() {
-        let seldom: Vec<_> = (0..9).map(|i| (i * 200, i % 2 == 0, 1)).collect();
-        assert_eq!(budgets(&mut Gathering::new(), &seldom), [1; 9]);
-    }
-
-    #[test]
-    fn several_packets_are_read_together_until_one_is_alone() {
-        let mut gathering = Gathering::new();
-        let soon = |at, waiting| (at, false, waiting);
-        let reads = [soon(0, 9), soon(10, 9), soon(2_000, 9), soon(9_000, 1), soon(9_010, 9), soon(9_020, 9)];
-        let expected = [1, BUDGET, BUDGET, BUDGET, 1, BUDGET];
-        assert_eq!(
-            budgets(&mut gathering, &reads),
-            expected,
-            "also after a pause; one turn without a look, and no more"
-        );
-    }
-
-    #[test]
-    fn what_a_socket_brought_may_have_been_answered() {
-        let mut gathering = Gathering::new();
-        let vain: Vec<_> = (0..30).map(|i| (i * 50, false, 1)).collect();
-        assert!(budgets(&mut gathering, &vain).iter().filter(|b| **b == 1).count() > 20);
-        let beside: Vec<_> = (30..40).map(|i| (i * 50, true, 1)).collect();
-        assert_eq!(budgets(&mut gathering, &beside), [BUDGET; 10]);
     }
 }
