@@ -176,6 +176,9 @@ impl Made {
 fn new_key(kind: Kind, bits: Option<Bits>, version: u8) -> Result<Made, Error> {
     let wrong = |why: &str, change: &str| Err(Error::new(ErrorKind::Request, why).with_change(change));
     let old = "only for a peer that knows no other version: --for-version 1";
+    if bits.is_some() && !matches!(kind, Kind::Rsa) {
+        return wrong("only an RSA key has a choice of lengths", "leave --bits out, or --kind rsa");
+    }
     let bits = bits.unwrap_or(if version == 1 { Bits::B1024 } else { Bits::B3072 });
     match (kind, bits) {
         (Kind::EcdsaP256 | Kind::EcdsaP384, _) if version == 1 => {

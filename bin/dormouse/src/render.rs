@@ -295,8 +295,9 @@ pub(crate) fn stats(stats: &Stats) -> String {
 
 /// What a denial has met. `hit`: that of the HIP peer of this name, which is denied too.
 pub(crate) fn denied(sessions: usize, known: bool, hit: Option<&str>) -> String {
-    let both =
-        hit.map(|hit| format!("both are denied: the gateway's client of this name and the HIP peer {hit}\n"));
+    let both = hit.map(|hit| {
+        format!("both are denied: a client of this name at the gateway, and the HIP peer {hit}\n")
+    });
     let met = match (sessions, known) {
         (0, true) => "denied; it has no session now\n".to_owned(),
         (0, false) => "denied, but none who is meant is known here: no session, sleeping device or lease is of this name, and no \

@@ -66,7 +66,7 @@ const TRANSIT: u64 = 1 << 20;
 const TUNNEL_MTU: u16 = 1400;
 /// The same where HIP alone uses the interface, for IPv6 packets between HITs and, with LSIs, for IPv4 packets: what fills an Ethernet's
 /// 1,500 bytes of ESP in UDP over IPv4 with AES-GCM, as BEET mode leaves off their headers. On narrower paths (IPv6, wider suites) TCP is
-/// clamped, and other senders are told by Packet Too Big.
+/// clamped, and other senders learn it by Packet Too Big.
 const BEET_MTU: [u16; 2] = [1_478, 1_458];
 
 /// What the gateway, or a peer, is asked to do for a sleeping device.

@@ -58,7 +58,7 @@ impl Daemon {
         if error.is_some() {
             names.push(whom.to_owned());
         }
-        let mut taken_back = Vec::new();
+        let mut taken_back = false;
         for (i, name) in names.into_iter().enumerate() {
             let stored = self
                 .store
@@ -68,18 +68,16 @@ impl Daemon {
                 .get(i)
                 .is_some_and(|denial| self.allow_hit(now, denial) | self.host.node_mut().allow(denial));
             if was || stored {
-                taken_back.push(name);
+                taken_back = true;
+                self.record(client, |by_uid| What::Allowance { whom: name.as_str().into(), by_uid });
+                tracing::warn!(whom = %name, "no longer denied, on request");
             }
         }
-        if taken_back.is_empty() {
-            let none = Error::new(ErrorKind::NotConnected, format!("'{whom}' is not denied"));
-            return Err(error.unwrap_or_else(|| none.with_change("dormouse deny --list")));
+        if taken_back {
+            return Ok(());
         }
-        for whom in taken_back {
-            self.record(client, |by_uid| What::Allowance { whom: whom.as_str().into(), by_uid });
-            tracing::warn!(%whom, "no longer denied, on request");
-        }
-        Ok(())
+        let none = Error::new(ErrorKind::NotConnected, format!("'{whom}' is not denied"));
+        Err(error.unwrap_or_else(|| none.with_change("dormouse deny --list")))
     }
 
     fn record(&mut self, client: ClientId, what: impl FnOnce(Option<u32>) -> What) {

@@ -89,7 +89,7 @@ pub(crate) struct Pool {
 pub(crate) enum BadSolution {
     /// The puzzle is not one of ours, or too old, or not solved.
     Wrong,
-    /// It was accepted before, or was refused too often, or the puzzle has too many others.
+    /// It was accepted before, or it has cost as many computations as a solution is worth.
     Used,
     /// It was too easy for the load that there is now.
     Easy,
@@ -420,7 +420,7 @@ mod tests {
         let mut one = pool.generation(Instant::ZERO, HitSuite::RsaSha256, &mut Seeded::new(1));
         let life = Duration::from_secs(900);
         let (forger, honest) = (Hit("2001:21::1".parse().unwrap()), Hit("2001:21::2".parse().unwrap()));
-        assert!(one.tried.is_empty(), "nothing is set aside before somebody solves");
+        assert!(one.tried.is_empty(), "nothing is set aside before a puzzle is solved");
         for _ in 0..MAX_COMPUTATIONS {
             assert!(one.tries(one.mark(forger, &solution(0))) < MAX_COMPUTATIONS);
             one.spend(forger, &solution(0));

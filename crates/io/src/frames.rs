@@ -27,10 +27,10 @@ const LARGEST: usize = 1 << 18;
 const TAG: usize = 4;
 /// Where a frame's type, or its first tag, stands: behind both addresses.
 const TYPE_AT: usize = 12;
+/// Bytes of `tpacket_auxdata` (packet(7)).
+const AUXDATA: usize = 20;
 /// What the kernel may queue until it is read, in bytes.
 const QUEUE: usize = 8 << 20;
-/// Room for one control message: a header of 16 bytes, and `tpacket_auxdata` of 20.
-const CONTROL: usize = 64;
 /// Where SCTP's header has its checksum, which is a CRC and not a sum (RFC 9260, section 6.8).
 const SCTP_CHECKSUM: u16 = 8;
 
@@ -83,7 +83,7 @@ impl FrameSocket {
     /// The kernel's, among them `WouldBlock`, and `NetworkDown` once when the interface goes down.
     pub fn receive(&mut self, take: &mut impl FnMut(&[u8])) -> io::Result<bool> {
         let mut header = [0; VNET_LEN];
-        let mut control = [0; CONTROL];
+        let mut control = nix::cmsg_space!([u8; AUXDATA]);
         let (length, from, tag) = {
             let room = self.buffer.get_mut(TAG..).unwrap_or_default();
             let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(room)];
@@ -153,7 +153,7 @@ fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
 /// The VLAN tag that the kernel has taken out of a frame, as it stood there: the last two fields of `tpacket_auxdata`, in the machine's byte order.
 fn tag(message: &ControlMessageOwned) -> Option<[u8; TAG]> {
     let ControlMessageOwned::Unknown(message) = message else { return None };
-    let data: &[u8; 20] = message.data_bytes.first_chunk()?;
+    let data: &[u8; AUXDATA] = message.data_bytes.first_chunk()?;
     let about = (message.cmsg_header.cmsg_level, message.cmsg_header.cmsg_type);
     let status = u32::from_ne_bytes(*data.first_chunk()?);
     if about != (libc::SOL_PACKET, libc::PACKET_AUXDATA) || status & libc::TP_STATUS_VLAN_VALID == 0 {

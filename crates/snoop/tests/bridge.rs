@@ -79,7 +79,10 @@ proptest! {
         let mut repair = Repair::Snoop(Box::new(Agent::in_bridge(Limits::default())));
         for (frame, at) in frames.iter().zip(0..) {
             let with = [&frame[..], &segment(1)].concat();
-            for bytes in [frame, &with] {
+            // Behind a right header too: few random bytes are a type that is looked into.
+            let inside = self::frame(7, &IPV4, frame);
+            let inside_v6 = self::frame(7, &IPV6, frame);
+            for bytes in [frame, &with, &inside, &inside_v6] {
                 repair.to_device(ms(at), bytes);
                 repair.from_device(ms(at), bytes);
             }

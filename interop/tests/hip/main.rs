@@ -322,7 +322,7 @@ fn esp_is_protocol_50_where_udp_does_not_pass() -> Result<()> {
     Ok(())
 }
 
-/// The interface takes what fills an Ethernet over IPv4. By IPv6 less fits: a sender that may not fragment is told how much, and that passes.
+/// The interface takes what fills an Ethernet over IPv4. By IPv6 less fits: a sender that may not fragment learns how much, and that passes.
 #[test]
 fn the_largest_packets_pass_in_udp() -> Result<()> {
     if !require("HIP's largest packets", &NEEDS) {

@@ -32,10 +32,10 @@ use subjects::{KINDS, Kind, Subject, TUNNEL_MTU};
 #[derive(Parser)]
 struct Arguments {
     /// Remove what a killed run left behind, and nothing else.
-    #[arg(long)]
+    #[arg(long, exclusive = true)]
     sweep: bool,
     /// TCP through the first subject against each other one, all started anew so often.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     starts: Option<u32>,
     /// This congestion control alone, instead of the machine's own, BBR and cubic: one of /proc/sys/net/ipv4/tcp_available_congestion_control.
     #[arg(long, value_name = "NAME")]

@@ -26,7 +26,7 @@ fn established(world: &World, node: usize) -> usize {
     world.nodes[node].host.describe().filter(|d| d.phase == Phase::Established).count()
 }
 
-/// Both ends learn that it is over, whoever began it; new keys for ESP do not make it longer. Another has its whole time again.
+/// Both ends learn that it is over, with either as initiator; new keys for ESP do not make it longer. Another has its whole time again.
 #[test]
 fn an_association_ends_with_its_lifetime_and_is_begun_anew() {
     let mut world = bounded();

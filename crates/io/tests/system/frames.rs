@@ -1,4 +1,4 @@
-//! Frames pass a packet socket as they go over a wire, whatever the kernel has joined, left open or taken out.
+//! Frames pass a packet socket as they go over a wire, also where the kernel has joined them, left checksums open or taken tags out.
 
 use crate::common::{carrier, in_namespace, ip};
 use dormouse_io::frames::FrameSocket;

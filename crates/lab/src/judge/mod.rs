@@ -223,7 +223,7 @@ impl Expect {
 }
 
 /// The least and the most of the points at which something was measured; none where they are one. Nothing grows from a point to itself, and
-/// its ratio to itself is 1 whatever was measured: what is said of a range is not measurable with fewer than two distinct points.
+/// its ratio to itself is always 1: what is said of a range is not measurable with fewer than two distinct points.
 #[must_use]
 pub fn ends<T: Ord + Copy>(points: impl IntoIterator<Item = T>) -> Option<[T; 2]> {
     let mut points = points.into_iter();

@@ -387,7 +387,7 @@ impl Writer<'_> {
             self.puzzles_key().words()
         );
         chart.y_log = true;
-        let (key, group) = (Key::Rsa2048, PAPER.0);
+        let (key, group) = (self.puzzles_key(), PAPER.0);
         let told = self.t2().into_iter();
         let told = told.filter(|(k, _)| self.is_told(Point::BaseExchange { key, group, k: *k as u8 }));
         chart.add("T2", 0, Mark::Points, told.collect());
@@ -433,7 +433,10 @@ impl Writer<'_> {
                 shown(self.slowness())
             ),
             "The paper's times are elapsed times of whole programs over WiFi; ours are processor time of the protocol alone, so the scaled ones are a lower bound of what a phone of that kind would take.".to_owned(),
-            "The paper's configuration is measured in HIPv1 with RSA-1024; RSA-2048 and ECDSA are of HIPv2. Groups and puzzles are compared with RSA-2048.".to_owned(),
+            format!(
+                "The paper's configuration is measured in HIPv1 with RSA-1024; RSA-2048 and ECDSA are of HIPv2. Groups are compared with RSA-2048, puzzles with {}.",
+                self.puzzles_key().words()
+            ),
             "The paper's data of T1 to T4, of T2 by K and of the groups were drawings that are lost: what is compared is what its text states.".to_owned(),
             "RSA pairs are OpenSSL's. OpenSSL makes no DSA pair of 512 bits any more, but its parameters, which are nearly all of the work: of every DSA pair these are its own, by FIPS 186-2 as in the paper's time, and the pair with them is made here.".to_owned(),
             "T1 is the responder's work on I1 with its R1 signed ahead, T2 the initiator's on R1 with the puzzle, T3 the responder's on I2, T4 the initiator's on R2.".to_owned(),

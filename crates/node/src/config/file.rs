@@ -58,7 +58,7 @@ pub struct Daemon {
     /// answer is late for another.
     pub ike_window: u32,
     /// Largest packet that the tunnel interface takes, in bytes. 0: 1400, which fits ESP in UDP on an Ethernet, or where HIP alone uses it 1478, and 1458 with `lsi`, which fit over IPv4; TCP is clamped to
-    /// what the path and the algorithms in use really leave, other senders are told.
+    /// what the path and the algorithms in use really leave, and other senders learn it by Packet Too Big.
     pub mtu: u16,
     /// Tickets, ticket keys, leases and what was learned are kept here.
     pub state_dir: PathBuf,

@@ -253,7 +253,7 @@ pub struct HipPeer {
     /// How it, and its rendezvous servers, are reached, if not by the first of `carriers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<HipCarrier>,
-    /// So long after its base exchange an association with it ends, whoever began it, and the next packet begins another: so it proves its identity again,
+    /// So long after its base exchange an association with it ends, with either end as initiator, and the next packet begins another: so it proves its identity again,
     /// and whether it is denied or still one of the peers is asked again. That of a peer that sleeps ends when it is back. 0, or absent: it does not end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Seconds>,

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use dormouse_io::clock::BootClock;
 use dormouse_io::poller::{Interest, Poller};
 use dormouse_io::timer::Timer;
@@ -64,7 +64,12 @@ impl Radio {
     /// # Errors
     /// If there is no such namespace or interface, it has no frames of Ethernet, or without root.
     pub fn bridge(settings: Settings, fixed: &Interface, device: &Interface) -> Result<Self> {
-        Self::carry(settings, [Port::open(fixed)?, Port::open(device)?])
+        let ports = [Port::open(fixed)?, Port::open(device)?];
+        if fixed == device {
+            // Each frame would come back to where it is from.
+            bail!("a bridge has two interfaces, and both names are the same one's");
+        }
+        Self::carry(settings, ports)
     }
 
     fn carry(settings: Settings, ports: [Port; 2]) -> Result<Self> {
