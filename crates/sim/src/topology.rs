@@ -9,7 +9,7 @@ use crate::machine::{Machine, is_esp};
 use crate::outer;
 use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
 use dormouse_node::host::{Host, Side};
-use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
+use dormouse_sansio::{Entropy, Instant, Path, Seeded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -462,20 +462,8 @@ impl Topology {
         let now = self.now;
         let listens = |n: &usize| self.members[*n].machine.listens();
         match self.member_in(id, path.remote.ip()).filter(listens) {
-            Some(n) => self.machine_mut(MachineId(n)).receive(now, arrived(path), datagram),
+            Some(n) => self.machine_mut(MachineId(n)).receive(now, outer::arrived(path), datagram),
             None => self.undelivered.deaf += u64::from(is_esp(&path, &datagram)),
         }
     }
-}
-
-/// A path as the receiver of a datagram sees it.
-fn arrived(sent: Path) -> Path {
-    let carrier = match (sent.carrier, sent.remote.port()) {
-        (Carrier::RawEsp, _) => Carrier::RawEsp,
-        (_, 4500) => Carrier::NatT,
-        (_, 500) => Carrier::Ike,
-        // To a client behind a NAT, whose own port decides: it kept the carrier that it sent with.
-        (carrier, _) => carrier,
-    };
-    Path { local: sent.remote, remote: sent.local, carrier }
 }
