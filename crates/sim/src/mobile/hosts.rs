@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use dormouse_crypto::cert::Identity;
-use dormouse_mobileip::{ForeignAgent, ForeignEvent, Side};
+use dormouse_mobileip::{ForeignAgent, RouterNews, Side};
 use dormouse_node::config::access_router::Router;
 use dormouse_node::host::{Host, RouterInfo, Side as Towards};
 use dormouse_sansio::Instant;
@@ -264,28 +264,28 @@ impl Mobile {
         end.receive(now, outer::arrived(path), datagram);
     }
 
-    /// Foreign agents tell the routers beside them what has happened, as their programs do (`crates/testbed/src/mobile/telling.rs`).
+    /// Foreign agents tell the routers beside them what has happened. One whose process is dead does not hear it.
     fn tell_routers(&mut self) {
         let now = self.now;
         let Some(hosts) = &mut self.hosts else { return };
         for (n, agent) in self.foreign.iter_mut().enumerate() {
             while let Some(event) = agent.as_mut().and_then(ForeignAgent::poll_event) {
                 let router = &mut hosts.routers[n];
-                match event {
-                    ForeignEvent::Asked { home, previous: Some(before), .. } => {
+                match event.for_router() {
+                    Some(RouterNews::Here { home, previous: Some(before) }) => {
                         let before = self.configs.iter().position(|c| c.agent.address == before);
                         if let Some((name, _)) = before.and_then(|before| hosts.setups.get(before)) {
                             let name = Some(name.clone());
                             router.with(now, |host| assert!(host.device_has_come(now, home.into(), name)));
                         }
                     }
-                    ForeignEvent::Visiting { home, .. } => {
+                    Some(RouterNews::Here { home, previous: None }) => {
                         router.with(now, |host| assert!(host.device_has_come(now, home.into(), None)));
                     }
-                    ForeignEvent::MovedOn { home, .. } | ForeignEvent::Gone { home } => {
+                    Some(RouterNews::Gone { home }) => {
                         router.with(now, |host| assert!(host.device_has_gone(now, home.into())));
                     }
-                    ForeignEvent::Asked { previous: None, .. } | ForeignEvent::Refused { .. } => {}
+                    None => {}
                 }
             }
         }
