@@ -35,7 +35,7 @@ pub use advertise::{Advertise, AgentConfig};
 pub use association::{Association, Replay};
 pub use clock::WallClock;
 pub use dormouse_crypto::mobileip::Authenticator;
-pub use foreign::{ForeignAgent, ForeignConfig, ForeignEvent, ForeignStats};
+pub use foreign::{ForeignAgent, ForeignConfig, ForeignEvent, ForeignStats, RouterNews};
 pub use home::{HomeAgent, HomeConfig, HomeEvent, HomeStats, Member};
 pub use limits::TUNNEL_HEADER;
 pub use mobile::{CoLocated, Current, MobileConfig, MobileEvent, MobileHost, MobileStats};

@@ -259,7 +259,7 @@ impl Process<'_> {
 
     /// Whether there is a way for a datagram of so many bytes.
     fn carries(&self, path: &Path, len: usize, fragmentable: bool) -> Result<(), NotSent> {
-        let ours = self.machine.is_router || self.machine.addresses.contains(&path.local.ip());
+        let ours = self.machine.addresses.contains(&path.local.ip());
         match ours {
             false => Err(NotSent::Failed),
             true if !fragmentable && len > usize::from(ETHERNET) => Err(NotSent::TooBig),
@@ -313,13 +313,9 @@ impl Process<'_> {
             Order::ForgetName { connection } => drop(machine.names.0.remove(&connection)),
             Order::FindWays { .. } => self.find_ways(now),
             Order::Radio(order) => self.order_radio(now, order),
-            // No meter measures what does not exist, nor a signal, no certificate of these worlds says where to ask, no key is in a token, and a
-            // router without an agent reads no headers.
-            Order::Header(_)
-            | Order::ReadMeter
-            | Order::ReadSignal
-            | Order::Fetch { .. }
-            | Order::Sign { .. } => {}
+            Order::Header(order) => machine.headers.push(order),
+            // No meter measures what does not exist, nor a signal, no certificate of these worlds says where to ask, and no key is in a token.
+            Order::ReadMeter | Order::ReadSignal | Order::Fetch { .. } | Order::Sign { .. } => {}
         }
     }
 

@@ -65,12 +65,21 @@ impl Topology {
     /// # Panics
     /// If the file is not valid.
     pub fn host_of(&mut self, toml: &str) -> Host {
-        let (now, unix) = (self.now, EPOCH + (self.now - Instant::ZERO));
-        let connections = machine::connections(toml);
-        let prefixes: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
-        let pool = (!prefixes.is_empty()).then(|| SharedPool::new(Pool::new(prefixes)));
-        machine::host(now, connections, EndpointConfig::default(), pool, self.rng(), unix)
+        let now = self.now;
+        host_of(toml, now, self.rng())
     }
+}
+
+/// A core with the connections of this file, and a pool if one of them gives addresses.
+///
+/// # Panics
+/// If the file is not valid.
+pub(crate) fn host_of(toml: &str, now: Instant, rng: &mut Seeded) -> Host {
+    let unix = EPOCH + (now - Instant::ZERO);
+    let connections = machine::connections(toml);
+    let prefixes: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
+    let pool = (!prefixes.is_empty()).then(|| SharedPool::new(Pool::new(prefixes)));
+    machine::host(now, connections, EndpointConfig::default(), pool, rng, unix)
 }
 
 /// New ticket keys, as a disk holds them.

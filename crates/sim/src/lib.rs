@@ -37,5 +37,5 @@ pub use shrink::Tale;
 pub use store::Store;
 pub use story::Story;
 pub use thief::Accepted;
-pub use topology::{Astray, MachineId, Moment, NetworkId, Topology, Undelivered};
+pub use topology::{Astray, MachineId, Moment, NetworkId, Passing, Topology, Undelivered};
 pub use world::{Access, World};

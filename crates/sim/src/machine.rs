@@ -7,6 +7,7 @@ use crate::store;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
+use dormouse_keying::HeaderOrder;
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::host::{Host, Side, Store};
 use dormouse_node::pool::{Addresses, Change as LeaseChange, Lessee, SharedPool};
@@ -86,8 +87,6 @@ pub struct Machine {
     pub(crate) names: (BTreeSet<String>, BTreeSet<String>),
     /// Its outer addresses now.
     pub(crate) addresses: Vec<IpAddr>,
-    /// It passes on what others have sent.
-    pub(crate) is_router: bool,
     /// How far its wall clock has been moved, in seconds.
     pub skew: i64,
     /// Its inner addresses, once configured: IPv4 first.
@@ -106,6 +105,8 @@ pub struct Machine {
     pub outbox: VecDeque<(Path, Vec<u8>)>,
     /// Access router: packets that go on, and to which side.
     pub(crate) transit: VecDeque<(Side, Vec<u8>)>,
+    /// A machine that takes header keys and is no access router of its own: what it was told of them, for who takes it.
+    pub headers: Vec<HeaderOrder>,
     /// Whole packets that came out of the tunnel, for who is an application there and takes them.
     pub inside: Option<Vec<Vec<u8>>>,
     /// Packets for its own side that did not come out of a tunnel: the stand-in's, and errors.
@@ -143,7 +144,6 @@ impl Machine {
             gateways: BTreeMap::new(),
             names: Default::default(),
             addresses: Vec::new(),
-            is_router: false,
             skew: 0,
             inner: Vec::new(),
             received: Vec::new(),
@@ -153,6 +153,7 @@ impl Machine {
             wakeups: BTreeMap::new(),
             outbox: VecDeque::new(),
             transit: VecDeque::new(),
+            headers: Vec::new(),
             inside: None,
             answers: Vec::new(),
             routes: BTreeSet::new(),
@@ -207,6 +208,7 @@ impl Machine {
         self.store.crash();
         self.outbox.clear();
         self.transit.clear();
+        self.headers.clear();
         self.routes.clear();
     }
 

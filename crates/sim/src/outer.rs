@@ -60,6 +60,18 @@ pub(crate) fn datagram(packet: &[u8]) -> Option<(Path, Vec<u8>)> {
     }
 }
 
+/// A path as the receiver of a datagram sees it.
+pub(crate) fn arrived(sent: Path) -> Path {
+    let carrier = match (sent.carrier, sent.remote.port()) {
+        (Carrier::RawEsp, _) => Carrier::RawEsp,
+        (_, 4500) => Carrier::NatT,
+        (_, 500) => Carrier::Ike,
+        // To a client behind a NAT, whose own port decides: it kept the carrier that it sent with.
+        (carrier, _) => carrier,
+    };
+    Path { local: sent.remote, remote: sent.local, carrier }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

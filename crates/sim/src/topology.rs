@@ -2,14 +2,14 @@
 //! Owns time and the laws of the network: links that lose, NATs that forget, routers in transit, and machines that move.
 //!
 //! A network has an uplink and a downlink to the core, may stand behind a NAT (IPv4 only, as in the world), and may have a router: one that
-//! ships ([`Host::set_router`]), which sees whole packets, or one whose [agent](dormouse_node::host::transit::Agent) sees datagrams. Between
+//! ships ([`Host::set_router`]), which sees whole packets, or one of a test's own ([`Passing`]), which sees datagrams. Between
 //! router and machines there may be a radio. A machine is in one network at a time, with an address of either family or both.
 
 use crate::machine::{Machine, is_esp};
 use crate::outer;
 use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
 use dormouse_node::host::{Host, Side};
-use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
+use dormouse_sansio::{Entropy, Instant, Path, Seeded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -44,10 +44,14 @@ struct Place {
 /// What the network does to a datagram that leaves a machine by this path: true if it is lost.
 pub type Astray = Box<dyn FnMut(&Path, &[u8]) -> bool>;
 
+/// What a router of a test's own does to a datagram that passes it on this path.
+pub type Passing = Box<dyn FnMut(&mut Machine, Instant, &Path, &mut Vec<u8>)>;
+
 struct Member {
     machine: Machine,
     place: Option<Place>,
     astray: Option<Astray>,
+    passing: Option<Passing>,
     /// When it wants to run, as [`Topology::due`] has it.
     due: Option<Instant>,
 }
@@ -137,7 +141,7 @@ impl Topology {
 
     /// Adds a machine, which is in no network yet.
     pub fn add_machine(&mut self, machine: Machine) -> MachineId {
-        self.members.push(Member { machine, place: None, astray: None, due: None });
+        self.members.push(Member { machine, place: None, astray: None, passing: None, due: None });
         self.touched.insert(self.members.len() - 1);
         MachineId(self.members.len() - 1)
     }
@@ -149,12 +153,18 @@ impl Topology {
         }
     }
 
+    /// What passes this machine, whose core is no access router while its process lives, is seen by `passing` from now on, which may change it.
+    pub fn set_passing(&mut self, id: MachineId, passing: Passing) {
+        if let Some(member) = self.members.get_mut(id.0) {
+            member.passing = Some(passing);
+        }
+    }
+
     /// What passes the network goes through this machine's core, which is a router in transit of this one network. It stands inside the
     /// NAT, if there is one. While its process is dead, its kernel passes everything on.
     pub fn set_router(&mut self, network: NetworkId, router: MachineId) {
         if let Some(network) = self.networks.get_mut(network.0) {
             network.router = Some(router);
-            self.machine_mut(router).is_router = true;
         }
     }
 
@@ -322,12 +332,6 @@ impl Topology {
         }
         let Some(member) = self.members.get(n) else { return };
         let (radio, place) = (member.machine.radio_is_on(), member.place.as_ref());
-        // A router in transit passes on what others have sent.
-        if let Some(id) = self.routed_by(n)
-            && !place.is_some_and(|p| p.addresses.contains(&path.local.ip()))
-        {
-            return self.pass_on(id, Side::Network, path, datagram);
-        }
         let Some(place) = place.filter(|p| radio && p.addresses.contains(&path.local.ip())) else { return };
         let (now, id) = (self.now, place.network);
         if self.networks[id.0].router == Some(MachineId(n)) {
@@ -429,28 +433,31 @@ impl Topology {
     }
 
     /// A datagram that is on its way from one side of a network's router.
-    fn transit(&mut self, id: NetworkId, router: MachineId, from: Side, path: Path, datagram: Vec<u8>) {
+    fn transit(&mut self, id: NetworkId, router: MachineId, from: Side, path: Path, mut datagram: Vec<u8>) {
         let now = self.now;
-        let own = self.addresses(router).contains(&path.remote.ip());
+        // What is for itself its kernel does not show it as a router.
+        if self.addresses(router).contains(&path.remote.ip()) {
+            return self.hand_over(id, path, datagram);
+        }
         match self.machine(router).host().map(|host| host.router_info().is_some()) {
-            Some(false) => {
-                self.machine_mut(router).with(now, |host| host.handle_transit(now, path, datagram));
-                while let Some((path, datagram)) = self.members[router.0].machine.outbox.pop_front() {
-                    self.leave(router.0, path, datagram);
-                }
-            }
-            // What is for itself its kernel does not show it as a router.
-            Some(true) if !own => {
+            Some(true) => {
                 let packet = outer::packet(&path, &datagram);
-                self.machine_mut(router).with(now, |host| host.handle_packet(now, from, packet));
+                return self.machine_mut(router).with(now, |host| host.handle_packet(now, from, packet));
             }
-            Some(true) | None if own => self.hand_over(id, path, datagram),
-            Some(true) | None => {
-                let to = if from == Side::Device { Side::Network } else { Side::Device };
-                if !self.is_astray(router.0, &path, &datagram) {
-                    self.pass_on(id, to, path, datagram);
-                }
-            }
+            Some(false) => self.show(router, &path, &mut datagram),
+            None => {}
+        }
+        let to = if from == Side::Device { Side::Network } else { Side::Device };
+        if !self.is_astray(router.0, &path, &datagram) {
+            self.pass_on(id, to, path, datagram);
+        }
+    }
+
+    fn show(&mut self, router: MachineId, path: &Path, datagram: &mut Vec<u8>) {
+        let (now, member) = (self.now, self.members.get_mut(router.0));
+        if let Some(Member { machine, passing: Some(passing), .. }) = member {
+            passing(machine, now, path, datagram);
+            self.touched.insert(router.0);
         }
     }
 
@@ -462,20 +469,8 @@ impl Topology {
         let now = self.now;
         let listens = |n: &usize| self.members[*n].machine.listens();
         match self.member_in(id, path.remote.ip()).filter(listens) {
-            Some(n) => self.machine_mut(MachineId(n)).receive(now, arrived(path), datagram),
+            Some(n) => self.machine_mut(MachineId(n)).receive(now, outer::arrived(path), datagram),
             None => self.undelivered.deaf += u64::from(is_esp(&path, &datagram)),
         }
     }
-}
-
-/// A path as the receiver of a datagram sees it.
-fn arrived(sent: Path) -> Path {
-    let carrier = match (sent.carrier, sent.remote.port()) {
-        (Carrier::RawEsp, _) => Carrier::RawEsp,
-        (_, 4500) => Carrier::NatT,
-        (_, 500) => Carrier::Ike,
-        // To a client behind a NAT, whose own port decides: it kept the carrier that it sent with.
-        (carrier, _) => carrier,
-    };
-    Path { local: sent.remote, remote: sent.local, carrier }
 }

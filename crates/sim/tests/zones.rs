@@ -6,12 +6,11 @@ use dormouse_crypto::cert::Identity;
 use dormouse_esp::{HeaderZones, Look};
 use dormouse_keying::HeaderOrder;
 use dormouse_node::config::access_router::{Repair, Router};
-use dormouse_node::host::transit::{Agent, Wish};
-use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Seeded};
-use dormouse_sim::{MachineId, NetworkId, Topology};
+use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
+use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
 use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use zoned::{
@@ -26,21 +25,21 @@ const PACE: Duration = Duration::from_millis(10);
 /// Of IPv4 and UDP: the first zone of the packets here.
 const HEADERS: usize = 28;
 
-/// What one router sees, and has.
+/// A router: it looks at what comes, changes some of it, and passes it on.
 #[derive(Default)]
-struct Sight {
+struct Reader {
     /// Headers that it read, and packets of ESP that it saw.
     read: usize,
     seen: usize,
     /// Headers that could be read with all keys that the first router was ever given.
     hoarded: usize,
-    /// SAs whose keys it has.
-    held: usize,
+    zones: HeaderZones,
+    asked: BTreeSet<u32>,
 }
 
 /// What all routers share.
 struct World {
-    sights: [Sight; ROUTERS],
+    readers: [Reader; ROUTERS],
     /// All that the first router was ever given, which is compromised and forgets nothing.
     hoard: HeaderZones,
     /// Every nonce of a first zone, with its SPI: of the packets that the two ends sealed, and of those that a router sealed again.
@@ -55,10 +54,14 @@ struct World {
     before: Option<Identity>,
 }
 
+fn spi_of(esp: &[u8]) -> u32 {
+    u32::from_be_bytes(*esp.first_chunk().expect("an SPI"))
+}
+
 impl World {
     fn new(drawn: Drawn) -> Self {
         Self {
-            sights: <[Sight; ROUTERS]>::default(),
+            readers: <[Reader; ROUTERS]>::default(),
             hoard: HeaderZones::new(),
             nonces: BTreeSet::new(),
             resealed: 0,
@@ -70,121 +73,67 @@ impl World {
     }
 
     fn note_nonce(&mut self, esp: &[u8]) {
-        let spi = u32::from_be_bytes(*esp.first_chunk().expect("an SPI"));
+        let spi = spi_of(esp);
         let iv = *esp[8..].first_chunk().expect("an IV");
         assert!(self.nonces.insert((spi, iv)), "a nonce of {spi:08x} comes twice: {iv:02x?}");
     }
-}
 
-/// Looks at what comes, changes some of it, and passes it on.
-struct Reader {
-    at: usize,
-    world: Arc<Mutex<World>>,
-    zones: HeaderZones,
-    ready: VecDeque<(Path, Vec<u8>)>,
-    wishes: VecDeque<Wish>,
-    asked: BTreeSet<u32>,
-}
-
-impl core::fmt::Debug for Reader {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Reader")
-    }
-}
-
-impl Reader {
-    fn look(&mut self, esp: &mut [u8]) {
-        let world = self.world.clone();
-        let mut world = world.lock().expect("no test has panicked");
-        world.note_nonce(esp);
-        let hoarded = matches!(world.hoard.look(esp), Look::Header(_));
-        let zoned = world.granted.contains(&u32::from_be_bytes(*esp.first_chunk().expect("an SPI")));
-        let headers = if world.drawn.unreadable { 0 } else { HEADERS };
-        let sight = &mut world.sights[self.at];
-        sight.seen += usize::from(zoned);
-        sight.hoarded += usize::from(hoarded);
-        match self.zones.look(esp) {
+    /// A packet passes a router. What that shows of one without keys, once for each SPI.
+    fn look(&mut self, at: usize, esp: &mut [u8]) -> Option<Excerpt> {
+        self.note_nonce(esp);
+        let (spi, hoarded) = (spi_of(esp), matches!(self.hoard.look(esp), Look::Header(_)));
+        let headers = if self.drawn.unreadable { 0 } else { HEADERS };
+        let reader = &mut self.readers[at];
+        reader.seen += usize::from(self.granted.contains(&spi));
+        reader.hoarded += usize::from(hoarded);
+        match reader.zones.look(esp) {
             Look::Header(header) => {
                 assert_eq!(header.as_bytes().len(), headers, "headers, and nothing else");
-                sight.read += 1;
+                reader.read += 1;
                 // Every other packet goes on under a nonce of this router's.
                 let changed = headers > 0
-                    && sight.read.is_multiple_of(2)
-                    && self
+                    && reader.read.is_multiple_of(2)
+                    && reader
                         .zones
                         .change(esp, |header| assert!(ip::set_hop_limit(header, 63)))
                         .expect("allowed");
                 if changed {
-                    world.resealed += 1;
-                    world.note_nonce(esp);
+                    self.resealed += 1;
+                    self.note_nonce(esp);
                 }
+                None
             }
-            Look::NoKey => {
-                let spi = u32::from_be_bytes(*esp.first_chunk().expect("an SPI"));
-                if self.asked.insert(spi) {
-                    let seen = Excerpt::of(esp).expect("a packet");
-                    let (gateway, previous, registered) = (GATEWAY, world.before.clone(), false);
-                    self.wishes.push_back(Wish::Missing { gateway, spi, seen, previous, registered });
-                }
-            }
-            Look::Closed => {}
+            Look::NoKey => reader.asked.insert(spi).then(|| Excerpt::of(esp).expect("a packet")),
+            Look::Closed => None,
         }
-        self.wishes.extend(core::iter::from_fn(|| self.zones.poll_news()).map(Wish::Other));
     }
-}
 
-impl Agent for Reader {
-    fn handle_datagram(&mut self, _: Instant, path: Path, mut datagram: Vec<u8>) {
-        {
-            let mut world = self.world.lock().expect("no test has panicked");
-            world.shown += usize::from(shows(&path, &datagram, world.drawn));
+    fn obey(&mut self, at: usize, order: &HeaderOrder) {
+        let reader = &mut self.readers[at];
+        reader.zones.apply(order).expect("usable keys");
+        let HeaderOrder::Grant(grant) = order else { return };
+        // What is given once more may be asked for again once it is gone.
+        reader.asked.retain(|spi| ![grant.to_device.spi, grant.from_device.spi].contains(spi));
+        self.granted.extend([grant.to_device.spi, grant.from_device.spi]);
+        if at == 0 {
+            // What it opens elsewhere has not passed here.
+            let mut kept = grant.clone();
+            for sa in [&mut kept.to_device, &mut kept.from_device] {
+                sa.reached = sa.reached.first().into();
+            }
+            self.hoard.apply(&HeaderOrder::Grant(kept)).expect("usable keys");
         }
+    }
+
+    /// A datagram passes a router. What that shows of it to who may have the keys.
+    fn pass(&mut self, at: usize, path: &Path, datagram: &mut [u8]) -> Option<Excerpt> {
+        self.shown += usize::from(shows(path, datagram, self.drawn));
         let esp = match path.carrier {
             Carrier::RawEsp => true,
             Carrier::NatT => datagram.len() > 8 && datagram[..4] != [0; 4],
             Carrier::Ike | Carrier::RawHip | Carrier::HipUdp => false,
         };
-        if esp {
-            self.look(&mut datagram);
-        }
-        self.ready.push_back((path, datagram));
-    }
-
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_transmit(&mut self) -> Option<(Path, Vec<u8>)> {
-        self.ready.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Deadline> {
-        None
-    }
-
-    fn reads_headers(&self) -> bool {
-        true
-    }
-
-    fn obey(&mut self, order: &HeaderOrder) {
-        self.zones.apply(order).expect("usable keys");
-        let mut world = self.world.lock().expect("no test has panicked");
-        world.sights[self.at].held = self.zones.held().count();
-        if let HeaderOrder::Grant(grant) = order {
-            if self.at == 0 {
-                // What it opens elsewhere has not passed here.
-                let mut kept = grant.clone();
-                for sa in [&mut kept.to_device, &mut kept.from_device] {
-                    sa.reached = sa.reached.first().into();
-                }
-                world.hoard.apply(&HeaderOrder::Grant(kept)).expect("usable keys");
-            }
-            world.granted.extend([grant.to_device.spi, grant.from_device.spi]);
-            // What is given once more may be asked for again once it is gone.
-            self.asked.retain(|spi| ![grant.to_device.spi, grant.from_device.spi].contains(spi));
-        }
-    }
-
-    fn poll_wish(&mut self) -> Option<Wish> {
-        self.wishes.pop_front()
+        if esp { self.look(at, datagram) } else { None }
     }
 }
 
@@ -225,6 +174,7 @@ impl Scene {
             let (router, network) = (scene.routers[at], scene.networks[at]);
             scene.net.set_router(network, router);
             scene.net.place(router, Some((network, vec![address(at, 1)])));
+            scene.let_read(at);
             scene.boot(at);
         }
         scene.run(Duration::from_secs(5));
@@ -238,20 +188,34 @@ impl Scene {
         self.world.lock().expect("no test has panicked")
     }
 
-    /// The router's host is a new one: it reads headers, and calls its gateway and the router before.
-    fn boot(&mut self, at: usize) {
-        self.world().sights[at].held = 0;
-        let reader = Reader {
-            at,
-            world: self.world.clone(),
-            zones: HeaderZones::new(),
-            ready: VecDeque::new(),
-            wishes: VecDeque::new(),
-            asked: BTreeSet::new(),
+    /// The reader stands where packets pass the router, and asks for keys by its host.
+    fn let_read(&mut self, at: usize) {
+        let world = self.world.clone();
+        let passing = move |machine: &mut Machine, now: Instant, path: &Path, datagram: &mut Vec<u8>| {
+            let (seen, previous) = {
+                let mut world = world.lock().expect("no test has panicked");
+                machine.headers.drain(..).for_each(|order| world.obey(at, &order));
+                (world.pass(at, path, datagram), world.before.clone())
+            };
+            if let Some(seen) = seen {
+                machine.with(now, |host| {
+                    host.node_mut().ask_for_keys(now, GATEWAY, seen, previous.as_ref(), false);
+                });
+            }
         };
+        self.net.set_passing(self.routers[at], Box::new(passing));
+    }
+
+    /// The router's host is a new one: it takes header keys, and calls its gateway and the router before.
+    fn boot(&mut self, at: usize) {
+        {
+            let mut world = self.world();
+            let Reader { zones, asked, .. } = &mut world.readers[at];
+            (*zones, *asked) = (HeaderZones::new(), BTreeSet::new());
+        }
         let before = (self.keys == Keys::Moved && at > 0).then(|| format!("r{at}"));
         self.net.with(self.routers[at], |now, host| {
-            host.set_agent(Box::new(reader));
+            host.node_mut().read_headers();
             assert!(host.up(now, "gw"));
             before.into_iter().for_each(|before| assert!(host.up(now, &before)));
         });
@@ -278,6 +242,10 @@ impl Scene {
     fn run(&mut self, time: Duration) {
         let end = self.net.now + time;
         self.net.run_until(end, |_, _| false);
+        for (at, router) in self.routers.clone().into_iter().enumerate() {
+            let orders = std::mem::take(&mut self.net.machine_mut(router).headers);
+            orders.iter().for_each(|order| self.world().obey(at, order));
+        }
     }
 
     /// Packets go both ways for so long.
@@ -312,13 +280,13 @@ impl Scene {
     /// Headers read, packets seen, and headers that the hoard opens where the device is, since this was asked last.
     fn take_sight(&mut self) -> (usize, usize, usize) {
         let mut world = self.world();
-        let Sight { read, seen, hoarded, .. } = &mut world.sights[self.at];
+        let Reader { read, seen, hoarded, .. } = &mut world.readers[self.at];
         (core::mem::take(read), core::mem::take(seen), core::mem::take(hoarded))
     }
 
     fn held(&self) -> [usize; ROUTERS] {
         let world = self.world();
-        core::array::from_fn(|at| world.sights[at].held)
+        core::array::from_fn(|at| world.readers[at].zones.held().count())
     }
 
     /// Packets that did not arrive: when they were sent, and whether to the device. None arrived twice.

@@ -19,7 +19,7 @@ use crate::limits::{MAX_PENDING, MAX_PENDING_OF_ONE, MAX_VISITORS, PENDING, SENT
 use crate::outbox::{Outbox, Pace};
 use crate::tunnel::{self, Tunnel, decapsulate};
 use crate::{Discard, LinkAddress, Reverse, Side};
-pub use types::{ForeignConfig, ForeignEvent, ForeignStats};
+pub use types::{ForeignConfig, ForeignEvent, ForeignStats, RouterNews};
 
 /// Time to live of requests: who sends them is on the link.
 const ON_LINK: u8 = 255;

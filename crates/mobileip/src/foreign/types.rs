@@ -59,6 +59,40 @@ pub enum ForeignEvent {
     },
 }
 
+/// What the access router beside a foreign agent, which may read headers, should know of mobile hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RouterNews {
+    /// The host has come, or is still here.
+    Here {
+        /// The host.
+        home: Ipv4Addr,
+        /// It only asks to be registered, and was with this agent before; otherwise it has been registered.
+        previous: Option<Ipv4Addr>,
+    },
+    /// It has left.
+    Gone {
+        /// The host.
+        home: Ipv4Addr,
+    },
+}
+
+impl ForeignEvent {
+    /// What follows from it for an access router beside the agent, if anything does.
+    #[must_use]
+    pub const fn for_router(&self) -> Option<RouterNews> {
+        match *self {
+            // The agent has found this host to be authentic: it says whom to ask, before its home agent has answered. Its request may be a repeated one: it counts
+            // as registered when that has.
+            Self::Asked { home, previous: Some(agent), .. } => {
+                Some(RouterNews::Here { home, previous: Some(agent) })
+            }
+            Self::Visiting { home, .. } => Some(RouterNews::Here { home, previous: None }),
+            Self::MovedOn { home, .. } | Self::Gone { home } => Some(RouterNews::Gone { home }),
+            Self::Asked { previous: None, .. } | Self::Refused { .. } => None,
+        }
+    }
+}
+
 /// What a foreign agent has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ForeignStats {

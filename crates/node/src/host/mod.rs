@@ -22,7 +22,7 @@ mod path;
 mod reassembly;
 mod resolver;
 mod router;
-pub mod transit;
+mod wish;
 
 pub use crate::event::{Order, Radio, Store};
 pub use dormouse_snoop::{Ends, Followed};
@@ -48,10 +48,10 @@ use dormouse_sansio::{Deadline, Instant, Path, Transmit, UnixTime};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ip;
 use lsi::Translator;
+use router::Router;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use transit::Transit;
 
 /// Histories are stored no more often than this: each time wakes the disk, and a crash costs some minutes of them.
 const SAVE_EVERY: Duration = Duration::from_secs(600);
@@ -98,7 +98,8 @@ pub struct Host {
     node: Node,
     device: Option<Device>,
     pool: Option<SharedPool>,
-    transit: Transit,
+    /// The access router that this machine is.
+    router: Option<Router>,
     lsis: Translator,
     names: Option<PeerNames>,
     /// Packets that wait for their session.
@@ -133,7 +134,7 @@ impl Host {
             node,
             device: None,
             pool,
-            transit: Transit::default(),
+            router: None,
             lsis: Translator::default(),
             names: None,
             held: HoldQueue::new(hold_packets),
@@ -286,7 +287,9 @@ impl Host {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.node.handle_timeout(now);
         self.device_timeout(now);
-        self.transit.handle_timeout(now);
+        if let Some(router) = &mut self.router {
+            router.handle_timeout(now);
+        }
         self.grant_wishes(now);
     }
 
@@ -294,7 +297,7 @@ impl Host {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let own = Deadline::earlier(self.node.poll_timeout(), self.sleep_deadline());
-        Deadline::earlier(own, self.transit.poll_timeout())
+        Deadline::earlier(own, self.router.as_ref().and_then(Router::poll_timeout))
     }
 
     /// Every timer that is running, with its reason.
@@ -302,7 +305,7 @@ impl Host {
     pub fn deadlines(&self) -> Vec<Deadline> {
         let mut all = self.node.deadlines();
         all.extend(self.sleep_timers());
-        all.extend(self.transit.timers());
+        all.extend(self.router.iter().flat_map(Router::timers));
         all
     }
 
@@ -339,10 +342,6 @@ impl Host {
             self.last_sent =
                 Some(LastSent::Control { destination: path.remote, bytes: segment.unwrap_or(out.len()) });
             return Some(Output::Datagram(Datagram { path, ecn: 0, segment, fragmentable }));
-        }
-        if let Some((path, datagram)) = self.transit.poll_transmit() {
-            *out = datagram;
-            return Some(Output::Datagram(Datagram { path, ecn: 0, segment: None, fragmentable: true }));
         }
         if let Some(output) = self.poll_transit_packet(out) {
             return Some(output);
@@ -535,7 +534,10 @@ impl Host {
         self.sleeper_learns(now, &event);
         match event {
             // Keys that cannot be used are news for their gateway.
-            Event::Order(Order::Header(order)) if self.transit.obey(&order) => self.grant_wishes(now),
+            Event::Order(Order::Header(order)) if self.router.is_some() => {
+                self.router.iter_mut().for_each(|router| router.obey(&order));
+                self.grant_wishes(now);
+            }
             Event::Order(order) => {
                 if matches!(order, Order::Configure { .. } | Order::Unconfigure { .. }) {
                     self.inner = self.node.inner_addresses();

@@ -7,7 +7,7 @@
 mod turns;
 mod visits;
 
-use super::transit::Wish;
+use super::wish::Wish;
 use super::{Host, Output};
 use crate::config::access_router::{Repair as Kind, Router as Settings};
 use dormouse_crypto::cert::Identity;
@@ -505,12 +505,12 @@ impl Host {
         if settings.repair != Kind::None {
             self.node.read_headers();
         }
-        self.transit.router = Some(Router::new(settings));
+        self.router = Some(Router::new(settings));
     }
 
     /// A whole packet came from one side that is on its way to the other. Lost if this machine is no access router.
     pub fn handle_packet(&mut self, now: Instant, from: Side, packet: Vec<u8>) {
-        if let Some(router) = &mut self.transit.router {
+        if let Some(router) = &mut self.router {
             router.handle_packet(now, from, packet);
             self.grant_wishes(now);
         }
@@ -521,24 +521,24 @@ impl Host {
     /// if it has not seen the packet, and asks the gateway if `previous` has none, or has registered the device and `previous` gives none. If it has them, it reports to the gateway that the device is here, once that has registered.
     /// `false` if this machine is no access router.
     pub fn device_has_come(&mut self, now: Instant, device: IpAddr, previous: Option<Identity>) -> bool {
-        let router = self.transit.router.as_mut();
+        let router = self.router.as_mut();
         router.map(|router| router.device_has_come(now, device, previous)).is_some()
     }
 
     /// The device with this outer address has left this access router: packets that still come for it ask for no keys. `false` if this machine is no
     /// access router.
     pub fn device_has_gone(&mut self, now: Instant, device: IpAddr) -> bool {
-        self.transit.router.as_mut().map(|router| router.device_has_gone(now, device)).is_some()
+        self.router.as_mut().map(|router| router.device_has_gone(now, device)).is_some()
     }
 
     /// How the access router stands; `None` if this machine is none.
     #[must_use]
     pub fn router_info(&self) -> Option<RouterInfo> {
-        self.transit.router.as_ref().map(Router::info)
+        self.router.as_ref().map(Router::info)
     }
 
     pub(super) fn poll_transit_packet(&mut self, out: &mut Vec<u8>) -> Option<Output> {
-        let (to, packet) = self.transit.router.as_mut()?.poll_packet()?;
+        let (to, packet) = self.router.as_mut()?.poll_packet()?;
         *out = packet;
         Some(Output::Transit(to))
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use dormouse_control::{MAX_LINE, Request, Response, Verb, line};
-use dormouse_mobileip::ForeignEvent;
+use dormouse_mobileip::{ForeignEvent, RouterNews};
 use serde::{Deserialize, Serialize};
 
 use super::driver::say;
@@ -56,18 +56,16 @@ impl Telling {
 
     /// Tells what follows for keys from what has happened.
     pub(super) fn note(&self, event: &ForeignEvent) {
-        let verb = match *event {
-            // The agent has found this host to be authentic: it says whom to ask, before its home agent has answered. Its request may be a repeated one: it counts
-            // as registered when that has.
-            ForeignEvent::Asked { home, previous: Some(agent), .. } => {
+        let verb = match event.for_router() {
+            Some(RouterNews::Here { home, previous: Some(agent) }) => {
                 let Some(previous) = self.others.get(&agent).cloned() else { return };
                 Verb::KeysHere { device: home.into(), previous: Some(previous) }
             }
-            ForeignEvent::Visiting { home, .. } => Verb::KeysHere { device: home.into(), previous: None },
-            ForeignEvent::MovedOn { home, .. } | ForeignEvent::Gone { home } => {
-                Verb::KeysGone { device: home.into() }
+            Some(RouterNews::Here { home, previous: None }) => {
+                Verb::KeysHere { device: home.into(), previous: None }
             }
-            ForeignEvent::Asked { previous: None, .. } | ForeignEvent::Refused { .. } => return,
+            Some(RouterNews::Gone { home }) => Verb::KeysGone { device: home.into() },
+            None => return,
         };
         if self.to.try_send(verb).is_err() {
             say("router not told: too much waits");

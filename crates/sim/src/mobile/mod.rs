@@ -7,7 +7,9 @@
 //! ```
 //!
 //! Owns the clock, the links and the books: which packet was sent when, and whether it arrived, once and unchanged. Must never look at what the
-//! parts think.
+//! parts think. [`hosts`]: the hosts that ship beside the parts, if wanted.
+
+pub mod hosts;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,6 +23,7 @@ use dormouse_netem::{Link, LinkConfig};
 use dormouse_sansio::{Deadline, Entropy as _, Instant, Seeded};
 use dormouse_wire::ip::udp::{self, Udp};
 use dormouse_wire::ip::{Ipv4, Packet, set_hop_limit};
+use hosts::Hosts;
 
 /// With whom the host talks.
 pub const CORRESPONDENT: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
@@ -71,6 +74,7 @@ pub struct Mobile {
     pub host: MobileHost,
     /// Sees every packet before it enters a link.
     pub thief: Option<Thief>,
+    hosts: Option<Hosts>,
     configs: Vec<ForeignConfig>,
     address: Ipv4Addr,
     home_config: HomeConfig,
@@ -128,6 +132,7 @@ impl Mobile {
             foreign: agents,
             host: MobileHost::new(host, host_clock, Box::new(rng.fork())),
             thief: None,
+            hosts: None,
             configs: foreign,
             address,
             home_config: home,
@@ -177,8 +182,13 @@ impl Mobile {
 
     /// From now on no radio loses anything.
     pub fn heal(&mut self) {
+        self.set_loss(0.0);
+    }
+
+    /// From now on each radio loses a packet with this probability.
+    pub fn set_loss(&mut self, loss: f64) {
         for link in self.ways.values_mut().flat_map(|w| &mut w.radio) {
-            let config = LinkConfig { loss: 0.0, ..*link.config() };
+            let config = LinkConfig { loss, ..*link.config() };
             link.set_config(config);
         }
     }
@@ -235,6 +245,7 @@ impl Mobile {
     pub fn run(&mut self, time: Duration) {
         let end = self.now + time;
         let mut spins = (self.now, 0);
+        self.flush();
         while let Some(at) = self.due().filter(|at| *at <= end) {
             let at = at.max(self.now);
             spins = (at, if spins.0 == at { spins.1 + 1 } else { 0 });
@@ -244,6 +255,7 @@ impl Mobile {
             self.home.handle_timeout(at);
             self.foreign.iter_mut().flatten().for_each(|agent| agent.handle_timeout(at));
             self.host.handle_timeout(at);
+            self.run_hosts();
             self.flush();
         }
         self.now = end;
@@ -256,7 +268,8 @@ impl Mobile {
         });
         let agents = self.foreign.iter().flatten().filter_map(ForeignAgent::poll_timeout);
         let ends = [self.home.poll_timeout(), self.host.poll_timeout()].into_iter().flatten();
-        links.chain(agents).chain(ends).map(|d: Deadline| d.at).min()
+        let parts = links.chain(agents).chain(ends).map(|d: Deadline| d.at);
+        parts.chain(self.hosts.iter().filter_map(Hosts::due)).min()
     }
 
     fn deliver(&mut self) {
@@ -264,7 +277,7 @@ impl Mobile {
         for place in places {
             while let Some(way) = self.ways.get_mut(&place) {
                 if let Some(((), packet)) = way.wire[0].poll_deliver(now) {
-                    self.hand(place, Side::Routed, &packet);
+                    self.come(place, &packet);
                 } else if let Some(((), packet)) = way.wire[1].poll_deliver(now) {
                     self.route(packet);
                 } else if let Some((to, packet)) = way.radio[0].poll_deliver(now) {
@@ -280,6 +293,14 @@ impl Mobile {
                 }
                 self.flush();
             }
+        }
+    }
+
+    /// A packet comes out of the wire of an agent.
+    fn come(&mut self, place: Place, packet: &[u8]) {
+        let taken = matches!(place, Place::Foreign(n) if self.router_takes(n, packet));
+        if !taken {
+            self.hand(place, Side::Routed, packet);
         }
     }
 
@@ -324,7 +345,7 @@ impl Mobile {
         }
         set_hop_limit(&mut packet, ttl - 1);
         if to == CORRESPONDENT {
-            return self.count(0, &packet);
+            return self.arrive(0, &packet);
         }
         let net = |a: Ipv4Addr| a.octets()[..3].to_vec();
         let there = self.configs.iter().position(|c| net(c.agent.address) == net(to));
@@ -334,6 +355,12 @@ impl Mobile {
             return;
         }
         let _lost = self.ways.get_mut(&place).map(|w| w.wire[0].enqueue(self.now, (), packet));
+    }
+
+    /// A packet has come to the correspondent (0) or the host (1).
+    fn arrive(&mut self, at: usize, packet: &[u8]) {
+        self.open(at, packet);
+        self.count(at, packet);
     }
 
     fn count(&mut self, at: usize, packet: &[u8]) {
@@ -346,8 +373,15 @@ impl Mobile {
         }
     }
 
-    /// Carries what the parts want to send.
+    /// Carries what the parts and the hosts beside them want to send.
     fn flush(&mut self) {
+        self.flush_parts();
+        while self.flush_hosts() {
+            self.flush_parts();
+        }
+    }
+
+    fn flush_parts(&mut self) {
         let mut out = Vec::new();
         let places: Vec<Place> = self.ways.keys().copied().collect();
         for place in places {
@@ -361,7 +395,7 @@ impl Mobile {
         while let Some(side) = self.host.poll_transmit(&mut out) {
             let packet = std::mem::take(&mut out);
             match (side, self.place) {
-                (Side::Routed, _) => self.count(1, &packet),
+                (Side::Routed, _) => self.arrive(1, &packet),
                 (Side::Link(to), Some(place)) => {
                     let stolen = self.thief.as_mut().is_some_and(|steals| steals(&packet, true));
                     if let Some(way) = self.ways.get_mut(&place).filter(|_| !stolen) {
@@ -374,6 +408,13 @@ impl Mobile {
     }
 
     fn carry(&mut self, place: Place, side: Side, packet: Vec<u8>) {
+        if matches!((place, side), (Place::Foreign(n), Side::Routed) if self.router_passes(n, &packet)) {
+            return;
+        }
+        self.enter_link(place, side, packet);
+    }
+
+    fn enter_link(&mut self, place: Place, side: Side, packet: Vec<u8>) {
         let on_radio = side != Side::Routed;
         if self.thief.as_mut().is_some_and(|steals| steals(&packet, on_radio)) {
             return;
