@@ -17,7 +17,9 @@ fn the_short_form_fills_every_table() -> Result<()> {
     let out = command.args(["--json", "lab", "run", "paper-002", "--clients", "3"]).output()?;
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let report: Value = serde_json::from_slice(&out.stdout)?;
-    assert!(!report["traffic"].to_string().contains("discarded"), "{}", report["traffic"]);
+    for without in ["skipped", "discarded"] {
+        assert_eq!(report["provenance"][without], serde_json::json!([]), "{without}");
+    }
     let tables = report["tables"].as_array().context("tables")?;
     let cells = |place: &str| -> Result<Vec<Vec<String>>> {
         let found = tables.iter().find(|t| t["place"] == place).with_context(|| place.to_owned())?;

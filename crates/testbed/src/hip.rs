@@ -17,15 +17,16 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new key of this kind, as `dormouse hip keygen --kind` names it, in the host's directory. RSA has 2,048 bits, the fewest that are
-    /// taken.
+    /// A new key of this kind, as `dormouse hip keygen --kind` names it, in the host's directory. RSA has 2,048 bits, the fewest that
+    /// version 2 of HIP takes.
     ///
     /// # Errors
     /// What the program says.
     pub fn new(host: &Host, kind: &str) -> Result<Self> {
         let key = host.dir().join(format!("hip-{kind}.key"));
         let (program, to) = (binary("dormouse"), key.display());
-        let line = format!("{} --json hip keygen {to} --kind {kind} --bits 2048", program.display());
+        let bits = if kind == "rsa" { " --bits 2048" } else { "" };
+        let line = format!("{} --json hip keygen {to} --kind {kind}{bits}", program.display());
         let answer: Value = serde_json::from_str(&host.sh(&line)?)?;
         let hit = answer.pointer("/result/hip-key/hit").and_then(Value::as_str).context("no HIT")?;
         Ok(Self { hit: hit.parse()?, key })
