@@ -273,21 +273,49 @@ fn a_bridge_says_why_it_cannot_begin() -> Result<()> {
         return Ok(());
     }
     let mut bed = Testbed::new()?;
-    let between = bed.host("between")?;
-    let loopback = format!("{}/lo", between.netns());
-    let nothing = format!("{}/eth7", between.netns());
-    for (end, repair, why) in [
-        ("dormouse-none/eth0", "none", "no network namespace \"dormouse-none\""),
-        (&nothing, "none", "no interface \"eth7\" here"),
-        (&loopback, "none", "no frames of Ethernet"),
-        (&loopback, "esp-arq", "a bridge has no part in the device"),
-        ("a/b/c", "none", "is no interface"),
+    let (between, far) = (bed.host("between")?, bed.host("far")?);
+    bed.link((&between, "eth0", &[]), (&far, "eth0", &[]))?;
+    let [real, loopback, nothing] = ["eth0", "lo", "eth7"].map(|name| format!("{}/{name}", between.netns()));
+    for (end, more, why) in [
+        ("dormouse-none/eth0", ["--repair", "none"], "no network namespace \"dormouse-none\""),
+        (&nothing, ["--repair", "none"], "no interface \"eth7\" here"),
+        (&loopback, ["--repair", "none"], "no frames of Ethernet"),
+        (&loopback, ["--repair", "esp-arq"], "a bridge has no part in the device"),
+        (&real, ["--repair", "none"], "both names are the same one's"),
+        (&real, ["--queue", "1500"], "takes no full frame"),
+        ("a/b/c", ["--repair", "none"], "is no interface"),
     ] {
         let mut command = Command::new(binary("dormouse"));
-        let output = command.args(["lab", "link", "--bridge", end, end, "--repair", repair]).output()?;
+        let output = command.args(["lab", "link", "--bridge", end, end]).args(more).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(why), "{end}: {said}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_bridge_outlives_a_cable_that_is_out_for_a_while_and_ends_with_an_interface_that_is_deleted() -> Result<()>
+{
+    if !require("dormouse lab link --bridge whose interface is deleted", &NEEDS) {
+        return Ok(());
+    }
+    let mut bed = Testbed::new()?;
+    let (far, between, near) = (bed.host("far")?, bed.host("between")?, bed.host("near")?);
+    bed.link((&far, "eth0", &["10.77.0.1/24"]), (&between, "fixed0", &[]))?;
+    bed.link((&between, "device0", &[]), (&near, "eth0", &["10.77.0.2/24"]))?;
+    let ends = ["fixed0", "device0"].map(|interface| format!("{}/{interface}", between.netns()));
+    let mut lab = Lab::start(bed, &["--bridge", &ends[0], &ends[1]], None)?;
+    lab.process.wait_for("The bridge works", PATIENCE)?;
+    let reaches = "ping -c 1 -W 1 10.77.0.1 >/dev/null";
+    near.eventually(reaches, PATIENCE)?;
+    between.ip("link set device0 down")?;
+    ensure!(near.sh(reaches).is_err(), "a cable that is out carries frames");
+    between.ip("link set device0 up")?;
+    near.eventually(reaches, PATIENCE)?;
+    between.ip("link del device0")?;
+    let (ended, _) = lab.ends()?;
+    let said = lab.process.log();
+    ensure!(!ended.success() && said.contains("the interface was deleted"), "{ended}: {said}");
     Ok(())
 }
 

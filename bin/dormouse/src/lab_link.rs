@@ -16,6 +16,8 @@ use crate::measure;
 
 /// How often a signal, or the command's end, is looked for.
 const LOOK: Duration = Duration::from_millis(50);
+/// A full Ethernet frame with a VLAN tag, without its check sequence, in bytes.
+const FRAME: usize = 1_518;
 /// What is said once a bridge works.
 const BRIDGED: &str = "The bridge works; frames pass in both directions. Ctrl-C ends it.\n";
 
@@ -89,6 +91,7 @@ pub(crate) fn run(args: &LinkArgs, json: bool) -> Result<ExitCode> {
     let interrupted = measure::interrupted()?;
     if let Some(interfaces) = &args.bridge {
         let [fixed, device] = &interfaces[..] else { bail!("a bridge joins two interfaces") };
+        ensure!(args.queue >= FRAME, "a queue of {} bytes takes no full frame: at least {FRAME}", args.queue);
         let bridge = Bridge::start(settings(args)?, fixed, device)?;
         let command = |program: &OsStr| Command::new(program);
         let ended = meanwhile(args, json, command, BRIDGED, &interrupted, &|| bridge.works());

@@ -12,8 +12,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, bind, recvmsg, setsockopt,
-    socket, sockopt,
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrStorage, bind,
+    getsockname, recvmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::uio::writev;
 
@@ -120,6 +120,17 @@ impl FrameSocket {
         };
         let frame = self.buffer.get_mut(start..TAG + length);
         Ok(frame.is_some_and(|frame| cut(vnet, frame, &mut self.piece, take).is_some()))
+    }
+
+    /// Whether the interface was deleted, after which nothing comes any more. The kernel then binds the socket to index -1, some time after
+    /// [`Self::receive`] has said that the interface is down.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn is_orphaned(&self) -> io::Result<bool> {
+        let bound: SockaddrStorage = getsockname(self.socket.as_raw_fd())?;
+        let index = bound.as_link_addr().ok_or(Errno::EAFNOSUPPORT)?.ifindex();
+        Ok(i32::try_from(index).is_err())
     }
 
     /// Sends a frame.

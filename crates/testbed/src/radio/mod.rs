@@ -8,6 +8,7 @@ mod transfer;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use dormouse_io::clock::BootClock;
@@ -29,6 +30,8 @@ pub const ADDRESSES: [[&str; 2]; 2] = [["10.77.0.1", "fd77::1"], ["10.77.0.2", "
 pub const MTU: u16 = 1_500;
 /// Packets read from one interface before the other has a turn.
 const BUDGET: usize = 64;
+/// How often it is looked whether a bridged interface was deleted.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Where an end of the hop is: the host, the name of its interface there, and the interface's addresses with their prefix lengths.
 pub type Place<'a> = (&'a Host, &'a str, &'a [&'a str]);
@@ -117,9 +120,15 @@ fn run(mut hop: Hop, mut ports: [Port; 2], stop: &impl AsFd) -> Result<Hop> {
     poller.add(stop, STOP, Interest::READ)?;
     poller.add(&timer, TIMER, Interest::READ)?;
     let (mut ready, mut came) = (Vec::new(), Vec::new());
+    let mut looked = BootClock::now();
     loop {
         timer.arm(hop.poll_timeout(), false)?;
-        poller.wait(&mut ready, None)?;
+        poller.wait(&mut ready, Some(LOOK))?;
+        let now = BootClock::now();
+        if now - looked >= LOOK {
+            looked = now;
+            ports.iter().try_for_each(Port::check)?;
+        }
         for one in &ready {
             match one.token {
                 STOP => return Ok(hop),

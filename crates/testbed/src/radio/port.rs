@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use dormouse_io::frames::FrameSocket;
 use dormouse_io::tun::{Tun, TunOptions};
 
@@ -96,6 +96,19 @@ impl Port {
             Err(e) if e.kind() == io::ErrorKind::NetworkDown && matches!(self, Self::Frames(_)) => Ok(None),
             Err(e) => Err(e).context("reading from an interface of a radio"),
         }
+    }
+
+    /// That a bridged interface has not been deleted.
+    ///
+    /// # Errors
+    /// If it was.
+    pub(super) fn check(&self) -> Result<()> {
+        if let Self::Frames(socket) = self
+            && socket.is_orphaned()?
+        {
+            bail!("the interface was deleted");
+        }
+        Ok(())
     }
 
     /// Sends a packet. What the interface does not take is lost, as over any radio: it is down, or full, or bits have flipped so that it is no packet.
