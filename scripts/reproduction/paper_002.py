@@ -47,7 +47,7 @@ class Paper002(Check):
         update, exchange = 0.287, 1.4
         self.mean("T2 grows exponentially with K: from K = 12 on it doubles with each bit", about(1, 0.2), self.doubling)
         self.mean("the 768-bit group saves something of a phone's exchange with a server, up to a third of a second", (0, 0.35 * 1.5),
-                  lambda n: self.with_server(n, "rsa2048", 3) - self.with_server(n, "rsa2048", 2))
+                  lambda n: self.with_server(n, "rsa1024-v1", 3) - self.with_server(n, "rsa1024-v1", 2))
         self.mean("an UPDATE takes a small part of a base exchange", below(update / exchange * 1.5),
                   lambda n: self.update(n, "rsa1024-v1") / self.with_server(n, "rsa1024-v1", 3))
         self.mean("on the laptop it takes a tenth of a second", near(100), lambda n: self.of(n, {"what": "daemon", "key": "rsa2048"}, "moved"))
@@ -149,10 +149,7 @@ class Paper002(Check):
 
     def doubling(self, n):
         """The slope of a line through the logarithms of what a puzzle of 12 bits or more adds to none."""
-        exchanges = [s["point"] for s in self.raw["samples"] if s["point"]["what"] == "base-exchange"]
-        # The paper's own key, if more than the paper's difficulty was measured with it; files of before have RSA-2048.
-        papers = any(point["key"] == "rsa1024-v1" and point["k"] != 10 for point in exchanges)
-        easy = {"what": "base-exchange", "key": "rsa1024-v1" if papers else "rsa2048", "group": 3}
+        easy = {"what": "base-exchange", "key": "rsa1024-v1", "group": 3}
         ks = [s["point"]["k"] for s in self.raw["samples"] if {**s["point"], "k": 0} == {**easy, "k": 0}]
         base = self.of(n, {**easy, "k": 0}, "t2")
         added = [(k, self.of(n, {**easy, "k": k}, "t2") - base) for k in ks if k >= 12]

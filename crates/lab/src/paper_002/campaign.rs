@@ -213,8 +213,9 @@ pub(super) fn plan(name: &str, most: u32, short: bool, seed: u64) -> campaign::P
         .into_iter()
         .flat_map(|key| key.settings().iter().map(move |with| exchange(key, *with)))
         .collect();
-    let groups = [1, 2, PAPER.0, 11, 4, 7, 8, 9];
-    points.extend(groups.map(|group| exchange(Key::Rsa2048, (group, PAPER.1))));
+    // Of primes alone in version 1, which has other groups by the other numbers, or none; today's in version 2.
+    points.extend([1, 2, PAPER.0, 4].map(|group| exchange(Key::Rsa1024V1, (group, PAPER.1))));
+    points.extend([PAPER.0, 11, 4, 7, 8, 9].map(|group| exchange(Key::Rsa2048, (group, PAPER.1))));
     // Each difficulty, and in the short form every fourth.
     let step = if short { 4 } else { 1 };
     points.extend((0..=hardest).step_by(step).map(|k| exchange(Key::Rsa1024V1, (PAPER.0, k))));

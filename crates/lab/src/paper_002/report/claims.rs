@@ -103,9 +103,8 @@ impl Writer<'_> {
     fn makeup(&self) -> String {
         let stages = self.exchange(Key::Rsa1024V1, PAPER);
         let (initiator, responder) = (stages.initiator(), stages.responder());
-        let group = self.exchange(Key::Rsa2048, PAPER);
-        let short = self.exchange(Key::Rsa2048, (2, PAPER.1));
-        let saved = group.initiator() + group.responder() - short.initiator() - short.responder();
+        let short = self.exchange(Key::Rsa1024V1, (2, PAPER.1));
+        let saved = initiator + responder - short.initiator() - short.responder();
         format!(
             "of the exchange here, {} ms are the initiator's and {} ms the responder's; half as long a prime as group 3's saves {} ms of both",
             shown(initiator),
@@ -181,7 +180,7 @@ impl Writer<'_> {
                 "s scaled",
                 Expect::between(0.0, SAVED * NEAR),
                 self.by_round(|round| {
-                    round.with_server(Key::Rsa2048, PAPER.0) - round.with_server(Key::Rsa2048, 2)
+                    round.with_server(Key::Rsa1024V1, PAPER.0) - round.with_server(Key::Rsa1024V1, 2)
                 }),
             ),
             judged(
