@@ -87,6 +87,7 @@ class Paper003(Check):
         for stack, words in (("cubic", "CUBIC"), ("bbr", "BBR")):
             if any(key[2] == stack and rates for key, rates in self.rates.items()):
                 self.claim(f"SNOOP makes {words} of today, with SACK, no slower at any error rate", each(above(0.99), "snoop", "tcp", stack))
+                self.claim(f"by {words} too esp-arq is no slower than SNOOP within MML-IPsec", each(above(0.99), "esp-arq", "mml-snoop", stack, at=(*errors, 0)))
         for words, (low, high), a, b in (
             ("SNOOP at one wrong bit in 64 kbit, times Reno alone", (2, 4.5), ("snoop", 64), ("tcp", 64)),
             ("SNOOP at one in 8 Mbit, times Reno alone", about(1.1, 0.05), ("snoop", 8192), ("tcp", 8192)),

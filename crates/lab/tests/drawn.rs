@@ -1,8 +1,6 @@
 //! Figures draw only what claims accept: nothing of ours from too few rounds or clients, or of what a claim leaves out. Of all experiments.
 
 mod common;
-#[path = "common/handoffs.rs"]
-mod invented;
 #[path = "common/streams.rs"]
 mod made;
 
@@ -65,12 +63,6 @@ fn on(name: &str, raw: &Value) -> Report {
 /// Reports on stored raw data with all of their rounds, and with one too few.
 fn both(name: &str) -> [Report; 2] {
     both_on(name, &raw(name))
-}
-
-/// The same, of invented handoffs.
-fn both_handoffs() -> [Report; 2] {
-    let invented = invented::handoffs(&stored("paper-003"));
-    both_on("paper-003-handoff", &serde_json::from_str(&invented).expect("JSON"))
 }
 
 /// The same of L2TP; where the processor is emulated, as in what is stored, nothing would be drawn anyhow.
@@ -160,7 +152,7 @@ fn tables_2_6_and_7_of_paper_003_are_drawn_as_they_are_written() {
 
 #[test]
 fn table_3_of_paper_003_is_drawn_as_it_is_written() {
-    let [report, _] = both_handoffs();
+    let [report, _] = both("paper-003-handoff");
     assert!(report.figures.iter().all(|f| f.place == "Table 3"));
     // Rows are two and two: initialization and handoff of a line; Mobile IP's four lines are first.
     for (id, series, column, first, rows) in [
@@ -191,8 +183,9 @@ fn what_was_measured_too_seldom_is_not_drawn() {
     };
     let streams = [made::streams(false), few(made::streams(false))].map(|r| paper_001::report(&r));
     let settings = [campaign(), few(campaign())].map(|r| paper_004::report(&r));
-    let stored = ["paper-000-live", "paper-002", "paper-003", "paper-003-cost"].map(both);
-    let others = [streams, settings, both_clients(), both_l2tp(), both_handoffs()];
+    let stored =
+        ["paper-000-live", "paper-002", "paper-003", "paper-003-handoff", "paper-003-cost"].map(both);
+    let others = [streams, settings, both_clients(), both_l2tp()];
     for [all, few] in others.into_iter().chain(stored) {
         looked_at.insert(all.name);
         assert!(!ours(&all).is_empty(), "{}", all.name);
