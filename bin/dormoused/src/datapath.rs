@@ -219,7 +219,12 @@ fn read_errors(plane: &mut Plane<'_>, mut next: impl FnMut() -> io::Result<Optio
     for _ in 0..ERRORS {
         let Ok(Some(error)) = next() else { return };
         tracing::debug!(?error, "ICMP");
-        plane.host.node_mut().path_error(plane.now, error.destination, too_big(error.kind));
+        let node = plane.host.node_mut();
+        match error.kind {
+            PathErrorKind::TooBig(mtu) => node.path_error(plane.now, error.destination, mtu),
+            PathErrorKind::LinkMtu(mtu) => node.link_mtu(plane.now, error.destination, mtu),
+            _ => {}
+        }
     }
 }
 
@@ -231,12 +236,5 @@ fn outcome(path: &Path, sent: Sent) -> Result<(), NotSent> {
             tracing::debug!(%path, ?sent, "not sent");
             Err(NotSent::Failed)
         }
-    }
-}
-
-fn too_big(kind: PathErrorKind) -> Option<u32> {
-    match kind {
-        PathErrorKind::TooBig(mtu) => Some(mtu),
-        _ => None,
     }
 }

@@ -24,6 +24,9 @@ pub const MAX_BATCH: usize = 65_535 - 40 - 8;
 /// Socket buffers, in bytes: some milliseconds at 10 Gbit/s.
 const BUFFER: usize = 7 << 20;
 
+/// `SO_EE_ORIGIN_LOCAL` (linux/errqueue.h): an error of this machine.
+const LOCAL: u8 = 1;
+
 /// How a send ended.
 #[derive(Debug)]
 pub enum Sent {
@@ -49,11 +52,13 @@ pub struct PathError {
     pub kind: PathErrorKind,
 }
 
-/// See [`PathError`]. None of this is authenticated.
+/// See [`PathError`]. What comes from routers is not authenticated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathErrorKind {
     /// A router wants packets of at most this many bytes.
     TooBig(u32),
+    /// This machine's kernel says what the interface takes that the datagram would have left by, in bytes.
+    LinkMtu(u32),
     /// Host, network or port cannot be reached.
     Unreachable,
     /// Anything else.
@@ -111,6 +116,13 @@ impl Udp {
                         );
                         self.gso = false;
                         self.renew_state();
+                    }
+                    Some(Errno::EMSGSIZE) if let Some(segment) = segment => {
+                        // Of a single datagram the kernel also says, in the error queue, what the interface takes.
+                        let first = contents.get(..segment).unwrap_or_default();
+                        return self
+                            .try_send(path, ecn, first, None)
+                            .map_or_else(|e| outcome(e, 0), |()| Sent::TooBig);
                     }
                     _ => return outcome(e, 0),
                 },
@@ -308,7 +320,9 @@ pub(crate) fn read_error(fd: RawFd) -> io::Result<Option<PathError>> {
         _ => None,
     });
     let kind = match error {
-        // Either from a router, or from ourselves (origin 1: the interface's MTU).
+        Some((_, _, e)) if e.ee_origin == LOCAL && e.ee_errno == Errno::EMSGSIZE as u32 => {
+            PathErrorKind::LinkMtu(e.ee_info)
+        }
         Some((icmp, too_big, e)) if (icmp && too_big) || e.ee_errno == Errno::EMSGSIZE as u32 => {
             PathErrorKind::TooBig(e.ee_info)
         }
@@ -453,6 +467,18 @@ mod tests {
         assert_eq!(got, [900, 900, 7].map(|len| (ends.0, ends.1, len)));
     }
 
+    /// What the error queue says of the interface's MTU, once each.
+    fn link_mtus(socket: &Udp) -> Vec<u32> {
+        let mut all: Vec<u32> = std::iter::from_fn(|| socket.next_error().unwrap())
+            .map(|error| match error.kind {
+                PathErrorKind::LinkMtu(mtu) => mtu,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        all.dedup();
+        all
+    }
+
     #[test]
     fn only_what_may_be_fragmented_is_sent_where_the_mtu_is_too_small_for_it() {
         use std::process::Command;
@@ -472,12 +498,15 @@ mod tests {
                 let data = train(1, 3_000, 0);
                 for _ in 0..2 {
                     assert!(matches!(a.send(&to, 0, &data, None), Sent::TooBig), "ESP is never fragmented");
+                    assert_eq!(link_mtus(&a), [1_280], "over {ip}");
                     let sent = a.send_fragmentable(&to, &data, None);
                     assert!(matches!(sent, Sent::All), "over {ip}: {sent:?}");
                     let got = receive(&b, data.len());
                     assert_eq!(got.iter().map(|(d, ..)| d).collect::<Vec<_>>(), [&data], "over {ip}");
                 }
                 let several = train(3, 1_900, 200);
+                assert!(matches!(a.send(&to, 0, &several, Some(1_900)), Sent::TooBig));
+                assert_eq!(link_mtus(&a), [1_280], "over {ip}");
                 assert!(matches!(a.send_fragmentable(&to, &several, Some(1_900)), Sent::All));
                 let got = receive(&b, several.len());
                 assert_eq!(got.iter().map(|(d, ..)| d.len()).collect::<Vec<_>>(), [1_900, 1_900, 1_900, 200]);

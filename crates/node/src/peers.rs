@@ -9,7 +9,7 @@ use dormouse_esp::pmtu::TooBig;
 use dormouse_ike::auth::Authentication;
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::{Instant, Path};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 impl Node {
     /// Addresses at which the gateway of a connection said that it can be reached, besides the one that is configured.
@@ -65,16 +65,24 @@ impl Node {
         self.ike.restore_revocations(now, content)
     }
 
-    /// An ICMP error came back for something that was sent to `destination`; `mtu` if it says that packets are too big. None of
-    /// this is authenticated: see [`dormouse_esp::pmtu`] for what is believed.
-    pub fn path_error(&mut self, now: Instant, destination: std::net::SocketAddr, mtu: Option<u32>) {
-        let Some(claimed) = mtu else { return };
+    /// An ICMP error says that what was sent to `destination` must not be larger than `claimed` bytes. It is not authenticated: see
+    /// [`dormouse_esp::pmtu`] for what is believed.
+    pub fn path_error(&mut self, now: Instant, destination: SocketAddr, claimed: u32) {
         for tunnel in self.sad.iter_mut().filter(|t| t.path.remote == destination) {
             let (spi, sent) = (tunnel.outbound.spi(), tunnel.outbound.sequence());
             if let Some(mtu) = tunnel.pmtu.too_big(now, TooBig { claimed, quoted: None }, spi, sent) {
                 tracing::info!(%destination, mtu, "the path carries less");
                 tunnel.outbound.set_inner_mtu(tunnel.overhead.inner_mtu(mtu.into()));
             }
+        }
+    }
+
+    /// This machine's kernel says that the interface towards `destination` takes packets of `mtu` bytes: in place of what was assumed of it.
+    pub fn link_mtu(&mut self, now: Instant, destination: SocketAddr, mtu: u32) {
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        for tunnel in self.sad.iter_mut().filter(|t| t.path.remote == destination) {
+            tunnel.pmtu.set_link(&tunnel.path, mtu);
+            tunnel.outbound.set_inner_mtu(tunnel.inner_mtu(now));
         }
     }
 

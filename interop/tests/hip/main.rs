@@ -353,6 +353,29 @@ fn the_largest_packets_pass_in_udp() -> Result<()> {
     Ok(())
 }
 
+/// Of an interface that takes less than Ethernet a sender learns exactly how much fits, once a packet was too large.
+#[test]
+fn packets_fill_an_interface_of_another_size() -> Result<()> {
+    if !require("HIP over a smaller interface", &NEEDS) {
+        return Ok(());
+    }
+    // What fits: of 1,430 bytes IPv4, UDP, ESP and its padding to fours leave so much beside the inner IPv6 header, which is not sent.
+    for (setting, udp, fits) in [("", true, 1_406), ("esp_in_udp = \"nat\"", false, 1_414)] {
+        let pair = Pair::new(["ecdsa-p256"; 2], setting, &[GATEWAY])?;
+        pair.passes()?;
+        pair.esp_in_udp(udp)?;
+        let (host, to) = (&pair.world.device, &pair.hits[1]);
+        host.sh(&format!(
+            "ip link set mtu 1430 dev $(ip route get {GATEWAY} | sed -nE 's/.* dev ([^ ]+).*/\\1/p')"
+        ))?;
+        let ping = |bytes: u32| host.sh(&format!("ping -M do -c 4 -i 0.3 -W 5 -s {} {to}", bytes - 48));
+        let text = format!("{:#}", ping(1_478).expect_err("more than the interface takes"));
+        assert!(text.contains(&format!("mtu={fits}")), "{setting}: {text}: {}", pair.logs());
+        ping(fits).with_context(|| pair.logs())?;
+    }
+    Ok(())
+}
+
 /// Each suite that is off unless it is named; with an end that has not named it, there is no association.
 #[test]
 fn suites_are_those_that_are_configured() -> Result<()> {

@@ -22,6 +22,7 @@ mod path;
 mod reassembly;
 mod resolver;
 mod router;
+mod unconfirmed;
 mod wish;
 
 pub use crate::event::{Order, Radio, Store};
@@ -49,9 +50,10 @@ use dormouse_standin::DeviceId;
 use dormouse_wire::ip;
 use lsi::Translator;
 use router::Router;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use unconfirmed::Unconfirmed;
 
 /// Histories are stored no more often than this: each time wakes the disk, and a crash costs some minutes of them.
 const SAVE_EVERY: Duration = Duration::from_secs(600);
@@ -108,8 +110,7 @@ pub struct Host {
     released: VecDeque<Vec<u8>>,
     /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
     awaiting_route: VecDeque<Vec<u8>>,
-    /// Packets of sessions that were resumed at once, until their tickets are known to count.
-    unconfirmed: BTreeMap<SaId, HoldQueue>,
+    unconfirmed: Unconfirmed,
     /// Packets that were kept for devices that are back, until what brings their sessions back is out.
     returned: VecDeque<Kept>,
     /// Packets for our own side that were made here, of packets that had waited.
@@ -140,7 +141,7 @@ impl Host {
             held: HoldQueue::new(hold_packets),
             released: VecDeque::new(),
             awaiting_route: VecDeque::new(),
-            unconfirmed: BTreeMap::new(),
+            unconfirmed: Unconfirmed::default(),
             returned: VecDeque::new(),
             answers: VecDeque::new(),
             last_sent: None,
@@ -545,8 +546,8 @@ impl Host {
                 self.outputs.push_order(order);
             }
             Event::Judged { sa, granted } => {
-                let packets = self.unconfirmed.remove(&sa).filter(|_| granted);
-                self.awaiting_route.extend(packets.into_iter().flat_map(|mut packets| packets.take()));
+                let packets = self.unconfirmed.take(sa);
+                self.awaiting_route.extend(packets.filter(|_| granted));
             }
             Event::Resend { packets } => {
                 self.outputs.push_news(News::Resending { packets: packets.len() });

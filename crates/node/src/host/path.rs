@@ -4,7 +4,6 @@
 
 use super::{Host, Order, lsi};
 use crate::data::Train;
-use crate::hold::{HoldQueue, MOST_PACKETS};
 use crate::node::{Inbound, Route};
 use dormouse_energy::Direction;
 use dormouse_esp::{Outer, ecn, pmtu};
@@ -19,10 +18,6 @@ use std::time::Duration;
 
 /// How long what is known of the signal is used. A walk takes some seconds from a good place to a bad one.
 const SIGNAL_AGE: Duration = Duration::from_secs(1);
-/// Sessions whose packets wait for the store at once.
-const UNCONFIRMED_MOST: usize = 256;
-/// Packets of one of them: all that its client may have held, and what it sends meanwhile.
-const WAITING_MOST: usize = 4 * MOST_PACKETS;
 
 /// What the packet path has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -401,9 +396,6 @@ impl Host {
 
     fn put_off(&mut self, now: Instant, id: ChildId, packet: Vec<u8>) {
         let Some(sa) = self.node.unconfirmed(id) else { return self.awaiting_route.push_back(packet) };
-        let room = self.unconfirmed.len() < UNCONFIRMED_MOST || self.unconfirmed.contains_key(&sa);
-        let waiting =
-            room.then(|| self.unconfirmed.entry(sa).or_insert_with(|| HoldQueue::new(WAITING_MOST)));
-        self.counters.held_dropped += waiting.map_or(1, |waiting| waiting.push(now, &packet));
+        self.counters.held_dropped += self.unconfirmed.push(now, sa, &packet);
     }
 }
