@@ -522,7 +522,17 @@ fn a_reload_that_cannot_be_changes_nothing_and_names_the_line() -> Result<()> {
     let moved = || Ok(inner(&bob).is_ok_and(|all| all.iter().all(|a| a.to_string().starts_with("10.55.4."))));
     until("bob has an address of the other pool", moved)?;
     assert_eq!(sa(&alice)?, before.0);
+    // A denial that cannot be written is in force, and listed.
+    let denied = it.gateway.cli(&["deny", "dave.test"])?;
+    assert_eq!(denied.code, 1, "{}", denied.text);
+    let listed =
+        || -> Result<usize> { Ok(it.gateway.ok(&["deny", "--list"])?.text.matches("dave.test").count()) };
+    assert_eq!(listed()?, 1);
     fs::remove_file(dir.join("state/filler"))?;
+    it.gateway.ok(&["deny", "dave.test"])?;
+    assert_eq!(listed()?, 1, "written now, and not twice");
+    it.gateway.ok(&["allow", "dave.test"])?;
+    assert_eq!(listed()?, 0);
 
     // Without the helper it is refused, and that is all.
     let pid = it.gateway.process().pid();

@@ -1,6 +1,6 @@
 //! The client's end of the control socket. Owns the connection; the words are those of `dormouse-control`.
 
-use dormouse_control::{Error, ErrorKind, MAX_LINE, Reply, Request, Response, Verb, line};
+use dormouse_control::{Error, ErrorKind, MAX_LINE, MAX_REQUEST, Reply, Request, Response, Verb, line};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -51,9 +51,14 @@ impl Client {
     /// Sends a request without waiting for an answer.
     ///
     /// # Errors
-    /// If the daemon is gone.
+    /// If the daemon is gone, or would not take a request of this length.
     pub(crate) fn send(&mut self, verb: Verb) -> Result<(), Error> {
         let text = line(&Request::new(verb))?;
+        if text.len() >= MAX_REQUEST {
+            let message =
+                format!("the daemon takes requests of {MAX_REQUEST} bytes, this has {}", text.len());
+            return Err(Error::new(ErrorKind::Request, message).with_change("shorten what is given"));
+        }
         self.reader.get_mut().write_all(text.as_bytes()).map_err(|e| self.lost(&e))
     }
 

@@ -224,8 +224,10 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
             out.done(&answer, "no ticket of before counts any more")
         }
         ControlVerb::Keys { news } => {
-            let (answer, _) = client.ask(news.verb())?;
-            out.done(&answer, "noted: the keys follow")
+            let verb = news.verb();
+            let left = matches!(verb, Verb::KeysGone { .. });
+            let (answer, _) = client.ask(verb)?;
+            out.done(&answer, if left { "noted: the device has left" } else { "noted: the keys follow" })
         }
         ControlVerb::Suspend => {
             let (answer, _) = client.ask(Verb::Suspend)?;

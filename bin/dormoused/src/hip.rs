@@ -390,7 +390,10 @@ impl Daemon {
                 return Err(denied.with_change(format!("dormouse allow {peer}")));
             }
             Err(
-                e @ (ConnectError::NotATag(_) | ConnectError::OtherVersion(_) | ConnectError::NotOurs(_)),
+                e @ (ConnectError::Own(_)
+                | ConnectError::NotATag(_)
+                | ConnectError::OtherVersion(_)
+                | ConnectError::NotOurs(_)),
             ) => {
                 return error(ErrorKind::UnknownConnection, e.to_string());
             }

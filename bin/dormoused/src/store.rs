@@ -36,6 +36,8 @@ const ROTATE: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct Store {
     dir: StateDir,
     database: Option<Database>,
+    /// Denials that could not be written, and are in force until the daemon ends.
+    unwritten: Vec<StoredDenial>,
     _owned: Directory,
 }
 
@@ -47,7 +49,7 @@ impl Store {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let dir = StateDir::open(path).with_context(|| format!("daemon.state_dir: {}", path.display()))?;
         let owned = Directory::take(path)?;
-        Ok(Self { dir, database: None, _owned: owned })
+        Ok(Self { dir, database: None, unwritten: Vec::new(), _owned: owned })
     }
 
     /// Ticket keys of earlier runs; new ones if there are none, or if they are unreadable.
@@ -161,21 +163,32 @@ impl Store {
         std::fs::rename(&old, path).with_context(|| format!("{} to {}", old.display(), path.display()))
     }
 
-    /// Whom an administrator has refused, the oldest first.
+    /// Whom an administrator has refused, the oldest first, then those whose denial could not be written.
     ///
     /// # Errors
     /// Names the file.
     pub(crate) fn denials(&self) -> Result<Vec<StoredDenial>> {
-        Ok(self.database.as_ref().map_or(Ok(Vec::new()), Database::denials)?)
+        let written = self.database.as_ref().map_or(Ok(Vec::new()), Database::denials)?;
+        Ok(written.into_iter().chain(self.unwritten.iter().cloned()).collect())
     }
 
     /// Writes a denial down, durably. True if it is new.
     ///
     /// # Errors
-    /// Names the file; nothing has changed then.
+    /// Names the file; the denial is listed until the daemon ends, and on disk nothing has changed.
     pub(crate) fn deny(&mut self, denial: &StoredDenial) -> Result<bool> {
         let Some(database) = &mut self.database else { return Ok(false) };
-        let new = database.deny(denial)?;
+        let kept = database.deny(denial);
+        self.unwritten.retain(|unwritten| unwritten.whom != denial.whom);
+        let new = match kept {
+            Ok(new) => new,
+            Err(e) => {
+                if database.denials()?.iter().all(|written| written.whom != denial.whom) {
+                    self.unwritten.push(denial.clone());
+                }
+                return Err(e.into());
+            }
+        };
         // After it: there must be no mark without a denial. What is missing is made at the next start.
         if let Err(e) = self.dir.write(DENIED, MARK) {
             tracing::warn!("a database that is lost would be replaced, without its denials: {e}");
@@ -189,6 +202,7 @@ impl Store {
     /// Names the file; nothing has changed then.
     pub(crate) fn allow(&mut self, whom: &str) -> Result<bool> {
         let Some(database) = &mut self.database else { return Ok(false) };
+        let of_memory = self.unwritten.extract_if(.., |denial| denial.whom == whom).count() > 0;
         let last = database.denials()?.iter().all(|denial| denial.whom == whom);
         if last {
             self.dir.remove(DENIED)?;
@@ -197,7 +211,7 @@ impl Store {
         if last && was.is_err() {
             self.dir.write(DENIED, MARK)?;
         }
-        Ok(was?)
+        Ok(was? || of_memory)
     }
 
     /// The ticket of a client connection, if there is one that can still be used.

@@ -157,7 +157,10 @@ impl Host {
         paths: &[Path],
     ) -> Result<SaId, ConnectError> {
         let local = self.local(ours).ok_or(ConnectError::NotOurs(ours))?;
-        if HitSuite::of(peer).is_none() || self.local(peer).is_some() {
+        if self.local(peer).is_some() {
+            return Err(ConnectError::Own(peer));
+        }
+        if HitSuite::of(peer).is_none() {
             return Err(ConnectError::NotATag(peer));
         }
         if !speak_alike(ours, peer) {

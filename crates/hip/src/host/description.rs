@@ -14,7 +14,10 @@ pub enum ConnectError {
     /// No identity of ours has this tag.
     #[error("{0} is not one of our tags")]
     NotOurs(Hit),
-    /// The peer's tag is none, is ours, or is of a suite that is not supported.
+    /// The peer's tag is ours.
+    #[error("{0} is a tag of this host itself")]
+    Own(Hit),
+    /// The peer's tag is none, or is of a suite that is not supported.
     #[error("{0} is not the tag of a peer: 2001:21::/32 (RSA) and 2001:22::/32 (ECDSA) are supported")]
     NotATag(Hit),
     /// None of our identities speaks the peer's version of the protocol.

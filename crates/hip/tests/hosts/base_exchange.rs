@@ -293,7 +293,7 @@ fn what_cannot_be_begun_is_refused_with_the_reason() {
     let host = &mut world.nodes[0].host;
     let now = world.now;
     assert_eq!(host.connect(now, b, a, &[path]), Err(ConnectError::NotOurs(b)));
-    assert_eq!(host.connect(now, a, a, &[path]), Err(ConnectError::NotATag(a)));
+    assert_eq!(host.connect(now, a, a, &[path]), Err(ConnectError::Own(a)));
     assert_eq!(host.connect(now, a, b, &[]), Err(ConnectError::NoPath(b)));
     let unspecified = dormouse_sansio::Path { local: "0.0.0.0:0".parse().expect("an address"), ..path };
     assert_eq!(host.connect(now, a, b, &[unspecified]), Err(ConnectError::NoPath(b)));
