@@ -275,6 +275,7 @@ fn a_bridge_says_why_it_cannot_begin() -> Result<()> {
     let mut bed = Testbed::new()?;
     let (between, far) = (bed.host("between")?, bed.host("far")?);
     bed.link((&between, "eth0", &[]), (&far, "eth0", &[]))?;
+    between.ip("link property add dev eth0 altname another")?;
     let [real, loopback, nothing] = ["eth0", "lo", "eth7"].map(|name| format!("{}/{name}", between.netns()));
     for (end, more, why) in [
         ("dormouse-none/eth0", ["--repair", "none"], "no network namespace \"dormouse-none\""),
@@ -286,7 +287,8 @@ fn a_bridge_says_why_it_cannot_begin() -> Result<()> {
         ("a/b/c", ["--repair", "none"], "is no interface"),
     ] {
         let mut command = Command::new(binary("dormouse"));
-        let output = command.args(["lab", "link", "--bridge", end, end]).args(more).output()?;
+        let twice = end.replace("eth0", "another");
+        let output = command.args(["lab", "link", "--bridge", end, &twice]).args(more).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(why), "{end}: {said}");
     }

@@ -122,15 +122,15 @@ impl FrameSocket {
         Ok(frame.is_some_and(|frame| cut(vnet, frame, &mut self.piece, take).is_some()))
     }
 
-    /// Whether the interface was deleted, after which nothing comes any more. The kernel then binds the socket to index -1, some time after
-    /// [`Self::receive`] has said that the interface is down.
+    /// The interface's index; `None` once it was deleted, after which nothing comes any more. The kernel then binds the socket to index -1, some
+    /// time after [`Self::receive`] has said that the interface is down.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn is_orphaned(&self) -> io::Result<bool> {
+    pub fn index(&self) -> io::Result<Option<u32>> {
         let bound: SockaddrStorage = getsockname(self.socket.as_raw_fd())?;
         let index = bound.as_link_addr().ok_or(Errno::EAFNOSUPPORT)?.ifindex();
-        Ok(i32::try_from(index).is_err())
+        Ok(i32::try_from(index).ok().and_then(|index| u32::try_from(index).ok()))
     }
 
     /// Sends a frame.

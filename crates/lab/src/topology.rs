@@ -5,10 +5,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 pub use dormouse_testbed::mobile::CareOf;
 pub use dormouse_testbed::mobile::Radio;
 pub use dormouse_testbed::mobile::driver::run as node;
@@ -40,6 +40,8 @@ end                         take everything away
 const CONGESTION: &str = "reno";
 /// A transfer ends after so long without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether the user has had enough.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Where the stream's server is.
 fn server() -> SocketAddr {
@@ -157,7 +159,13 @@ impl Walk {
     }
 
     fn ping(&self, count: u32) -> Result<String> {
-        self.world.device.sh(&format!("ping -c {} -i 0.2 -W 2 {CORRESPONDENT}", count.clamp(1, 1_000)))
+        let (count, to) = (count.clamp(1, 1_000).to_string(), CORRESPONDENT.to_string());
+        let arguments = ["-c", &count, "-i", "0.2", "-W", "2", &to];
+        let mut ping = self.world.device.spawn("ping", "ping", &arguments)?;
+        while ping.wait(LOOK).is_none() {
+            ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
+        }
+        Ok(ping.log())
     }
 
     fn stream(&mut self) -> Result<String> {
@@ -170,10 +178,10 @@ impl Walk {
     }
 
     fn fetch(&self, bytes: u64) -> Result<String> {
-        let before = self.repeated()?;
+        let before = self.repeated();
         let (from, to) = (&self.world.correspondent, &self.world.device);
         let done = transfer(from, to, CORRESPONDENT.into(), CONGESTION, bytes, PATIENCE, &self.stop)?;
-        let repeated = self.repeated()?.saturating_sub(before);
+        let repeated = self.repeated().saturating_sub(before);
         Ok(format!(
             "{bytes} bytes in {:.2} s, {:.3} Mbit/s; the access routers repeated {repeated} packets\n",
             done.time.as_secs_f64(),
@@ -182,8 +190,8 @@ impl Walk {
     }
 
     /// Packets that all access routers have repeated.
-    fn repeated(&self) -> Result<u64> {
-        Ok(self.routers()?.iter().filter_map(|router| router["repeated"].as_u64()).sum())
+    fn repeated(&self) -> u64 {
+        self.routers().iter().filter_map(|router| router["repeated"].as_u64()).sum()
     }
 
     fn show(&mut self) -> Result<String> {
@@ -193,7 +201,7 @@ impl Walk {
                 if self.world.runs(program) { self.world.state(program)? } else { json!("not running") };
             text += &format!("{name:<7} {state}\n");
         }
-        for (n, router) in self.routers()?.iter_mut().enumerate() {
+        for (n, router) in self.routers().iter_mut().enumerate() {
             // The flows below the rest, one in a line.
             let flows = router.as_object_mut().and_then(|router| router.remove("flows"));
             text += &format!("router{} {router}\n", n + 1);
@@ -207,10 +215,13 @@ impl Walk {
         Ok(text)
     }
 
-    /// What the access routers say of themselves, if there are some.
-    fn routers(&self) -> Result<Vec<Value>> {
+    /// What the access routers say of themselves, if there are some; of one whose daemon does not answer, why.
+    fn routers(&self) -> Vec<Value> {
         let daemons: Option<&Daemons> = self.world.daemons.as_ref();
-        daemons.map_or(Ok(Vec::new()), |daemons| (0..2).map(|at| daemons.router(at)).collect())
+        let state = |daemons: &Daemons, at| {
+            daemons.router(at).unwrap_or_else(|error| json!({ "no_answer": format!("{error:#}") }))
+        };
+        daemons.map_or(Vec::new(), |daemons| [0, 1].map(|at| state(daemons, at)).into())
     }
 
     /// How to enter the hosts.
@@ -232,7 +243,7 @@ impl Walk {
                 all.insert(name.to_owned(), self.world.state(program)?);
             }
         }
-        Ok(json!({ "version": 1, "programs": all, "routers": self.routers()? }))
+        Ok(json!({ "version": 1, "programs": all, "routers": self.routers() }))
     }
 }
 

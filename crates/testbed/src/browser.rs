@@ -75,7 +75,7 @@ impl Scratch {
     fn new() -> Result<Self> {
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("dormouse-browser-{}-{n}", std::process::id()));
-        fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        fs::create_dir(&path).with_context(|| path.display().to_string())?;
         Ok(Self(path))
     }
 }

@@ -4,12 +4,15 @@ use crate::process::Process;
 use anyhow::{Context, Result, anyhow, bail};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// Names that are tried for a scratch directory.
+const ATTEMPTS: u32 = 100;
 
 /// A set of hosts with a scratch directory. Dropping it removes hosts, links and files.
 #[derive(Debug)]
@@ -35,10 +38,19 @@ impl Testbed {
     /// If the scratch directory cannot be made.
     pub fn new() -> Result<Self> {
         sweep();
-        let tag = format!("dm{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let dir = std::env::temp_dir().join(format!("dormouse-{tag}"));
-        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-        Ok(Self { tag, dir, hosts: Vec::new(), keep_files: false })
+        let mut refused = None;
+        for _ in 0..ATTEMPTS {
+            let tag = format!("dm{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+            let dir = std::env::temp_dir().join(format!("dormouse-{tag}"));
+            // One that exists is another user's, who could put files into it that root would obey.
+            match fs::create_dir(&dir) {
+                Ok(()) => return Ok(Self { tag, dir, hosts: Vec::new(), keep_files: false }),
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => refused = Some((e, dir)),
+                Err(e) => return Err(e).with_context(|| format!("making {}", dir.display())),
+            }
+        }
+        let (error, dir) = refused.context("no attempt")?;
+        Err(error).with_context(|| format!("making {} and {ATTEMPTS} before it", dir.display()))
     }
 
     /// Scratch directory of this testbed.

@@ -68,7 +68,8 @@ impl Radio {
     /// If there is no such namespace or interface, it has no frames of Ethernet, or without root.
     pub fn bridge(settings: Settings, fixed: &Interface, device: &Interface) -> Result<Self> {
         let ports = [Port::open(fixed)?, Port::open(device)?];
-        if fixed == device {
+        let [one, other] = &ports;
+        if one.identity(fixed)? == other.identity(device)? {
             // Each frame would come back to where it is from.
             bail!("a bridge has two interfaces, and both names are the same one's");
         }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -73,8 +74,26 @@ impl Port {
                 thread.join().map_err(|_| anyhow!("a thread in {netns} panicked"))??
             }
         };
-        let of = || interface.netns.as_ref().map_or_else(String::new, |netns| format!("in {netns}"));
-        Ok(Self::Frames(Box::new(socket.with_context(of)?)))
+        let of = || format!("opening {}", interface.name);
+        let socket = socket.with_context(|| match &interface.netns {
+            None => of(),
+            Some(netns) => format!("{} in {netns}", of()),
+        })?;
+        Ok(Self::Frames(Box::new(socket)))
+    }
+
+    /// Which interface of the kernel's it is, by whatever name: its namespace's inode and its index there. `None` for one that the port has made.
+    ///
+    /// # Errors
+    /// If the namespace is gone.
+    pub(super) fn identity(&self, interface: &Interface) -> Result<Option<(u64, Option<u32>)>> {
+        let Self::Frames(socket) = self else { return Ok(None) };
+        let namespace = match &interface.netns {
+            None => "/proc/self/ns/net".into(),
+            Some(netns) => format!("/run/netns/{netns}"),
+        };
+        let inode = std::fs::metadata(&namespace).with_context(|| namespace.clone())?.ino();
+        Ok(Some((inode, socket.index()?)))
     }
 
     /// Reads once, and hands out the packets that there were. False if it was something that cannot be handed out, `None` if there is nothing now.
@@ -104,7 +123,7 @@ impl Port {
     /// If it was.
     pub(super) fn check(&self) -> Result<()> {
         if let Self::Frames(socket) = self
-            && socket.is_orphaned()?
+            && socket.index()?.is_none()
         {
             bail!("the interface was deleted");
         }
