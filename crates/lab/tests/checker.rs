@@ -198,7 +198,10 @@ fn other_raw_data(dir: &Path) {
         let mut other: Value = serde_json::from_str(&text).expect("JSON");
         let samples = other["samples"].as_array_mut().expect("samples");
         // One alone: of all of them together no ratio would be another.
-        let sample = samples.iter_mut().find(|s| s["point"]["what"] == what).expect(what);
+        // Of groups, one of which a claim speaks.
+        let judged = |point: &Value| point["group"].as_u64().is_none_or(|group| group == 2);
+        let mut samples = samples.iter_mut();
+        let sample = samples.find(|s| s["point"]["what"] == what && judged(&s["point"])).expect(what);
         let number = &mut sample["rounds"][0]["figures"][figure][0];
         *number = (3.0 * number.as_f64().expect(figure)).into();
         fs::write(&raw, other.to_string()).expect("written");
