@@ -222,7 +222,8 @@ fn read_errors(plane: &mut Plane<'_>, mut next: impl FnMut() -> io::Result<Optio
         let node = plane.host.node_mut();
         match error.kind {
             PathErrorKind::TooBig(mtu) => node.path_error(plane.now, error.destination, mtu),
-            PathErrorKind::LinkMtu(mtu) => node.link_mtu(plane.now, error.destination, mtu),
+            // The kernel names no port.
+            PathErrorKind::LinkMtu(mtu) => node.link_mtu(plane.now, error.destination.ip(), mtu),
             _ => {}
         }
     }

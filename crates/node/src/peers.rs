@@ -78,9 +78,9 @@ impl Node {
     }
 
     /// This machine's kernel says that the interface towards `destination` takes packets of `mtu` bytes: in place of what was assumed of it.
-    pub fn link_mtu(&mut self, now: Instant, destination: SocketAddr, mtu: u32) {
+    pub fn link_mtu(&mut self, now: Instant, destination: IpAddr, mtu: u32) {
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-        for tunnel in self.sad.iter_mut().filter(|t| t.path.remote == destination) {
+        for tunnel in self.sad.iter_mut().filter(|t| t.path.remote.ip() == destination) {
             tunnel.pmtu.set_link(&tunnel.path, mtu);
             tunnel.outbound.set_inner_mtu(tunnel.inner_mtu(now));
         }
