@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-000-live",
     title: "Paper 000, live: clients that come back at once to one gateway (Figures 4 and 10)",
     source: Source::Campaign { root: true },
-    takes: [Takes::measured(15), Takes::measured(300)],
+    takes: [Takes::measured(15), Takes::measured(158)],
     lacks: || None,
     run,
 };
