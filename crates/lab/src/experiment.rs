@@ -305,6 +305,8 @@ impl Report {
             about: "dormouse lab".to_owned(),
         };
         document.section("", "Obtained on", [Part::List(self.traffic.clone())]);
+        let missing = self.provenance.missing();
+        document.section("", "What is missing", (!missing.is_empty()).then_some(Part::List(missing)));
         let mut claims = Table::words(["claim", "paper", "ours", "expected", "finding", "why"]);
         for c in &self.claims {
             let finding = c.finding.map_or("", Finding::words).to_owned();

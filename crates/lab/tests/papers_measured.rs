@@ -277,7 +277,7 @@ fn reports_have_the_provenance_of_their_file() {
     let profile = Profile::shipped("pda-001").expect("it ships");
     results.profiles.insert(profile.name.clone(), profile);
     let sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".to_owned();
-    results.inputs.push(Input { file: "day.pcap".to_owned(), bytes: 0, sha256: sha256.clone() });
+    results.inputs.push(Input { file: "day.pcap".to_owned(), bytes: 0, sha256: sha256.clone(), lost: 0 });
     let report = paper_001::report(&results);
     assert!(report.traffic.iter().any(|l| l.contains("An invented processor")));
     let text = report.document().text();

@@ -30,7 +30,7 @@ use super::traffic::{Traffic, policies};
 use super::{EXPERIMENT, LOAD, PROFILE, PROTOCOL};
 use crate::campaign;
 use crate::experiment::Context;
-use crate::results::format::{Input, MAX_ROUNDS};
+use crate::results::format::MAX_ROUNDS;
 use crate::results::{self, Results, Round, Sample};
 
 /// A client.
@@ -103,9 +103,6 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
         skipped: Vec::new(),
     });
     raw.profiles.insert(profile.name.clone(), profile);
-    for path in &context.recordings {
-        raw.inputs.push(Input::of(path).with_context(|| path.display().to_string())?);
-    }
     let drawn: Vec<&Client> = charts::extremes(&traffic.all).iter().map(|(c, _)| &c.client).collect();
     for (n, (sample, all)) in raw.samples.iter_mut().zip(&traffic.all.clients).enumerate() {
         let outgoing = traffic.outgoing.clients.get(n).context("a client without packets")?;

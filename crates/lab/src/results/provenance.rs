@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_energy::profile::Profile;
 use dormouse_report::Table;
+use dormouse_trace::input::CHANGED;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -60,6 +61,22 @@ impl<P: Point> From<&Results<P>> for Provenance {
 }
 
 impl Provenance {
+    /// What is not in the figures although it should be, a line for each: for the reader's first page.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        self.unread().collect()
+    }
+
+    /// The part of [`Self::missing`] that went wrong: results that have some are not whole.
+    #[must_use]
+    pub fn failures(&self) -> Vec<String> {
+        self.unread().collect()
+    }
+
+    fn unread(&self) -> impl Iterator<Item = String> {
+        self.inputs.iter().filter_map(|i| Some(format!("not as in the file: {}: {}", i.file, i.unlike()?)))
+    }
+
     /// As a table of words: what, and its value.
     #[must_use]
     pub fn table(&self) -> Table {
@@ -97,7 +114,10 @@ impl Provenance {
             }
         }
         for input in &self.inputs {
-            row("input", format!("{} ({} bytes) sha256 {}", input.file, input.bytes, input.sha256));
+            let Input { file, bytes, sha256, .. } = input;
+            let hash = if sha256 == CHANGED { String::new() } else { format!(" sha256 {sha256}") };
+            let unlike = input.unlike().map_or_else(String::new, |why| format!("; {why}"));
+            row("input", format!("{file} ({bytes} bytes){hash}{unlike}"));
         }
         for d in &self.discarded {
             row("discarded", format!("round {} of {}: {}", d.round, d.subject, d.reason));
