@@ -94,6 +94,18 @@ pub(crate) fn begun<P: Point>(plan: Plan<P>) -> Results<P> {
     results
 }
 
+/// Where a result comes from that is of no campaign, by the names that raw data have: versions, command, seed, what else was chosen
+/// (`settings`), and the machine.
+#[must_use]
+pub fn origin(seed: u64, settings: serde_json::Value) -> serde_json::Value {
+    let command: Vec<String> =
+        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    serde_json::json!({
+        "versions": versions(), "command": command, "seed": seed, "settings": settings,
+        "machine": machine::describe(Path::new("/")),
+    })
+}
+
 /// What shall be measured.
 #[derive(Clone, Debug)]
 pub struct Plan<P> {
