@@ -62,7 +62,8 @@ struct RunArgs {
     /// Report on the raw results in this file instead of making them; of dormouse bench for paper-001 and paper-004
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume", "files", "seed", "short", "clients", "sites", "wanted", "session", "session_by", "flows", "netflow_ports"])]
     results: Option<PathBuf>,
-    /// Write the raw results here (X.json) after each round; the report beside them, as X.report.json, X.txt, X.html, its tables and figures in X
+    /// Write the raw results here (X.json) after each round; the report beside them, as X.report.json, X.txt, X.html, its tables and figures in X. A
+    /// file holds 256 MiB: of paper-000 some 20,000 sessions with idle periods, or as many times more as they have none
     #[arg(long, value_name = "X.json")]
     out: Option<PathBuf>,
     /// Continue the campaign in this file, with its own plan and seed

@@ -64,8 +64,7 @@ fn made(context: &Context) -> anyhow::Result<Results<Point>> {
     let mut raw = raw::of(&traffic, profile, context)?;
     raw.inputs = recordings.were_read(&traffic.all.files)?;
     if let Some(path) = &context.out {
-        raw::fits(&raw)?;
-        raw.write(path)?;
+        raw::keep(&raw, path)?;
     }
     Ok(raw)
 }

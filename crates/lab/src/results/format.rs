@@ -26,8 +26,10 @@ pub const FORMAT: &str = "dormouse-results";
 pub const VERSION: u32 = 2;
 /// Samples in a file, at most.
 pub const MAX_SAMPLES: usize = 100_000;
-/// Rounds of a sample, at most.
-pub const MAX_ROUNDS: usize = 10_000;
+/// Rounds of a sample, at most: of paper-000 a client's sessions, of which it may have one for each of its connections.
+pub const MAX_ROUNDS: usize = 1_000_000;
+/// Rounds of a plan, and values in any list but those named here, at most.
+pub const MAX_LISTED: usize = 10_000;
 /// Numbers under one name in a round, at most.
 pub const MAX_NUMBERS: usize = 1_000_000;
 /// Bytes of a text in a file, at most.
