@@ -44,8 +44,9 @@ enum LabCommand {
 
 /// Run one
 ///
-/// The exit code is 7 if it cannot run here, and 1 if its results are not whole: a recording could not be read to its end, or changed while it
-/// was read. The report begins with what is missing.
+/// The exit code is 7 if it cannot run here, and 1 if its results are not whole: a point of the plan failed and was given up, or a recording
+/// could not be read to its end or changed while it was read. The report begins with what is missing, also where this machine lacks what a
+/// measurement needs, which is no failure.
 #[derive(Debug, Args)]
 struct RunArgs {
     /// Its name

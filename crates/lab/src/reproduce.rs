@@ -279,7 +279,8 @@ impl Reproduction {
         let context = Context { out, resume, ..self.context.clone() };
         let report = (experiment.run)(&context)?;
         raw.keep(&report)?;
-        let skipped = report.provenance.skipped.iter().map(|s| format!("{}: {}", s.subject, s.reason));
+        let skipped = report.provenance.skipped.iter().filter(|s| !s.failed);
+        let skipped = skipped.map(|s| format!("{}: {}", s.subject, s.reason));
         Ok([skipped.collect(), report.provenance.failures()])
     }
 

@@ -47,7 +47,7 @@ fn everything() -> Results {
     let all = Point::QUANTITIES.iter();
     sample.push(1, all.fold(Figures::default(), |figures, (name, _)| figures.with(name, 0.5)));
     results.samples.push(sample);
-    results.skipped.push(Skipped::new("a suite", "a reason"));
+    results.skipped.push(Skipped::failed("a suite", "a reason"));
     let (subject, reason) = ("a point".to_owned(), "a reason".to_owned());
     results.discarded.push(Discarded { round: 1, subject, reason });
     results

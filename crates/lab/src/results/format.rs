@@ -394,13 +394,22 @@ pub struct Skipped {
     pub subject: String,
     /// Why not: "no intel-rapl in /sys/class/powercap", ...
     pub reason: String,
+    /// Whether it was tried and failed; else something is not there that it needs.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub failed: bool,
 }
 
 impl Skipped {
     /// With words of any length, which may be those of an error.
     #[must_use]
     pub fn new(subject: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { subject: shortened(subject.into()), reason: shortened(reason.into()) }
+        Self { subject: shortened(subject.into()), reason: shortened(reason.into()), failed: false }
+    }
+
+    /// The same of what was tried and failed.
+    #[must_use]
+    pub fn failed(subject: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { failed: true, ..Self::new(subject, reason) }
     }
 }
 
