@@ -64,7 +64,7 @@ struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume", "files", "seed", "short", "clients", "sites", "wanted", "session", "session_by", "flows", "netflow_ports"])]
     results: Option<PathBuf>,
     /// Write the raw results here (X.json) after each round; the report beside them, as X.report.json, X.txt, X.html, its tables and figures in X. A
-    /// file holds 256 MiB: of paper-000 some 20,000 sessions with idle periods, or as many times more as they have none
+    /// file holds 256 MiB at most: some 18,000 sessions like those of paper-000's synthetic clients
     #[arg(long, value_name = "X.json")]
     out: Option<PathBuf>,
     /// Continue the campaign in this file, with its own plan and seed
