@@ -297,10 +297,10 @@ fn reports_have_the_provenance_of_their_file() {
     ] {
         assert!(text.contains(word), "{word}: {text}");
     }
-    // What is missing stands before all figures, on the page too.
+    // What is missing stands before all else, on the page too.
     let page = report.document().html().expect("a page");
-    for (form, whole, claims) in [("text", &text, "Claims"), ("page", &page, ">Claims<")] {
-        let (first, _) = whole.split_once(claims).expect(form);
+    for (form, whole, next) in [("text", &text, "Obtained on"), ("page", &page, ">Obtained on<")] {
+        let (first, _) = whole.split_once(next).expect(form);
         for line in [
             "not measured: a suite: a reason",
             "discarded: round 2 of a point: a broken link",
