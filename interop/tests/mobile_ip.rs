@@ -356,9 +356,16 @@ fn the_topology_takes_addresses_of_the_devices_own() -> Result<()> {
     let state = state.with_context(|| text.clone())??;
     let origin = &state["provenance"];
     assert!(code == 0 && state["programs"]["device"].is_object(), "{code}: {text}");
-    assert_eq!((&origin["settings"]["care_of"], &origin["seed"]), (&"co-located".into(), &1.into()), "{origin}");
+    assert_eq!(
+        (&origin["settings"]["care_of"], &origin["seed"]),
+        (&"co-located".into(), &1.into()),
+        "{origin}"
+    );
     assert!(origin["versions"]["commit"].is_string() && origin["machine"]["kernel"].is_string(), "{origin}");
-    assert!(origin["command"].as_array().is_some_and(|c| c.iter().any(|word| word == "topology")), "{origin}");
+    assert!(
+        origin["command"].as_array().is_some_and(|c| c.iter().any(|word| word == "topology")),
+        "{origin}"
+    );
     let (code, text, _) = run(&["--bit-errors", "1/64k"])?;
     assert!(code != 0 && text.contains("not with --care-of co-located"), "{code}: {text}");
     Ok(())

@@ -128,8 +128,7 @@ fn chosen(args: &LinkArgs) -> Value {
         Some(netns) => format!("{netns}/{}", end.name),
         None => end.name.clone(),
     };
-    let bridge: Option<Vec<String>> =
-        args.bridge.as_ref().map(|ends| ends.iter().map(interface).collect());
+    let bridge: Option<Vec<String>> = args.bridge.as_ref().map(|ends| ends.iter().map(interface).collect());
     json!({
         "rate": args.rate.0, "delay": args.delay.as_secs_f64(), "wire_delay": args.wire_delay.as_secs_f64(),
         "queue": args.queue, "bit_errors": args.bit_errors, "bursts": bursts,

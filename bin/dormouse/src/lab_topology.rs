@@ -214,7 +214,8 @@ mod tests {
             "topology": "mobile-ip", "protect": "none", "care_of": "co-located", "rate": 500_000, "bit_errors": 0.5,
             "delay": 0.002, "script": "walk",
         });
-        let every = "--protect none --care-of co-located --rate 500k --bit-errors 0.5 --delay 2ms --script walk";
+        let every =
+            "--protect none --care-of co-located --rate 500k --bit-errors 0.5 --delay 2ms --script walk";
         assert_eq!(of(every), told);
     }
 }

@@ -78,7 +78,8 @@ impl Outcome {
                 let took = duration(*seconds as f64);
                 let named = [("not measurable here", skipped), ("incomplete", failed)];
                 let named = named.into_iter().filter(|(_, all)| !all.is_empty());
-                let parts: Vec<String> = named.map(|(what, all)| format!("; {what}: {}", all.join("; "))).collect();
+                let parts: Vec<String> =
+                    named.map(|(what, all)| format!("; {what}: {}", all.join("; "))).collect();
                 format!("ran in part, in {took}{}", parts.concat())
             }
             Self::CannotRun(what) => format!("cannot run here: it needs {what}"),

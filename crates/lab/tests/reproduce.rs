@@ -256,7 +256,13 @@ fn what_ran_in_part_runs_again_once_what_was_missing_is_there() {
     fs::remove_file(scratch.0.join("paper-001.report.json")).expect("removed");
     let outcome = run();
     assert!(outcome.has_failed(), "{outcome:?}");
-    assert!(outcome.words().ends_with("here: daemons: root; incomplete: not measured: a point: it failed: no answer"), "{}", outcome.words());
+    assert!(
+        outcome
+            .words()
+            .ends_with("here: daemons: root; incomplete: not measured: a point: it failed: no answer"),
+        "{}",
+        outcome.words()
+    );
     ROOT.store(true, Ordering::Relaxed);
     assert!(matches!(run(), Outcome::Ran(_)), "it is begun anew, with what was left out");
     assert!(raw().skipped.is_empty());
