@@ -250,7 +250,7 @@ fn what_ran_in_part_runs_again_once_what_was_missing_is_there() {
     assert_eq!(raw(), begun);
     // A point that failed is no lack of this machine's, and the whole has not succeeded.
     assert!(!run().has_failed());
-    let mut failed = begun;
+    let mut failed = begun.clone();
     failed.skipped.push(Skipped::failed("a point", "no answer"));
     failed.write(&scratch.0.join("paper-001.json")).expect("written");
     fs::remove_file(scratch.0.join("paper-001.report.json")).expect("removed");
