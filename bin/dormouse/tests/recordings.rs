@@ -194,7 +194,7 @@ fn an_experiment_on_half_a_recording_does_not_succeed() {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(code, 1, "{arguments}: {err}");
         assert!(err.contains(&format!("incomplete: {words}")), "{arguments}: {err}");
-        let (missing, claims) = (text.find(words).unwrap(), text.find("claim paper ours").unwrap());
+        let (missing, claims) = (text.find(words).unwrap(), text.find("Claims").unwrap());
         assert!(missing < claims, "{arguments}: it stands behind the claims: {text}");
     }
     let page = std::fs::read_to_string(scene.0.join("page.html")).unwrap();
@@ -208,6 +208,24 @@ fn an_experiment_on_half_a_recording_does_not_succeed() {
     scene.write("half.pcap", pcap(&frames));
     let report = scene.json("lab run paper-000 half.pcap --json");
     assert_eq!(report["provenance"]["inputs"][0].get("lost"), None);
+}
+
+/// A client whose connections are its sessions has more of them than a campaign has rounds.
+#[test]
+fn a_client_with_ten_thousand_sessions_has_raw_data() {
+    let scene = Scene::new("many");
+    let line = |n: u64| {
+        let at = 1_700_000_000 + 3 * n;
+        format!(
+            "{{\"ts\":{at}.0,\"uid\":\"C{n}\",\"id.orig_h\":\"10.0.0.5\",\"id.resp_h\":\"1.1.1.1\",\"duration\":0.5,\"orig_pkts\":3,\"resp_pkts\":1}}\n"
+        )
+    };
+    scene.write("conn.log", (0..10_500).map(line).collect::<String>());
+    let [trace, lab] = sessions(&scene, "conn.log --session-by connection");
+    assert_eq!(trace, lab);
+    assert_eq!(lab.iter().map(|c| c.1).collect::<Vec<_>>(), [10_500]);
+    let verified = scene.json("lab verify raw.json --json");
+    assert_eq!(verified["files"][0]["differences"], json!([]));
 }
 
 /// More devices than are remembered: those beyond the limit do not vanish without a word.
