@@ -188,7 +188,7 @@ fn an_experiment_on_half_a_recording_does_not_succeed() {
     half.truncate(half.len() - 10);
     scene.write("half.pcap", half);
     assert_eq!(scene.run("trace half.pcap").0, 1);
-    let words = "not as in the file: half.pcap: a stretch could not be read";
+    let words = "not read whole: half.pcap: a stretch could not be read";
     for arguments in ["half.pcap --out raw.json --html page.html", "--results raw.json"] {
         let (code, text, err) = scene.run(&format!("lab run paper-000 {arguments}"));
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -106,7 +106,7 @@ impl Provenance {
     }
 
     fn unread(&self) -> impl Iterator<Item = String> {
-        self.inputs.iter().filter_map(|i| Some(format!("not as in the file: {}: {}", i.file, i.unlike()?)))
+        self.inputs.iter().filter_map(|i| Some(format!("not read whole: {}: {}", i.file, i.unlike()?)))
     }
 
     /// As a table of words: what, and its value.
