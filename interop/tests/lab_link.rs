@@ -155,6 +155,16 @@ fn fetched(repair: &str) -> Result<Value> {
     ensure!(ended.success(), "{repair}: {ended}: {}", lab.process.log());
     // All that it says on standard output is the report: what the command says is beside it.
     let report: Value = serde_json::from_str(&report).with_context(|| report.clone())?;
+    let origin = &report["provenance"];
+    ensure!(
+        origin["settings"]["repair"] == repair
+            && origin["settings"]["wire_delay"] == 0.005
+            && origin["seed"] == 1
+            && ["dormouse", "commit", "executable"].iter().all(|what| origin["versions"][*what].is_string())
+            && origin["command"].as_array().is_some_and(|c| c.iter().any(|word| word == "--bit-errors"))
+            && origin["machine"]["kernel"].is_string(),
+        "{repair}: {origin}"
+    );
     ensure!(lab.process.log().contains("fetched\n"), "{repair}: {}", lab.process.log());
     ensure!(fs::read(lab.file("fetched"))? == content(), "{repair}: another file arrived");
     lab.leaves_nothing()?;

@@ -350,6 +350,22 @@ fn the_topology_takes_addresses_of_the_devices_own() -> Result<()> {
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("\"care_of\":\"10.52.0.2\"") && text.contains("fa1     \"not running\""), "{text}");
     none_left(pid)?;
+    let (code, text, _) = run(&["--json"])?;
+    // What the commands say stands behind it, on the other output.
+    let state = serde_json::Deserializer::from_str(&text).into_iter::<Value>().next();
+    let state = state.with_context(|| text.clone())??;
+    let origin = &state["provenance"];
+    assert!(code == 0 && state["programs"]["device"].is_object(), "{code}: {text}");
+    assert_eq!(
+        (&origin["settings"]["care_of"], &origin["seed"]),
+        (&"co-located".into(), &1.into()),
+        "{origin}"
+    );
+    assert!(origin["versions"]["commit"].is_string() && origin["machine"]["kernel"].is_string(), "{origin}");
+    assert!(
+        origin["command"].as_array().is_some_and(|c| c.iter().any(|word| word == "topology")),
+        "{origin}"
+    );
     let (code, text, _) = run(&["--bit-errors", "1/64k"])?;
     assert!(code != 0 && text.contains("not with --care-of co-located"), "{code}: {text}");
     Ok(())

@@ -248,7 +248,8 @@ fn summary(bench: &Bench) -> String {
     if !results.skipped.is_empty() {
         out.push_str("\nNot measured:\n");
         for skipped in &results.skipped {
-            let _ = writeln!(out, "  {}: {}", skipped.subject, skipped.reason);
+            let failed = if skipped.failed { "it failed: " } else { "" };
+            let _ = writeln!(out, "  {}: {failed}{}", skipped.subject, skipped.reason);
         }
     }
     for note in bench.noise() {

@@ -29,7 +29,6 @@ pub(crate) struct LabArgs {
 enum LabCommand {
     /// List the experiments
     List,
-    /// Run one
     Run(RunArgs),
     Reproduce(ReproduceArgs),
     Verify(VerifyArgs),
@@ -43,6 +42,11 @@ enum LabCommand {
     },
 }
 
+/// Run one
+///
+/// The exit code is 7 if it cannot run here, and 1 if its results are not whole: a point of the plan failed and was given up, or a recording
+/// could not be read to its end or changed while it was read. The report begins with what is missing, also where this machine lacks what a
+/// measurement needs, which is no failure.
 #[derive(Debug, Args)]
 struct RunArgs {
     /// Its name
@@ -59,7 +63,8 @@ struct RunArgs {
     /// Report on the raw results in this file instead of making them; of dormouse bench for paper-001 and paper-004
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "resume", "files", "seed", "short", "clients", "sites", "wanted", "session", "session_by", "flows", "netflow_ports"])]
     results: Option<PathBuf>,
-    /// Write the raw results here (X.json) after each round; the report beside them, as X.report.json, X.txt, X.html, its tables and figures in X
+    /// Write the raw results here (X.json) after each round; the report beside them, as X.report.json, X.txt, X.html, its tables and figures in X. A
+    /// file holds 256 MiB at most: some 18,000 sessions like those of paper-000's synthetic clients
     #[arg(long, value_name = "X.json")]
     out: Option<PathBuf>,
     /// Continue the campaign in this file, with its own plan and seed
@@ -80,7 +85,7 @@ struct RunArgs {
 /// Run experiments into one directory: tables, figures, raw data, and one page that links them with each claim's verdict
 ///
 /// Goes on where it was interrupted. What cannot run here, or not all of it (without root), is said, and the rest goes on; the exit code is
-/// then 7, and 1 if an experiment failed. What ran in part runs again once what was missing is there.
+/// then 7, and 1 if an experiment failed or its results are not whole. What ran in part runs again once what was missing is there.
 #[derive(Debug, Args)]
 struct ReproduceArgs {
     /// Which; or --all
@@ -146,31 +151,28 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
         }
         LabCommand::Reproduce(args) => return reproduce(args, json),
         LabCommand::Verify(args) => return verify(args, json),
-        LabCommand::Run(args) => match experiment(args, json)? {
-            Some(text) => text,
-            None => return Ok(dormouse_control::ExitCode::Permission.into()),
-        },
+        LabCommand::Run(args) => return experiment(args, json),
     };
     measure::say(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an experiment says; nothing if it may not run here.
-fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
+/// Runs an experiment, and says what came out. The exit code is 7 if it may not run here, and 1 if its results are not whole.
+fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<ExitCode> {
     let experiment = find(&args.name).context("no such experiment")?;
     let raw = args.resume.as_deref().or(args.out.as_deref()).map(Raw::to_be_made).transpose()?;
     refuse(args, experiment)?;
     let root = matches!(experiment.source, Source::Campaign { root: true });
     if root && args.results.is_none() && !demo::may_run() {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
-        return Ok(None);
+        return Ok(dormouse_control::ExitCode::Permission.into());
     }
     if let Source::Elsewhere { missing } = experiment.source
         && args.results.is_none()
         && let Some(what) = missing()
     {
         eprintln!("error: {} cannot run here: it needs {what}", args.name);
-        return Ok(None);
+        return Ok(dormouse_control::ExitCode::Permission.into());
     }
     let interrupted = if experiment.source.measures() { measure::interrupted()? } else { Arc::default() };
     let context = Context {
@@ -193,11 +195,12 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
         let page = report.document().html().map_err(anyhow::Error::msg)?;
         write_whole(path, page.as_bytes()).with_context(|| path.display().to_string())?;
     }
-    Ok(Some(if json {
-        serde_json::to_string_pretty(&report.json())? + "\n"
-    } else {
-        report.document().text()
-    }))
+    let text =
+        if json { serde_json::to_string_pretty(&report.json())? + "\n" } else { report.document().text() };
+    measure::say(&text)?;
+    let failures = report.provenance.failures();
+    failures.iter().for_each(|failure| eprintln!("incomplete: {failure}"));
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { dormouse_control::ExitCode::Failure.into() })
 }
 
 /// Refuses what would do nothing, or overwrite the raw data.
@@ -267,7 +270,7 @@ fn reproduce(args: &ReproduceArgs, json: bool) -> anyhow::Result<ExitCode> {
     };
     measure::say(&text)?;
     let any = |of: fn(&Outcome) -> bool| outcomes.iter().any(|(_, outcome)| of(outcome));
-    Ok(if any(|o| matches!(o, Outcome::Failed(_) | Outcome::Interrupted(_))) {
+    Ok(if any(Outcome::has_failed) {
         dormouse_control::ExitCode::Failure.into()
     } else if any(|o| matches!(o, Outcome::CannotRun(_) | Outcome::RanInPart { .. })) {
         dormouse_control::ExitCode::Permission.into()

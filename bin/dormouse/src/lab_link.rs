@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
+use dormouse_lab::campaign::origin;
 use dormouse_lab::demo;
 use dormouse_lab::link::{ADDRESSES, Bridge, INTERFACE, Interface, Link, Report, Settings, esp_arq};
 use dormouse_netem::{GilbertElliott, LinkConfig};
 use dormouse_snoop::{Repair, tcp};
+use serde_json::{Value, json};
 
 use crate::measure;
 
@@ -95,7 +97,7 @@ pub(crate) fn run(args: &LinkArgs, json: bool) -> Result<ExitCode> {
         let bridge = Bridge::start(settings(args)?, fixed, device)?;
         let command = |program: &OsStr| Command::new(program);
         let ended = meanwhile(args, json, command, BRIDGED, &interrupted, &|| bridge.works());
-        return tell(&bridge.stop()?, json, ended);
+        return tell(args, &bridge.stop()?, json, ended);
     }
     let link = Link::start(settings(args)?)?;
     let command = |program: &OsStr| {
@@ -104,13 +106,37 @@ pub(crate) fn run(args: &LinkArgs, json: bool) -> Result<ExitCode> {
         command
     };
     let ended = meanwhile(args, json, command, &invitation(&link), &interrupted, &|| link.works());
-    tell(&link.stop()?, json, ended)
+    tell(args, &link.stop()?, json, ended)
 }
 
-/// The report on standard output, then how the command ended.
-fn tell(report: &Report, json: bool, ended: Result<ExitCode>) -> Result<ExitCode> {
-    measure::say(&if json { serde_json::to_string_pretty(&report.json())? + "\n" } else { report.text() })?;
+/// The report on standard output, in JSON with where it comes from, then how the command ended.
+fn tell(args: &LinkArgs, report: &Report, json: bool, ended: Result<ExitCode>) -> Result<ExitCode> {
+    let text = if json {
+        let mut report = report.json();
+        report["provenance"] = origin(args.seed, chosen(args));
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        report.text()
+    };
+    measure::say(&text)?;
     ended
+}
+
+/// What was chosen besides the seed: rates in bits in a second, times in seconds, the queue in bytes; null is none.
+fn chosen(args: &LinkArgs) -> Value {
+    let bursts = args.bursts.map(|b| {
+        json!({ "worsens": b.worsens, "recovers": b.recovers, "loss_bad": b.loss_bad, "loss_good": b.loss_good })
+    });
+    let interface = |end: &Interface| match &end.netns {
+        Some(netns) => format!("{netns}/{}", end.name),
+        None => end.name.clone(),
+    };
+    let bridge: Option<Vec<String>> = args.bridge.as_ref().map(|ends| ends.iter().map(interface).collect());
+    json!({
+        "rate": args.rate.0, "delay": args.delay.as_secs_f64(), "wire_delay": args.wire_delay.as_secs_f64(),
+        "queue": args.queue, "bit_errors": args.bit_errors, "bursts": bursts,
+        "repair": args.repair.to_possible_value().map(|method| method.get_name().to_owned()), "bridge": bridge,
+    })
 }
 
 /// Runs the user's command while the link works, or says that it does; until either ends.
@@ -252,6 +278,33 @@ fn bursts(text: &str) -> Result<GilbertElliott, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        link: LinkArgs,
+    }
+
+    #[test]
+    fn every_choice_is_in_the_provenance() {
+        let of = |arguments: &str| {
+            let words = std::iter::once("link").chain(arguments.split_whitespace());
+            chosen(&<Alone as clap::Parser>::parse_from(words).link)
+        };
+        let plain = json!({
+            "rate": 2_000_000, "delay": 0.002, "wire_delay": 0.048, "queue": 75_000, "bit_errors": 0.0,
+            "bursts": null, "repair": "none", "bridge": null,
+        });
+        assert_eq!(of(""), plain);
+        let every = "--rate none --delay 1s --wire-delay 3ms --queue 64k --bit-errors 0.5 --bursts 0.25,0.5,1 --repair esp-arq";
+        let told = json!({
+            "rate": null, "delay": 1.0, "wire_delay": 0.003, "queue": 64_000, "bit_errors": 0.5,
+            "bursts": { "worsens": 0.25, "recovers": 0.5, "loss_bad": 1.0, "loss_good": 0.0 },
+            "repair": "esp-arq", "bridge": null,
+        });
+        assert_eq!(of(every), told);
+        assert_eq!(of("--repair snoop --bridge eth0 lab/eth1")["bridge"], json!(["eth0", "lab/eth1"]));
+    }
 
     #[test]
     fn forms_of_figures() {

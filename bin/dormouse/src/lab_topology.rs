@@ -8,9 +8,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
+use dormouse_lab::campaign::origin;
 use dormouse_lab::demo;
 use dormouse_lab::topology::{CareOf, HELP, Protection, Radio, Walk};
+use serde_json::{Value, json};
 
 use crate::lab_link::{self, Rate};
 use crate::measure;
@@ -156,9 +159,21 @@ pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
     // How much of a script was done is not known then.
     ensure!(!strict || !interrupted.load(Ordering::Relaxed), "interrupted");
     if json {
-        measure::say(&(serde_json::to_string_pretty(&walk.json()?)? + "\n"))?;
+        let mut state = walk.json()?;
+        state["provenance"] = origin(args.seed, chosen(args));
+        measure::say(&(serde_json::to_string_pretty(&state)? + "\n"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was chosen besides the seed: the rate in bits in a second (null: no limit), the delay in seconds.
+fn chosen(args: &TopologyArgs) -> Value {
+    let word = |value: Option<PossibleValue>| value.map(|value| value.get_name().to_owned());
+    json!({
+        "topology": word(args.name.to_possible_value()), "protect": word(args.protect.to_possible_value()),
+        "care_of": word(args.care_of.to_possible_value()), "rate": args.rate.0, "bit_errors": args.bit_errors,
+        "delay": args.delay.as_secs_f64(), "script": args.script,
+    })
 }
 
 /// Lines, read by a thread of their own: a signal must not wait for the next one.
@@ -172,4 +187,35 @@ fn lines(input: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Result<String>>
         }
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        topology: TopologyArgs,
+    }
+
+    #[test]
+    fn every_choice_is_in_the_provenance() {
+        let of = |arguments: &str| {
+            let words = ["topology", "mobile-ip"].into_iter().chain(arguments.split_whitespace());
+            chosen(&<Alone as clap::Parser>::parse_from(words).topology)
+        };
+        let plain = json!({
+            "topology": "mobile-ip", "protect": "pkd", "care_of": "foreign-agent", "rate": null, "bit_errors": 0.0,
+            "delay": 0.0, "script": null,
+        });
+        assert_eq!(of(""), plain);
+        let told = json!({
+            "topology": "mobile-ip", "protect": "none", "care_of": "co-located", "rate": 500_000, "bit_errors": 0.5,
+            "delay": 0.002, "script": "walk",
+        });
+        let every =
+            "--protect none --care-of co-located --rate 500k --bit-errors 0.5 --delay 2ms --script walk";
+        assert_eq!(of(every), told);
+    }
 }

@@ -3,9 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "../../../crates/lab/tests/common/mod.rs"]
+mod common;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+
+use dormouse_lab::results::format::Skipped;
 
 struct Scene(PathBuf);
 
@@ -91,6 +96,26 @@ fn a_name_with_dots_stands_beside_its_report_and_nothing_to_compare_is_no_succes
     fs::write(scene.0.join("alone.json"), raw).unwrap();
     let (code, said) = scene.run("verify alone.json");
     assert!(code == 1 && said.contains("nothing stands beside it"), "{said}");
+}
+
+/// What this machine lacks is said, and is no failure; what was tried and given up is one.
+#[test]
+fn results_without_a_point_that_failed_are_no_success() {
+    let scene = Scene::new("failed");
+    let mut results = common::campaign();
+    results.skipped.push(Skipped::new("daemons", "root"));
+    results.write(&scene.0.join("lacks.json")).unwrap();
+    results.skipped.push(Skipped::failed("null", "a wrong answer"));
+    results.write(&scene.0.join("failed.json")).unwrap();
+    let run = |file: &str| scene.run(&format!("run paper-001 --results {file}"));
+    let (code, said) = run("lacks.json");
+    assert!(code == 0 && said.contains("not measured: daemons: root"), "{code}: {said}");
+    assert!(!said.contains("incomplete: "), "{said}");
+    let (code, said) = run("failed.json");
+    let words = "not measured: null: it failed: a wrong answer";
+    assert!(code == 1 && said.contains(&format!("incomplete: {words}")), "{code}: {said}");
+    let (first, _) = said.split_once("Claims").unwrap();
+    assert!(first.contains(words), "{said}");
 }
 
 #[test]

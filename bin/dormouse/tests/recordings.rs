@@ -171,9 +171,61 @@ fn what_is_odd_about_recordings_is_said() {
         (&once["total"]["packets"], 1)
     );
     scene.write("bad.csv", talk().replace("tablet,1700006410,60,out", "tablet,soon,60,out"));
-    let report = scene.json("lab run paper-000 bad.csv --json");
+    let (code, out, err) = scene.run("lab run paper-000 bad.csv --json");
+    let report: Value = serde_json::from_str(&out).unwrap();
     let traffic = report["traffic"].to_string();
-    assert!(traffic.contains("1 stretches could not be read") && traffic.contains("is no time"), "{traffic}");
+    assert!(traffic.contains("a stretch could not be read") && traffic.contains("is no time"), "{traffic}");
+    assert_eq!((code, &report["provenance"]["inputs"][0]["lost"]), (1, &json!(1)), "{err}");
+}
+
+/// What was lost of a recording stands on the first page, in the provenance and on standard error, and the exit code is that of `trace`; so it is
+/// when the report is made again from the raw data, and when a reproduction makes it.
+#[test]
+fn an_experiment_on_half_a_recording_does_not_succeed() {
+    let scene = Scene::new("half");
+    let frames = sends(20, &[0, 60, 120, 180, 240]);
+    let mut half = pcap(&frames);
+    half.truncate(half.len() - 10);
+    scene.write("half.pcap", half);
+    assert_eq!(scene.run("trace half.pcap").0, 1);
+    let words = "not read whole: half.pcap: a stretch could not be read";
+    for arguments in ["half.pcap --out raw.json --html page.html", "--results raw.json"] {
+        let (code, text, err) = scene.run(&format!("lab run paper-000 {arguments}"));
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(code, 1, "{arguments}: {err}");
+        assert!(err.contains(&format!("incomplete: {words}")), "{arguments}: {err}");
+        let (missing, claims) = (text.find(words).unwrap(), text.find("Claims").unwrap());
+        assert!(missing < claims, "{arguments}: it stands behind the claims: {text}");
+    }
+    let page = std::fs::read_to_string(scene.0.join("page.html")).unwrap();
+    assert!(page.contains(words), "{page}");
+    let report = std::fs::read_to_string(scene.0.join("raw.report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["provenance"]["inputs"][0]["lost"], 1);
+    let (code, said, _) = scene.run("lab reproduce paper-000 --quick --recording half.pcap --out all");
+    assert!(code == 1 && said.contains(words), "{code}: {said}");
+    // The same recording as a whole.
+    scene.write("half.pcap", pcap(&frames));
+    let report = scene.json("lab run paper-000 half.pcap --json");
+    assert_eq!(report["provenance"]["inputs"][0].get("lost"), None);
+}
+
+/// A client whose connections are its sessions has more of them than a campaign has rounds.
+#[test]
+fn a_client_with_ten_thousand_sessions_has_raw_data() {
+    let scene = Scene::new("many");
+    let line = |n: u64| {
+        let at = 1_700_000_000 + 3 * n;
+        format!(
+            "{{\"ts\":{at}.0,\"uid\":\"C{n}\",\"id.orig_h\":\"10.0.0.5\",\"id.resp_h\":\"1.1.1.1\",\"duration\":0.5,\"orig_pkts\":3,\"resp_pkts\":1}}\n"
+        )
+    };
+    scene.write("conn.log", (0..10_500).map(line).collect::<String>());
+    let [trace, lab] = sessions(&scene, "conn.log --session-by connection");
+    assert_eq!(trace, lab);
+    assert_eq!(lab.iter().map(|c| c.1).collect::<Vec<_>>(), [10_500]);
+    let verified = scene.json("lab verify raw.json --json");
+    assert_eq!(verified["files"][0]["differences"], json!([]));
 }
 
 /// More devices than are remembered: those beyond the limit do not vanish without a word.

@@ -304,6 +304,9 @@ impl Report {
             blocks: Vec::new(),
             about: "dormouse lab".to_owned(),
         };
+        // Before anything else: a list of recordings may be long.
+        let missing = self.provenance.missing();
+        document.section("", "What is missing", (!missing.is_empty()).then_some(Part::List(missing)));
         document.section("", "Obtained on", [Part::List(self.traffic.clone())]);
         let mut claims = Table::words(["claim", "paper", "ours", "expected", "finding", "why"]);
         for c in &self.claims {

@@ -7,6 +7,7 @@ mod claims;
 mod idle;
 mod law;
 mod raw;
+mod recordings;
 mod shares;
 mod tables;
 mod traffic;
@@ -23,6 +24,7 @@ use crate::experiment::{Context, Exhibit, Experiment, Report, Source, Takes};
 use crate::judge::stats::{Bootstrap, MIN_ROUNDS};
 use crate::results::Results;
 use raw::Point;
+use recordings::Recordings;
 use shares::{Results as Followed, Shares};
 use traffic::Traffic;
 
@@ -57,10 +59,12 @@ fn made(context: &Context) -> anyhow::Result<Results<Point>> {
         EXPERIMENT.name
     );
     let profile = Profile::shipped(PROFILE).context("the laptop of paper 000 ships with the program")?;
-    let raw = raw::of(&Traffic::new(context, &profile)?, profile, context)?;
+    let recordings = Recordings::new(&context.recordings);
+    let traffic = Traffic::new(context, &profile)?;
+    let mut raw = raw::of(&traffic, profile, context)?;
+    raw.inputs = recordings.were_read(&traffic.all.files)?;
     if let Some(path) = &context.out {
-        raw::fits(&raw)?;
-        raw.write(path)?;
+        raw::keep(&raw, path)?;
     }
     Ok(raw)
 }

@@ -54,8 +54,11 @@ pub enum Outcome {
     RanInPart {
         /// In so many, as above.
         seconds: u64,
-        /// What could not be measured, and why.
+        /// What cannot be measured here, and why.
         skipped: Vec<String>,
+        /// What could have been, and went wrong: [`Provenance::failures`](crate::results::provenance::Provenance::failures).
+        #[serde(default)]
+        failed: Vec<String>,
     },
     /// It cannot run here.
     CannotRun(String),
@@ -71,13 +74,27 @@ impl Outcome {
     pub fn words(&self) -> String {
         match self {
             Self::Ran(seconds) => format!("ran in {}", duration(*seconds as f64)),
-            Self::RanInPart { seconds, skipped } => {
+            Self::RanInPart { seconds, skipped, failed } => {
                 let took = duration(*seconds as f64);
-                format!("ran in part, in {took}; not measurable here: {}", skipped.join("; "))
+                let named = [("not measurable here", skipped), ("incomplete", failed)];
+                let named = named.into_iter().filter(|(_, all)| !all.is_empty());
+                let parts: Vec<String> =
+                    named.map(|(what, all)| format!("; {what}: {}", all.join("; "))).collect();
+                format!("ran in part, in {took}{}", parts.concat())
             }
             Self::CannotRun(what) => format!("cannot run here: it needs {what}"),
             Self::Failed(why) => format!("failed: {why}"),
             Self::Interrupted(_) => "interrupted: the same command goes on".to_owned(),
+        }
+    }
+
+    /// Whether something went wrong, or is not done yet.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        match self {
+            Self::Failed(_) | Self::Interrupted(_) => true,
+            Self::RanInPart { failed, .. } => !failed.is_empty(),
+            Self::Ran(_) | Self::CannotRun(_) => false,
         }
     }
 
@@ -201,8 +218,12 @@ impl Reproduction {
         let there = || self.dir.join(format!("{name}.{REPORT}")).exists();
         match self.state.experiments.get(name) {
             Some(Outcome::Ran(_)) => there(),
-            // What was missing may be there now.
-            Some(Outcome::RanInPart { .. }) => self.lacked_the_same(experiment) && there(),
+            // What was missing may be there now; a recording may be whole. Points that were given up are gone from a campaign's raw data.
+            Some(Outcome::RanInPart { failed, .. }) => {
+                (failed.is_empty() || experiment.source.measures())
+                    && self.lacked_the_same(experiment)
+                    && there()
+            }
             _ => false,
         }
     }
@@ -223,8 +244,8 @@ impl Reproduction {
         let done = self.measured(experiment);
         let seconds = before + began.elapsed().as_secs();
         match done {
-            Ok(skipped) if skipped.is_empty() => Outcome::Ran(seconds),
-            Ok(skipped) => Outcome::RanInPart { seconds, skipped },
+            Ok([skipped, failed]) if skipped.is_empty() && failed.is_empty() => Outcome::Ran(seconds),
+            Ok([skipped, failed]) => Outcome::RanInPart { seconds, skipped, failed },
             Err(_) if self.context.interrupted.load(Ordering::Relaxed) => Outcome::Interrupted(seconds),
             Err(error) if error.is::<Another>() => {
                 Outcome::Failed(format!("{error:#}: choose another directory"))
@@ -233,8 +254,8 @@ impl Reproduction {
         }
     }
 
-    /// Runs it, or goes on with it, and keeps its report; gives what could not be measured.
-    fn measured(&mut self, experiment: &Experiment) -> Result<Vec<String>> {
+    /// Runs it, or goes on with it, and keeps its report; gives what cannot be measured here, and what failed.
+    fn measured(&mut self, experiment: &Experiment) -> Result<[Vec<String>; 2]> {
         let name = experiment.name;
         let raw = Raw::to_be_made(&self.dir.join(format!("{name}.json")))?;
         let path = raw.path().to_owned();
@@ -259,8 +280,9 @@ impl Reproduction {
         let context = Context { out, resume, ..self.context.clone() };
         let report = (experiment.run)(&context)?;
         raw.keep(&report)?;
-        let skipped = &report.provenance.skipped;
-        Ok(skipped.iter().map(|s| format!("{}: {}", s.subject, s.reason)).collect())
+        let skipped = report.provenance.skipped.iter().filter(|s| !s.failed);
+        let skipped = skipped.map(|s| format!("{}: {}", s.subject, s.reason));
+        Ok([skipped.collect(), report.provenance.failures()])
     }
 
     /// Whether raw data are of the plan and seed of the directory.

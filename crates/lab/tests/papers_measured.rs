@@ -274,10 +274,15 @@ fn reports_have_the_provenance_of_their_file() {
     results.skipped.push(Skipped::new("a suite", "a reason"));
     let (subject, reason) = ("a point".to_owned(), "a broken link".to_owned());
     results.discarded.push(Discarded { round: 2, subject, reason });
+    for round in 1..=3 {
+        let (subject, reason) = ("another point".to_owned(), format!("reason {round}"));
+        results.discarded.push(Discarded { round, subject, reason });
+    }
+    results.skipped.push(Skipped::failed("a third point", "no answer"));
     let profile = Profile::shipped("pda-001").expect("it ships");
     results.profiles.insert(profile.name.clone(), profile);
     let sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".to_owned();
-    results.inputs.push(Input { file: "day.pcap".to_owned(), bytes: 0, sha256: sha256.clone() });
+    results.inputs.push(Input { file: "day.pcap".to_owned(), bytes: 0, sha256: sha256.clone(), lost: 0 });
     let report = paper_001::report(&results);
     assert!(report.traffic.iter().any(|l| l.contains("An invented processor")));
     let text = report.document().text();
@@ -292,6 +297,20 @@ fn reports_have_the_provenance_of_their_file() {
     ] {
         assert!(text.contains(word), "{word}: {text}");
     }
+    // What is missing stands before all else, on the page too.
+    let page = report.document().html().expect("a page");
+    for (form, whole, next) in [("text", &text, "Obtained on"), ("page", &page, ">Obtained on<")] {
+        let (first, _) = whole.split_once(next).expect(form);
+        for line in [
+            "not measured: a suite: a reason",
+            "discarded: round 2 of a point: a broken link",
+            "discarded: 3 rounds of another point, the last one: reason 3",
+            "not measured: a third point: it failed: no answer",
+        ] {
+            assert!(first.contains(line), "{form}: {line}: {first}");
+        }
+    }
+    assert_eq!(report.provenance.failures(), ["not measured: a third point: it failed: no answer"]);
     let json = report.json();
     assert_eq!(json["provenance"]["machine"]["congestion_control"], "westwood");
     assert_eq!(json["provenance"]["inputs"][0]["sha256"], sha256.as_str());

@@ -248,6 +248,21 @@ fn what_ran_in_part_runs_again_once_what_was_missing_is_there() {
     let begun = raw();
     assert!(matches!(run(), Outcome::RanInPart { .. }), "nothing has changed");
     assert_eq!(raw(), begun);
+    // A point that failed is no lack of this machine's, and the whole has not succeeded.
+    assert!(!run().has_failed());
+    let mut failed = begun.clone();
+    failed.skipped.push(Skipped::failed("a point", "no answer"));
+    failed.write(&scratch.0.join("paper-001.json")).expect("written");
+    fs::remove_file(scratch.0.join("paper-001.report.json")).expect("removed");
+    let outcome = run();
+    assert!(outcome.has_failed(), "{outcome:?}");
+    assert!(
+        outcome
+            .words()
+            .ends_with("here: daemons: root; incomplete: not measured: a point: it failed: no answer"),
+        "{}",
+        outcome.words()
+    );
     ROOT.store(true, Ordering::Relaxed);
     assert!(matches!(run(), Outcome::Ran(_)), "it is begun anew, with what was left out");
     assert!(raw().skipped.is_empty());

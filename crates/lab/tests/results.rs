@@ -77,6 +77,21 @@ fn what_is_not_a_number_is_not_written_and_the_older_file_stays() {
     assert_eq!(<Results>::read(&path).expect("read"), results());
 }
 
+/// A client's sessions are rounds: more than any plan has. Other lists have their limit.
+#[test]
+fn a_sample_has_more_rounds_than_a_plan() {
+    let mut many = results();
+    let sample = &mut many.samples[0];
+    (5..12_000).for_each(|n| sample.push(n, Figures::default().with("throughput", 1.0)));
+    assert_eq!(parse(&json_of(&many)).expect("read"), many);
+    many.rounds = 12_000;
+    assert!(many.check().expect_err("refused").to_string().contains("at rounds: 12000"));
+    let mut flags = results();
+    flags.machine.flags = vec!["aes".to_owned(); 12_000];
+    let refused = flags.check().expect_err("refused").to_string();
+    assert!(refused.contains("at machine.flags: 12000 values, expected at most 10000"), "{refused}");
+}
+
 #[test]
 fn unknown_fields_are_passed_over() {
     let mut value = json_of(&results());

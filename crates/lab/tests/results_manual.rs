@@ -31,7 +31,7 @@ fn everything() -> Results {
     results.far = Some(machine);
     results.finished = Some(1);
     let (file, sha256) = ("day.pcap".to_owned(), "e3b0".to_owned());
-    results.inputs.push(Input { file, bytes: 1, sha256 });
+    results.inputs.push(Input { file, bytes: 1, sha256, lost: 1 });
     results.profiles.insert("laptop-000".to_owned(), Profile::shipped("laptop-000").expect("it ships"));
     (results.conditions.load_before, results.conditions.load_after) = (Some([0.0; 3]), Some([0.0; 3]));
     results.conditions.steal = Some(0.0);
@@ -47,7 +47,7 @@ fn everything() -> Results {
     let all = Point::QUANTITIES.iter();
     sample.push(1, all.fold(Figures::default(), |figures, (name, _)| figures.with(name, 0.5)));
     results.samples.push(sample);
-    results.skipped.push(Skipped::new("a suite", "a reason"));
+    results.skipped.push(Skipped::failed("a suite", "a reason"));
     let (subject, reason) = ("a point".to_owned(), "a reason".to_owned());
     results.discarded.push(Discarded { round: 1, subject, reason });
     results

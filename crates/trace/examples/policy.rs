@@ -1,8 +1,8 @@
 //! What each constant of the policy does, and how much is to be had at all: the tables of `docs/policy.md`.
 //!
-//! `cargo run --release -p dormouse-trace --example policy [CLIENTS [FIRST_SEED]]`: twenty populations of so many clients, every packet waking,
-//! and only the client's own. `... --example policy FILE...`: the policies on recordings, client by client. The same arguments give the same
-//! tables.
+//! `cargo run --release -p dormouse-trace --example policy [CLIENTS [FIRST_SEED [CONSTANT...]]]`: twenty populations of so many clients, every
+//! packet waking, and only the client's own; with names, the rows of these constants alone, which are the same and take less time.
+//! `... --example policy FILE...`: the policies on recordings, client by client. The same arguments give the same tables.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -39,8 +39,17 @@ fn settings(wake_on: WakeOn) -> Settings {
     Settings { session: Some(SESSION), wake_on, ..Settings::new(SleepCost::constant(BREAK_EVEN)) }
 }
 
-/// Each constant halved and doubled, or what comes nearest.
-fn variants() -> Vec<(String, Tuning)> {
+/// Each constant halved and doubled, or what comes nearest; of those named alone, if any are.
+fn variants(named: &[String]) -> Vec<(String, Tuning)> {
+    let mut all = all_variants();
+    if !named.is_empty() {
+        let is_named = |row: &str| named.iter().any(|name| row.contains(&format!("`{name}`")));
+        all.retain(|(row, tuning)| *tuning == Tuning::SHIPPED || is_named(row));
+    }
+    all
+}
+
+fn all_variants() -> Vec<(String, Tuning)> {
     type Change = fn(&mut Tuning, f64);
     const CONSTANTS: [(&str, Change); 23] = [
         ("prior", |t, f| t.prior *= f as f32),
@@ -169,19 +178,22 @@ fn interval(values: impl Iterator<Item = f64>) -> (f64, f64) {
     (at(0.025), at(0.975))
 }
 
-fn populations(clients: u32, seed: u64, out: &mut impl Write) -> std::io::Result<()> {
-    let variants = variants();
+fn populations(clients: u32, seed: u64, named: &[String], out: &mut impl Write) -> std::io::Result<()> {
+    let (variants, whole) = (variants(named), named.is_empty());
     for (wake_on, words) in RULES {
-        let law = law(clients, seed, wake_on);
+        // What depends on no constant is in the whole table alone.
+        let law = whole.then(|| law(clients, seed, wake_on));
         let ledger = || {
             let mut policies: Vec<Box<dyn Scheduler>> = Vec::new();
             policies.extend(
                 variants.iter().map(|v| Box::new(Dormouse::with(BREAK_EVEN, v.1)) as Box<dyn Scheduler>),
             );
-            policies.push(Policy::PAPER.scheduler(BREAK_EVEN));
-            policies.push(Policy::BreakEven.scheduler(BREAK_EVEN));
-            policies.push(Box::new(Dormouse::knowing(law.clone())));
-            policies.extend(TIME_OUTS.map(|t| Policy::Timeout(t).scheduler(BREAK_EVEN)));
+            if let Some(law) = &law {
+                policies.push(Policy::PAPER.scheduler(BREAK_EVEN));
+                policies.push(Policy::BreakEven.scheduler(BREAK_EVEN));
+                policies.push(Box::new(Dormouse::knowing(law.clone())));
+                policies.extend(TIME_OUTS.map(|t| Policy::Timeout(t).scheduler(BREAK_EVEN)));
+            }
             Ledger::new(settings(wake_on), policies)
         };
         let mut all = Vec::new();
@@ -192,18 +204,12 @@ fn populations(clients: u32, seed: u64, out: &mut impl Write) -> std::io::Result
             }
             all.extend(ledgers.into_iter().map(Ledger::sessions));
         }
-        let first = variants.len() + 3;
-        let time_outs = first..first + TIME_OUTS.len();
-        let share = |policy: usize| Outcome::of(&all, policy).whole();
-        let best = time_outs.clone().max_by(|a, b| share(*a).total_cmp(&share(*b))).unwrap_or(first);
-        let names = variants.iter().map(|v| v.0.clone()).enumerate().chain([
-            (variants.len(), "the paper's rule".to_owned()),
-            (variants.len() + 1, "break-even".to_owned()),
-            (best, format!("best fixed time-out in hindsight, {:.2} s", TIME_OUTS[best - first])),
-            (variants.len() + 2, "a policy taught by other populations".to_owned()),
-            (time_outs.end, "clairvoyant".to_owned()),
-        ]);
-        let (shipped, most) = (Outcome::of(&all, 0), Outcome::of(&all, time_outs.end).mean);
+        let mut names: Vec<(usize, String)> = variants.iter().map(|v| v.0.clone()).enumerate().collect();
+        let clairvoyant = variants.len() + if whole { 3 + TIME_OUTS.len() } else { 0 };
+        if whole {
+            names.extend(beside(&all, variants.len()));
+        }
+        let (shipped, most) = (Outcome::of(&all, 0), Outcome::of(&all, clairvoyant).mean);
         let draws = draws(all.len());
         let of_shipped: Vec<f64> = draws.iter().map(|d| shipped.share(d.iter().copied())).collect();
         writeln!(
@@ -240,6 +246,21 @@ fn populations(clients: u32, seed: u64, out: &mut impl Write) -> std::io::Result
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// The rows behind those of the constants, of which there are `variants`: each policy's number and name.
+fn beside(all: &[Vec<ClientReport>], variants: usize) -> [(usize, String); 5] {
+    let first = variants + 3;
+    let time_outs = first..first + TIME_OUTS.len();
+    let share = |policy: usize| Outcome::of(all, policy).whole();
+    let best = time_outs.clone().max_by(|a, b| share(*a).total_cmp(&share(*b))).unwrap_or(first);
+    [
+        (variants, "the paper's rule".to_owned()),
+        (variants + 1, "break-even".to_owned()),
+        (best, format!("best fixed time-out in hindsight, {:.2} s", TIME_OUTS[best - first])),
+        (variants + 2, "a policy taught by other populations".to_owned()),
+        (time_outs.end, "clairvoyant".to_owned()),
+    ]
 }
 
 /// One client of recordings, or all of them: the share of each policy, and of the clairvoyant that goes off only when a silence counts as
@@ -293,13 +314,13 @@ fn recordings(files: &[String], out: &mut impl Write) -> std::io::Result<()> {
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let numbers: Option<Vec<u64>> = arguments.iter().map(|a| a.parse().ok()).collect();
+    let numbers: Vec<u64> = arguments.iter().map_while(|a| a.parse().ok()).collect();
     let mut out = std::io::stdout().lock();
-    match numbers.as_deref() {
-        Some([]) => populations(150, 1, &mut out),
-        Some([clients, rest @ ..]) => {
-            populations(u32::try_from(*clients).unwrap_or(150), rest.first().copied().unwrap_or(1), &mut out)
-        }
-        None => recordings(&arguments, &mut out),
-    }
+    let (clients, seed, named) = match numbers.as_slice() {
+        [] if !arguments.is_empty() => return recordings(&arguments, &mut out),
+        [] => (150, 1, 0),
+        [clients] => (*clients, 1, 1),
+        [clients, seed, ..] => (*clients, *seed, 2),
+    };
+    populations(u32::try_from(clients).unwrap_or(150), seed, &arguments[named..], &mut out)
 }

@@ -296,11 +296,12 @@ mod tests {
     #[test]
     fn joining_ends_a_session_where_the_rule_says_so() {
         let joins = |at| Activity { mark: Mark::Joins, ..activity(0, at, at, 1, 1) };
-        let all = [joins(0), joins(4), joins(70), activity(0, 71, 71, 1, 1)];
+        let all = [joins(0), joins(4), joins(60), joins(61), activity(0, 71, 71, 1, 1)];
         let sessions =
             |rule| folded(&mut fold(rule), &all).iter().map(|p| p.activity.session).collect::<Vec<_>>();
-        assert_eq!(sessions(Sessions::Association), [0, 0, 1, 1]);
-        assert_eq!(sessions(Sessions::Silence), [0, 0, 0, 0]);
+        // What is repeated within a minute is one joining, and no longer.
+        assert_eq!(sessions(Sessions::Association), [0, 0, 0, 1, 1]);
+        assert_eq!(sessions(Sessions::Silence), [0; 5]);
     }
 
     #[test]

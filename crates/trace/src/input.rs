@@ -17,6 +17,18 @@ pub const EXPORT_PORTS: [u16; 3] = [2055, 4739, 9995];
 /// How the names of a table's parts begin, in a directory that holds it (as Spark writes them too).
 pub const PART: &str = "part-";
 
+/// What stands for the hash of a file that was another one after it was read than before: the figures are of neither.
+pub const CHANGED: &str = "changed while it was read";
+
+/// By what it is seen that a file is another one than before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct State {
+    inode: u64,
+    bytes: u64,
+    /// When it was last written to: seconds since 1970, and nanoseconds.
+    written: (i64, i64),
+}
+
 /// One recording.
 #[derive(Debug)]
 pub struct Input {
@@ -114,6 +126,13 @@ impl Input {
             Place::Path(path) => path.metadata().ok().map(|m| m.len()),
             Place::Spool(file) => file.metadata().ok().map(|m| m.len()),
         }
+    }
+
+    /// How its file is now; `None` if it cannot be opened. Two that differ are of a file that changed in between.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        let of = self.file_handle().ok()?.metadata().ok()?;
+        Some(State { inode: of.ino(), bytes: of.len(), written: (of.mtime(), of.mtime_nsec()) })
     }
 
     /// The file itself, at its beginning.

@@ -100,7 +100,9 @@ mod tests {
     fn long_bursts_are_continued_without_an_idle_period() {
         let pieces: Vec<Activity> = (0..1000).map(|i| packet(i * 200, 0, Direction::Outgoing)).collect();
         let rows = collect(&pieces);
-        assert!(rows.len() > 3);
+        // A minute each, and what is left.
+        let lasts: Vec<u64> = rows.iter().map(|row| (row.end - row.start) / 1_000_000).collect();
+        assert_eq!(lasts, [60_000, 60_000, 60_000, 19_200]);
         assert_eq!(rows.iter().map(|p| p.packets).sum::<u64>(), 1000);
         for row in &rows {
             let mut cursor = Cursor::new(*row);

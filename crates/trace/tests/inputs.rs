@@ -205,6 +205,10 @@ fn a_flow_is_an_interval_with_any_count() {
     let report = common::report(&[log.input()], &options());
     assert_eq!((report.lost_total, report.clients[0].packets), (1, 3));
     assert!(report.lost[0].reason.contains("a flow of 115 days"), "{:?}", report.lost);
+    for (lasts, lost) in [("2678400.0", 0), ("2678401.0", 1)] {
+        let log = Temporary::with("month.log", line("9").replace("3600.0", lasts).as_bytes());
+        assert_eq!(common::report(&[log.input()], &options()).lost_total, lost, "{lasts} s");
+    }
 }
 
 #[test]
@@ -319,6 +323,38 @@ fn a_clock_that_was_set_is_noticed() {
     assert_eq!((clock.from, clock.to.floor()), (30.0, 1_600_000_030.0));
     let text = document(&report, Vec::new(), "", ON_TERMINAL).text();
     assert!(text.contains("was the clock set?"), "{text}");
+}
+
+/// A second back may be another queue of the same clock, and a day without a packet a day.
+#[test]
+fn steps_of_a_clock_begin_where_the_page_says() {
+    const SECOND: i64 = 1_000_000;
+    let step = |micros: i64| {
+        let mut frames = talk_of(common::PHONE_MAC, 0);
+        frames.truncate(2);
+        frames[1].0 = frames[0].0.checked_add_signed(micros).expect("a time");
+        let capture = Temporary::with("step.pcap", &pcap(1, &frames));
+        report(&[capture.input()], &options()).files[0].clock.as_ref().map(|c| (c.back, c.forward))
+    };
+    assert_eq!([step(-SECOND), step(86_400 * SECOND)], [None, None]);
+    assert_eq!([step(-SECOND - 1), step(86_400 * SECOND + 1)], [Some((1, 0)), Some((0, 1))]);
+}
+
+/// A device that has a new lease still says something from the old address for up to a minute; one that goes on is a router of others.
+#[test]
+fn a_device_has_two_addresses_for_a_minute_at_most() {
+    let clients = |seconds: u64| {
+        let mut frames = talk_of(common::PHONE_MAC, 0);
+        let sent = frames.iter().filter(|(_, frame)| frame[6..12] == common::PHONE_MAC);
+        let last = sent.map(|(at, _)| *at).max().expect("a packet");
+        let mut lease = udp([192, 168, 7, 21], SERVER, 4000, 443);
+        lease.splice(0..0, [&ROUTER_MAC[..], &common::PHONE_MAC, &[8, 0]].concat());
+        frames.push((last - seconds * 1_000_000, lease));
+        frames.sort();
+        let capture = Temporary::with("lease.pcap", &pcap(1, &frames));
+        report(&[capture.input()], &options()).clients.len()
+    };
+    assert_eq!([clients(60), clients(61)], [1, 2]);
 }
 
 /// Two houses with the same addresses, each file by itself and all at once: the same figures.

@@ -243,7 +243,7 @@ fn without_the_broken(plan: &mut Plan, verify: impl Fn(Suite) -> Result<(), Stri
         }
     }
     plan.points.retain(|p| p.engine != Engine::Dormouse || !broken.contains_key(&p.suite));
-    broken.into_iter().map(|(suite, why)| Skipped::new(suite, why)).collect()
+    broken.into_iter().map(|(suite, why)| Skipped::failed(suite, why)).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! - The file is written after every round. An interrupted campaign goes on where it stopped ([`Campaign::resume`]), on the same
 //!   machine with the same build: anything else would be another measurement.
 //! - A point that fails is cleared away and has its turn in the next round again. The round that failed is kept as discarded, with
-//!   the reason. After [`ATTEMPTS`] failures it is given up; without a single round it leaves the plan for what was skipped.
+//!   the reason. After [`ATTEMPTS`] failures it is given up; without a single round it leaves the plan for what was skipped, as failed.
 
 pub(crate) mod cpu;
 pub(crate) mod machine;
@@ -92,6 +92,18 @@ pub(crate) fn begun<P: Point>(plan: Plan<P>) -> Results<P> {
     (results.plan, results.rounds, results.seed) = (plan.name, plan.rounds, plan.seed);
     (results.settings, results.skipped) = (plan.settings, plan.skipped);
     results
+}
+
+/// Where a result comes from that is of no campaign, by the names that raw data have: versions, command, seed, what else was chosen
+/// (`settings`), and the machine.
+#[must_use]
+pub fn origin(seed: u64, settings: serde_json::Value) -> serde_json::Value {
+    let command: Vec<String> =
+        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    serde_json::json!({
+        "versions": versions(), "command": command, "seed": seed, "settings": settings,
+        "machine": machine::describe(Path::new("/")),
+    })
 }
 
 /// What shall be measured.
@@ -334,7 +346,7 @@ impl<P: Point> Campaign<P> {
         let gone = |sample: &Sample<P>| {
             let last = self.failures(sample).last()?;
             let hopeless = last.round == 0 || self.failures(sample).count() >= ATTEMPTS;
-            let why = || Skipped { subject: last.subject.clone(), reason: last.reason.clone() };
+            let why = || Skipped::failed(last.subject.clone(), last.reason.clone());
             (hopeless && sample.rounds.is_empty()).then(why)
         };
         let gone: Vec<Option<Skipped>> = self.results.samples.iter().map(gone).collect();

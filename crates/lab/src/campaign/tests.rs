@@ -8,6 +8,7 @@ use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::results::provenance::Provenance;
 
 /// So many bytes, hashed by so many passes.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -178,6 +179,20 @@ fn a_failed_round_is_discarded_with_its_reason_and_a_hopeless_point_is_skipped()
     let skipped: BTreeSet<&str> = results.skipped.iter().map(|s| s.subject.as_str()).collect();
     assert_eq!(skipped, BTreeSet::from(["13 B 1 times", "13 B 2 times"]));
     assert_eq!(results.skipped[0].reason, "13 bytes cannot be hashed");
+    assert!(results.skipped.iter().all(|s| s.failed), "{:?}", results.skipped);
+    // The reader's first page: what was given up once, without its rounds, then the rounds of what is there.
+    let missing = Provenance::from(results).missing();
+    let beginnings = [
+        "not measured: 13 B",
+        "not measured: 13 B",
+        "discarded: round 2 of 17 B",
+        "discarded: round 2 of 17 B",
+    ];
+    assert!(
+        missing.len() == 4 && missing.iter().zip(beginnings).all(|(m, b)| m.starts_with(b)),
+        "{missing:?}"
+    );
+    assert_eq!(Provenance::from(results).failures(), missing[..2]);
     let rounds =
         |bytes: usize| results.samples.iter().filter(move |s| s.bytes == bytes).map(|s| s.rounds.len());
     assert_eq!(rounds(10).collect::<Vec<_>>(), [3, 3]);

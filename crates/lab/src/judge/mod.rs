@@ -312,6 +312,16 @@ mod tests {
             (Expect::about(33.0, 5.0), 30.0, 33.0, 36.0, Confirmed),
             (Expect::about(33.0, 5.0), 1.0, 2.0, 3.0, Contradicted),
             (Expect::above(0.0), -6.3, -2.8, -1.0, Contradicted),
+            // More by what does not matter is not more; by a little above it, it is.
+            (Expect::NOT_MORE, 0.995, 1.0, 1.009, Confirmed),
+            (Expect::NOT_MORE, 1.0, 1.005, 1.02, Undecided),
+            (Expect::NOT_MORE, 1.012, 1.02, 1.03, Contradicted),
+            (Expect::TIE, 0.985, 1.0, 1.015, Undecided),
+            // By a factor, either way.
+            (Expect::within(12.0, 1.5), 8.1, 12.0, 17.9, Confirmed),
+            (Expect::within(12.0, 1.5), 7.9, 12.0, 17.9, Undecided),
+            (Expect::within(12.0, 1.5), 8.1, 12.0, 18.1, Undecided),
+            (Expect::within(12.0, 1.5), 18.1, 19.0, 20.0, Contradicted),
         ] {
             assert_eq!(expect.judge(of(low, value, high)), finding, "{expect:?} of [{low}, {high}]");
         }
@@ -339,6 +349,17 @@ mod tests {
             assert_eq!((decides.tie, decides.finding()), (tie, finding), "{expect:?}");
         }
         assert_eq!(Decides::ratio(Expect::LESS, None).finding(), NotMeasurable);
+    }
+
+    /// A tie is an interval that lies wholly within what does not matter; one that reaches out of it has a direction.
+    #[test]
+    fn only_a_whole_interval_is_a_tie() {
+        for (low, high, finding) in
+            [(0.992, 0.998, Undecided), (0.985, 0.998, Confirmed), (1.002, 1.015, Contradicted)]
+        {
+            let decides = Decides { tie: true, ..Decides::new(Expect::LESS, of(low, low, high)) };
+            assert_eq!(decides.finding(), finding, "[{low}, {high}]");
+        }
     }
 
     #[test]
@@ -384,6 +405,19 @@ mod tests {
             (vec![Undecided, NotMeasurable], Undecided),
         ] {
             assert_eq!(Finding::all(findings.clone()), expected, "{findings:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_of_one_figure_is_not_confirmed_for_each() {
+        for (findings, expected) in [
+            (vec![Confirmed, Confirmed], Confirmed),
+            (vec![Confirmed, NotMeasurable], Partly),
+            (vec![Contradicted, NotMeasurable], Contradicted),
+            (vec![Undecided, NotMeasurable], Undecided),
+            (vec![NotMeasurable], NotMeasurable),
+        ] {
+            assert_eq!(Finding::each(findings.clone()), expected, "{findings:?}");
         }
     }
 }

@@ -5,9 +5,10 @@
 //! in their order. `cost.WHICH` has one block for each account of that kind: what a radio that never sleeps pays, what each policy pays,
 //! what the clairvoyant pays. The policies' names stand in `settings`.
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use dormouse_energy::WakeOn;
 use dormouse_energy::account::{ClientReport, Settings, Totals};
 use dormouse_energy::model::{Model, Resumption};
@@ -30,8 +31,9 @@ use super::traffic::{Traffic, policies};
 use super::{EXPERIMENT, LOAD, PROFILE, PROTOCOL};
 use crate::campaign;
 use crate::experiment::Context;
-use crate::results::format::{Input, MAX_ROUNDS};
-use crate::results::{self, Results, Round, Sample};
+use crate::results::file::{MAX_BYTES, WriteError};
+use crate::results::format::MAX_ROUNDS;
+use crate::results::{self, ReadError, Results, Round, Sample};
 
 /// A client.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -103,9 +105,6 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
         skipped: Vec::new(),
     });
     raw.profiles.insert(profile.name.clone(), profile);
-    for path in &context.recordings {
-        raw.inputs.push(Input::of(path).with_context(|| path.display().to_string())?);
-    }
     let drawn: Vec<&Client> = charts::extremes(&traffic.all).iter().map(|(c, _)| &c.client).collect();
     for (n, (sample, all)) in raw.samples.iter_mut().zip(&traffic.all.clients).enumerate() {
         let outgoing = traffic.outgoing.clients.get(n).context("a client without packets")?;
@@ -124,21 +123,30 @@ pub(super) fn of(traffic: &Traffic, profile: Profile, context: &Context) -> Resu
     Ok(raw)
 }
 
-/// Whether a file can hold it.
+/// Writes them.
 ///
 /// # Errors
-/// Which client has more sessions than a file can hold, and what helps.
-pub(super) fn fits(raw: &Results<Point>) -> Result<()> {
+/// When the file system refuses; when there are more sessions than a file can hold, with what helps.
+pub(super) fn keep(raw: &Results<Point>, path: &Path) -> Result<()> {
+    let helps = "without --out, by a longer --session, or in several recordings";
+    let mut all = 0;
     for sample in &raw.samples {
         let sessions = sample.rounds.len().saturating_sub(1);
+        all += sessions;
         ensure!(
             sessions < MAX_ROUNDS,
-            "{} has {sessions} sessions, and raw data hold at most {} of a client: without --out, by a longer --session, or in several recordings",
+            "{} has {sessions} sessions, and raw data hold at most {} of a client: {helps}",
             sample.client,
             MAX_ROUNDS - 1
         );
     }
-    Ok(())
+    raw.write(path).map_err(|error| match error {
+        WriteError::Invalid(ReadError::TooLarge { bytes }) => anyhow!(
+            "{}: {all} sessions make {bytes} bytes of raw data, and a file holds at most {MAX_BYTES}: {helps}",
+            path.display()
+        ),
+        error => error.into(),
+    })
 }
 
 fn fill(sample: &mut Sample<Point>, all: &OfClient, outgoing: &OfClient, drawn: bool) {

@@ -27,6 +27,7 @@ use super::idle::{Idle, Sessions};
 use super::law::{Chooser, Law};
 use super::raw::settings;
 use crate::experiment::{Context, Reading};
+use crate::results::format::stretches;
 
 /// Synthetic clients, unless told otherwise: about as many as the paper's day has sessions.
 const CLIENTS: u32 = 3_000;
@@ -215,7 +216,7 @@ fn told(f: &FileSurvey) -> Vec<String> {
     let site = if f.site == f.name { String::new() } else { format!(", of the site {}", f.site) };
     let lost = match f.losses.total() {
         0 => String::new(),
-        lost => format!("; {lost} stretches could not be read"),
+        lost => format!("; {}", stretches(lost)),
     };
     let what = if f.synthetic.is_some() { "synthetic" } else { "recorded" };
     let file = format!("{}: {} records, {what}{site}{lost}", f.name, f.records);

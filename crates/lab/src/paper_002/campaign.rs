@@ -239,7 +239,10 @@ pub(super) fn plan(name: &str, most: u32, short: bool, seed: u64) -> campaign::P
             points.extend(sizes.iter().map(|&associations| Point::Server { associations }));
             points.extend([Key::Rsa2048, Key::P256].map(|key| Point::Daemon { key }));
         }
-        Some(what) => skipped.push(Skipped::new("throughput, CPU and memory of the daemons", what)),
+        Some(what) => {
+            let reason = format!("network namespaces need {what}");
+            skipped.push(Skipped::new("throughput, CPU and memory of the daemons", reason));
+        }
     }
     points.sort_unstable();
     points.dedup();

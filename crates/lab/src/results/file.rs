@@ -10,7 +10,7 @@ use dormouse_report::write_whole;
 use serde_json::Value;
 
 use super::format::{
-    FORMAT, MAX_NUMBERS, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Point, Results, Sample, VERSION,
+    FORMAT, MAX_LISTED, MAX_NUMBERS, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Point, Results, Sample, VERSION,
 };
 use super::provenance::Provenance;
 
@@ -172,7 +172,7 @@ impl<P: Point> Results<P> {
 
 /// The least and the most that a number may be, by the field around it and its own.
 const RANGES: [((&str, &str), f64, f64); 6] = [
-    (("", "rounds"), 0.0, MAX_ROUNDS as f64),
+    (("", "rounds"), 0.0, MAX_LISTED as f64),
     (("conditions", "load_before"), 0.0, 1e9),
     (("conditions", "load_after"), 0.0, 1e9),
     (("conditions", "steal"), 0.0, 1.0),
@@ -202,8 +202,9 @@ fn walk(place: &str, within: (&str, &str), value: &Value) -> Result<(), ReadErro
         Value::Array(values) => {
             let most = match within {
                 (_, "samples") => MAX_SAMPLES,
+                ("samples", "rounds") => MAX_ROUNDS,
                 ("figures", _) => MAX_NUMBERS,
-                _ => MAX_ROUNDS,
+                _ => MAX_LISTED,
             };
             if values.len() > most {
                 let problem = format!("{} values, expected at most {most}", values.len());

@@ -14,6 +14,7 @@ use std::{fs, io};
 
 use dormouse_crypto::{HashAlg, hash_reader};
 use dormouse_energy::profile::Profile;
+use dormouse_trace::input::CHANGED;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +26,10 @@ pub const FORMAT: &str = "dormouse-results";
 pub const VERSION: u32 = 2;
 /// Samples in a file, at most.
 pub const MAX_SAMPLES: usize = 100_000;
-/// Rounds of a sample, at most.
-pub const MAX_ROUNDS: usize = 10_000;
+/// Rounds of a sample, at most: of paper-000 a client's sessions, of which it may have one for each of its connections.
+pub const MAX_ROUNDS: usize = 1_000_000;
+/// Rounds of a plan, and values in any list but those named here, at most.
+pub const MAX_LISTED: usize = 10_000;
 /// Numbers under one name in a round, at most.
 pub const MAX_NUMBERS: usize = 1_000_000;
 /// Bytes of a text in a file, at most.
@@ -122,11 +125,28 @@ pub struct Input {
     pub file: String,
     /// Its length.
     pub bytes: u64,
-    /// Its SHA-256, in hexadecimal digits.
+    /// Its SHA-256, in hexadecimal digits; or [`CHANGED`].
     pub sha256: String,
+    /// Stretches of it that could not be read, so that no figure has them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Input {
+    /// Why figures made of it are not figures of the file: in words, if they are not.
+    #[must_use]
+    pub fn unlike(&self) -> Option<String> {
+        let changed = (self.sha256 == CHANGED).then(|| CHANGED.to_owned());
+        let lost = (self.lost > 0).then(|| stretches(self.lost));
+        let both: Vec<String> = changed.into_iter().chain(lost).collect();
+        (!both.is_empty()).then(|| both.join("; "))
+    }
+
     /// Of a file.
     ///
     /// # Errors
@@ -143,8 +163,14 @@ impl Input {
         let bytes = file.metadata()?.len();
         let hash = hash_reader(HashAlg::Sha256, &mut file)?;
         let sha256 = hash.iter().map(|b| format!("{b:02x}")).collect();
-        Ok(Self { file: name.to_owned(), bytes, sha256 })
+        Ok(Self { file: name.to_owned(), bytes, sha256, lost: 0 })
     }
+}
+
+/// So many stretches of a recording were lost, in words.
+pub(crate) fn stretches(lost: u64) -> String {
+    let many = if lost == 1 { "a stretch".to_owned() } else { format!("{lost} stretches") };
+    format!("{many} could not be read")
 }
 
 /// What figures of an emulated processor are good for.
@@ -368,13 +394,22 @@ pub struct Skipped {
     pub subject: String,
     /// Why not: "no intel-rapl in /sys/class/powercap", ...
     pub reason: String,
+    /// Whether it was tried and failed; else something is not there that it needs.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub failed: bool,
 }
 
 impl Skipped {
     /// With words of any length, which may be those of an error.
     #[must_use]
     pub fn new(subject: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { subject: shortened(subject.into()), reason: shortened(reason.into()) }
+        Self { subject: shortened(subject.into()), reason: shortened(reason.into()), failed: false }
+    }
+
+    /// The same of what was tried and failed.
+    #[must_use]
+    pub fn failed(subject: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { failed: true, ..Self::new(subject, reason) }
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_energy::profile::Profile;
 use dormouse_report::Table;
+use dormouse_trace::input::CHANGED;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -59,7 +60,55 @@ impl<P: Point> From<&Results<P>> for Provenance {
     }
 }
 
+/// Points with discarded rounds that are named before all figures.
+const LISTED: usize = 10;
+
 impl Provenance {
+    /// What is not in the figures although it was planned, a line for each: for the reader's first page.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        let absent = self.skipped.iter().filter(|s| !s.failed);
+        let absent = absent.map(|s| format!("not measured: {}: {}", s.subject, s.reason));
+        self.failures().into_iter().chain(absent).chain(self.lost_rounds()).collect()
+    }
+
+    /// The part of [`Self::missing`] that went wrong: results that have some are not whole.
+    #[must_use]
+    pub fn failures(&self) -> Vec<String> {
+        let failed = self.skipped.iter().filter(|s| s.failed);
+        let failed = failed.map(|s| format!("not measured: {}: it failed: {}", s.subject, s.reason));
+        failed.chain(self.unread()).collect()
+    }
+
+    /// Rounds that failed of points that are there, which rest on the others; each point once.
+    fn lost_rounds(&self) -> Vec<String> {
+        let given_up = |subject: &String| self.skipped.iter().any(|s| s.failed && s.subject == *subject);
+        let mut points: Vec<(&String, Vec<&Discarded>)> = Vec::new();
+        for d in self.discarded.iter().filter(|d| !given_up(&d.subject)) {
+            match points.iter_mut().find(|(subject, _)| **subject == d.subject) {
+                Some((_, rounds)) => rounds.push(d),
+                None => points.push((&d.subject, vec![d])),
+            }
+        }
+        let words = |(subject, rounds): &(&String, Vec<&Discarded>)| {
+            let last = rounds.last().map_or("", |d| d.reason.as_str());
+            match rounds.as_slice() {
+                [one] => format!("discarded: round {} of {subject}: {last}", one.round),
+                many => format!("discarded: {} rounds of {subject}, the last one: {last}", many.len()),
+            }
+        };
+        let mut lines: Vec<String> = points.iter().take(LISTED).map(words).collect();
+        let more = points.len().saturating_sub(LISTED);
+        if more > 0 {
+            lines.push(format!("discarded: rounds of {more} more points, which the provenance lists"));
+        }
+        lines
+    }
+
+    fn unread(&self) -> impl Iterator<Item = String> {
+        self.inputs.iter().filter_map(|i| Some(format!("not read whole: {}: {}", i.file, i.unlike()?)))
+    }
+
     /// As a table of words: what, and its value.
     #[must_use]
     pub fn table(&self) -> Table {
@@ -97,13 +146,17 @@ impl Provenance {
             }
         }
         for input in &self.inputs {
-            row("input", format!("{} ({} bytes) sha256 {}", input.file, input.bytes, input.sha256));
+            let Input { file, bytes, sha256, .. } = input;
+            let hash = if sha256 == CHANGED { String::new() } else { format!(" sha256 {sha256}") };
+            let unlike = input.unlike().map_or_else(String::new, |why| format!("; {why}"));
+            row("input", format!("{file} ({bytes} bytes){hash}{unlike}"));
         }
         for d in &self.discarded {
             row("discarded", format!("round {} of {}: {}", d.round, d.subject, d.reason));
         }
         for s in &self.skipped {
-            row("not measurable here", format!("{}: {}", s.subject, s.reason));
+            let what = if s.failed { "failed" } else { "not measurable here" };
+            row(what, format!("{}: {}", s.subject, s.reason));
         }
         table
     }

@@ -233,3 +233,92 @@ fn a_summary_is_the_middle_and_the_ends() {
     assert_eq!(of(&[7.0]).percent(), 0.0);
     assert!(of(&[]).median.is_nan());
 }
+
+/// An interval as a comparison has it, of rounds enough.
+fn ratio(low: f64, high: f64) -> Estimate {
+    Estimate { median: f64::midpoint(low, high), low, high, level: 0.95, n: 20 }
+}
+
+#[test]
+fn a_verdict_is_the_interval_s_and_nothing_else() {
+    for (low, high, expected) in [
+        (0.90, 0.95, Verdict::Less),
+        (0.97, 0.995, Verdict::Less),
+        (0.95, 1.0, Verdict::Open),
+        (0.985, 1.005, Verdict::Open),
+        (0.9901, 1.0099, Verdict::Tie),
+        (0.9901, 1.0101, Verdict::Open),
+        (1.0, 1.05, Verdict::Open),
+        (1.005, 1.03, Verdict::Greater),
+        (1.05, 1.10, Verdict::Greater),
+    ] {
+        assert_eq!(verdict(&ratio(low, high)), expected, "[{low}, {high}]");
+    }
+    // As few as the fewer of two samples has.
+    let (few, many) = ([9.0, 9.1, 9.2, 9.3], [1.0; 20]);
+    assert_eq!(Bootstrap::new(1).unpaired(&few, &many).map(|c| c.verdict), Some(Verdict::TooFew));
+}
+
+#[test]
+fn figures_are_resolved_up_to_an_interval_as_wide_as_themselves() {
+    let of = |low, value, high| Measured { value, low, high, n: 20, level: 0.95 }.is_resolved();
+    assert!(of(1.5, 2.0, 3.5) && of(-3.5, -2.0, -1.5));
+    assert!(!of(1.5, 2.0, 3.51) && !of(-3.51, -2.0, -1.5));
+}
+
+#[test]
+fn ratios_have_a_geometric_mean() {
+    let of = |ratios: &[f64]| geometric_mean(ratios.iter().copied());
+    assert!(of(&[1.0, 4.0]).is_some_and(|mean| (mean - 2.0).abs() < 1e-12));
+    assert!(of(&[0.5, 2.0, 1.0]).is_some_and(|mean| (mean - 1.0).abs() < 1e-12));
+    assert_eq!(of(&[]), None);
+}
+
+#[test]
+fn sums_of_clusters_are_divided_and_not_their_ratios_averaged() {
+    let b = Bootstrap::new(1);
+    let all = b.clusters(&[(10.0, 1.0), (0.0, 9.0)]).expect("clusters");
+    assert_eq!((all.value, all.n, all.level), (1.0, 2, 0.95));
+    let same = b.clusters(&[(3.0, 2.0); 6]).expect("clusters");
+    assert_eq!((same.low, same.value, same.high), (1.5, 1.5, 1.5));
+    assert!(b.clusters(&[]).is_none() && b.clusters(&[(1.0, 0.0)]).is_none());
+}
+
+#[test]
+fn of_very_many_rounds_two_thousand_are_resampled() {
+    let of = |n: u32| {
+        let values: Vec<f64> = (0..n).map(f64::from).collect();
+        Bootstrap::new(1).median(&values).map(|e| e.n)
+    };
+    assert_eq!([of(2_000), of(4_000), of(4_001)], [Some(2_000), Some(2_000), Some(1_334)]);
+}
+
+/// Each warning on both sides of its limit.
+#[test]
+fn noise_begins_where_it_is_said_to_begin() {
+    let warns = |values: &[f64], word: &str| {
+        let found = noise(values).expect("figures");
+        found.warnings.iter().any(|w| w.contains(word))
+    };
+    let turns = |high: f64| -> Vec<f64> { (0..20).map(|n| if n % 2 == 0 { 100.0 } else { high }).collect() };
+    assert!(warns(&turns(111.0), "spreads over") && !warns(&turns(109.0), "spreads over"));
+    let halves = |last: f64| [[100.0, 100.1].repeat(5), [last, last + 0.1].repeat(5)].concat();
+    assert!(warns(&halves(104.0), "off the first") && !warns(&halves(102.0), "off the first"));
+    // Halves whose medians differ as much, and whose rounds lie among each other.
+    let mixed = [[100.0; 6].to_vec(), vec![110.0; 4], vec![104.0; 6], vec![90.0; 4]].concat();
+    assert!(!warns(&mixed, "off the first"), "{:?}", noise(&mixed));
+    // Quartiles of 100 and 104, so that 88 and 116 are three of their ranges outside.
+    let outliers = |pair: [f64; 2]| {
+        let values = [[100.0, 104.0].repeat(9), pair.to_vec()].concat();
+        noise(&values).expect("figures").outliers
+    };
+    assert_eq!([outliers([115.0, 117.0]), outliers([87.0, 89.0]), outliers([88.0, 116.0])], [1, 1, 0]);
+    // Runs of the same value: of 15 neighbours 12 and 11 are alike, r is 9/16 and 7/16, and of 16 rounds half counts.
+    let runs = |lengths: &[usize]| -> Vec<f64> {
+        let run = |(n, length): (usize, &usize)| vec![if n % 2 == 0 { 101.0 } else { 99.0 }; *length];
+        lengths.iter().enumerate().flat_map(run).collect()
+    };
+    assert!(warns(&runs(&[4, 4, 4, 4]), "resemble") && !warns(&runs(&[3, 4, 3, 4, 2]), "resemble"));
+    assert_eq!(noise(&turns(101.0)[..9]).map(|n| n.autocorrelation.is_some()), Some(false));
+    assert_eq!(noise(&turns(101.0)[..10]).map(|n| n.autocorrelation.is_some()), Some(true));
+}
