@@ -17,8 +17,8 @@ use core::time::Duration;
 
 use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
-use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
+use dormouse_wire::sleep::Sleeping;
 use ipnet::IpNet;
 
 use crate::auth::Authentication;

@@ -20,7 +20,7 @@ use core::time::Duration;
 use dormouse_keying::{Event, Owner, SleepVerdict};
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
 use dormouse_wire::hip::{Hit, Packet, Param, ParamType, Version};
-use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
+use dormouse_wire::sleep::{HoldGrant, Sleeping};
 
 use crate::association::{Association, Session, Stage};
 use crate::exchange::{Around, alive, locate, update};

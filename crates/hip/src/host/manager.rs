@@ -6,7 +6,7 @@ use core::time::Duration;
 use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId};
 use dormouse_sansio::{Deadline, Instant, Path, Transmit};
 use dormouse_wire::hip::{Hit, Packet};
-use dormouse_wire::ike::dormancy::Sleeping;
+use dormouse_wire::sleep::Sleeping;
 
 use super::{Host, relay};
 use crate::association::{Association, Stage};
