@@ -457,7 +457,7 @@ fn a_granted_sleep_was_an_answer() {
 }
 
 #[test]
-fn whatever_is_heard_before_the_radio_is_off_ends_the_doubt() {
+fn what_is_heard_before_the_radio_is_off_ends_the_doubt() {
     let mut l = established();
     l.doubt(at(10), false);
     let _ = actions(&mut l);
@@ -468,7 +468,7 @@ fn whatever_is_heard_before_the_radio_is_off_ends_the_doubt() {
 }
 
 #[test]
-fn a_rung_that_nobody_answers_is_named_once() {
+fn a_rung_without_an_answer_is_named_once() {
     let mut l = ladder();
     l.network(at(0), Some(path(1)));
     l.set_ticket(true);
