@@ -290,7 +290,7 @@ impl Daemon {
         );
         let mut ready = Vec::new();
         while !self.stopping {
-            self.settle(BootClock::now())?;
+            self.carry_out_all(BootClock::now())?;
             self.wait(&mut ready)?;
             self.turn(&ready)?;
         }
@@ -366,8 +366,8 @@ impl Daemon {
     }
 
     /// Carries out what the host wants, and arms the timer.
-    pub(crate) fn settle(&mut self, now: Instant) -> Result<()> {
-        host::settle(self, now);
+    pub(crate) fn carry_out_all(&mut self, now: Instant) -> Result<()> {
+        host::carry_out_all(self, now);
         self.answer_waiting(now);
         self.answer_hip(now);
         let own = Deadline::earliest(self.waits().chain(self.names_deadline()));
@@ -531,7 +531,7 @@ impl Daemon {
         self.end_hip(now);
         self.host.stop(now);
         // The farewells: one datagram each, not waited for.
-        host::settle(self, now);
+        host::carry_out_all(self, now);
         // Which waits until what was asked of it is done.
         self.helpers.lineages = None;
         // Together with the radio's: each may take half a minute, and the service manager waits for two.

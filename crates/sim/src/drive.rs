@@ -1,5 +1,5 @@
 //! The driving of one machine's core by the calls that `dormoused` makes: a turn takes what has come in (the timer, answers of the
-//! radio and of the store, datagrams, packets of the inner side) in batches of drawn size, and the core's own rules ([`host::settle`],
+//! radio and of the store, datagrams, packets of the inner side) in batches of drawn size, and the core's own rules ([`host::carry_out_all`],
 //! [`host::forward`]) say in which order the rest happens. Owns what waits for the next turn and the end of a process between any two
 //! things that it does; must never handle a packet by a call that the daemon does not make.
 
@@ -117,7 +117,7 @@ impl Machine {
     /// # Panics
     /// If something is to be stored after a datagram has left that may be what it belongs to.
     pub fn flush(&mut self, now: Instant) {
-        self.drive(|process| process.settle(now));
+        self.drive(|process| process.carry_out_all(now));
     }
 
     fn turn(&mut self, now: Instant) {
@@ -162,23 +162,15 @@ impl Process<'_> {
             if !self.machine.kernel.tun.is_empty() {
                 let Ok(()) = host::forward(self, now);
             }
-            self.settle(now);
+            self.carry_out_all(now);
             if self.dead || self.machine.kernel.is_empty() {
                 return;
             }
         }
     }
 
-    fn settle(&mut self, now: Instant) {
-        host::settle(self, now);
-        // The names that were asked for, if the question can be sent.
-        let online = self.host.may_send() && !self.machine.addresses.is_empty();
-        let (asked, known) = &mut self.machine.names;
-        if online && !asked.is_empty() && !self.dead {
-            known.append(asked);
-            self.find_ways(now);
-            host::settle(self, now);
-        }
+    fn carry_out_all(&mut self, now: Instant) {
+        host::carry_out_all(self, now);
     }
 
     fn radio_answers(&mut self, now: Instant) {

@@ -9,7 +9,7 @@
 //!   answers of the radio, commands.
 //! - Then packets of the inner side ([`Host::plan`], [`Host::seal`]), but what is ordered comes before them: [`forward`].
 //! - After each of these, or after a batch of them: [`Host::poll`] until `None`, carrying out each [`Output`] before asking for the
-//!   next one ([`settle`]). Outputs come in the order in which they must be carried out: what must be durable before an answer leaves
+//!   next one ([`carry_out_all`]). Outputs come in the order in which they must be carried out: what must be durable before an answer leaves
 //!   comes before that answer, a route before the packets that need it.
 //! - Then wait until something happens, until [`Host::poll_timeout`] at the latest.
 
@@ -26,7 +26,8 @@ mod wish;
 
 pub use crate::event::{Order, Radio, Store};
 pub use dormouse_snoop::{Ends, Followed};
-pub use drive::{Driver, forward, settle};
+pub use drive::{Driver, carry_out_all, forward};
+pub use gateways::Answer;
 pub use lsi::Lsis;
 pub use output::{Datagram, News, Origin, Output};
 pub use path::{NotSent, PathCounters};
