@@ -27,6 +27,7 @@ mod repair;
 mod reports;
 mod resend;
 mod revival;
+mod sending;
 mod sessions;
 mod sleep;
 pub mod sleeper;

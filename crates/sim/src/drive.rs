@@ -301,9 +301,13 @@ impl Process<'_> {
             Order::Unconfigure { .. } => machine.inner.clear(),
             Order::PeerRoutes { routes, .. } => machine.routes.extend(routes),
             Order::PeerGone { routes } => machine.routes.retain(|r| !routes.contains(r)),
-            Order::Resolve { connection } => drop(machine.names.0.insert(connection)),
-            Order::ForgetName { connection } => drop(machine.names.0.remove(&connection)),
-            Order::FindWays { .. } => self.find_ways(now),
+            Order::Resolve { name } => self.look_up(now, &name),
+            Order::FindWays { fresh } => {
+                if fresh {
+                    self.host.network_is_new(|| !machine.addresses.is_empty());
+                }
+                self.find_ways(now);
+            }
             Order::Radio(order) => self.order_radio(now, order),
             Order::Header(order) => machine.headers.push(order),
             // No meter measures what does not exist, nor a signal, no certificate of these worlds says where to ask, and no key is in a token.
@@ -311,16 +315,27 @@ impl Process<'_> {
         }
     }
 
+    /// The resolver answers at once, if the question can be sent.
+    fn look_up(&mut self, now: Instant, name: &str) {
+        let machine = &*self.machine;
+        let online = !machine.addresses.is_empty();
+        let known = online && machine.radio_is_on() && !machine.resolver_is_down;
+        let infos = self.host.node().client_infos(now);
+        let of = infos.iter().find(|info| info.gateway == name);
+        let found = of.and_then(|info| machine.gateways.get(&info.name)).filter(|_| known);
+        let answer = found.cloned().ok_or_else(|| "no name server answers".to_owned());
+        self.host.resolved(now, name, answer, online);
+    }
+
     fn find_ways(&mut self, now: Instant) {
-        let Machine { gateways, names: (_, known), addresses, .. } = &*self.machine;
+        let Machine { gateways, addresses, .. } = &*self.machine;
         let way = |to: IpAddr| {
             let from = addresses.iter().find(|a| a.is_ipv4() == to.is_ipv4())?;
             let (local, remote) = (SocketAddr::new(*from, 500), SocketAddr::new(to, 500));
             Some((Path { local, remote, carrier: Carrier::Ike }, ETHERNET))
         };
-        for (connection, named) in gateways {
-            let named = if known.contains(connection) { named.as_slice() } else { &[] };
-            self.host.find_ways(now, connection, named, way);
+        for connection in gateways.keys() {
+            self.host.find_ways(now, connection, way);
         }
     }
 
