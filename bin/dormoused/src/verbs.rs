@@ -372,7 +372,7 @@ impl Daemon {
     fn watch_from_now(&mut self, now: Instant, client: ClientId) {
         self.verbs.watching.insert(client);
         for info in self.host.node().client_infos(now) {
-            let kind = EventKind::Snapshot { state: status::state(info) };
+            let kind = EventKind::Snapshot { state: status::state(&info) };
             let event = control::Event {
                 at_unix: unix_now_precise().as_secs_f64(),
                 connection: Some(info.name),
