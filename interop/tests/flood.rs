@@ -128,7 +128,7 @@ fn comes_up(host: &Host, id: &str, gateway: &str, log: &Dormoused) -> Result<Dor
 
 /// Before, 18 addresses of one /64 took all places, and clients elsewhere waited 14 seconds in the mean.
 #[test]
-fn eighteen_hosts_of_one_network_keep_nobody_waiting() -> Result<()> {
+fn eighteen_hosts_of_one_network_keep_no_client_waiting() -> Result<()> {
     if !require("a flood of handshakes", &NEEDS) {
         return Ok(());
     }

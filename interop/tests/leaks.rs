@@ -6,7 +6,7 @@
 use anyhow::{Context, Result, ensure};
 use dormouse_interop::witness::Witness;
 use dormouse_testbed::{
-    Access, Dormoused, GATEWAY, GATEWAY_V6, Host, Need, Process, Roaming, SERVER, binary, require,
+    Access, Dormoused, Extra, GATEWAY, GATEWAY_V6, Host, Need, Process, Roaming, SERVER, binary, require,
 };
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -62,7 +62,8 @@ impl Scene {
         let child = format!("local = [\"0.0.0.0/0\"]\n{pool}");
         let gateway = end("peer", "gateway", "", ["gateway.test", "*.test"], &child);
         let gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &gateway)?;
-        let device = Dormoused::start_as(&world.device, user, "dns = \"off\"", device)?;
+        let extra = Extra { user: user.to_owned(), ..Extra::default() };
+        let device = Dormoused::start_with(&world.device, extra, "dns = \"off\"", device)?;
         let witness = Witness::new(&world.router_a, "lan")?;
         Ok(Self { device, _gateway: gateway, witness, world })
     }

@@ -6,8 +6,8 @@ use anyhow::Result;
 use dormouse_interop::ends::{NET, PATIENCE, by_certificate, rewrite};
 use dormouse_interop::witness::Witness;
 use dormouse_testbed::{
-    Access, Dormoused, EchoServer, GATEWAY, GATEWAY_V6, Key, LongLived, Need, Pki, Prober, Roaming, SERVER,
-    binary, require,
+    Access, Dormoused, EchoServer, Extra, GATEWAY, GATEWAY_V6, Key, LongLived, Need, Pki, Prober, Roaming,
+    SERVER, binary, require,
 };
 use std::fs;
 use std::net::SocketAddr;
@@ -179,9 +179,9 @@ fn daemons_without_privileges_go_on_roaming() -> Result<()> {
     world.attach(Access::A)?;
     // A directory that the user may enter: the scratch directory itself is root's.
     let (gateway_toml, device_toml) = ends(GATEWAY, "a shared secret of the test");
-    let as_nobody = "dns = \"off\"";
-    let gateway = Dormoused::start_as(&world.gateway, "nobody", as_nobody, &gateway_toml)?;
-    let device = Dormoused::start_as(&world.device, "nobody", as_nobody, &device_toml)?;
+    let as_nobody = || Extra { user: "nobody".to_owned(), ..Extra::default() };
+    let gateway = Dormoused::start_with(&world.gateway, as_nobody(), "dns = \"off\"", &gateway_toml)?;
+    let device = Dormoused::start_with(&world.device, as_nobody(), "dns = \"off\"", &device_toml)?;
     let echo = EchoServer::start(&world.server, server())?;
     let pair = Pair { device, gateway, echo, world };
     pair.device.ok(&["up", "peer"])?;

@@ -33,7 +33,6 @@ use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
-use dormouse_node::hold::MOST_PACKETS;
 use dormouse_node::host::{Driver, Host, News, Order, Output};
 use dormouse_node::sleeper::Mode;
 use dormouse_node::{Change, Node, SleepFlags, host};
@@ -157,8 +156,6 @@ impl Daemon {
         let now = BootClock::now();
         let device = (client || hip.is_some())
             .then(|| Device::new(now, &sleep, &settings.state_dir, &args.meter_root));
-        let held = connections.iter().map(|c| c.hold_packets);
-        let hold = held.chain(hip.as_ref().map(|_| MOST_PACKETS)).max().unwrap_or(0);
         let mut roles: BTreeSet<Role> = connections.iter().map(|c| c.role).collect();
         roles.extend(hip.as_ref().map(|_| Role::Hip));
         let mut node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
@@ -173,7 +170,7 @@ impl Daemon {
         }
         let may_sleep = sleep.settings.mode != Mode::Performance;
         let hip = hip.map(|hip| Directory::new(hip, &denials, (may_sleep, sleepers), &mut node));
-        let mut host = Host::new(now, node, hold, pool);
+        let mut host = Host::new(now, node, pool);
         if let Some(router) = &router {
             host.set_router(router);
         }
@@ -290,7 +287,7 @@ impl Daemon {
         );
         let mut ready = Vec::new();
         while !self.stopping {
-            self.settle(BootClock::now())?;
+            self.carry_out_all(BootClock::now())?;
             self.wait(&mut ready)?;
             self.turn(&ready)?;
         }
@@ -309,9 +306,6 @@ impl Daemon {
                     if self.wakers.timer.clear() {
                         self.host.set_wall_clock(now, unix_now());
                         self.host.handle_timeout(now);
-                        if self.host.may_send() {
-                            self.helpers.names.handle_timeout(now);
-                        }
                     }
                 }
                 SIGNALS => self.signals(now)?,
@@ -366,11 +360,11 @@ impl Daemon {
     }
 
     /// Carries out what the host wants, and arms the timer.
-    pub(crate) fn settle(&mut self, now: Instant) -> Result<()> {
-        host::settle(self, now);
+    pub(crate) fn carry_out_all(&mut self, now: Instant) -> Result<()> {
+        host::carry_out_all(self, now);
         self.answer_waiting(now);
         self.answer_hip(now);
-        let own = Deadline::earliest(self.waits().chain(self.names_deadline()));
+        let own = Deadline::earliest(self.waits());
         self.arm(now, Deadline::earlier(self.host.poll_timeout(), own))
     }
 
@@ -396,19 +390,10 @@ impl Daemon {
             Order::Unconfigure { connection } => self.machine.unconfigure(&connection),
             Order::PeerRoutes { routes, source } => self.machine.peer_routes(&routes, source),
             Order::PeerGone { routes } => self.machine.peers_gone(&routes),
-            Order::Resolve { connection } => {
-                if let Some(gateway) = self.gateway_of(&connection).map(ToOwned::to_owned) {
-                    self.helpers.names.ask(&gateway);
-                }
-            }
-            Order::ForgetName { connection } => {
-                if let Some(gateway) = self.gateway_of(&connection).map(ToOwned::to_owned) {
-                    self.helpers.names.give_up(&gateway);
-                }
-            }
+            Order::Resolve { name } => self.look_up(now, name),
             Order::FindWays { fresh } => {
-                if fresh && self.helpers.names.in_doubt() {
-                    self.helpers.names.network(self.machine.online());
+                if fresh {
+                    self.host.network_is_new(|| self.machine.online());
                 }
                 self.find_ways(now);
             }
@@ -531,7 +516,7 @@ impl Daemon {
         self.end_hip(now);
         self.host.stop(now);
         // The farewells: one datagram each, not waited for.
-        host::settle(self, now);
+        host::carry_out_all(self, now);
         // Which waits until what was asked of it is done.
         self.helpers.lineages = None;
         // Together with the radio's: each may take half a minute, and the service manager waits for two.

@@ -351,27 +351,14 @@ impl Daemon {
         self.hip.as_mut().ok_or(error)
     }
 
-    /// Begins an association, if there is none; anew, if the peer refuses the one that is under way.
+    /// Calls a peer; the error is for people.
     fn call(&mut self, now: Instant, peer: Hit) -> Result<(), Error> {
-        let begun = self.host.node_mut().with_manager(now, |hip: &mut Hip| {
-            let ours = hip.tag_towards(peer).ok_or(ConnectError::OtherVersion(peer))?;
-            let ways = hip.ways(peer);
-            let begun = hip.connect(now, ours, peer, &ways);
-            let is_refused = |d: &Description| (d.ours, d.peer) == (ours, peer) && d.refusal.is_some();
-            let refused = |hip: &Hip| hip.describe().find(is_refused);
-            if let Err(ConnectError::Exists(_)) = begun
-                && let Some(refused) = refused(hip)
-            {
-                hip.close(now, refused.id);
-                return hip.connect(now, ours, peer, &ways).map(drop);
-            }
-            begun.map(drop)
-        });
+        let begun = self.host.node_mut().with_manager(now, |hip: &mut Hip| hip.call(now, peer));
         let hip = self.role_of_hip()?;
         let error = |kind, message: String| Err(Error::new(kind, message));
         match begun.unwrap_or(Err(ConnectError::Failed)) {
-            Ok(()) => drop(hip.failures.remove(&peer)),
-            Err(ConnectError::Exists(_)) => {}
+            Ok(true) => drop(hip.failures.remove(&peer)),
+            Ok(false) => {}
             Err(ConnectError::NoPath(_)) => {
                 let (called, connection) = (hip.called(peer), hip.connection.clone());
                 let known = hip.known(peer).is_some_and(Known::is_reachable);

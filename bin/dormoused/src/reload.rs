@@ -290,13 +290,6 @@ impl Daemon {
         of.extend(self.blocking_of_hip(hip.as_ref()));
         self.block.reconfigure(of)?;
 
-        for old in self
-            .connections
-            .iter()
-            .filter(|c| difference.removed.contains(&c.name) || difference.changed.contains(&c.name))
-        {
-            old.gateway.iter().for_each(|gateway| self.helpers.names.give_up(gateway));
-        }
         self.helpers.auditor = auditor;
         self.machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
         self.connections = connections;

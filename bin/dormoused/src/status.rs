@@ -8,11 +8,11 @@ use dormouse_node::ladder::{Rung, State};
 use dormouse_node::{AbsentInfo, ChildInfo, ClientInfo, FailureKind, Node, Offer, SessionInfo, StandInInfo};
 use dormouse_sansio::{Deadline, Instant, UnixTime};
 
-pub(crate) fn state(state: State) -> ConnectionState {
-    match state {
+pub(crate) fn state(info: &ClientInfo) -> ConnectionState {
+    match info.state {
         State::Down => ConnectionState::Down,
+        State::Offline if info.asleep => ConnectionState::Asleep,
         State::Offline => ConnectionState::Offline,
-        State::Asleep => ConnectionState::Asleep,
         State::Climbing(_) => ConnectionState::Connecting,
         State::Backoff => ConnectionState::Waiting,
         State::Up => ConnectionState::Up,
@@ -68,7 +68,7 @@ pub(crate) fn connection(
     control::Connection {
         name: info.name.clone(),
         role: control::Role::Client,
-        state: state(info.state),
+        state: state(info),
         peer: session.map(|s| s.peer.clone()),
         gateway: Some(info.gateway.clone()),
         path: session.map(|s| s.path.to_string()),

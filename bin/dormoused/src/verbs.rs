@@ -139,7 +139,7 @@ impl Verbs {
         now: Instant,
         trouble: impl Fn(&str) -> Option<String>,
     ) -> Option<Result<Reply, Error>> {
-        if status::state(info.state) == waiting.state {
+        if status::state(info) == waiting.state {
             return Some(Ok(Reply::Done));
         }
         // A refusal for good will not mend itself: say so at once instead of waiting for a timeout that hides the reason.
@@ -152,7 +152,7 @@ impl Verbs {
             return Some(Err(status::error(&info.name, &last.why, last.kind, &last.offer)));
         }
         if waiting.until.is_some_and(|until| until <= now) {
-            let state = status::state(info.state).name();
+            let state = status::state(info).name();
             let mut kind = ErrorKind::Timeout;
             let mut message =
                 format!("{} is {state}, not {}, and the time is over", info.name, waiting.state.name());
@@ -228,7 +228,7 @@ impl Daemon {
                 answers.push((*client, Err(Error::new(ErrorKind::UnknownConnection, gone))));
                 continue;
             };
-            if let Some(answer) = self.verbs.outcome(waiting, info, now, |name| self.nameless(name)) {
+            if let Some(answer) = self.verbs.outcome(waiting, info, now, |name| self.host.nameless(name)) {
                 answers.push((*client, answer));
             }
         }
@@ -372,7 +372,7 @@ impl Daemon {
     fn watch_from_now(&mut self, now: Instant, client: ClientId) {
         self.verbs.watching.insert(client);
         for info in self.host.node().client_infos(now) {
-            let kind = EventKind::Snapshot { state: status::state(info.state) };
+            let kind = EventKind::Snapshot { state: status::state(&info) };
             let event = control::Event {
                 at_unix: unix_now_precise().as_secs_f64(),
                 connection: Some(info.name),
@@ -395,7 +395,6 @@ impl Daemon {
         let connections = self.host.node().client_infos(now).iter().map(connection).collect();
         let mut deadlines: Vec<_> = self.host.deadlines();
         deadlines.extend(self.waits());
-        deadlines.extend(self.names_deadline());
         deadlines.sort_by_key(|d| d.at);
         control::Status {
             daemon: control::DaemonStatus {

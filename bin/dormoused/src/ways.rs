@@ -4,7 +4,7 @@
 use crate::daemon::Daemon;
 use anyhow::Result;
 use dormouse_node::config::file::Role;
-use dormouse_sansio::{Deadline, Instant};
+use dormouse_sansio::Instant;
 use std::net::IpAddr;
 
 impl Daemon {
@@ -34,41 +34,29 @@ impl Daemon {
     /// Asks the kernel for the way to every gateway.
     pub(crate) fn find_ways(&mut self, now: Instant) {
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
-            let Some(gateway) = &c.gateway else { continue };
             let (machine, ports) = (&mut self.machine, (self.settings.ike_port, c.ike.remote_ports.ike));
-            let named = self.helpers.names.addresses(gateway);
-            self.host.find_ways(now, &c.name, &named, |ip| machine.way_to(ip, ports));
+            self.host.find_ways(now, &c.name, |ip| machine.way_to(ip, ports));
         }
     }
 
-    pub(crate) fn gateway_of(&self, connection: &str) -> Option<&str> {
-        self.connections.iter().find(|c| c.name == connection)?.gateway.as_deref()
-    }
-
-    /// Why the name of a connection's gateway has no address.
-    pub(crate) fn nameless(&self, connection: &str) -> Option<String> {
-        let gateway = self.gateway_of(connection)?;
-        self.helpers
-            .names
-            .trouble(gateway)
-            .map(|why| format!("the gateway's name {gateway} is not known: {why}"))
-    }
-
-    /// When a name is asked for again; not while the radio sleeps.
-    pub(crate) fn names_deadline(&self) -> Option<Deadline> {
-        self.helpers.names.deadline().filter(|_| self.host.may_send())
+    /// Looks up a gateway's name; an address is its own answer.
+    pub(crate) fn look_up(&mut self, now: Instant, name: String) {
+        match name.parse() {
+            Ok(address) => self.host.resolved(now, &name, Ok(vec![address]), true),
+            Err(_) => self.helpers.names.ask(name),
+        }
     }
 
     pub(crate) fn names_found(&mut self, now: Instant) {
         let online = self.machine.online();
-        for (name, result) in self.helpers.names.found(now, online) {
-            match result {
+        for (name, answer) in self.helpers.names.answers() {
+            match &answer {
                 Ok(addresses) => tracing::info!(%name, ?addresses, "gateway"),
                 Err(e) => {
                     tracing::warn!(%name, %e, "the gateway's name is not known; asked again as long as there is a network");
                 }
             }
+            self.host.resolved(now, &name, answer, online);
         }
-        self.find_ways(now);
     }
 }

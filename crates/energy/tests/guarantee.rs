@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn nobody_beats_the_clairvoyant_and_ours_stays_near_break_even(
+    fn no_policy_beats_the_clairvoyant_and_ours_stays_near_break_even(
         cycle in prop::collection::vec((gap(), 0u16..4), 1..40), repeat in 1usize..20,
     ) {
         for wake_on in [WakeOn::All, WakeOn::Outgoing] {

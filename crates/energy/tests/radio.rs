@@ -127,7 +127,7 @@ fn a_baseline_is_watts_a_profile_or_states() {
 
 proptest! {
     #[test]
-    fn nobody_beats_the_clairvoyant_with_states_either(
+    fn no_policy_beats_the_clairvoyant_with_states_either(
         gaps in prop::collection::vec((-1.5f64..8.0).prop_map(f64::exp), 1..60),
     ) {
         let settings = Settings::new(model().sleep_cost(Resumption::MobikeThenTicket, 20));

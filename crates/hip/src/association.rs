@@ -7,37 +7,33 @@
 //! | E-FAILED | [`Stage::Failed`] |
 //! | I1-SENT | [`Stage::I1Sent`], [`Stage::Solving`] |
 //! | I2-SENT | [`Stage::I2Sent`] |
-//! | R2-SENT | [`Stage::Up`] with [`Session::r2`] |
+//! | R2-SENT | [`Stage::Up`] with [`session::Life::r2`] |
 //! | ESTABLISHED | [`Stage::Up`] |
 //! | CLOSING | [`Stage::Closing`] |
 //! | CLOSED | [`Stage::Closed`] |
 
+mod session;
+
 use core::net::IpAddr;
 use core::time::Duration;
 
-use dormouse_crypto::hip::{DhGroup, DhKey};
+use dormouse_crypto::hip::DhGroup;
 use dormouse_keying::{
-    Beet, ChildId, ChildSa, Discard, Failure, Install, Mode, Owner, Protection, SaId, Share, SoftBounds,
+    Beet, ChildId, ChildSa, Failure, Install, Mode, Owner, Protection, SaId, Share, SoftBounds,
 };
-use dormouse_sansio::{Carrier, Class, Deadline, Instant, Pace, Path};
-use dormouse_wire::hip::{EspInfo, Hit, Param, R1Counter, Solution};
+use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path};
+use dormouse_wire::hip::{Hit, Param, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{EspSuite, Timing};
-use crate::exchange::alive::Check;
-use crate::exchange::ice::Ice;
-use crate::exchange::in_udp::InUdp;
-use crate::exchange::keepalive::Shown;
-use crate::exchange::multihome::Multihome;
-use crate::exchange::register::Served;
-use crate::exchange::sleep::Dormancy;
-use crate::exchange::{Around, candidates, relay};
+use crate::exchange::{Around, candidates};
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
-use crate::limits::{UPDATE_BURST, UPDATE_EVERY};
 use crate::puzzle::Solver;
 use crate::quirks::{Quirk, Quirks};
 use crate::relay::RelayTo;
+
+pub(crate) use session::{Candidate, Esp, OurAddress, Outstanding, R2Sent, Registering, Rekey, Session};
 
 /// One peer, as one identity of ours knows it.
 #[derive(Debug)]
@@ -209,134 +205,6 @@ pub(crate) struct Agreed {
     pub(crate) peer_public: Vec<u8>,
 }
 
-/// An association with ESP.
-#[derive(Debug)]
-pub(crate) struct Session {
-    pub(crate) agreed: Agreed,
-    pub(crate) child: ChildId,
-    pub(crate) spi_out: u32,
-    /// It ends then, and must be begun anew.
-    pub(crate) until: Option<Instant>,
-    /// State R2-SENT.
-    pub(crate) r2: Option<R2Sent>,
-    /// The id of our next UPDATE.
-    pub(crate) next_id: u32,
-    /// The id of the peer's next.
-    pub(crate) expected: u32,
-    /// Our answer to its last, by its id.
-    pub(crate) reply: Option<(u32, Vec<u8>)>,
-    pub(crate) outstanding: Option<Outstanding>,
-    pub(crate) rekey: Option<Rekey>,
-    /// Our address changed and the peer has not acknowledged it.
-    pub(crate) announcing: bool,
-    pub(crate) candidate: Option<Candidate>,
-    /// The way that ESP keeps until the peer has answered by the way in use, to an address at which it was not before.
-    pub(crate) esp_stays: Option<Path>,
-    /// When the peer is asked whether it is there.
-    pub(crate) check: Option<Check>,
-    /// When the node last told of user data, in either direction.
-    pub(crate) used: Instant,
-    /// A replaced pair that still receives.
-    pub(crate) retiring: Option<(ChildId, Instant)>,
-    /// Of us at the peer, which is a rendezvous server or a relay.
-    pub(crate) registration: Registering,
-    /// What is done for the peer as our client.
-    pub(crate) served: Served,
-    /// What we know as a client of the peer.
-    pub(crate) relay: relay::Client,
-    /// The search for a way that needs no relay.
-    pub(crate) ice: Option<Box<Ice>>,
-    pub(crate) keepalive: Shown,
-    pub(crate) multihome: Multihome,
-    pub(crate) dormancy: Dormancy,
-    pub(crate) in_udp: InUdp,
-    pub(crate) caused: Caused,
-}
-
-/// How often of late the peer, or who forges its packets, has caused what costs us public-key work.
-#[derive(Debug, Default)]
-pub(crate) struct Caused {
-    /// The peer was told that we do not understand it.
-    pub(crate) notified: Pace,
-    /// A keep-alive from elsewhere was verified.
-    pub(crate) looked: Pace,
-    /// The peer has begun new ESP keys.
-    pub(crate) rekeyed: Pace,
-    /// A new UPDATE of the peer was answered.
-    pub(crate) answered: Pace,
-}
-
-impl Caused {
-    /// Whether a new UPDATE of the peer is answered now; if so, it counts. One that an attacker repeats must not come here.
-    ///
-    /// # Errors
-    /// If too many came of late: it is as lost, and the peer sends it again.
-    pub(crate) fn answers(&mut self, now: Instant) -> Result<(), Discard> {
-        let may = self.answered.may(now, UPDATE_EVERY, UPDATE_BURST);
-        may.then_some(()).ok_or(Discard("more UPDATE packets than are answered"))
-    }
-}
-
-/// How our registration at a server stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Registering {
-    /// We have not asked.
-    No,
-    /// Asked for in an UPDATE that is not acknowledged.
-    Asked,
-    /// It is to be renewed at this time.
-    Granted(Instant),
-    /// With the failure type.
-    Refused(u8),
-}
-
-/// The R2 that we sent, for an I2 that comes again.
-#[derive(Debug)]
-pub(crate) struct R2Sent {
-    /// Hash of the I2.
-    pub(crate) i2: Vec<u8>,
-    pub(crate) r2: Vec<u8>,
-    pub(crate) until: Instant,
-}
-
-/// An UPDATE that is not acknowledged.
-#[derive(Debug)]
-pub(crate) struct Outstanding {
-    pub(crate) id: u32,
-    pub(crate) retry: Retry,
-    pub(crate) to: Path,
-    /// It says that we sleep.
-    pub(crate) sleep: bool,
-    /// It has our half of a rekeying.
-    pub(crate) rekey: bool,
-}
-
-/// A rekeying under way.
-#[derive(Debug)]
-pub(crate) struct Rekey {
-    pub(crate) ours: EspInfo,
-    pub(crate) key: Option<DhKey>,
-    /// The peer's half.
-    pub(crate) theirs: Option<EspInfo>,
-    /// The peer has acknowledged ours.
-    pub(crate) acked: bool,
-    /// When it was begun.
-    pub(crate) since: Instant,
-    /// The pair that was replaced, once the new one is installed, and whether the new one sends.
-    pub(crate) installed: Option<(ChildId, bool)>,
-}
-
-/// An address that the peer says it has, until it has answered from there.
-#[derive(Debug)]
-pub(crate) struct Candidate {
-    pub(crate) path: Path,
-    /// If it is behind a relay of ours: where the relay sees it.
-    pub(crate) relay: Option<RelayTo>,
-    pub(crate) nonce: [u8; 16],
-    /// A packet that may be a replay came from there: the peer itself has not said so.
-    pub(crate) hinted: bool,
-}
-
 #[derive(Debug)]
 pub(crate) struct Closing {
     pub(crate) retry: Retry,
@@ -353,62 +221,11 @@ pub(crate) struct Closed {
     pub(crate) relay: Option<Path>,
 }
 
-impl Session {
-    pub(crate) fn new(
-        around: &Around<'_>,
-        agreed: Agreed,
-        child: ChildId,
-        spi_out: u32,
-        r2: Option<R2Sent>,
-    ) -> Self {
-        let peer = agreed.identity.hit();
-        let next_id = u32::from(around.peers.quirks(peer).has(Quirk::UpdateIdsFromOne));
-        let until = around.peers.lifetime(peer).map(|lifetime| around.now + lifetime);
-        Self {
-            agreed,
-            child,
-            spi_out,
-            until,
-            r2,
-            next_id,
-            expected: 0,
-            reply: None,
-            outstanding: None,
-            rekey: None,
-            announcing: false,
-            candidate: None,
-            esp_stays: None,
-            check: None,
-            used: around.now,
-            retiring: None,
-            registration: Registering::No,
-            served: Served::default(),
-            relay: relay::Client::default(),
-            ice: None,
-            keepalive: Shown::new(around.now),
-            multihome: Multihome::default(),
-            dormancy: Dormancy::default(),
-            in_udp: InUdp::default(),
-            caused: Caused::default(),
-        }
-    }
-
-    /// Pairs of ESP SAs that the data plane has, and the SPI that is only reserved.
-    pub(crate) fn children(&self) -> (Vec<ChildId>, Option<ChildId>) {
-        let replaced = self.rekey.as_ref().and_then(|r| r.installed).map(|(old, _)| old);
-        let mut installed = vec![self.child];
-        installed.extend(replaced);
-        installed.extend(self.retiring.map(|(old, _)| old));
-        let reserved = self.rekey.as_ref().filter(|r| r.installed.is_none());
-        (installed, reserved.map(|r| ChildId::new(r.ours.new_spi)))
-    }
-}
-
 impl Association {
     /// Behind which relay of ours packets to the peer go: where it says that it is, while it is asked there.
     pub(crate) fn via(&self) -> Option<RelayTo> {
         let asked = match &self.stage {
-            Stage::Up(session) => session.candidate.as_ref().and_then(|c| c.relay),
+            Stage::Up(session) => session.place.candidate.as_ref().and_then(|c| c.relay),
             _ => None,
         };
         asked.or(self.relay)
@@ -426,7 +243,7 @@ impl Association {
     /// Where ESP goes now.
     pub(crate) fn esp_in_use(&self, around: &Around<'_>) -> Path {
         let stays = match &self.stage {
-            Stage::Up(session) => session.esp_stays,
+            Stage::Up(session) => session.place.esp_stays,
             _ => None,
         };
         stays.unwrap_or_else(|| self.esp_path(self.path, around))
@@ -438,7 +255,7 @@ impl Association {
             Carrier::RawHip if quirks.has(Quirk::EspInUdp) => path.with_ports(Carrier::HipUdp, port, port),
             Carrier::RawHip => {
                 let in_udp = match &self.stage {
-                    Stage::Up(session) => session.in_udp.esp_path(path),
+                    Stage::Up(session) => session.ways.in_udp.esp_path(path),
                     _ => None,
                 };
                 in_udp.unwrap_or(path.with_ports(Carrier::RawEsp, 0, 0))
@@ -493,8 +310,8 @@ impl Association {
             Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_) => None,
             // A client of ours may be called at any time.
             Stage::Up(session) => {
-                let used = session.used.max(Instant::from_nanos(1));
-                Some(session.served.end().map_or(used, |until| until.max(used)))
+                let used = session.life.used.max(Instant::from_nanos(1));
+                Some(session.services.served.end().map_or(used, |until| until.max(used)))
             }
             Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => Some(Instant::ZERO),
         }
@@ -520,43 +337,6 @@ impl Association {
             Stage::Up(session) => return session.timers(),
         };
         [one, None, None, None, None, None, None, None, None, None]
-    }
-}
-
-impl Session {
-    /// Whether it has lasted for as long as it may. That of a peer that sleeps ends after its sleep, so that the peer learns it.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| until <= now) && self.dormancy.peer_sleeps_until().is_none()
-    }
-
-    /// As [`Association::timers`]. What is to be sent to a peer that sleeps has none until its sleep is over.
-    fn timers(&self) -> [Option<Deadline>; 10] {
-        let slack = Duration::from_secs(10);
-        let after = |at, why| Deadline { at, slack, why };
-        let at_relay =
-            |at| Deadline { at, slack: Duration::from_secs(2), why: "HIP: permissions at a relay" };
-        let r2 = self.r2.as_ref().map(|r2| after(r2.until, "HIP: R2 kept"));
-        let retiring = self.retiring.map(|(_, at)| after(at, "HIP: late packets"));
-        if let Some(sleep) = self.dormancy.peer_sleeps_until() {
-            return [Some(sleep), r2, retiring, None, None, None, None, None, None, None];
-        }
-        let outstanding = self.outstanding.as_ref();
-        let renewal = match self.registration {
-            Registering::Granted(at) => Some(after(at, "HIP: registration")),
-            _ => None,
-        };
-        [
-            outstanding.map(|o| Deadline::strict(o.retry.at, "HIP: UPDATE unacknowledged")),
-            self.check.map(Check::deadline),
-            renewal,
-            self.relay.due().map(at_relay),
-            self.keepalive.deadline(),
-            self.ice.as_ref().and_then(|ice| ice.deadline()),
-            self.in_udp.deadline(),
-            self.until.map(|at| after(at, "HIP: lifetime")),
-            r2,
-            retiring,
-        ]
     }
 }
 

@@ -7,8 +7,8 @@ use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_crypto::suites::{Encr, Integ};
+use dormouse_keying::SleepFlags;
 use dormouse_wire::hip::{Hit, Version};
-use dormouse_wire::ike::dormancy::SleepFlags;
 
 use crate::hit::HitSuite;
 use crate::limits::MAX_ASSOCIATIONS;

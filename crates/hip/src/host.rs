@@ -298,7 +298,7 @@ impl Host {
         if self.outbox.has_since(mark, association.path)
             && let Stage::Up(session) = &mut association.stage
         {
-            session.keepalive.sent = now;
+            session.ways.keepalive.sent = now;
         }
         let behind = association.relay;
         let result = match outcome {
@@ -348,9 +348,9 @@ impl Host {
             self.strangers.insert((since, id));
         }
         if let Stage::Up(session) = &association.stage
-            && let Some(until) = session.served.end()
+            && let Some(until) = session.services.served.end()
         {
-            let relay = session.served.relays();
+            let relay = session.services.served.relays();
             self.clients.at[usize::from(relay)] += 1;
             self.clients.until.insert(id, (until, relay));
         }
@@ -497,7 +497,7 @@ impl Host {
                 return Err(Discard("an I2 that crosses ours, of the host with the greater tag"));
             }
             Some(Stage::Up(session)) => {
-                let again = session.r2.as_ref().filter(|r2| r2.i2 == respond::fingerprint(packet));
+                let again = session.life.r2.as_ref().filter(|r2| r2.i2 == respond::fingerprint(packet));
                 if let Some(r2) = again.and_then(|r2| protect::append(&r2.r2, &unsigned_echoes(packet))) {
                     // It is its sender's, for it was checked when it came first.
                     self.outbox.push(path, Class::Urgent, &r2);
@@ -542,12 +542,10 @@ impl Host {
             let respond::Accepted { agreed, esp_keys, spi_out, theirs, .. } = accepted;
             let pair = Pair { child, spi_out, replaces: None, send_now: true };
             let esp = agreed.esp;
-            let session = Session {
-                served,
-                dormancy: Dormancy::of(packet),
-                in_udp: InUdp::of(packet, around),
-                ..Session::new(around, agreed, child, spi_out, Some(r2))
-            };
+            let mut session = Session::new(around, agreed, child, spi_out, Some(r2));
+            session.services.served = served;
+            session.dormancy = Dormancy::of(packet);
+            session.ways.in_udp = InUdp::of(packet, around);
             let relay = around.seen.map(|seen| seen.relay);
             let relay = relay.filter(|_| !around.config.relays.contains(&peer));
             let stage = Stage::Up(Box::new(session));

@@ -1,12 +1,12 @@
 //! All IKE SAs of one node behind one interface: demultiplexing by SPI, commands, timers and events. Owns the set of SAs
-//! (`settle` has the changes that one SA asks for another); must never look inside a protected message.
+//! (`effects` has the changes that one SA asks for another); must never look inside a protected message.
 
+mod effects;
 mod keys;
 mod newcomer;
 mod renewal;
 mod responder;
 mod revocation;
-mod settle;
 mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +17,8 @@ use core::time::Duration;
 
 use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
-use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
+use dormouse_wire::sleep::Sleeping;
 use ipnet::IpNet;
 
 use crate::auth::Authentication;
@@ -129,7 +129,7 @@ impl Endpoint {
             }
             Err(error) => self.shared.event(Event::Failed { sa: id, error }),
         }
-        self.settle(now);
+        self.apply_effects(now);
     }
 
     /// Moves an SA to another path: address, port or family of either end. The ESP side moves at once; the peer learns it by
@@ -172,7 +172,7 @@ impl Endpoint {
                 self.touched.insert(*id);
             }
         }
-        self.settle(now);
+        self.apply_effects(now);
     }
 
     /// Asks whether the peer still has the SA. [`Event::ProbeAnswered`] or, after `timeout`, [`Event::ProbeFailed`]. A failed
@@ -232,7 +232,7 @@ impl Endpoint {
     pub fn forget(&mut self, now: Instant, sa: SaId) -> bool {
         if matches!(self.slots.get(&sa), Some(Slot::Established(_))) {
             self.end(sa, CloseReason::Requested);
-            self.settle(now);
+            self.apply_effects(now);
             return true;
         }
         self.end_or(now, sa, |_, _| {})
@@ -258,7 +258,7 @@ impl Endpoint {
                     slot.cancel(&mut self.shared);
                 }
                 self.touched.insert(sa);
-                self.settle(now);
+                self.apply_effects(now);
                 true
             }
         }
@@ -326,7 +326,7 @@ impl Endpoint {
     /// it changes nothing.
     pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
         self.judge_ticket(now, sa, outcome);
-        self.settle(now);
+        self.apply_effects(now);
     }
 
     /// What became of [`Event::Sign`]: [`SignOrder::sign`](crate::auth::SignOrder::sign)'s result.
@@ -337,7 +337,7 @@ impl Endpoint {
                 self.slots.insert(sa, slot);
             }
         }
-        self.settle(now);
+        self.apply_effects(now);
     }
 
     /// Gateway: an authenticated ESP packet came on the CHILD SA of a tentative SA ([`crate::Established::confirmed`] was false), over
@@ -372,7 +372,7 @@ impl Endpoint {
             tracing::debug!(%path, reason = discard.name(), "datagram dropped");
             self.shared.stats.discard(discard.name());
         }
-        self.settle(now);
+        self.apply_effects(now);
         result
     }
 
@@ -445,12 +445,12 @@ impl Endpoint {
             }
             if waits {
                 // It may be established now, the next one of the same identity, and sessions are counted.
-                self.settle(now);
+                self.apply_effects(now);
             }
         }
         self.revocation_due(now);
         self.renew_keys(now);
-        self.settle(now);
+        self.apply_effects(now);
     }
 
     // ---- output ----
@@ -567,7 +567,7 @@ impl Endpoint {
         let Some(slot) = self.slots.get_mut(&sa) else { return false };
         f(slot, &mut self.shared);
         self.touched.insert(sa);
-        self.settle(now);
+        self.apply_effects(now);
         true
     }
 
@@ -585,7 +585,7 @@ impl Endpoint {
             _ => return false,
         }
         self.touched.insert(sa);
-        self.settle(now);
+        self.apply_effects(now);
         true
     }
 

@@ -10,7 +10,8 @@ use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildSa, HeaderOrder, SaId, SleepVerdict};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::AuthMethod;
-use dormouse_wire::ike::dormancy::{LoadReport, Mark, Refused, SleepFlags};
+use dormouse_wire::ike::dormancy::{LoadReport, Refused};
+use dormouse_wire::sleep::{Mark, SleepFlags};
 
 use crate::auth::SignOrder;
 use crate::config_payload::AssignedConfig;

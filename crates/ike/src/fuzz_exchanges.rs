@@ -14,9 +14,9 @@ use core::ops::Range;
 use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
+use dormouse_keying::Sleeping;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::fuzz::Input;
-use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ike::{Message, PayloadType};
 

@@ -75,7 +75,8 @@ mod window;
 
 pub use describe::{ChildDescription, Description};
 pub use dormouse_keying::SleepVerdict;
-pub use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags, Sleeping, SlotForecast};
+pub use dormouse_wire::ike::dormancy::{LoadReport, SlotForecast};
+pub use dormouse_wire::sleep::{Mark, SleepFlags, Sleeping};
 pub use endpoint::Endpoint;
 pub use endpoint_config::EndpointConfig;
 pub use error::{Discard, NegotiationError};

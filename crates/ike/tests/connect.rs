@@ -37,7 +37,7 @@ fn a_wrong_key_is_told_to_both_sides() {
 }
 
 #[test]
-fn a_gateway_that_is_somebody_else_is_not_believed() {
+fn a_gateway_with_another_identity_is_not_believed() {
     let mut client = client_psk();
     client.remote_id = IdentityPattern::Exact(fqdn("other.example.org"));
     let mut pair = Pair::new(client, gateway_psk(), 3);
@@ -50,7 +50,7 @@ fn a_gateway_that_is_somebody_else_is_not_believed() {
 }
 
 #[test]
-fn nobody_answers() {
+fn a_gateway_that_does_not_answer_is_given_up() {
     let mut pair = Pair::psk(4);
     pair.filter = Some(Box::new(|_| false));
     pair.connect();

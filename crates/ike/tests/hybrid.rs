@@ -289,7 +289,7 @@ fn a_peer_without_the_ppk_is_refused_or_done_without() {
 }
 
 #[test]
-fn a_gateway_that_requires_a_ppk_takes_nobody_without() {
+fn a_gateway_that_requires_a_ppk_refuses_clients_without_one() {
     let gateway = with_ppk(gateway_psk(), &[("laptop", "one key")], true, true);
     let mut pair = Pair::new(client_psk(), gateway, 14);
     pair.connect();

@@ -21,7 +21,7 @@ use dormouse_wire::ike::TsRange;
 pub use manager::{Discard, Event, Failure, KeyManager};
 pub use name::{ChildId, Owner, SaId};
 pub use share::{Marks, Share, Weak};
-pub use sleep::SleepVerdict;
+pub use sleep::{Mark, SleepFlags, SleepVerdict, Sleeping};
 pub use spi::SpiSource;
 pub use zone::{
     GrantId, HeaderGrant, HeaderNews, HeaderOrder, HeaderSa, Nodes, OpenFirstZone, Opened, Reached, ZoneEnd,

@@ -5,9 +5,8 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_sansio::{Deadline, Instant, Path, Transmit};
-use dormouse_wire::ike::dormancy::{Mark, SleepFlags, Sleeping};
 
-use crate::{ChildId, ChildSa, Owner, SleepVerdict};
+use crate::{ChildId, ChildSa, Mark, Owner, SleepFlags, SleepVerdict, Sleeping};
 
 /// Negotiates keys by messages of its own: the five verbs of `dormouse_sansio`, and one command.
 ///

@@ -1,8 +1,8 @@
-//! The sleep of a device's radio, as a key manager and the node speak of it. Owns what became of an announcement; the announcement itself
-//! is [`dormouse_wire::ike::dormancy::Sleeping`].
+//! The sleep of a device's radio, as a key manager and the node speak of it: what a device announces ([`Sleeping`]), in the form that all key
+//! managers send, and what became of it. Owns the latter; the bytes are the wire's.
 
 use dormouse_sansio::Instant;
-use dormouse_wire::ike::dormancy::SleepFlags;
+pub use dormouse_wire::sleep::{Mark, SleepFlags, Sleeping};
 
 /// What a gateway, or a peer, does with the SA of a device that has announced a sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::event::Event;
+use crate::hold::MOST_PACKETS;
 use crate::ladder::State as Ladder;
 use crate::node::{Discard, Inbound, Node, Route};
 use crate::sessions::Session;
@@ -219,13 +220,13 @@ impl Node {
     fn is_settled(&mut self, owner: Owner, id: ChildId, path: &Path) -> bool {
         self.sad.get(id).is_some_and(|t| t.path == *path)
             && self.sessions.get(owner).is_some_and(|s| !s.is_asleep())
-            && !(self.suspended && self.client_of(owner).is_some())
+            && !(self.is_suspended() && self.client_of(owner).is_some())
             && self.client_of(owner).is_none_or(|c| !c.heard_up_to.contains_key(&id))
     }
 
     /// The first packet of a tunnel after a sleep shows what was lost meanwhile.
     fn missed(&mut self, owner: Owner, id: ChildId, sequence: u64) -> Option<Event> {
-        let asleep = self.suspended;
+        let asleep = self.is_suspended();
         let client = self.client_of(owner)?;
         if asleep {
             // It was under way when the radio went off.
@@ -260,8 +261,10 @@ impl Node {
         }
         let client = session.and_then(|s| self.connections.client(s.connection));
         match client.filter(|c| c.sa == owner.ike()) {
-            Some(client) if self.suspended || client.ladder.state() == Ladder::Offline => Route::Hold,
-            None if matches!(owner, Owner::Hip(_)) && (self.suspended || self.beside.revives(flow.dst)) => {
+            Some(client) if client.ladder.state() == Ladder::Offline => Route::Hold,
+            None if matches!(owner, Owner::Hip(_))
+                && (self.is_suspended() || self.beside.revives(flow.dst)) =>
+            {
                 Route::Hold
             }
             _ => Route::Send(id),
@@ -348,12 +351,19 @@ impl Node {
         configured.flat_map(|(assigned, ..)| assigned.addresses()).collect()
     }
 
+    /// Most packets that wait for their session: as the connections have it, and as many as unless configured otherwise for the key manager
+    /// beside IKE.
+    pub(crate) fn held_most(&self) -> usize {
+        let beside = self.manager.as_ref().map_or(0, |_| MOST_PACKETS);
+        self.hold_packets.max(beside)
+    }
+
     /// Packets of every wanted client connection, and of every session beside them, may be sent.
     #[must_use]
     pub fn flows(&self) -> bool {
         let flows = |c: &Client| !c.is_wanted() || c.ladder.data_flows();
         let revived = self.beside.is_settled();
-        !self.suspended && revived && self.wanted() && self.connections.clients().all(flows)
+        self.sending.is_allowed() && revived && self.wanted() && self.connections.clients().all(flows)
     }
 
     /// When the first of the client sessions ends that are held, if it is not renewed.

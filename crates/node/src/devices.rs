@@ -9,11 +9,10 @@ use crate::connections::ConnectionId;
 use crate::event::{Event, Kept, Order};
 use crate::node::Node;
 use crate::sessions::{Session, Sessions, Who};
-use dormouse_ike::SleepFlags;
 use dormouse_ike::admission::Credential;
-use dormouse_keying::{ChildId, Owner};
+use dormouse_keying::{ChildId, Owner, SleepFlags};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_standin::{Asleep, Counters, DeviceId, Limits, Service, StandIn, Verdict};
+use dormouse_standin::{Counters, DeviceId, Limits, Service, SleepInfo, StandIn, Verdict};
 use dormouse_wire::ip::Flow;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, VecDeque};
@@ -63,7 +62,7 @@ pub(crate) struct Around<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StandInInfo {
     /// Its sleep, if it sleeps.
-    pub asleep: Option<Asleep>,
+    pub asleep: Option<SleepInfo>,
     /// What was done for it since it came.
     pub counters: Counters,
 }

@@ -4,11 +4,11 @@ use crate::ladder::Rung;
 use crate::pool;
 use crate::record::Record;
 use dormouse_crypto::Secret;
+use dormouse_ike::LoadReport;
 use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::ticket::lineage::Operation;
-use dormouse_ike::{LoadReport, SleepVerdict};
-use dormouse_keying::{HeaderOrder, SaId};
+use dormouse_keying::{HeaderOrder, SaId, SleepVerdict};
 use dormouse_standin::DeviceId;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -18,6 +18,11 @@ use std::net::IpAddr;
 pub enum Event {
     /// Something to do to the machine, for the driver of the host.
     Order(Order),
+    /// Client: the name of the connection's gateway is to be looked up, if it is not.
+    NameNeeded {
+        /// The connection.
+        connection: String,
+    },
     /// Packets that were held can be sent now.
     Flowing,
     /// Client: these packets were sent under an SA that the gateway had lost. Hold them before all others, until
@@ -116,18 +121,13 @@ pub enum Order {
         /// Prefixes of the client.
         routes: Vec<IpNet>,
     },
-    /// Look up the name of the connection's gateway.
+    /// Look up a gateway's name, or its address, and hand the answer to [`crate::host::Host::resolved`].
     Resolve {
-        /// The connection.
-        connection: String,
-    },
-    /// The name of the connection's gateway is not needed any more.
-    ForgetName {
-        /// The connection.
-        connection: String,
+        /// As it was configured.
+        name: String,
     },
     /// Find the ways to all gateways and report them by [`crate::host::Host::find_ways`], if they are known at once.
-    /// `fresh`: the network may be another one, so names that were looked up in vain are looked up again.
+    /// `fresh`: the network may be another one; before that, say so ([`crate::host::Host::network_is_new`]).
     FindWays {
         /// The network may be another one.
         fresh: bool,

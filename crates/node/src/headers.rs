@@ -2,7 +2,7 @@
 //! plane says, and that none are taken where nothing uses them. Owns no state; who may have which keys is decided by [`dormouse_ike`].
 
 use crate::client::Client;
-use crate::event::Order;
+use crate::event::{Event, Order};
 use crate::node::Node;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{GrantId, HeaderNews, SaId};
@@ -81,7 +81,7 @@ impl Node {
         if !client.is_wanted() {
             let connection = client.config.name.clone();
             tracing::info!(%peer, connection, "comes up, to exchange header keys");
-            self.order(Order::Resolve { connection: connection.clone() });
+            self.push(Event::NameNeeded { connection: connection.clone() });
             self.up(now, &connection);
             self.order(Order::FindWays { fresh: false });
         }

@@ -10,8 +10,10 @@
 //! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]): before an SA is given up for lack of an answer, it
 //! is moved to each of the others, and the last two rungs take turns with them.
 //!
-//! A rung that fails or is late hands over to the next; the last one starts again with growing pauses. Without a network
-//! nothing is tried and nothing is due: [`Ladder::poll_timeout`] is `None` until [`Ladder::network`] reports a path.
+//! A rung that fails or is late hands over to the next; the last one starts again with growing pauses. Without a network,
+//! and while the node may not send, nothing is tried and nothing is due: the ladder is [`State::Offline`], and [`Ladder::poll_timeout`] is
+//! `None` until [`Ladder::network`] reports a path or [`Ladder::wake`] is called. Which of the two it is, the ladder does not keep: whether the
+//! node may send is the node's to know.
 //!
 //! The ladder owns only the decision. It must never build a message: what it wants done comes out of
 //! [`Ladder::poll_action`], and [`crate::Node`] carries it out on the IKE endpoint.
@@ -80,6 +82,7 @@ pub struct Ladder {
     turn: usize,
     /// The path that the held SA uses. `None`: no SA is held.
     held: Option<Path>,
+    /// When the sleep began that ended with the last wake, until the way to the gateway is known again.
     slept_at: Option<Instant>,
     granted: Option<Granted>,
     /// A question was open when the radio or the network went away: its answer is due within this time, counted from the next
@@ -151,14 +154,14 @@ impl Ladder {
         self.has_ticket = held;
     }
 
-    /// The session is wanted, and comes up when the radio is on.
-    pub fn up(&mut self, now: Instant, radio_is_on: bool) {
+    /// The session is wanted, and comes up as soon as the node may send.
+    pub fn up(&mut self, now: Instant, may_send: bool) {
         match self.state {
-            State::Down if radio_is_on => {
+            State::Down if may_send => {
                 self.backoff = BACKOFF_FIRST;
                 self.begin(now);
             }
-            State::Down => self.state = State::Asleep,
+            State::Down => self.state = State::Offline,
             _ => {}
         }
     }
@@ -174,18 +177,20 @@ impl Ladder {
         self.actions.clear();
     }
 
-    /// The way to the gateway: a path, or no network. A path equal to the one in use changes nothing.
-    pub fn network(&mut self, now: Instant, path: Option<Path>) {
+    /// The way to the gateway: a path, or no network. A path equal to the one in use changes nothing. While the node may not send, it is
+    /// only remembered.
+    pub fn network(&mut self, now: Instant, path: Option<Path>, may_send: bool) {
         let before = std::mem::replace(&mut self.path, path);
         match self.state {
-            State::Down | State::Asleep => {}
+            State::Down => {}
+            State::Offline if path.is_none() || !may_send => {}
+            State::Offline => self.begin(now),
             _ if path.is_none() => {
                 self.remember_question(now);
                 self.stop_exchange();
                 self.state = State::Offline;
                 self.wait = Wait::Nothing;
             }
-            State::Offline => self.begin(now),
             _ if before.map(addresses) != path.map(addresses) => {
                 self.stop_exchange();
                 self.begin(now);
@@ -245,21 +250,22 @@ impl Ladder {
         self.granted = granted;
     }
 
-    /// The radio goes to sleep: nothing is due until [`Ladder::wake`].
+    /// The node stops sending: nothing is due until [`Ladder::wake`].
     pub fn sleep(&mut self, now: Instant) {
         if self.state == State::Down {
             return;
         }
         self.remember_question(now);
         self.stop_exchange();
-        self.state = State::Asleep;
+        self.state = State::Offline;
         self.wait = Wait::Nothing;
-        self.slept_at = Some(now);
     }
 
-    /// The radio is back. Call [`Ladder::network`] first, if the path is known to have changed.
-    pub fn wake(&mut self, now: Instant) {
-        if self.state == State::Asleep {
+    /// The node may send again; `slept_since`: since when it might not, if it might not. Call [`Ladder::network`] first, if the path is known
+    /// to have changed.
+    pub fn wake(&mut self, now: Instant, slept_since: Option<Instant>) {
+        if self.state == State::Offline {
+            self.slept_at = slept_since.or(self.slept_at);
             self.begin(now);
         }
     }
@@ -373,9 +379,7 @@ impl Ladder {
                 Wait::Nothing | Wait::Answer(_) | Wait::Greeting(_),
             ) => self.probe(now),
             // It was under way when the radio went off.
-            (State::Asleep | State::Offline, _) if self.held.is_some() => {
-                self.unanswered = Some(Duration::ZERO)
-            }
+            (State::Offline, _) if self.held.is_some() => self.unanswered = Some(Duration::ZERO),
             _ => {}
         }
     }
@@ -406,7 +410,7 @@ impl Ladder {
                 self.wait = Wait::Retry(now + pause);
                 self.backoff = (self.backoff * 2).min(BACKOFF_MOST);
             }
-            State::Offline | State::Asleep => self.held = None,
+            State::Offline => self.held = None,
             State::Down | State::Backoff => {}
         }
     }

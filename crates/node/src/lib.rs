@@ -27,6 +27,7 @@ mod repair;
 mod reports;
 mod resend;
 mod revival;
+mod sending;
 mod sessions;
 mod sleep;
 pub mod sleeper;
@@ -35,7 +36,8 @@ mod tunnels;
 
 pub use data::Train;
 pub use devices::{AbsentInfo, StandInInfo};
-pub use dormouse_ike::{LoadReport, SleepFlags, SleepVerdict};
+pub use dormouse_ike::LoadReport;
+pub use dormouse_keying::{SleepFlags, SleepVerdict};
 pub use dormouse_standin::{DeviceId, Limits, Verdict};
 pub use event::{Change, Event, FailureKind, Kept, Offer};
 pub use node::{Counters, Discard, Inbound, Node, Route};

@@ -22,6 +22,7 @@ use crate::event::{Change, Event, Order, Store};
 use crate::ladder::{Action, Failure, State};
 use crate::repair::Repairs;
 use crate::revival::Beside;
+use crate::sending::Sending;
 use crate::sessions::Sessions;
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
@@ -116,8 +117,9 @@ pub struct Node {
     pub(crate) counters: Counters,
     /// What the outer link carries, in bytes.
     pub(crate) path_mtu: u16,
-    /// [`Node::suspend`] was called, and [`Node::resume`] not yet.
-    pub(crate) suspended: bool,
+    pub(crate) sending: Sending,
+    /// Most packets that the connections would have held for a session.
+    pub(crate) hold_packets: usize,
     /// Gateway: some connection keeps some of its clients apart.
     pub(crate) isolating: bool,
     pub(crate) records: Records,
@@ -152,6 +154,7 @@ impl Node {
         endpoint.open_first_zone = dormouse_esp::open_first_zone;
         let router = crate::config::router(&connections);
         let isolating = connections.iter().any(Resolved::isolates);
+        let hold_packets = Resolved::most_held(&connections);
         let mut known = Connections::default();
         for connection in connections {
             let name = connection.name.clone();
@@ -178,7 +181,8 @@ impl Node {
             awaited: false,
             beside: Beside::default(),
             path_mtu: 1500,
-            suspended: false,
+            sending: Sending::Allowed,
+            hold_packets,
             isolating,
             records: Records::default(),
             repairs: Repairs::default(),
@@ -225,7 +229,7 @@ impl Node {
     pub fn up(&mut self, now: Instant, connection: &str) -> bool {
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
         client.on_demand = true;
-        client.ladder.up(now, !self.suspended);
+        client.ladder.up(now, self.sending.is_allowed());
         self.climb(now);
         true
     }
@@ -264,7 +268,7 @@ impl Node {
     pub fn set_network(&mut self, now: Instant, connection: &str, path: Option<Path>) {
         if let Some(client) = self.connections.client_named_mut(connection) {
             let cut_off = client.ladder.state() == State::Offline;
-            client.ladder.network(now, path);
+            client.ladder.network(now, path, self.sending.is_allowed());
             if let Some(sa) = client.sa.filter(|_| cut_off && client.ladder.state() != State::Offline) {
                 self.ike.reachable(now, sa);
             }
@@ -309,7 +313,7 @@ impl Node {
         }
         self.announcement_lost_beside();
         self.repairs.leave_all(now);
-        self.suspended = true;
+        self.sending = Sending::Stopped { since: now };
         let held: Vec<SaId> = self.connections.clients().filter_map(|c| c.sa).collect();
         for client in self.connections.clients_mut() {
             client.ladder.sleep(now);
@@ -322,25 +326,25 @@ impl Node {
         self.climb(now);
     }
 
-    /// The radio sleeps: nothing is sent until [`Node::resume`].
+    /// Nothing is sent until [`Node::resume`].
     #[must_use]
     pub fn is_suspended(&self) -> bool {
-        self.suspended
+        !self.sending.is_allowed()
     }
 
     /// The radio is back.
     pub fn resume(&mut self, now: Instant) {
-        let slept = std::mem::take(&mut self.suspended);
+        let slept_since = self.sending.allow();
         for client in self.connections.clients_mut() {
             if let Some(sa) = client.sa {
                 self.ike.woke(now, sa);
             }
             client.trust_ticket();
-            client.ladder.wake(now);
+            client.ladder.wake(now, slept_since);
         }
         self.climb(now);
         self.announce_flow();
-        self.revive_beside(now, slept);
+        self.revive_beside(now, slept_since.is_some());
     }
 
     /// Climbs one rung of a session that is up, to measure it ([`crate::ladder::Ladder::exercise`]): a success is announced like a wake.
@@ -373,7 +377,7 @@ impl Node {
             manager.handle_timeout(now);
             self.drain_manager(now);
         }
-        if !self.suspended {
+        if self.sending.is_allowed() {
             self.revival_timeout(now);
         }
         self.repairs.handle_timeout(now);
@@ -425,20 +429,20 @@ impl Node {
     ) -> impl Iterator<Item = Deadline> {
         let quiet = self.quiet();
         // What is left of a replaced tunnel costs nothing while the radio sleeps.
-        let draining = draining.filter(|_| !self.suspended);
+        let draining = draining.filter(|_| self.sending.is_allowed());
         ike.into_iter().flatten().chain(draining).filter(move |_| !quiet)
     }
 
     /// The timers of the ladders, of sessions that are on their way back, and of repairs.
     fn others(&self) -> impl Iterator<Item = Deadline> {
         let ladders = self.connections.clients().filter_map(|c| c.ladder.poll_timeout());
-        let back = self.beside.deadline().filter(|_| !self.suspended);
+        let back = self.beside.deadline().filter(|_| self.sending.is_allowed());
         ladders.chain(back).chain(self.repairs.timers())
     }
 
     /// Nothing that IKE could send would arrive: every session of its own is a client's, and no client has a network and a radio.
     fn quiet(&self) -> bool {
-        let cut_off = |c: &Client| self.suspended || c.ladder.state() == State::Offline;
+        let cut_off = |c: &Client| self.is_suspended() || c.ladder.state() == State::Offline;
         let mut clients = self.connections.clients().peekable();
         let mut sessions =
             self.sessions.iter().filter(|(owner, _)| owner.ike().is_some()).map(|(_, s)| s.connection);

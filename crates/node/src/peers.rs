@@ -38,7 +38,7 @@ impl Node {
     /// sessions go on from there.
     /// While the radio sleeps, the last of them are for when it wakes.
     pub fn set_sources(&mut self, now: Instant, addresses: &[IpAddr]) {
-        if self.suspended {
+        if self.is_suspended() {
             self.beside.sources = Some(addresses.to_vec());
             return;
         }

@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::config::Resolved;
 use crate::config::file::Role;
 use crate::connections::{Connection, ConnectionId};
-use crate::event::Order;
+use crate::event::{Event, Order};
 use crate::ladder::State;
 use crate::node::Node;
 use dormouse_crypto::cert::Identity;
@@ -22,6 +22,7 @@ impl Node {
     /// Clients of a gateway stay if today's configuration admits them and gives them what they have.
     pub fn reconfigure(&mut self, now: Instant, connections: &[Resolved], anew: &BTreeSet<String>) {
         self.isolating = connections.iter().any(Resolved::isolates);
+        self.hold_packets = Resolved::most_held(connections);
         let beside = self.manager.as_ref().map(|(id, _)| *id);
         let gone = |c: &Connection| connections.iter().all(|r| r.name != c.name);
         let known = self.connections.iter().filter(|(id, c)| gone(c) && Some(*id) != beside);
@@ -75,12 +76,12 @@ impl Node {
             if client.ladder.state() == State::Backoff {
                 // What it was refused for may have been mended.
                 client.ladder.down();
-                client.ladder.up(now, !self.suspended);
+                client.ladder.up(now, self.sending.is_allowed());
             }
         }
         if restart && wanted {
-            client.ladder.up(now, !self.suspended);
-            self.order(Order::Resolve { connection: config.name.clone() });
+            client.ladder.up(now, self.sending.is_allowed());
+            self.push(Event::NameNeeded { connection: config.name.clone() });
             self.order(Order::FindWays { fresh: false });
         }
     }

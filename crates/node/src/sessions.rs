@@ -3,10 +3,9 @@
 
 use crate::connections::ConnectionId;
 use crate::record::Traffic;
-use dormouse_ike::Mark;
 use dormouse_ike::admission::Credential;
 use dormouse_ike::config_payload::AssignedConfig;
-use dormouse_keying::{Owner, SaId};
+use dormouse_keying::{Mark, Owner, SaId};
 use dormouse_sansio::{Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ike::TsRange;

@@ -7,8 +7,8 @@ use crate::ladder::Granted;
 use crate::node::Node;
 use crate::record::How;
 use crate::sessions::Presence;
-use dormouse_ike::{LoadReport, Mark, SleepFlags, SleepVerdict, Sleeping};
-use dormouse_keying::{ChildId, Owner, SaId};
+use dormouse_ike::LoadReport;
+use dormouse_keying::{ChildId, Mark, Owner, SaId, SleepFlags, SleepVerdict, Sleeping};
 use dormouse_sansio::{Instant, Path};
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ pub struct ClientInfo {
     pub gateway: String,
     /// What the ladder is doing.
     pub state: State,
-    /// The radio sleeps.
+    /// The node may not send, as its device sleeps: then a ladder that is offline comes back by itself.
     pub asleep: bool,
     /// How the session came back the last time.
     pub last_wake: Option<Wake>,
@@ -106,7 +106,7 @@ impl Node {
             name: c.config.name.clone(),
             gateway: c.config.gateway.clone().unwrap_or_default(),
             state: c.ladder.state(),
-            asleep: self.suspended,
+            asleep: self.is_suspended(),
             last_wake: c.ladder.last_wake(),
             ticket_expires: c.ticket().map(|t| t.expires),
             last_error: c.last_error.clone(),

@@ -28,7 +28,9 @@ impl Node {
                 }
                 let old = self.sessions.get(owner);
                 // No radio, no late packets.
-                let awake = |s: &Session| !self.suspended || self.connections.client(s.connection).is_none();
+                let awake = |s: &Session| {
+                    self.sending.is_allowed() || self.connections.client(s.connection).is_none()
+                };
                 let is_heir = |heir| {
                     let heir = self.sessions.get(heir);
                     old.zip(heir).is_some_and(|(old, heir)| old.is_of_peer(heir) && awake(heir))

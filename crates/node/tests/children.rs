@@ -188,7 +188,7 @@ fn the_signal_is_asked_for_when_packets_go_and_once_a_second() {
         [("signal_below = -75", [true, false, false, true, true]), ("every = 3", [false; 5])]
     {
         let [client, _] = sharing([choose, "as_peer = true"]);
-        let mut host = Host::new(NOW, client, 8, None);
+        let mut host = Host::new(NOW, client, None);
         let mut asks = |ms: u64, packets: usize| {
             let (now, mut out) = (NOW + Duration::from_millis(ms), Vec::new());
             for _ in 0..packets {

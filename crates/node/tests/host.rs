@@ -6,14 +6,16 @@ use dormouse_energy::schedule::Policy;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
-use dormouse_node::config::{parse, resolve};
+use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::host::{Host, News, NotSent, Order, Origin, Output, Store};
+use dormouse_node::ladder::State;
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::sleeper::{Cause, Mode, Reason, Settings};
 use dormouse_node::{Node, SleepFlags, Train};
 use dormouse_sansio::packet::{Plan, Received, Verdict};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ip::{Packet, tcp, udp};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -32,7 +34,7 @@ fn way() -> Path {
 }
 
 fn find_ways(host: &mut Host, now: Instant, mtu: u16) {
-    host.find_ways(now, "office", &[way().remote.ip()], |_| Some((way(), mtu)));
+    host.find_ways(now, "office", |_| Some((way(), mtu)));
 }
 
 fn host(
@@ -49,12 +51,15 @@ fn host(
         "[connection.office]\nrole = \"{role}\"\n{keys}\n[connection.office.local]\nid = \"{own}\"\n{secret}\n\
          [connection.office.remote]\nid = \"{peer}\"\n{secret}\n[connection.office.child]\n{child}\n",
     );
-    let file = parse(&toml).expect("TOML");
-    let resolved = resolve(&file, &mut |_, _| Err("no files here".into())).expect("a configuration");
-    let node = Node::new(resolved, endpoint, Box::new(Seeded::new(1)), Box::new(Seeded::new(2)));
-    let mut host = Host::new(NOW, node, 8, pool);
+    let node = Node::new(resolved(&toml), endpoint, Box::new(Seeded::new(1)), Box::new(Seeded::new(2)));
+    let mut host = Host::new(NOW, node, pool);
     host.set_wall_clock(NOW, UnixTime(1_800_000_000));
     End { host, seen: Seen::default() }
+}
+
+fn resolved(toml: &str) -> Vec<Resolved> {
+    let file = parse(toml).expect("TOML");
+    resolve(&file, &mut |_, _| Err("no files here".into())).expect("a configuration")
 }
 
 fn gateway() -> End {
@@ -100,6 +105,7 @@ fn device_with(ticket: Option<ClientTicket>) -> End {
         device.node_mut().restore_ticket("office", ticket);
     }
     assert!(device.up(NOW, "office"));
+    device.resolved(NOW, "192.0.2.1", Ok(vec![way().remote.ip()]), true);
     find_ways(&mut device, NOW, 1_500);
     device
 }
@@ -368,6 +374,12 @@ fn a_packet_that_waited_is_told_to_be_too_big_and_a_syn_is_clamped() {
     forward(&mut device, NOW, &mut packet(inner, SERVER, &[7; 1384]));
     forward(&mut device, NOW, &mut syn.clone());
     assert_eq!(device.held(), 2);
+    let info = device.node().client_infos(NOW).remove(0);
+    assert_eq!(
+        (info.state, info.asleep),
+        (State::Offline, true),
+        "it may not send, though there is a network"
+    );
     device.resume(NOW, Cause::User);
     // The network that it wakes in carries less.
     let seen = drive_over(&mut device, NOW, 1_280);
@@ -407,6 +419,38 @@ fn a_packet_that_could_not_be_sent_waits_again() {
     device.resume(NOW, Cause::User);
     hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
     assert_eq!(drive(&mut gateway, NOW).inner, [(Origin::Tunnel, packet(inner, SERVER, b"waits"))]);
+}
+
+#[test]
+fn as_many_packets_wait_as_the_connections_of_now_allow() {
+    let device = |most: usize| {
+        format!(
+            "[connection.office]\nrole = \"client\"\ngateway = \"192.0.2.1\"\nwake = {{ hold_packets = {most} }}\n\
+             [connection.office.local]\nid = \"device.test\"\nsecret = \"a secret of the test\"\n\
+             [connection.office.remote]\nid = \"gateway.test\"\nsecret = \"a secret of the test\"\n\
+             [connection.office.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n",
+        )
+    };
+    let [few, more] = [3, 5].map(|most| resolved(&device(most)));
+    let [a, b] = [1, 2].map(|seed| Box::new(Seeded::new(seed)));
+    let node = Node::new(few, EndpointConfig::default(), a, b);
+    let mut host = End { host: Host::new(NOW, node, None), seen: Seen::default() };
+    let mut gateway = gateway();
+    host.set_wall_clock(NOW, UnixTime(1_800_000_000));
+    assert!(host.up(NOW, "office"));
+    host.resolved(NOW, "192.0.2.1", Ok(vec![way().remote.ip()]), true);
+    find_ways(&mut host, NOW, 1_500);
+    converse(&mut host, &mut gateway, NOW);
+    let inner = host.node().inner_addresses()[0];
+    host.suspend(NOW, Reason::User);
+    drive(&mut host, NOW);
+    let wait = |host: &mut End| {
+        (0..8).for_each(|_| forward(host, NOW, &mut packet(inner, SERVER, b"waits")));
+        host.held()
+    };
+    assert_eq!(wait(&mut host), 3);
+    host.reconfigure(NOW, &more, &BTreeSet::new());
+    assert_eq!(wait(&mut host), 5);
 }
 
 #[test]

@@ -11,7 +11,7 @@ const CONFIG: &str = "[connection.office]\nrole = \"client\"\ngateway = \"vpn.te
                       [connection.office.remote]\nid = \"vpn.test\"\n[connection.office.wake]\nfull_ms = 4000\n";
 
 #[test]
-fn a_rung_that_nobody_answers_is_told_of() {
+fn a_rung_without_an_answer_is_reported() {
     let file = parse(CONFIG).expect("TOML");
     let resolved = resolve(&file, &mut |_, _| Err("no files here".into())).expect("a configuration");
     let entropy = |seed| Box::new(Seeded::new(seed));

@@ -350,7 +350,7 @@ fn upkeep_that_is_close_falls_into_this_wake() {
 }
 
 #[test]
-fn the_radio_of_somebody_else_is_left_to_them() {
+fn a_radio_that_another_program_switches_is_left_alone() {
     let mut d = Device::new(6, settings(Mode::Energy, Policy::Timeout(5.0)), false);
     d.send(53);
     d.sleeper.suspend(d.now, Reason::Machine);

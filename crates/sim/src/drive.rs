@@ -1,5 +1,5 @@
 //! The driving of one machine's core by the calls that `dormoused` makes: a turn takes what has come in (the timer, answers of the
-//! radio and of the store, datagrams, packets of the inner side) in batches of drawn size, and the core's own rules ([`host::settle`],
+//! radio and of the store, datagrams, packets of the inner side) in batches of drawn size, and the core's own rules ([`host::carry_out_all`],
 //! [`host::forward`]) say in which order the rest happens. Owns what waits for the next turn and the end of a process between any two
 //! things that it does; must never handle a packet by a call that the daemon does not make.
 
@@ -117,7 +117,7 @@ impl Machine {
     /// # Panics
     /// If something is to be stored after a datagram has left that may be what it belongs to.
     pub fn flush(&mut self, now: Instant) {
-        self.drive(|process| process.settle(now));
+        self.drive(|process| process.carry_out_all(now));
     }
 
     fn turn(&mut self, now: Instant) {
@@ -162,23 +162,15 @@ impl Process<'_> {
             if !self.machine.kernel.tun.is_empty() {
                 let Ok(()) = host::forward(self, now);
             }
-            self.settle(now);
+            self.carry_out_all(now);
             if self.dead || self.machine.kernel.is_empty() {
                 return;
             }
         }
     }
 
-    fn settle(&mut self, now: Instant) {
-        host::settle(self, now);
-        // The names that were asked for, if the question can be sent.
-        let online = self.host.may_send() && !self.machine.addresses.is_empty();
-        let (asked, known) = &mut self.machine.names;
-        if online && !asked.is_empty() && !self.dead {
-            known.append(asked);
-            self.find_ways(now);
-            host::settle(self, now);
-        }
+    fn carry_out_all(&mut self, now: Instant) {
+        host::carry_out_all(self, now);
     }
 
     fn radio_answers(&mut self, now: Instant) {
@@ -309,9 +301,13 @@ impl Process<'_> {
             Order::Unconfigure { .. } => machine.inner.clear(),
             Order::PeerRoutes { routes, .. } => machine.routes.extend(routes),
             Order::PeerGone { routes } => machine.routes.retain(|r| !routes.contains(r)),
-            Order::Resolve { connection } => drop(machine.names.0.insert(connection)),
-            Order::ForgetName { connection } => drop(machine.names.0.remove(&connection)),
-            Order::FindWays { .. } => self.find_ways(now),
+            Order::Resolve { name } => self.look_up(now, &name),
+            Order::FindWays { fresh } => {
+                if fresh {
+                    self.host.network_is_new(|| !machine.addresses.is_empty());
+                }
+                self.find_ways(now);
+            }
             Order::Radio(order) => self.order_radio(now, order),
             Order::Header(order) => machine.headers.push(order),
             // No meter measures what does not exist, nor a signal, no certificate of these worlds says where to ask, and no key is in a token.
@@ -319,16 +315,27 @@ impl Process<'_> {
         }
     }
 
+    /// The resolver answers at once, if the question can be sent.
+    fn look_up(&mut self, now: Instant, name: &str) {
+        let machine = &*self.machine;
+        let online = !machine.addresses.is_empty();
+        let known = online && machine.radio_is_on() && !machine.resolver_is_down;
+        let infos = self.host.node().client_infos(now);
+        let of = infos.iter().find(|info| info.gateway == name);
+        let found = of.and_then(|info| machine.gateways.get(&info.name)).filter(|_| known);
+        let answer = found.cloned().ok_or_else(|| "no name server answers".to_owned());
+        self.host.resolved(now, name, answer, online);
+    }
+
     fn find_ways(&mut self, now: Instant) {
-        let Machine { gateways, names: (_, known), addresses, .. } = &*self.machine;
+        let Machine { gateways, addresses, .. } = &*self.machine;
         let way = |to: IpAddr| {
             let from = addresses.iter().find(|a| a.is_ipv4() == to.is_ipv4())?;
             let (local, remote) = (SocketAddr::new(*from, 500), SocketAddr::new(to, 500));
             Some((Path { local, remote, carrier: Carrier::Ike }, ETHERNET))
         };
-        for (connection, named) in gateways {
-            let named = if known.contains(connection) { named.as_slice() } else { &[] };
-            self.host.find_ways(now, connection, named, way);
+        for connection in gateways.keys() {
+            self.host.find_ways(now, connection, way);
         }
     }
 

@@ -122,6 +122,8 @@ impl Invariants {
             let vanished = machine.vanished();
             assert_eq!(vanished, 0, "packets vanished in the {end}; {vanished}");
             let Some(host) = &machine.host else { continue };
+            let silent = host.node().is_suspended();
+            assert!(silent || !host.radio_is_off(), "the {end}'s radio is off, and its node may send");
             let (next, listed) = (host.poll_timeout(), host.deadlines());
             let latest = listed.iter().map(|timer| timer.at + timer.slack).min();
             let is_listed = next.map_or(listed.is_empty(), |next| listed.contains(&next));

@@ -81,10 +81,10 @@ pub struct Machine {
     pub written: Vec<(UnixTime, Vec<u8>)>,
     /// Its radio, for a device that has one.
     pub radio: Option<Radio>,
-    /// What the names of its connections' gateways are, in the order of the resolver.
+    /// What the names of its connections' gateways are, by connection and in the order of the resolver.
     pub gateways: BTreeMap<String, Vec<IpAddr>>,
-    /// Connections whose gateways' names have been asked for, and those of which they are known.
-    pub(crate) names: (BTreeSet<String>, BTreeSet<String>),
+    /// The resolver answers that it knows none of these names.
+    pub resolver_is_down: bool,
     /// Its outer addresses now.
     pub(crate) addresses: Vec<IpAddr>,
     /// How far its wall clock has been moved, in seconds.
@@ -142,7 +142,7 @@ impl Machine {
             written: Vec::new(),
             radio: None,
             gateways: BTreeMap::new(),
-            names: Default::default(),
+            resolver_is_down: false,
             addresses: Vec::new(),
             skew: 0,
             inner: Vec::new(),
@@ -201,7 +201,6 @@ impl Machine {
         // What it was about to send, or to report as sent again, has died with it, and so has what its stand-in kept.
         self.handed = self.sealed + self.unsent + self.past.0 + self.past.1;
         self.kernel.clear();
-        self.names = Default::default();
         self.inner.clear();
         self.fuse = None;
         self.unwritten.clear();
@@ -426,10 +425,9 @@ pub(crate) fn host(
     rng: &mut Seeded,
     unix: UnixTime,
 ) -> Host {
-    let hold = connections.iter().map(|c| c.hold_packets).max().unwrap_or(0);
     endpoint.pool = pool.clone().map(|pool| Box::new(pool) as _);
     let node = Node::new(connections, endpoint, Box::new(rng.fork()), Box::new(rng.fork()));
-    let mut host = Host::new(now, node, hold, pool);
+    let mut host = Host::new(now, node, pool);
     host.set_wall_clock(now, unix);
     host
 }

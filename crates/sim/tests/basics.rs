@@ -139,3 +139,28 @@ fn every_rung_can_be_exercised_on_a_session_that_is_up() {
     data_passes(&mut world);
     world.settle_and_check();
 }
+
+/// The name of the gateway is asked for again as long as there is a network, and at once in a new one.
+#[test]
+fn a_gateway_whose_name_is_not_known_at_first_is_reached_later() {
+    for moves in [false, true] {
+        let mut world = World::new(8, Settings::default());
+        world.device_mut().resolver_is_down = true;
+        world.step(Step::DeviceCrash(Duration::from_secs(1)));
+        world.run(Duration::from_secs(300));
+        assert_eq!(world.device_state(), State::Offline);
+        let host = world.device().host().expect("it runs");
+        assert!(host.nameless("office").is_some_and(|why| why.contains("no name server answers")));
+        let asked = world.device().wakeups.get("a gateway's name").copied().unwrap_or(0);
+        assert!((8..=12).contains(&asked), "with growing pauses: {asked}");
+        world.device_mut().resolver_is_down = false;
+        if moves {
+            world.step(Step::Enter(Access::B));
+            world.run(Duration::from_secs(5));
+        } else {
+            world.run(Duration::from_secs(70));
+        }
+        assert_eq!(world.device_state(), State::Up, "moves: {moves}; {:#?}", world.device().changes);
+        data_passes(&mut world);
+    }
+}

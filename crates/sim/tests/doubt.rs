@@ -110,7 +110,7 @@ fn a_question_that_a_lost_network_cut_short_is_asked_again_in_the_next_one() {
 }
 
 #[test]
-fn data_that_nobody_answers_is_no_doubt_yet() {
+fn data_without_an_answer_is_no_doubt_yet() {
     let mut world = connected(5);
     let before = datagrams_out(&world);
     for _ in 0..3 {

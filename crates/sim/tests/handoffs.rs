@@ -367,7 +367,7 @@ impl Scene {
 }
 
 #[test]
-fn a_file_comes_whole_and_keys_follow_whatever_happens() {
+fn a_file_comes_whole_and_keys_follow_through_every_fault() {
     let (mut sent_after, mut opened) = (0, 0);
     for seed in seeds(8) {
         let (keys, bare) = ([Keys::Ahead, Keys::Moved][seed as usize % 2], seed.is_multiple_of(3));

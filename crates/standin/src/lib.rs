@@ -58,4 +58,4 @@ pub use class::Class;
 pub use counters::{Counters, Kind, Reason};
 pub use device::{DeviceId, Service};
 pub use limits::{Limits, Rate};
-pub use standin::{Asleep, StandIn, Verdict};
+pub use standin::{SleepInfo, StandIn, Verdict};

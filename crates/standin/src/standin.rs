@@ -33,7 +33,7 @@ pub enum Verdict {
 
 /// How a device sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Asleep {
+pub struct SleepInfo {
     /// Since when.
     pub since: Instant,
     /// When it is given up.
@@ -158,11 +158,11 @@ impl StandIn {
 
     /// How a device sleeps; `None` for one that is awake, or not known.
     #[must_use]
-    pub fn asleep(&self, id: DeviceId) -> Option<Asleep> {
+    pub fn asleep(&self, id: DeviceId) -> Option<SleepInfo> {
         let Sleep { since, until, .. } = self.devices.get(&id)?.sleep?;
         let buffer = self.room.buffer(id);
         let packets = buffer.map_or(0, |b| b.len());
-        Some(Asleep { since, until, packets, bytes: buffer.map_or(0, |b| b.packet_bytes()) })
+        Some(SleepInfo { since, until, packets, bytes: buffer.map_or(0, |b| b.packet_bytes()) })
     }
 
     /// Devices that sleep.

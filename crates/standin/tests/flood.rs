@@ -49,7 +49,7 @@ fn all_devices_share_one_limit() {
 }
 
 #[test]
-fn nobody_gets_into_the_higher_classes_without_naming_a_connection() {
+fn only_packets_that_name_a_connection_get_into_the_higher_classes() {
     let (device, peer) = connection();
     let mut standin = enrolled(Limits { device_packets: 8, ..Limits::default() });
     standin.observe_inbound(at(0), DEVICE, &device.segment(ACK, b""));

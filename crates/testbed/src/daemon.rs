@@ -68,7 +68,7 @@ impl Dormoused {
     /// # Errors
     /// If it does not come up; the error holds the end of its log.
     pub fn start(host: &Host, daemon: &str, toml: &str) -> Result<Self> {
-        Self::start_as(host, "root", daemon, toml)
+        Self::start_with(host, Extra::default(), daemon, toml)
     }
 
     /// The same, with something more.
@@ -91,15 +91,6 @@ impl Dormoused {
         let path = dir.join(name);
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         file.write_all(content).with_context(|| path.display().to_string())
-    }
-
-    /// The same, but the daemon becomes `user` once it is set up.
-    ///
-    /// # Errors
-    /// As [`Dormoused::start`].
-    pub fn start_as(host: &Host, user: &str, daemon: &str, toml: &str) -> Result<Self> {
-        let (config, socket) = configure(host, user, daemon, toml)?;
-        Self::run(host, config, socket, Extra::default())
     }
 
     fn run(host: &Host, config: PathBuf, socket: PathBuf, extra: Extra) -> Result<Self> {

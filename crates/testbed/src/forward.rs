@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_run_have_its_keys_and_nobody_else_has() {
+    fn only_both_ends_of_a_run_have_its_keys() {
         let end = |first: bool, run: Option<[u8; 32]>| Settings {
             tun: "t".into(),
             protection: Protection::Plain,

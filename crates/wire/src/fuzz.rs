@@ -163,7 +163,8 @@ pub fn mlike(data: &[u8]) {
 /// # Panics
 /// If a property does not hold.
 pub fn dormancy(data: &[u8]) {
-    use ike::dormancy::{HoldGrant, LoadReport, Sleeping};
+    use crate::sleep::{HoldGrant, Sleeping};
+    use ike::dormancy::LoadReport;
     if let Ok(sleeping) = Sleeping::parse(data) {
         assert_eq!(Sleeping::parse(&sleeping.emit()), Ok(sleeping), "emission changed the meaning");
     }

@@ -24,6 +24,7 @@ pub mod ike;
 pub mod ip;
 pub mod mobileip;
 pub mod netbios;
+pub mod sleep;
 
 pub use error::Error;
 

@@ -107,7 +107,7 @@ fn transform_count_and_chain_must_agree() {
 }
 
 #[test]
-fn transforms_with_attributes_that_nobody_knows_are_kept_apart() {
+fn transforms_with_unknown_attributes_are_kept_apart() {
     // A key length twice, in both encodings, and a private attribute: none may pass for a plain key length.
     let chain = bytes(
         "00 00 0026 00 00 0022 01 01 00 01

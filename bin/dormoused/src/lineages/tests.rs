@@ -114,7 +114,7 @@ impl Store for Broken {
 }
 
 #[test]
-fn a_store_that_fails_is_said_to_and_what_nobody_waits_for_is_done_later() {
+fn a_store_that_fails_is_reported_and_what_no_sa_waits_for_is_done_later() {
     let (fail, fails) = channel();
     fail.send(()).unwrap();
     let mut keeper = Keeper::new(Broken(fails, Memory::default())).unwrap();

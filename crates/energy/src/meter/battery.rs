@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn power_is_positive_whatever_sign_the_driver_gives_it() {
+    fn power_is_positive_with_either_sign_of_the_driver() {
         for sign in [1.0, -1.0] {
             let mut account = Account::new(Way::Power);
             for t in 0..=10 {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn power_that_nobody_looked_at_is_not_guessed() {
+    fn power_that_was_not_read_is_not_guessed() {
         let mut account = Account::new(Way::Power);
         for t in [0, 10, 10_000, 10_010] {
             account.observe(at(t), None, &[battery("Discharging", Level::Energy(1), Some(5.0))]).unwrap();

@@ -29,7 +29,7 @@ pub(crate) fn heard(association: &mut Association, around: &Around<'_>) {
     let ours_greater = association.ours > association.peer;
     if let Stage::Up(session) = &mut association.stage {
         let wait = around.config.liveness.map(|every| if ours_greater { every + every / 4 } else { every });
-        session.check = wait.map(|wait| Check { at: around.now + wait, data_waits: false });
+        session.life.check = wait.map(|wait| Check { at: around.now + wait, data_waits: false });
     }
 }
 
@@ -38,14 +38,14 @@ pub(crate) fn unanswered(session: &mut Session, now: Instant) {
     if session.dormancy.peer_sleeps() {
         return;
     }
-    let at = session.check.map_or(Instant::FAR_FUTURE, |check| check.at).min(now + SILENCE);
-    session.check = Some(Check { at, data_waits: true });
+    let at = session.life.check.map_or(Instant::FAR_FUTURE, |check| check.at).min(now + SILENCE);
+    session.life.check = Some(Check { at, data_waits: true });
 }
 
 /// Asks if the time has come.
 pub(crate) fn check_if_due(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
-    if let Some(due) = session.check.take_if(|check| check.at <= around.now) {
+    if let Some(due) = session.life.check.take_if(|check| check.at <= around.now) {
         if due.data_waits {
             in_udp::doubt(association, around);
         }
@@ -57,19 +57,22 @@ pub(crate) fn check_if_due(association: &mut Association, around: &mut Around<'_
 pub(crate) fn check(association: &mut Association, data_waits: bool, around: &mut Around<'_>) {
     heard(association, around);
     let Stage::Up(session) = &mut association.stage else { return };
-    if session.outstanding.is_none() {
+    if session.updates.outstanding.is_none() {
         update::send(association, None, around);
     }
     if let (true, Stage::Up(session)) = (data_waits, &mut association.stage) {
-        session.outstanding =
-            session.outstanding.take().map(|o| Outstanding { retry: o.retry.at_most(SILENCE_TRIES), ..o });
+        session.updates.outstanding = session
+            .updates
+            .outstanding
+            .take()
+            .map(|o| Outstanding { retry: o.retry.at_most(SILENCE_TRIES), ..o });
     }
 }
 
 /// Asks a peer that is awake at once, also what it was asked in vain: the way to it is open again.
 pub(crate) fn ask_again(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
-    match &mut session.outstanding {
+    match &mut session.updates.outstanding {
         Some(outstanding) => outstanding.retry.renew(around.now, &around.config.timing),
         None if session.dormancy.peer_sleeps() => {}
         None => check(association, false, around),

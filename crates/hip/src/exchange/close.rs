@@ -22,8 +22,12 @@ pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>, why:
         }
     };
     end_esp(association, &session, around, why);
-    let relay =
-        session.ice.as_ref().map(|ice| ice.relay).filter(|relay| relay.remote != association.path.remote);
+    let relay = session
+        .ways
+        .ice
+        .as_ref()
+        .map(|ice| ice.relay)
+        .filter(|relay| relay.remote != association.path.remote);
     let agreed = session.agreed;
     let mut nonce = [0; 16];
     around.entropy.fill(&mut nonce);
@@ -89,7 +93,7 @@ pub(crate) fn close(
     around: &mut Around<'_>,
 ) -> Outcome {
     let (agreed, relay) = match &association.stage {
-        Stage::Up(session) => (&session.agreed, session.ice.as_ref().map(|ice| ice.relay)),
+        Stage::Up(session) => (&session.agreed, session.ways.ice.as_ref().map(|ice| ice.relay)),
         Stage::Closing(closing) => (&closing.agreed, closing.relay),
         Stage::Closed(closed) => (&closed.agreed, closed.relay),
         _ => return Err(Discard("a CLOSE before the association is established")),

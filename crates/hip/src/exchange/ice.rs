@@ -113,7 +113,7 @@ pub(crate) fn begin(
     };
     ice.theirs = ice.of_peer(theirs);
     ice.restart(association.relay.map(|r| r.to), around);
-    session.ice = Some(Box::new(ice));
+    session.ways.ice = Some(Box::new(ice));
 }
 
 /// The way is that through the relay again, because an end has moved: the search begins anew. If we are behind it, the peer learns where we
@@ -121,9 +121,9 @@ pub(crate) fn begin(
 pub(crate) fn again(association: &mut Association, around: &mut Around<'_>) {
     let (path, seen) = (association.path, association.relay.map(|r| r.to));
     let Stage::Up(session) = &mut association.stage else { return };
-    let Some(ice) = session.ice.as_mut().filter(|ice| ice.relay.remote == path.remote) else { return };
+    let Some(ice) = session.ways.ice.as_mut().filter(|ice| ice.relay.remote == path.remote) else { return };
     ice.relay = path;
-    ice.untold = seen.map(|_| ours(None, session.child.spi(), around));
+    ice.untold = seen.map(|_| ours(None, session.esp.child.spi(), around));
     ice.restart(seen, around);
     if seen.is_some() {
         update::send(association, None, around);
@@ -132,7 +132,7 @@ pub(crate) fn again(association: &mut Association, around: &mut Around<'_>) {
 
 /// What an UPDATE of ours says of where we are.
 pub(crate) fn told(session: &Session, around: &mut Around<'_>) -> Option<Param> {
-    let untold = session.ice.as_ref()?.untold.clone()?;
+    let untold = session.ways.ice.as_ref()?.untold.clone()?;
     sealed(untold, &session.agreed.keys, around)
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn acknowledged(ice: &mut Ice) {
 pub(crate) fn learn(association: &mut Association, packet: &Packet<'_>, around: &Around<'_>) {
     let (path, seen) = (association.path, association.relay.map(|r| r.to));
     let Stage::Up(session) = &mut association.stage else { return };
-    let Some(ice) = &mut session.ice else { return };
+    let Some(ice) = &mut session.ways.ice else { return };
     let Some(theirs) = opened(packet, &session.agreed) else { return };
     ice.theirs = ice.of_peer(&theirs);
     if ice.is_relayed(path) {
@@ -263,7 +263,7 @@ pub(crate) fn from_here(relay: Path, peers: &Peers) -> Option<Path> {
 pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<'_>) {
     let (hits, now) = ((association.ours, association.peer), around.now);
     let Stage::Up(session) = &mut association.stage else { return };
-    let Some(ice) = session.ice.as_mut().filter(|ice| ice.runs) else { return };
+    let Some(ice) = session.ways.ice.as_mut().filter(|ice| ice.runs) else { return };
     for pair in &mut ice.pairs {
         let State::Asked(question) = &mut pair.state else { continue };
         if question.at > now {
@@ -291,13 +291,13 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         }
     }
     choose(session, hits, around);
-    let Some(ice) = &mut session.ice else { return };
+    let Some(ice) = &mut session.ways.ice else { return };
     ice.runs &= ice.pairs.iter().any(|p| !matches!(p.state, State::Fails));
 }
 
 /// Nominates a pair, if there is one to be chosen.
 fn choose(session: &mut Session, hits: (Hit, Hit), around: &mut Around<'_>) {
-    if let Some(best) = session.ice.as_mut().and_then(|ice| ice.chosen(around.now)) {
+    if let Some(best) = session.ways.ice.as_mut().and_then(|ice| ice.chosen(around.now)) {
         ask(session, hits, (best, true), None, around);
     }
 }
@@ -312,9 +312,9 @@ fn ask(
     answer: Option<&Answer<'_>>,
     around: &mut Around<'_>,
 ) {
-    let Some(pair) = session.ice.as_mut().and_then(|ice| ice.pairs.get_mut(at)) else { return };
+    let Some(pair) = session.ways.ice.as_mut().and_then(|ice| ice.pairs.get_mut(at)) else { return };
     let said = answer.map(|a| (a.id, a.echo));
-    let (mut draft, id, nonce) = update::question(&mut session.next_id, hits, said, around);
+    let (mut draft, id, nonce) = update::question(&mut session.updates.next_id, hits, said, around);
     answer
         .iter()
         .for_each(|a| draft.add(&Param::Transport(ParamType::MappedAddress, relay::written(a.from))));
@@ -340,8 +340,8 @@ pub(crate) fn receive(
 ) -> Option<Outcome> {
     let hits = (association.ours, association.peer);
     let Stage::Up(session) = &mut association.stage else { return None };
-    let ice = session.ice.as_mut()?;
-    if session.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id)) {
+    let ice = session.ways.ice.as_mut()?;
+    if session.updates.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id)) {
         return None;
     }
     let check = packet.find(ParamType::CandidatePriority).or(packet.find(ParamType::Nominate));
@@ -404,7 +404,7 @@ fn answer(
     (packet, path, id): (&Packet<'_>, Path, u32),
     around: &mut Around<'_>,
 ) -> Outcome {
-    let Some(ice) = &mut session.ice else { return Ok(Fate::Lives) };
+    let Some(ice) = &mut session.ways.ice else { return Ok(Fate::Lives) };
     let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents).filter(|e| e.len() <= MAX_ECHO);
     let echo = echo.ok_or(Discard("a check without ECHO_REQUEST_SIGNED"))?;
     if !ice.may_answer(around.now) {
@@ -452,11 +452,11 @@ fn answer(
 fn conclude(association: &mut Association, path: Path, around: &mut Around<'_>) {
     let owner = association.owner();
     let Stage::Up(session) = &mut association.stage else { return };
-    let Some(ice) = &mut session.ice else { return };
+    let Some(ice) = &mut session.ways.ice else { return };
     (ice.runs, ice.works_since) = (false, None);
     ice.pairs.retain(|p| p.path.remote == path.remote);
-    session.candidate = None;
-    let stays = session.esp_stays.take().is_some();
+    session.place.candidate = None;
+    let stays = session.place.esp_stays.take().is_some();
     if association.path != path {
         association.path = path;
         around.stats.direct += 1;

@@ -147,8 +147,8 @@ pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) {
     let path = association.path;
     let Stage::Up(session) = &association.stage else { return };
     if path.carrier == Carrier::RawHip
-        && session.in_udp.may_come()
-        && !session.in_udp.is_settled(path)
+        && session.ways.in_udp.may_come()
+        && !session.ways.in_udp.is_settled(path)
         && !session.dormancy.peer_sleeps()
     {
         ask(association, None, around);
@@ -158,7 +158,7 @@ pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) {
 /// Data stays unanswered: if it goes in UDP, that is asked again.
 pub(crate) fn doubt(association: &mut Association, around: &mut Around<'_>) {
     if let Stage::Up(session) = &association.stage
-        && matches!(session.in_udp.way, Way::Passes(of) if of == association.path)
+        && matches!(session.ways.in_udp.way, Way::Passes(of) if of == association.path)
     {
         ask(association, None, around);
     }
@@ -168,26 +168,26 @@ pub(crate) fn doubt(association: &mut Association, around: &mut Around<'_>) {
 fn ask(association: &mut Association, answer: Option<&Asked<'_>>, around: &mut Around<'_>) {
     let (ours, peer, path) = (association.ours, association.peer, association.path);
     let Stage::Up(session) = &mut association.stage else { return };
-    let Some((local, remote)) = session.in_udp.ports else { return };
-    let in_use = session.in_udp.esp_path(path).is_some();
+    let Some((local, remote)) = session.ways.in_udp.ports else { return };
+    let in_use = session.ways.in_udp.esp_path(path).is_some();
     let said = answer.map(|a| (a.id, a.echo));
-    let (mut draft, id, nonce) = update::question(&mut session.next_id, (ours, peer), said, around);
+    let (mut draft, id, nonce) = update::question(&mut session.updates.next_id, (ours, peer), said, around);
     draft.add(&param(local));
     let packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     let Some(packet) = packet else { return };
     around.outbox.push(path.with_ports(Carrier::HipUdp, local, remote), Class::Timely, &packet);
     if let Some(answer) = answer {
-        session.in_udp.answered = Some((answer.id, packet.clone()));
+        session.ways.in_udp.answered = Some((answer.id, packet.clone()));
     }
     let retry = Retry::new(packet, Class::Timely, around.now, &around.config.timing);
-    session.in_udp.way = Way::Asked(Box::new(Question { path, id, nonce, retry, in_use }));
+    session.ways.in_udp.way = Way::Asked(Box::new(Question { path, id, nonce, retry, in_use }));
 }
 
 /// A question that has no answer is sent again, or given up.
 pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<'_>) {
     let (owner, path) = (association.owner(), association.path);
     let Stage::Up(session) = &mut association.stage else { return };
-    let InUdp { ports: Some((local, remote)), way, .. } = &mut session.in_udp else { return };
+    let InUdp { ports: Some((local, remote)), way, .. } = &mut session.ways.in_udp else { return };
     let Way::Asked(question) = way else { return };
     if question.path != path {
         *way = Way::Untried;
@@ -219,7 +219,7 @@ pub(crate) fn receive(
     around: &mut Around<'_>,
 ) -> Option<Outcome> {
     let Stage::Up(session) = &association.stage else { return None };
-    packet.find(ParamType::EspInUdp).filter(|_| session.in_udp.may_come())?;
+    packet.find(ParamType::EspInUdp).filter(|_| session.ways.in_udp.may_come())?;
     let answer = answer_came(association, packet, path, acks, around);
     Some(match seq {
         Some(id) => question_came(association, packet, path, id, around),
@@ -237,8 +237,8 @@ fn answer_came(
 ) -> Outcome {
     let (owner, in_use) = (association.owner(), association.path);
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
-    let way = session.in_udp.path_of(path);
-    let Way::Asked(question) = &session.in_udp.way else {
+    let way = session.ways.in_udp.path_of(path);
+    let Way::Asked(question) = &session.ways.in_udp.way else {
         return Err(Discard("an answer to no request about ESP in UDP"));
     };
     let echo = packet.find(ParamType::EchoResponseSigned).map(|p| p.contents);
@@ -250,8 +250,8 @@ fn answer_came(
     }
     let before = question.in_use;
     // It says nothing of ESP: what is unanswered still is.
-    session.in_udp.way = Way::Passes(in_use);
-    session.esp_stays = None;
+    session.ways.in_udp.way = Way::Passes(in_use);
+    session.place.esp_stays = None;
     if !before {
         around.stats.esp_in_udp += 1;
         let path = association.esp_path(in_use, around);
@@ -273,24 +273,24 @@ fn question_came(
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     let is_newer =
         |than: Option<u32>| than.is_none_or(|than| id.wrapping_sub(than).wrapping_sub(1) < u32::MAX / 2);
-    let Some(way) = session.in_udp.path_of(path) else {
-        if path != in_use || !is_newer(session.in_udp.prompted) {
+    let Some(way) = session.ways.in_udp.path_of(path) else {
+        if path != in_use || !is_newer(session.ways.in_udp.prompted) {
             return Err(Discard("a question about UDP from elsewhere, or an old one"));
         }
-        session.in_udp.prompted = Some(id);
+        session.ways.in_udp.prompted = Some(id);
         doubt(association, around);
         begin(association, around);
         return Ok(Fate::Lives);
     };
-    let candidate = session.candidate.as_ref().is_some_and(|c| c.path == way);
+    let candidate = session.place.candidate.as_ref().is_some_and(|c| c.path == way);
     if way != in_use && !candidate {
         return Err(Discard("a question about UDP from where the peer is not known to be"));
     }
-    if let Some((_, reply)) = session.in_udp.answered.as_ref().filter(|(last, _)| *last == id) {
+    if let Some((_, reply)) = session.ways.in_udp.answered.as_ref().filter(|(last, _)| *last == id) {
         around.outbox.push(path, Class::Urgent, reply);
         return Ok(Fate::Lives);
     }
-    if !is_newer(session.in_udp.answered.as_ref().map(|(last, _)| *last)) {
+    if !is_newer(session.ways.in_udp.answered.as_ref().map(|(last, _)| *last)) {
         return Err(Discard("an old question about UDP"));
     }
     let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents).filter(|e| e.len() <= MAX_ECHO);
@@ -298,7 +298,7 @@ fn question_came(
     session.caused.answers(around.now)?;
     around.stats.updates += 1;
     let asked = Asked { id, echo };
-    if way == in_use && !session.in_udp.is_settled(way) {
+    if way == in_use && !session.ways.in_udp.is_settled(way) {
         ask(association, Some(&asked), around);
     } else {
         answer(session, (association.ours, association.peer), &asked, path, around);
@@ -315,5 +315,5 @@ fn answer(session: &mut Session, hits: (Hit, Hit), asked: &Asked<'_>, path: Path
     let packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     let Some(packet) = packet else { return };
     around.outbox.push(path, Class::Urgent, &packet);
-    session.in_udp.answered = Some((asked.id, packet));
+    session.ways.in_udp.answered = Some((asked.id, packet));
 }

@@ -461,10 +461,10 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     around.order(install);
     let mut session = Session::new(around, agreed, child, info.new_spi, None);
     session.dormancy = Dormancy::of(packet);
-    session.in_udp = InUdp::of(packet, around);
-    session.multihome = Multihome::with(others);
+    session.ways.in_udp = InUdp::of(packet, around);
+    session.ways.multihome = Multihome::with(others);
     let wanted = register::wanted(around.config, association.peer);
-    session.registration = register::answered(packet, wanted, around.now);
+    session.services.registration = register::answered(packet, wanted, around.now);
     if around.config.relays.contains(&association.peer) {
         relay::learn(&mut session, packet, association.path, around);
     }

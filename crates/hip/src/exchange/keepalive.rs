@@ -45,7 +45,7 @@ fn interval(association: &Association, session: &Session, around: &Around<'_>) -
         Keepalive::Off => None,
         Keepalive::Every(time) => Some(time.max(KEEPALIVE)),
         Keepalive::Auto => {
-            let relay = around.config.relays.contains(&association.peer) || session.ice.is_some();
+            let relay = around.config.relays.contains(&association.peer) || session.ways.ice.is_some();
             let may_sleep = around.config.may_sleep || session.dormancy.peer_may_sleep();
             (relay || !may_sleep).then_some(KEEPALIVE)
         }
@@ -58,7 +58,7 @@ pub(crate) fn begin(association: &mut Association, around: &Around<'_>) {
     let Stage::Up(session) = &association.stage else { return };
     let every = interval(association, session, around);
     if let Stage::Up(session) = &mut association.stage {
-        session.keepalive.due = every.map(|every| session.keepalive.sent + every);
+        session.ways.keepalive.due = every.map(|every| session.ways.keepalive.sent + every);
     }
 }
 
@@ -72,12 +72,12 @@ pub(crate) fn begin(association: &mut Association, around: &Around<'_>) {
 pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<'_>) {
     let (peer, path, now) = (association.peer, association.path, around.now);
     let Stage::Up(session) = &association.stage else { return };
-    if session.keepalive.due.is_none_or(|at| at > now) || session.dormancy.peer_sleeps() {
+    if session.ways.keepalive.due.is_none_or(|at| at > now) || session.dormancy.peer_sleeps() {
         return;
     }
     let every = interval(association, session, around);
     let Stage::Up(session) = &mut association.stage else { return };
-    let shown = &mut session.keepalive;
+    let shown = &mut session.ways.keepalive;
     let next = every.map(|every| shown.sent + every);
     if next.is_none_or(|at| at > now) {
         shown.due = next;

@@ -8,8 +8,7 @@ use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Hit, Locator, LocatorValue, Packet, Param, ParamType};
 
 use crate::address::{is_locator, mapped};
-use crate::association::{Association, Candidate, Session, Stage};
-use crate::exchange::multihome::Failover;
+use crate::association::{Association, Candidate, OurAddress, Session, Stage};
 use crate::exchange::{Around, Fate, close, ice, in_udp, initiate, keepalive, multihome, update};
 use crate::quirks::Quirk;
 use crate::relay::RelayTo;
@@ -28,7 +27,7 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
     let before = (association.path.remote, association.esp_in_use(around));
     association.path = path;
     if let Stage::Up(session) = &mut association.stage {
-        session.in_udp.leave();
+        session.ways.in_udp.leave();
     }
     let (owner, esp) = (association.owner(), association.esp_path(path, around));
     if matches!(association.stage, Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) {
@@ -39,18 +38,19 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
     if around.peers.quirks(association.peer).has(Quirk::KnownParametersOnly) {
         return close::begin(association, around, "the peer cannot learn our new address");
     }
-    session.announcing = true;
-    session.multihome.failover = Failover::None;
-    session.candidate = session
+    session.place.ours = OurAddress::Announced;
+    session.place.candidate = session
+        .place
         .candidate
         .take()
         .map(|c| Candidate { path: Path { local: path.local, ..c.path }, ..c })
         .filter(|c| c.path.local.is_ipv4() == c.path.remote.is_ipv4());
     // By another address of the directory than that where it was last found, or a rendezvous server, the peer is asked; ESP waits for its own
     // answer. A relay takes ESP for it.
-    let elsewhere = session.esp_stays.map_or(path.remote != before.0, |stays| stays.remote != esp.remote);
+    let elsewhere =
+        session.place.esp_stays.map_or(path.remote != before.0, |stays| stays.remote != esp.remote);
     let waits = elsewhere && !around.peers.is_relay_of(association.peer, path.remote.ip());
-    session.esp_stays = waits.then_some(before.1);
+    session.place.esp_stays = waits.then_some(before.1);
     if !waits {
         around.order(ChildSa::Remap { owner, path: esp });
     }
@@ -65,7 +65,7 @@ pub(crate) fn relay_is_at(association: &mut Association, path: Path, around: &mu
     let before = core::mem::replace(&mut relay.server, path.remote);
     around.outbox.set_via(Some(*relay));
     if let Stage::Up(session) = &mut association.stage
-        && let Some(ice) = session.ice.as_mut().filter(|ice| ice.relay.remote == before)
+        && let Some(ice) = session.ways.ice.as_mut().filter(|ice| ice.relay.remote == before)
     {
         ice.relay = path;
     }
@@ -138,8 +138,8 @@ pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path>
 /// matter: its packets may come by one that ours do not pass.
 /// "If the new preferred locator has an ACTIVE status, the preferred locator is changed and the procedure succeeds." (RFC 8046 section 5.5)
 pub(crate) fn is_back(session: &Session, packet: &Packet<'_>, known: bool) -> bool {
-    let ours = !matches!(session.multihome.failover, Failover::None);
-    known && !ours && session.candidate.is_some() && packet.find(ParamType::LocatorSet).is_some()
+    let ours = session.place.ours.is_searched();
+    known && !ours && session.place.candidate.is_some() && packet.find(ParamType::LocatorSet).is_some()
 }
 
 /// Whether an UPDATE with which the peer asks where we are changes nothing, because we ask it at once. Two that ask each other by ways of which
@@ -147,8 +147,8 @@ pub(crate) fn is_back(session: &Session, packet: &Packet<'_>, known: bool) -> bo
 /// waits for its own answer.
 pub(crate) fn waits_for_its_answer(session: &Session, (ours, peer): (Hit, Hit), around: &Around<'_>) -> bool {
     let just_asked =
-        session.outstanding.as_ref().is_some_and(|o| !o.retry.is_repeated(&around.config.timing));
-    ours < peer && session.candidate.is_some() && just_asked
+        session.updates.outstanding.as_ref().is_some_and(|o| !o.retry.is_repeated(&around.config.timing));
+    ours < peer && session.place.candidate.is_some() && just_asked
 }
 
 /// Whether the peer can be asked from an address whether it is there.
@@ -170,15 +170,15 @@ pub(crate) fn take(
     if !can_verify(association.peer, around) {
         return;
     }
-    if session.candidate.as_ref().is_some_and(|c| (c.path, c.relay) == (path, relay)) {
+    if session.place.candidate.as_ref().is_some_and(|c| (c.path, c.relay) == (path, relay)) {
         // It is being asked: a question in place of that, at both ends, would never have its answer.
         return;
     }
     let mut nonce = [0; 16];
     around.entropy.fill(&mut nonce);
-    session.candidate = Some(Candidate { path, relay, nonce, hinted: false });
+    session.place.candidate = Some(Candidate { path, relay, nonce, hinted: false });
     // It goes there with the acknowledgement, in place of what waits.
-    session.outstanding = None;
+    session.updates.outstanding = None;
 }
 
 /// ESP of the peer comes by this path: it is asked there, as if it had said so, because what it said may have been lost, and a NAT says
@@ -188,7 +188,7 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
     let known = association.path;
     let always = around.peers.quirks(association.peer).has(Quirk::EspInUdp);
     let Stage::Up(session) = &mut association.stage else { return };
-    let in_udp = known.carrier == Carrier::RawHip && (always || session.in_udp.may_come());
+    let in_udp = known.carrier == Carrier::RawHip && (always || session.ways.in_udp.may_come());
     let path = match esp.carrier {
         Carrier::HipUdp if in_udp => esp.with_ports(Carrier::RawHip, 0, 0),
         Carrier::RawEsp if !always => esp.with_ports(Carrier::RawHip, 0, 0),
@@ -196,17 +196,18 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
     };
     if path == known
         || path.carrier != known.carrier
-        || session.outstanding.as_ref().is_some_and(|o| !o.retry.is_repeated(&around.config.timing))
+        || session.updates.outstanding.as_ref().is_some_and(|o| !o.retry.is_repeated(&around.config.timing))
             && !session.dormancy.peer_sleeps()
         || !can_verify(association.peer, around)
     {
         return;
     }
     // Where it is being asked because it has said so itself, this is no hint.
-    let hinted = session.candidate.as_ref().is_none_or(|c| (c.path, c.relay) != (path, None) || c.hinted);
+    let hinted =
+        session.place.candidate.as_ref().is_none_or(|c| (c.path, c.relay) != (path, None) || c.hinted);
     take(association, path, None, around);
     if let Stage::Up(session) = &mut association.stage
-        && let Some(candidate) = &mut session.candidate
+        && let Some(candidate) = &mut session.place.candidate
     {
         candidate.hinted = hinted;
     }
@@ -215,7 +216,7 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
 
 /// An UPDATE of the peer has come by the way in use: a hint that it is elsewhere was wrong, or a replay.
 pub(crate) fn refutes(session: &Session, by_the_way_in_use: bool) -> bool {
-    by_the_way_in_use && session.candidate.as_ref().is_some_and(|candidate| candidate.hinted)
+    by_the_way_in_use && session.place.candidate.as_ref().is_some_and(|candidate| candidate.hinted)
 }
 
 /// The peer has acknowledged an UPDATE, by this path: if ESP waits for that, it goes by the way in use. An answer by another way leads to a
@@ -224,14 +225,14 @@ pub(crate) fn answered(association: &mut Association, path: Path, around: &mut A
     let (owner, in_use) = (association.owner(), association.path);
     let asks = path != in_use && can_verify(association.peer, around);
     let Stage::Up(session) = &mut association.stage else { return };
-    if session.esp_stays.is_none() || session.candidate.is_some() {
+    if session.place.esp_stays.is_none() || session.place.candidate.is_some() {
         return;
     }
     if !asks {
-        session.esp_stays = None;
+        session.place.esp_stays = None;
         let path = association.esp_path(in_use, around);
         around.order(ChildSa::Remap { owner, path });
-    } else if session.outstanding.is_none() {
+    } else if session.updates.outstanding.is_none() {
         take(association, path, around.seen.map(|seen| seen.relay), around);
         update::send(association, None, around);
     }
@@ -242,14 +243,14 @@ pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, aroun
     let owner = association.owner();
     let Stage::Up(session) = &mut association.stage else { return };
     let echoed = packet.find(ParamType::EchoResponseSigned).map(|p| p.contents);
-    let Some(candidate) = session.candidate.take() else { return };
+    let Some(candidate) = session.place.candidate.take() else { return };
     // What was said again to where the peer was before is answered from there.
     let elsewhere = candidate.relay.is_some() && candidate.relay != around.seen.map(|seen| seen.relay);
     if echoed != Some(candidate.nonce.as_slice()) || elsewhere {
         return;
     }
-    session.in_udp.leave();
-    session.esp_stays = None;
+    session.ways.in_udp.leave();
+    session.place.esp_stays = None;
     association.path = candidate.path;
     association.relay = candidate.relay.or(association.relay);
     let path = association.esp_path(candidate.path, around);

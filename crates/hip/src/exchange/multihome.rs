@@ -13,7 +13,7 @@ use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Hit, Locator, LocatorValue, Packet, Param, ParamType, Version};
 
 use crate::address::{is_locator, mapped};
-use crate::association::{Association, Session, Stage};
+use crate::association::{Association, OurAddress, Session, Stage};
 use crate::exchange::{Around, alive, locate, update};
 use crate::hit::HitSuite;
 use crate::limits::MAX_OTHER_ADDRESSES;
@@ -28,18 +28,6 @@ pub(crate) struct Multihome {
     others: Vec<IpAddr>,
     /// The peer knows that we have several.
     announced: bool,
-    pub(crate) failover: Failover,
-}
-
-/// How far the search for a way that answers is.
-#[derive(Debug, Default)]
-pub(crate) enum Failover {
-    #[default]
-    None,
-    /// One is being tried; then these, the last first.
-    Trying(Vec<Path>),
-    /// All were tried, and the first is tried once more.
-    Last,
 }
 
 /// Our addresses besides the one that we send from. In UDP none: a NAT has made them others.
@@ -101,7 +89,7 @@ pub(crate) fn established(
     if named.is_empty() || named != ours(path, around) {
         announce(association, around);
     } else {
-        session.multihome.announced = true;
+        session.ways.multihome.announced = true;
         alive::heard(association, around);
     }
     if path.carrier == Carrier::RawHip
@@ -118,9 +106,9 @@ pub(crate) fn announce(association: &mut Association, around: &mut Around<'_>) {
     let several = locate::can_verify(association.peer, around) && !ours(path, around).is_empty();
     alive::heard(association, around);
     let Stage::Up(session) = &mut association.stage else { return };
-    if several || session.multihome.announced {
-        session.multihome.announced = several;
-        session.announcing = true;
+    if several || session.ways.multihome.announced {
+        session.ways.multihome.announced = several;
+        session.place.ours.announce();
         update::send(association, None, around);
     }
 }
@@ -128,7 +116,7 @@ pub(crate) fn announce(association: &mut Association, around: &mut Around<'_>) {
 /// Learns the peer's addresses from a packet, besides the one in use.
 pub(crate) fn learn(session: &mut Session, packet: &Packet<'_>, in_use: Path) {
     if let Some(others) = others(packet, in_use) {
-        session.multihome.others = others;
+        session.ways.multihome.others = others;
     }
 }
 
@@ -153,7 +141,7 @@ pub(crate) fn ways(session: &Session, path: Path, around: &Around<'_>) -> Vec<Pa
     if !around.config.multihoming || path.carrier != Carrier::RawHip || !can_change {
         return Vec::new();
     }
-    let theirs = [&[path.remote.ip()], session.multihome.others.as_slice()].concat();
+    let theirs = [&[path.remote.ip()], session.ways.multihome.others.as_slice()].concat();
     let locals = [&[path.local.ip()], ours(path, around).as_slice()].concat();
     let mut ways = Vec::new();
     for remote in theirs {
@@ -170,29 +158,28 @@ pub(crate) fn ways(session: &Session, path: Path, around: &Around<'_>) -> Vec<Pa
 pub(crate) fn next(association: &mut Association, around: &mut Around<'_>) -> bool {
     let path = association.path;
     let Stage::Up(session) = &mut association.stage else { return false };
-    let mut left = match core::mem::take(&mut session.multihome.failover) {
-        Failover::None => {
+    let mut left = match &mut session.place.ours {
+        OurAddress::Acknowledged | OurAddress::Announced => {
             let mut ways = ways(session, path, around);
             ways.reverse();
             ways
         }
-        Failover::Trying(left) => left,
-        Failover::Last => return false,
+        OurAddress::Searched(left) => core::mem::take(left),
+        OurAddress::LastTried => return false,
     };
     let Some(way) = left.pop() else {
         // There were none, or this was the last of them.
-        if session.candidate.is_none() {
+        if session.place.candidate.is_none() {
             return false;
         }
-        session.candidate = None;
-        session.outstanding = None;
-        session.multihome.failover = Failover::Last;
+        session.place.candidate = None;
+        session.updates.outstanding = None;
+        session.place.ours = OurAddress::LastTried;
         update::send(association, None, around);
         return true;
     };
-    session.multihome.failover = Failover::Trying(left);
-    session.announcing = true;
-    session.candidate = None;
+    session.place.ours = OurAddress::Searched(left);
+    session.place.candidate = None;
     locate::take(association, way, None, around);
     update::send(association, None, around);
     true

@@ -77,7 +77,7 @@ pub(crate) fn send_unknown(peer: Hit, path: Path, around: &mut Around<'_>, kind:
 fn kept_alive(association: &mut Association, packet: &Packet<'_>, path: Path, around: &mut Around<'_>) {
     let elsewhere = path != association.path && path.carrier == Carrier::HipUdp && around.seen.is_none();
     let Stage::Up(session) = &mut association.stage else { return };
-    let asks = elsewhere && session.served.relays() && session.outstanding.is_none();
+    let asks = elsewhere && session.services.served.relays() && session.updates.outstanding.is_none();
     if asks
         && session.caused.looked.may(around.now, NOTIFY_AGAIN, MAX_LOOKS)
         && protect::signature_is_right(

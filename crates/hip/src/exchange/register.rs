@@ -240,22 +240,22 @@ pub(crate) fn answer_came(
     around: &Around<'_>,
 ) {
     let (now, wanted) = (around.now, wanted(around.config, session.agreed.identity.hit()));
-    match (session.registration, answered(packet, wanted, now)) {
+    match (session.services.registration, answered(packet, wanted, now)) {
         (Registering::No, _) => {}
         // It has our request and does not answer it: it is asked again much later.
         (Registering::Asked, Registering::No) if acknowledges => {
-            session.registration = Registering::Granted(now + LAST_RETRY);
+            session.services.registration = Registering::Granted(now + LAST_RETRY);
         }
         (_, Registering::No) => {}
-        (_, stands) => session.registration = stands,
+        (_, stands) => session.services.registration = stands,
     }
 }
 
 /// The peer is no rendezvous server, and no relay, of ours any more.
 pub(crate) fn forget(association: &mut Association, around: &Around<'_>) {
     if let Stage::Up(session) = &mut association.stage {
-        session.registration = Registering::No;
-        session.relay = super::relay::Client::default();
+        session.services.registration = Registering::No;
+        session.services.relay = super::relay::Client::default();
     }
     keepalive::begin(association, around);
 }
@@ -263,7 +263,7 @@ pub(crate) fn forget(association: &mut Association, around: &Around<'_>) {
 /// Our registration, if there is one, is asked for anew: for another time.
 pub(crate) fn ask_again(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
-    if let Registering::Granted(at) = &mut session.registration {
+    if let Registering::Granted(at) = &mut session.services.registration {
         *at = around.now;
         renew(association, around);
     }
@@ -272,8 +272,8 @@ pub(crate) fn ask_again(association: &mut Association, around: &mut Around<'_>) 
 /// Our registration is renewed, if its time has come.
 pub(crate) fn renew(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
-    if matches!(session.registration, Registering::Granted(at) if at <= around.now) {
-        session.registration = Registering::Asked;
+    if matches!(session.services.registration, Registering::Granted(at) if at <= around.now) {
+        session.services.registration = Registering::Asked;
         update::send(association, None, around);
     }
 }

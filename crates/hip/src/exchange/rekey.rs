@@ -9,7 +9,7 @@ use dormouse_crypto::hip::DhKey;
 use dormouse_keying::{ChildId, Discard};
 use dormouse_wire::hip::{DhValue, EspInfo, Hit, Packet, Param, ParamType};
 
-use crate::association::{Association, Pair, Rekey, Session, Stage};
+use crate::association::{Association, Esp, Pair, Rekey, Session, Stage};
 use crate::exchange::{Around, Fate, close, update};
 use crate::keymat::{self, Keymat};
 use crate::quirks::{Quirk, Quirks};
@@ -53,7 +53,7 @@ fn offer(session: &Session, fresh: bool, index: u16, around: &mut Around<'_>) ->
     let new = around.spis.reserve(around.entropy);
     let ours = EspInfo {
         keymat_index: if fresh { 0 } else { index },
-        old_spi: session.child.spi(),
+        old_spi: session.esp.child.spi(),
         new_spi: new.spi(),
     };
     let since = around.now;
@@ -69,7 +69,7 @@ pub(crate) type Half = (EspInfo, Option<Vec<u8>>);
 /// If it does not fit the association: the UPDATE is not acknowledged then.
 pub(crate) fn read(packet: &Packet<'_>, session: &Session) -> Result<Option<Half>, Discard> {
     let Some(Param::EspInfo(info)) = packet.read(ParamType::EspInfo) else { return Ok(None) };
-    if info.old_spi == info.new_spi || info.new_spi == session.spi_out {
+    if info.old_spi == info.new_spi || info.new_spi == session.esp.spi_out {
         return Ok(None);
     }
     // A second pair of SAs is asked for, as for sharing load among ways: "the receiving host must create a new SA and respond with an UPDATE
@@ -80,10 +80,10 @@ pub(crate) fn read(packet: &Packet<'_>, session: &Session) -> Result<Option<Half
     }
     // The pair in use is deprecated and none takes its place (RFC 8046 section 5.3). One pair goes with all addresses here, and without it nothing
     // would be left to send on, so it stays until the peer ends the association. That is acknowledged too, for the same reason.
-    if info.old_spi == session.spi_out && info.new_spi == 0 {
+    if info.old_spi == session.esp.spi_out && info.new_spi == 0 {
         return Ok(None);
     }
-    if info.old_spi != session.spi_out || info.new_spi < 256 {
+    if info.old_spi != session.esp.spi_out || info.new_spi < 256 {
         return Err(Discard("an UPDATE that replaces an SPI that is not in use"));
     }
     let public = match packet.read(ParamType::DiffieHellman) {
@@ -146,10 +146,10 @@ pub(crate) fn advance(association: &mut Association, around: &mut Around<'_>) {
     let Some((old, sends)) = rekey.installed else { return };
     if sends {
         // The peer may send on the old pair until it has our acknowledgement.
-        if let Some((older, _)) = session.retiring.take() {
+        if let Some((older, _)) = session.esp.retiring.take() {
             around.remove(owner, older);
         }
-        session.retiring = Some((old, around.now + around.config.timing.patience()));
+        session.esp.retiring = Some((old, around.now + around.config.timing.patience()));
     } else {
         around.remove(owner, old);
     }
@@ -166,7 +166,7 @@ fn install(association: &mut Association, around: &mut Around<'_>) {
             // The peer's public value is none: the old pair stays.
             around.spis.release(new);
             session.rekey = None;
-            session.outstanding = None;
+            session.updates.outstanding = None;
             return;
         }
         Ok(true) => 0,
@@ -180,8 +180,8 @@ fn install(association: &mut Association, around: &mut Around<'_>) {
         return;
     };
     session.agreed.next = keys.next;
-    let old = core::mem::replace(&mut session.child, new);
-    session.spi_out = theirs.new_spi;
+    let Esp { child: old, spi_out: _, retiring } = session.esp;
+    session.esp = Esp { child: new, spi_out: theirs.new_spi, retiring };
     if let Some(rekey) = &mut session.rekey {
         rekey.installed = Some((old, acked));
     }

@@ -104,7 +104,7 @@ impl Client {
 /// says that it is: an address that only the relay names is given to no peer.
 pub(crate) fn learn(session: &mut Session, packet: &Packet<'_>, path: Path, around: &Around<'_>) {
     let server = session.agreed.identity.hit();
-    let client = &mut session.relay;
+    let client = &mut session.services.relay;
     let read = |p: &RawParam<'_>| match p.read(Version::V2) {
         Ok(Param::Transport(_, written)) => relay::read(written),
         _ => None,
@@ -128,7 +128,7 @@ pub(crate) fn permit(
     around: &mut Around<'_>,
 ) {
     let Stage::Up(session) = &mut association.stage else { return };
-    let client = &mut session.relay;
+    let client = &mut session.services.relay;
     match wanted {
         None => drop(client.permits.remove(&of)),
         Some(wanted) if client.permits.get(&of).is_some_and(|(there, _)| *there == wanted) => {}
@@ -140,7 +140,7 @@ pub(crate) fn permit(
         }
         Some(wanted) => {
             client.permits.insert(of, (wanted, Stands::Unsent));
-            if session.relay.wants() {
+            if session.services.relay.wants() {
                 update::send(association, None, around);
             }
         }
@@ -151,7 +151,7 @@ pub(crate) fn permit(
 pub(crate) fn renew(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     let mut due = false;
-    for (_, stands) in session.relay.permits.values_mut() {
+    for (_, stands) in session.services.relay.permits.values_mut() {
         if matches!(stands, Stands::Until(at) if *at <= around.now) {
             (*stands, due) = (Stands::Unsent, true);
         }
@@ -199,7 +199,8 @@ pub(crate) fn asked(
         _ => None,
     };
     let wanted: Vec<PeerPermission> = params.take(MAX_PERMITS_AT_ONCE).filter_map(read).collect();
-    if wanted.is_empty() || session.served.until(register::RELAY_UDP_ESP).is_some_and(|at| at > now) {
+    if wanted.is_empty() || session.services.served.until(register::RELAY_UDP_ESP).is_some_and(|at| at > now)
+    {
         Ok(wanted)
     } else {
         Err(Discard("a permission of a host for which no data is relayed"))

@@ -20,7 +20,7 @@ use core::time::Duration;
 use dormouse_keying::{Event, Owner, SleepVerdict};
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
 use dormouse_wire::hip::{Hit, Packet, Param, ParamType, Version};
-use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
+use dormouse_wire::sleep::{HoldGrant, Sleeping};
 
 use crate::association::{Association, Session, Stage};
 use crate::exchange::{Around, alive, locate, update};
@@ -230,15 +230,16 @@ pub(crate) fn answered(
     let Stage::Up(session) = &mut association.stage else { return };
     let Ours::Reviving { moved, left } = session.dormancy.ours else { return };
     let elsewhere = path != in_use && path.carrier == Carrier::HipUdp;
-    let relayed = session.ice.as_ref().is_some_and(|ice| ice.is_relayed(in_use));
+    let relayed = session.ways.ice.as_ref().is_some_and(|ice| ice.is_relayed(in_use));
     let asks = relayed && packet.find(ParamType::EchoRequestSigned).is_some();
-    let Some(left) = left.checked_sub(1).filter(|_| elsewhere || asks || session.candidate.is_some()) else {
+    let Some(left) = left.checked_sub(1).filter(|_| elsewhere || asks || session.place.candidate.is_some())
+    else {
         session.dormancy.ours = Ours::Awake;
         around.events.push_back(Event::Revived { owner, moved });
         return;
     };
     session.dormancy.ours = Ours::Reviving { moved, left };
-    if elsewhere && session.candidate.is_none() {
+    if elsewhere && session.place.candidate.is_none() {
         locate::take(association, path, around.seen.map(|seen| seen.relay), around);
     }
     alive::check(association, true, around);
@@ -290,11 +291,11 @@ fn data_may_go(association: &mut Association, around: &mut Around<'_>) -> bool {
         return true;
     }
     // What the peer was asked before the sleep had no chance of an answer.
-    session.outstanding.take_if(|o| matches!(before, Ours::Over { held: None }) || o.retry.at <= now);
+    session.updates.outstanding.take_if(|o| matches!(before, Ours::Over { held: None }) || o.retry.at <= now);
     let held = matches!(before, Ours::Over { held: Some(until) } if until > now);
     // During the sleep a NAT of the peer's may have forgotten the direct way, or a relay us: data that relied on it would be lost.
-    let may_be_closed = session.ice.is_some();
-    if held && !may_be_closed && has_address && session.outstanding.is_none() {
+    let may_be_closed = session.ways.ice.is_some();
+    if held && !may_be_closed && has_address && session.updates.outstanding.is_none() {
         session.dormancy.ours = Ours::Relied;
         alive::heard(association, around);
         return true;
@@ -309,7 +310,7 @@ fn data_may_go(association: &mut Association, around: &mut Around<'_>) -> bool {
 fn take_back(association: &mut Association, around: &mut Around<'_>) {
     update::send(association, None, around);
     if let Stage::Up(session) = &association.stage
-        && let Some(outstanding) = &session.outstanding
+        && let Some(outstanding) = &session.updates.outstanding
         && has_address(association, around)
     {
         around.outbox.push(outstanding.to, outstanding.retry.class, &outstanding.retry.packet);
@@ -336,14 +337,14 @@ pub(crate) fn revive(association: &mut Association, around: &mut Around<'_>) {
         alive::check(association, true, around);
         // The relay leads to a peer whose NAT has forgotten the direct way.
         if let Stage::Up(session) = &association.stage
-            && let (Some(ice), Some(outstanding)) = (&session.ice, &session.outstanding)
+            && let (Some(ice), Some(outstanding)) = (&session.ways.ice, &session.updates.outstanding)
             && !ice.is_relayed(outstanding.to)
             && let Some(way) = ice.through_relay(around.peers)
         {
             around.outbox.push(way, outstanding.retry.class, &outstanding.retry.packet);
         }
     } else if let Stage::Up(session) = &mut association.stage {
-        session.check = None;
+        session.life.check = None;
     }
 }
 
@@ -369,7 +370,7 @@ pub(crate) fn asked(
     let stay = wanted.min(longest);
     let (until, slack, flags) = (now + stay, (stay / 16).min(SLACK_MAX), flags.and(hold.services));
     session.dormancy.theirs = Some(Theirs { until, slack, heard: false });
-    (session.check, session.used) = (None, now);
+    (session.life.check, session.life.used) = (None, now);
     around.events.push_back(Event::PeerSleeps { owner, until, flags, expect, marks });
     Some(Param::Opaque(ParamType::DormancyHeld, HoldGrant { flags, hold: stay }.emit()))
 }
@@ -378,7 +379,7 @@ pub(crate) fn asked(
 pub(crate) fn heard(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     // It could not be asked while it slept whether it is where its ESP comes from.
-    let asks = session.dormancy.peer_sleeps() && session.candidate.is_some();
+    let asks = session.dormancy.peer_sleeps() && session.place.candidate.is_some();
     wake(session);
     if asks {
         update::send(association, None, around);
@@ -390,7 +391,7 @@ pub(crate) fn heard(association: &mut Association, around: &mut Around<'_>) {
 /// any UPDATE; without an answer the association ends, as the peer could not come back by it, and another one may be begun.
 pub(crate) fn awaited(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
-    if session.announcing && session.dormancy.peer_sleeps() {
+    if !session.place.ours.is_acknowledged() && session.dormancy.peer_sleeps() {
         wake(session);
         update::send(association, None, around);
     }
@@ -404,11 +405,11 @@ fn wake(session: &mut Session) {
 pub(crate) fn end_of_peers(association: &mut Association, around: &mut Around<'_>) {
     let owner = association.owner();
     let Stage::Up(session) = &mut association.stage else { return };
-    if session.candidate.is_some() || session.dormancy.theirs.take_if(|t| t.heard).is_none() {
+    if session.place.candidate.is_some() || session.dormancy.theirs.take_if(|t| t.heard).is_none() {
         return;
     }
     around.events.push_back(Event::PeerAwake { owner, there: true });
-    let waits = session.outstanding.take().is_some();
+    let waits = session.updates.outstanding.take().is_some();
     alive::heard(association, around);
     if waits {
         update::send(association, None, around);

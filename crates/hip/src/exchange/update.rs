@@ -13,8 +13,7 @@ use dormouse_keying::Discard;
 use dormouse_sansio::{Carrier, Class, Path};
 use dormouse_wire::hip::{DhValue, Draft, EspInfo, Hit, Packet, PacketType, Param, ParamType};
 
-use crate::association::{Association, Outstanding, Registering, Retry, Session, Stage};
-use crate::exchange::multihome::Failover;
+use crate::association::{Association, OurAddress, Outstanding, Registering, Retry, Session, Stage};
 use crate::exchange::sleep::Told;
 use crate::exchange::{
     Around, Fate, Outcome, alive, close, ice, in_udp, keepalive, locate, multihome, register, rekey, relay,
@@ -28,8 +27,8 @@ use crate::quirks::Quirk;
 pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<'_>) -> Fate {
     let (now, owner) = (around.now, association.owner());
     let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
-    session.r2.take_if(|r2| r2.until <= now);
-    if let Some((old, _)) = session.retiring.take_if(|(_, at)| *at <= now) {
+    session.life.r2.take_if(|r2| r2.until <= now);
+    if let Some((old, _)) = session.esp.retiring.take_if(|(_, at)| *at <= now) {
         around.remove(owner, old);
     }
     if sleep::goes_on(association, around) {
@@ -42,20 +41,20 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     register::renew(association, around);
     alive::check_if_due(association, around);
     let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
-    let Some(outstanding) = session.outstanding.as_mut().filter(|o| o.retry.at <= now) else {
+    let Some(outstanding) = session.updates.outstanding.as_mut().filter(|o| o.retry.at <= now) else {
         return Fate::Lives;
     };
     if outstanding.retry.again(now) {
         let (class, packet) = (outstanding.retry.class, &outstanding.retry.packet);
         around.outbox.push(outstanding.to, class, packet);
-        if let Some(ice) = session.ice.as_ref().filter(|ice| !ice.is_relayed(outstanding.to)) {
+        if let Some(ice) = session.ways.ice.as_ref().filter(|ice| !ice.is_relayed(outstanding.to)) {
             // "[...] a host SHOULD resend the packet through the associated Data Relay Server of the peer" (RFC 9028 section 4.8) Who of the
             // two is behind the relay finds the other there as well.
             ice.through_relay(around.peers)
                 .into_iter()
                 .for_each(|way| around.outbox.push(way, class, packet));
         }
-        if session.announcing {
+        if !session.place.ours.is_acknowledged() {
             // "The mobile host sending an UPDATE to the peer, and not receiving an ACK, MAY resend the UPDATE to an RVS of the peer, if
             // such a server is known." (RFC 8046 section 3.2.3) It may have moved too.
             for way in around.peers.servers(association.peer, around.config.udp_port) {
@@ -64,13 +63,13 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         }
         return Fate::Lives;
     }
-    if matches!(session.multihome.failover, Failover::None) && session.candidate.take().is_some() {
+    if !session.place.ours.is_searched() && session.place.candidate.take().is_some() {
         // The peer is not where it said: where it was before still counts, and gets what else there was to say.
-        session.outstanding = None;
+        session.updates.outstanding = None;
         sleep::asks_on(association, around);
         sleep::end_of_peers(association, around);
         say_the_rest(association, around);
-        if matches!(&association.stage, Stage::Up(session) if session.esp_stays.is_some()) {
+        if matches!(&association.stage, Stage::Up(session) if session.place.esp_stays.is_some()) {
             // ESP waits for an answer by the way in use.
             alive::check(association, false, around);
         }
@@ -122,7 +121,7 @@ pub(crate) fn receive(
         _ => Vec::new(),
     };
     // The peer is established: its I2 will not come again.
-    session.r2 = None;
+    session.life.r2 = None;
     if let Some(outcome) = ice::receive(association, packet, path, (seq, &acks), around) {
         return outcome;
     }
@@ -132,7 +131,7 @@ pub(crate) fn receive(
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     // "Hosts MUST implement the processing of ACK parameters with multiple SEQ sequence numbers even if they do not implement sending ACK
     // parameters with multiple SEQ sequence numbers." (RFC 7401 section 5.3.5)
-    let acked = session.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id));
+    let acked = session.updates.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id));
     // "If no match is found or if the ACK does not acknowledge a new UPDATE, then either the packet MUST be dropped if no SEQ parameter is
     // present" (RFC 7401 section 6.12.2)
     if seq.is_none() && !acked {
@@ -145,17 +144,16 @@ pub(crate) fn receive(
     }
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if acked {
-        let said = session.outstanding.take();
+        let said = session.updates.outstanding.take();
         let (sleep, rekeys) = said.map_or((false, false), |o| (o.sleep, o.rekey));
-        let moved = core::mem::take(&mut session.announcing);
-        session.multihome.failover = Failover::None;
+        let moved = !core::mem::take(&mut session.place.ours).is_acknowledged();
         // One that was begun by the peer while this UPDATE was under way is not in it.
         if let Some(rekey) = session.rekey.as_mut().filter(|_| rekeys) {
             rekey.acked = true;
         }
         register::answer_came(session, packet, true, around);
-        session.relay.acknowledged(around.now);
-        session.ice.as_deref_mut().into_iter().for_each(ice::acknowledged);
+        session.services.relay.acknowledged(around.now);
+        session.ways.ice.as_deref_mut().into_iter().for_each(ice::acknowledged);
         if around.config.relays.contains(&association.peer) {
             relay::learn(session, packet, path, around);
         }
@@ -184,7 +182,7 @@ pub(crate) fn receive(
 
 /// Nothing of ours is under way any more: what had to wait for that is said.
 fn say_the_rest(association: &mut Association, around: &mut Around<'_>) {
-    if matches!(&association.stage, Stage::Up(session) if session.outstanding.is_none() && session.has_more())
+    if matches!(&association.stage, Stage::Up(session) if session.updates.outstanding.is_none() && session.has_more())
     {
         send(association, None, around);
     }
@@ -194,7 +192,7 @@ fn say_the_rest(association: &mut Association, around: &mut Around<'_>) {
 /// Whether an UPDATE with this id was not processed before. Ids are compared "with respect to a circular sequence number space" (RFC 7401
 /// section 6.12).
 fn is_ahead(session: &Session, id: u32) -> bool {
-    id.wrapping_sub(session.expected) <= u32::MAX / 2
+    id.wrapping_sub(session.updates.expected) <= u32::MAX / 2
 }
 
 /// The part of an UPDATE that wants an answer.
@@ -210,14 +208,14 @@ fn sequenced(
 ) -> Outcome {
     let (to, owner, hits) = (association.path, association.owner(), (association.ours, association.peer));
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
-    if let Some((last, reply)) = session.reply.as_ref().filter(|(last, _)| *last == id) {
+    if let Some((last, reply)) = session.updates.reply.as_ref().filter(|(last, _)| *last == id) {
         // "[...] the host receiving the LOCATOR_SET MUST be prepared to handle the possibility of duplicate LOCATOR_SETs sent to more than
         // one of the host's addresses." (RFC 8046 section 5.3)
         // "As a result, the host MUST detect and avoid reprocessing a LOCATOR_SET parameter that is redundant with a LOCATOR_SET parameter
         // that has been recently received and processed." (RFC 8046 section 5.3)
         // "The system MUST acknowledge, again, such (apparent) UPDATE message retransmissions" (RFC 7401 section 6.12.1)
         debug_assert!(*last == id);
-        let to = session.candidate.as_ref().filter(|_| path != to).map_or(to, |c| c.path);
+        let to = session.place.candidate.as_ref().filter(|_| path != to).map_or(to, |c| c.path);
         around.outbox.push(to, Class::Timely, reply);
         return Ok(Fate::Lives);
     }
@@ -256,17 +254,18 @@ fn sequenced(
     let asked_at = (is_back && crosses).then_some(path);
     if is_back && !crosses {
         // What waits was for there, and is said with the answer, or after it.
-        (session.candidate, session.outstanding) = (None, None);
+        (session.place.candidate, session.updates.outstanding) = (None, None);
     }
     // A client of ours is not where another relay is: each could be made to send to the other for ever.
-    let moved = moved.filter(|_| !session.served.relays() || packet.find(ParamType::RelayTo).is_none());
+    let moved =
+        moved.filter(|_| !session.services.served.relays() || packet.find(ParamType::RelayTo).is_none());
     let asked = register::asked(packet);
-    let is_client = session.served.end().is_some_and(|at| at > around.now);
+    let is_client = session.services.served.end().is_some_and(|at| at > around.now);
     register::answer_came(session, packet, false, around);
     multihome::learn(session, packet, moved.unwrap_or(association.path));
     // "The system MUST record the Update ID in the received SEQ parameter, for replay protection." (RFC 7401 section 6.12.1)
-    session.expected = id.wrapping_add(1);
-    session.outstanding.iter_mut().for_each(|o| o.retry.renew(around.now, &around.config.timing));
+    session.updates.expected = id.wrapping_add(1);
+    session.updates.outstanding.iter_mut().for_each(|o| o.retry.renew(around.now, &around.config.timing));
     sleep::is_there(session, owner, around);
     if let Some((info, public)) = rekeyed {
         rekey::take(association, info, public, around);
@@ -280,12 +279,17 @@ fn sequenced(
     let mut said = Vec::new();
     if let Stage::Up(session) = &mut association.stage {
         if let Some(asked) = &asked {
-            let decided =
-                register::decide(asked, (association.peer, path), &session.served, is_client, around);
-            session.served.change(&decided.1);
+            let decided = register::decide(
+                asked,
+                (association.peer, path),
+                &session.services.served,
+                is_client,
+                around,
+            );
+            session.services.served.change(&decided.1);
             said = decided.0;
         }
-        said.extend(relay::tell(&session.served, asked.is_some(), path, around.peers));
+        said.extend(relay::tell(&session.services.served, asked.is_some(), path, around.peers));
         for wanted in &permitted {
             // Data for this host itself comes by its own associations.
             let here = around.peers.ours().contains(&wanted.peer_address.to_canonical());
@@ -342,7 +346,7 @@ fn add_sorted(draft: &mut Draft, params: impl IntoIterator<Item = Param>) {
 /// "In general, UPDATEs carrying SEQ SHOULD be ACKed upon completion of the processing of the UPDATE." (RFC 7401 section 5.3.5)
 fn answer(association: &mut Association, answer: &Answer, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
-    if session.outstanding.is_none() && (session.has_more() || session.candidate.is_some()) {
+    if session.updates.outstanding.is_none() && (session.has_more() || session.place.candidate.is_some()) {
         send(association, Some(answer), around);
         return;
     }
@@ -350,9 +354,9 @@ fn answer(association: &mut Association, answer: &Answer, around: &mut Around<'_
     add_sorted(&mut draft, [Param::Ack(vec![answer.id])].into_iter().chain(answer.said.iter().cloned()));
     let packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     let Some(packet) = packet.and_then(|p| answer.unsigned(&p)) else { return };
-    let to = answer.asked_at.unwrap_or(session.candidate.as_ref().map_or(association.path, |c| c.path));
+    let to = answer.asked_at.unwrap_or(session.place.candidate.as_ref().map_or(association.path, |c| c.path));
     around.outbox.push(to, Class::Urgent, &packet);
-    session.reply = Some((answer.id, packet));
+    session.updates.reply = Some((answer.id, packet));
 }
 
 impl Session {
@@ -363,8 +367,10 @@ impl Session {
 
     /// Something is to be said that the peer has not acknowledged, or asked after a sleep of ours; a question where it is stands in its candidate.
     fn has_more(&self) -> bool {
-        let asks = self.registration == Registering::Asked || self.relay.wants() || self.dormancy.revives();
-        asks || self.announcing || self.wants_rekey()
+        let asks = self.services.registration == Registering::Asked
+            || self.services.relay.wants()
+            || self.dormancy.revives();
+        asks || !self.place.ours.is_acknowledged() || self.wants_rekey()
     }
 }
 
@@ -396,31 +402,31 @@ pub(crate) fn question(
 pub(crate) fn send(association: &mut Association, answer: Option<&Answer>, around: &mut Around<'_>) {
     let (ours, peer, path) = (association.ours, association.peer, association.path);
     let Stage::Up(session) = &mut association.stage else { return };
-    let to = session.candidate.as_ref().map_or(path, |c| c.path);
-    let id = session.next_id;
-    session.next_id = id.wrapping_add(1);
+    let to = session.place.candidate.as_ref().map_or(path, |c| c.path);
+    let id = session.updates.next_id;
+    session.updates.next_id = id.wrapping_add(1);
     let rekey = session.rekey.as_ref().filter(|r| !r.acked);
     let rekeys = rekey.is_some();
-    let spi = session.child.spi();
+    let spi = session.esp.child.spi();
     let unchanged = EspInfo { keymat_index: session.agreed.next, old_spi: spi, new_spi: spi };
     let mut said = vec![Param::Seq(id)];
     if !around.peers.quirks(peer).has(Quirk::KnownParametersOnly) {
         said.push(Param::EspInfo(rekey.map_or(unchanged, |r| r.ours)));
     }
-    if session.announcing {
+    if !session.place.ours.is_acknowledged() {
         said.push(Param::LocatorSet(locate::ours(to, rekey.map_or(spi, |r| r.ours.new_spi), around)));
     }
     if let Some(key) = rekey.and_then(|r| r.key.as_ref()) {
         let value = DhValue { group: key.group().id(), public: key.public_value().to_vec() };
         said.push(Param::DiffieHellman(vec![value]));
     }
-    if let Some(candidate) = &session.candidate {
+    if let Some(candidate) = &session.place.candidate {
         said.push(Param::Opaque(ParamType::EchoRequestSigned, candidate.nonce.to_vec()));
     }
-    if session.registration == Registering::Asked {
+    if session.services.registration == Registering::Asked {
         said.push(register::request(around.config, register::wanted(around.config, peer)));
     }
-    said.extend(session.relay.ask());
+    said.extend(session.services.relay.ask());
     said.extend(ice::told(session, around));
     if let Some(answer) = answer {
         said.push(Param::Ack(vec![answer.id]));
@@ -437,21 +443,24 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer>, aroun
         packet = packet.and_then(|p| answer.unsigned(&p));
     }
     let Some(packet) = packet else { return };
-    let urgent = session.announcing || session.candidate.is_some() || answer.is_some();
+    let urgent =
+        !session.place.ours.is_acknowledged() || session.place.candidate.is_some() || answer.is_some();
     let class = if urgent { Class::Urgent } else { Class::Upkeep };
     // What a peer that sleeps has not asked for waits until it is awake.
     if answer.is_some() || !session.dormancy.peer_sleeps() {
         around.outbox.push(to, class, &packet);
     }
     if let Some(answer) = answer {
-        session.reply = Some((answer.id, packet.clone()));
+        session.updates.reply = Some((answer.id, packet.clone()));
     }
-    let others = match &session.multihome.failover {
-        Failover::None => !multihome::ways(session, path, around).is_empty(),
-        Failover::Trying(_) => true,
-        Failover::Last => false,
+    let others = match &session.place.ours {
+        OurAddress::Acknowledged | OurAddress::Announced => {
+            !multihome::ways(session, path, around).is_empty()
+        }
+        OurAddress::Searched(_) => true,
+        OurAddress::LastTried => false,
     };
     let retry = Retry::new(packet, class, around.now, &around.config.timing);
     let retry = if others { retry.at_most(multihome::TRIES) } else { retry };
-    session.outstanding = Some(Outstanding { id, retry, to, sleep, rekey: rekeys });
+    session.updates.outstanding = Some(Outstanding { id, retry, to, sleep, rekey: rekeys });
 }

@@ -8,12 +8,12 @@ use core::time::Duration;
 
 use dormouse_crypto::sign::SigningKey;
 use dormouse_keying::{ChildId, KeyManager, Owner, SaId};
+use dormouse_keying::{SleepFlags, Sleeping};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::fuzz::Input;
 use dormouse_wire::hip::{
     DomainId, Draft, Header, Hit, Packet, PacketType, Param, ParamType, Version, set_checksum,
 };
-use dormouse_wire::ike::dormancy::{SleepFlags, Sleeping};
 
 use super::identity;
 use crate::association::{Association, Stage};

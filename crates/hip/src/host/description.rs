@@ -97,14 +97,14 @@ impl Host {
         self.associations.values().map(|a| {
             let (phase, child) = match &a.stage {
                 Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_) => (Phase::Connecting, None),
-                Stage::Up(session) => (Phase::Established, Some(session.child)),
+                Stage::Up(session) => (Phase::Established, Some(session.esp.child)),
                 Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => (Phase::Closing, None),
             };
             let registration = match &a.stage {
-                Stage::Up(session) => match session.registration {
+                Stage::Up(session) => match session.services.registration {
                     Registering::Granted(_) | Registering::Asked => Registration::AtPeer,
                     Registering::Refused(why) => Registration::Refused(why),
-                    Registering::No if session.served.end().is_some() => Registration::OfPeer,
+                    Registering::No if session.services.served.end().is_some() => Registration::OfPeer,
                     Registering::No => Registration::None,
                 },
                 _ => Registration::None,
@@ -116,7 +116,7 @@ impl Host {
             };
             let up = if let Stage::Up(session) = &a.stage { Some(session) } else { None };
             let relayed =
-                up.and_then(|session| session.ice.as_ref()).is_some_and(|ice| ice.is_relayed(a.path));
+                up.and_then(|session| session.ways.ice.as_ref()).is_some_and(|ice| ice.is_relayed(a.path));
             let peer_sleeps = up.is_some_and(|session| session.dormancy.peer_sleeps());
             let (id, ours, peer, path) = (a.id, a.ours, a.peer, a.path);
             let esp_path = a.esp_by(path, self.config.udp_port, self.peers.quirks(peer));

@@ -7,7 +7,7 @@ use core::time::Duration;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::hip::Hit;
 
-use super::Host;
+use super::{ConnectError, Description, Host};
 use crate::association::Stage;
 use crate::config::Peer;
 use crate::hit::{HitSuite, speak_alike};
@@ -78,6 +78,25 @@ impl Host {
     /// In which ways the peer with this tag departs from the RFCs, from the next packet on.
     pub fn set_quirks(&mut self, tag: Hit, quirks: Quirks) {
         self.peers.set_quirks(tag, quirks);
+    }
+
+    /// Calls a peer of the directory, as a command does: an association begins, if there is none. One that is being established and that the
+    /// peer says it refuses is given up for it: what it was refused for may have been mended. False if there is one already.
+    ///
+    /// # Errors
+    /// As [`ConnectError`] says; nothing is begun then.
+    pub fn call(&mut self, now: Instant, peer: Hit) -> Result<bool, ConnectError> {
+        let ours = self.tag_towards(peer).ok_or(ConnectError::OtherVersion(peer))?;
+        let ways = self.ways(peer);
+        match self.connect(now, ours, peer, &ways) {
+            Err(ConnectError::Exists(_)) => {
+                let is_refused = |d: &Description| (d.ours, d.peer) == (ours, peer) && d.refusal.is_some();
+                let Some(refused) = self.describe().find(is_refused) else { return Ok(false) };
+                self.close(now, refused.id);
+                self.connect(now, ours, peer, &ways).map(|_| true)
+            }
+            begun => begun.map(|_| true),
+        }
     }
 
     /// A packet from this address is for a peer of the directory: the identity of ours that has the address begins an association with it, if there

@@ -6,7 +6,7 @@ use core::time::Duration;
 use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId};
 use dormouse_sansio::{Deadline, Instant, Path, Transmit};
 use dormouse_wire::hip::{Hit, Packet};
-use dormouse_wire::ike::dormancy::Sleeping;
+use dormouse_wire::sleep::Sleeping;
 
 use super::{Host, relay};
 use crate::association::{Association, Stage};
@@ -70,7 +70,7 @@ impl KeyManager for Host {
     }
 
     fn rekey_child(&mut self, now: Instant, child: ChildId) {
-        let of = |a: &&Association| matches!(&a.stage, Stage::Up(s) if s.child == child);
+        let of = |a: &&Association| matches!(&a.stage, Stage::Up(s) if s.esp.child == child);
         let Some(id) = self.associations.values().find(of).map(|a| a.id) else { return };
         self.change(now, id, |association, around| Ok(rekey::begin(association, around))).unwrap_or_default();
     }
@@ -99,9 +99,9 @@ impl KeyManager for Host {
                 alive::heard(association, around);
             }
             if let Stage::Up(session) = &mut association.stage {
-                session.used = now;
+                session.life.used = now;
                 if !heard {
-                    session.keepalive.sent = now;
+                    session.ways.keepalive.sent = now;
                     alive::unanswered(session, now);
                     sleep::awaited(association, around);
                 }

@@ -205,7 +205,7 @@ impl Host {
         let of = there.find_map(|(id, session)| {
             known = true;
             let right = protect::relay_mac_is_right(packet, &session.agreed.keys.mac_in);
-            right.then_some((id, session.relay.reflexive, session.relay.relayed))
+            right.then_some((id, session.services.relay.reflexive, session.services.relay.relayed))
         });
         drop(there);
         let Some((server, reflexive, relayed)) = of else {
@@ -292,7 +292,7 @@ impl Host {
             return;
         };
         if let Some(Stage::Up(session)) = self.associations.get(&seen.server).map(|a| &a.stage)
-            && session.relay.is_taken(info.new_spi, before)
+            && session.services.relay.is_taken(info.new_spi, before)
         {
             seen.relayed = Relayed::default();
         }
@@ -303,7 +303,7 @@ impl Host {
         let association = self.associations.get(&id);
         let wanted = association.and_then(|a| match &a.stage {
             Stage::Up(session) if a.path.remote == server => {
-                let (spi_out, spi_in) = (session.spi_out, session.child.spi());
+                let (spi_out, spi_in) = (session.esp.spi_out, session.esp.child.spi());
                 a.relay.map(|relay| Permit { peer: relay.to, spi_out, spi_in })
             }
             _ => None,
@@ -330,12 +330,12 @@ impl Host {
 /// The session of a client for which this is done.
 fn served(association: &Association, now: Instant, service: u8) -> Option<&Session> {
     match &association.stage {
-        Stage::Up(session) if session.served.until(service)? > now => Some(session),
+        Stage::Up(session) if session.services.served.until(service)? > now => Some(session),
         _ => None,
     }
 }
 
 /// Whether we are a client of this relay.
 fn is_registered(session: &Session) -> bool {
-    matches!(session.registration, Registering::Granted(_) | Registering::Asked)
+    matches!(session.services.registration, Registering::Granted(_) | Registering::Asked)
 }

@@ -50,7 +50,7 @@ impl Host {
         let client = ours.filter_map(|ours| self.by_tags.get(&(ours, receiver))).find_map(|id| {
             let association = self.associations.get(id)?;
             match &association.stage {
-                Stage::Up(session) if session.served.until(RENDEZVOUS)? > now => {
+                Stage::Up(session) if session.services.served.until(RENDEZVOUS)? > now => {
                     Some((association.path, &session.agreed.keys.mac_out))
                 }
                 _ => None,

@@ -23,7 +23,7 @@ fn several_requests_have_one_answer() {
         let association = hosts[0].associations.values().next().unwrap();
         let Stage::Up(session) = &association.stage else { panic!("not established") };
         let mut draft = protect::draft(PacketType::Update, association.ours, association.peer);
-        draft.add(&Param::Seq(session.next_id));
+        draft.add(&Param::Seq(session.updates.next_id));
         for lifetime in lifetimes {
             let request = Registration { lifetime, types: vec![1] };
             draft.add(&Param::Registration(ParamType::RegRequest, request));
@@ -52,7 +52,7 @@ fn an_update_names_the_identity_of_its_association() {
         let Stage::Up(session) = &association.stage else { panic!("not established") };
         let identity = |of: usize| &hosts[of].locals[0].identity;
         let mut draft = protect::draft(PacketType::Update, ours, peer);
-        draft.add(&Param::Seq(session.next_id));
+        draft.add(&Param::Seq(session.updates.next_id));
         draft.add(&Param::HostId(identity(named).public().host_id().clone()));
         let mut packet = protect::finish(draft, &session.agreed.keys.mac_out, identity(signer)).unwrap();
         set_checksum(&mut packet, Some((address(0).ip(), address(1).ip())));
@@ -86,10 +86,10 @@ fn keeps_its_pair(spis: impl Fn(u32) -> (u32, u32)) {
     let association = hosts[0].associations.values().next().unwrap();
     let Stage::Up(session) = &association.stage else { panic!("not established") };
     let mut draft = protect::draft(PacketType::Update, association.ours, association.peer);
-    let (old_spi, new_spi) = spis(session.child.spi());
+    let (old_spi, new_spi) = spis(session.esp.child.spi());
     draft.add(&Param::EspInfo(EspInfo { keymat_index: session.agreed.next, old_spi, new_spi }));
-    draft.add(&Param::Seq(session.next_id));
-    let (id, before) = (session.next_id, hosts[1].describe().next().unwrap().child);
+    draft.add(&Param::Seq(session.updates.next_id));
+    let (id, before) = (session.updates.next_id, hosts[1].describe().next().unwrap().child);
     let identity = &hosts[0].locals[0].identity;
     let mut packet = protect::finish(draft, &session.agreed.keys.mac_out, identity).unwrap();
     set_checksum(&mut packet, Some((address(0).ip(), address(1).ip())));

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use dormouse_hip::{Accept, Hold, HostConfig, Quirk};
 use dormouse_keying::{KeyManager, Owner, SleepVerdict};
+use dormouse_keying::{Mark, SleepFlags, Sleeping};
 use dormouse_sansio::{Carrier, Instant};
 use dormouse_wire::hip::{Packet, PacketType, ParamType};
-use dormouse_wire::ike::dormancy::{Mark, SleepFlags, Sleeping};
 
 use crate::world::{World, config};
 

@@ -8,9 +8,9 @@ use dormouse_crypto::hip::v1;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{Accept, Host, HostConfig, Identity, Peer, Phase};
 use dormouse_keying::{ChildId, ChildSa, Discard, Event, Install, KeyManager, SaId, SleepVerdict};
+use dormouse_keying::{Mark, SleepFlags};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
 use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType, set_checksum};
-use dormouse_wire::ike::dormancy::{Mark, SleepFlags};
 
 /// The same path from its other end.
 pub(crate) fn mirrored(path: Path) -> Path {

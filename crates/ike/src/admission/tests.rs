@@ -58,7 +58,7 @@ fn a_changed_key_a_narrowed_pattern_and_another_method_refuse_what_was_admitted(
 }
 
 #[test]
-fn a_denied_name_or_certificate_is_refused_whatever_proves_it() {
+fn a_denied_name_or_certificate_is_refused_with_every_proof() {
     let mut admission = admission();
     let (conn, joe) = (Arc::new(gateway(b"the first secret")), id("joe@example.org"));
     let shown = by_psk(&admission, &conn, &joe);

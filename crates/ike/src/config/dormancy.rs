@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-pub use dormouse_wire::ike::dormancy::SleepFlags;
+pub use dormouse_wire::sleep::SleepFlags;
 
 /// A gateway's policy for SAs of devices that have announced a sleep (`docs/wire/dormancy.md`). Within all of these bounds an
 /// SA is held; when a newcomer reaches one of them, the SA whose device has slept longest is released first. A released SA is

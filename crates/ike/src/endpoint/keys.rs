@@ -25,7 +25,7 @@ impl Endpoint {
     /// serves, this is not needed. `false` if there is no such session, or the router may not have its keys.
     pub fn device_is_at(&mut self, now: Instant, sa: SaId, router: &Identity) -> bool {
         let permitted = self.shared.header.distribution.visit(sa, router);
-        self.settle(now);
+        self.apply_effects(now);
         permitted
     }
 
@@ -51,7 +51,7 @@ impl Endpoint {
         let link = self.shared.header.links.to(&gateway);
         let keys = Keys::Ask(Request { why, spi: id.from_device });
         let asked = self.ask_some(now, link, Some(&gateway), keys);
-        self.settle(now);
+        self.apply_effects(now);
         asked
     }
 
@@ -62,7 +62,7 @@ impl Endpoint {
         let link = self.shared.header.links.to(&gateway);
         let keys = Keys::Ask(Request { why: Why::Here, spi: id.from_device });
         let told = self.ask_some(now, link, Some(&gateway), keys);
-        self.settle(now);
+        self.apply_effects(now);
         told
     }
 
@@ -71,7 +71,7 @@ impl Endpoint {
     pub fn ask_for_keys(&mut self, now: Instant, gateway: IpAddr, spi: u32) -> bool {
         let link = self.shared.header.links.at(gateway);
         let asked = self.ask_some(now, link, None, Keys::Ask(Request { why: Why::None, spi }));
-        self.settle(now);
+        self.apply_effects(now);
         asked
     }
 
@@ -92,7 +92,7 @@ impl Endpoint {
         let link = self.shared.header.links.to(previous);
         let keys = Keys::Migrate { asked: Migrate { gateway, seen }, registered };
         let asked = neighbour && self.ask_some(now, link, Some(previous), keys);
-        self.settle(now);
+        self.apply_effects(now);
         asked
     }
 

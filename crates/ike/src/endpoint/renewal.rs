@@ -120,7 +120,7 @@ impl Endpoint {
             }
         }
         self.give_keys_anew();
-        self.settle(now);
+        self.apply_effects(now);
     }
 
     /// Client: whether the gateway of `sa` would still be believed by `conn`, which is written as the connection is that `sa` was made by, and
@@ -195,7 +195,7 @@ impl Endpoint {
             let holder = TicketHolder::of(connection, peer);
             self.shared.event(Event::Store(Operation::EndAll { holder }));
             self.supersede_claims(now, |claim| claim.connection == connection && claim.peer.is_same_as(peer));
-            self.settle(now);
+            self.apply_effects(now);
         }
     }
 
@@ -204,7 +204,7 @@ impl Endpoint {
         if self.shared.config.ticket_keys.is_some() {
             self.shared.event(Event::Store(Operation::EndEvery));
             self.supersede_claims(now, |_| true);
-            self.settle(now);
+            self.apply_effects(now);
         }
     }
 
@@ -218,7 +218,7 @@ impl Endpoint {
             }
         }
         moved.into_iter().for_each(|id| self.touch(id));
-        self.settle(now);
+        self.apply_effects(now);
     }
 }
 

@@ -25,7 +25,7 @@ impl Endpoint {
         if learned.news {
             self.end_revoked(now);
         }
-        self.settle(now);
+        self.apply_effects(now);
     }
 
     /// What an earlier run has stored of [`Event::Revocations`]. False if it cannot be used.
@@ -59,7 +59,7 @@ impl Endpoint {
                 self.slots.insert(id, slot);
             }
             // The next one may be of the same identity, and sessions are counted.
-            self.settle(now);
+            self.apply_effects(now);
         }
     }
 

@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use dormouse_keying::SleepVerdict;
 use dormouse_sansio::{Class, Instant};
-use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
 use dormouse_wire::ike::{NotifyType, Payload};
+use dormouse_wire::sleep::{HoldGrant, Sleeping};
 
 use super::child::CreateChild;
 use super::liveness::Liveness;

@@ -29,7 +29,8 @@ pub(crate) struct Core {
     /// Whether this end opened the session, whichever end rekeyed it since: the MOBIKE initiator and the client of resumption.
     pub(crate) client: bool,
     pub(crate) assigned: AssignedConfig,
-    /// At a gateway: the addresses are leased, and the hosts behind the peer its own. Not before its client has shown to be there.
+    /// At a gateway: the addresses are leased, and the hosts behind the peer its own. Not before its client has shown to be there. The stage does
+    /// not say it: an SA that is over has had them or not, and gives back only what it has had.
     pub(crate) claims: bool,
     /// At a gateway: where it stands in its lineage.
     pub(crate) descent: Option<Descent>,

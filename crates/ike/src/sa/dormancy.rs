@@ -11,7 +11,8 @@ use core::time::Duration;
 use dormouse_keying::SleepVerdict;
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ike::NotifyType;
-use dormouse_wire::ike::dormancy::{LoadReport, Sleeping};
+use dormouse_wire::ike::dormancy::LoadReport;
+use dormouse_wire::sleep::Sleeping;
 
 use super::IkeSa;
 use crate::event::Event;

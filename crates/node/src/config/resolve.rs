@@ -69,6 +69,11 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// Most packets that any of these connections would have held: they wait in one queue.
+    pub(crate) fn most_held(connections: &[Self]) -> usize {
+        connections.iter().map(|c| c.hold_packets).max().unwrap_or(0)
+    }
+
     /// Whether some of its clients are kept apart from others.
     pub(crate) fn isolates(&self) -> bool {
         let rules = self.ike.answering.peers.iter().map(|rule| &rule.connection.answering.policy);

@@ -8,7 +8,7 @@ use crate::event::{Order, Radio, Store};
 use crate::sleeper::clock::{PolicyClock, PolicyTime};
 use crate::sleeper::{Action, Cause, HistoryError, Mode, Reason, Report, Settings, Sleeper, State};
 use dormouse_energy::Direction;
-use dormouse_ike::SleepFlags;
+use dormouse_keying::SleepFlags;
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Flow;
 use std::collections::BTreeSet;

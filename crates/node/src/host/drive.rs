@@ -26,7 +26,7 @@ pub trait Driver {
 }
 
 /// Carries out everything that the host wants. What was ordered to be stored is durable before anything that depends on it leaves.
-pub fn settle(driver: &mut impl Driver, now: Instant) {
+pub fn carry_out_all(driver: &mut impl Driver, now: Instant) {
     let (mut bytes, mut unwritten) = (Vec::new(), true);
     while let Some(output) = driver.host().poll(now, &mut bytes) {
         match output {
@@ -48,7 +48,7 @@ pub fn settle(driver: &mut impl Driver, now: Instant) {
 /// See [`Driver::forward`].
 pub fn forward<D: Driver>(driver: &mut D, now: Instant) -> Result<(), D::Error> {
     if driver.host().has_orders() {
-        settle(driver, now);
+        carry_out_all(driver, now);
     }
     driver.forward(now)
 }

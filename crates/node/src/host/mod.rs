@@ -9,12 +9,13 @@
 //!   answers of the radio, commands.
 //! - Then packets of the inner side ([`Host::plan`], [`Host::seal`]), but what is ordered comes before them: [`forward`].
 //! - After each of these, or after a batch of them: [`Host::poll`] until `None`, carrying out each [`Output`] before asking for the
-//!   next one ([`settle`]). Outputs come in the order in which they must be carried out: what must be durable before an answer leaves
+//!   next one ([`carry_out_all`]). Outputs come in the order in which they must be carried out: what must be durable before an answer leaves
 //!   comes before that answer, a route before the packets that need it.
 //! - Then wait until something happens, until [`Host::poll_timeout`] at the latest.
 
 mod device;
 mod drive;
+mod gateways;
 mod lsi;
 pub(crate) mod lsi_fuzz;
 mod output;
@@ -27,7 +28,8 @@ mod wish;
 
 pub use crate::event::{Order, Radio, Store};
 pub use dormouse_snoop::{Ends, Followed};
-pub use drive::{Driver, forward, settle};
+pub use drive::{Driver, carry_out_all, forward};
+pub use gateways::Answer;
 pub use lsi::Lsis;
 pub use output::{Datagram, News, Origin, Output};
 pub use path::{NotSent, PathCounters};
@@ -36,7 +38,7 @@ pub use router::{Name, RouterCounters, RouterInfo, Side};
 
 use crate::config::Resolved;
 use crate::event::{Event, Kept};
-use crate::hold::{HoldQueue, MOST_PACKETS};
+use crate::hold::HoldQueue;
 use crate::node::{Node, Route};
 use crate::pool::SharedPool;
 use crate::removal::Met;
@@ -45,9 +47,10 @@ use dormouse_ike::admission::Denial;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::packet::{Geometry, Plan};
-use dormouse_sansio::{Deadline, Instant, Path, Transmit, UnixTime};
+use dormouse_sansio::{Deadline, Instant, Transmit, UnixTime};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ip;
+use gateways::Gateways;
 use lsi::Translator;
 use router::Router;
 use std::collections::{BTreeSet, VecDeque};
@@ -104,6 +107,7 @@ pub struct Host {
     router: Option<Router>,
     lsis: Translator,
     names: Option<PeerNames>,
+    gateways: Gateways,
     /// Packets that wait for their session.
     held: HoldQueue,
     /// Packets that waited for their session or had to be translated, while they are sealed one by one.
@@ -127,10 +131,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host around `node`. `hold_packets`: most packets that wait for their session; `pool`: the one that the node's endpoint
+    /// A host around `node`, which has its key manager beside IKE already, if it is to have one. `pool`: the one that the node's endpoint
     /// assigns from, whose changes are to be stored.
     #[must_use]
-    pub fn new(now: Instant, node: Node, hold_packets: usize, pool: Option<SharedPool>) -> Self {
+    pub fn new(now: Instant, node: Node, pool: Option<SharedPool>) -> Self {
+        let held = HoldQueue::new(node.held_most());
         Self {
             node,
             device: None,
@@ -138,7 +143,8 @@ impl Host {
             router: None,
             lsis: Translator::default(),
             names: None,
-            held: HoldQueue::new(hold_packets),
+            gateways: Gateways::default(),
+            held,
             released: VecDeque::new(),
             awaiting_route: VecDeque::new(),
             unconfirmed: Unconfirmed::default(),
@@ -190,7 +196,7 @@ impl Host {
 
     /// Brings a client connection up. False if there is none of this name.
     pub fn up(&mut self, now: Instant, connection: &str) -> bool {
-        self.outputs.push_order(Order::Resolve { connection: connection.into() });
+        self.resolve(connection);
         let known = self.node.up(now, connection);
         self.outputs.push_order(Order::FindWays { fresh: false });
         known
@@ -198,7 +204,7 @@ impl Host {
 
     /// The client connection is not wanted any more. False if there is none of this name.
     pub fn down(&mut self, now: Instant, connection: &str) -> bool {
-        self.outputs.push_order(Order::ForgetName { connection: connection.into() });
+        self.forget_name(connection);
         self.node.down(now, connection)
     }
 
@@ -214,31 +220,9 @@ impl Host {
         if let Some(pool) = &self.pool {
             pool.reconfigure(connections.iter().flat_map(|c| c.pool.iter().copied()));
         }
-        let beside = self.node.manager.is_some().then_some(MOST_PACKETS);
-        let most = connections.iter().map(|c| c.hold_packets).chain(beside).max();
-        self.held.set_most(most.unwrap_or(0));
         self.node.reconfigure(now, connections, anew);
-    }
-
-    /// Looks for the ways to a connection's gateway. It has the addresses of its name (`named`) and those that it announced: the first
-    /// to which there is a `way` (the path, and what its link carries, in bytes) is the one that is used, the others are at hand.
-    pub fn find_ways(
-        &mut self,
-        now: Instant,
-        connection: &str,
-        named: &[IpAddr],
-        mut way: impl FnMut(IpAddr) -> Option<(Path, u16)>,
-    ) {
-        let announced = self.node.gateway_addresses(connection).filter(|ip| !named.contains(ip));
-        let addresses: Vec<IpAddr> = named.iter().copied().chain(announced).collect();
-        let mut found = addresses.into_iter().filter_map(&mut way);
-        let first = found.next();
-        let others = found.map(|(path, _)| path).collect();
-        if let Some((_, mtu)) = first {
-            self.node.set_path_mtu(mtu);
-        }
-        self.node.set_other_ways(connection, others);
-        self.node.set_network(now, connection, first.map(|(path, _)| path));
+        self.keep_names();
+        self.held.set_most(self.node.held_most());
     }
 
     /// Tells the wall-clock time, for certificates, tickets and the hours of a policy: at the start and with each time-out.
@@ -288,6 +272,7 @@ impl Host {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.node.handle_timeout(now);
         self.device_timeout(now);
+        self.names_timeout(now);
         if let Some(router) = &mut self.router {
             router.handle_timeout(now);
         }
@@ -298,6 +283,7 @@ impl Host {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let own = Deadline::earlier(self.node.poll_timeout(), self.sleep_deadline());
+        let own = Deadline::earlier(own, self.names_deadline());
         Deadline::earlier(own, self.router.as_ref().and_then(Router::poll_timeout))
     }
 
@@ -306,6 +292,7 @@ impl Host {
     pub fn deadlines(&self) -> Vec<Deadline> {
         let mut all = self.node.deadlines();
         all.extend(self.sleep_timers());
+        all.extend(self.names_deadline());
         all.extend(self.router.iter().flat_map(Router::timers));
         all
     }
@@ -539,6 +526,7 @@ impl Host {
                 self.router.iter_mut().for_each(|router| router.obey(&order));
                 self.grant_wishes(now);
             }
+            Event::NameNeeded { connection } => self.resolve(&connection),
             Event::Order(order) => {
                 if matches!(order, Order::Configure { .. } | Order::Unconfigure { .. }) {
                     self.inner = self.node.inner_addresses();
@@ -570,7 +558,7 @@ impl Host {
                 self.outputs.push_news(News::Changed(change));
                 if let Some(connection) = unanswered {
                     // The gateway may have moved.
-                    self.outputs.push_order(Order::Resolve { connection });
+                    self.resolve(&connection);
                 }
             }
         }

@@ -4,7 +4,7 @@ use super::router::Side;
 use crate::event::{Change, Order};
 use crate::record::Record;
 use crate::sleeper;
-use dormouse_ike::SleepVerdict;
+use dormouse_keying::SleepVerdict;
 use dormouse_sansio::Path;
 
 /// The next thing that [`super::Host::poll`] wants done.

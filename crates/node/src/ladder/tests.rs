@@ -29,7 +29,7 @@ fn actions(l: &mut Ladder) -> Vec<Action> {
 
 fn established() -> Ladder {
     let mut l = ladder();
-    l.network(at(0), Some(path(1)));
+    l.network(at(0), Some(path(1)), true);
     l.up(at(0), true);
     assert_eq!(actions(&mut l), [Action::Connect(path(1))]);
     l.established(at(1), path(1), false);
@@ -55,7 +55,7 @@ fn a_short_sleep_on_the_same_network_costs_no_exchange() {
     let mut l = established();
     l.sleep(at(10));
     assert_eq!(l.poll_timeout(), None, "nothing wakes a sleeping radio");
-    l.wake(at(15));
+    l.wake(at(15), Some(at(10)));
     assert!(l.data_flows());
     l.outbound(at(15));
     l.inbound(at(16));
@@ -67,7 +67,7 @@ fn a_short_sleep_on_the_same_network_costs_no_exchange() {
 fn a_long_sleep_sends_data_and_a_question_together() {
     let mut l = established();
     l.sleep(at(10));
-    l.wake(at(500));
+    l.wake(at(500), Some(at(10)));
     assert!(l.data_flows());
     assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
     l.confirmed(at(500));
@@ -78,7 +78,7 @@ fn a_long_sleep_sends_data_and_a_question_together() {
 fn a_silent_gateway_moves_the_ladder_through_every_rung_in_bounded_time() {
     let mut l = established();
     l.sleep(at(10));
-    l.wake(at(20));
+    l.wake(at(20), Some(at(10)));
     l.outbound(at(20));
     assert_eq!(expire(&mut l), at(21));
     assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
@@ -96,7 +96,7 @@ fn a_silent_gateway_moves_the_ladder_through_every_rung_in_bounded_time() {
 #[test]
 fn a_new_address_is_an_update_and_data_does_not_wait_for_it() {
     let mut l = established();
-    l.network(at(10), Some(path(2)));
+    l.network(at(10), Some(path(2)), true);
     assert!(l.data_flows());
     assert_eq!(actions(&mut l), [Action::Update(path(2))]);
     l.confirmed(at(11));
@@ -107,9 +107,9 @@ fn a_new_address_is_an_update_and_data_does_not_wait_for_it() {
 fn an_address_that_changes_during_sleep_is_an_update_at_the_wake() {
     let mut l = established();
     l.sleep(at(10));
-    l.network(at(11), Some(path(2)));
+    l.network(at(11), Some(path(2)), false);
     assert_eq!(actions(&mut l), []);
-    l.wake(at(12));
+    l.wake(at(12), Some(at(10)));
     assert_eq!(actions(&mut l), [Action::Update(path(2))]);
 }
 
@@ -129,23 +129,23 @@ fn a_refused_ticket_is_dropped_and_leads_to_a_full_exchange() {
 #[test]
 fn without_a_network_nothing_is_tried_and_nothing_is_due() {
     let mut l = established();
-    l.network(at(10), None);
+    l.network(at(10), None, true);
     assert_eq!(l.poll_timeout(), None);
     assert_eq!(actions(&mut l), []);
     assert!(!l.data_flows());
-    l.network(at(4000), Some(path(1)));
+    l.network(at(4000), Some(path(1)), true);
     assert!(l.data_flows(), "the SA was kept");
 }
 
 #[test]
 fn losing_the_network_in_the_middle_of_an_exchange_abandons_it() {
     let mut l = ladder();
-    l.network(at(0), Some(path(1)));
+    l.network(at(0), Some(path(1)), true);
     l.up(at(0), true);
     let _ = actions(&mut l);
-    l.network(at(1), None);
+    l.network(at(1), None, true);
     assert_eq!(actions(&mut l), [Action::Abandon]);
-    l.network(at(2), Some(path(2)));
+    l.network(at(2), Some(path(2)), true);
     assert_eq!(actions(&mut l), [Action::Connect(path(2))]);
 }
 
@@ -172,7 +172,7 @@ fn a_probe_that_is_answered_with_ignorance_moves_on_at_once() {
 #[test]
 fn a_refusal_waits_longer_than_silence() {
     let mut l = ladder();
-    l.network(at(0), Some(path(1)));
+    l.network(at(0), Some(path(1)), true);
     l.up(at(0), true);
     l.failed(at(1), Failure::Refused);
     assert_eq!(l.poll_timeout().map(|d| d.at), Some(at(31)));
@@ -182,7 +182,7 @@ fn a_refusal_waits_longer_than_silence() {
 fn a_gateway_without_time_is_asked_again_soon_and_not_by_all_at_once() {
     let due = |spread| {
         let mut l = ladder();
-        l.network(at(0), Some(path(1)));
+        l.network(at(0), Some(path(1)), true);
         l.up(at(0), true);
         l.failed(at(1), Failure::Busy(spread));
         l.poll_timeout().map(|d| d.at - at(1))
@@ -207,7 +207,7 @@ fn within_the_granted_hold_the_sa_is_there_beyond_every_liveness_check() {
     l.granted(Some(Granted::Hold(at(4_000))));
     l.sleep(at(10));
     assert_eq!(l.poll_timeout(), None);
-    l.wake(at(3_999));
+    l.wake(at(3_999), Some(at(10)));
     assert!(l.data_flows());
     assert_eq!(actions(&mut l), [], "no question");
     l.outbound(at(3_999));
@@ -222,7 +222,7 @@ fn whoever_wakes_with_nothing_to_send_says_that_it_is_awake() {
     let mut l = established();
     l.granted(Some(Granted::Hold(at(4_000))));
     l.sleep(at(10));
-    l.wake(at(1_000));
+    l.wake(at(1_000), Some(at(10)));
     assert_eq!(l.poll_timeout().map(|d| d.why), Some("ladder: greeting"));
     expire(&mut l);
     assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
@@ -238,8 +238,8 @@ fn a_released_or_outlived_sa_is_not_asked_for_but_replaced_by_the_ticket() {
             let mut l = established();
             l.granted(Some(granted));
             l.sleep(at(10));
-            l.network(at(woken), Some(path(host)));
-            l.wake(at(woken));
+            l.network(at(woken), Some(path(host)), false);
+            l.wake(at(woken), Some(at(10)));
             assert_eq!(l.state(), State::Climbing(Rung::Resume), "{granted:?} woken at {woken} s");
             assert!(!l.data_flows());
             assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(host))]);
@@ -252,8 +252,8 @@ fn a_hold_goes_along_to_another_network() {
     let mut l = established();
     l.granted(Some(Granted::Hold(at(4_000))));
     l.sleep(at(10));
-    l.network(at(3_000), Some(path(2)));
-    l.wake(at(3_000));
+    l.network(at(3_000), Some(path(2)), false);
+    l.wake(at(3_000), Some(at(10)));
     assert_eq!(l.state(), State::Climbing(Rung::Move));
 }
 
@@ -262,17 +262,17 @@ fn a_verdict_waits_for_a_network_and_is_forgotten_with_the_next_packet() {
     let mut l = established();
     l.granted(Some(Granted::Release));
     l.sleep(at(10));
-    l.network(at(20), None);
-    l.wake(at(30));
+    l.network(at(20), None, false);
+    l.wake(at(30), Some(at(10)));
     assert_eq!(l.state(), State::Offline);
-    l.network(at(40), Some(path(1)));
+    l.network(at(40), Some(path(1)), true);
     assert_eq!(l.state(), State::Climbing(Rung::Resume));
     let mut l = established();
     l.granted(Some(Granted::Release));
     l.outbound(at(10));
     l.inbound(at(10));
     l.sleep(at(11));
-    l.wake(at(12));
+    l.wake(at(12), Some(at(11)));
     assert_eq!(
         l.state(),
         State::Climbing(Rung::Held),
@@ -337,13 +337,13 @@ fn before_an_sa_is_given_up_it_is_moved_to_the_gateways_other_addresses() {
     l.confirmed(at(200));
     assert_eq!((l.state(), l.last_wake().map(|w| w.rung)), (State::Up, Some(Rung::Move)));
     // It stays there: the network says nothing new, and a sleep changes nothing.
-    l.network(at(201), Some(path(1)));
+    l.network(at(201), Some(path(1)), true);
     l.sleep(at(210));
-    l.wake(at(215));
+    l.wake(at(215), Some(at(210)));
     assert_eq!((actions(&mut l), l.state()), (vec![], State::Climbing(Rung::Held)));
     // From another network it is the address that answered last that is tried first, then the configured one.
     l.others(vec![other(2, 7), other(2, 8)]);
-    l.network(at(220), Some(path(2)));
+    l.network(at(220), Some(path(2)), true);
     assert_eq!(actions(&mut l), [Action::Update(other(2, 8))]);
     expire(&mut l);
     assert_eq!(actions(&mut l), [Action::Update(path(2))]);
@@ -373,7 +373,7 @@ fn what_is_sent_is_unconfirmed_while_the_gateway_is_silent() {
     assert!(l.unconfirmed(at(11)), "a second of silence");
     l.inbound(at(12));
     l.sleep(at(12));
-    l.wake(at(12));
+    l.wake(at(12), Some(at(12)));
     assert!(l.unconfirmed(at(12)), "just awake");
     l.inbound(at(13));
     assert!(!l.unconfirmed(at(13)));
@@ -401,16 +401,16 @@ fn a_question_that_a_sleep_cut_short_is_asked_again_beside_the_data() {
         let _ = actions(&mut l);
         l.sleep(at(11));
         assert_eq!((actions(&mut l), l.poll_timeout()), (vec![], None), "{n}");
-        l.wake(at(15));
+        l.wake(at(15), Some(at(11)));
         assert_eq!(actions(&mut l), [PROBE], "{n}");
         assert!(l.data_flows() && l.unconfirmed(at(15)), "{n}");
         // A radio that is off again before the answer leaves the doubt, and the answer ends it.
         l.sleep(at(16));
-        l.wake(at(20));
+        l.wake(at(20), Some(at(16)));
         assert_eq!(actions(&mut l), [PROBE], "{n}");
         l.confirmed(at(20));
         l.sleep(at(21));
-        l.wake(at(25));
+        l.wake(at(25), Some(at(21)));
         assert_eq!((actions(&mut l), l.poll_timeout()), (vec![], None), "{n}");
     }
 }
@@ -420,8 +420,8 @@ fn a_question_that_the_lost_network_cut_short_is_asked_again_too() {
     let mut l = established();
     l.doubt(at(10), false);
     let _ = actions(&mut l);
-    l.network(at(11), None);
-    l.network(at(500), Some(path(1)));
+    l.network(at(11), None, true);
+    l.network(at(500), Some(path(1)), true);
     assert_eq!(actions(&mut l), [PROBE]);
 }
 
@@ -431,15 +431,15 @@ fn silence_adds_up_over_wakes_but_without_a_packet_nothing_is_asked() {
     let half = Duration::from_millis(500);
     for second in [10, 20] {
         l.sleep(at(second));
-        l.wake(at(second + 5));
+        l.wake(at(second + 5), Some(at(second)));
         assert_eq!((actions(&mut l), l.poll_timeout()), (vec![], None));
     }
     l.outbound(at(25));
     l.sleep(at(25) + half);
-    l.wake(at(30));
+    l.wake(at(30), Some(at(25) + half));
     assert_eq!(l.poll_timeout(), None, "no packet, no question");
     l.sleep(at(31));
-    l.wake(at(40));
+    l.wake(at(40), Some(at(31)));
     l.outbound(at(40));
     assert_eq!(expire(&mut l), at(40) + half);
     assert_eq!(actions(&mut l), [PROBE]);
@@ -451,26 +451,26 @@ fn a_granted_sleep_was_an_answer() {
     l.outbound(at(9));
     l.granted(Some(Granted::Hold(at(4_000))));
     l.sleep(at(10));
-    l.wake(at(100));
+    l.wake(at(100), Some(at(10)));
     l.outbound(at(100));
     assert_eq!(l.poll_timeout().map(|d| d.at), Some(at(101)));
 }
 
 #[test]
-fn whatever_is_heard_before_the_radio_is_off_ends_the_doubt() {
+fn what_is_heard_before_the_radio_is_off_ends_the_doubt() {
     let mut l = established();
     l.doubt(at(10), false);
     let _ = actions(&mut l);
     l.sleep(at(10));
     l.inbound(at(10));
-    l.wake(at(15));
+    l.wake(at(15), Some(at(10)));
     assert_eq!(actions(&mut l), []);
 }
 
 #[test]
-fn a_rung_that_nobody_answers_is_named_once() {
+fn a_rung_without_an_answer_is_named_once() {
     let mut l = ladder();
-    l.network(at(0), Some(path(1)));
+    l.network(at(0), Some(path(1)), true);
     l.set_ticket(true);
     l.up(at(0), true);
     for rung in [Rung::Resume, Rung::Full] {

@@ -91,10 +91,8 @@ pub enum Granted {
 pub enum State {
     /// Not wanted.
     Down,
-    /// Wanted, but there is no network.
+    /// Wanted, but nothing can be sent: there is no network, or the node may not send.
     Offline,
-    /// The radio sleeps.
-    Asleep,
     /// A rung is being tried.
     Climbing(Rung),
     /// A full exchange failed; the next one waits.

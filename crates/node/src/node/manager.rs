@@ -53,7 +53,7 @@ impl Node {
     /// A packet was for a peer that sleeps, and was kept or answered. A peer of the other key manager that cannot come back by its session, or
     /// has none any more, is called.
     pub(crate) fn peer_awaited(&mut self, now: Instant, flow: &Flow) {
-        if self.suspended {
+        if self.is_suspended() {
             return;
         }
         let owner = self.sad.route(flow).and_then(|id| self.sad.get(id)).map(|tunnel| tunnel.owner);
@@ -66,7 +66,7 @@ impl Node {
     }
 
     pub(crate) fn ask_for_tunnel(&mut self, now: Instant, between: (IpAddr, IpAddr)) -> bool {
-        let send = !self.suspended;
+        let send = self.sending.is_allowed();
         let coming =
             self.manager.as_mut().is_some_and(|(_, manager)| manager.want_tunnel(now, between, send));
         self.awaited |= coming && send;
@@ -75,12 +75,12 @@ impl Node {
 
     /// The other key manager has nothing to do while nothing can be sent.
     pub(super) fn manager_deadline(&self) -> Option<Deadline> {
-        self.manager.as_ref().filter(|_| !self.suspended).and_then(|(_, m)| m.poll_timeout())
+        self.manager.as_ref().filter(|_| self.sending.is_allowed()).and_then(|(_, m)| m.poll_timeout())
     }
 
     /// All timers of the other key manager, with the same exception.
     pub(super) fn manager_timers(&self) -> Vec<Deadline> {
-        self.manager.as_ref().filter(|_| !self.suspended).map_or_else(Vec::new, |(_, m)| m.timers())
+        self.manager.as_ref().filter(|_| self.sending.is_allowed()).map_or_else(Vec::new, |(_, m)| m.timers())
     }
 
     /// Whether IKE is spoken here: with a connection that is not the other key manager's.

@@ -207,7 +207,7 @@ fn pick(dice: &mut Seeded, of: usize) -> usize {
 
 /// Under any order of events: no two identities that have a session, or packets waiting, hold one address.
 #[test]
-fn an_address_in_use_has_one_holder_whatever_happens() {
+fn an_address_in_use_always_has_one_holder() {
     let (mut given, mut refused) = (0, 0);
     for seed in 0..200 {
         let mut dice = Seeded::new(seed);

@@ -11,7 +11,6 @@ use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::Policy;
 use dormouse_hip::{Accept, Hold, Host as Hip, HostConfig, Identity, Peer, Registrar};
 use dormouse_ike::EndpointConfig;
-use dormouse_node::hold::MOST_PACKETS;
 use dormouse_node::host::Host;
 use dormouse_node::sleeper::{self, Mode};
 use dormouse_node::{Limits, Node, SleepFlags};
@@ -241,7 +240,7 @@ impl Ends {
             node.stand_in_for_sleepers(Limits::default(), LONGEST);
         }
         node.set_key_manager("hip", Box::new(hip));
-        let mut host = Host::new(now, node, MOST_PACKETS, None);
+        let mut host = Host::new(now, node, None);
         host.set_wall_clock(now, unix);
         host
     }

@@ -10,10 +10,11 @@ mod stories;
 mod tales;
 mod two_peers;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use dormouse_hip::{Accept, Host as Hip, HostConfig, Peer, Registrar};
+use dormouse_hip::{Accept, Host as Hip, HostConfig, Peer, Phase, Registrar};
 use dormouse_ike::EndpointConfig;
 use dormouse_netem::{LinkConfig, NatConfig};
 use dormouse_node::host::Host;
@@ -60,7 +61,7 @@ fn core_with(
     let mut hip = Hip::new(config, vec![identity(n)], Box::new(node.spis()), entropy());
     tell(&mut hip);
     node.set_key_manager("hip", Box::new(hip));
-    Host::new(now, node, 64, None)
+    Host::new(now, node, None)
 }
 
 struct Story {
@@ -175,6 +176,37 @@ fn a_tag_that_is_not_known_is_not_waited_for() {
     story.run(SECOND);
     let host = story.net.machine(story.machines[1]).host().expect("it runs");
     assert_eq!((host.held(), host.counters().no_policy), (0, 1));
+}
+
+/// A command calls again a peer that refuses: a new exchange takes the place of the one that is refused, and does not wait for its next try.
+#[test]
+fn a_peer_that_refuses_is_called_anew() {
+    let mut story = Story::new(9, false, 0.0);
+    let accept = |story: &mut Story, accept: Accept| {
+        let server = story.machines[1];
+        story.net.with(server, |now, host| {
+            host.node_mut().with_manager(now, |hip: &mut Hip| hip.set_accept(now, accept, Accept::Any));
+        });
+    };
+    let call = |story: &mut Story| {
+        let (device, mut begun) = (story.machines[0], None);
+        story.net.with(device, |now, host| {
+            begun = host.node_mut().with_manager(now, |hip: &mut Hip| hip.call(now, tag(1)));
+        });
+        story.run(SECOND);
+        let hip = story.net.machine(device).node().and_then(|node| node.manager::<Hip>());
+        let all: Vec<_> = hip.expect("HIP").describe().filter(|d| d.phase != Phase::Closing).collect();
+        let [one] = all.as_slice() else { panic!("{all:?}") };
+        (begun.expect("HIP").expect("a way"), one.id, one.phase, one.refusal.is_some())
+    };
+    accept(&mut story, Accept::Listed(BTreeSet::new()));
+    let refused = call(&mut story);
+    assert_eq!((refused.0, refused.2, refused.3), (true, Phase::Connecting, true));
+    accept(&mut story, Accept::Any);
+    let admitted = call(&mut story);
+    assert_eq!((admitted.0, admitted.2, admitted.3), (true, Phase::Established, false));
+    assert_ne!(refused.1, admitted.1);
+    assert_eq!(call(&mut story), (false, admitted.1, Phase::Established, false), "it is there");
 }
 
 /// The association outlives changes of network: another address, IPv6 alone, and a NAT.

@@ -116,7 +116,7 @@ fn what_waits_follows_the_device_to_its_new_address() {
 
 /// The server has replaced the pair of SAs just before the radio goes off: what is left of the old one is forgotten after the sleep.
 #[test]
-fn a_replaced_pair_wakes_nobody() {
+fn a_replaced_pair_wakes_no_device() {
     let mut story = asleep(27, false, true);
     wake(&mut story);
     let [device, server] = story.machines;

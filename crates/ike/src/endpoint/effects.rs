@@ -64,7 +64,7 @@ impl Endpoint {
     }
 
     /// Applies what the handlers asked for, takes down what has ended, and brings the timers up to date.
-    pub(crate) fn settle(&mut self, now: Instant) {
+    pub(crate) fn apply_effects(&mut self, now: Instant) {
         loop {
             // First the actions: a successor must inherit before its predecessor goes.
             while let Some(action) = self.shared.actions.pop_front() {
