@@ -1,6 +1,6 @@
 //! Handoffs by Mobile IP while a file goes to the device by TCP, in zones: beside each foreign agent stands an access router that ships, which gets header keys
 //! from the device's gateway or from the router before. Handoffs in the middle of rekeyings, two in one round trip, agents and routers that die, key
-//! distributions that are lost, a bad radio. Nothing is in clear on any link, no router changes a packet, the file comes whole; and once the faults have
+//! distributions that are lost, a bad radio. Nothing is in clear on any link, no router changes a packet, no nonce of ESP comes twice with other bytes, the file comes whole; and once the faults have
 //! stopped, the routers that are near have keys, and no others. What is drawn follows from a seed, which every failure names: `DORMOUSE_SEED=S` plays that
 //! one alone, `DORMOUSE_STORIES=N` more of them (at most 10,000).
 
@@ -15,8 +15,9 @@ use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_sansio::{Entropy, Seeded};
 use dormouse_sim::mobile::hosts::{Hosts, Setup, router_beside};
 use dormouse_sim::mobile::{CORRESPONDENT, Mobile, Place, clock};
-use dormouse_wire::ip::Ipv4;
+use dormouse_wire::ip::{Ipv4, protocol};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -40,6 +41,8 @@ const FILE: usize = 1_500_000;
 const RATE: u32 = 2_000;
 /// How often the ends look for what has come.
 const TICK: Duration = Duration::from_millis(2);
+/// Of a packet of ESP, so many bytes show whether it is another one: a compromised router alters none of them.
+const HEADERS: usize = 64;
 /// Virtual time in which all must be well again.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -54,6 +57,28 @@ enum Keys {
     Ahead,
     /// From the router where it was before (Directed Key Migration).
     Moved,
+}
+
+/// What of a packet is ESP, in IP tunnels or UDP as it may be.
+fn esp(ip: Ipv4<'_>) -> Option<&[u8]> {
+    const PORT: [u8; 2] = 4_500_u16.to_be_bytes();
+    let payload = ip.payload();
+    match ip.protocol() {
+        protocol::IPV4 => esp(Ipv4::parse(payload).ok()?),
+        protocol::ESP => Some(payload),
+        // Behind the UDP header messages of IKE begin with four zeros (RFC 3948 section 2.2).
+        protocol::UDP if payload.get(..2)? == PORT || payload.get(2..4)? == PORT => {
+            payload.get(8..).filter(|content| content.get(..4).is_some_and(|spi| spi != [0; 4]))
+        }
+        _ => None,
+    }
+}
+
+/// The same in every run.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn seeds(count: u64) -> Range<u64> {
@@ -199,9 +224,16 @@ impl Scene {
         world.protect(&device_setup(bare), &gateway_setup(keys, bare), routers, section);
         let cut_off: Arc<Mutex<Option<Ipv4Addr>>> = Arc::default();
         let (cut, mut draw) = (cut_off.clone(), Seeded::new(seed ^ 0xc07));
+        let mut sealed = BTreeMap::new();
         world.thief = Some(Box::new(move |packet, _| {
             assert!(memchr::memmem::find(packet, SECRET).is_none(), "in clear; seed {seed}");
             let Ok(ip) = Ipv4::parse(packet) else { return false };
+            if let Some(esp) = esp(ip).filter(|esp| esp.len() >= 16) {
+                let (nonce, digest) =
+                    ([&esp[..4], &esp[8..16]].concat(), hash(esp.get(..HEADERS).unwrap_or(esp)));
+                let before = *sealed.entry(nonce).or_insert(digest);
+                assert_eq!(before, digest, "a nonce comes again with other bytes; seed {seed}");
+            }
             let cut = *cut.lock().expect("no test has panicked");
             cut.is_some_and(|of| [ip.src(), ip.dst()].contains(&of)) && draw.below(2) == 0
         }));
