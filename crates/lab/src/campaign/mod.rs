@@ -346,7 +346,9 @@ impl<P: Point> Campaign<P> {
         let gone = |sample: &Sample<P>| {
             let last = self.failures(sample).last()?;
             let hopeless = last.round == 0 || self.failures(sample).count() >= ATTEMPTS;
-            let why = || Skipped::failed(last.subject.clone(), last.reason.clone());
+            let absent = last.round == 0 && sample.point.may_be_absent();
+            let why =
+                || Skipped { failed: !absent, ..Skipped::new(last.subject.clone(), last.reason.clone()) };
             (hopeless && sample.rounds.is_empty()).then(why)
         };
         let gone: Vec<Option<Skipped>> = self.results.samples.iter().map(gone).collect();

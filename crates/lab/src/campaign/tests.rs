@@ -24,6 +24,10 @@ impl Point for Hashed {
     fn label(&self) -> String {
         format!("{} B {} times", self.bytes, self.passes)
     }
+
+    fn may_be_absent(&self) -> bool {
+        self.passes == 2
+    }
 }
 
 /// Keeps what is hashed in a file of its own directory.
@@ -179,7 +183,9 @@ fn a_failed_round_is_discarded_with_its_reason_and_a_hopeless_point_is_skipped()
     let skipped: BTreeSet<&str> = results.skipped.iter().map(|s| s.subject.as_str()).collect();
     assert_eq!(skipped, BTreeSet::from(["13 B 1 times", "13 B 2 times"]));
     assert_eq!(results.skipped[0].reason, "13 bytes cannot be hashed");
-    assert!(results.skipped.iter().all(|s| s.failed), "{:?}", results.skipped);
+    let [failed, may_be] = [|s: &Skipped| s.failed, |s: &Skipped| s.subject.ends_with("1 times")]
+        .map(|of| results.skipped.iter().map(of).collect::<Vec<bool>>());
+    assert_eq!(failed, may_be, "what may be absent has not failed: {:?}", results.skipped);
     // The reader's first page: what was given up once, without its rounds, then the rounds of what is there.
     let missing = Provenance::from(results).missing();
     let beginnings = [
@@ -192,7 +198,7 @@ fn a_failed_round_is_discarded_with_its_reason_and_a_hopeless_point_is_skipped()
         missing.len() == 4 && missing.iter().zip(beginnings).all(|(m, b)| m.starts_with(b)),
         "{missing:?}"
     );
-    assert_eq!(Provenance::from(results).failures(), missing[..2]);
+    assert_eq!(Provenance::from(results).failures(), missing[..1], "the first of both");
     let rounds =
         |bytes: usize| results.samples.iter().filter(move |s| s.bytes == bytes).map(|s| s.rounds.len());
     assert_eq!(rounds(10).collect::<Vec<_>>(), [3, 3]);

@@ -243,6 +243,10 @@ impl super::Point for Point {
         (JITTER, "s"),
     ];
 
+    fn may_be_absent(&self) -> bool {
+        matches!(self.engine, Engine::Kernel | Engine::Wireguard | Engine::WireguardGo)
+    }
+
     fn label(&self) -> String {
         let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let mut label = format!("{} {}", word(serde_json::json!(self.what)), self.suite);

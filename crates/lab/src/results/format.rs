@@ -53,6 +53,12 @@ pub trait Point: Clone + PartialEq + Debug + Serialize + DeserializeOwned {
     fn check(&self) -> Result<(), (&'static str, String)> {
         Ok(())
     }
+
+    /// Whether it is measured with something that a machine need not have, which only shows when it is set up: if that fails it is absent,
+    /// and the results are whole without it.
+    fn may_be_absent(&self) -> bool {
+        false
+    }
 }
 
 /// A whole file.

@@ -82,7 +82,7 @@ impl Provenance {
 
     /// Rounds that failed of points that are there, which rest on the others; each point once.
     fn lost_rounds(&self) -> Vec<String> {
-        let given_up = |subject: &String| self.skipped.iter().any(|s| s.failed && s.subject == *subject);
+        let given_up = |subject: &String| self.skipped.iter().any(|s| s.subject == *subject);
         let mut points: Vec<(&String, Vec<&Discarded>)> = Vec::new();
         for d in self.discarded.iter().filter(|d| !given_up(&d.subject)) {
             match points.iter_mut().find(|(subject, _)| **subject == d.subject) {
