@@ -54,9 +54,9 @@ impl Client {
     /// If the daemon is gone, or would not take a request of this length.
     pub(crate) fn send(&mut self, verb: Verb) -> Result<(), Error> {
         let text = line(&Request::new(verb))?;
-        if text.len() >= MAX_REQUEST {
+        if text.len() > MAX_REQUEST {
             let message =
-                format!("the daemon takes requests of {MAX_REQUEST} bytes, this has {}", text.len());
+                format!("the daemon takes requests of at most {MAX_REQUEST} bytes, this has {}", text.len());
             return Err(Error::new(ErrorKind::Request, message).with_change("shorten what is given"));
         }
         self.reader.get_mut().write_all(text.as_bytes()).map_err(|e| self.lost(&e))

@@ -59,6 +59,8 @@ fn whoever_is_not_admitted_is_refused_and_both_ends_say_it() -> Result<()> {
     let wrong = pair.server.cli(&["deny", "devise"])?;
     assert!(wrong.code == 2 && wrong.text.contains("no peer is called 'devise'"), "{}", wrong.text);
     assert_eq!(pair.server.cli(&["deny", "2001:db8::1"])?.code, 2);
+    let long = pair.server.cli(&["deny", &"x".repeat(5_000)])?;
+    assert!(long.code == 2 && long.text.contains("at most 4096 bytes"), "{}", long.text);
     let unlisted = pair.server.ok(&["deny", "2001:22::1"])?.text;
     assert!(unlisted.contains("none who is meant is known here"), "{unlisted}");
     pair.server.ok(&["allow", "2001:22::1"])?;

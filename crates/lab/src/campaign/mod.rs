@@ -6,7 +6,8 @@
 //! - The file is written after every round. An interrupted campaign goes on where it stopped ([`Campaign::resume`]), on the same
 //!   machine with the same build: anything else would be another measurement.
 //! - A point that fails is cleared away and has its turn in the next round again. The round that failed is kept as discarded, with
-//!   the reason. After [`ATTEMPTS`] failures it is given up; without a single round it leaves the plan for what was skipped, as failed.
+//!   the reason. After [`ATTEMPTS`] failures it is given up; without a single round it leaves the plan for what was skipped: as
+//!   failed, or as absent where a machine need not have it ([`Point::may_be_absent`]).
 
 pub(crate) mod cpu;
 pub(crate) mod machine;

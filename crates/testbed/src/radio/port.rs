@@ -82,7 +82,7 @@ impl Port {
         Ok(Self::Frames(Box::new(socket)))
     }
 
-    /// Which interface of the kernel's it is, by whatever name: its namespace's inode and its index there. `None` for one that the port has made.
+    /// The interface that the kernel has under this name or another one: its namespace's inode and its index there. `None` for one that the port has made.
     ///
     /// # Errors
     /// If the namespace is gone.
