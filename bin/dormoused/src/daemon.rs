@@ -343,6 +343,7 @@ impl Daemon {
         if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {
             host::forward(self, now)?;
         }
+        let _what = self.host.handle_arrival(now);
         if tun || ready.iter().any(|r| r.token >= UDP) {
             self.wires.moved = BootClock::now();
         }

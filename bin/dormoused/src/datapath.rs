@@ -82,9 +82,13 @@ impl Wires {
 }
 
 impl Daemon {
-    /// Waits until a descriptor is ready; for `daemon.spin` after the last packet without rest.
+    /// Waits until a descriptor is ready, but not while messages wait; for `daemon.spin` after the last packet without rest.
     pub(crate) fn wait(&self, ready: &mut Vec<Ready>) -> Result<()> {
         let poller = &self.wakers.poller;
+        if self.host.has_arrivals() {
+            poller.wait(ready, Some(Duration::ZERO))?;
+            return Ok(());
+        }
         match self.settings.spin.time() {
             Some(time) => poller.wait_restlessly(ready, || BootClock::now() < self.wires.moved + time)?,
             None => poller.wait(ready, None)?,

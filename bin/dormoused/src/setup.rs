@@ -4,6 +4,7 @@
 use crate::store::Store;
 use anyhow::{Context, Result};
 use dormouse_crypto::cert::Identity;
+use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{HoldPolicy, Ports};
 use dormouse_io::batch::Carriers;
@@ -39,6 +40,9 @@ pub(crate) fn endpoint(
         ..EndpointConfig::default()
     };
     let gateways: Vec<&Resolved> = connections.iter().filter(|c| c.role == Role::Gateway).collect();
+    if !gateways.is_empty() {
+        config.sign_beside = SigningKey::is_slow;
+    }
     if gateways.is_empty() && !hip {
         return Ok((config, None));
     }

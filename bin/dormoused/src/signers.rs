@@ -1,5 +1,5 @@
-//! Signing with keys that are held in tokens, beside the loop: a TPM takes up to half a second for a signature. Owns the one thread that
-//! signs, which begins with the first order; orders wait for each other, because a token does one thing at a time.
+//! Signing beside the loop with keys that take long: a TPM needs up to half a second for a signature, a gateway's RSA key as long as thousands of
+//! packets. Owns the one thread that signs, which begins with the first order; orders wait for each other, because a token does one thing at a time.
 
 use anyhow::Result;
 use dormouse_crypto::sign::SignatureError;
@@ -12,8 +12,9 @@ use dormouse_sansio::Instant;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 
-/// Orders that wait at most. A token that takes half a second for each signs only the first of them in time.
-const WAITING: usize = 256;
+/// Orders that wait at most. Of a crowd an RSA key signs thousands before they are too late; a token that takes half a second signs the first
+/// sixteen, and the others cost it nothing.
+const WAITING: usize = 4_096;
 
 type Outcome = Result<Authentication, SignatureError>;
 type Signed = (SaId, Outcome);

@@ -458,6 +458,7 @@ impl Daemon {
             ("plane.unsealed", plane.unsealed),
             ("plane.isolated", plane.isolated),
             ("plane.discards", plane.discards),
+            ("plane.arrivals_dropped", plane.arrivals_dropped),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))

@@ -150,7 +150,7 @@ impl From<Authentication> for Payload {
     }
 }
 
-/// What is to be signed, by a key that may take its time (a token's): [`SignOrder::sign`] may run in another thread.
+/// What is to be signed, by a key that may take its time (a token's, or of RSA): [`SignOrder::sign`] may run in another thread.
 #[derive(Clone)]
 pub struct SignOrder {
     key: Arc<SigningKey>,
@@ -194,11 +194,12 @@ impl SignOrder {
 pub enum Proving {
     /// Here it is.
     Done(Authentication),
-    /// A key that is held elsewhere must sign.
+    /// This must be signed beside the loop.
     Sign(Box<SignOrder>),
 }
 
-/// Proves who we are. `peer_hashes` is what the peer's SIGNATURE_HASH_ALGORITHMS said, `None` if it sent none.
+/// Proves who we are. `peer_hashes` is what the peer's SIGNATURE_HASH_ALGORITHMS said, `None` if it sent none. A key that is held elsewhere
+/// signs beside the loop, and one of which `beside` says so.
 ///
 /// # Errors
 /// [`AuthError::NoCommonScheme`], or if signing fails.
@@ -206,6 +207,7 @@ pub fn authenticate(
     proof: &Proof<'_>,
     local: &LocalAuth,
     peer_hashes: Option<&[u16]>,
+    beside: fn(&SigningKey) -> bool,
 ) -> Result<Proving, AuthError> {
     match local {
         LocalAuth::Psk(psk) => {
@@ -215,7 +217,7 @@ pub fn authenticate(
         LocalAuth::Cert { key, .. } => {
             let (method, scheme) = choose_scheme(key, peer_hashes)?;
             let order = SignOrder { key: key.clone(), method, scheme, octets: proof.octets() };
-            if key.is_elsewhere() {
+            if key.is_elsewhere() || beside(key) {
                 return Ok(Proving::Sign(Box::new(order)));
             }
             Ok(Proving::Done(order.sign()?))

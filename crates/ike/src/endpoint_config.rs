@@ -5,6 +5,7 @@ use core::fmt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use dormouse_crypto::sign::SigningKey;
 use dormouse_keying::{OpenFirstZone, SpiSource};
 
 use crate::admission::Admission;
@@ -30,6 +31,8 @@ pub struct EndpointConfig {
     pub ticket_keys: Option<TicketKeys>,
     /// What is done for devices that announce a sleep.
     pub hold: HoldPolicy,
+    /// As responder: with which keys signatures are ordered ([`Event::Sign`](crate::Event::Sign)), beside those in tokens.
+    pub sign_beside: fn(&SigningKey) -> bool,
     /// What an earlier run has learned about latency and load.
     pub load: LoadHistory,
     /// What decides, beside the connections, who is admitted.
@@ -55,6 +58,7 @@ impl Default for EndpointConfig {
             window: 0,
             ticket_keys: None,
             hold: HoldPolicy::default(),
+            sign_beside: |_| false,
             load: LoadHistory::default(),
             admission: Admission::default(),
             router: None,

@@ -54,7 +54,7 @@ pub enum Event {
     /// Something to do to the store of lineages, in the order of these events; for one that names an SA the outcome goes to
     /// [`crate::Endpoint::stored`]. Nothing that is sent depends on it meanwhile.
     Store(Operation),
-    /// Our key is held elsewhere: [`SignOrder::sign`], beside the loop, and hand the result to [`crate::Endpoint::signed`]. The handshake
+    /// Our key is held elsewhere, or takes long: [`SignOrder::sign`], beside the loop, and hand the result to [`crate::Endpoint::signed`]. The handshake
     /// waits.
     Sign {
         /// The SA that it is for.

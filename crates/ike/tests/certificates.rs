@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Pair, client_psk, fqdn, gateway_psk};
+use common::{Pair, client_psk, fqdn, gateway_config, gateway_psk};
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::{Scheme, SignatureError, Signer, SigningKey};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Resumption, Unique};
-use dormouse_ike::{CloseReason, Event, NegotiationError};
+use dormouse_ike::{CloseReason, EndpointConfig, Event, NegotiationError};
 use dormouse_sansio::Instant;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
 
@@ -318,6 +318,26 @@ fn a_key_in_a_token_signs_while_the_exchange_waits() {
         assert!(sign(&mut pair, false, true));
         assert!(!sign(&mut pair, false, true), "repeated requests are signed for once");
         assert!(pair.client.established().is_some(), "{algorithm:?}: {:?}", pair.client.failure());
+        pair.assert_agree();
+    }
+}
+
+#[test]
+fn a_gateway_has_its_slow_key_sign_beside_the_loop() {
+    let ca = authority("CA");
+    for (algorithm, slow) in [(&rcgen::PKCS_RSA_SHA256, true), (&rcgen::PKCS_ECDSA_P256_SHA256, false)] {
+        let mut gateway = gateway_psk();
+        gateway.local_auth = leaf(&ca, "gw.example.org", algorithm, (-1, 300));
+        let mut client = client_psk();
+        client.remote_auth = trust(&ca);
+        let config = EndpointConfig { sign_beside: SigningKey::is_slow, ..gateway_config(gateway, 1) };
+        let mut pair = Pair::with_configs(client, EndpointConfig::default(), config, 1);
+        pair.connect();
+        pair.run_for(Duration::from_secs(2));
+        let early = pair.client.established();
+        assert_eq!(early.is_none(), slow, "{algorithm:?}");
+        assert_eq!(sign(&mut pair, false, true), slow, "{algorithm:?}");
+        assert!(early.or_else(|| pair.client.established()).is_some(), "{:?}", pair.client.failure());
         pair.assert_agree();
     }
 }

@@ -18,6 +18,12 @@ pub trait KeyManager: Any + Send + core::fmt::Debug {
     /// The reason why it was dropped.
     fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<(), Discard>;
 
+    /// Whether a message is of an association, or an exchange that has begun: not one of a newcomer, who may have to wait for those. What is
+    /// looked at is not proved.
+    fn knows(&self, _path: Path, _datagram: &[u8]) -> bool {
+        true
+    }
+
     /// Acts on all that is due at `now`.
     fn handle_timeout(&mut self, now: Instant);
 

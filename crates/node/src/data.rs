@@ -4,6 +4,7 @@
 use crate::client::Client;
 use crate::event::Event;
 use crate::hold::MOST_PACKETS;
+use crate::host::Arrival;
 use crate::ladder::State as Ladder;
 use crate::node::{Discard, Inbound, Node, Route};
 use crate::sessions::Session;
@@ -37,6 +38,28 @@ impl Node {
         datagram: &mut [u8],
     ) -> Result<Inbound, Discard> {
         self.handle_next(now, path, &mut Train::default(), datagram)
+    }
+
+    /// As what a datagram waits for its turn; `None` if it is handled at once, as packets of ESP are. `others`: messages wait already.
+    pub(crate) fn arrival(&self, path: Path, datagram: &[u8], others: bool) -> Option<Arrival> {
+        let (esp, known) = match (path.carrier, classify_natt(datagram)) {
+            (Carrier::Ike, _) => (None, self.ike.has_sa_of(datagram)),
+            (Carrier::NatT, NatT::Ike(message)) => (None, self.ike.has_sa_of(message)),
+            (Carrier::RawHip, _) | (Carrier::HipUdp, NatT::Ike(_)) => {
+                (None, self.manager.as_ref().is_some_and(|(_, manager)| manager.knows(path, datagram)))
+            }
+            (Carrier::RawEsp, _) => (Some(datagram), true),
+            (Carrier::NatT | Carrier::HipUdp, NatT::Esp(esp)) => (Some(esp), true),
+            (Carrier::NatT | Carrier::HipUdp, NatT::Keepalive | NatT::Malformed) => return None,
+        };
+        match esp {
+            None if known => Some(Arrival::Session),
+            None => Some(Arrival::Newcomer),
+            Some(esp) => {
+                let id = esp.first_chunk().map(|spi| ChildId::new(u32::from_be_bytes(*spi)));
+                (others && id.is_some_and(|id| self.sad.get(id).is_none())).then_some(Arrival::Packet)
+            }
+        }
     }
 
     /// The next datagram of a train.

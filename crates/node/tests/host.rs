@@ -7,7 +7,7 @@ use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_node::config::{Resolved, parse, resolve};
-use dormouse_node::host::{Host, News, NotSent, Order, Origin, Output, Store};
+use dormouse_node::host::{Arrival, Host, News, NotSent, Order, Origin, Output, Store};
 use dormouse_node::ladder::State;
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::sleeper::{Cause, Mode, Reason, Settings};
@@ -200,6 +200,7 @@ fn hand_over(sent: Vec<(Path, Vec<u8>)>, to: &mut End, now: Instant) {
             to.seen.order.push('i');
             to.seen.inner.push((Origin::Tunnel, datagram[range].to_vec()));
         }
+        while to.handle_arrival(now).is_some() {}
     }
 }
 
@@ -545,4 +546,52 @@ fn what_the_sleeper_learned_is_stored_before_the_radio_goes_off() {
     let stored = orders.iter().position(|o| matches!(o, Order::Store(Store::SleepHistory(_))));
     let off = orders.iter().position(|o| matches!(o, Order::Radio(dormouse_node::host::Radio::Off)));
     assert!(stored.is_some() && stored < off, "{orders:?}");
+}
+
+/// Hands datagrams in, but gives no message its turn. What ESP carried at once.
+fn arrive(sent: Vec<(Path, Vec<u8>)>, to: &mut End) -> usize {
+    let verdicts = sent
+        .into_iter()
+        .map(|(path, mut datagram)| to.open(NOW, &arriving(path), &mut Train::default(), &mut datagram));
+    verdicts.filter(|verdict| matches!(verdict, Verdict::Deliver(_))).count()
+}
+
+#[test]
+fn packets_go_before_messages_that_wait() {
+    let (mut session, mut gateway, inner) = connected();
+    let newcomers = drive(&mut device(), NOW).datagrams;
+    assert_eq!(arrive(newcomers, &mut gateway), 0);
+    assert!(gateway.has_arrivals());
+    forward(&mut session, NOW, &mut packet(inner, SERVER, b"at once"));
+    assert_eq!(arrive(drive(&mut session, NOW).datagrams, &mut gateway), 1);
+    assert_eq!(drive(&mut gateway, NOW).datagrams, [], "the newcomer has not had its turn");
+    assert_eq!(gateway.handle_arrival(NOW), Some(Arrival::Newcomer));
+    assert_eq!(drive(&mut gateway, NOW).datagrams.len(), 1, "an answer");
+    assert!(!gateway.has_arrivals() && gateway.handle_arrival(NOW).is_none());
+}
+
+#[test]
+fn a_packet_of_an_sa_that_a_waiting_message_makes_waits_for_it() {
+    let (mut device, mut gateway) = (device(), gateway());
+    // Up to the last answer, with which the gateway may send.
+    let (answer, inner) = loop {
+        hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
+        let seen = drive(&mut gateway, NOW);
+        let route = seen.orders.iter().find_map(|order| match order {
+            Order::PeerRoutes { routes, .. } => routes.first().map(|route| route.addr()),
+            _ => None,
+        });
+        match route {
+            Some(inner) => break (seen.datagrams, inner),
+            None => hand_over(seen.datagrams, &mut device, NOW),
+        }
+    };
+    let content = packet(SERVER, inner, b"early");
+    forward(&mut gateway, NOW, &mut content.clone());
+    let early = drive(&mut gateway, NOW).datagrams;
+    assert_eq!((arrive(answer, &mut device), arrive(early, &mut device)), (0, 0));
+    assert_eq!(device.handle_arrival(NOW), Some(Arrival::Session));
+    drive(&mut device, NOW);
+    assert_eq!(device.handle_arrival(NOW), Some(Arrival::Packet));
+    assert_eq!(drive(&mut device, NOW).inner, [(Origin::Tunnel, content)]);
 }

@@ -4,8 +4,12 @@
 //! things that it does; must never handle a packet by a call that the daemon does not make.
 
 use crate::machine::{Machine, is_esp};
+use dormouse_ike::auth::SignOrder;
+use dormouse_keying::SaId;
 use dormouse_node::Train;
-use dormouse_node::host::{self, Datagram, Driver, Host, News, NotSent, Order, Origin, Output, Store};
+use dormouse_node::host::{
+    self, Arrival, Datagram, Driver, Host, News, NotSent, Order, Origin, Output, Store,
+};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
 use dormouse_wire::ip;
@@ -19,6 +23,9 @@ const OFF: Duration = Duration::from_millis(200);
 /// And this long to be on and associated.
 const ON: Duration = Duration::from_millis(1800);
 
+/// A signature takes up to this long.
+const SIGNS: Duration = Duration::from_millis(5);
+
 /// MTU of every link.
 const ETHERNET: u16 = 1500;
 /// Most datagrams, and most packets, that are taken in one go.
@@ -29,6 +36,8 @@ const BATCH: u64 = 8;
 pub(crate) struct Kernel {
     sockets: VecDeque<(Path, Vec<u8>)>,
     tun: VecDeque<Vec<u8>>,
+    /// What the thread that signs is at, oldest first: when it is done, for which SA, and what.
+    signing: VecDeque<(Instant, SaId, Box<SignOrder>)>,
     /// When the process takes it.
     wakes: Option<Instant>,
     /// The longest that the process takes to wake up; half of the times it takes none.
@@ -38,8 +47,8 @@ pub(crate) struct Kernel {
 
 impl Default for Kernel {
     fn default() -> Self {
-        let (sockets, tun) = (VecDeque::new(), VecDeque::new());
-        Self { sockets, tun, wakes: None, lag: Duration::ZERO, rng: Seeded::new(0) }
+        let (sockets, tun, signing) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { sockets, tun, signing, wakes: None, lag: Duration::ZERO, rng: Seeded::new(0) }
     }
 }
 
@@ -47,7 +56,19 @@ impl Kernel {
     pub(crate) fn clear(&mut self) {
         self.sockets.clear();
         self.tun.clear();
+        self.signing.clear();
         self.wakes = None;
+    }
+
+    /// When the next signature is there.
+    pub(crate) fn signed(&self) -> Option<Instant> {
+        self.signing.front().map(|(at, ..)| *at)
+    }
+
+    fn sign(&mut self, now: Instant, sa: SaId, order: Box<SignOrder>) {
+        let at = now + Duration::from_micros(self.rng.below(u64::try_from(SIGNS.as_micros()).unwrap_or(1)));
+        let at = self.signing.back().map_or(at, |(before, ..)| at.max(*before));
+        self.signing.push_back((at, sa, order));
     }
 
     pub(crate) fn wakes(&self) -> Option<Instant> {
@@ -151,6 +172,11 @@ impl Process<'_> {
         self.machine.kernel.wakes = None;
         self.radio_answers(now);
         self.store_reports(now);
+        while self.machine.kernel.signed().is_some_and(|at| at <= now)
+            && let Some((_, sa, order)) = self.machine.kernel.signing.pop_front()
+        {
+            self.host.node_mut().signed(now, sa, order.sign());
+        }
         if let Some(deadline) = self.host.poll_timeout().filter(|d| d.at <= now) {
             *self.machine.wakeups.entry(deadline.why).or_default() += 1;
             self.host.set_wall_clock(now, self.machine.unix(now));
@@ -162,8 +188,14 @@ impl Process<'_> {
             if !self.machine.kernel.tun.is_empty() {
                 let Ok(()) = host::forward(self, now);
             }
+            // What has left until now depends on no message that is handled only now.
+            self.said = false;
+            let before = self.host.counters().discards;
+            if let Some(Arrival::Packet) = self.host.handle_arrival(now) {
+                self.machine.refused += self.host.counters().discards - before;
+            }
             self.carry_out_all(now);
-            if self.dead || self.machine.kernel.is_empty() {
+            if self.dead || self.machine.kernel.is_empty() && !self.host.has_arrivals() {
                 return;
             }
         }
@@ -310,8 +342,9 @@ impl Process<'_> {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::Header(order) => machine.headers.push(order),
-            // No meter measures what does not exist, nor a signal, no certificate of these worlds says where to ask, and no key is in a token.
-            Order::ReadMeter | Order::ReadSignal | Order::Fetch { .. } | Order::Sign { .. } => {}
+            Order::Sign { sa, order } => machine.kernel.sign(now, sa, order),
+            // No meter measures what does not exist, nor a signal, and no certificate of these worlds says where to ask.
+            Order::ReadMeter | Order::ReadSignal | Order::Fetch { .. } => {}
         }
     }
 

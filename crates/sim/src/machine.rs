@@ -273,7 +273,7 @@ impl Machine {
             return Some(at);
         }
         let host = self.host.as_ref().and_then(|h| h.poll_timeout()).map(|d| d.at);
-        let host = host.into_iter().chain(self.store.due());
+        let host = host.into_iter().chain(self.store.due()).chain(self.kernel.signed());
         // The answer of a radio to a process that has died is lost.
         let radio = self.radio.as_ref().filter(|_| self.host.is_some()).and_then(|r| r.pending);
         host.chain(radio.map(|(at, _)| at)).min()

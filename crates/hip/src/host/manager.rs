@@ -4,14 +4,15 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId};
-use dormouse_sansio::{Deadline, Instant, Path, Transmit};
-use dormouse_wire::hip::{Hit, Packet};
+use dormouse_sansio::{Carrier, Deadline, Instant, Path, Transmit};
+use dormouse_wire::hip::{Header, Hit, Packet, PacketType};
 use dormouse_wire::sleep::Sleeping;
 
 use super::{Host, relay};
 use crate::association::{Association, Stage};
 use crate::exchange::{Fate, alive, handle_timeout, initiate, locate, multihome, rekey, sleep};
 use crate::limits::FIRST_RETRY;
+use crate::outbox::MARKER;
 
 /// R1 packets are made ahead when there is nothing else to do.
 const AHEAD: Duration = Duration::from_secs(10);
@@ -19,6 +20,12 @@ const AHEAD: Duration = Duration::from_secs(10);
 impl KeyManager for Host {
     fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<(), Discard> {
         self.receive(now, path, datagram).inspect_err(|_| self.stats.dropped += 1)
+    }
+
+    fn knows(&self, path: Path, datagram: &[u8]) -> bool {
+        let marker = if path.carrier == Carrier::HipUdp { MARKER.len() } else { 0 };
+        let kind = datagram.get(marker..).and_then(Header::kind_of);
+        !matches!(kind, None | Some(PacketType::I1 | PacketType::I2))
     }
 
     fn handle_timeout(&mut self, now: Instant) {

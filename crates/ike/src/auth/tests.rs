@@ -17,7 +17,7 @@ fn verify(
 }
 
 fn prove(proof: &Proof<'_>, local: &LocalAuth, hashes: Option<&[u16]>) -> Result<Authentication, AuthError> {
-    match authenticate(proof, local, hashes)? {
+    match authenticate(proof, local, hashes, |_| false)? {
         Proving::Done(authentication) => Ok(authentication),
         Proving::Sign(order) => Ok(order.sign()?),
     }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::Identity;
+use dormouse_crypto::sign::SigningKey;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::mlike;
@@ -297,7 +298,7 @@ impl HalfOpen {
                 {
                     return self.refuse_admission(shared, path, claimed, refusal.into());
                 }
-                self.prove(&caller)
+                self.prove(&caller, shared.config.sign_beside)
             }
         };
         let proof = match proof {
@@ -334,7 +335,7 @@ impl HalfOpen {
     }
 
     /// Our own proof.
-    fn prove(&self, caller: &Caller) -> Result<Proving, auth::AuthError> {
+    fn prove(&self, caller: &Caller, beside: fn(&SigningKey) -> bool) -> Result<Proving, auth::AuthError> {
         let Some(channel) = &self.channel else { return Err(auth::AuthError::NoCertificate) };
         let prf = channel.suite.prf;
         let with_ppk = |ppk: &Arc<Ppk>| keys::with_ppk(prf, &ppk.secret, &channel.sk_pr);
@@ -353,7 +354,7 @@ impl HalfOpen {
                 Ok(Proving::Done(authentication))
             }
             How::Init { .. } => {
-                auth::authenticate(&proof, &caller.conn.local_auth, self.peer_hashes.as_deref())
+                auth::authenticate(&proof, &caller.conn.local_auth, self.peer_hashes.as_deref(), beside)
             }
         }
     }

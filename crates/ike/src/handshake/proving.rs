@@ -75,7 +75,7 @@ impl FirstExchange {
         };
         Some(match &self.ticket {
             Some(_) => Ok(Proving::Done(auth::authenticate_resumption(&proof, conn.resumption.mode))),
-            None => auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref()),
+            None => auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref(), |_| false),
         })
     }
 

@@ -8,11 +8,14 @@
 //! - Hand in what happens: datagrams ([`Host::open`]), ways to the gateways ([`Host::find_ways`]), time ([`Host::handle_timeout`]),
 //!   answers of the radio, commands.
 //! - Then packets of the inner side ([`Host::plan`], [`Host::seal`]), but what is ordered comes before them: [`forward`].
+//! - Then one message of key management that has come ([`Host::handle_arrival`]). While more wait ([`Host::has_arrivals`]), the next turn begins
+//!   at once, with what has come meanwhile.
 //! - After each of these, or after a batch of them: [`Host::poll`] until `None`, carrying out each [`Output`] before asking for the
 //!   next one ([`carry_out_all`]). Outputs come in the order in which they must be carried out: what must be durable before an answer leaves
 //!   comes before that answer, a route before the packets that need it.
 //! - Then wait until something happens, until [`Host::poll_timeout`] at the latest.
 
+mod arrivals;
 mod device;
 mod drive;
 mod gateways;
@@ -27,6 +30,7 @@ mod unconfirmed;
 mod wish;
 
 pub use crate::event::{Order, Radio, Store};
+pub use arrivals::Arrival;
 pub use dormouse_snoop::{Ends, Followed};
 pub use drive::{Driver, carry_out_all, forward};
 pub use gateways::Answer;
@@ -42,6 +46,7 @@ use crate::hold::HoldQueue;
 use crate::node::{Node, Route};
 use crate::pool::SharedPool;
 use crate::removal::Met;
+use arrivals::Arrivals;
 use device::Device;
 use dormouse_ike::admission::Denial;
 use dormouse_ike::ticket::lineage::Outcome;
@@ -108,6 +113,7 @@ pub struct Host {
     lsis: Translator,
     names: Option<PeerNames>,
     gateways: Gateways,
+    arrivals: Arrivals,
     /// Packets that wait for their session.
     held: HoldQueue,
     /// Packets that waited for their session or had to be translated, while they are sealed one by one.
@@ -144,6 +150,7 @@ impl Host {
             lsis: Translator::default(),
             names: None,
             gateways: Gateways::default(),
+            arrivals: Arrivals::default(),
             held,
             released: VecDeque::new(),
             awaiting_route: VecDeque::new(),

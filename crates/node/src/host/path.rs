@@ -2,7 +2,7 @@
 //! order of the steps (route, MSS, MTU, ECN, padding, sealing) and their counters; every packet that is sealed goes through
 //! [`Host::plan_on`] and [`Host::seal`], whether it comes from the inner side, has waited, or was kept for a device.
 
-use super::{Host, Order, lsi};
+use super::{Arrival, Host, Order, lsi};
 use crate::data::Train;
 use crate::node::{Inbound, Route};
 use dormouse_energy::Direction;
@@ -38,6 +38,8 @@ pub struct PathCounters {
     pub isolated: u64,
     /// Datagrams dropped on arrival.
     pub discards: u64,
+    /// Of them not counted: messages that were not kept, since too many waited for their turn.
+    pub arrivals_dropped: u64,
 }
 
 /// Why a datagram was not sent.
@@ -297,8 +299,40 @@ impl Host {
         Some(if answer.is_empty() { Plan::Drop } else { Plan::Answer(answer) })
     }
 
-    /// A datagram came in, the next of a train. What it carries is opened where it lies.
+    /// A datagram came in, the next of a train. What ESP carries is opened where it lies; a message of key management is copied, and waits for
+    /// [`Host::handle_arrival`].
     pub fn open(&mut self, now: Instant, from: &Received, train: &mut Train, datagram: &mut [u8]) -> Verdict {
+        match self.node.arrival(from.path, datagram, !self.arrivals.is_empty()) {
+            None => self.open_now(now, from, train, datagram),
+            Some(kind) => {
+                self.counters.arrivals_dropped += u64::from(!self.arrivals.push(kind, *from, datagram));
+                Verdict::Done
+            }
+        }
+    }
+
+    /// Messages of key management wait.
+    #[must_use]
+    pub fn has_arrivals(&self) -> bool {
+        !self.arrivals.is_empty()
+    }
+
+    /// Handles the message whose turn it is, or the packet that waited for it: one, since packets that have come meanwhile go first. What it was; `None` if nothing waits.
+    pub fn handle_arrival(&mut self, now: Instant) -> Option<Arrival> {
+        let (kind, from, mut datagram) = self.arrivals.next()?;
+        let packet = match self.open_now(now, &from, &mut Train::default(), &mut datagram) {
+            Verdict::Done => return Some(kind),
+            Verdict::Deliver(range) => datagram.get(range).unwrap_or_default().to_vec(),
+            Verdict::DeliverBehind(header, len, range) => {
+                let header = header.get(..len).unwrap_or_default();
+                [header, datagram.get(range).unwrap_or_default()].concat()
+            }
+        };
+        self.awaiting_route.push_back(packet);
+        Some(kind)
+    }
+
+    fn open_now(&mut self, now: Instant, from: &Received, train: &mut Train, datagram: &mut [u8]) -> Verdict {
         match self.node.handle_next(now, from.path, train, datagram) {
             Ok(Inbound::Consumed) => Verdict::Done,
             Ok(Inbound::Inner { range, child, seq, next_header, flow }) => {

@@ -78,6 +78,12 @@ pub struct Header {
 pub const ANONYMOUS: u16 = 1;
 
 impl Header {
+    /// What kind a packet says that it is, before anything of it has been checked; `None` if it has no such octet.
+    #[must_use]
+    pub fn kind_of(packet: &[u8]) -> Option<PacketType> {
+        packet.get(2).map(|kind| (kind & 0x7f).into())
+    }
+
     /// Reads it, and how many bytes it and its parameters have.
     /// "The following three bits are reserved for future use. They MUST be zero when sent, and they MUST be ignored when handling a received
     /// packet." (RFC 7401 section 5.1) Of the two fixed bits: "[...] they MUST be set as shown when sending and MUST be ignored when

@@ -1,0 +1,168 @@
+//! Messages of key management that have come and wait for their turn. Owns their order and the bounds; must never act on one.
+//!
+//! A message costs as much processor time as dozens of packets, and one with a public-key operation as much as thousands; so the host handles one of them at a time, and
+//! whatever packets have come meanwhile before the next ([`Host::handle_arrival`](super::Host::handle_arrival)). Messages of sessions and of handshakes that have
+//! begun come before those of newcomers: a crowd that comes at once delays no rekeying and no question whether a peer is alive, and
+//! what has begun ends before more is begun.
+
+use dormouse_sansio::packet::Received;
+use std::collections::VecDeque;
+
+/// Most datagrams of each kind that wait. A crowd of so many that comes at once waits for some seconds, and repeats itself then.
+const MOST: usize = 4_096;
+/// Most bytes of each kind.
+const MOST_BYTES: usize = 8 << 20;
+/// So many messages of sessions are handled before one of a newcomer, if any waits.
+const IN_A_ROW: u8 = 8;
+
+/// What a datagram is to the order in which they are handled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// A message of a session or a handshake that is there.
+    Session,
+    /// A message that may begin one, or is nobody's.
+    Newcomer,
+    /// ESP that no SA is there for: it may belong to one that a waiting message makes, and waits for those that came before it.
+    Packet,
+}
+
+/// Datagrams of one kind, oldest first.
+#[derive(Debug, Default)]
+struct Queue {
+    /// With their numbers in the order in which all came.
+    waiting: VecDeque<(u64, Received, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// False if there is no room.
+    fn push(&mut self, number: u64, from: Received, datagram: &[u8]) -> bool {
+        if self.waiting.len() >= MOST || self.bytes + datagram.len() > MOST_BYTES {
+            return false;
+        }
+        self.bytes += datagram.len();
+        self.waiting.push_back((number, from, datagram.to_vec()));
+        true
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        self.waiting.front().map(|(number, ..)| *number)
+    }
+
+    fn pop(&mut self) -> Option<(Received, Vec<u8>)> {
+        let (_, from, datagram) = self.waiting.pop_front()?;
+        self.bytes -= datagram.len();
+        Some((from, datagram))
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    sessions: Queue,
+    newcomers: Queue,
+    packets: Queue,
+    /// How many have come.
+    come: u64,
+    /// Messages of sessions since the last one of a newcomer.
+    in_a_row: u8,
+}
+
+impl Arrivals {
+    pub(super) fn is_empty(&self) -> bool {
+        [&self.sessions, &self.newcomers, &self.packets].iter().all(|queue| queue.waiting.is_empty())
+    }
+
+    /// Keeps a copy of a datagram. False if there is no room: it is lost, and its sender repeats it.
+    pub(super) fn push(&mut self, kind: Arrival, from: Received, datagram: &[u8]) -> bool {
+        self.come += 1;
+        let queue = match kind {
+            Arrival::Session => &mut self.sessions,
+            Arrival::Newcomer => &mut self.newcomers,
+            Arrival::Packet => &mut self.packets,
+        };
+        queue.push(self.come, from, datagram)
+    }
+
+    /// The datagram whose turn it is.
+    pub(super) fn next(&mut self) -> Option<(Arrival, Received, Vec<u8>)> {
+        let message = [self.sessions.oldest(), self.newcomers.oldest()].into_iter().flatten().min();
+        let packet = self.packets.oldest().filter(|packet| message.is_none_or(|message| *packet < message));
+        let newcomers_turn = self.in_a_row >= IN_A_ROW && !self.newcomers.waiting.is_empty();
+        let kind = if packet.is_some() {
+            Arrival::Packet
+        } else if self.sessions.waiting.is_empty() || newcomers_turn {
+            self.in_a_row = 0;
+            Arrival::Newcomer
+        } else {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+            Arrival::Session
+        };
+        let queue = match kind {
+            Arrival::Session => &mut self.sessions,
+            Arrival::Newcomer => &mut self.newcomers,
+            Arrival::Packet => &mut self.packets,
+        };
+        queue.pop().map(|(from, datagram)| (kind, from, datagram))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_sansio::{Carrier, Path};
+
+    fn from(port: u16) -> Received {
+        let at = |port| std::net::SocketAddr::from(([192, 0, 2, 1], port));
+        Received { path: Path { local: at(4500), remote: at(port), carrier: Carrier::NatT }, ecn: 0 }
+    }
+
+    /// What comes out, by the ports that it went in with.
+    fn order(arrivals: &mut Arrivals) -> Vec<u16> {
+        std::iter::from_fn(|| arrivals.next().map(|(_, from, _)| from.path.remote.port())).collect()
+    }
+
+    #[test]
+    fn sessions_come_before_newcomers_who_are_not_kept_out() {
+        let mut arrivals = Arrivals::default();
+        for port in 1..=2 {
+            assert!(arrivals.push(Arrival::Newcomer, from(port), &[0; 100]));
+        }
+        for port in 11..=20 {
+            assert!(arrivals.push(Arrival::Session, from(port), &[0; 100]));
+        }
+        assert_eq!(order(&mut arrivals), [11, 12, 13, 14, 15, 16, 17, 18, 1, 19, 20, 2]);
+        assert!(arrivals.is_empty() && arrivals.next().is_none());
+    }
+
+    #[test]
+    fn a_packet_waits_for_all_messages_that_came_before_it_and_for_no_other() {
+        let mut arrivals = Arrivals::default();
+        for (kind, port) in [
+            (Arrival::Newcomer, 1),
+            (Arrival::Packet, 2),
+            (Arrival::Session, 3),
+            (Arrival::Packet, 4),
+            (Arrival::Newcomer, 5),
+        ] {
+            assert!(arrivals.push(kind, from(port), &[0; 100]));
+        }
+        assert_eq!(order(&mut arrivals), [3, 1, 2, 4, 5]);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_one_kind_keeps_no_other_out() {
+        let mut arrivals = Arrivals::default();
+        let came = |arrivals: &mut Arrivals, kind, len| {
+            (0..2 * MOST).filter(|_| arrivals.push(kind, from(1), &vec![0; len])).count()
+        };
+        assert_eq!(came(&mut arrivals, Arrival::Newcomer, 40), MOST);
+        let large = came(&mut arrivals, Arrival::Packet, 60_000);
+        assert_eq!(large, MOST_BYTES / 60_000);
+        assert!(arrivals.push(Arrival::Session, from(7), &[0; 100]));
+        assert_eq!(arrivals.next().map(|(kind, ..)| kind), Some(Arrival::Session));
+        assert_eq!(order(&mut arrivals).len(), MOST + large);
+        let Arrivals { sessions, newcomers, packets, .. } = arrivals;
+        assert_eq!([sessions.bytes, newcomers.bytes, packets.bytes], [0; 3]);
+    }
+}
