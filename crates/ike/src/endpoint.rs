@@ -361,15 +361,6 @@ impl Endpoint {
 
     // ---- input ----
 
-    /// Whether a message is of an SA or a handshake that is here, by its SPI: anybody who has seen one can write it there.
-    #[must_use]
-    pub fn has_sa_of(&self, message: &[u8]) -> bool {
-        Header::parse(message).is_ok_and(|header| {
-            let ours = if header.flags.initiator { header.spi_r } else { header.spi_i };
-            self.shared.by_spi.contains_key(&ours)
-        })
-    }
-
     /// A datagram for IKE, without the non-ESP marker. It is decrypted in place.
     ///
     /// # Errors

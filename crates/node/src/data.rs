@@ -4,7 +4,6 @@
 use crate::client::Client;
 use crate::event::Event;
 use crate::hold::MOST_PACKETS;
-use crate::host::Arrival;
 use crate::ladder::State as Ladder;
 use crate::node::{Discard, Inbound, Node, Route};
 use crate::sessions::Session;
@@ -15,6 +14,17 @@ use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::{Flow, protocol};
+
+/// What a datagram is to the order in which they are handled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// A message of a session or a handshake that is there.
+    Session,
+    /// A message that may begin one, or is nobody's.
+    Newcomer,
+    /// ESP that no SA is there for: it may belong to one that a waiting message makes, and waits for those that came before it.
+    Packet,
+}
 
 /// Datagrams that came together: from one sender, over one path, at one time. Remembers what the first of them proved, so that the
 /// others cost no further look-up. Begin a new one after any other call of the node.

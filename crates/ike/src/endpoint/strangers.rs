@@ -47,6 +47,15 @@ impl Complaints {
 }
 
 impl Endpoint {
+    /// Whether a message is of an SA or a handshake that is here, by its SPI: anybody who has seen one can write it there.
+    #[must_use]
+    pub fn has_sa_of(&self, message: &[u8]) -> bool {
+        Header::parse(message).is_ok_and(|header| {
+            let ours = if header.flags.initiator { header.spi_r } else { header.spi_i };
+            self.shared.by_spi.contains_key(&ours)
+        })
+    }
+
     /// ESP arrived over `path` with an SPI that is not in use: says so with an INVALID_SPI notification in clear (RFC 7296
     /// section 1.5), if the rate allows. A client whose gateway was restarted learns it from the answer to its first packet.
     /// "[...] the node SHOULD initiate an INFORMATIONAL exchange with a Notify payload describing the problem" (RFC 7296

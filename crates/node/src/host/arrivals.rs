@@ -1,10 +1,11 @@
 //! Messages of key management that have come and wait for their turn. Owns their order and the bounds; must never act on one.
 //!
-//! A message costs as much processor time as dozens of packets, and one with a public-key operation as much as thousands; so the host handles one of them at a time, and
-//! whatever packets have come meanwhile before the next ([`Host::handle_arrival`](super::Host::handle_arrival)). Messages of sessions and of handshakes that have
-//! begun come before those of newcomers: a crowd that comes at once delays no rekeying and no question whether a peer is alive, and
-//! what has begun ends before more is begun.
+//! A message costs as much processor time as dozens of packets, one with a public-key operation as much as thousands. So the host handles
+//! one at a time ([`Host::handle_arrival`](super::Host::handle_arrival)), and packets that have come meanwhile before the next. Messages
+//! of sessions and of handshakes that have begun come before those of newcomers: a crowd that comes at once delays no rekeying and no
+//! question whether a peer is alive, and what has begun ends before more begins.
 
+use crate::data::Arrival;
 use dormouse_sansio::packet::Received;
 use std::collections::VecDeque;
 
@@ -14,17 +15,6 @@ const MOST: usize = 4_096;
 const MOST_BYTES: usize = 8 << 20;
 /// So many messages of sessions are handled before one of a newcomer, if any waits.
 const IN_A_ROW: u8 = 8;
-
-/// What a datagram is to the order in which they are handled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrival {
-    /// A message of a session or a handshake that is there.
-    Session,
-    /// A message that may begin one, or is nobody's.
-    Newcomer,
-    /// ESP that no SA is there for: it may belong to one that a waiting message makes, and waits for those that came before it.
-    Packet,
-}
 
 /// Datagrams of one kind, oldest first.
 #[derive(Debug, Default)]

@@ -29,8 +29,8 @@ mod router;
 mod unconfirmed;
 mod wish;
 
+pub use crate::data::Arrival;
 pub use crate::event::{Order, Radio, Store};
-pub use arrivals::Arrival;
 pub use dormouse_snoop::{Ends, Followed};
 pub use drive::{Driver, carry_out_all, forward};
 pub use gateways::Answer;

@@ -2,8 +2,8 @@
 //! order of the steps (route, MSS, MTU, ECN, padding, sealing) and their counters; every packet that is sealed goes through
 //! [`Host::plan_on`] and [`Host::seal`], whether it comes from the inner side, has waited, or was kept for a device.
 
-use super::{Arrival, Host, Order, lsi};
-use crate::data::Train;
+use super::{Host, Order, lsi};
+use crate::data::{Arrival, Train};
 use crate::node::{Inbound, Route};
 use dormouse_energy::Direction;
 use dormouse_esp::{Outer, ecn, pmtu};
@@ -38,7 +38,7 @@ pub struct PathCounters {
     pub isolated: u64,
     /// Datagrams dropped on arrival.
     pub discards: u64,
-    /// Of them not counted: messages that were not kept, since too many waited for their turn.
+    /// Messages dropped on arrival, since too many waited for their turn.
     pub arrivals_dropped: u64,
 }
 
@@ -317,7 +317,8 @@ impl Host {
         !self.arrivals.is_empty()
     }
 
-    /// Handles the message whose turn it is, or the packet that waited for it: one, since packets that have come meanwhile go first. What it was; `None` if nothing waits.
+    /// Handles the message whose turn it is, or a packet that waited for one; only one, as packets that have come meanwhile go first. Returns
+    /// what it was, `None` if nothing waits.
     pub fn handle_arrival(&mut self, now: Instant) -> Option<Arrival> {
         let (kind, from, mut datagram) = self.arrivals.next()?;
         let packet = match self.open_now(now, &from, &mut Train::default(), &mut datagram) {
