@@ -1,10 +1,12 @@
-//! `dormouse down CONNECTION --peer IDENTITY` at a gateway of two clients: one goes, the other lives on.
+//! `dormouse rekey CONNECTION --peer IDENTITY` and `down CONNECTION --peer IDENTITY` at a gateway of two clients: one gets new keys, and
+//! goes; the other lives on as it was.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use dormouse_interop::ends::{NET, PATIENCE, POOL, SECRET, another, by_secret, inner, peers, rung};
 use dormouse_testbed::{Access, Dormoused, EchoServer, Host, LongLived, Need, Roaming, SERVER, require};
 use serde_json::Value;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
 
@@ -13,6 +15,34 @@ fn client(host: &Host, name: &str) -> Result<Dormoused> {
     let daemon = Dormoused::start(host, "dns = \"off\"", &toml)?;
     daemon.ok(&["up", "peer"])?;
     Ok(daemon)
+}
+
+/// The SPIs of a client's one CHILD SA, its own first; empty while it has none, or two.
+fn child(client: &Dormoused) -> Result<String> {
+    let status = client.ok(&["status", "--json"])?.json;
+    let children = status.pointer("/result/status/connections/0/children").and_then(Value::as_array);
+    let spis: Vec<&str> = children.into_iter().flatten().filter_map(|c| c.get("spi")?.as_str()).collect();
+    Ok(if let [one] = spis[..] { one.to_owned() } else { String::new() })
+}
+
+/// Waits until it has another CHILD SA than that.
+fn until_another(client: &Dormoused, before: &str) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let now = child(client)?;
+        if !now.is_empty() && now != before {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            bail!("still '{now}', after '{before}': {}", client.log());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn counter(daemon: &Dormoused, name: &str) -> Result<u64> {
+    let stats = daemon.ok(&["stats", "--json"])?.json;
+    Ok(stats.pointer("/result/stats/counters").and_then(|c| c.get(name)?.as_u64()).unwrap_or(0))
 }
 
 #[test]
@@ -53,6 +83,11 @@ fn one_of_two_clients_is_removed_and_the_other_lives_on() -> Result<()> {
     refused(&gateway, &["down", "elsewhere", "--peer", "goes.test"], 2, &["elsewhere", "peer"])?;
     refused(&gateway, &["down", "peer"], 2, &["gateway connection", "--peer"])?;
     refused(&gateway, &["up", "peer"], 2, &["gateway connection"])?;
+    refused(&gateway, &["rekey", "peer"], 2, &["gateway connection", "rekey peer --peer"])?;
+    refused(&gateway, &["rekey", "peer", "--peer", "nobody.test"], 3, &["goes.test, stays.test"])?;
+    let no_child = ["down", "peer", "--peer", "goes.test", "--child", "00000001"];
+    refused(&gateway, &no_child, 3, &["goes.test", "no CHILD SA"])?;
+    refused(&goes, &["rekey", "elsewhere"], 2, &["elsewhere", "peer"])?;
     refused(&gateway, &["down", "--peer", "goes.test"], 2, &["CONNECTION"])?;
     refused(
         &goes,
@@ -60,6 +95,24 @@ fn one_of_two_clients_is_removed_and_the_other_lives_on() -> Result<()> {
         2,
         &["client connection", "dormouse down peer"],
     )?;
+    assert_eq!(peers(&gateway)?.len(), 2);
+
+    // New keys for one, of either end's own accord; and one CHILD SA goes, which it asks for again.
+    for (daemon, args) in [
+        (&goes, &["rekey"][..]),
+        (&gateway, &["rekey", "peer", "--peer", "goes.test"]),
+        (&gateway, &["rekey", "peer", "--peer", "goes.test", "--child"]),
+    ] {
+        let before = [child(&goes)?, child(&stays)?];
+        daemon.ok(args)?;
+        until_another(&goes, &before[0])?;
+        assert_eq!(child(&stays)?, before[1]);
+    }
+    assert_eq!(counter(&goes, "ike.begun.rekey_ike")? + counter(&gateway, "ike.begun.rekey_ike")?, 2);
+    let before = child(&goes)?;
+    let of_gateway = before.split(' ').nth(1).unwrap_or_default();
+    gateway.ok(&["down", "peer", "--peer", "goes.test", "--child", of_gateway])?;
+    until_another(&goes, &before)?;
     assert_eq!(peers(&gateway)?.len(), 2);
 
     // It learns of it, and comes back in full: only its credentials are left to it.

@@ -95,6 +95,7 @@ mod tests {
             "",
             "-up",
             "-down",
+            "-rekey",
             "-suspend",
             "-resume",
             "-status",

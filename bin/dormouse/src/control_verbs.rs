@@ -5,7 +5,8 @@ use crate::render;
 use crate::style::Style;
 use clap::{Subcommand, ValueEnum};
 use dormouse_control::{
-    Connection, ConnectionState, Error, ErrorKind, ExitCode, Reply, Response, SleepMode, Status, Verb, line,
+    Connection, ConnectionState, Error, ErrorKind, ExitCode, KeysOf, Reply, Response, SleepMode, Status,
+    Verb, line,
 };
 use std::io::Write;
 use std::path::Path;
@@ -31,6 +32,24 @@ pub(crate) enum ControlVerb {
         /// At a gateway: end the session of this peer (the identity that it proved, or an inner address), told to it if it is awake; its
         /// leases are free, its tickets are refused. It may come back by a full exchange for as long as the configuration and
         /// its credentials admit it
+        #[arg(long, value_name = "IDENTITY", requires = "connection")]
+        peer: Option<String>,
+        /// End only this CHILD SA of the peer, named by the gateway's SPI, which `dormouse status` shows first; its session goes on, and a
+        /// device that misses the CHILD SA asks for it again
+        #[arg(long, value_name = "SPI", requires = "peer", value_parser = spi)]
+        child: Option<u32>,
+    },
+    /// Make new keys at once, for the IKE SA and its CHILD SAs; at a gateway, for those of one peer
+    Rekey {
+        /// Which; may be left out if there is only one
+        connection: Option<String>,
+        /// For the IKE SA alone
+        #[arg(long, conflicts_with = "child")]
+        ike: bool,
+        /// For the CHILD SAs alone
+        #[arg(long)]
+        child: bool,
+        /// At a gateway: of this peer (the identity that it proved, or an inner address)
         #[arg(long, value_name = "IDENTITY", requires = "connection")]
         peer: Option<String>,
     },
@@ -189,6 +208,19 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// An SPI as `dormouse status` shows it.
+fn spi(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 16).map_err(|_| "not an SPI in hexadecimal".into())
+}
+
+/// What `dormouse down` asks for.
+fn down(connection: &Option<String>, peer: &Option<String>, child: Option<u32>) -> Verb {
+    match (connection.clone(), peer.clone(), child) {
+        (Some(connection), Some(peer), Some(spi)) => Verb::DownChild { connection, peer, spi },
+        (connection, peer, _) => Verb::Down { connection, peer },
+    }
+}
+
 pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let mut client = Client::connect(socket)?;
     let out = Output::new(json);
@@ -200,10 +232,19 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
             }
             wait(&mut client, connection, ConnectionState::Up, Some(*timeout), &out)
         }
-        ControlVerb::Down { connection, peer } => {
-            let (answer, _) =
-                client.ask(Verb::Down { connection: connection.clone(), peer: peer.clone() })?;
+        ControlVerb::Down { connection, peer, child } => {
+            let (answer, _) = client.ask(down(connection, peer, *child))?;
             out.done(&answer, if peer.is_some() { "removed" } else { "down" })
+        }
+        ControlVerb::Rekey { connection, ike, child, peer } => {
+            let keys = match (ike, child) {
+                (true, _) => KeysOf::Ike,
+                (_, true) => KeysOf::Child,
+                _ => KeysOf::All,
+            };
+            let (connection, peer) = (connection.clone(), peer.clone());
+            let (answer, _) = client.ask(Verb::Rekey { connection, peer, keys })?;
+            out.done(&answer, "new keys are being made")
         }
         ControlVerb::Deny { whom, .. } => {
             let (answer, reply) = client.ask(Verb::Deny { whom: whom.clone() })?;

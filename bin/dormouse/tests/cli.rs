@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use dormouse_control::{
-    Connection, ConnectionState, Error, ErrorKind, Event, EventKind, Reply, Request, Response, Role,
+    Connection, ConnectionState, Error, ErrorKind, Event, EventKind, KeysOf, Reply, Request, Response, Role,
     SleepMode, Status, Verb, line,
 };
 use std::io::{BufRead, BufReader, Write};
@@ -114,6 +114,10 @@ fn usage_errors_are_2() {
         "wait --state flying",
         "up --no-wait --timeout 3",
         "completions klingon",
+        "rekey --ike --child",
+        "rekey --peer joe.example",
+        "down office --child c0ffee00",
+        "down office --peer joe.example --child coffee",
         "hip",
         "hip up",
         "hip up server --no-wait --timeout 3",
@@ -184,6 +188,34 @@ fn up_may_return_at_once() {
     });
     let (code, out, _) = scene.run("up --no-wait --json");
     assert_eq!((code, out.as_str()), (0, "{\"version\":1,\"status\":\"ok\",\"result\":\"done\"}\n"));
+}
+
+#[test]
+fn rekey_and_down_say_which_sas_are_meant() {
+    let [office, joe] = ["office", "joe.example"].map(str::to_owned);
+    let rekey = |keys| Verb::Rekey { connection: Some("office".into()), peer: None, keys };
+    for (arguments, expected, text) in [
+        ("rekey office", rekey(KeysOf::All), "new keys are being made\n"),
+        ("rekey office --ike", rekey(KeysOf::Ike), "new keys are being made\n"),
+        ("rekey office --child", rekey(KeysOf::Child), "new keys are being made\n"),
+        (
+            "rekey office --peer joe.example",
+            Verb::Rekey { connection: Some(office.clone()), peer: Some(joe.clone()), keys: KeysOf::All },
+            "new keys are being made\n",
+        ),
+        (
+            "down office --peer joe.example --child c0ffee00",
+            Verb::DownChild { connection: office.clone(), peer: joe.clone(), spi: 0xc0ff_ee00 },
+            "removed\n",
+        ),
+    ] {
+        let scene = Scene::new(&format!("rekey-{}", arguments.len()));
+        scene.daemon(move |verb| {
+            assert_eq!(verb, expected);
+            vec![Response::ok(Reply::Done)]
+        });
+        assert_eq!(scene.run(arguments), (0, text.to_owned(), String::new()), "{arguments}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod marked_names;
 mod names;
 mod neighbours;
 mod radio;
+mod rekey;
 mod reload;
 mod removal;
 mod router;

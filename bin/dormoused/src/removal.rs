@@ -1,9 +1,10 @@
-//! `dormouse down CONNECTION --peer IDENTITY`: a gateway's operator ends the session of one peer. Owns the errors of a
-//! wrong name; the removal is the node's.
+//! `dormouse down CONNECTION --peer IDENTITY`: a gateway's operator ends the session of one peer, or one CHILD SA of it. Owns the
+//! errors of a wrong name; the removal is the node's.
 
 use crate::daemon::Daemon;
 use dormouse_control::{Error, ErrorKind};
 use dormouse_node::config::file::Role;
+use dormouse_node::{Node, NotDone};
 use dormouse_sansio::Instant;
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ impl Daemon {
     /// Ends the sessions of the peers of `connection` that `peer` means.
     pub(crate) fn remove(&mut self, now: Instant, connection: &str, peer: &str) -> Result<(), Error> {
         if !self.is_gateway(connection) {
-            return Err(self.no_gateway(connection));
+            return Err(self.no_gateway(connection, "down"));
         }
         let removed = self.host.node_mut().remove_peer(now, connection, peer);
         if removed.is_empty() {
@@ -24,6 +25,43 @@ impl Daemon {
             tracing::info!(%connection, %peer, "removed on request");
         }
         Ok(())
+    }
+
+    /// Ends one CHILD SA of the peers of `connection` that `peer` means.
+    pub(crate) fn remove_child(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        peer: &str,
+        spi: u32,
+    ) -> Result<(), Error> {
+        self.at_peer("down", connection, peer, |node| node.remove_child(now, connection, peer, spi))?;
+        tracing::info!(%connection, %peer, spi = format_args!("{spi:08x}"), "a CHILD SA was deleted on request");
+        Ok(())
+    }
+
+    /// Does what `verb` asks for at the peers of `connection` that `peer` means.
+    pub(crate) fn at_peer(
+        &mut self,
+        verb: &str,
+        connection: &str,
+        peer: &str,
+        act: impl FnOnce(&mut Node) -> Result<(), NotDone>,
+    ) -> Result<(), Error> {
+        if !self.is_gateway(connection) {
+            return Err(self.no_gateway(connection, verb));
+        }
+        act(self.host.node_mut()).map_err(|why| match why {
+            NotDone::Unknown => unknown_peer(connection, peer, &self.host.node().peers_of(connection)),
+            NotDone::Away => {
+                Error::new(ErrorKind::NotConnected, format!("'{peer}' sleeps: it hears nothing"))
+            }
+            NotDone::NoChild => {
+                let message = format!("'{peer}' has no CHILD SA with this SPI of ours");
+                Error::new(ErrorKind::NotConnected, message)
+                    .with_change("dormouse status shows them, ours first")
+            }
+        })
     }
 
     pub(crate) fn is_gateway(&self, connection: &str) -> bool {
@@ -36,11 +74,11 @@ impl Daemon {
         only && !self.connections.is_empty() && self.hip.is_none()
     }
 
-    fn no_gateway(&self, connection: &str) -> Error {
+    fn no_gateway(&self, connection: &str, verb: &str) -> Error {
         if self.connections.iter().any(|c| c.name == connection) {
             let message = format!("'{connection}' is a client connection: its one peer is its gateway");
             return Error::new(ErrorKind::Request, message)
-                .with_change(format!("dormouse down {connection}"));
+                .with_change(format!("dormouse {verb} {connection}"));
         }
         let gateways = self.connections.iter().filter(|c| c.role == Role::Gateway).map(|c| c.name.clone());
         let known: BTreeSet<String> = gateways.collect();

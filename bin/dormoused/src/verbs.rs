@@ -256,6 +256,12 @@ impl Daemon {
                 self.block.down(&name);
                 Reply::Done
             }),
+            Verb::DownChild { connection, peer, spi } => {
+                self.remove_child(now, &connection, &peer, spi).map(|()| Reply::Done)
+            }
+            Verb::Rekey { connection, peer, keys } => {
+                self.rekey(now, connection, peer.as_deref(), keys).map(|()| Reply::Done)
+            }
             Verb::Deny { whom: None } => self.denials(),
             Verb::Deny { whom: Some(whom) } => self.deny(now, client, &whom),
             Verb::Allow { whom } => self.allow(now, client, &whom).map(|()| Reply::Done),
@@ -348,7 +354,7 @@ impl Daemon {
     }
 
     /// The client connection that is meant.
-    fn named(&self, name: Option<String>) -> Result<String, Error> {
+    pub(crate) fn named(&self, name: Option<String>) -> Result<String, Error> {
         let clients: Vec<&str> =
             self.connections.iter().filter(|c| c.role == Role::Client).map(|c| c.name.as_str()).collect();
         let known = || if clients.is_empty() { "none".to_owned() } else { clients.join(", ") };

@@ -42,7 +42,7 @@ pub use request::{Request, Verb};
 pub use response::{Denied, Outcome, Reply, Response};
 pub use router::{HeaderKeys, RepairedFlow, RouterStatus};
 pub use rung::WakeRung;
-pub use sa::{SaStatus, Traffic};
+pub use sa::{KeysOf, SaStatus, Traffic};
 pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState, SleepStatus, WakeStatus};
 pub use standin::{AbsentDevice, DeviceSleep, StandIn};
 pub use status::{

@@ -1,6 +1,6 @@
 //! Requests: what the command line asks the daemon.
 
-use crate::{ConnectionState, Error, ErrorKind, MAX_REQUEST, SleepMode, VERSION, WakeRung};
+use crate::{ConnectionState, Error, ErrorKind, KeysOf, MAX_REQUEST, SleepMode, VERSION, WakeRung};
 use serde::{Deserialize, Serialize};
 
 /// One line from the command line to the daemon.
@@ -30,6 +30,28 @@ pub enum Verb {
         /// Whose session, by the identity that it proved or an inner address of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer: Option<String>,
+    },
+    /// Gateway: delete one CHILD SA of a peer; its session goes on. Answered [`crate::Reply::Done`] at once; [`ErrorKind::NotConnected`] if there
+    /// is no such peer, it sleeps, or has no such CHILD SA.
+    DownChild {
+        /// The name of the connection.
+        connection: String,
+        /// As in `down`.
+        peer: String,
+        /// The SPI of what the gateway receives: the first one of [`crate::SaStatus::spi`].
+        spi: u32,
+    },
+    /// Make new keys now. Answered [`crate::Reply::Done`] at once; the exchanges follow. With `peer`, which needs `connection`: a gateway does
+    /// so for this one peer. [`ErrorKind::NotConnected`] if there is no session, or its other end cannot be reached now.
+    Rekey {
+        /// The name of the connection.
+        connection: Option<String>,
+        /// As in `down`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer: Option<String>,
+        /// For which SAs.
+        #[serde(default)]
+        keys: KeysOf,
     },
     /// Gateway: whom `whom` means is not admitted from now on, until `allow`: its sessions end at once, its tickets are refused. Answered
     /// [`crate::Reply::Denied`] when that is durable. With `whom: None` nothing changes, and [`crate::Reply::Denials`] says who is denied.
@@ -173,9 +195,10 @@ impl Request {
                 Err(Error::new(ErrorKind::Request, format!("a timeout of {t} s is not a time")))
             }
             // An older daemon would overlook the peer, and must not guess which connection is meant.
-            Verb::Down { connection: None, peer: Some(peer) } => Err(Error::new(
+            Verb::Down { connection: None, peer: Some(peer) }
+            | Verb::Rekey { connection: None, peer: Some(peer), .. } => Err(Error::new(
                 ErrorKind::Request,
-                format!("the connection is missing at which '{peer}' is to be removed"),
+                format!("the connection is missing whose peer '{peer}' is meant"),
             )),
             _ => Ok(request),
         }

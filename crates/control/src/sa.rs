@@ -1,4 +1,4 @@
-//! One SA, and what went through a tunnel, as connections, sessions and HIP peers all report them.
+//! One SA, and what went through a tunnel, as connections, sessions and HIP peers all report them; and which SAs a request means.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,19 @@ pub struct SaStatus {
     /// or `forgotten`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routers: Vec<String>,
+}
+
+/// Which SAs of a session get new keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeysOf {
+    /// The IKE SA and its CHILD SAs.
+    #[default]
+    All,
+    /// The IKE SA.
+    Ike,
+    /// The CHILD SAs.
+    Child,
 }
 
 /// Whether there are no zones.

@@ -1,8 +1,8 @@
 //! The protocol as scripts see it: the words on the wire must not change by accident.
 
 use dormouse_control::{
-    ConnectionState, Error, ErrorKind, Event, EventKind, ExitCode, MAX_REQUEST, Reply, Request, Response,
-    SleepMode, SleepStatus, Status, VERSION, Verb, WakeRung, line,
+    ConnectionState, Error, ErrorKind, Event, EventKind, ExitCode, KeysOf, MAX_REQUEST, Reply, Request,
+    Response, SleepMode, SleepStatus, Status, VERSION, Verb, WakeRung, line,
 };
 
 #[test]
@@ -23,6 +23,19 @@ fn requests_have_one_shape() {
         "{\"version\":1,\"verb\":\"down\",\"connection\":\"office\",\"peer\":\"joe.example\"}\n"
     );
     assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, remove);
+    let end = Verb::DownChild { connection: "office".into(), peer: "joe.example".into(), spi: 0xc0ff_ee00 };
+    let text = line(&Request::new(end.clone())).unwrap();
+    let expected = "{\"version\":1,\"verb\":\"down-child\",\"connection\":\"office\",\"peer\":\"joe.example\",\"spi\":3237998080}\n";
+    assert_eq!(text, expected);
+    assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, end);
+    for (keys, word) in [(KeysOf::All, "all"), (KeysOf::Ike, "ike"), (KeysOf::Child, "child")] {
+        let rekey = Verb::Rekey { connection: Some("office".into()), peer: None, keys };
+        let text = line(&Request::new(rekey.clone())).unwrap();
+        let expected =
+            format!("{{\"version\":1,\"verb\":\"rekey\",\"connection\":\"office\",\"keys\":\"{word}\"}}\n");
+        assert_eq!(text, expected);
+        assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, rekey);
+    }
     let exercise = Verb::Exercise { connection: Some("office".into()), rung: WakeRung::Ticket };
     let text = line(&Request::new(exercise)).unwrap();
     let expected = "{\"version\":1,\"verb\":\"exercise\",\"connection\":\"office\",\"rung\":\"ticket\"}\n";
@@ -59,6 +72,8 @@ fn optional_fields_may_be_left_out_and_unknown_ones_are_ignored() {
     let request = Request::parse(br#"{"version":1,"verb":"down","colour":"red"}"#).unwrap();
     assert_eq!(request.verb, Verb::Down { connection: None, peer: None });
     assert_eq!(Request::parse(br#"{"version":1,"verb":"suspend"}"#).unwrap().verb, Verb::Suspend);
+    let all = Verb::Rekey { connection: None, peer: None, keys: KeysOf::All };
+    assert_eq!(Request::parse(br#"{"version":1,"verb":"rekey"}"#).unwrap().verb, all);
 }
 
 #[test]
@@ -69,6 +84,7 @@ fn bad_requests_say_what_is_wrong_with_them() {
     assert_eq!(kind(br#"{"verb":"status"}"#), ErrorKind::Request);
     assert_eq!(kind(br#"{"version":1,"verb":"wait","state":"up","timeout_seconds":-1}"#), ErrorKind::Request);
     assert_eq!(kind(br#"{"version":1,"verb":"down","peer":"joe.example"}"#), ErrorKind::Request);
+    assert_eq!(kind(br#"{"version":1,"verb":"rekey","peer":"joe.example"}"#), ErrorKind::Request);
     assert_eq!(kind(&vec![b' '; MAX_REQUEST + 1]), ErrorKind::Request);
     let other = Request::parse(br#"{"version":2,"verb":"hibernate"}"#).unwrap_err();
     assert_eq!(other.kind, ErrorKind::Version);

@@ -234,7 +234,7 @@ impl Node {
         self.beside.heard(owner);
         self.tell_of_traffic(now, owner, true);
         if life != Life::Fresh {
-            self.rekey(now, owner, id);
+            self.rekey_tunnel(now, owner, id);
         }
         if let Some(client) = self.client_of(owner).filter(|_| proves) {
             let before = client.ladder.state();
@@ -465,7 +465,7 @@ impl Node {
         }
         self.tell_of_traffic(now, owner, false);
         if life != Life::Fresh {
-            self.rekey(now, owner, id);
+            self.rekey_tunnel(now, owner, id);
         }
         if let Some(client) = self.client_of(owner) {
             client.ladder.outbound(now);
@@ -481,7 +481,7 @@ impl Node {
         }
     }
 
-    fn rekey(&mut self, now: Instant, owner: Owner, id: ChildId) {
+    fn rekey_tunnel(&mut self, now: Instant, owner: Owner, id: ChildId) {
         match (owner, &mut self.manager) {
             (Owner::Ike(_), _) => {
                 self.ike.rekey_child(now, id);

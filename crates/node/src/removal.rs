@@ -1,11 +1,11 @@
-//! An operator ends the session of one peer. Owns who is meant by a name; must never touch a client's own session, which
-//! [`Node::down`] ends.
+//! An operator ends the session of one peer, or one CHILD SA of it. Owns who is meant by a name; must never touch a client's own
+//! session, which [`Node::down`] ends.
 
 use crate::node::Node;
 use crate::sessions::{Session, Who};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::admission::{Credential, Denial};
-use dormouse_keying::SaId;
+use dormouse_keying::{ChildId, Owner, SaId};
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
@@ -18,6 +18,17 @@ pub struct Met {
     pub sessions: usize,
     /// Whether a session, a device that sleeps or a lease is of one who is denied. If not, the name may be misspelt.
     pub known: bool,
+}
+
+/// Why nothing was done about a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotDone {
+    /// The connection has no peer that is called so.
+    Unknown,
+    /// It sleeps: it hears nothing.
+    Away,
+    /// It has no such CHILD SA.
+    NoChild,
 }
 
 /// A peer as it is displayed, and its identity as [`Who`] has it.
@@ -58,6 +69,37 @@ impl Node {
             self.drain_ike(now);
         }
         meant.into_iter().map(|(peer, _)| peer).collect()
+    }
+
+    /// Gateway: deletes one CHILD SA of a peer, which `peer` means as in [`Node::remove_peer`]. `spi`: that of what we receive. The session
+    /// goes on; a client of ours asks in a while for a CHILD SA that it misses.
+    ///
+    /// # Errors
+    /// Every [`NotDone`].
+    pub fn remove_child(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        peer: &str,
+        spi: u32,
+    ) -> Result<(), NotDone> {
+        let child = ChildId::new(spi);
+        let sas = self.sas_called(connection, peer)?;
+        let theirs = sas.into_iter().any(|sa| self.sad.of(Owner::Ike(sa)).contains(&child));
+        // One that was replaced may still receive what is late.
+        let there = theirs && self.ike.delete_child(now, child);
+        self.drain_ike(now);
+        if there { Ok(()) } else { Err(NotDone::NoChild) }
+    }
+
+    /// The IKE SAs of the peers of a gateway's connection that `peer` means, of those that hear: one at least.
+    pub(crate) fn sas_called(&self, connection: &str, peer: &str) -> Result<Vec<SaId>, NotDone> {
+        let meant = self.peers_called(connection, peer);
+        let id = self.connections.id(connection).filter(|_| !meant.is_empty()).ok_or(NotDone::Unknown)?;
+        let is_meant = |s: &Session| meant.iter().any(|(_, identity)| s.who.identity == *identity);
+        let theirs = self.sessions.iter().filter(|(_, s)| s.connection == id && s.hears() && is_meant(s));
+        let sas: Vec<SaId> = theirs.filter_map(|(owner, _)| owner.ike()).collect();
+        if sas.is_empty() { Err(NotDone::Away) } else { Ok(sas) }
     }
 
     /// Gateway: whom `denial` means is not admitted from now on ([`dormouse_ike::Endpoint::deny`]): its sessions end, and what waits for

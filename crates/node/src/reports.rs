@@ -360,26 +360,4 @@ impl Node {
             client.ladder.moved(path);
         }
     }
-
-    /// Rekeys every CHILD SA of IKE now.
-    pub fn rekey_children(&mut self, now: Instant) {
-        for tunnel in self.sad.iter().filter(|t| t.owner.ike().is_some()) {
-            self.ike.rekey_child(now, tunnel.id());
-        }
-        self.drain_ike(now);
-    }
-
-    /// Deletes a CHILD SA of IKE, as a peer may at any time: a client of ours asks for it again in a while.
-    pub fn delete_child(&mut self, now: Instant, id: ChildId) {
-        self.ike.delete_child(now, id);
-        self.drain_ike(now);
-    }
-
-    /// Rekeys every IKE SA now.
-    pub fn rekey_ike_sas(&mut self, now: Instant) {
-        for sa in self.sessions.ike_sas() {
-            self.ike.rekey_ike(now, sa);
-        }
-        self.drain_ike(now);
-    }
 }

@@ -1,12 +1,13 @@
 //! Several CHILD SAs of one connection, from the configuration to the routes of both ends.
 
-use dormouse_ike::EndpointConfig;
+use dormouse_ike::{EndpointConfig, Kind};
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::host::{Host, Order, Output};
-use dormouse_node::{ChildInfo, Event, Inbound, Node, Route};
+use dormouse_node::{ChildInfo, Event, Inbound, Node, NotDone, Rekey, Route};
 use dormouse_sansio::packet::Plan;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ip::{self, udp};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -70,6 +71,51 @@ fn both_networks_lead_into_the_tunnel_of_each_session() {
             | carry(&mut gateway, &mut client, &mut at_gateway)
         {}
     }
+}
+
+/// New keys are asked for by either end, each in its own words; the whole session means the IKE SA too.
+#[test]
+fn keys_are_made_on_request_of_either_end() {
+    let [mut client, mut gateway] = sharing(["every = 3", "every = 3"]);
+    let names = |node: &Node| children(node).iter().map(|child| child.id).collect::<BTreeSet<_>>();
+    let rekeyed = |node: &Node| node.ike_stats().begun.get(&Kind::RekeyIke).copied().unwrap_or(0);
+    for (which, ike, child) in
+        [(Rekey::All, true, true), (Rekey::Ike, true, false), (Rekey::Children, false, true)]
+    {
+        for ours in [true, false] {
+            let (before, keys) = (names(&client), rekeyed(&client) + rekeyed(&gateway));
+            if ours {
+                assert!(client.rekey(NOW, "office", which));
+            } else {
+                assert_eq!(gateway.rekey_peer(NOW, "office", "a.test", which), Ok(()));
+            }
+            settle(&mut client, &mut gateway);
+            let after = names(&client);
+            assert_eq!((after.len(), names(&gateway).len()), (2, 2), "{which:?}");
+            assert_eq!(after.is_disjoint(&before), child, "{which:?}");
+            assert_eq!(rekeyed(&client) + rekeyed(&gateway) - keys, u64::from(ike), "{which:?}");
+            assert_eq!(send(&mut client, &mut gateway, true, &[0; 6]), [2, 4]);
+        }
+    }
+    assert_eq!(gateway.rekey_peer(NOW, "office", "b.test", Rekey::All), Err(NotDone::Unknown));
+    assert!(!gateway.rekey(NOW, "office", Rekey::All) && !client.rekey(NOW, "elsewhere", Rekey::All));
+    client.suspend(NOW);
+    assert!(!client.rekey(NOW, "office", Rekey::All), "nothing can be sent");
+}
+
+/// One CHILD SA of a peer is deleted: its client asks for it again, and the others stay.
+#[test]
+fn a_child_sa_of_a_peer_is_deleted_on_request() {
+    let [mut client, mut gateway] = sharing(["every = 3", "every = 3"]);
+    let spis = |node: &Node| children(node).iter().map(|child| child.id.spi()).collect::<Vec<_>>();
+    let before = spis(&gateway);
+    assert_eq!(gateway.remove_child(NOW, "office", "a.test", spis(&client)[0]), Err(NotDone::NoChild));
+    assert_eq!(gateway.remove_child(NOW, "office", "b.test", before[0]), Err(NotDone::Unknown));
+    assert_eq!(gateway.remove_child(NOW, "office", "a.test", before[0]), Ok(()));
+    settle(&mut client, &mut gateway);
+    assert_eq!((spis(&gateway), spis(&client).len()), (before[1..].to_vec(), 1));
+    let again = client.deadlines().iter().filter(|timer| timer.why == "retry").count();
+    assert_eq!(again, 1, "{:?}", client.deadlines());
 }
 
 /// A packet of the client's to a host behind the gateway, or back, with this mark.
@@ -152,7 +198,7 @@ fn a_flow_goes_in_zones_and_whole_by_the_policy_of_each_end() {
         assert_eq!((before.len(), names(&gateway).len()), (2, 2));
         assert_eq!(send(&mut client, &mut gateway, true, &[0; 30]), [10, 20]);
         assert_eq!(send(&mut gateway, &mut client, false, &[46, 0, 10, 0, 0, 11]), [2, 4]);
-        client.rekey_children(NOW);
+        assert!(client.rekey(NOW, "office", Rekey::Children));
         settle(&mut client, &mut gateway);
         assert!(names(&client).iter().all(|child| !before.contains(child)));
     }
@@ -169,7 +215,7 @@ fn a_flow_goes_in_zones_while_the_signal_is_weak_both_ways() {
         let each = |count| if zoned { [count, 0] } else { [0, count] };
         assert_eq!(send(&mut client, &mut gateway, true, &[0; 3]), each(3), "{dbm:?}");
         assert_eq!(send(&mut gateway, &mut client, false, &[0; 3]), each(3), "{dbm:?}");
-        client.rekey_children(NOW);
+        assert!(client.rekey(NOW, "office", Rekey::Children));
         settle(&mut client, &mut gateway);
         for node in [&client, &gateway] {
             let said = children(node).into_iter().find(|child| child.zones > 1).expect("zones");

@@ -8,6 +8,7 @@ use dormouse_ike::ticket::TicketKeys;
 use dormouse_node::config::Resolved;
 use dormouse_node::host::Host;
 use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::{Node, Rekey};
 use dormouse_sansio::{Instant, Seeded, UnixTime};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -174,4 +175,11 @@ fn connection(
         toml += &format!("[connection.{CONNECTION}.{name}]\n{lines}");
     }
     toml
+}
+
+/// A gateway's operator asks for new keys for every peer that is there.
+pub fn rekey_peers(now: Instant, gateway: &mut Node, which: Rekey) {
+    for session in gateway.gateway_sessions(now) {
+        _ = gateway.rekey_peer(now, &session.connection, &session.peer, which);
+    }
 }

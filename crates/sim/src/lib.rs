@@ -29,6 +29,7 @@ mod world;
 
 pub use crowd::{Crowd, Setting};
 pub use day::{Sent, day};
+pub use ends::rekey_peers;
 pub use ledger::{Books, Ledger, Member};
 pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Edit, Script, Step};

@@ -1,7 +1,8 @@
 //! The world: two hosts, the links and the NAT between them, and one clock. Owns time and the laws of the network.
 
 use crate::ends::{
-    CONNECTION, EPOCH, GATEWAY, device, device_connections, gateway, gateway_connections, ticket_keys,
+    CONNECTION, EPOCH, GATEWAY, device, device_connections, gateway, gateway_connections, rekey_peers,
+    ticket_keys,
 };
 use crate::fuse::{self, After, Fuse};
 use crate::invariants::Invariants;
@@ -14,7 +15,7 @@ use crate::topology::{Astray, MachineId, Moment, NetworkId, Topology};
 use dormouse_netem::{LinkConfig, NatConfig};
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::sleeper::{Cause, Reason};
-use dormouse_node::{ANNOUNCE, Change, Node, SleepFlags};
+use dormouse_node::{ANNOUNCE, Change, Rekey, SessionInfo, SleepFlags};
 use dormouse_sansio::{Instant, UnixTime};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -287,8 +288,8 @@ impl World {
                     self.run(Duration::from_millis(50));
                 }
             }
-            Step::RekeyChild(both) => self.rekey(both, Node::rekey_children),
-            Step::RekeyIke(both) => self.rekey(both, Node::rekey_ike_sas),
+            Step::RekeyChild(both) => self.rekey(both, Rekey::Children),
+            Step::RekeyIke(both) => self.rekey(both, Rekey::Ike),
             Step::DeleteChild(number) => self.delete_child(usize::from(number)),
             Step::Fuse { gateway, outputs, down } => self.light(gateway, outputs, down),
             Step::DownUp(time) => {
@@ -435,19 +436,22 @@ impl World {
         }
     }
 
-    fn rekey(&mut self, both: bool, rekey: fn(&mut Node, Instant)) {
+    fn rekey(&mut self, both: bool, which: Rekey) {
         let now = self.now();
-        self.device_mut().with(now, |host| rekey(host.node_mut(), now));
+        self.device_mut().with(now, |host| _ = host.node_mut().rekey(now, CONNECTION, which));
         if both {
-            self.gateway_mut().with(now, |host| rekey(host.node_mut(), now));
+            self.gateway_mut().with(now, |host| rekey_peers(now, host.node_mut(), which));
         }
     }
 
     fn delete_child(&mut self, number: usize) {
         let (now, sessions) = (self.now(), self.gateway().node().map(|n| n.gateway_sessions(self.now())));
-        let children: Vec<_> = sessions.iter().flatten().flat_map(|s| &s.children).map(|c| c.id).collect();
-        if let Some(id) = children.get(number % children.len().max(1)).copied() {
-            self.gateway_mut().with(now, |host| host.node_mut().delete_child(now, id));
+        let of =
+            |s: &SessionInfo| s.children.iter().map(|c| (s.peer.clone(), c.id.spi())).collect::<Vec<_>>();
+        let children: Vec<_> = sessions.iter().flatten().flat_map(of).collect();
+        if let Some((peer, spi)) = children.get(number % children.len().max(1)) {
+            let machine = self.gateway_mut();
+            machine.with(now, |host| _ = host.node_mut().remove_child(now, CONNECTION, peer, *spi));
         }
     }
 

@@ -11,10 +11,12 @@ use dormouse_mobileip::{
     Replay, Reverse,
 };
 use dormouse_netem::LinkConfig;
+use dormouse_node::Rekey;
 use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_sansio::{Entropy, Seeded};
 use dormouse_sim::mobile::hosts::{Hosts, Setup, router_beside};
 use dormouse_sim::mobile::{CORRESPONDENT, Mobile, Place, clock};
+use dormouse_sim::rekey_peers;
 use dormouse_wire::ip::{Ipv4, protocol};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -298,7 +300,7 @@ impl Scene {
             0 => {
                 let now = self.world.now;
                 let gateway = &mut self.world.hosts().gateway;
-                gateway.with(now, |host| host.node_mut().rekey_children(now));
+                gateway.with(now, |host| rekey_peers(now, host.node_mut(), Rekey::Children));
                 self.carry(ms(draw.below(60)));
                 self.go(next);
             }

@@ -5,9 +5,10 @@
 use dormouse_crypto::cert::Identity;
 use dormouse_esp::{HeaderZones, Look};
 use dormouse_keying::HeaderOrder;
+use dormouse_node::Rekey;
 use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
-use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
+use dormouse_sim::{Machine, MachineId, NetworkId, Topology, rekey_peers};
 use dormouse_wire::ike::mlike::Excerpt;
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, BTreeSet};
@@ -440,7 +441,9 @@ fn in_the_end_packets_go_on_and_the_right_router_reads() {
             let next = beside(scene.at + 1).map(|n| n - 1).nth(draw.below(2) as usize).unwrap_or(1);
             match draw.below(4) {
                 0 => {
-                    scene.net.with(scene.gateway, |now, host| host.node_mut().rekey_children(now));
+                    scene
+                        .net
+                        .with(scene.gateway, |now, host| rekey_peers(now, host.node_mut(), Rekey::Children));
                     scene.talk(Duration::from_millis(draw.below(40)));
                 }
                 1 => {

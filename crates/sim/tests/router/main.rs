@@ -12,9 +12,11 @@ mod scene;
 mod stream;
 mod tcp;
 
+use dormouse_node::Rekey;
 use dormouse_node::config::access_router::Repair;
 use dormouse_node::host::Side;
 use dormouse_sansio::{Entropy, Seeded};
+use dormouse_sim::rekey_peers;
 use scene::Scene;
 use std::ops::Range;
 use std::time::Duration;
@@ -38,7 +40,7 @@ fn disturb(scene: &mut Scene, draw: &mut Seeded) {
     match draw.below(6) {
         0 => {
             // A rekeying, and perhaps a handoff in its middle.
-            scene.net.with(scene.gateway, |now, host| host.node_mut().rekey_children(now));
+            scene.net.with(scene.gateway, |now, host| rekey_peers(now, host.node_mut(), Rekey::Children));
             scene.talk(Duration::from_millis(draw.below(40)));
             if draw.below(2) == 0 {
                 scene.enter(next);
