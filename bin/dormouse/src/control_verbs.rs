@@ -339,6 +339,7 @@ fn status(client: &mut Client, connection: Option<&str>, out: &Output) -> Result
     let (answer, reply) = client.ask(Verb::Status)?;
     let Reply::Status(status) = reply else { return Err(unexpected(&answer)) };
     let Some(name) = connection else {
+        let answer = if out.json { with_all_sessions(client, answer, *status.clone())? } else { answer };
         return out.print(&answer, || render::status(&status, out.style));
     };
     let Some(one) = status.connections.iter().find(|c| c.name == name) else {
@@ -355,6 +356,21 @@ fn status(client: &mut Client, connection: Option<&str>, out: &Output) -> Result
     let answer = line(&Response::ok(Reply::Status(Box::new(only))))?;
     out.print(&answer, || render::connection(one, out.style))?;
     Ok(if up { ExitCode::Ok } else { ExitCode::NotConnected })
+}
+
+/// The daemon's status with the sessions that it has left out. One that comes or goes meanwhile may be in it or not.
+fn with_all_sessions(client: &mut Client, answer: String, mut status: Status) -> Result<String, Error> {
+    let Some(gateway) = status.gateway.as_mut().filter(|gateway| gateway.more.is_some()) else {
+        return Ok(answer);
+    };
+    while let Some(after) = gateway.more {
+        let (answer, reply) = client.ask(Verb::Sessions { after })?;
+        let Reply::Sessions(next) = reply else { return Err(unexpected(&answer)) };
+        gateway.sessions.extend(next.sessions);
+        gateway.more = next.more;
+    }
+    gateway.sessions_total = gateway.sessions.len();
+    line(&Response::ok(Reply::Status(Box::new(status))))
 }
 
 fn watch(client: &mut Client, out: &Output) -> Result<ExitCode, Error> {

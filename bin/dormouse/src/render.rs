@@ -13,6 +13,8 @@ use std::fmt::Write as _;
 
 /// Sessions of a gateway that are shown; the rest is counted.
 const MOST_SESSIONS: usize = 50;
+/// Timers listed.
+const MOST_DEADLINES: usize = 50;
 
 /// What is open for a captive portal.
 pub(crate) fn portal(it: &Portal, style: Style) -> String {
@@ -75,7 +77,8 @@ pub(crate) fn status(status: &Status, style: Style) -> String {
     if status.deadlines.is_empty() {
         field(&mut out, style, "next wake", "none: nothing is due");
     }
-    for (i, deadline) in status.deadlines.iter().enumerate() {
+    let more = (status.deadlines.len() + status.more_deadlines).saturating_sub(MOST_DEADLINES);
+    for (i, deadline) in status.deadlines.iter().take(MOST_DEADLINES).enumerate() {
         let title = if i == 0 { "next wake" } else { "" };
         let slack = if deadline.slack_seconds > 0.0 {
             format!(" (or {} later)", duration(deadline.slack_seconds))
@@ -88,6 +91,9 @@ pub(crate) fn status(status: &Status, style: Style) -> String {
             title,
             &format!("in {}{slack}: {}", duration(deadline.in_seconds), deadline.why),
         );
+    }
+    if more > 0 {
+        field(&mut out, style, "", &format!("and {more} timers more"));
     }
     out
 }
@@ -171,7 +177,7 @@ fn gateway(it: &Gateway, style: Style) -> String {
     let mut out = format!(
         "{}  {} sessions, {} half open{}{}\n",
         style.strong("gateway"),
-        it.sessions.len(),
+        it.sessions_total,
         it.half_open,
         if it.refused > 0 { format!(", {} newcomers refused", it.refused) } else { String::new() },
         if it.pools.is_empty() { String::new() } else { format!("; addresses {}", it.pools.join(", ")) }
@@ -190,8 +196,8 @@ fn gateway(it: &Gateway, style: Style) -> String {
         ]);
     }
     out.push_str(&columns(&table, style));
-    if it.sessions.len() > MOST_SESSIONS {
-        let _ = writeln!(out, "  and {} more (--json shows all)", it.sessions.len() - MOST_SESSIONS);
+    if it.sessions_total > MOST_SESSIONS {
+        let _ = writeln!(out, "  and {} more (--json shows all)", it.sessions_total - MOST_SESSIONS);
     }
     out.push_str(&children(it, style));
     out.push_str(&sleepers(it, style));
@@ -480,6 +486,8 @@ mod tests {
             router: None,
             sleep: None,
             gateway: Some(Gateway {
+                sessions_total: 1,
+                more: None,
                 sessions: vec![Session {
                     peer: "phone".into(),
                     addresses: vec!["10.9.0.3".into()],
@@ -535,6 +543,7 @@ mod tests {
                 in_seconds: 50.0,
                 slack_seconds: 30.0,
             }],
+            more_deadlines: 0,
         };
         let expected = "\
 dormoused 0.1.0, process 42, up 2 h; dormouse0 (mtu 1400)

@@ -22,6 +22,7 @@ mod router;
 mod setup;
 mod signers;
 mod sleep_status;
+mod stats;
 mod status;
 mod store;
 mod verbs;

@@ -3,6 +3,7 @@
 use dormouse_control as control;
 use dormouse_control::{ConnectionState, SaStatus, Ticket, Traffic, WakeRung};
 use dormouse_ike::Description;
+use dormouse_keying::SaId;
 use dormouse_node::config::Resolved;
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::{AbsentInfo, ChildInfo, ClientInfo, FailureKind, Node, Offer, SessionInfo, StandInInfo};
@@ -100,6 +101,26 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
     if !connections.iter().any(|c| c.role == Role::Gateway) {
         return None;
     }
+    let control::Sessions { sessions, more } = sessions(node, None, now);
+    let absent = |a: &AbsentInfo| control::AbsentDevice {
+        connection: a.connection.clone(),
+        peer: a.peer.clone(),
+        routes: a.routes.iter().map(ToString::to_string).collect(),
+        stand_in: stand_in(&a.stand_in, now),
+    };
+    Some(control::Gateway {
+        sessions_total: node.gateway_session_count(),
+        sessions,
+        more,
+        absent: node.absent_devices().iter().map(absent).collect(),
+        half_open: node.ike().half_open(),
+        refused: node.ike_stats().newcomers_refused(),
+        pools: connections.iter().flat_map(|c| &c.pool).map(ToString::to_string).collect(),
+    })
+}
+
+/// The gateway's sessions behind that of an SA, as many as one answer has.
+pub(crate) fn sessions(node: &Node, after: Option<SaId>, now: Instant) -> control::Sessions {
     let session = |s: &SessionInfo| control::Session {
         connection: s.connection.clone(),
         peer: s.peer.clone(),
@@ -112,24 +133,11 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
         traffic: traffic(s),
         stand_in: s.stand_in.as_ref().map(|it| stand_in(it, now)),
     };
-    let absent = |a: &AbsentInfo| control::AbsentDevice {
-        connection: a.connection.clone(),
-        peer: a.peer.clone(),
-        routes: a.routes.iter().map(ToString::to_string).collect(),
-        stand_in: stand_in(&a.stand_in, now),
-    };
-    Some(control::Gateway {
-        sessions: node
-            .gateway_sessions(now)
-            .iter()
-            .filter(|s| s.owner.ike().is_some())
-            .map(session)
-            .collect(),
-        absent: node.absent_devices().iter().map(absent).collect(),
-        half_open: node.ike().half_open(),
-        refused: node.ike_stats().newcomers_refused(),
-        pools: connections.iter().flat_map(|c| &c.pool).map(ToString::to_string).collect(),
-    })
+    let mut infos: Vec<SessionInfo> = node.gateway_sessions_after(now, after, control::MOST + 1).collect();
+    let are_more = infos.len() > control::MOST;
+    infos.truncate(control::MOST);
+    let last = infos.last().and_then(|s| s.owner.ike()).filter(|_| are_more);
+    control::Sessions { sessions: infos.iter().map(session).collect(), more: last.map(SaId::get) }
 }
 
 pub(crate) fn stand_in(it: &StandInInfo, now: Instant) -> control::StandIn {

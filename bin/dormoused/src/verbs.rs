@@ -302,6 +302,11 @@ impl Daemon {
             Verb::Mode { mode: None } => Ok(Reply::Mode(self.mode())),
             Verb::Mode { mode: Some(mode) } => self.set_mode(now, mode).map(|()| Reply::Done),
             Verb::Status => Ok(Reply::Status(Box::new(self.status(now)))),
+            Verb::Sessions { after } => Ok(Reply::Sessions(status::sessions(
+                self.host.node(),
+                Some(dormouse_keying::SaId::new(after)),
+                now,
+            ))),
             Verb::Portal { addresses, seconds } => {
                 let time = Duration::from_secs(seconds.into());
                 self.block.open_portal(now, addresses, time).map(Reply::Portal)
@@ -402,6 +407,7 @@ impl Daemon {
         let mut deadlines: Vec<_> = self.host.deadlines();
         deadlines.extend(self.waits());
         deadlines.sort_by_key(|d| d.at);
+        let more_deadlines = deadlines.len().saturating_sub(control::MOST);
         control::Status {
             daemon: control::DaemonStatus {
                 release: env!("CARGO_PKG_VERSION").into(),
@@ -422,7 +428,8 @@ impl Daemon {
             hip: self.hip_status(now),
             router: self.router_status(now),
             offloads: self.offloads(),
-            deadlines: deadlines.iter().map(|d| status::deadline(d, now)).collect(),
+            deadlines: deadlines.iter().take(control::MOST).map(|d| status::deadline(d, now)).collect(),
+            more_deadlines,
         }
     }
 
@@ -436,58 +443,6 @@ impl Daemon {
             let up = infos.iter().any(|i| i.name == name && i.state == State::Up);
             (up || !routes.is_empty()).then_some(routes)
         })
-    }
-
-    fn stats(&self) -> control::Stats {
-        let ike = self.host.node().ike_stats();
-        let (node, plane) = (self.host.node().counters(), self.host.counters());
-        let mut counters: BTreeMap<String, u64> = [
-            ("ike.datagrams_in", ike.datagrams_in),
-            ("ike.datagrams_out", ike.datagrams_out),
-            ("ike.bytes_in", ike.bytes_in),
-            ("ike.bytes_out", ike.bytes_out),
-            ("ike.round_trips", ike.round_trips),
-            ("ike.retransmissions", ike.retransmissions),
-            ("ike.keepalives", ike.keepalives),
-            ("ike.half_open_displaced", ike.half_open_displaced),
-            ("ike.puzzles_given", ike.puzzles_given),
-            ("ike.puzzles_solved", ike.puzzles_solved),
-            ("esp.discards", node.esp_discards),
-            ("esp.unknown_spi", node.unknown_spi),
-            ("nat.keepalives_in", node.keepalives_in),
-            ("plane.malformed", node.malformed),
-            ("plane.no_policy", plane.no_policy),
-            ("plane.held", plane.held),
-            ("plane.held_dropped", plane.held_dropped),
-            ("plane.too_big", plane.too_big),
-            ("plane.unsent", plane.unsent),
-            ("plane.unsealed", plane.unsealed),
-            ("plane.isolated", plane.isolated),
-            ("plane.discards", plane.discards),
-            ("plane.arrivals_dropped", plane.arrivals_dropped),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-        if let Some((stood_in, (packets, bytes))) = self.host.node().stand_in_totals() {
-            let named = |name: &str, n: u64| (format!("standin.{name}"), n);
-            counters.extend([
-                named("handled", stood_in.handled),
-                named("buffered", stood_in.buffered),
-                named("delivered", stood_in.delivered),
-                named("waiting_packets", packets as u64),
-                named("waiting_bytes", bytes as u64),
-            ]);
-            counters
-                .extend(stood_in.answered.iter().map(|(k, n)| named(&format!("answered.{}", k.name()), *n)));
-            counters
-                .extend(stood_in.dropped.iter().map(|(r, n)| named(&format!("dropped.{}", r.name()), *n)));
-        }
-        counters.extend(self.hip_counters().into_iter().map(|(name, n)| (name.to_owned(), n)));
-        counters.extend(ike.begun.iter().map(|(kind, n)| (format!("ike.begun.{}", lower(kind)), *n)));
-        counters.extend(ike.answered.iter().map(|(kind, n)| (format!("ike.answered.{}", lower(kind)), *n)));
-        counters.extend(ike.discards.iter().map(|(reason, n)| (format!("ike.discards.{reason}"), *n)));
-        control::Stats { counters }
     }
 
     fn doctor(&mut self, now: Instant) -> Vec<control::Check> {
@@ -522,17 +477,6 @@ impl Daemon {
         }
         checks
     }
-}
-
-fn lower(kind: &impl std::fmt::Debug) -> String {
-    let mut out = String::new();
-    for c in format!("{kind:?}").chars() {
-        if c.is_uppercase() && !out.is_empty() {
-            out.push('_');
-        }
-        out.extend(c.to_lowercase());
-    }
-    out
 }
 
 fn event(change: Change) -> (String, EventKind) {

@@ -47,14 +47,13 @@ pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState
 pub use standin::{AbsentDevice, DeviceSleep, StandIn};
 pub use status::{
     Check, CheckOutcome, Connection, ConnectionState, DaemonStatus, DeadlineStatus, Gateway, LastError,
-    LastWake, Nat, Offload, Role, Session, Stats, Status, Ticket,
+    LastWake, MOST, Nat, Offload, Role, Session, Sessions, Stats, Status, Ticket,
 };
 
 /// Version of the protocol, in every line.
 pub const VERSION: u32 = 1;
 
-/// Longest line that either side accepts, in bytes, line break included. A request is far shorter; a status of ten thousand
-/// sessions is not longer.
+/// Longest line that either side accepts, in bytes, line break included. A request is far shorter, and a status of [`MOST`] sessions is not longer.
 pub const MAX_LINE: usize = 16 << 20;
 
 /// Longest request that a daemon accepts, in bytes, line break included.

@@ -107,8 +107,13 @@ pub enum Verb {
     Suspend,
     /// The radio is back.
     Resume,
-    /// Everything as it stands: [`crate::Reply::Status`].
+    /// Everything as it stands: [`crate::Reply::Status`], but of a gateway's sessions only the first.
     Status,
+    /// Gateway: sessions that a status or the last answer left out: [`crate::Reply::Sessions`].
+    Sessions {
+        /// [`crate::Gateway::more`] or [`crate::Sessions::more`].
+        after: u64,
+    },
     /// A stream of [`crate::Event`]s, beginning with one `snapshot` for each connection.
     Watch,
     /// Answered when the connection reaches `state`, or fails, or the time is over ([`ErrorKind::Timeout`]).

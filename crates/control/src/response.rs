@@ -1,6 +1,6 @@
 //! Responses: what the daemon answers.
 
-use crate::{Check, Error, ErrorKind, Event, Portal, SleepMode, Stats, Status, VERSION};
+use crate::{Check, Error, ErrorKind, Event, Portal, Sessions, SleepMode, Stats, Status, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// One line from the daemon.
@@ -37,6 +37,8 @@ pub enum Reply {
     Done,
     /// To `status`.
     Status(Box<Status>),
+    /// To `sessions`.
+    Sessions(Sessions),
     /// To `stats`.
     Stats(Box<Stats>),
     /// To `watch`, again and again.

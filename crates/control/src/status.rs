@@ -4,6 +4,9 @@ use crate::rung::WakeRung;
 use crate::sa::{SaStatus, Traffic};
 use serde::{Deserialize, Serialize};
 
+/// Most sessions, and most timers, in one answer: a gateway of a hundred thousand devices goes on with their packets between two.
+pub const MOST: usize = 1_000;
+
 /// Everything as it stands.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
@@ -31,8 +34,15 @@ pub struct Status {
     pub portal: Option<crate::Portal>,
     /// Offloads, used or not.
     pub offloads: Vec<Offload>,
-    /// Everything that will wake the daemon, soonest first, each with its reason. Empty: nothing will.
+    /// What will wake the daemon, soonest first, each with its reason: the first [`MOST`]. Empty: nothing will.
     pub deadlines: Vec<DeadlineStatus>,
+    /// How many more there are.
+    #[serde(default, skip_serializing_if = "is_none_left")]
+    pub more_deadlines: usize,
+}
+
+fn is_none_left(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The daemon itself.
@@ -199,8 +209,14 @@ pub struct Nat {
 /// What the gateway side holds.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Gateway {
-    /// Established sessions.
+    /// How many sessions are established.
+    #[serde(default)]
+    pub sessions_total: usize,
+    /// The first [`MOST`] of them.
     pub sessions: Vec<Session>,
+    /// There are more: ask for those `after` this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<u64>,
     /// Devices that sleep without a session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<crate::AbsentDevice>,
@@ -212,6 +228,16 @@ pub struct Gateway {
     /// Inner addresses in use and there, as `used/total`, by prefix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
+}
+
+/// Sessions of the gateway that a status has left out.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Sessions {
+    /// The next [`MOST`].
+    pub sessions: Vec<Session>,
+    /// There are more: ask for those `after` this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<u64>,
 }
 
 /// One client's session at the gateway.

@@ -12,6 +12,7 @@ use dormouse_wire::ike::TsRange;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::time::Duration;
 
 /// A key manager beside IKE hears of ESP in one direction no more often than this.
@@ -215,6 +216,13 @@ impl Sessions {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Owner, &mut Session)> {
         self.0.iter_mut().map(|(owner, session)| (*owner, session))
+    }
+
+    /// The sessions of IKE behind that of an SA, in the order of their SAs; without one, all.
+    pub(crate) fn ike_after(&self, after: Option<SaId>) -> impl Iterator<Item = (SaId, &Session)> {
+        let from = after.map_or(Bound::Unbounded, |sa| Bound::Excluded(Owner::Ike(sa)));
+        let behind = self.0.range((from, Bound::Unbounded));
+        behind.filter_map(|(owner, session)| Some((owner.ike()?, session)))
     }
 
     /// The IKE SAs among their owners.

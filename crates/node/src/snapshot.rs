@@ -6,7 +6,7 @@ use crate::ladder::{State, Wake};
 use crate::node::Node;
 use crate::sessions::Session;
 use dormouse_esp::Counters;
-use dormouse_keying::{ChildId, Mode, Owner, Share};
+use dormouse_keying::{ChildId, Mode, Owner, SaId, Share};
 use dormouse_sansio::{Instant, Path, UnixTime};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -122,9 +122,30 @@ impl Node {
     /// All sessions in which this node is the gateway, and those of the key manager beside IKE.
     #[must_use]
     pub fn gateway_sessions(&self, now: Instant) -> Vec<SessionInfo> {
-        let ours = |s: &Session| !s.is_tentative() && self.connections.client(s.connection).is_none();
-        let ours = self.sessions.iter().filter(|(_, s)| ours(s));
+        let ours = self.sessions.iter().filter(|(_, session)| self.is_served(session));
         ours.map(|(owner, session)| self.session_info(now, owner, session)).collect()
+    }
+
+    /// At most `most` sessions of IKE in which this node is the gateway, in the order of their SAs, from the one behind `after` on.
+    pub fn gateway_sessions_after(
+        &self,
+        now: Instant,
+        after: Option<SaId>,
+        most: usize,
+    ) -> impl Iterator<Item = SessionInfo> {
+        let behind = self.sessions.ike_after(after).filter(|(_, session)| self.is_served(session));
+        behind.take(most).map(move |(sa, session)| self.session_info(now, Owner::Ike(sa), session))
+    }
+
+    /// How many sessions of IKE there are in which this node is the gateway.
+    #[must_use]
+    pub fn gateway_session_count(&self) -> usize {
+        self.sessions.ike_after(None).filter(|(_, session)| self.is_served(session)).count()
+    }
+
+    /// This node is the gateway of it, or its peer of the key manager beside IKE.
+    fn is_served(&self, session: &Session) -> bool {
+        !session.is_tentative() && self.connections.client(session.connection).is_none()
     }
 
     fn session_info(&self, now: Instant, owner: Owner, s: &Session) -> SessionInfo {
