@@ -26,7 +26,11 @@ fn a_small_storm_is_measured_beside_ping_and_tcp() -> Result<()> {
 
     let raw: Value = serde_json::from_slice(&raw?)?;
     assert_eq!((&raw["format"], &raw["experiment"]), (&"dormouse-results".into(), &"benchmark".into()));
-    assert_eq!((&raw["skipped"], &raw["discarded"]), (&Value::Array(vec![]), &Value::Array(vec![])), "{errors}");
+    assert_eq!(
+        (&raw["skipped"], &raw["discarded"]),
+        (&Value::Array(vec![]), &Value::Array(vec![])),
+        "{errors}"
+    );
     assert!(raw["finished"].is_u64() && raw["versions"]["dormoused"].is_string(), "{raw}");
     let samples = raw["samples"].as_array().context("samples")?;
     assert_eq!(samples.len(), 4, "{raw}");

@@ -1,6 +1,7 @@
 //! What the client that is there already does meanwhile: pings by the system's `ping`, and a TCP stream of our own, which knows at each moment how
 //! much has arrived (iperf3 tells no more than tenths of a second, from a beginning that it rounds to seconds). Owns how both are read.
 
+use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
@@ -11,11 +12,14 @@ use dormouse_io::clock::{BootClock, unix_now_precise};
 use dormouse_sansio::{Entropy, Instant, Seeded};
 use dormouse_testbed::Process;
 use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::stage::{SERVER, Stage};
 
 /// Seconds between two pings.
 pub(crate) const INTERVAL: f64 = 0.005;
+/// Congestion control of the stream: what Linux has by default, whatever this machine has.
+pub(crate) const CONGESTION: &str = "cubic";
 const STREAM_PORT: u16 = 5_997;
 /// Bytes that are written and read at once.
 const CHUNK: usize = 128 << 10;
@@ -120,6 +124,7 @@ impl Stream {
         let listener = stage.gateway_host.run(move || TcpListener::bind(address))??;
         let receiver = std::thread::spawn(move || receive(&listener));
         let socket = stage.client_host.run(move || TcpStream::connect_timeout(&address, STUCK))??;
+        setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(CONGESTION)).context(CONGESTION)?;
         socket.set_write_timeout(Some(STUCK))?;
         let sending = socket.try_clone()?;
         let sender = std::thread::spawn(move || send(sending));
@@ -245,7 +250,8 @@ mod tests {
 
     #[test]
     fn a_stream_is_counted_within_a_time() {
-        let arrived = Arrived(vec![(at(0), 0), (at(10), 1_000_000), (at(30), 1_000_000), (at(40), 3_000_000)]);
+        let arrived =
+            Arrived(vec![(at(0), 0), (at(10), 1_000_000), (at(30), 1_000_000), (at(40), 3_000_000)]);
         assert_eq!(arrived.rate([at(0), at(10)]), Some(800.0));
         assert_eq!(arrived.rate([at(5), at(35)]), Some(8.0 * 1.5e6 / 0.03 / 1e6));
         assert_eq!(arrived.rate([at(5), at(5)]), None);

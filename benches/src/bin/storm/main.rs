@@ -51,10 +51,8 @@ const IDLE: Duration = Duration::from_secs(2);
 const SETTLES: Duration = Duration::from_secs(1);
 /// And so long after the storm: what is under way then comes or is lost.
 const ENDS: Duration = Duration::from_secs(1);
-/// The niceness of the crowd's thread where it shall not stand in the way: the most there is.
-const LAST: i32 = 19;
 
-/// A row: what goes on beside the storm, and the niceness of the crowd.
+/// A row: what goes on beside the storm, and whether the crowd comes last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Beside {
     /// Nothing but the storm: what it costs the gateway.
@@ -81,11 +79,9 @@ impl Beside {
         }
     }
 
-    const fn nice(self) -> i32 {
-        match self {
-            Self::Stream => 0,
-            Self::Nothing | Self::Ping | Self::StreamFirst => LAST,
-        }
+    /// Whether the crowd's thread comes after all others.
+    const fn crowd_last(self) -> bool {
+        !matches!(self, Self::Stream)
     }
 }
 
@@ -106,7 +102,7 @@ fn main() -> Result<()> {
     let cores = std::thread::available_parallelism()?.get();
     let settings = serde_json::json!({
         "full_handshakes": clients, "resumptions": clients, "pings_per_second": 1.0 / beside::INTERVAL,
-        "idle_seconds": IDLE.as_secs_f64(), "congestion": stage::CONGESTION, "crowd_nice": LAST, "cores": cores,
+        "idle_seconds": IDLE.as_secs_f64(), "congestion": beside::CONGESTION, "crowd_nice": stage::LAST, "cores": cores,
     });
     let mut measured = Measured::of(rows.into(), rounds, settings, out.as_deref())?;
     // Before the report: namespaces and processes are not needed any more.
@@ -132,7 +128,7 @@ fn on(stage: &mut Option<Stage>, pki: &Pki, clients: usize, beside: Beside) -> R
 fn once(stage: &mut Stage, beside: Beside) -> Result<Figures> {
     stage.prepare()?;
     match beside {
-        Beside::Nothing => Ok(stage.storm(beside.nice())?.figures()),
+        Beside::Nothing => Ok(stage.storm(beside.crowd_last())?.figures()),
         Beside::Ping => {
             let pings = Pings::begin(stage)?;
             let (idle, storm) = idle_and_storm(stage, beside)?;
@@ -150,7 +146,8 @@ fn once(stage: &mut Stage, beside: Beside) -> Result<Figures> {
             let stream = Stream::begin(stage)?;
             let (idle, storm) = idle_and_storm(stage, beside)?;
             let arrived = stream.end()?;
-            let [idle, during] = [idle, storm.busy()].map(|window| (arrived.rate(window), arrived.stall(window)));
+            let [idle, during] =
+                [idle, storm.busy()].map(|window| (arrived.rate(window), arrived.stall(window)));
             Ok(storm
                 .figures()
                 .with("rate.idle", idle.0)
@@ -167,7 +164,7 @@ fn idle_and_storm(stage: &mut Stage, beside: Beside) -> Result<([Instant; 2], St
     let from = BootClock::now();
     std::thread::sleep(IDLE);
     let idle = [from, BootClock::now()];
-    let storm = stage.storm(beside.nice())?;
+    let storm = stage.storm(beside.crowd_last())?;
     std::thread::sleep(ENDS);
     Ok((idle, storm))
 }
@@ -182,7 +179,12 @@ mod tests {
         let read = parsed(&["--clients", "300", "--rounds", "2", "--out", "raw.json"]).expect("read");
         assert_eq!((read.clients, read.rounds, read.quick), (300, 2, false));
         assert_eq!(parsed(&[]).map(|a| (a.clients, a.rounds)).ok(), Some((1_000, 5)));
-        for wrong in [&["--clients", "0"][..], &["--clients", "10001"], &["--rounds", "0"], &["--quick", "--clients", "9"]] {
+        for wrong in [
+            &["--clients", "0"][..],
+            &["--clients", "10001"],
+            &["--rounds", "0"],
+            &["--quick", "--clients", "9"],
+        ] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");
         }
     }

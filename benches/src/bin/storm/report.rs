@@ -27,7 +27,18 @@ fn storms(measured: &Measured, clients: usize) {
     println!(
         "meanwhile; IKE messages that clients sent again; datagrams that did not fit into a socket at either end; sessions that failed, in all rounds."
     );
-    let head = ["", "all", "99 %", "per second", "gateway ms", "crowd ms", "client ms", "repeated", "overruns", "failed"];
+    let head = [
+        "",
+        "all",
+        "99 %",
+        "per second",
+        "gateway ms",
+        "crowd ms",
+        "client ms",
+        "repeated",
+        "overruns",
+        "failed",
+    ];
     let mut table = Table::new(head);
     for beside in Beside::ALL {
         let of = |name: &str| Summary::of(measured.figure(beside.name(), name).into_values());
@@ -35,11 +46,13 @@ fn storms(measured: &Measured, clients: usize) {
             let all = of(name);
             format!("{:.2} [{:.2} {:.2}]", all.median / 1e3, all.least / 1e3, all.most / 1e3)
         };
-        let cells = ["cpu.gateway", "cpu.crowd", "cpu.client", "repeated"].map(|n| format!("{:.0}", of(n).median));
+        let cells =
+            ["cpu.gateway", "cpu.crowd", "cpu.client", "repeated"].map(|n| format!("{:.0}", of(n).median));
         let failed: f64 = measured.all(beside.name(), "sessions.failed").iter().sum();
         let most = sessions_per_second(measured, beside);
         let row = [beside.name().to_owned(), spread("storm.all"), spread("storm.most"), format!("{most:.0}")];
-        let overruns = ["overruns.gateway", "overruns.crowd"].map(|n| format!("{:.0}", of(n).median)).join(", ");
+        let overruns =
+            ["overruns.gateway", "overruns.crowd"].map(|n| format!("{:.0}", of(n).median)).join(", ");
         table.row(row.into_iter().chain(cells).chain([overruns, format!("{failed:.0}")]));
     }
     print!("{}", table.text(""));
@@ -55,7 +68,9 @@ fn sessions_per_second(measured: &Measured, beside: Beside) -> f64 {
 }
 
 fn pings(measured: &Measured) {
-    println!("\nPing of another client through the gateway: round trips in milliseconds, of all rounds together; a lost one took longest.");
+    println!(
+        "\nPing of another client through the gateway: round trips in milliseconds, of all rounds together; a lost one took longest."
+    );
     let mut table = Table::new(["", "pings", "median", "99 %", "longest answered", "lost"]);
     for (name, when) in [("idle", "the idle gateway"), ("storm", "in the storm")] {
         let trips = trips(measured, name);
@@ -86,12 +101,17 @@ fn rank(sorted: &[f64], part: f64) -> f64 {
 }
 
 fn streams(measured: &Measured, cores: usize) {
-    println!("\nTCP of another client to the gateway in Mbit/s: median [least most]. Its fair share is what the idle gateway carried, less the part of the");
+    println!(
+        "\nTCP of another client to the gateway in Mbit/s: median [least most]. Its fair share is what the idle gateway carried, less the part of the"
+    );
     println!(
         "{cores} cores' time that the storm takes: the gateway's processor time in the storm alone, and the crowd's own beside the stream, of the time that 99 % of"
     );
-    println!("the storm beside the stream lasts. Stall: the longest time in milliseconds in which nothing arrived, of all rounds.");
-    let mut table = Table::new(["", "idle", "in the storm", "fair share", "share", "stall, idle", "stall, storm"]);
+    println!(
+        "the storm beside the stream lasts. Stall: the longest time in milliseconds in which nothing arrived, of all rounds."
+    );
+    let mut table =
+        Table::new(["", "idle", "in the storm", "fair share", "share", "stall, idle", "stall, storm"]);
     for beside in [Beside::Stream, Beside::StreamFirst] {
         let [idle, storm] = ["rate.idle", "rate.storm"].map(|name| measured.figure(beside.name(), name));
         let fair = fair_share(measured, beside, cores);
@@ -133,7 +153,9 @@ fn joined(figures: &[&ByRound], join: impl Fn(&[f64]) -> f64) -> ByRound {
 fn conclude(measured: &Measured, cores: usize) {
     let failed: f64 = Beside::ALL.iter().flat_map(|b| measured.all(b.name(), "sessions.failed")).sum();
     if failed > 0.0 {
-        println!("{failed:.0} sessions of the crowd FAILED: their handshakes are missing in what is measured.");
+        println!(
+            "{failed:.0} sessions of the crowd FAILED: their handshakes are missing in what is measured."
+        );
     }
     let high = rank(&trips(measured, "storm"), 0.99);
     verdict("ms of the 99th of a hundred pings of another client in a storm", high, Target::AtMost(PING));

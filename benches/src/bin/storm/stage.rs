@@ -22,12 +22,12 @@ const PORT: u16 = 4500;
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 /// Where the crowd's clients are, and where they could move to.
 const HOMES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 0), Ipv4Addr::new(10, 2, 0, 0)];
-/// What Linux has by default, whatever this machine has.
-pub(crate) const CONGESTION: &str = "cubic";
 /// After so long, what the gateway keeps of tickets is on its disk.
 const SETTLED: Duration = Duration::from_millis(500);
 /// Of the sessions of a storm, so many make up what is called its time: a client whose message was lost waits for its own clock, and holds nobody up.
 const MOST: f64 = 0.99;
+/// The niceness of the crowd's thread where it comes last: the most there is.
+pub(crate) const LAST: i32 = 19;
 const SECRET: &str = "benchmark-pre-shared-key-0123456789";
 
 /// See the module.
@@ -60,7 +60,8 @@ impl Stage {
     /// Without root or network namespaces, or if a daemon does not come up.
     pub(crate) fn build(pki: &Pki, clients: usize) -> Result<Self> {
         let mut bed = Testbed::new()?;
-        let (gateway_host, crowd_host, client_host) = (bed.host("gw")?, bed.host("crowd")?, bed.host("client")?);
+        let (gateway_host, crowd_host, client_host) =
+            (bed.host("gw")?, bed.host("crowd")?, bed.host("client")?);
         bed.link((&gateway_host, "wan0", &["10.0.0.1/24"]), (&crowd_host, "eth0", &["10.0.0.2/24"]))?;
         bed.link((&gateway_host, "wan1", &["10.77.0.1/24"]), (&client_host, "eth0", &["10.77.0.2/24"]))?;
         gateway_host.ip(&format!("addr add {SERVER}/32 dev lo"))?;
@@ -70,7 +71,8 @@ impl Stage {
             gateway_host.ip(&format!("route add {home}/16 via 10.0.0.2"))?;
         }
         for host in [&gateway_host, &client_host] {
-            host.sysctl("net.ipv4.tcp_congestion_control", CONGESTION)?;
+            // A socket that began with BBR goes on pacing by a timer when it is given another congestion control.
+            host.sysctl("net.ipv4.tcp_congestion_control", "reno")?;
         }
         let gateway = gateway(&bed, &gateway_host, pki)?;
         let client = client(&client_host)?;
@@ -110,11 +112,11 @@ impl Stage {
         Ok(())
     }
 
-    /// Half of the crowd makes full handshakes and the other half resumes, all at once, with the crowd at this niceness.
+    /// Half of the crowd makes full handshakes and the other half resumes, all at once; the crowd has the usual priority, or comes `last`.
     ///
     /// # Errors
     /// If one of the crowd is stuck, or the gateway does not have the sessions that the crowd has.
-    pub(crate) fn storm(&mut self, nice: i32) -> Result<Storm> {
+    pub(crate) fn storm(&mut self, last: bool) -> Result<Storm> {
         let both = |number| [(number, Task::Full), (self.clients + number, Task::Quick)];
         let tasks: Vec<(usize, Task)> = (0..self.clients).flat_map(both).collect();
         let (overruns, losses) = (self.overruns()?, self.crowd.losses());
@@ -122,7 +124,7 @@ impl Stage {
         // This thread is the crowd.
         let cpu = || [gateway.cpu(), client.cpu(), thread_cpu()];
         let mut used = [Duration::ZERO; 3];
-        let released = niced(nice, || {
+        let released = at_priority(last, || {
             let mut before = used;
             let outcome = crowd.release(&tasks, || before = cpu());
             let after = cpu();
@@ -147,7 +149,10 @@ impl Stage {
         let sessions = sessions.context("no sessions in the status")?.len();
         // The other client has one too. Of a client that failed the gateway may have one, or not.
         let (least, failed) = (outcome.done.len() + 1, outcome.failed.len());
-        ensure!((least..=least + failed).contains(&sessions), "the gateway has {sessions} sessions of {least}");
+        ensure!(
+            (least..=least + failed).contains(&sessions),
+            "the gateway has {sessions} sessions of {least}"
+        );
         Ok(())
     }
 
@@ -238,20 +243,24 @@ fn client(host: &Host) -> Result<Dormoused> {
     Dormoused::start(host, "dns = \"off\"", &toml)
 }
 
-/// Does `work` with this thread's niceness changed; that of other threads and of all processes stays.
-fn niced<T>(nice: i32, work: impl FnOnce() -> T) -> Result<T> {
+/// Does `work`; if it comes `last`, with this thread at [`LAST`] niceness. That of other threads and of all processes stays.
+fn at_priority<T>(last: bool, work: impl FnOnce() -> T) -> Result<T> {
+    if !last {
+        return Ok(work());
+    }
     let thread = nix::unistd::gettid().to_string();
-    let set = |nice: i32| -> Result<()> {
-        let out = Command::new("renice").args(["-n", &nice.to_string(), "-p", &thread]).output();
+    let set = |nice: &str| -> Result<()> {
+        let out = Command::new("renice").args(["-n", nice, "-p", &thread]).output();
         let out = out.context("running renice")?;
         ensure!(out.status.success(), "renice: {}", String::from_utf8_lossy(&out.stderr));
         Ok(())
     };
-    if nice == 0 {
-        return Ok(work());
-    }
-    set(nice)?;
+    // proc_pid_stat(5): the 19th, counted from behind the name, which may have spaces, it is the 17th.
+    let stat = std::fs::read_to_string("/proc/thread-self/stat")?;
+    let usual = stat.rsplit(") ").next().and_then(|fields| fields.split_whitespace().nth(16));
+    let usual = usual.context("/proc/thread-self/stat")?;
+    set(&LAST.to_string())?;
     let done = work();
-    set(0)?;
+    set(usual)?;
     Ok(done)
 }
