@@ -112,28 +112,27 @@ fn streams(measured: &Measured, cores: usize) {
     );
     let mut table =
         Table::new(["", "idle", "in the storm", "fair share", "share", "stall, idle", "stall, storm"]);
-    for beside in [Beside::Stream, Beside::StreamFirst] {
-        let [idle, storm] = ["rate.idle", "rate.storm"].map(|name| measured.figure(beside.name(), name));
-        let fair = fair_share(measured, beside, cores);
-        let rates = [&idle, &storm, &fair].map(|rates| {
-            let rates = Summary::of(rates.values().copied());
-            format!("{:.0} [{:.0} {:.0}]", rates.median, rates.least, rates.most)
-        });
-        let stalls = ["stall.idle", "stall.storm"].map(|name| {
-            let longest = measured.all(beside.name(), name).into_iter().fold(f64::NAN, f64::max);
-            format!("{longest:.0}")
-        });
-        let share = format!("{:.2}", ratio(&storm, &fair));
-        table.row([beside.name().to_owned()].into_iter().chain(rates).chain([share]).chain(stalls));
-    }
+    let row = Beside::Stream.name();
+    let [idle, storm] = ["rate.idle", "rate.storm"].map(|name| measured.figure(row, name));
+    let fair = fair_share(measured, cores);
+    let rates = [&idle, &storm, &fair].map(|rates| {
+        let rates = Summary::of(rates.values().copied());
+        format!("{:.0} [{:.0} {:.0}]", rates.median, rates.least, rates.most)
+    });
+    let stalls = ["stall.idle", "stall.storm"].map(|name| {
+        let longest = measured.all(row, name).into_iter().fold(f64::NAN, f64::max);
+        format!("{longest:.0}")
+    });
+    let share = format!("{:.2}", ratio(&storm, &fair));
+    table.row([row.to_owned()].into_iter().chain(rates).chain([share]).chain(stalls));
     print!("{}", table.text(""));
 }
 
 /// What a stream could carry in Mbit/s by round, if it lost no more than the processor time that others use. None where nothing would be left.
-fn fair_share(measured: &Measured, beside: Beside, cores: usize) -> ByRound {
+fn fair_share(measured: &Measured, cores: usize) -> ByRound {
     let gateway = measured.figure(Beside::Nothing.name(), "cpu.gateway");
     let [idle, time, crowd] =
-        ["rate.idle", "storm.most", "cpu.crowd"].map(|name| measured.figure(beside.name(), name));
+        ["rate.idle", "storm.most", "cpu.crowd"].map(|name| measured.figure(Beside::Stream.name(), name));
     let fair = joined(&[&idle, &gateway, &crowd, &time], |v| fair(v[0], v[1] + v[2], v[3], cores));
     fair.into_iter().filter(|(_, rate)| *rate > 0.0).collect()
 }
@@ -159,13 +158,9 @@ fn conclude(measured: &Measured, cores: usize) {
     }
     let high = rank(&trips(measured, "storm"), 0.99);
     verdict("ms of the 99th of a hundred pings of another client in a storm", high, Target::AtMost(PING));
-    for (beside, what) in [
-        (Beside::Stream, "TCP of another client in a storm / its fair share"),
-        (Beside::StreamFirst, "TCP of another client / its fair share, crowd last"),
-    ] {
-        let storm = measured.figure(beside.name(), "rate.storm");
-        verdict(what, ratio(&storm, &fair_share(measured, beside, cores)), Target::AtLeast(1.0));
-    }
+    let storm = measured.figure(Beside::Stream.name(), "rate.storm");
+    let share = ratio(&storm, &fair_share(measured, cores));
+    verdict("TCP of another client in a storm / its fair share", share, Target::AtLeast(1.0));
 }
 
 #[cfg(test)]
