@@ -131,8 +131,14 @@ impl Stage {
             (0..3).for_each(|n| used[n] = after[n].saturating_sub(before[n]));
             outcome
         })?;
-        let outcome = released.with_context(|| tail(&self.gateway.log()))?;
+        let outcome = released.with_context(|| tail(&self.gateway.log(), 20))?;
         self.check(&outcome)?;
+        if let Some((number, why)) = outcome.failed.first() {
+            let (count, log) = (outcome.failed.len(), tail(&self.gateway.log(), 3));
+            eprintln!(
+                "{count} of the crowd failed, as client {number}: {why}; the gateway's log ends:\n{log}"
+            );
+        }
         let after = self.overruns()?;
         Ok(Storm {
             outcome,
@@ -183,9 +189,6 @@ impl Storm {
         let last = self.outcome.done.iter().map(|done: &Done| done.ready).max().unwrap_or_default();
         let [from, to] = self.busy();
         let [gateway, client, crowd] = self.cpu.map(millis);
-        if let Some((number, why)) = self.outcome.failed.first() {
-            eprintln!("{} of the crowd failed, as client {number}: {why}", self.outcome.failed.len());
-        }
         Figures::default()
             .with("storm.all", millis(last))
             .with("storm.most", millis(to - from))
@@ -204,9 +207,9 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The last lines of a log.
-fn tail(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().rev().take(20).collect();
+/// The last `count` lines of a log.
+fn tail(log: &str, count: usize) -> String {
+    let lines: Vec<&str> = log.lines().rev().take(count).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
