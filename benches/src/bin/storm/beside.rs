@@ -16,8 +16,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::stage::{SERVER, Stage};
 
-/// Seconds between two pings.
-pub(crate) const INTERVAL: f64 = 0.005;
+/// Seconds between two pings: less than this `ping` does not keep to.
+pub(crate) const INTERVAL: f64 = 0.01;
 /// Congestion control of the stream: what Linux has by default, whatever this machine has.
 pub(crate) const CONGESTION: &str = "cubic";
 const STREAM_PORT: u16 = 5_997;
@@ -84,16 +84,9 @@ impl Pinged {
                 *entry = Some((at, micros));
             }
         }
-        let (first, (begun, _)) = sent
-            .iter()
-            .enumerate()
-            .find_map(|(n, entry)| Some((n, (*entry)?)))
-            .with_context(|| format!("ping: no answer: {said}"))?;
-        let mut last = begun - (first + 1) as f64 * INTERVAL;
-        let dated = sent.into_iter().map(|entry| {
-            last = entry.map_or(last + INTERVAL, |(at, _)| at);
-            (last, entry.map(|(_, micros)| micros))
-        });
+        ensure!(sent.iter().any(Option::is_some), "ping: no answer: {said}");
+        let dated =
+            sent.iter().enumerate().map(|(n, entry)| (date(&sent, n), entry.map(|(_, micros)| micros)));
         Ok(Self { sent: dated.collect() })
     }
 
@@ -101,6 +94,18 @@ impl Pinged {
     pub(crate) fn between(&self, from: Instant, to: Instant) -> Vec<Option<f64>> {
         let window = seconds(from)..seconds(to);
         self.sent.iter().filter(|(at, _)| window.contains(at)).map(|(_, trip)| *trip).collect()
+    }
+}
+
+/// When the ping of a place was sent: as it says, or between the nearest ones that do, or so far before or after the nearest.
+fn date(sent: &[Option<(f64, f64)>], place: usize) -> f64 {
+    let told = |at: usize| Some((at as f64, sent.get(at).copied().flatten()?.0));
+    let (before, after) = ((0..=place).rev().find_map(told), (place..sent.len()).find_map(told));
+    let n = place as f64;
+    match (before, after) {
+        (Some((p, t)), Some((q, u))) if q > p => t + (u - t) * (n - p) / (q - p),
+        (Some((p, t)), _) | (None, Some((p, t))) => t + (n - p) * INTERVAL,
+        (None, None) => f64::NAN,
     }
 }
 

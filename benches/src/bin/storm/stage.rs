@@ -24,6 +24,8 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 const HOMES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 0), Ipv4Addr::new(10, 2, 0, 0)];
 /// After so long, what the gateway keeps of tickets is on its disk.
 const SETTLED: Duration = Duration::from_millis(500);
+/// So many sessions at once are made before the storm, which they shall not be.
+const AT_ONCE: usize = 50;
 /// Of the sessions of a storm, so many make up what is called its time: a client whose message was lost waits for its own clock, and holds nobody up.
 const MOST: f64 = 0.99;
 /// The niceness of the crowd's thread where it comes last: the most there is.
@@ -97,8 +99,8 @@ impl Stage {
         let resuming = self.clients..2 * self.clients;
         let lacking = resuming.filter(|&number| !self.crowd.has_ticket(number));
         let lacking: Vec<(usize, Task)> = lacking.map(|number| (number, Task::Full)).collect();
-        if !lacking.is_empty() {
-            let outcome = self.crowd.release(&lacking, || ()).context("sessions with tickets")?;
+        for some in lacking.chunks(AT_ONCE) {
+            let outcome = self.crowd.release(some, || ()).context("sessions with tickets")?;
             ensure!(outcome.failed.is_empty(), "sessions with tickets: {:?}", outcome.failed);
         }
         std::thread::sleep(SETTLED);

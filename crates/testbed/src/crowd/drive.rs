@@ -177,7 +177,7 @@ impl Crowd {
                     self.open -= 1;
                 }
                 Event::ProbeAnswered { .. } => self.open -= 1,
-                Event::ProbeFailed { sa } => bail!("{sa}: no answer"),
+                Event::ProbeFailed { sa } => self.fail(sa, "no answer")?,
                 Event::Failed { sa, error } | Event::ChildFailed { sa, error } => self.fail(sa, error)?,
                 Event::UpdateRefused { why, .. } => bail!("an address update was refused: {why}"),
                 Event::Closed { sa, reason } => {
