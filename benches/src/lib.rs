@@ -54,6 +54,18 @@ impl results::Point for Row {
         // Of both daemons: system calls for each segment of a stream, and memory.
         ("calls", "count"),
         ("memory", "MB"),
+        // Of a storm of handshakes, `all` of them and the first 99 of a hundred: from the first message until their sessions are up. How many are, and how
+        // many failed.
+        ("storm", "ms"),
+        ("sessions", "count"),
+        // Processor time that a process or thread used meanwhile.
+        ("cpu", "ms"),
+        // Pings that were not answered, IKE messages that were sent again, datagrams that did not fit into a socket.
+        ("lost", "count"),
+        ("repeated", "count"),
+        ("overruns", "count"),
+        // The longest time in which nothing of a stream arrived.
+        ("stall", "ms"),
     ];
 
     fn label(&self) -> String {
@@ -201,6 +213,12 @@ impl Measured {
     /// The rows of which there is something, in their order.
     pub fn rows(&self) -> impl Iterator<Item = &str> {
         self.results.samples.iter().map(|sample| sample.row.as_str())
+    }
+
+    /// All figures of a name that a row has, those of one round after those of the other.
+    #[must_use]
+    pub fn all(&self, row: &str, name: &str) -> Vec<f64> {
+        self.results.samples.iter().filter(|s| s.row == row).flat_map(|s| s.all(name)).collect()
     }
 
     /// A figure of a row; none where it was not measured.

@@ -1,5 +1,6 @@
 //! The crowd's loop: waits, receives, applies events, sends. Owns the socket's use; must never begin a task.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use dormouse_ike::{Event, SleepVerdict};
 use dormouse_io::clock::BootClock;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::udp::Sent;
-use dormouse_keying::{ChildId, ChildSa};
+use dormouse_keying::{ChildId, ChildSa, SaId};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::esp::{NatT, classify_natt};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -176,8 +177,8 @@ impl Crowd {
                     self.open -= 1;
                 }
                 Event::ProbeAnswered { .. } => self.open -= 1,
-                Event::ProbeFailed { sa } => bail!("{sa}: no answer"),
-                Event::Failed { error, .. } | Event::ChildFailed { error, .. } => bail!("client: {error}"),
+                Event::ProbeFailed { sa } => self.fail(sa, "no answer")?,
+                Event::Failed { sa, error } | Event::ChildFailed { sa, error } => self.fail(sa, error)?,
                 Event::UpdateRefused { why, .. } => bail!("an address update was refused: {why}"),
                 Event::Closed { sa, reason } => {
                     // Those that were forgotten have no client any more.
@@ -191,6 +192,18 @@ impl Crowd {
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// A client's exchange failed, and it has no session now. Only one that is doing something may fail.
+    fn fail(&mut self, sa: SaId, error: impl Display) -> Result<()> {
+        let number = *self.by_sa.get(&sa).with_context(|| format!("an SA of no client: {error}"))?;
+        let client = self.client(number)?;
+        ensure!(client.doing.take().is_some(), "client {number}: {error}");
+        (client.sa, client.child) = (None, None);
+        self.by_sa.remove(&sa);
+        self.endpoint.forget(BootClock::now(), sa);
+        self.failed.push((number, error.to_string()));
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //!
 //! Owns the clients and their clock. Every result is checked: a session counts once its exchange is over, and with a server to
 //! ping once that has answered through the tunnel as well. Nothing is left out because it took long: a crowd that is stuck is an
-//! error.
+//! error, and so is a client that fails, unless its caller counts those ([`Crowd::release`]).
 
 mod child;
 mod drive;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use child::Child;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{Connection, EspInUdp, Keepalive, Retransmission};
@@ -87,6 +87,17 @@ pub struct Done {
     pub round_trips: u64,
 }
 
+/// What became of clients that began at one moment.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// When they began.
+    pub released: Instant,
+    /// Those that are done, in the order in which they were.
+    pub done: Vec<Done>,
+    /// Those whose exchange failed, and why.
+    pub failed: Vec<(usize, String)>,
+}
+
 /// What went wrong on the way, since the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Losses {
@@ -153,6 +164,7 @@ pub struct Crowd {
     /// Pings that are to be sent.
     outgoing: Vec<(Path, Vec<u8>)>,
     done: Vec<Done>,
+    failed: Vec<(usize, String)>,
     /// Sessions that are being closed, and announcements and questions that wait for an answer.
     open: usize,
     report: Option<LoadReport>,
@@ -198,6 +210,7 @@ impl Crowd {
             children: BTreeMap::new(),
             outgoing: Vec::new(),
             done: Vec::new(),
+            failed: Vec::new(),
             open: 0,
             report: None,
             losses: Losses::default(),
@@ -212,24 +225,47 @@ impl Crowd {
     /// # Errors
     /// If an exchange fails, one of them is stuck, or the crowd is interrupted.
     pub fn run(&mut self, count: usize, task: Task) -> Result<Vec<Done>> {
+        let tasks: Vec<(usize, Task)> = (0..count).map(|number| (number, task)).collect();
+        let outcome = self.release(&tasks, || ())?;
+        if let Some((number, why)) = outcome.failed.first() {
+            bail!("client {number}: {why}");
+        }
+        Ok(outcome.done)
+    }
+
+    /// Clients, by their numbers, do each its task, all at once as in [`Crowd::run`], and in this order. One whose exchange fails costs no
+    /// other its own. `begins` is called before the first message goes out.
+    ///
+    /// # Errors
+    /// If one of them is stuck or cannot begin, or the crowd is interrupted.
+    pub fn release(&mut self, tasks: &[(usize, Task)], begins: impl FnOnce()) -> Result<Outcome> {
         let start = BootClock::now();
-        for number in 0..count {
+        (self.done, self.failed) = (Vec::new(), Vec::new());
+        for &(number, task) in tasks {
             self.begin(number, task)?;
         }
+        begins();
         let released = BootClock::now();
-        for client in self.clients.iter_mut().take(count) {
-            if let Some(doing) = &mut client.doing {
+        for &(number, _) in tasks {
+            if let Some(doing) = &mut self.client(number)?.doing {
                 doing.began = released;
                 doing.pinged = doing.pinged.map(|_| released);
             }
         }
         self.flush()?;
-        while self.done.len() < count {
-            let done = self.done.len();
-            self.turn(start, || format!("{task:?}: {done} of {count} clients are done"))?;
+        while self.done.len() + self.failed.len() < tasks.len() {
+            let (done, failed) = (self.done.len(), self.failed.len());
+            self.turn(start, || format!("{done} of {} clients are done, {failed} failed", tasks.len()))?;
             self.flush()?;
         }
-        Ok(std::mem::take(&mut self.done))
+        let (done, failed) = (std::mem::take(&mut self.done), std::mem::take(&mut self.failed));
+        Ok(Outcome { released, done, failed })
+    }
+
+    /// Whether client `number` has a ticket to resume with.
+    #[must_use]
+    pub fn has_ticket(&self, number: usize) -> bool {
+        self.clients.get(number).is_some_and(|client| client.ticket.is_some())
     }
 
     /// The first `count` clients close their sessions, and the gateway confirms it.
