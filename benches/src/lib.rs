@@ -60,6 +60,8 @@ impl results::Point for Row {
         ("sessions", "count"),
         // Processor time that a process or thread used meanwhile.
         ("cpu", "ms"),
+        // By the clock: until all sessions are there, of a status, of a start.
+        ("took", "ms"),
         // Pings that were not answered, IKE messages that were sent again, datagrams that did not fit into a socket.
         ("lost", "count"),
         ("repeated", "count"),

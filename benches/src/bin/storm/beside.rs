@@ -14,7 +14,8 @@ use dormouse_testbed::Process;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::stage::{SERVER, Stage};
+use crate::stage::Stage;
+use dormouse_testbed::crowd::SERVER;
 
 /// Seconds between two pings: less than this `ping` does not keep to.
 pub(crate) const INTERVAL: f64 = 0.01;
@@ -126,7 +127,7 @@ impl Stream {
     /// If it does not get through.
     pub(crate) fn begin(stage: &Stage) -> Result<Self> {
         let address = SocketAddr::from((SERVER, STREAM_PORT));
-        let listener = stage.gateway_host.run(move || TcpListener::bind(address))??;
+        let listener = stage.site.gateway.run(move || TcpListener::bind(address))??;
         let receiver = std::thread::spawn(move || receive(&listener));
         let socket = stage.client_host.run(move || TcpStream::connect_timeout(&address, STUCK))??;
         setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(CONGESTION)).context(CONGESTION)?;

@@ -6,8 +6,6 @@
 //! subtracting what it used where the stream is. Each storm begins at a gateway that was killed and started again: that is when clients come
 //! back at once.
 
-#![expect(clippy::disallowed_methods, reason = "benchmarks measure real time")]
-
 mod beside;
 mod report;
 mod stage;

@@ -1,27 +1,17 @@
 //! The gateway, the client that is there already, and the crowd: three hosts, of which the gateway's has a link to each other one. Owns what is there
 //! before a storm, and the storm; all of it is removed with the stage.
 
-use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dormouse_benches::thread_cpu;
-use dormouse_io::udp::Udp;
 use dormouse_lab::results::Figures;
-use dormouse_sansio::{Carrier, Instant};
-use dormouse_testbed::crowd::{Crowd, DOMAIN, Done, GATEWAY_NAME, Outcome, Pki, Settings, Task};
+use dormouse_sansio::Instant;
+use dormouse_testbed::crowd::{Crowd, Done, GATEWAY_NAME, Outcome, Pki, SERVER, Site, Task};
 use dormouse_testbed::{Dormoused, Host, Testbed};
 use serde_json::Value;
 
-/// The gateway, as the crowd and as the client see it.
-const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// NAT traversal.
-const PORT: u16 = 4500;
-/// Behind the gateway: its own address on that side.
-pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-/// Where the crowd's clients are, and where they could move to.
-const HOMES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 0), Ipv4Addr::new(10, 2, 0, 0)];
 /// After so long, what the gateway keeps of tickets is on its disk.
 const SETTLED: Duration = Duration::from_millis(500);
 /// So many sessions at once are made before the storm, which they shall not be.
@@ -39,8 +29,7 @@ pub(crate) struct Stage {
     client: Dormoused,
     gateway: Dormoused,
     pub(crate) client_host: Host,
-    pub(crate) gateway_host: Host,
-    crowd_host: Host,
+    pub(crate) site: Site,
     // Last: namespaces are removed after the processes in them.
     _bed: Testbed,
 }
@@ -62,33 +51,17 @@ impl Stage {
     /// Without root or network namespaces, or if a daemon does not come up.
     pub(crate) fn build(pki: &Pki, clients: usize) -> Result<Self> {
         let mut bed = Testbed::new()?;
-        let (gateway_host, crowd_host, client_host) =
-            (bed.host("gw")?, bed.host("crowd")?, bed.host("client")?);
-        bed.link((&gateway_host, "wan0", &["10.0.0.1/24"]), (&crowd_host, "eth0", &["10.0.0.2/24"]))?;
-        bed.link((&gateway_host, "wan1", &["10.77.0.1/24"]), (&client_host, "eth0", &["10.77.0.2/24"]))?;
-        gateway_host.ip(&format!("addr add {SERVER}/32 dev lo"))?;
-        for home in HOMES {
-            // Every address of the range is the crowd's host's own, without being assigned one by one.
-            crowd_host.ip(&format!("route add local {home}/16 dev lo"))?;
-            gateway_host.ip(&format!("route add {home}/16 via 10.0.0.2"))?;
-        }
-        for host in [&gateway_host, &client_host] {
+        let (site, client_host) = (Site::new(&mut bed)?, bed.host("client")?);
+        bed.link((&site.gateway, "wan1", &["10.77.0.1/24"]), (&client_host, "eth0", &["10.77.0.2/24"]))?;
+        for host in [&site.gateway, &client_host] {
             // A socket that began with BBR goes on pacing by a timer when it is given another congestion control.
             host.sysctl("net.ipv4.tcp_congestion_control", "reno")?;
         }
-        let gateway = gateway(&bed, &gateway_host, pki)?;
+        let toml = site.connection(&bed, pki)? + &other();
+        let gateway = Dormoused::start(&site.gateway, "dns = \"off\"\n", &toml)?;
         let client = client(&client_host)?;
-        let socket = crowd_host.run(|| Udp::bind((Ipv4Addr::UNSPECIFIED, PORT).into(), Carrier::NatT))??;
-        let settings = Settings {
-            count: 2 * clients,
-            gateway: (GATEWAY, PORT).into(),
-            homes: HOMES,
-            server: SERVER,
-            retransmission: Default::default(),
-            interrupted: Default::default(),
-        };
-        let crowd = Crowd::new(pki, socket, settings)?;
-        Ok(Self { crowd, clients, client, gateway, client_host, gateway_host, crowd_host, _bed: bed })
+        let crowd = site.crowd(pki, 2 * clients, &Default::default())?;
+        Ok(Self { crowd, clients, client, gateway, client_host, site, _bed: bed })
     }
 
     /// The second half of the crowd has tickets. The gateway has lost every session, by a crash and not its state, and the client has a new one.
@@ -121,7 +94,7 @@ impl Stage {
     pub(crate) fn storm(&mut self, last: bool) -> Result<Storm> {
         let both = |number| [(number, Task::Full), (self.clients + number, Task::Quick)];
         let tasks: Vec<(usize, Task)> = (0..self.clients).flat_map(both).collect();
-        let (overruns, losses) = (self.overruns()?, self.crowd.losses());
+        let (overruns, losses) = (self.site.overruns()?, self.crowd.losses());
         let (crowd, gateway, client) = (&mut self.crowd, &self.gateway, &self.client);
         // This thread is the crowd.
         let cpu = || [gateway.cpu(), client.cpu(), thread_cpu()];
@@ -141,7 +114,7 @@ impl Stage {
                 "{count} of the crowd failed, as client {number}: {why}; the gateway's log ends:\n{log}"
             );
         }
-        let after = self.overruns()?;
+        let after = self.site.overruns()?;
         Ok(Storm {
             outcome,
             cpu: used,
@@ -162,17 +135,6 @@ impl Stage {
             "the gateway has {sessions} sessions of {least}"
         );
         Ok(())
-    }
-
-    fn overruns(&self) -> Result<[u64; 2]> {
-        let of = |host: &Host| -> Result<u64> {
-            let text = host.sh("cat /proc/net/snmp")?;
-            let mut lines = text.lines().filter_map(|l| l.strip_prefix("Udp: ")).map(str::split_whitespace);
-            let (heads, values) = lines.next().zip(lines.next()).context("/proc/net/snmp")?;
-            let found = heads.zip(values).find(|(head, _)| *head == "RcvbufErrors");
-            Ok(found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0))
-        };
-        Ok([of(&self.gateway_host)?, of(&self.crowd_host)?])
     }
 }
 
@@ -215,26 +177,15 @@ fn tail(log: &str, count: usize) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// As it ships: of what is configured, only where the crowd comes from and where the client does.
-fn gateway(bed: &Testbed, host: &Host, pki: &Pki) -> Result<Dormoused> {
-    let keys = bed.dir().join("pki");
-    pki.write_gateway(&keys)?;
-    let toml = format!(
-        "[connection.crowd]\nrole = \"gateway\"\n\
-         [connection.crowd.local]\nid = \"{GATEWAY_NAME}\"\ncertificate = {:?}\nkey = {:?}\n\
-         [connection.crowd.remote]\nid = \"*.{DOMAIN}\"\nca = [{:?}]\n\
-         [connection.crowd.child]\nlocal = [\"{SERVER}/32\"]\nremote = [\"dynamic\"]\n\
-         [connection.crowd.pool]\naddresses = [\"10.64.0.0/16\"]\n\
-         [connection.other]\nrole = \"gateway\"\n\
+/// Where the client comes in that is there already.
+fn other() -> String {
+    format!(
+        "[connection.other]\nrole = \"gateway\"\n\
          [connection.other.local]\nid = \"{GATEWAY_NAME}\"\nsecret = \"{SECRET}\"\n\
          [connection.other.remote]\nid = \"other.bench\"\n\
          [connection.other.child]\nlocal = [\"{SERVER}/32\"]\nremote = [\"dynamic\"]\n\
          [connection.other.pool]\naddresses = [\"10.88.1.0/24\"]\n",
-        keys.join("gateway.pem"),
-        keys.join("gateway.key"),
-        keys.join("ca.pem"),
-    );
-    Dormoused::start(host, "dns = \"off\"\n", &toml)
+    )
 }
 
 /// The client that is there already. It proves itself by a secret: how it came is not what is measured.

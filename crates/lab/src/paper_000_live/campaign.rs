@@ -159,7 +159,7 @@ impl Bursts {
     /// What is counted since each process began: see `counted`.
     fn counters(&mut self) -> Result<[u64; 3]> {
         let (stage, _) = self.stage()?;
-        let (gateway, others) = stage.overruns()?;
+        let [gateway, others] = stage.overruns()?;
         Ok([stage.counter("ike.retransmissions")?, gateway, others])
     }
 

@@ -1,5 +1,4 @@
-//! One gateway process and the network to it: two hosts, one with the gateway, the other with an address for every client. Owns
-//! the gateway's configuration, and asks it what it has; all of it is removed with the stage.
+//! One gateway process and a crowd before it. Asks the gateway what it has; all of it is removed with the stage.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -7,26 +6,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use dormouse_io::udp::Udp;
-use dormouse_sansio::Carrier;
-use dormouse_testbed::crowd::{Crowd, DOMAIN, GATEWAY_NAME, Pki, Settings};
-use dormouse_testbed::{Dormoused, Host, Testbed};
+use dormouse_testbed::crowd::{Crowd, Pki, Site};
+use dormouse_testbed::{Dormoused, Testbed};
 use serde_json::Value;
-
-/// The gateway's outer address.
-const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// Answers pings behind the gateway: it is the gateway's own address on that side.
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-/// NAT traversal.
-const PORT: u16 = 4500;
-/// Where clients are, and where they move to and back.
-const HOMES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 0), Ipv4Addr::new(10, 2, 0, 0)];
 
 /// The gateway in its namespace, and the crowd in another.
 pub(super) struct Stage {
     gateway: Dormoused,
-    gateway_host: Host,
-    clients: Host,
+    site: Site,
     // Last: namespaces are removed after the process in them.
     _bed: Testbed,
 }
@@ -38,50 +25,21 @@ impl Stage {
     /// Without root or network namespaces, or if `dormoused` does not come up.
     pub(super) fn build(pki: &Pki) -> Result<Self> {
         let mut bed = Testbed::new()?;
-        let (gateway_host, clients) = (bed.host("gateway")?, bed.host("clients")?);
-        bed.link((&gateway_host, "wan", &["10.0.0.1/24"]), (&clients, "eth0", &["10.0.0.2/24"]))?;
-        gateway_host.ip(&format!("addr add {SERVER}/32 dev lo"))?;
-        for home in HOMES {
-            // Every address of the range is the clients' host's own, without being assigned one by one.
-            clients.ip(&format!("route add local {home}/16 dev lo"))?;
-            gateway_host.ip(&format!("route add {home}/16 via 10.0.0.2"))?;
-        }
-        let keys = bed.dir().join("pki");
-        pki.write_gateway(&keys)?;
-        let toml = format!(
-            "[connection.crowd]\nrole = \"gateway\"\n\
-             [connection.crowd.local]\nid = \"{GATEWAY_NAME}\"\ncertificate = {:?}\nkey = {:?}\n\
-             [connection.crowd.remote]\nid = \"*.{DOMAIN}\"\nca = [{:?}]\n\
-             [connection.crowd.child]\nlocal = [\"{SERVER}/32\"]\nremote = [\"dynamic\"]\n\
-             [connection.crowd.pool]\naddresses = [\"10.64.0.0/16\"]\n",
-            keys.join("gateway.pem"),
-            keys.join("gateway.key"),
-            keys.join("ca.pem"),
-        );
-        let gateway = Dormoused::start(&gateway_host, "dns = \"off\"\n", &toml)?;
-        Ok(Self { gateway, gateway_host, clients, _bed: bed })
+        let site = Site::new(&mut bed)?;
+        let gateway = Dormoused::start(&site.gateway, "dns = \"off\"\n", &site.connection(&bed, pki)?)?;
+        Ok(Self { gateway, site, _bed: bed })
     }
 
     /// `count` clients without sessions, in their host.
     pub(super) fn crowd(&self, pki: &Pki, count: usize, interrupted: &Arc<AtomicBool>) -> Result<Crowd> {
-        let bind = || Udp::bind((Ipv4Addr::UNSPECIFIED, PORT).into(), Carrier::NatT);
-        let socket = self.clients.run(bind)??;
-        let settings = Settings {
-            count,
-            gateway: (GATEWAY, PORT).into(),
-            homes: HOMES,
-            server: SERVER,
-            retransmission: Default::default(),
-            interrupted: interrupted.clone(),
-        };
-        Crowd::new(pki, socket, settings)
+        self.site.crowd(pki, count, interrupted)
     }
 
     /// The gateway is killed with SIGKILL and started again. It has lost every session and what it knew about load, and with
     /// `tickets_too` also its ticket keys.
     pub(super) fn restart(&mut self, tickets_too: bool) -> Result<()> {
         self.gateway.process().kill();
-        let state = self.gateway_host.dir().join("state");
+        let state = self.site.gateway.dir().join("state");
         let lost = if tickets_too {
             std::fs::remove_dir_all(&state)
         } else {
@@ -141,14 +99,7 @@ impl Stage {
     }
 
     /// Datagrams that the kernel dropped at a socket of the gateway and of the clients, because it was full, since the stage was built.
-    pub(super) fn overruns(&self) -> Result<(u64, u64)> {
-        let of = |host: &Host| -> Result<u64> {
-            let text = host.sh("cat /proc/net/snmp")?;
-            let mut lines = text.lines().filter_map(|l| l.strip_prefix("Udp: ")).map(str::split_whitespace);
-            let (heads, values) = lines.next().zip(lines.next()).context("/proc/net/snmp")?;
-            let found = heads.zip(values).find(|(head, _)| *head == "RcvbufErrors");
-            Ok(found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0))
-        };
-        Ok((of(&self.gateway_host)?, of(&self.clients)?))
+    pub(super) fn overruns(&self) -> Result<[u64; 2]> {
+        self.site.overruns()
     }
 }

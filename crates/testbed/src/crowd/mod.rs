@@ -9,6 +9,7 @@
 mod child;
 mod drive;
 mod pki;
+mod site;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -28,6 +29,7 @@ use dormouse_io::udp::Udp;
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 pub use pki::{Certificates, DOMAIN, GATEWAY_NAME, Pki, Proof};
+pub use site::{SERVER, Site};
 
 /// Nothing takes this long: something is stuck.
 const STUCK: Duration = Duration::from_secs(60);
