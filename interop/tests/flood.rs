@@ -207,6 +207,7 @@ fn a_thousand_clients_behind_one_address_all_come_up_and_are_listed() -> Result<
         count: CROWD,
         gateway: SocketAddr::new(GATEWAY.parse()?, 4_500),
         homes,
+        networks: 1,
         server: SERVER.parse()?,
         retransmission: PATIENT,
         interrupted: Arc::default(),

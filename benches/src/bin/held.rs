@@ -12,7 +12,7 @@ use clap::Parser;
 use dormouse_benches::{Measured, Summary, Work, arguments};
 use dormouse_lab::results::Figures;
 use dormouse_report::Table;
-use dormouse_testbed::crowd::{Crowd, Pki, Proof, Site, Task};
+use dormouse_testbed::crowd::{Crowd, NETWORKS, Pki, Proof, Site, Task};
 use dormouse_testbed::{Dormoused, Need, Testbed, binary, require, resident_memory};
 use serde_json::Value;
 
@@ -30,8 +30,8 @@ struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// Clients that begin at once: less than the gateway's half-open limit asks cookies and puzzles from.
-const AT_ONCE: usize = 250;
+/// Clients that begin at once: so few that the gateway asks nobody for work.
+const AT_ONCE: usize = 500;
 /// The gateway does nothing for so long.
 const IDLE: Duration = Duration::from_secs(10);
 /// Devices expect to be away for so long.
@@ -65,7 +65,7 @@ fn once(sessions: usize) -> Result<Figures> {
     // The default keeps no more sleepers than 16,384.
     let daemon = format!("dns = \"off\"\nsleeper_limit = {sessions}\n");
     let mut gateway = Dormoused::start(&site.gateway, &daemon, &site.connection(&bed, &pki)?)?;
-    let mut crowd = site.crowd(&pki, sessions, &Default::default())?;
+    let mut crowd = site.crowd(&pki, sessions, NETWORKS, &Default::default())?;
     let figures = Figures::default();
 
     let empty = memory(&mut gateway);

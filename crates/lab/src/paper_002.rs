@@ -22,7 +22,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-002",
     title: "Paper 002: the Host Identity Protocol on small devices (base exchange, key pairs, puzzle, groups, UPDATE, throughput, daemon)",
     source: Source::Campaign { root: false },
-    takes: [Takes::estimated(360), Takes::measured(375)],
+    takes: [Takes::measured(240), Takes::measured(375)],
     lacks: hosts::missing,
     run,
 };

@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-003",
     title: "Paper 003: TCP over a bad radio, with SNOOP, through IPsec and through MML-IPsec (Figures 14 to 18)",
     source: Source::Campaign { root: true },
-    takes: [Takes::estimated(540), Takes::measured(3_102)],
+    takes: [Takes::measured(504), Takes::measured(3_102)],
     lacks: || None,
     run: of,
 };

@@ -280,9 +280,7 @@ impl Reproduction {
         let context = Context { out, resume, ..self.context.clone() };
         let report = (experiment.run)(&context)?;
         raw.keep(&report)?;
-        let skipped = report.provenance.skipped.iter().filter(|s| !s.failed);
-        let skipped = skipped.map(|s| format!("{}: {}", s.subject, s.reason));
-        Ok([skipped.collect(), report.provenance.failures()])
+        Ok([report.provenance.absent(), report.provenance.failures()])
     }
 
     /// Whether raw data are of the plan and seed of the directory.

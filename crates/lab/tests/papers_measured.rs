@@ -271,7 +271,9 @@ fn reports_have_the_provenance_of_their_file() {
     results.machine.congestion_control = Some("westwood".to_owned());
     results.machine.governor = Some("ondemand".to_owned());
     results.versions.insert("commit".to_owned(), "0123abc".to_owned());
-    results.skipped.push(Skipped::new("a suite", "a reason"));
+    for (subject, reason) in [("a suite", "a reason"), ("a path", "another"), ("its twin", "a reason")] {
+        results.skipped.push(Skipped::new(subject, reason));
+    }
     let (subject, reason) = ("a point".to_owned(), "a broken link".to_owned());
     results.discarded.push(Discarded { round: 2, subject, reason });
     for round in 1..=3 {
@@ -302,7 +304,8 @@ fn reports_have_the_provenance_of_their_file() {
     for (form, whole, next) in [("text", &text, "Obtained on"), ("page", &page, ">Obtained on<")] {
         let (first, _) = whole.split_once(next).expect(form);
         for line in [
-            "not measured: a suite: a reason",
+            "not measured: a suite and 1 more: a reason",
+            "not measured: a path: another",
             "discarded: round 2 of a point: a broken link",
             "discarded: 3 rounds of another point, the last one: reason 3",
             "not measured: a third point: it failed: no answer",

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use dormouse_benches::thread_cpu;
 use dormouse_lab::results::Figures;
 use dormouse_sansio::Instant;
-use dormouse_testbed::crowd::{Crowd, Done, GATEWAY_NAME, Outcome, Pki, SERVER, Site, Task};
+use dormouse_testbed::crowd::{Crowd, Done, GATEWAY_NAME, NETWORKS, Outcome, Pki, SERVER, Site, Task};
 use dormouse_testbed::{Dormoused, Host, Testbed};
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ impl Stage {
         let toml = site.connection(&bed, pki)? + &other();
         let gateway = Dormoused::start(&site.gateway, "dns = \"off\"\n", &toml)?;
         let client = client(&client_host)?;
-        let crowd = site.crowd(pki, 2 * clients, &Default::default())?;
+        let crowd = site.crowd(pki, 2 * clients, NETWORKS, &Default::default())?;
         Ok(Self { crowd, clients, client, gateway, client_host, site, _bed: bed })
     }
 

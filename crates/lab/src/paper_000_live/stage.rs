@@ -32,7 +32,7 @@ impl Stage {
 
     /// `count` clients without sessions, in their host.
     pub(super) fn crowd(&self, pki: &Pki, count: usize, interrupted: &Arc<AtomicBool>) -> Result<Crowd> {
-        self.site.crowd(pki, count, interrupted)
+        self.site.crowd(pki, count, 1, interrupted)
     }
 
     /// The gateway is killed with SIGKILL and started again. It has lost every session and what it knew about load, and with

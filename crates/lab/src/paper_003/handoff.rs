@@ -26,7 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-003-handoff",
     title: "Paper 003: pauses at the beginning and in a handoff, by Mobile IP and by MOBIKE, without and with header keys at access routers (Table 3)",
     source: Source::Campaign { root: true },
-    takes: [Takes::estimated(150), Takes::measured(262)],
+    takes: [Takes::measured(117), Takes::measured(262)],
     lacks: || None,
     run: of,
 };

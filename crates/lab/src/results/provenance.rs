@@ -67,9 +67,25 @@ impl Provenance {
     /// What is not in the figures although it was planned, a line for each: for the reader's first page.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        let absent = self.skipped.iter().filter(|s| !s.failed);
-        let absent = absent.map(|s| format!("not measured: {}: {}", s.subject, s.reason));
+        let absent = self.absent().into_iter().map(|what| format!("not measured: {what}"));
         self.failures().into_iter().chain(absent).chain(self.lost_rounds()).collect()
+    }
+
+    /// What a machine like this one cannot measure, and why; each reason once, with the first that it kept out and how many more.
+    #[must_use]
+    pub fn absent(&self) -> Vec<String> {
+        let mut reasons: Vec<(&Skipped, usize)> = Vec::new();
+        for skipped in self.skipped.iter().filter(|s| !s.failed) {
+            match reasons.iter_mut().find(|(first, _)| first.reason == skipped.reason) {
+                Some((_, more)) => *more += 1,
+                None => reasons.push((skipped, 0)),
+            }
+        }
+        let words = |(first, more): (&Skipped, usize)| match more {
+            0 => format!("{}: {}", first.subject, first.reason),
+            more => format!("{} and {more} more: {}", first.subject, first.reason),
+        };
+        reasons.into_iter().map(words).collect()
     }
 
     /// The part of [`Self::missing`] that went wrong: results that have some are not whole.

@@ -29,7 +29,7 @@ use dormouse_io::udp::Udp;
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 pub use pki::{Certificates, DOMAIN, GATEWAY_NAME, Pki, Proof};
-pub use site::{SERVER, Site};
+pub use site::{NETWORKS, SERVER, Site};
 
 /// Nothing takes this long: something is stuck.
 const STUCK: Duration = Duration::from_secs(60);
@@ -65,9 +65,11 @@ pub struct Settings {
     pub count: usize,
     /// The gateway's NAT-traversal port.
     pub gateway: SocketAddr,
-    /// Two ranges of addresses that the socket may send from: client `n` has address `n + 1` of each, and moves between the
-    /// two.
+    /// Two ranges of addresses that the socket may send from. Each client has an address of each, and moves between the two.
     pub homes: [Ipv4Addr; 2],
+    /// Over so many networks of 256 addresses the clients are spread in turn, and at most 254 in each; with one, their addresses follow each other. A
+    /// gateway under load asks clients of one network for work.
+    pub networks: usize,
     /// Pinged through the tunnel as soon as a session is there.
     pub server: Ipv4Addr,
     /// How often and for how long a client repeats a request.
@@ -367,13 +369,15 @@ impl Crowd {
     fn address(&self, number: usize) -> Ipv4Addr {
         let home = self.clients.get(number).map_or(0, |c| c.home);
         let base = self.settings.homes.get(home).copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
-        Ipv4Addr::from_bits(base.to_bits().wrapping_add(u32::try_from(number).unwrap_or(0) + 1))
+        let place = place(number, self.settings.networks);
+        Ipv4Addr::from_bits(base.to_bits().wrapping_add(u32::try_from(place).unwrap_or(0)))
     }
 
     fn number_at(&self, address: IpAddr) -> Option<usize> {
         let IpAddr::V4(address) = address else { return None };
-        let of = |base: &Ipv4Addr| address.to_bits().checked_sub(base.to_bits())?.checked_sub(1);
-        let numbers = self.settings.homes.iter().filter_map(of).filter_map(|n| usize::try_from(n).ok());
+        let of = |base: &Ipv4Addr| address.to_bits().checked_sub(base.to_bits());
+        let places = self.settings.homes.iter().filter_map(of).filter_map(|n| usize::try_from(n).ok());
+        let numbers = places.filter_map(|place| number(place, self.settings.networks));
         numbers.filter(|n| *n < self.clients.len()).min()
     }
 
@@ -455,5 +459,38 @@ impl Crowd {
         let sealed = child.ping(inner, server, u16::try_from(number)?, sequence)?;
         self.outgoing.push((path, sealed));
         Ok(())
+    }
+}
+
+/// Which address of a range client `number` has.
+const fn place(number: usize, networks: usize) -> usize {
+    match networks {
+        0 | 1 => number + 1,
+        networks => (number % networks) * 256 + number / networks + 1,
+    }
+}
+
+/// Which client has this address of a range.
+fn number(place: usize, networks: usize) -> Option<usize> {
+    match networks {
+        0 | 1 => place.checked_sub(1),
+        networks => Some((place % 256).checked_sub(1)? * networks + place / 256),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_client_has_a_place_of_its_own() {
+        for networks in [1, 512] {
+            let places: std::collections::BTreeSet<usize> =
+                (0..100_000).map(|n| place(n, networks)).collect();
+            assert_eq!(places.len(), 100_000);
+            assert!((0..100_000).all(|n| number(place(n, networks), networks) == Some(n)), "{networks}");
+        }
+        assert_eq!((place(0, 512), place(1, 512), place(512, 512)), (1, 257, 2));
+        assert!(place(99_999, 512) < 512 * 256);
     }
 }

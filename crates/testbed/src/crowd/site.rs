@@ -18,7 +18,9 @@ const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 /// NAT traversal.
 const PORT: u16 = 4500;
-/// Where clients are, and where they move to and back: a hundred thousand of them, each in a network of 15 bits.
+/// In so many networks clients can be ([`Settings::networks`]).
+pub const NETWORKS: usize = 512;
+/// Where clients are, and where they move to and back: each a range of 131,072 addresses.
 const HOMES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 2, 0, 0), Ipv4Addr::new(10, 4, 0, 0)];
 
 /// See the module.
@@ -66,17 +68,24 @@ impl Site {
         ))
     }
 
-    /// `count` clients without sessions, in their host.
+    /// `count` clients without sessions, in their host, spread over so many `networks` ([`Settings::networks`]).
     ///
     /// # Errors
     /// As [`Crowd::new`], or if there is a socket of another crowd.
-    pub fn crowd(&self, pki: &Pki, count: usize, interrupted: &Arc<AtomicBool>) -> Result<Crowd> {
+    pub fn crowd(
+        &self,
+        pki: &Pki,
+        count: usize,
+        networks: usize,
+        interrupted: &Arc<AtomicBool>,
+    ) -> Result<Crowd> {
         let bind = || Udp::bind((Ipv4Addr::UNSPECIFIED, PORT).into(), Carrier::NatT);
         let socket = self.clients.run(bind)??;
         let settings = Settings {
             count,
             gateway: (GATEWAY, PORT).into(),
             homes: HOMES,
+            networks,
             server: SERVER,
             retransmission: Default::default(),
             interrupted: interrupted.clone(),
