@@ -246,7 +246,7 @@ mod tests {
             --- 10.99.0.1 ping statistics ---\n6 packets transmitted, 3 received, 50% packet loss, time 25ms\n";
         let pinged = Pinged::read(said, 990.0).expect("read");
         let at = |millis: f64| Instant::from_nanos((10e9 + millis * 1e6) as u64);
-        let all = pinged.between(at(0.0), at(100.0));
+        let all = pinged.between(at(-1.0), at(100.0));
         let rounded: Vec<Option<f64>> = all.iter().map(|t| t.map(f64::round)).collect();
         assert_eq!(rounded, [None, Some(1_000.0), Some(15_000.0), None, Some(500.0), None]);
         // The third was sent 15 ms after the beginning, its answer came 15 ms later.
