@@ -35,6 +35,9 @@ const NOTICED: Duration = Duration::from_secs(130);
 const QUIET: Duration = Duration::from_secs(60);
 /// A packet for a host that sleeps, or is awake and known, arrives within this time: a radio needs 2 s, a question 11 s.
 const ARRIVES: Duration = Duration::from_secs(20);
+/// Where the peer has ended the association while the host slept, and could not say so, a host with several ways asks by every one, 3 s by each and at
+/// last 31 s by one. A radio stays on for 8 s of that: the packet waits until it is on for so long.
+const SEARCHED: Duration = Duration::from_secs(50);
 
 /// What a sender has of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -370,8 +373,16 @@ impl World {
             let finds = |other: &usize| !self.ends.has_radio(*other) && self.ends.settings.knows(n, *other);
             let others = (0..self.hosts()).filter(finds);
             for other in others.collect::<Vec<_>>() {
+                let searches = self.ends.settings.multihoming
+                    && self.is_over(n, other)
+                    && !self.children(n, other, false).is_empty();
                 let number = self.send(n, other);
                 self.run(ARRIVES);
+                if searches && !self.has(other, number) {
+                    self.with(n, |now, host| _ = host.set_mode(now, Mode::Performance));
+                    self.run(SEARCHED);
+                    self.with(n, |now, host| _ = host.set_mode(now, Mode::Energy));
+                }
                 let (seed, state) = (self.seed, self.state());
                 assert!(
                     self.has(other, number),
