@@ -66,6 +66,9 @@ pub const SILENCE: Duration = Duration::from_secs(4);
 pub const SILENCE_TRIES: u32 = 3;
 /// A peer may wake so much later than it said, and a tenth of its sleep.
 pub const SLEEP_GRACE: Duration = Duration::from_secs(30);
+/// An association whose lifetime has ended while its peer slept stays for so long after the sleep: what woke the peer, and what was kept for it, goes
+/// by it.
+pub const PARTING: Duration = Duration::from_secs(4);
 /// Answers after a sleep that lead to another question, because they came by another way or the peer asks where we are: each end asks once, and
 /// one question may have crossed a move.
 pub const MAX_QUESTIONS: u8 = 3;

@@ -104,6 +104,8 @@ impl OurAddress {
 pub(crate) struct Life {
     /// It ends then, and must be begun anew.
     pub(crate) until: Option<Instant>,
+    /// But not before this time: the peer has just come back from a sleep.
+    pub(crate) parting: Instant,
     /// State R2-SENT.
     pub(crate) r2: Option<R2Sent>,
     /// When the peer is asked whether it is there.
@@ -217,6 +219,17 @@ impl Caused {
     }
 }
 
+impl Life {
+    fn ends(&self) -> Option<Instant> {
+        self.until.map(|until| until.max(self.parting))
+    }
+
+    /// Whether its time is over, whatever it still waits for.
+    pub(crate) fn is_spent(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+}
+
 impl Session {
     pub(crate) fn new(
         around: &Around<'_>,
@@ -234,7 +247,7 @@ impl Session {
             rekey: None,
             updates: Updates { next_id, expected: 0, reply: None, outstanding: None },
             place: Place::default(),
-            life: Life { until, r2, check: None, used: around.now },
+            life: Life { until, parting: Instant::ZERO, r2, check: None, used: around.now },
             services: Services {
                 registration: Registering::No,
                 served: Served::default(),
@@ -261,9 +274,9 @@ impl Session {
         (installed, reserved.map(|r| ChildId::new(r.ours.new_spi)))
     }
 
-    /// Whether it has lasted for as long as it may. That of a peer that sleeps ends after its sleep, so that the peer learns it.
+    /// Whether it ends now, having lasted for as long as it may. That of a peer that sleeps ends after its sleep, so that the peer learns it.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
-        self.life.until.is_some_and(|until| until <= now) && self.dormancy.peer_sleeps_until().is_none()
+        self.life.ends().is_some_and(|at| at <= now) && self.dormancy.peer_sleeps_until().is_none()
     }
 
     /// As [`super::Association::timers`]. What is to be sent to a peer that sleeps has none until its sleep is over.
@@ -290,7 +303,7 @@ impl Session {
             self.ways.keepalive.deadline(),
             self.ways.ice.as_ref().and_then(|ice| ice.deadline()),
             self.ways.in_udp.deadline(),
-            self.life.until.map(|at| after(at, "HIP: lifetime")),
+            self.life.ends().map(|at| after(at, "HIP: lifetime")),
             r2,
             retiring,
         ]

@@ -10,6 +10,9 @@ use crate::limits::{CLOSED_FOR, MAX_ECHO};
 use crate::protect;
 use crate::quirks::Quirk;
 
+/// Why an association ends that has lasted for as long as the configuration permits.
+pub(crate) const OVER: &str = "its lifetime is over";
+
 /// Ends an association: its ESP stops at once, and the peer gets a CLOSE.
 /// "The sender MUST include an ECHO_REQUEST_SIGNED used to validate CLOSE_ACK received in response, and both a HIP_MAC and a signature"
 /// (RFC 7401 section 5.3.7)

@@ -172,7 +172,7 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
             }
         }
         Stage::Up(session) if session.is_over(now) => {
-            return close::begin(association, around, "its lifetime is over");
+            return close::begin(association, around, close::OVER);
         }
         Stage::Up(_) => return update::handle_timeout(association, around),
         Stage::Failed => return Fate::Ends,

@@ -25,7 +25,7 @@ use dormouse_wire::sleep::{HoldGrant, Sleeping};
 use crate::association::{Association, Session, Stage};
 use crate::exchange::{Around, alive, locate, update};
 use crate::hit::HitSuite;
-use crate::limits::{MAX_QUESTIONS, SLEEP_GRACE};
+use crate::limits::{MAX_QUESTIONS, PARTING, SLEEP_GRACE};
 use crate::peers::is_configured;
 use crate::quirks::Quirk;
 
@@ -361,7 +361,7 @@ pub(crate) fn asked(
     let said = packet.find(ParamType::DormancySleeping);
     let said = said.and_then(|said| Sleeping::parse(said.contents).ok());
     let Some((Sleeping { flags, expect, marks }, hold)) = said.zip(around.config.hold) else {
-        wake(session);
+        wake(session, now);
         return None;
     };
     // One that the configuration does not name holds its place no longer than if it were silent.
@@ -380,7 +380,7 @@ pub(crate) fn heard(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     // It could not be asked while it slept whether it is where its ESP comes from.
     let asks = session.dormancy.peer_sleeps() && session.place.candidate.is_some();
-    wake(session);
+    wake(session, around.now);
     if asks {
         update::send(association, None, around);
     }
@@ -392,13 +392,21 @@ pub(crate) fn heard(association: &mut Association, around: &mut Around<'_>) {
 pub(crate) fn awaited(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     if !session.place.ours.is_acknowledged() && session.dormancy.peer_sleeps() {
-        wake(session);
+        wake(session, around.now);
         update::send(association, None, around);
     }
 }
 
-fn wake(session: &mut Session) {
-    session.dormancy.theirs.iter_mut().for_each(|theirs| theirs.heard = true);
+fn wake(session: &mut Session, now: Instant) {
+    if let Some(theirs) = session.dormancy.theirs.as_mut().filter(|theirs| !theirs.heard) {
+        theirs.heard = true;
+        session.life.parting = now + PARTING;
+    }
+}
+
+/// Whether an UPDATE announces a sleep of the peer.
+pub(crate) fn announces(packet: &Packet<'_>) -> bool {
+    packet.find(ParamType::DormancySleeping).is_some()
 }
 
 /// The peer has slept, and was heard: once it is known where it is, it gets what has waited.

@@ -233,6 +233,10 @@ fn sequenced(
     }
     session.caused.answers(around.now)?;
     around.stats.updates += 1;
+    if session.life.is_spent(around.now) && sleep::announces(packet) {
+        // It would last for as long as the peer goes to sleep again and again.
+        return Ok(close::begin(association, around, close::OVER));
+    }
     if begins {
         session.caused.rekeyed.may(around.now, REKEY_EVERY, REKEY_BURST);
         around.stats.rekeyed += 1;

@@ -166,6 +166,41 @@ fn who_oversleeps_is_not_waited_for_any_longer() {
     assert_eq!(log(&world, 0), ["established", "revived"]);
 }
 
+/// The lifetime ends while the device sleeps: the answer to what woke it, and what follows at once, still goes by the association, which then ends.
+/// Another sleep does not put that off.
+#[test]
+fn an_association_whose_time_is_over_outlives_no_second_sleep() {
+    for sleeps_again in [false, true] {
+        let mut world = pair(holding());
+        let (device, of) = (world.nodes[0].tag, world.nodes[1].host.describe().next().unwrap().id);
+        world.act(1, |host, now| {
+            host.set_lifetime_of(device, Some(HOUR / 4));
+            host.close(now, of);
+        });
+        world.run(SOON);
+        world.connect(0, 1);
+        world.run(SOON);
+        sleep(&mut world);
+        world.run(HOUR / 2);
+        world.radio_off = None;
+        world.act(0, |host, now| host.radio_on(now));
+        world.place(0, "192.0.2.77");
+        assert!(!wake(&mut world), "the peer does not know the address");
+        world.run(SOON);
+        assert!(log(&world, 0).ends_with(&["revived, moved"]), "{:?}", log(&world, 0));
+        assert!(log(&world, 1).ends_with(&["remap", "the peer is awake"]), "{:?}", log(&world, 1));
+        if sleeps_again {
+            assert!(announce(&mut world));
+        }
+        world.run(SOON);
+        let ended = log(&world, 0).ends_with(&["closed: the peer closed the association"]);
+        assert_eq!(ended, sleeps_again, "{:?}", log(&world, 0));
+        world.run(LATER);
+        assert!(log(&world, 1).ends_with(&["closed: its lifetime is over"]), "{:?}", log(&world, 1));
+        assert!(log(&world, 0).ends_with(&["closed: the peer closed the association"]));
+    }
+}
+
 /// The server has lost the association: the device knows it after 7 s.
 #[test]
 fn an_association_that_was_lost_ends() {

@@ -187,7 +187,7 @@ impl Ends {
             first_generation: unix,
             rekey_with_dh: settings.rekeying.with_dh,
             soft_packets: settings.rekeying.after,
-            unused: settings.unused,
+            unused: settings.lasting.unused,
             multihoming: self.multihoming(n),
             liveness: self.liveness(n),
             registrar: registrar(Meeting::Rendezvous),
@@ -203,6 +203,11 @@ impl Ends {
             }),
             ..HostConfig::default()
         }
+    }
+
+    /// How long an association of a machine lasts. A server's do for as long as its clients want.
+    pub(super) fn lifetime(&self, n: usize) -> Option<Duration> {
+        self.settings.lasting.lifetimes.get(n).copied().flatten().filter(|_| n != self.server())
     }
 
     pub(super) fn has_radio(&self, n: usize) -> bool {
@@ -222,6 +227,7 @@ impl Ends {
             let known =
                 is_server.then(|| at(server.clone())).or_else(|| met(Meeting::Known).then(|| at(home())));
             hip.set_peer(*tag, known);
+            hip.set_lifetime_of(*tag, self.lifetime(n));
             hip.set_rendezvous_of(*tag, met(Meeting::Rendezvous).then(|| at(server.clone())));
             hip.set_relays_of(*tag, if met(Meeting::Relay) { server.clone() } else { Vec::new() });
         }

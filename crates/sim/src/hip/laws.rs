@@ -10,8 +10,10 @@
 //! - A packet that a host is handed is sent, kept or counted as lost.
 //! - A host has one association with a peer, of three pairs of SAs at most, and holds no more packets than it may.
 //! - No timer of a host without a radio sends anything to a peer that it knows to sleep.
+//! - What [`super::lives`] says of lifetimes.
 
 use super::ends::{Ends, SERVER};
+use super::lives::Lives;
 use super::settings::Meeting;
 use crate::invariants::Sequences;
 use crate::machine::{Machine, is_esp};
@@ -19,7 +21,7 @@ use crate::topology::{MachineId, Topology};
 use dormouse_hip::Host as Hip;
 use dormouse_node::Change;
 use dormouse_node::hold::MOST_PACKETS;
-use dormouse_sansio::{Carrier, Path};
+use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_wire::hip::{Hit, Packet, Param, ParamType};
 use memchr::memmem;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +57,7 @@ pub(super) struct Laws {
     packets: Vec<Sent>,
     /// Of each machine: how many of its received packets and changes were looked at, and how many associations it has made.
     read: BTreeMap<usize, (usize, usize, usize)>,
+    pub(super) lives: Lives,
     /// Of each machine, before its timers run: what waits to leave it, and the peers that it knows to sleep.
     before: BTreeMap<usize, (usize, BTreeSet<Hit>)>,
 }
@@ -96,7 +99,7 @@ impl Laws {
                 self.sends(n, path, datagram, ends);
                 self.disturbs(n, at, path, datagram, machine, ends);
             }
-            self.arrives(n, machine, ends);
+            self.arrives(n, machine, ends, net.now);
             if n != ends.server() {
                 let vanished = machine.vanished();
                 assert_eq!(vanished, 0, "packets vanished in host {n}; {vanished}");
@@ -176,10 +179,12 @@ impl Laws {
         );
     }
 
-    fn arrives(&mut self, n: usize, machine: &Machine, ends: &Ends) {
+    fn arrives(&mut self, n: usize, machine: &Machine, ends: &Ends, now: Instant) {
         let (received, changes, made) = self.read.get(&n).copied().unwrap_or_default();
         let up = |c: &&Change| matches!(c, Change::PeerUp { .. });
-        let made = made + machine.changes.iter().skip(changes).filter(up).count();
+        let news = machine.changes.get(changes..).unwrap_or_default();
+        let made = made + news.iter().filter(up).count();
+        self.lives.look(now, n, machine, news, ends);
         self.read.insert(n, (machine.received.len(), machine.changes.len(), made));
         for (number, sender) in machine.received.iter().zip(&machine.senders).skip(received) {
             let at = usize::try_from(*number).ok().and_then(|number| number.checked_sub(1));

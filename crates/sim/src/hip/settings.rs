@@ -28,6 +28,15 @@ pub struct Rekeying {
     pub with_dh: bool,
 }
 
+/// When associations end by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lasting {
+    /// One with a peer that is not configured, when it was unused for so long.
+    pub unused: Duration,
+    /// Any one of each host, so long after its base exchange; `None`: it does not end for that.
+    pub lifetimes: [Option<Duration>; HOSTS],
+}
+
 /// See the module.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
@@ -67,8 +76,8 @@ pub struct Settings {
     pub rekeying: Rekeying,
     /// For how long hosts register at their server.
     pub registration: Duration,
-    /// An association with a peer that is not configured ends when it was unused for so long.
-    pub unused: Duration,
+    /// When associations end by themselves.
+    pub lasting: Lasting,
     /// ESP goes in UDP between hosts whose HIP does not, once UDP has passed there, as by default.
     pub esp_in_udp: bool,
 }
@@ -94,7 +103,7 @@ impl Default for Settings {
             listed: false,
             rekeying: Rekeying { after: 1 << 32, with_dh: true },
             registration: Duration::from_secs(300),
-            unused: Duration::from_secs(3_600),
+            lasting: Lasting { unused: Duration::from_secs(3_600), lifetimes: [None; HOSTS] },
             esp_in_udp: true,
         }
     }
@@ -102,6 +111,14 @@ impl Default for Settings {
 
 fn pick<T: Copy>(rng: &mut Seeded, of: &[T]) -> T {
     of[usize::try_from(rng.below(of.len() as u64)).unwrap_or(0)]
+}
+
+/// How long each host lets its associations last: in a third of the worlds, some of them. Drawn by itself, so that all else of a seed is as without it.
+fn lifetimes(seed: u64) -> [Option<Duration>; HOSTS] {
+    let rng = &mut Seeded::new(seed ^ 0x11fe_71be_7401_0000);
+    let of = [0, 0, 40, 300, 3_600, 28_800];
+    let bounded = rng.below(3) == 0;
+    [(); HOSTS].map(|()| Some(pick(rng, &of)).filter(|time| bounded && *time > 0).map(Duration::from_secs))
 }
 
 impl Settings {
@@ -145,7 +162,7 @@ impl Settings {
             listed: rng.below(2) == 0,
             rekeying: Rekeying { after: pick(rng, &[5, 50, 1 << 32]), with_dh: rng.below(2) == 0 },
             registration: milliseconds(rng, &[60_000, 300_000, 86_400_000]),
-            unused: milliseconds(rng, &[120_000, 3_600_000]),
+            lasting: Lasting { unused: milliseconds(rng, &[120_000, 3_600_000]), lifetimes: lifetimes(seed) },
             esp_in_udp: rng.below(2) == 0,
         }
     }

@@ -2,7 +2,7 @@
 //! test.
 
 use super::script::{self, Edit, Place, Step};
-use super::settings::Settings;
+use super::settings::{Lasting, Settings};
 use super::world::World;
 use crate::settings::Family;
 use crate::shrink::{Tale, fewer, milder, shorter, time};
@@ -83,16 +83,21 @@ fn settings(settings: &Settings) -> String {
         field(it.listed != default.listed, "listed", format!("{}", it.listed)),
         field(it.rekeying != default.rekeying, "rekeying", format!("{:?}", it.rekeying)),
         field(it.registration != default.registration, "registration", time(it.registration)),
-        field(it.unused != default.unused, "unused", time(it.unused)),
+        field(it.lasting != default.lasting, "lasting", lasting(it.lasting)),
         field(it.esp_in_udp != default.esp_in_udp, "esp_in_udp", format!("{}", it.esp_in_udp)),
     ]
     .concat()
 }
 
+fn lasting(Lasting { unused, lifetimes }: Lasting) -> String {
+    let lifetimes = lifetimes.map(|t| t.map_or("None".into(), |t| format!("Some({})", time(t)))).join(", ");
+    format!("Lasting {{ unused: {}, lifetimes: [{lifetimes}] }}", time(unused))
+}
+
 /// The settings with those of the default world, one at a time; how hosts meet, and what carries that, stays.
 fn simpler_settings(settings: &Settings) -> Vec<Settings> {
     let default = Settings::default();
-    let changes: [fn(&mut Settings, &Settings); 17] = [
+    let changes: [fn(&mut Settings, &Settings); 18] = [
         |s, d| s.hosts = d.hosts,
         |s, d| s.v1 = d.v1,
         |s, d| s.outer = d.outer,
@@ -108,7 +113,8 @@ fn simpler_settings(settings: &Settings) -> Vec<Settings> {
         |s, d| s.rekeying.after = d.rekeying.after,
         |s, d| s.rekeying.with_dh = d.rekeying.with_dh,
         |s, d| s.registration = d.registration,
-        |s, d| s.unused = d.unused,
+        |s, d| s.lasting.unused = d.lasting.unused,
+        |s, d| s.lasting.lifetimes = d.lasting.lifetimes,
         |s, d| s.esp_in_udp = d.esp_in_udp,
     ];
     let mut all: Vec<Settings> = changes
@@ -125,6 +131,9 @@ fn simpler_settings(settings: &Settings) -> Vec<Settings> {
         all.push(less);
         let mut less = settings.clone();
         less.behind[n] = false;
+        all.push(less);
+        let mut less = settings.clone();
+        less.lasting.lifetimes[n] = None;
         all.push(less);
     }
     if !settings.has_server() {

@@ -19,10 +19,14 @@ use dormouse_sim::hip::{Meeting, Settings, Step, Story};
 /// (3277); a peer behind a relay that was given up while the relay started again (6572); a question after a sleep that was dropped because the peer was
 /// back where it had been (8066). Of 467, 1664, 2718, 3664, 16223 and 17590 the world asked too much: who is not registered before the server starts again has an
 /// hour, and who is taken for asleep is found when that sleep is over,
-/// which may be noticed a minute late.
-const ONCE_BAD: [u64; 31] = [
-    102, 135, 193, 300, 361, 393, 445, 467, 495, 652, 673, 688, 756, 805, 865, 991, 1_033, 1_303, 1_443,
-    1_664, 2_025, 2_473, 2_717, 2_718, 3_088, 3_277, 3_664, 6_572, 8_066, 16_223, 17_590,
+/// which may be noticed a minute late. Since lifetimes are drawn, 15,000 seeds from 0 on were played: what woke a host was lost, because its peer answered
+/// it and ended the association at the same moment (130, 293, 715, 1270, 1285, 1324, 1519). Of 304, 510, 786, 2167 and 11511 the world asked too much: who has no
+/// association any more has its radio on, whose peer the server has lost meets it as at first, and who has several ways asks by each of them, for
+/// longer than its radio stays on.
+const ONCE_BAD: [u64; 43] = [
+    102, 130, 135, 193, 293, 300, 304, 361, 393, 445, 467, 495, 510, 652, 673, 688, 715, 756, 786, 805, 865,
+    991, 1_033, 1_270, 1_285, 1_303, 1_324, 1_443, 1_519, 1_664, 2_025, 2_167, 2_473, 2_717, 2_718, 3_088,
+    3_277, 3_664, 6_572, 8_066, 11_511, 16_223, 17_590,
 ];
 
 #[test]
