@@ -9,6 +9,7 @@ use common::{GATEWAY, Pair, client_psk, gateway_config, gateway_psk, path};
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::HalfOpen;
 use dormouse_ike::{Discard, Kind, NegotiationError};
+use dormouse_sansio::Path;
 
 fn ike(text: &str) -> dormouse_ike::config::IkeProposal {
     text.parse().expect("a proposal of the test")
@@ -89,6 +90,49 @@ fn under_load_a_cookie_comes_first_and_no_state_before_it() {
     pair.settle();
     let a = pair.client.established().expect("the cookie was returned");
     assert_eq!(pair.client.endpoint.sa_stats(a.sa).expect("it is there").round_trips, 4);
+}
+
+/// Its sender repeats the first message before the cookie reaches it, and the load has gone when the repetition comes: the gateway lets it in without
+/// a cookie, and then gets the message with one, which is what the client signs.
+#[test]
+fn a_repetition_that_overtakes_its_cookie_does_not_spoil_the_handshake() {
+    let half_open = HalfOpen { cookie_threshold: 1, ..HalfOpen::default() };
+    let config = EndpointConfig { half_open, ..gateway_config(gateway_psk(), 8) };
+    let mut pair = Pair::with_configs(client_psk(), EndpointConfig::default(), config, 8);
+    // Another newcomer takes the one place that costs no cookie.
+    let mut other = Pair::psk(9);
+    other.connect();
+    let (_, mut load) = other.wire.pop_first().expect("the first message");
+    let elsewhere = path(GATEWAY, "203.0.113.9:500");
+    assert_eq!(pair.gateway.endpoint.handle_datagram(pair.now, elsewhere, &mut load.bytes), Ok(()));
+    pair.flush();
+    pair.wire.clear();
+
+    pair.connect();
+    let (_, first) = pair.wire.pop_first().expect("the first message");
+    pair.deliver(first.clone());
+    let (_, cookie) = pair.wire.pop_first().expect("a cookie");
+    pair.deliver(cookie);
+    let (_, with_cookie) = pair.wire.pop_first().expect("the message with it");
+    assert!(with_cookie.bytes.len() > first.bytes.len());
+    // The other one is gone.
+    pair.now += Duration::from_secs(40);
+    pair.gateway.endpoint.handle_timeout(pair.now);
+    assert_eq!(pair.gateway.endpoint.half_open(), 0);
+    pair.deliver(first);
+    assert_eq!(pair.gateway.endpoint.half_open(), 1, "without a cookie");
+    let (_, answer) = pair.wire.pop_first().expect("an answer");
+    // With a cookie that is not ours it is another message, and changes nothing.
+    let mut forged = with_cookie.bytes.clone();
+    forged[40] ^= 1;
+    let from = Path { remote: with_cookie.from, ..elsewhere };
+    let refused = pair.gateway.endpoint.handle_datagram(pair.now, from, &mut forged);
+    assert_eq!(refused, Err(Discard::InappropriateExchange));
+    pair.deliver(with_cookie);
+    pair.deliver(answer);
+    pair.settle();
+    assert!(pair.client.established().is_some(), "{:?}", pair.client.failure());
+    pair.assert_agree();
 }
 
 #[test]

@@ -21,7 +21,7 @@
 
 use dormouse_crypto::suites::Prf;
 use dormouse_sansio::{Entropy, Instant, Path};
-use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, TransformType};
+use dormouse_wire::ike::{ExchangeType, Header, Message, NotifyType, Payload, PayloadType, TransformType};
 use ipnet::IpNet;
 
 use super::Endpoint;
@@ -48,6 +48,30 @@ pub(crate) struct Place {
     gives_way: Option<SaId>,
     /// The cookie whose puzzle was solved for it.
     solved: Option<Vec<u8>>,
+}
+
+impl Shared {
+    /// Whether `again` is the first message `request` with a cookie that we have given for it, and perhaps the solution of its puzzle.
+    pub(super) fn has_our_cookie(
+        &self,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        request: &[u8],
+        again: &[u8],
+    ) -> bool {
+        let (Ok(request), Ok(again)) = (Message::parse(request), Message::parse(again)) else { return false };
+        let asked = |payload: &&Payload| match payload {
+            Payload::Notify(notify) => notify.kind != NotifyType::Cookie,
+            payload => payload.kind() != PayloadType::PuzzleSolution,
+        };
+        let view = View(&again.payloads);
+        let (Some(cookie), Some(ni)) = (view.notify(NotifyType::Cookie), view.nonce()) else { return false };
+        let of = Asked { spi_i: header.spi_i, from: path.remote, ni };
+        request.header.exchange == header.exchange
+            && request.payloads.iter().filter(asked).eq(again.payloads.iter().filter(asked))
+            && self.cookies.open(now, &cookie.data, &of).is_some()
+    }
 }
 
 impl Endpoint {

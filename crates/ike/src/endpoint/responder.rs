@@ -41,7 +41,7 @@ impl Endpoint {
         header: &Header,
         datagram: &[u8],
     ) -> Result<(), Discard> {
-        if self.repeat_first_answer(path, header, datagram)? {
+        if self.repeat_first_answer(now, path, header, datagram)? {
             return Ok(());
         }
         if !self.shared.config.connections.iter().any(|c| c.role.answers()) {
@@ -87,9 +87,24 @@ impl Endpoint {
     }
 
     /// A repetition of a first message that is in hand gets the same answer (RFC 7296 section 2.1).
-    fn repeat_first_answer(&mut self, path: Path, header: &Header, datagram: &[u8]) -> Result<bool, Discard> {
+    ///
+    /// So does the same message with a cookie of ours. Its sender had repeated the message before our cookie reached it, and the repetition was
+    /// let in without one, as the load was gone: it is the message with the cookie that its sender proves to have sent last.
+    fn repeat_first_answer(
+        &mut self,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        datagram: &[u8],
+    ) -> Result<bool, Discard> {
         let begun = self.shared.half_open.begun_by(header.spi_i, path.remote);
-        let slot = begun.and_then(|id| self.slots.get_mut(&id));
+        let mut slot = begun.and_then(|id| self.slots.get_mut(&id));
+        if let Some(Slot::HalfOpen(half)) = &mut slot
+            && half.request != datagram
+            && self.shared.has_our_cookie(now, path, header, &half.request, datagram)
+        {
+            half.request = datagram.to_vec();
+        }
         let (link, request, response) = match slot {
             Some(Slot::HalfOpen(half)) => (&mut half.link, &half.request, &half.response),
             Some(Slot::Established(ike)) => match ike.first_answer() {
