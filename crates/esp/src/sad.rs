@@ -289,11 +289,6 @@ impl Sad {
     }
 
     /// All tunnels, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Tunnel> {
-        self.tunnels.values()
-    }
-
-    /// All tunnels, by name.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tunnel> {
         self.tunnels.values_mut()
     }

@@ -96,12 +96,6 @@ impl Solver {
         Some(Self { fixed: input.len() - j.len(), puzzle, input, left })
     }
 
-    /// Its puzzle.
-    #[must_use]
-    pub const fn puzzle(&self) -> &Puzzle {
-        &self.puzzle
-    }
-
     /// Does a bounded part of the work: some milliseconds.
     pub fn advance(&mut self) -> Search {
         for _ in 0..PUZZLE_SLICE {

@@ -308,11 +308,6 @@ impl Reassembler {
     pub fn held(&self) -> usize {
         self.partial.values().map(|partial| partial.bytes).sum()
     }
-
-    /// Forgets one message.
-    pub fn forget(&mut self, message_id: u32) {
-        self.partial.remove(&message_id);
-    }
 }
 
 impl Partial {

@@ -37,19 +37,6 @@ pub struct Train {
 }
 
 impl Node {
-    /// A datagram came in over `path`.
-    ///
-    /// # Errors
-    /// The reason why it was dropped; it has been counted.
-    pub fn handle_datagram(
-        &mut self,
-        now: Instant,
-        path: Path,
-        datagram: &mut [u8],
-    ) -> Result<Inbound, Discard> {
-        self.handle_next(now, path, &mut Train::default(), datagram)
-    }
-
     /// As what a datagram waits for its turn; `None` if it is handled at once, as packets of ESP are. `others`: messages wait already.
     pub(crate) fn arrival(&self, path: Path, datagram: &[u8], others: bool) -> Option<Arrival> {
         let (esp, known) = match (path.carrier, classify_natt(datagram)) {
@@ -72,10 +59,10 @@ impl Node {
         }
     }
 
-    /// The next datagram of a train.
+    /// A datagram came in over `path`, the next one of a train.
     ///
     /// # Errors
-    /// As [`Self::handle_datagram`].
+    /// The reason why it was dropped; it has been counted.
     pub fn handle_next(
         &mut self,
         now: Instant,
@@ -314,12 +301,6 @@ impl Node {
     #[must_use]
     pub const fn chooses_by_signal(&self) -> bool {
         self.sad.chooses_by_signal()
-    }
-
-    /// The signal of the radio in dBm, as it was told last; `None`: there is none, or it is not known.
-    #[must_use]
-    pub const fn signal(&self) -> Option<i8> {
-        self.sad.signal()
     }
 
     /// Tells it. A machine has one: that of the radio by which it reaches its gateways.

@@ -4,7 +4,7 @@
 //! socket or touch the machine: [`Event`]s say what the driver has to do.
 //!
 //! # Driving contract
-//! - Every datagram from a socket goes to [`Node::handle_datagram`]. [`Inbound::Inner`] says where in the buffer lies what ESP
+//! - Every datagram from a socket goes to [`Node::handle_next`]. [`Inbound::Inner`] says where in the buffer lies what ESP
 //!   carried; [`dormouse_esp::Tunnel::rebuild`] makes it a packet, which the driver writes to the TUN.
 //! - For every packet (or super-packet: all its segments are one flow) from the TUN, [`Node::route`] says which tunnel
 //!   carries it, [`Node::child_mut`] lends it for sealing in place, and [`Node::sent`] is called after that, once per batch.

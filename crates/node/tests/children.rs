@@ -3,7 +3,7 @@
 use dormouse_ike::{EndpointConfig, Kind};
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::host::{Host, Order, Output};
-use dormouse_node::{ChildInfo, Event, Inbound, Node, NotDone, Rekey, Route};
+use dormouse_node::{ChildInfo, Event, Inbound, Node, NotDone, Rekey, Route, Train};
 use dormouse_sansio::packet::Plan;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ip::{self, udp};
@@ -39,7 +39,7 @@ fn carry(from: &mut Node, to: &mut Node, events: &mut Vec<Event>) -> bool {
     let (mut bytes, mut any) = (Vec::new(), false);
     while let Some(sent) = from.poll_transmit(NOW, &mut bytes) {
         let seen = Path { local: sent.path.remote, remote: sent.path.local, ..sent.path };
-        let _ = to.handle_datagram(NOW, seen, &mut std::mem::take(&mut bytes));
+        let _ = to.handle_next(NOW, seen, &mut Train::default(), &mut std::mem::take(&mut bytes));
         any = true;
     }
     any
@@ -143,7 +143,9 @@ fn send(from: &mut Node, to: &mut Node, to_gateway: bool, marks: &[u8]) -> [usiz
         slot[head..head + packet.len()].copy_from_slice(&packet);
         tunnel.outbound.seal(&mut slot, packet.len(), 4).expect("sealed");
         let seen = Path { local: path.remote, remote: path.local, ..path };
-        let Ok(Inbound::Inner { range, child: at, .. }) = to.handle_datagram(NOW, seen, &mut slot) else {
+        let Ok(Inbound::Inner { range, child: at, .. }) =
+            to.handle_next(NOW, seen, &mut Train::default(), &mut slot)
+        else {
             panic!("it was not taken")
         };
         assert_eq!(slot[range], packet);

@@ -5,7 +5,7 @@ use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{Accept, Host as Hip, HostConfig, Identity, Peer};
 use dormouse_ike::EndpointConfig;
 use dormouse_node::config::{parse, resolve};
-use dormouse_node::{Inbound, Node};
+use dormouse_node::{Inbound, Node, Train};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType};
 use dormouse_wire::ike::{Message, NotifyType, Payload};
@@ -41,7 +41,7 @@ fn node(toml: &str, at: [u8; 4]) -> (Node, Hit) {
 fn answers(node: &mut Node, carrier: Carrier, port: u16) -> Vec<(Path, Vec<u8>)> {
     let path = Path { local: ([192, 0, 2, 1], port).into(), remote: (STRANGER, port).into(), carrier };
     let mut esp = [&0x0102_0304u32.to_be_bytes()[..], &[0; 60]].concat();
-    let taken = node.handle_datagram(Instant::ZERO, path, &mut esp);
+    let taken = node.handle_next(Instant::ZERO, path, &mut Train::default(), &mut esp);
     assert!(!matches!(taken, Ok(Inbound::Inner { .. })) && node.counters().unknown_spi > 0, "{taken:?}");
     let mut datagram = Vec::new();
     let next = || {

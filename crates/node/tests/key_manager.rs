@@ -11,7 +11,7 @@ use dormouse_keying::{
 };
 use dormouse_node::audit::{Record, What};
 use dormouse_node::host::Order;
-use dormouse_node::{Change, Event, Inbound, Node, Route};
+use dormouse_node::{Change, Event, Inbound, Node, Route, Train};
 use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path, Seeded, Transmit};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{Ecn, flow};
@@ -341,7 +341,12 @@ impl World {
                             remote: transmit.path.local,
                             ..transmit.path
                         };
-                        let taken = self.nodes[1 - i].handle_datagram(self.now, path, &mut datagram);
+                        let taken = self.nodes[1 - i].handle_next(
+                            self.now,
+                            path,
+                            &mut Train::default(),
+                            &mut datagram,
+                        );
                         assert_eq!(taken, Ok(Inbound::Consumed));
                     }
                     datagram.clear();
@@ -373,7 +378,7 @@ impl World {
         self.nodes[from].sent(self.now, id);
         let path = Path { local: path.remote, remote: path.local, ..path };
         let to = &mut self.nodes[1 - from];
-        let inbound = to.handle_datagram(self.now, path, &mut slot).ok()?;
+        let inbound = to.handle_next(self.now, path, &mut Train::default(), &mut slot).ok()?;
         let Inbound::Inner { range, child, next_header, flow, .. } = inbound else { panic!("{inbound:?}") };
         let outer =
             Outer { source: path.remote.ip(), destination: path.local.ip(), ecn: Ecn::from_traffic_class(0) };
@@ -422,7 +427,7 @@ fn hosts_that_are_made_up_do_not_keep_those_off_the_record_that_are_refused_by_n
     };
     let mut call = |letter: u8, spi: u32| {
         let mut message = [&[letter][..], &spi.to_be_bytes()].concat();
-        let taken = world.nodes[1].handle_datagram(world.now, path, &mut message);
+        let taken = world.nodes[1].handle_next(world.now, path, &mut Train::default(), &mut message);
         assert_eq!(taken, Ok(Inbound::Consumed));
         let events = core::iter::from_fn(|| world.nodes[1].poll_event());
         events.filter(|event| matches!(event, Event::Record(_))).count()
@@ -488,7 +493,10 @@ fn its_tunnels_are_replaced_when_used_up_and_gone_when_removed() {
     let end = [&MARKER[..], b"E\0\0\0\0"].concat();
     for (i, node) in world.nodes.iter_mut().enumerate() {
         let path = if i == 0 { path } else { Path { local: path.remote, remote: path.local, ..path } };
-        assert_eq!(node.handle_datagram(world.now, path, &mut end.clone()), Ok(Inbound::Consumed));
+        assert_eq!(
+            node.handle_next(world.now, path, &mut Train::default(), &mut end.clone()),
+            Ok(Inbound::Consumed)
+        );
     }
     world.settle(0);
     assert!(world.routes.iter().all(Vec::is_empty));
@@ -510,7 +518,8 @@ fn while_the_radio_sleeps_it_has_no_deadline_and_without_it_its_messages_are_ref
     for carrier in [Carrier::RawHip, Carrier::HipUdp] {
         let (local, remote) = (V4[0].parse().expect("an address"), V4[1].parse().expect("an address"));
         let mut message = [&MARKER[..], b"B\0\0\x01\0"].concat();
-        assert!(alone.handle_datagram(world.now, Path { local, remote, carrier }, &mut message).is_err());
+        let path = Path { local, remote, carrier };
+        assert!(alone.handle_next(world.now, path, &mut Train::default(), &mut message).is_err());
     }
 }
 

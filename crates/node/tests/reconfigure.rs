@@ -5,7 +5,7 @@ use dormouse_ike::EndpointConfig;
 use dormouse_keying::Owner;
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::pool::{Pool, SharedPool};
-use dormouse_node::{Event, Node};
+use dormouse_node::{Event, Node, Train};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use std::collections::BTreeSet;
 
@@ -103,7 +103,7 @@ fn carry(from: &mut Node, to: &mut Node) -> usize {
     let (mut bytes, mut datagrams) = (Vec::new(), 0);
     while let Some(sent) = from.poll_transmit(NOW, &mut bytes) {
         let seen = Path { local: sent.path.remote, remote: sent.path.local, ..sent.path };
-        let _ = to.handle_datagram(NOW, seen, &mut std::mem::take(&mut bytes));
+        let _ = to.handle_next(NOW, seen, &mut Train::default(), &mut std::mem::take(&mut bytes));
         datagrams += 1;
     }
     datagrams

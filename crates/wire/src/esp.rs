@@ -3,7 +3,7 @@
 //! Owns classification and the fixed header. Must never look behind the sequence number: what follows depends on the SA.
 
 use crate::codec::Reader;
-use crate::{Error, Result};
+use crate::Result;
 
 /// The four zero bytes before an IKE message on the NAT-traversal port, where ESP has its SPI (RFC 3948 section 2.2).
 pub const NON_ESP_MARKER: [u8; 4] = [0; 4];
@@ -63,20 +63,5 @@ impl Header {
     #[must_use]
     pub const fn to_bytes(self) -> [u8; HEADER_LEN] {
         ((self.spi as u64) << 32 | self.sequence as u64).to_be_bytes()
-    }
-
-    /// Writes the header at the start of `packet`.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] if there is no room.
-    pub fn write(self, packet: &mut [u8]) -> Result<()> {
-        let have = packet.len();
-        let room = packet.first_chunk_mut::<HEADER_LEN>().ok_or(Error::Truncated {
-            what: "ESP header",
-            need: HEADER_LEN,
-            have,
-        })?;
-        *room = self.to_bytes();
-        Ok(())
     }
 }

@@ -296,6 +296,12 @@ fn packet(data: &[u8]) {
     too_big(data, &packet);
 }
 
+/// The maximum segment size that a segment announces, in bytes.
+fn announced(tcp: &ip::tcp::Tcp<'_>) -> Option<u16> {
+    let at = ip::tcp::find_mss(tcp.options)?;
+    tcp.options.get(at..)?.first_chunk().map(|b| u16::from_be_bytes(*b))
+}
+
 fn clamping(data: &[u8], packet: &ip::Packet<'_>) {
     const LIMIT: u16 = 1000;
     let mut copy = data.to_vec();
@@ -305,10 +311,10 @@ fn clamping(data: &[u8], packet: &ip::Packet<'_>) {
         assert!(!changed);
         return;
     };
-    let wanted = before.flags & ip::tcp::SYN != 0 && before.maximum_segment_size().is_some_and(|m| m > LIMIT);
+    let wanted = before.flags & ip::tcp::SYN != 0 && announced(&before).is_some_and(|m| m > LIMIT);
     assert_eq!(changed, wanted);
     if changed && let Ok(clamped) = ip::Packet::parse(&copy) {
-        let mss = ip::tcp::Tcp::parse(&clamped).ok().and_then(|t| t.maximum_segment_size());
+        let mss = ip::tcp::Tcp::parse(&clamped).ok().and_then(|t| announced(&t));
         assert_eq!(mss, Some(LIMIT));
         let sum = |p: &ip::Packet<'_>| {
             let segment = p.payload();

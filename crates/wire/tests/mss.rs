@@ -17,7 +17,8 @@ fn segment(v6: bool, flags: u8, options: &[u8]) -> Vec<u8> {
 fn mss_and_checksum(packet: &[u8]) -> (Option<u16>, u16) {
     let view = Packet::parse(packet).expect("a packet");
     let sum = view.pseudo_header(view.payload().len()).add_bytes(view.payload()).finish();
-    (tcp::Tcp::parse(&view).expect("TCP").maximum_segment_size(), sum)
+    let announced = tcp::Tcp::parse(&view).expect("TCP").option(2).and_then(|value| value.try_into().ok());
+    (announced.map(u16::from_be_bytes), sum)
 }
 
 #[test]

@@ -242,7 +242,7 @@ fn what_the_data_plane_cannot_do_is_refused_and_its_spi_given_back() {
     let inner = Beet { local: ip(LSI.0), remote: ip(LSI.1) };
     let mut refused = |install: Install| {
         let error = sad.install(&install, LINK_MTU, &mut Seeded::new(1)).unwrap_err();
-        assert_eq!((sad.spis().in_use(), sad.iter().count()), (0, 0));
+        assert_eq!((sad.spis().in_use(), sad.iter_mut().count()), (0, 0));
         error
     };
     let wide = vec![TsRange::addresses(ip("1.0.0.0"), ip("1.0.0.255"))];

@@ -117,7 +117,11 @@ fn a_deleted_tunnel_drains_where_another_has_its_traffic_and_ends_at_once_elsewh
     sad.activate(name(4));
     sad.retire(at(6), name(2), |_| true);
     sad.end_draining_of(owner(4));
-    assert_eq!(sad.iter().map(Tunnel::id).collect::<Vec<_>>(), [name(4)], "its new owner is gone");
+    assert_eq!(
+        sad.iter_mut().map(|tunnel| tunnel.id()).collect::<Vec<_>>(),
+        [name(4)],
+        "its new owner is gone"
+    );
 }
 
 #[test]

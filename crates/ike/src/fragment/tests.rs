@@ -109,7 +109,7 @@ fn memory_is_bounded() {
     assert_eq!(partial.add(Instant::ZERO, 99, fragment(1, 2), none, Vec::new(), &[0]), Err(full));
     partial.forget_before(4);
     assert_eq!(partial.add(Instant::ZERO, 99, fragment(1, 2), none, Vec::new(), &[0]), Ok(None));
-    partial.forget(99);
+    partial.forget_before(100);
 
     let piece = vec![0; 40_000];
     assert_eq!(partial.add(Instant::ZERO, 50, fragment(1, 3), none, Vec::new(), &piece), Ok(None));

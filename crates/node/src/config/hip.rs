@@ -10,7 +10,6 @@ use super::hip_identities as identities;
 pub use super::hip_identities::{HipIdentity, identity, identity_v1};
 use super::resolve::{ConfigError, ReadFile};
 use dormouse_hip as hip;
-use dormouse_sansio::Carrier;
 use dormouse_wire::hip::Hit;
 use dormouse_wire::ip::protocol;
 use ipnet::Ipv4Net;
@@ -186,17 +185,6 @@ pub enum HipCarrier {
     Ip,
     /// Both in UDP.
     Udp,
-}
-
-impl HipCarrier {
-    /// What HIP's own messages travel on.
-    #[must_use]
-    pub const fn carrier(self) -> Carrier {
-        match self {
-            Self::Ip => Carrier::RawHip,
-            Self::Udp => Carrier::HipUdp,
-        }
-    }
 }
 
 /// When ESP is carried in UDP.

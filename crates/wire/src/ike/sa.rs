@@ -185,12 +185,6 @@ impl Proposal {
     pub fn of_kind(&self, kind: TransformType) -> impl Iterator<Item = &Transform> {
         self.transforms.iter().filter(move |t| t.kind == kind)
     }
-
-    /// The SPI as a number, if it has the 4 bytes of AH and ESP.
-    #[must_use]
-    pub fn spi_u32(&self) -> Option<u32> {
-        <[u8; 4]>::try_from(self.spi.as_slice()).ok().map(u32::from_be_bytes)
-    }
 }
 
 impl Transform {

@@ -154,15 +154,6 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Whether routers may not fragment the packet: the DF bit, or always in IPv6.
-    #[must_use]
-    pub fn dont_fragment(&self) -> bool {
-        match self {
-            Self::V4(p) => p.dont_fragment(),
-            Self::V6(_) => true,
-        }
-    }
-
     /// The place in a fragmented datagram, or `None` for a whole one.
     #[must_use]
     pub fn fragment(&self) -> Option<IpFragment> {

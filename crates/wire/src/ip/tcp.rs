@@ -105,13 +105,6 @@ impl<'a> Tcp<'a> {
             payload: bytes.get(header..).unwrap_or_default(),
         })
     }
-
-    /// The maximum segment size that a SYN announces, in bytes.
-    #[must_use]
-    pub fn maximum_segment_size(&self) -> Option<u16> {
-        let at = find_mss(self.options)?;
-        self.options.get(at..)?.first_chunk().map(|b| u16::from_be_bytes(*b))
-    }
 }
 
 impl<'a> Tcp<'a> {
@@ -177,7 +170,7 @@ fn stated_header_len(segment: &[u8]) -> Result<usize> {
 }
 
 /// Where the value of the MSS option lies within `options`.
-fn find_mss(options: &[u8]) -> Option<usize> {
+pub(crate) fn find_mss(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
         match options.get(at..)? {
