@@ -2,8 +2,8 @@
 //!
 //! Owns classification and the fixed header. Must never look behind the sequence number: what follows depends on the SA.
 
-use crate::codec::Reader;
 use crate::Result;
+use crate::codec::Reader;
 
 /// The four zero bytes before an IKE message on the NAT-traversal port, where ESP has its SPI (RFC 3948 section 2.2).
 pub const NON_ESP_MARKER: [u8; 4] = [0; 4];
