@@ -1,6 +1,8 @@
 //! `dormouse rekey CONNECTION --peer IDENTITY` and `down CONNECTION --peer IDENTITY` at a gateway of two clients: one gets new keys, and
 //! goes; the other lives on as it was.
 
+#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
+
 use anyhow::{Result, bail};
 use dormouse_interop::ends::{NET, PATIENCE, POOL, SECRET, another, by_secret, inner, peers, rung};
 use dormouse_testbed::{Access, Dormoused, EchoServer, Host, LongLived, Need, Roaming, SERVER, require};
