@@ -86,7 +86,7 @@ fn one_of_two_clients_is_removed_and_the_other_lives_on() -> Result<()> {
     refused(&gateway, &["down", "peer"], 2, &["gateway connection", "--peer"])?;
     refused(&gateway, &["up", "peer"], 2, &["gateway connection"])?;
     refused(&gateway, &["rekey", "peer"], 2, &["gateway connection", "rekey peer --peer"])?;
-    refused(&gateway, &["rekey", "peer", "--peer", "nobody.test"], 3, &["goes.test, stays.test"])?;
+    refused(&gateway, &["rekey", "peer", "--peer", "stranger.test"], 3, &["goes.test, stays.test"])?;
     let no_child = ["down", "peer", "--peer", "goes.test", "--child", "00000001"];
     refused(&gateway, &no_child, 3, &["goes.test", "no CHILD SA"])?;
     refused(&goes, &["rekey", "elsewhere"], 2, &["elsewhere", "peer"])?;

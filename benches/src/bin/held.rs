@@ -30,10 +30,10 @@ struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// Clients that begin at once: so few that the gateway asks nobody for work.
+/// Clients that begin at once: fewer than the default `half_open.puzzle_threshold`, from which on the gateway gives puzzles.
 const AT_ONCE: usize = 500;
-/// The gateway does nothing for so long.
-const IDLE: Duration = Duration::from_secs(10);
+/// The gateway does nothing for so long, and in a quick run.
+const IDLE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
 /// Devices expect to be away for so long.
 const AWAY: Duration = Duration::from_secs(3_600);
 /// The row.
@@ -48,17 +48,18 @@ fn main() -> Result<()> {
     ) {
         return Ok(());
     }
-    let work: Work<'_> = Box::new(move || once(sessions));
+    let time = IDLE[usize::from(quick)];
+    let work: Work<'_> = Box::new(move || once(sessions, time));
     let settings =
-        serde_json::json!({ "sessions": sessions, "idle_seconds": IDLE.as_secs_f64(), "quick": quick });
+        serde_json::json!({ "sessions": sessions, "idle_seconds": time.as_secs_f64(), "quick": quick });
     let mut measured = Measured::of(vec![(ROW.to_owned(), work)], 1, settings, out.as_deref())?;
     measured.program("dormoused", &binary("dormoused"))?;
     measured.keep()?;
-    print(&measured, sessions);
+    print(&measured, sessions, time);
     Ok(())
 }
 
-fn once(sessions: usize) -> Result<Figures> {
+fn once(sessions: usize, time: Duration) -> Result<Figures> {
     let mut bed = Testbed::new()?;
     let site = Site::new(&mut bed)?;
     let pki = Pki::new(Proof::EcdsaP256)?;
@@ -74,11 +75,11 @@ fn once(sessions: usize) -> Result<Figures> {
     let came = began.elapsed();
     check(&gateway, sessions)?;
     let awake = memory(&mut gateway);
-    let figures = idle(&gateway, figures, "awake");
+    let figures = idle(&gateway, figures, "awake", time);
 
     crowd.sleep(sessions, AWAY).with_context(|| gateway.log())?;
     let asleep = memory(&mut gateway);
-    let figures = idle(&gateway, figures, "asleep");
+    let figures = idle(&gateway, figures, "asleep", time);
     let (first, all) = (timed(|| gateway.ok(&["status"]))?, timed(|| gateway.ok(&["status", "--json"]))?);
 
     gateway.process().kill();
@@ -120,9 +121,9 @@ fn check(gateway: &Dormoused, count: usize) -> Result<()> {
 }
 
 /// Processor time of the gateway while nothing happens.
-fn idle(gateway: &Dormoused, figures: Figures, when: &str) -> Figures {
+fn idle(gateway: &Dormoused, figures: Figures, when: &str, time: Duration) -> Figures {
     let before = gateway.cpu();
-    std::thread::sleep(IDLE);
+    std::thread::sleep(time);
     figures.with(&format!("cpu.{when}"), millis(gateway.cpu().saturating_sub(before)))
 }
 
@@ -140,7 +141,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn print(measured: &Measured, sessions: usize) {
+fn print(measured: &Measured, sessions: usize, time: Duration) {
     let of = |name: &str| Summary::of(measured.figure(ROW, name).into_values()).median;
     let kilobytes = |name: &str| (of(name) - of("memory.empty")) * 1e3 / sessions as f64;
     println!(
@@ -150,7 +151,7 @@ fn print(measured: &Measured, sessions: usize) {
     let mut table = Table::new(["", "awake", "asleep"]);
     let kb = ["memory.awake", "memory.asleep"].map(|name| format!("{:.1}", kilobytes(name)));
     table.row(["resident memory, kB a session".to_owned()].into_iter().chain(kb));
-    let share = |name: &str| format!("{:.2}", of(name) / (IDLE.as_secs_f64() * 1e3) * 100.0);
+    let share = |name: &str| format!("{:.2}", of(name) / (time.as_secs_f64() * 1e3) * 100.0);
     let idle = ["cpu.awake", "cpu.asleep"].map(share);
     table.row(["processor while nothing happens, % of a core".to_owned()].into_iter().chain(idle));
     print!("{}", table.text(""));

@@ -1,4 +1,4 @@
-//! Signing beside the loop with keys that take long: a TPM needs up to half a second for a signature, a gateway's RSA key as long as thousands of
+//! Signing beside the loop with keys that take long: a TPM needs up to half a second for a signature, a gateway's RSA key as long as hundreds of
 //! packets. Owns the one thread that signs, which begins with the first order; orders wait for each other, because a token does one thing at a time.
 
 use anyhow::Result;
@@ -12,7 +12,7 @@ use dormouse_sansio::Instant;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 
-/// Orders that wait at most. Of a crowd an RSA key signs thousands before they are too late; a token that takes half a second signs the first
+/// Orders that wait at most. An RSA key of 2,048 bits signs as many before they are too late ([`SIGNING_WAIT`]); a token that takes half a second signs the first
 /// sixteen, and the others cost it nothing.
 const WAITING: usize = 4_096;
 

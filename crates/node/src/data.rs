@@ -20,7 +20,7 @@ use dormouse_wire::ip::{Flow, protocol};
 pub enum Arrival {
     /// A message of a session or a handshake that is there.
     Session,
-    /// A message that may begin one, or is nobody's.
+    /// A message that may begin a session, or that belongs to no SA here.
     Newcomer,
     /// ESP that no SA is there for: it may belong to one that a waiting message makes, and waits for those that came before it.
     Packet,
@@ -39,24 +39,18 @@ pub struct Train {
 impl Node {
     /// As what a datagram waits for its turn; `None` if it is handled at once, as packets of ESP are. `others`: messages wait already.
     pub(crate) fn arrival(&self, path: Path, datagram: &[u8], others: bool) -> Option<Arrival> {
-        let (esp, known) = match (path.carrier, classify_natt(datagram)) {
-            (Carrier::Ike, _) => (None, self.ike.has_sa_of(datagram)),
-            (Carrier::NatT, NatT::Ike(message)) => (None, self.ike.has_sa_of(message)),
+        let message = |known| Some(if known { Arrival::Session } else { Arrival::Newcomer });
+        let esp = match (path.carrier, classify_natt(datagram)) {
+            (Carrier::Ike, _) => return message(self.ike.has_sa_of(datagram)),
+            (Carrier::NatT, NatT::Ike(bytes)) => return message(self.ike.has_sa_of(bytes)),
             (Carrier::RawHip, _) | (Carrier::HipUdp, NatT::Ike(_)) => {
-                (None, self.manager.as_ref().is_some_and(|(_, manager)| manager.knows(path, datagram)))
+                return message(self.manager.as_ref().is_some_and(|(_, m)| m.knows(path, datagram)));
             }
-            (Carrier::RawEsp, _) => (Some(datagram), true),
-            (Carrier::NatT | Carrier::HipUdp, NatT::Esp(esp)) => (Some(esp), true),
             (Carrier::NatT | Carrier::HipUdp, NatT::Keepalive | NatT::Malformed) => return None,
+            (Carrier::NatT | Carrier::HipUdp, NatT::Esp(_)) | (Carrier::RawEsp, _) => datagram,
         };
-        match esp {
-            None if known => Some(Arrival::Session),
-            None => Some(Arrival::Newcomer),
-            Some(esp) => {
-                let id = esp.first_chunk().map(|spi| ChildId::new(u32::from_be_bytes(*spi)));
-                (others && id.is_some_and(|id| self.sad.get(id).is_none())).then_some(Arrival::Packet)
-            }
-        }
+        let id = esp.first_chunk().map(|spi| ChildId::new(u32::from_be_bytes(*spi)));
+        (others && id.is_some_and(|id| self.sad.get(id).is_none())).then_some(Arrival::Packet)
     }
 
     /// A datagram came in over `path`, the next one of a train.

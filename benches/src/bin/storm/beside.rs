@@ -19,7 +19,7 @@ use dormouse_testbed::crowd::SERVER;
 
 /// Seconds between two pings: less than this `ping` does not keep to.
 pub(crate) const INTERVAL: f64 = 0.01;
-/// Congestion control of the stream: what Linux has by default, whatever this machine has.
+/// Congestion control of the stream: Linux's default, also on a machine that is set to another one.
 pub(crate) const CONGESTION: &str = "cubic";
 const STREAM_PORT: u16 = 5_997;
 /// Bytes that are written and read at once.

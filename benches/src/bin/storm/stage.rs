@@ -16,7 +16,7 @@ use serde_json::Value;
 const SETTLED: Duration = Duration::from_millis(500);
 /// So many sessions at once are made before the storm, which they shall not be.
 const AT_ONCE: usize = 50;
-/// Of the sessions of a storm, so many make up what is called its time: a client whose message was lost waits for its own clock, and holds nobody up.
+/// A storm is over when this part of its sessions is up: a client whose message was lost waits for its retransmission timer, when the gateway is idle again.
 const MOST: f64 = 0.99;
 /// The niceness of the crowd's thread where it comes last: the most there is.
 pub(crate) const LAST: i32 = 19;

@@ -171,7 +171,7 @@ impl SigningKey {
         matches!(self.key, Key::Elsewhere(_))
     }
 
-    /// Whether a signature takes as long as thousands of packets: an RSA key of 2,048 bits needs some 0.7 ms, one of 4,096 bits 4 ms.
+    /// Whether a signature takes as long as sealing hundreds of packets, as with RSA (`docs/benchmarks.md`, "handshake").
     #[must_use]
     pub fn is_slow(&self) -> bool {
         matches!(self.public.kind(), KeyKind::Rsa { .. })

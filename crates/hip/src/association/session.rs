@@ -224,7 +224,7 @@ impl Life {
         self.until.map(|until| until.max(self.parting))
     }
 
-    /// Whether its time is over, whatever it still waits for.
+    /// Whether its lifetime is over, also while it stays for a peer that has just come back ([`Life::parting`]).
     pub(crate) fn is_spent(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| until <= now)
     }

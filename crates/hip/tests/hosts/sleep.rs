@@ -67,6 +67,16 @@ fn wake(world: &mut World) -> bool {
     wake_of(world, 0)
 }
 
+/// After half an hour the device wakes with another address, which its peer does not know.
+fn wake_elsewhere(world: &mut World) {
+    world.run(HOUR / 2);
+    world.radio_off = None;
+    world.act(0, |host, now| host.radio_on(now));
+    world.place(0, "192.0.2.77");
+    assert!(!wake(world), "the peer does not know the address");
+    world.run(SOON);
+}
+
 fn wake_of(world: &mut World, node: usize) -> bool {
     world.radio_off = None;
     let of = owner(world, node);
@@ -124,12 +134,7 @@ fn who_sleeps_is_left_in_peace() {
 fn who_wakes_elsewhere_is_asked_there_first() {
     let mut world = pair(holding());
     sleep(&mut world);
-    world.run(HOUR / 2);
-    world.radio_off = None;
-    world.act(0, |host, now| host.radio_on(now));
-    world.place(0, "192.0.2.77");
-    assert!(!wake(&mut world), "the peer does not know the address");
-    world.run(SOON);
+    wake_elsewhere(&mut world);
     assert_eq!(log(&world, 0), ["established", "remap", "revived, moved"]);
     assert_eq!(log(&world, 1), ["established", "the peer sleeps", "remap", "the peer is awake"]);
     let established: Vec<usize> = world.nodes.iter().map(|n| n.plane.established).collect();
@@ -181,12 +186,7 @@ fn an_association_whose_time_is_over_outlives_no_second_sleep() {
         world.connect(0, 1);
         world.run(SOON);
         sleep(&mut world);
-        world.run(HOUR / 2);
-        world.radio_off = None;
-        world.act(0, |host, now| host.radio_on(now));
-        world.place(0, "192.0.2.77");
-        assert!(!wake(&mut world), "the peer does not know the address");
-        world.run(SOON);
+        wake_elsewhere(&mut world);
         assert!(log(&world, 0).ends_with(&["revived, moved"]), "{:?}", log(&world, 0));
         assert!(log(&world, 1).ends_with(&["remap", "the peer is awake"]), "{:?}", log(&world, 1));
         if sleeps_again {

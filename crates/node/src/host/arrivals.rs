@@ -1,6 +1,6 @@
 //! Messages of key management that have come and wait for their turn. Owns their order and the bounds; must never act on one.
 //!
-//! A message costs as much processor time as dozens of packets, one with a public-key operation as much as thousands. So the host handles
+//! A message costs as much processor time as dozens of packets, one with a public-key operation as much as hundreds. So the host handles
 //! one at a time ([`Host::handle_arrival`](super::Host::handle_arrival)), and packets that have come meanwhile before the next. Messages
 //! of sessions and of handshakes that have begun come before those of newcomers: a crowd that comes at once delays no rekeying and no
 //! question whether a peer is alive, and what has begun ends before more begins.
