@@ -20,7 +20,7 @@ use serde_json::Value;
 #[derive(Parser)]
 struct Arguments {
     /// So many clients.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     sessions: u32,
     /// Whether it works: 1,100 clients. Its figures say little.
     #[arg(long, conflicts_with = "sessions")]
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn the_command_line_has_a_number_of_sessions() {
         let parsed = |args: &[&str]| Arguments::try_parse_from([&["held"], args].concat());
-        assert_eq!(parsed(&[]).map(|a| a.sessions).ok(), Some(100_000));
+        assert_eq!(parsed(&[]).map(|a| a.sessions).ok(), Some(20_000));
         for wrong in [&["--sessions", "0"][..], &["--sessions", "100001"], &["--quick", "--sessions", "9"]] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");
         }
