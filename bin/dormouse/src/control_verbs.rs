@@ -339,7 +339,9 @@ fn status(client: &mut Client, connection: Option<&str>, out: &Output) -> Result
     let (answer, reply) = client.ask(Verb::Status)?;
     let Reply::Status(status) = reply else { return Err(unexpected(&answer)) };
     let Some(name) = connection else {
-        let answer = if out.json { with_all_sessions(client, answer, *status.clone())? } else { answer };
+        if out.json {
+            return out.print(&with_all_sessions(client, answer, *status)?, String::new);
+        }
         return out.print(&answer, || render::status(&status, out.style));
     };
     let Some(one) = status.connections.iter().find(|c| c.name == name) else {
