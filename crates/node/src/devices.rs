@@ -331,7 +331,8 @@ impl Node {
             if !pin {
                 devices.pins.remove(&id).into_iter().flatten().for_each(|address| pool.unpin(address));
             } else if !devices.pins.contains_key(&id) {
-                let addresses = devices.known.get(&id).map(|known| known.addresses.clone()).unwrap_or_default();
+                let addresses =
+                    devices.known.get(&id).map(|known| known.addresses.clone()).unwrap_or_default();
                 let pinned = addresses.into_iter().filter(|address| pool.pin(*address)).collect();
                 devices.pins.insert(id, pinned);
             }

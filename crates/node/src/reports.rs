@@ -342,7 +342,8 @@ impl Node {
         }
         let kept = self.devices.as_mut().is_some_and(|d| d.session_ended(&session, &self.sessions));
         // A newer session of the same peer may have the same addresses.
-        let gone: Vec<IpNet> = session.routes().iter().filter(|r| !self.sessions.lead_to(r)).copied().collect();
+        let gone: Vec<IpNet> =
+            session.routes().iter().filter(|r| !self.sessions.lead_to(r)).copied().collect();
         if !gone.is_empty() && !kept {
             self.order(Order::PeerGone { routes: gone });
         }

@@ -344,7 +344,9 @@ mod tests {
         sessions.insert(two, session());
         assert!(!sessions.lead_to(&net) && sessions.of_peer(&ended).count() == 1, "another in its place");
         sessions.remove(two);
-        assert!(sessions.of_peer(&ended).count() == 0 && sessions.peers.is_empty() && sessions.leads.is_empty());
+        assert!(
+            sessions.of_peer(&ended).count() == 0 && sessions.peers.is_empty() && sessions.leads.is_empty()
+        );
     }
 
     #[test]
