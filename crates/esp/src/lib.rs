@@ -24,6 +24,7 @@ mod discard;
 pub mod ecn;
 mod inbound;
 mod iv;
+mod key;
 mod layout;
 mod lifetime;
 mod outbound;
