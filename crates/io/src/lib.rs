@@ -80,6 +80,7 @@ pub mod netlink;
 pub mod notify;
 pub mod ownership;
 pub mod poller;
+mod port_holder;
 pub mod privileges;
 pub mod probe;
 mod program;
