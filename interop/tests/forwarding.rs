@@ -46,6 +46,8 @@ fn until(host: &Host, wanted: (&str, bool)) -> Result<()> {
 }
 
 fn start(host: &Host, toml: &str) -> Result<Dormoused> {
+    // As the service manager does at each start.
+    host.sh(&format!("chown -R root {0} 2>/dev/null || true", host.dir().join("state").display()))?;
     let extra = Extra { user: "nobody".to_owned(), confined_by: confined(host.dir())?, ..Extra::default() };
     Dormoused::start_with(host, extra, "dns = \"off\"", toml)
 }

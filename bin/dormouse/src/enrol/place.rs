@@ -97,6 +97,36 @@ pub(crate) fn create(path: &Path, content: &[u8]) -> Result<(), Error> {
     })
 }
 
+/// Makes a file, or a directory of files where these have names, as [`create`] does.
+pub(crate) fn create_all(path: &Path, files: &[(String, Secret)]) -> Result<(), Error> {
+    if let [(name, content)] = files
+        && name.is_empty()
+    {
+        return create(path, content.as_bytes());
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(Error::new(ErrorKind::Other, format!("{} is there already", path.display())));
+        }
+        made => made.map_err(|e| failed(path, &e))?,
+    }
+    let one = |(name, content): &(String, Secret)| {
+        let file = path.join(name);
+        make(file.parent().unwrap_or(path), 0o700)?;
+        create(&file, content.as_bytes())
+    };
+    let made = files.iter().try_for_each(one);
+    if made.is_err() {
+        remove_all(path);
+    }
+    made
+}
+
+/// Takes away what [`create_all`] has made.
+pub(crate) fn remove_all(path: &Path) {
+    let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+}
+
 /// Reads a file that may be anybody's, within bounds; `None` if there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<Secret>, Error> {
     let file = match OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path) {

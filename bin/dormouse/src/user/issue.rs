@@ -1,10 +1,11 @@
 //! `dormouse user add` and `renew`: a key, a certificate and one file. Owns the order: the file that holds the key first, then the record; the
 //! key is kept nowhere else.
 
+use super::form::{Content, Form};
 use super::{IssueArgs, qr, value};
 use crate::control_verbs::Output;
 use crate::enrol::authority::{Authority, Holder, day};
-use crate::enrol::bundle::{self, Parties};
+use crate::enrol::bundle::Parties;
 use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, Place};
 use crate::enrol::users::{self, Known, User};
@@ -19,22 +20,29 @@ use dormouse_node::config::file::{Connection, Role, Selector};
 use dormouse_sansio::UnixTime;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::json;
-use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
+
+/// A file of what a device gets, and its content.
+type File = (String, Secret);
 
 pub(super) fn run(place: &Place, args: &IssueArgs, renew: bool, out: &Output) -> Result<ExitCode, Error> {
     names::user(&args.name)?;
     let now = unix_now();
-    let (user, content) = issue(place, args, renew, now)?;
     let file = file(args);
+    if args.form != Form::Dormouse && (args.qr || file.is_none()) {
+        return Err(
+            wrong("several files are neither one QR code nor one stream").with_change("--out DIRECTORY")
+        );
+    }
+    let (user, files) = issue(place, args, renew, now)?;
+    let content = files.first().map(|(_, content)| content.as_bytes()).unwrap_or_default();
     // What was issued is there: that it cannot be drawn is no failure.
-    let picture =
-        args.qr.then(|| qr::picture(content.as_bytes()).unwrap_or_else(|e| format!("no QR code: {e}\n")));
+    let picture = args.qr.then(|| qr::picture(content).unwrap_or_else(|e| format!("no QR code: {e}\n")));
     let Some(file) = file else {
         // Standard output is the file; what there is to say goes beside it.
         let mut stdout = std::io::stdout().lock();
-        let written = stdout.write_all(content.as_bytes()).and_then(|()| stdout.flush());
+        let written = stdout.write_all(content).and_then(|()| stdout.flush());
         written.map_err(|e| Error::new(ErrorKind::Other, format!("standard output: {e}")))?;
         eprint!("{}", picture.unwrap_or_default());
         return Ok(ExitCode::Ok);
@@ -42,11 +50,11 @@ pub(super) fn run(place: &Place, args: &IssueArgs, renew: bool, out: &Output) ->
     let answer = json!({ "version": 1, "user": value(&user, now), "file": file });
     out.print(&format!("{answer}\n"), || {
         format!(
-            "{} may come until {}\n{} has its key: bring it to the device by a way that nobody reads, and there: dormouse join {}\n{}",
+            "{} may come until {}\n{} has its key: bring it to the device by a way that nobody reads, and there: {}\n{}",
             user.id,
             day(user.until()),
             file.display(),
-            file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            args.form.advice(&file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()),
             picture.unwrap_or_default()
         )
     })
@@ -54,12 +62,12 @@ pub(super) fn run(place: &Place, args: &IssueArgs, renew: bool, out: &Output) ->
 
 /// Where the file goes; `None`: standard output.
 fn file(args: &IssueArgs) -> Option<PathBuf> {
-    let path = args.out.clone().unwrap_or_else(|| format!("{}.dormouse", args.name).into());
+    let path = args.out.clone().unwrap_or_else(|| args.form.file_name(&args.name).into());
     (path.as_os_str() != "-").then_some(path)
 }
 
 /// Issues, and writes the file and the record.
-fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<(User, Secret), Error> {
+fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<(User, Vec<File>), Error> {
     let name = &args.name;
     let key = place.path("ca/ca.key");
     // Before the lock makes a directory: a machine that is no gateway stays as it is.
@@ -99,17 +107,19 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
         id: identity.to_string(),
         remote: carried(c),
     };
-    let content = bundle::text(&parties, authority.pem(), &issued.pem, &issued.key);
-    write(place, &user, args, &content, renew)?;
-    Ok((user, content))
+    let content =
+        Content { parties: &parties, ca: authority.pem(), certificate: &issued.pem, key: &issued.key };
+    let files = args.form.files(name, &content);
+    write(place, &user, args, &files, renew)?;
+    Ok((user, files))
 }
 
 /// The file first: a key that nobody has is worth nothing, and a file without a record could not be denied, so it is taken away again.
-fn write(place: &Place, user: &User, args: &IssueArgs, content: &Secret, renew: bool) -> Result<(), Error> {
+fn write(place: &Place, user: &User, args: &IssueArgs, files: &[File], renew: bool) -> Result<(), Error> {
     place.make_private(users::DIRECTORY)?;
     let file = file(args);
     if let Some(path) = &file {
-        place::create(path, content.as_bytes()).map_err(|e| e.with_change("--out FILE"))?;
+        place::create_all(path, files).map_err(|e| e.with_change("another --out"))?;
     }
     let (record, text) = (users::path(place, &user.name), user.text()?);
     let kept = if renew {
@@ -118,7 +128,7 @@ fn write(place: &Place, user: &User, args: &IssueArgs, content: &Secret, renew: 
         create_atomically(&record, text.as_bytes(), 0o600).map_err(not_written)
     };
     if let (Err(_), Some(path)) = (&kept, &file) {
-        let _ = fs::remove_file(path);
+        place::remove_all(path);
     }
     kept
 }
@@ -188,6 +198,7 @@ fn carried(c: &Connection) -> Vec<IpNet> {
 mod tests {
     use super::*;
     use crate::enrol::bundle::Bundle;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     const NOW: UnixTime = UnixTime(1_800_000_000);
@@ -229,8 +240,10 @@ mod tests {
 
         fn ask(&self, name: &str, renew: bool, out: &str) -> Result<(User, Secret), Error> {
             let out = Some(self.dir.join(out));
-            let args = IssueArgs { name: name.into(), days: 10, out, qr: false, connection: None };
-            issue(&self.place, &args, renew, NOW)
+            let form = Form::Dormouse;
+            let args = IssueArgs { name: name.into(), days: 10, form, out, qr: false, connection: None };
+            let (user, mut files) = issue(&self.place, &args, renew, NOW)?;
+            Ok((user, files.remove(0).1))
         }
     }
 

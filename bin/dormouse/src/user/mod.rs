@@ -1,5 +1,6 @@
 //! `dormouse user`: who may come to this gateway. Owns the verbs and what they say; the files are `enrol`'s, and a denial is the daemon's.
 
+mod form;
 mod issue;
 mod qr;
 
@@ -55,7 +56,10 @@ struct IssueArgs {
     /// How long the certificate counts
     #[arg(long, default_value_t = 365)]
     days: u32,
-    /// Where the file goes, `-` for standard output [default: NAME.dormouse here]
+    /// For which client
+    #[arg(long = "as", value_enum, default_value_t = form::Form::Dormouse)]
+    form: form::Form,
+    /// Where it goes; a file also to standard output, `-` [default: NAME.dormouse here, or what the client calls it]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Show the file as a QR code too

@@ -52,8 +52,10 @@ impl Switches {
     pub(super) fn set(&mut self, v4: bool, v6: bool) -> Result<(), String> {
         let four = self.one(v4, true);
         let six = self.one(v6, false);
-        let kept = self.keep();
-        four.and(six).and(kept)
+        if self.undo.v4.is_none() && self.undo.v6.is_none() {
+            let _ = fs::remove_file(&self.kept);
+        }
+        four.and(six)
     }
 
     fn one(&mut self, wanted: bool, v4: bool) -> Result<(), String> {
@@ -66,8 +68,10 @@ impl Switches {
                     let undo = if v4 { self.before_v4() } else { self.before_v6() };
                     *(if v4 { &mut self.undo.v4 } else { &mut self.undo.v6 }) = Some(undo);
                 }
-                // First what undoes it is safe.
-                self.keep()?;
+                // First what undoes it is safe; where it cannot be, only a guard that is killed leaves something on.
+                if let Err(why) = self.keep() {
+                    tracing::warn!(%why, "what forwarding was before is not written down");
+                }
                 if !v4 {
                     self.go_on_with_advertisements();
                 }
@@ -137,16 +141,8 @@ impl Switches {
 
     /// Writes down what is to be undone.
     fn keep(&self) -> Result<(), String> {
-        let result = if self.undo.v4.is_none() && self.undo.v6.is_none() {
-            match fs::remove_file(&self.kept) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-                _ => Ok(()),
-            }
-        } else {
-            let text = serde_json::to_vec(&self.undo).map_err(|e| e.to_string())?;
-            state::write_atomically(&self.kept, &text, 0o600).map_err(io::Error::other)
-        };
-        result.map_err(|e| format!("{}: {e}", self.kept.display()))
+        let text = serde_json::to_vec(&self.undo).map_err(|e| e.to_string())?;
+        state::write_atomically(&self.kept, &text, 0o600).map_err(|e| e.to_string())
     }
 }
 
@@ -252,5 +248,11 @@ mod tests {
             "{why}"
         );
         assert_eq!(machine.get(V4), "1", "the other family is");
+        // Nowhere to write down what was: it is done all the same.
+        let machine = Machine::new("unkept", &[]);
+        let mut switches = Switches::new(machine.0.clone(), &machine.0.join("missing/kept"));
+        switches.set(true, true).unwrap();
+        switches.set(false, false).unwrap();
+        assert_eq!((machine.get(V4), machine.get(V6)), ("0".into(), "0".into()));
     }
 }
