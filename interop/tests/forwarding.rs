@@ -110,7 +110,7 @@ fn what_a_killed_daemon_leaves_is_undone_and_what_was_on_stays_on() -> Result<()
     // Its guard is killed too: the next daemon knows what was.
     let mut daemon = start(gateway, &translated)?;
     until(gateway, on).with_context(|| daemon.log())?;
-    gateway.sh(&format!("kill -9 $(ip netns pids {} | xargs -n1 sh -c 'grep -lqs forward-guard /proc/$0/cmdline && echo $0; true')", gateway.netns()))?;
+    gateway.sh(&format!("kill -9 $(ip netns pids {} | xargs -n1 sh -c 'grep -qs forward-guar[d] /proc/$0/cmdline && echo $0; true')", gateway.netns()))?;
     daemon.process().kill();
     assert_eq!(state(gateway)?, (on.0.to_owned(), on.1), "nobody was left to undo it");
     let daemon = start(gateway, &toml("", ""))?;

@@ -1,7 +1,5 @@
 //! Devices with the client that they have, at a gateway that `dormouse gateway init` has made: `dormouse user add --as` gives each what it takes.
 
-#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
-
 use anyhow::{Context, Result, ensure};
 use dormouse_interop::strongswan::{StrongSwan, skip};
 use dormouse_testbed::{Access, Dormoused, GATEWAY, Host, Roaming, SERVER, binary};

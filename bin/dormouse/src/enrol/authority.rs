@@ -21,7 +21,7 @@ use zeroize::Zeroize as _;
 /// The longest that a certificate of a gateway or a user counts, in days.
 pub(crate) const MOST_DAYS: u32 = 825;
 /// How long the authority's own counts, in days.
-pub(crate) const AUTHORITY_DAYS: u32 = 3650;
+const AUTHORITY_DAYS: u32 = 3650;
 const DAY: Duration = Duration::from_secs(86_400);
 /// A certificate counts from so long before now: clocks of others are slow.
 const SLOW: Duration = Duration::from_secs(3600);

@@ -5,7 +5,7 @@ mod look;
 mod plan;
 
 use crate::control_verbs::Output;
-use crate::enrol::authority::{AUTHORITY_DAYS, Authority, Holder, Issued, MOST_DAYS, day};
+use crate::enrol::authority::{Authority, Holder, Issued, MOST_DAYS, day};
 use crate::enrol::place::{self, CONFIG, Place};
 use crate::enrol::wrong;
 use clap::{Args, Subcommand};
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &GatewayArgs, json: bool) -> Result<ExitCode, Error> {
         return Err(wrong("nobody can be asked here").with_change("--name vpn.example.org, or --yes"));
     }
     let plan = Plan::make(&said, &Surroundings::look(), random, &mut ask, &mut look::ask)?;
-    let closed = closed(args);
+    let closed = closed();
     let out = Output::new(json);
     if args.dry_run {
         let text = plan.configuration(&place.path(""));
@@ -198,8 +198,7 @@ fn require_sound(place: &Place, text: &str, authority: &Authority, issued: &Issu
 }
 
 /// Chains of the firewall that would drop what devices send: by the line that lets it through.
-fn closed(args: &InitArgs) -> Vec<String> {
-    let _ = args;
+fn closed() -> Vec<String> {
     let tunnel = config::file::Daemon::default().interface;
     let quoted = format!("\"{tunnel}\"");
     let mut lines = Vec::new();
@@ -277,6 +276,5 @@ fn report(place: &Place, plan: &Plan, done: &Done, closed: &[String]) -> String 
             )
         }
     );
-    debug_assert!(AUTHORITY_DAYS > MOST_DAYS, "an authority outlives what it issues");
     out
 }

@@ -48,6 +48,9 @@ pub(super) type Ask<'a> = dyn FnMut(&str, &str) -> Result<Option<String>, Error>
 /// Whether a name server is of use.
 pub(super) type Try<'a> = dyn FnMut(IpAddr, &str) -> Result<(), String> + 'a;
 
+/// What was said, or else the answer to a question, or else what is usual.
+type Question<'a> = dyn FnMut(Vec<String>, &str, String) -> Result<Vec<String>, Error> + 'a;
+
 fn words(answers: &[String]) -> Vec<&str> {
     answers
         .iter()
@@ -212,7 +215,7 @@ fn name_servers(
     around: &Surroundings,
     reach: &[IpNet],
     id: &Identity,
-    question: &mut dyn FnMut(Vec<String>, &str, String) -> Result<Vec<String>, Error>,
+    question: &mut Question<'_>,
     answers: &mut Try<'_>,
 ) -> Result<(Vec<IpAddr>, Vec<String>), Error> {
     // A question that any server can answer.

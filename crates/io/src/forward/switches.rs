@@ -50,10 +50,13 @@ impl Switches {
     /// # Errors
     /// In words, with the line that helps. What could be done is done.
     pub(super) fn set(&mut self, v4: bool, v6: bool) -> Result<(), String> {
+        let was = self.undo.clone();
         let four = self.one(v4, true);
         let six = self.one(v6, false);
         if self.undo.v4.is_none() && self.undo.v6.is_none() {
             let _ = fs::remove_file(&self.kept);
+        } else if self.undo != was {
+            let _ = self.keep();
         }
         four.and(six)
     }
