@@ -7,7 +7,7 @@ use crate::enrol::authority::day;
 use crate::enrol::bundle::{Bundle, list, quoted};
 use crate::enrol::names;
 use crate::enrol::place::{self, CONFIG, Place};
-use crate::enrol::wrong;
+use crate::enrol::{swanctl, wrong};
 use clap::Args;
 use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Verb};
 use dormouse_io::clock::unix_now;
@@ -20,10 +20,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Join a gateway by the file that `dormouse user add` has made there
+/// Join a gateway by the file that `dormouse user add` has made there, or by strongSwan's
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
-    /// The file
+    /// The file; or a swanctl.conf with certificates, which are looked for beside it as swanctl does
     file: PathBuf,
     /// What the connection is to be called [default: as the file says]
     #[arg(long, value_name = "CONNECTION")]
@@ -101,7 +101,10 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
     let shown = args.file.display().to_string();
     let content =
         place::demand(&args.file, place::read(&args.file)?, "dormouse user add NAME, at the gateway")?;
-    let bundle = Bundle::read(&content, &shown)?;
+    let bundle = match str::from_utf8(content.as_bytes()) {
+        Ok(text) if swanctl::is_one(text) => swanctl::read(&args.file, text, args.name.as_deref())?,
+        _ => Bundle::read(&content, &shown)?,
+    };
     bundle.require_valid(now, &shown)?;
     let name = args.name.clone().unwrap_or_else(|| bundle.name.clone());
     names::connection(&name)?;
@@ -207,18 +210,23 @@ fn same(
 /// The connection as it is written.
 fn written(name: &str, bundle: &Bundle, [ca, certificate, key]: &[PathBuf; 3]) -> String {
     let path = |path: &Path| quoted(&path.display().to_string());
+    let proposals = |before: &str, all: &[String], after: &str| {
+        if all.is_empty() { String::new() } else { format!("{before}proposals = {}\n{after}", list(all)) }
+    };
     format!(
         "[connection.{name}]\nrole = \"client\"\ngateway = {}\nauto = true\n\n\
          [connection.{name}.local]\nid = {}\ncertificate = {}\nkey = {}\n\n\
          [connection.{name}.remote]\nid = {}\nca = [{}]\n\n\
-         [connection.{name}.child]\nremote = {}\n",
+         {}[connection.{name}.child]\nremote = {}\n{}",
         quoted(&bundle.gateway),
         quoted(&bundle.id),
         path(certificate),
         path(key),
         quoted(&bundle.gateway_id),
         path(ca),
+        proposals(&format!("[connection.{name}.ike]\n"), &bundle.ike_proposals, "\n"),
         list(&bundle.remote),
+        proposals("", &bundle.esp_proposals, ""),
     )
 }
 
@@ -258,7 +266,10 @@ fn require_sound(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::enrol::bundle::Parties;
     use crate::enrol::bundle::tests::{NOW, sample};
+    use crate::user::swanctl_files;
+    use dormouse_crypto::Secret;
 
     struct Device(PathBuf);
 
@@ -317,6 +328,34 @@ mod tests {
         let mut read = |path: &Path, _| fs::read(path).map_err(|e| e.to_string());
         config::resolve(&file, &mut read).unwrap();
         assert!(joined.exposed, "a test's umask");
+    }
+
+    #[test]
+    fn a_strongswan_device_becomes_ours_with_what_user_add_made_for_it() {
+        let device = Device::new("swanctl", None);
+        let bundle = Bundle::read(&sample("office", "joe.example.org"), "x").unwrap();
+        let parties = Parties {
+            name: bundle.name.clone(),
+            gateway: bundle.gateway.clone(),
+            gateway_id: bundle.gateway_id.clone(),
+            id: bundle.id.clone(),
+            remote: bundle.remote.clone(),
+            ike_proposals: bundle.ike_proposals.clone(),
+            esp_proposals: vec!["aes128gcm16".into()],
+        };
+        let key = Secret::from(bundle.key.0.as_bytes());
+        let made = swanctl_files("joe", &parties, [&bundle.ca, &bundle.certificate], &key);
+        for (name, content) in made {
+            let path = device.0.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content.as_bytes()).unwrap();
+        }
+        let (file, config) = (device.0.join("conf.d/joe.conf"), device.0.join("etc/dormouse.toml"));
+        let joined = join(&JoinArgs { file, name: None, renew: false, config }, NOW).unwrap();
+        assert_eq!((joined.name.as_str(), joined.id.as_str()), ("office", "joe.example.org"));
+        let c = &config::parse(&device.text()).unwrap().connection["office"];
+        assert_eq!((&c.ike.proposals, &c.child.proposals), (&parties.ike_proposals, &parties.esp_proposals));
+        assert_eq!(fs::read_to_string(device.0.join("etc/office.key")).unwrap(), bundle.key.0.as_str());
     }
 
     #[test]

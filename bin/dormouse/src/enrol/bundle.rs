@@ -28,6 +28,12 @@ pub(crate) struct Bundle {
     pub(crate) id: String,
     /// What the tunnel carries.
     pub(crate) remote: Vec<IpNet>,
+    /// Algorithms of the IKE SA, where the gateway has its own.
+    #[serde(default)]
+    pub(crate) ike_proposals: Vec<String>,
+    /// Algorithms of the CHILD SA, likewise.
+    #[serde(default)]
+    pub(crate) esp_proposals: Vec<String>,
     /// Who vouches for the gateway.
     pub(crate) ca: String,
     /// The device's certificate.
@@ -49,6 +55,8 @@ pub(crate) struct Parties {
     pub(crate) gateway_id: String,
     pub(crate) id: String,
     pub(crate) remote: Vec<IpNet>,
+    pub(crate) ike_proposals: Vec<String>,
+    pub(crate) esp_proposals: Vec<String>,
 }
 
 /// A text as a TOML string.
@@ -76,6 +84,13 @@ pub(crate) fn text(parties: &Parties, ca: &str, certificate: &str, key: &Secret)
         let _ = writeln!(head, "{key} = {}", quoted(value));
     }
     let _ = writeln!(head, "remote = {}", list(&parties.remote));
+    for (key, proposals) in
+        [("ike_proposals", &parties.ike_proposals), ("esp_proposals", &parties.esp_proposals)]
+    {
+        if !proposals.is_empty() {
+            let _ = writeln!(head, "{key} = {}", list(proposals));
+        }
+    }
     for (key, pem) in [("ca", ca), ("certificate", certificate)] {
         let _ = writeln!(head, "{key} = '''\n{}'''", pem.replace('\r', ""));
     }
@@ -83,6 +98,24 @@ pub(crate) fn text(parties: &Parties, ca: &str, certificate: &str, key: &Secret)
 }
 
 impl Bundle {
+    /// What another client's file says.
+    pub(crate) fn of(parties: Parties, [ca, certificate]: [String; 2], key: Hidden) -> Self {
+        let Parties { name, gateway, gateway_id, id, remote, ike_proposals, esp_proposals } = parties;
+        Self {
+            version: VERSION,
+            name,
+            gateway,
+            gateway_id,
+            id,
+            remote,
+            ike_proposals,
+            esp_proposals,
+            ca,
+            certificate,
+            key,
+        }
+    }
+
     /// Reads a file; `shown` is its name for people. What stands in it is never shown: it may be a key, and another file's content.
     ///
     /// # Errors
@@ -112,8 +145,7 @@ impl Bundle {
             Ok(bundle) => bundle,
             Err(e) => return none(format!("line {}", line(&e))),
         };
-        let version = bundle.version;
-        debug_assert_eq!(version, VERSION, "looked at before");
+        debug_assert_eq!(bundle.version, VERSION, "looked at before");
         names::gateway(&bundle.gateway)?;
         if bundle.remote.is_empty() {
             return none("it names nothing that the tunnel carries".into());
@@ -171,6 +203,8 @@ pub(crate) mod tests {
             gateway_id: "vpn.example.org".into(),
             id: id.into(),
             remote: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
+            ike_proposals: vec!["aes256gcm16-prfsha384-x25519".into()],
+            esp_proposals: Vec::new(),
         };
         text(&parties, ca.pem(), &issued.pem, &issued.key)
     }

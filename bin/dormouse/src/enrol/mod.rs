@@ -14,6 +14,7 @@ pub(crate) mod authority;
 pub(crate) mod bundle;
 pub(crate) mod names;
 pub(crate) mod place;
+pub(crate) mod swanctl;
 pub(crate) mod users;
 
 use dormouse_control::{Error, ErrorKind};

@@ -55,25 +55,30 @@ impl Form {
     }
 }
 
-/// The connection for strongSwan. Its own proposals stay: the gateway takes one of them.
+/// The connection for strongSwan. Its own proposals stay where the gateway has none that were configured.
 fn swanctl(user: &str, parties: &Parties) -> String {
     let list = |items: Vec<String>| items.join(", ");
     let has = |v4: bool| parties.remote.iter().any(|net| net.addr().is_ipv4() == v4);
     let families = [(true, "0.0.0.0"), (false, "::")];
     let vips = families.iter().filter(|(v4, _)| has(*v4)).map(|(_, any)| (*any).to_owned()).collect();
-    let mut out = String::from("# Made by dormouse user add --as swanctl.\n");
+    let proposals = |key: &str, all: &[String]| {
+        if all.is_empty() { String::new() } else { format!("{key} = {}\n", all.join(", ")) }
+    };
+    let mut out = String::from("# Made by dormouse user add --as swanctl.\nconnections {\n");
     let _ = write!(
         out,
-        "connections {{\n  {} {{\n    version = 2\n    remote_addrs = {}\n    vips = {}\n    mobike = yes\n    fragmentation = yes\n    dpd_delay = 60s\n\
+        "  {} {{\n    version = 2\n    remote_addrs = {}\n    vips = {}\n    mobike = yes\n    fragmentation = yes\n    dpd_delay = 60s\n\
          \x20   local {{\n      auth = pubkey\n      certs = {user}.pem\n      id = {}\n    }}\n\
          \x20   remote {{\n      auth = pubkey\n      cacerts = {user}-ca.pem\n      id = {}\n    }}\n\
-         \x20   children {{\n      net {{\n        remote_ts = {}\n        start_action = trap\n      }}\n    }}\n  }}\n}}\n",
+         {}    children {{\n      net {{\n        remote_ts = {}\n{}        start_action = trap\n      }}\n    }}\n  }}\n}}\n",
         parties.name,
         parties.gateway,
         list(vips),
         parties.id,
         parties.gateway_id,
+        proposals("    proposals", &parties.ike_proposals),
         list(parties.remote.iter().map(ToString::to_string).collect()),
+        proposals("        esp_proposals", &parties.esp_proposals),
     );
     out
 }
@@ -90,6 +95,8 @@ mod tests {
             gateway_id: "vpn.example.org".into(),
             id: "joe.vpn.example.org".into(),
             remote: vec!["10.20.0.0/16".parse().unwrap()],
+            ike_proposals: vec!["aes128-sha256-ecp256".into()],
+            esp_proposals: Vec::new(),
         };
         let key = Secret::from(*b"key");
         let content = Content { parties: &parties, ca: "ca", certificate: "own", key: &key };
@@ -102,6 +109,7 @@ mod tests {
             "remote_ts = 10.20.0.0/16\n",
             "certs = joe.pem\n",
             "cacerts = joe-ca.pem\n",
+            "proposals = aes128-sha256-ecp256\n",
             "id = joe.vpn.example.org\n",
         ] {
             assert!(text.contains(line), "{line}: {text}");

@@ -106,6 +106,8 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
         gateway_id: c.local.id.clone(),
         id: identity.to_string(),
         remote: carried(c),
+        ike_proposals: c.ike.proposals.clone(),
+        esp_proposals: c.child.proposals.clone(),
     };
     let content =
         Content { parties: &parties, ca: authority.pem(), certificate: &issued.pem, key: &issued.key };

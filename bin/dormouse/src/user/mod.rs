@@ -164,6 +164,17 @@ fn remove(place: &Place, name: &str, socket: &Path, out: &Output) -> Result<Exit
     })
 }
 
+/// What a strongSwan device gets, as `join` reads it.
+#[cfg(test)]
+pub(crate) fn swanctl_files(
+    user: &str,
+    parties: &crate::enrol::bundle::Parties,
+    [ca, certificate]: [&str; 2],
+    key: &dormouse_crypto::Secret,
+) -> Vec<(String, dormouse_crypto::Secret)> {
+    form::Form::Swanctl.files(user, &form::Content { parties, ca, certificate, key })
+}
+
 /// For `dormouse doctor`: who cannot come any more, or not for long. Where there are no users, nothing.
 pub(crate) fn check(config: &Path) -> Option<Check> {
     let (place, now) = (Place::of(config), unix_now());
