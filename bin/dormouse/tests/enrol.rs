@@ -183,6 +183,27 @@ fn nothing_is_made_where_nothing_is_asked_for_or_nobody_can_be_asked() {
     assert!(code == 1 && said.contains("nothing does not exist"), "{code}: {said}");
 }
 
+/// On a disk that has room for some of the files: none is there afterwards.
+#[test]
+fn a_full_disk_leaves_nothing_half() {
+    let place = Place::new("full");
+    let etc = place.0.join("etc");
+    fs::create_dir_all(&etc).unwrap();
+    let script = "mount -t tmpfs -o size=12k,mode=755 none \"$1\" || exit 77; d=$1; shift; \"$@\" 2>&1; echo \"ends with $?\"; ls -R \"$d\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(&etc).arg(env!("CARGO_BIN_EXE_dormouse"));
+    command.args(INIT.split_whitespace()).arg("--config").arg(etc.join("dormouse.toml"));
+    let out = command.output().unwrap();
+    if !out.status.success() {
+        println!("skipped: no mount: {}", String::from_utf8_lossy(&out.stderr));
+        return;
+    }
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.contains("No space left on device") && said.contains("ends with 1\n"), "{said}");
+    let left = said.split_once("ends with 1\n").unwrap().1;
+    assert!(!left.contains(".pem") && !left.contains(".key") && !left.contains(".toml"), "{said}");
+}
+
 #[test]
 fn who_may_not_write_there_is_told_so() {
     let place = Place::new("rights");

@@ -325,6 +325,22 @@ mod tests {
         assert_eq!(nameless.id, "CN=joe.example.org", "as strongSwan has it: the subject");
     }
 
+    /// Cut off anywhere, and with letters of several bytes: an answer, and no panic.
+    #[test]
+    fn what_was_cut_off_on_the_way_is_an_error() {
+        let complete = settings(CONF).unwrap().len();
+        let whole = CONF.trim_end().len();
+        for end in 0..CONF.len() {
+            match settings(&CONF[..end]) {
+                Ok(found) => assert!(found.len() <= complete && (end < 22 || end > whole - 14), "{end}"),
+                Err(why) => assert!(why.contains('{') || why.contains("neither"), "{why}"),
+            }
+        }
+        for odd in ["ä { ö = ü }", "ä", "}", "= = =", "a = \"", "\u{202e}{", "a {\n}}"] {
+            let _answer = settings(odd);
+        }
+    }
+
     #[test]
     fn each_thing_that_is_not_taken_over_is_said() {
         for (from, to, said) in [

@@ -272,7 +272,7 @@ fn report(place: &Place, plan: &Plan, done: &Done, closed: &[String]) -> String 
             format!("mv {dir}/dormouse.toml.old {dir}/dormouse.toml")
         } else {
             format!(
-                "rm -r {dir}/dormouse.toml {dir}/gateway.pem {dir}/gateway.key; without {dir}/ca and {dir}/ca.pem no user comes back"
+                "rm {dir}/dormouse.toml {dir}/gateway.pem {dir}/gateway.key; without {dir}/ca and {dir}/ca.pem no user comes back"
             )
         }
     );

@@ -81,6 +81,13 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
     let wanted = args.connection.as_ref().or(known.as_ref().map(|user| &user.connection));
     let (connection, c) = gateway(&file, wanted)?;
     require_trusted(connection, c, &authority)?;
+    names::gateway(&c.local.id).map_err(|mut e| {
+        e.message = format!(
+            "connection.{connection}.local.id: {}: devices are told to look for the gateway there",
+            e.message
+        );
+        e
+    })?;
     let domain = Domain::of(&c.remote.id, &format!("connection.{connection}.remote.id"))?;
     let identity = domain.identity(name)?;
     let mut user = match (known, renew) {
@@ -303,6 +310,11 @@ mod tests {
         refused("this machine is no gateway");
         fs::write(&gateway.place.config, "nonsense\n").unwrap();
         refused("dormouse.toml: ");
+        gateway.configure("");
+        let text = fs::read_to_string(&gateway.place.config).unwrap();
+        fs::write(&gateway.place.config, text.replace("id = \"vpn.example.org\"", "id = \"CN=vpn\""))
+            .unwrap();
+        refused("connection.devices.local.id: \"CN=vpn\" is neither a host name");
         gateway.configure("");
         fs::write(gateway.dir.join("ca.pem"), Authority::new("Another", NOW).unwrap().0.pem()).unwrap();
         refused("connection.devices.remote.ca does not name the authority of ca/ca.key");
