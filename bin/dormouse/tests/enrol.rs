@@ -118,6 +118,9 @@ fn a_gateway_a_user_and_a_device_come_of_three_commands() {
         ("user add joe", "there is a user joe already"),
         ("user show ann", "no user is called ann"),
         ("user add ../x", "is no name of a user"),
+        ("user add bob --as swanctl --qr", "several files are neither one QR code nor one stream"),
+        ("user add bob --as swanctl --out -", "several files are neither one QR code nor one stream"),
+        ("join joe.dormouse --name ../x", "is no name of a connection here"),
         ("user add bob --days 900", "1 to 825 are accepted"),
         ("user add bob --connection other", "there is no gateway connection \"other\""),
     ] {
