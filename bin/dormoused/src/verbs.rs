@@ -1,6 +1,7 @@
 //! What `dormouse` asks, answered. Owns the clients that wait or watch; every answer is read off the node.
 
 use crate::daemon::Daemon;
+use crate::forward::Forward;
 use crate::lineages::Keeper;
 use crate::{removal, status};
 use dormouse_control as control;
@@ -464,6 +465,7 @@ impl Daemon {
             check("name servers", self.machine.resolver_in_use.clone()),
         ];
         checks.push(leaks);
+        checks.extend(self.machine.forward.as_ref().and_then(Forward::check));
         checks.extend(self.radio_check());
         checks.extend(self.hip_check());
         for offload in self.offloads() {

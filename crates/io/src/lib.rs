@@ -66,6 +66,7 @@ pub mod fetch;
 pub mod files;
 #[cfg(test)]
 mod forged_icmp;
+pub mod forward;
 pub mod frames;
 mod gro;
 mod gso;
@@ -77,6 +78,7 @@ pub mod meter;
 mod mmsg;
 pub mod neighbours;
 pub mod netlink;
+mod nft;
 pub mod notify;
 pub mod ownership;
 pub mod poller;

@@ -8,6 +8,7 @@ mod credentials;
 pub mod directory;
 pub mod file;
 mod findings;
+pub mod forward;
 pub mod half_open;
 pub mod hip;
 mod hip_algorithms;
