@@ -32,9 +32,11 @@ pub(crate) struct Place {
 pub(crate) type Lock = dormouse_io::ownership::Changing;
 
 impl Place {
-    /// The directory of this configuration. A link is followed, so that the file itself is replaced.
+    /// The directory of this configuration. A link is followed, so that the file itself is replaced; the path is made absolute, as the names of
+    /// files in the configuration must mean the same wherever the daemon runs.
     pub(crate) fn of(config: &Path) -> Self {
-        let config = fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
+        let there = fs::canonicalize(config).or_else(|_| std::path::absolute(config));
+        let config = there.unwrap_or_else(|_| config.to_owned());
         let dir = config.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Self { dir: dir.to_owned(), config }
     }
