@@ -94,6 +94,8 @@ pub(super) struct OfAge {
     share: Option<Measured>,
     /// The distance from the optimum, in points.
     pub(super) gap: Option<Measured>,
+    /// How much more dormouse's scheduler saves, in points.
+    pub(super) ours_more: Option<Measured>,
 }
 
 /// The ages that are tried, in seconds.
@@ -102,13 +104,16 @@ const FIRST_AGES: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0];
 impl FirstAges {
     pub(super) fn new(traffic: &Traffic, wake_on: WakeOn, shares: Shares) -> Self {
         let cost = traffic.questions.settings.cost;
+        let results = if wake_on == WakeOn::All { &traffic.all } else { &traffic.outgoing };
+        let ours = under(results, |c| &c.sessions, number("dormouse"));
         let of = |age: f64| {
             let make = || -> Box<dyn Scheduler> {
                 Box::new(Paper::new(cost.break_even(), 0.5, 0.8, AverageUser::shipped()).first_at(age))
             };
             let clients = follow(&traffic.idle, wake_on, cost, |_, _| true, make);
             let (mean, of_maximum) = (shares.mean(&clients), shares.of_maximum(&clients));
-            (age, OfAge { mean, of_maximum, share: shares.share(&clients), gap: shares.gap(&clients) })
+            let (share, gap) = (shares.share(&clients), shares.gap(&clients));
+            (age, OfAge { mean, of_maximum, share, gap, ours_more: shares.more(&ours, &clients) })
         };
         let rows = FIRST_AGES.into_iter().map(of).collect();
         Self { wake_on, rows }
@@ -121,9 +126,16 @@ impl FirstAges {
     }
 
     pub(super) fn table(&self) -> Exhibit<Table> {
-        let head = ["first age, s", "saved, mean %", "of the maximum, %", "share of the clairvoyant, %"];
+        let head = [
+            "first age, s",
+            "saved, mean %",
+            "of the maximum, %",
+            "share of the clairvoyant, %",
+            "dormouse's saves more, points",
+        ];
         let row = |(age, of): &(f64, OfAge)| {
-            [age.to_string()].into_iter().chain([of.mean, of.of_maximum, of.share].map(shown)).collect()
+            let figures = [of.mean, of.of_maximum, of.share, of.ours_more];
+            [age.to_string()].into_iter().chain(figures.map(shown)).collect()
         };
         let title = format!(
             "The paper's rule by the first age at which it is evaluated (alpha 0.5, beta 0.8), {}",

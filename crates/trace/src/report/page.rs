@@ -211,11 +211,13 @@ fn odd(report: &Report) -> Vec<String> {
     }
     let several: Vec<_> = sites.iter().filter(|(_, sites)| sites.len() > 1).collect();
     if let Some((name, of)) = several.first() {
+        let sites = of.iter().take(SPELT).copied().collect::<Vec<_>>().join(", ");
+        let (many, occur, count) = match several.len() {
+            1 => ("1 name".to_owned(), "occurs", "counts"),
+            n => (format!("{n} names"), "occur", "count"),
+        };
         notes.push(format!(
-            "{} in several recordings ({name} in {}) and count{} as a client in each: --site FILE=LABEL makes recordings one site",
-            if several.len() == 1 { "1 name occurs".to_owned() } else { format!("{} names occur", several.len()) },
-            if several.len() == 1 { "s" } else { "" },
-            of.iter().take(SPELT).copied().collect::<Vec<_>>().join(", ")
+            "{many} {occur} in several recordings ({name} in {sites}) and {count} as a client in each: --site FILE=LABEL makes recordings one site"
         ));
     }
     notes
