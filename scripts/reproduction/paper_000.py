@@ -4,7 +4,7 @@ import statistics
 from bisect import bisect_left
 
 from .claims import Check, about, above, below
-from .intervals import numbers, ratio_of_sums
+from .intervals import FEWEST, numbers, ratio_of_sums
 from .policies import AGES, Buckets, Device, Fixed, Listed, Paper, Session, blocks, clairvoyant, lived, stretches
 
 
@@ -392,4 +392,6 @@ class Paper000(Check):
 
 
 def shown(measured):
+    if measured is not None and measured["n"] < FEWEST:
+        return "{value:.1f}".format(**measured)
     return "–" if measured is None else "{value:.1f} [{low:.1f}, {high:.1f}]".format(**measured)

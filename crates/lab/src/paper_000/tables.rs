@@ -1,5 +1,5 @@
 //! The tables: policies, the first age of the paper's rule, its thresholds, and its protocol of held-out sessions. Owns what is computed for
-//! them; every figure has its interval.
+//! them; every figure has its interval, where there are clients enough for one.
 
 use dormouse_energy::WakeOn;
 use dormouse_energy::schedule::{AverageUser, BreakEven, Paper, Scheduler};
@@ -11,10 +11,14 @@ use super::law;
 use super::shares::{Clients, Results, Shares, best_time_outs, follow, under};
 use super::traffic::{Traffic, policies as accounted};
 use crate::experiment::Exhibit;
-use crate::judge::stats::Measured;
+use crate::judge::stats::{MIN_ROUNDS, Measured};
 
+/// A figure with its interval; without one where it rests on too few clients to have any.
 pub(super) fn shown(measured: Option<Measured>) -> String {
-    measured.map_or_else(|| "–".to_owned(), |m| m.words(1))
+    measured.map_or_else(
+        || "–".to_owned(),
+        |m| if m.n < MIN_ROUNDS { format!("{:.1}", m.value) } else { m.words(1) },
+    )
 }
 
 /// The number of a policy in the account, by its name.
