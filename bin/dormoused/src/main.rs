@@ -8,6 +8,7 @@ mod datapath;
 mod denials;
 mod helpers;
 mod hip;
+mod leases;
 mod lineages;
 mod load;
 mod machine;

@@ -19,6 +19,7 @@ mod arrivals;
 mod device;
 mod drive;
 mod gateways;
+mod leases;
 mod lsi;
 pub(crate) mod lsi_fuzz;
 mod output;
@@ -511,11 +512,7 @@ impl Host {
                 break;
             }
         }
-        if let Some(pool) = &self.pool {
-            while let Some(change) = pool.poll_change() {
-                self.outputs.push_order(Order::Store(Store::Lease(change)));
-            }
-        }
+        self.order_leases();
         self.store_load(now, false);
     }
 
