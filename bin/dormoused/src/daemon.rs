@@ -319,7 +319,7 @@ impl Daemon {
                 NETWORK => self.network_changed(now)?,
                 NAMES => self.names_found(now),
                 SIGNED => {
-                    while let Some((sa, result)) = self.helpers.signers.next() {
+                    if let Some((sa, result)) = self.helpers.signers.next() {
                         self.host.node_mut().signed(now, sa, result);
                     }
                 }
@@ -336,7 +336,11 @@ impl Daemon {
                 BLOCK => self.block_news(),
                 FORWARD => self.forward_news(),
                 MACHINE => self.machine_news(now),
-                LINEAGES => self.lineages_report(now),
+                // One at a time too: what follows costs as much as a message.
+                LINEAGES => {
+                    let report = self.helpers.lineages.as_mut().and_then(Keeper::next);
+                    self.lineages_report(now, report);
+                }
                 FILES => self.files_come(now),
                 NEIGHBOURS => {
                     if let Some(neighbours) = &mut self.machine.neighbours {
@@ -385,6 +389,10 @@ impl Daemon {
     fn obey(&mut self, now: Instant, order: Order) {
         match order {
             Order::Store(what) => self.keep(what),
+            Order::Lease { number, change } => match &self.helpers.lineages {
+                Some(keeper) => keeper.lease(number, change),
+                None => self.host.leased(number),
+            },
             Order::Lineage(operation) => {
                 if let Some(keeper) = &self.helpers.lineages {
                     keeper.put(operation);
@@ -420,10 +428,6 @@ impl Daemon {
         complain(match what {
             Keep::Ticket { connection, bytes } => self.store.set_ticket(&connection, bytes.as_ref()),
             Keep::TicketKeys { exported } => self.store.set_ticket_keys(&exported),
-            Keep::Lease(change) => {
-                self.store.lease(change, unix_now());
-                Ok(())
-            }
             Keep::LoadHistory(bytes) => self.store.set_load_history(&bytes),
             Keep::SleepHistory(bytes) => self.store.set_history(&bytes),
             Keep::Revocations { name, content } => self.store.set_revocations(&name, &content),
@@ -482,12 +486,13 @@ impl Daemon {
         self.verbs.announce(change);
     }
 
-    fn lineages_report(&mut self, now: Instant) {
-        for report in self.helpers.lineages.as_mut().map(Keeper::reports).unwrap_or_default() {
+    fn lineages_report(&mut self, now: Instant, reports: impl IntoIterator<Item = Report>) {
+        for report in reports {
             match report {
                 Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
                 Report::Reachable(reachable) => self.host.node_mut().set_store(reachable),
                 Report::Written(mark) => self.written(mark),
+                Report::Leased(number) => self.host.leased(number),
             }
         }
     }
@@ -534,7 +539,10 @@ impl Daemon {
         // The farewells: one datagram each, not waited for.
         host::carry_out_all(self, now);
         // Which waits until what was asked of it is done.
-        self.helpers.lineages = None;
+        if let Some(keeper) = self.helpers.lineages.take() {
+            self.lineages_report(now, keeper.finish());
+            host::carry_out_all(self, now);
+        }
         // Together with the radio's: each may take half a minute, and the service manager waits for two.
         self.machine.release_helpers();
         // The end of its guard puts the radio back on.
@@ -574,10 +582,6 @@ impl Driver for Daemon {
             Output::Order(order) => self.obey(now, order),
             Output::News(news) => self.tell(news),
         }
-    }
-
-    fn make_durable(&mut self) {
-        complain(self.store.flush());
     }
 
     fn forward(&mut self, now: Instant) -> Result<()> {

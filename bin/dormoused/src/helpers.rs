@@ -1,4 +1,4 @@
-//! What works for the loop and would block it: questions to name servers, to web servers and to the store of lineages, signatures; and where
+//! What works for the loop and would block it: questions to name servers, to web servers and to the gateway's database, signatures; and where
 //! the audit is written. Owns them; what they find comes back to the loop.
 
 use crate::audit::Auditor;
@@ -12,7 +12,7 @@ use dormouse_node::config::file;
 
 /// See the module's documentation.
 pub(crate) struct Helpers {
-    /// A gateway's store of lineages.
+    /// What a gateway writes into its database.
     pub(crate) lineages: Option<Keeper>,
     pub(crate) auditor: Auditor,
     pub(crate) names: Names,
@@ -21,7 +21,7 @@ pub(crate) struct Helpers {
 }
 
 impl Helpers {
-    /// Begins them. Their threads have the privileges of the loop: it must have given its own away. `gateway`: there are lineages to keep.
+    /// Begins them. Their threads have the privileges of the loop: it must have given its own away. `gateway`: there are lineages and leases to keep.
     /// `marked`: names that the system does not know are asked for outside of the block too.
     ///
     /// # Errors
@@ -33,9 +33,10 @@ impl Helpers {
         ike_port: u16,
         marked: bool,
     ) -> Result<Self> {
-        let lineages = store.lineages()?.filter(|_| gateway);
+        let beside = store.beside()?.filter(|_| gateway);
+        let keeper = |(lineages, leases)| Keeper::new(Sqlite(lineages), leases);
         Ok(Self {
-            lineages: lineages.map(|lineages| Keeper::new(Sqlite(lineages))).transpose()?,
+            lineages: beside.map(keeper).transpose()?,
             auditor: Auditor::new(audit)?,
             names: Names::new(ike_port, marked)?,
             fetcher: Fetcher::new()?,

@@ -1,15 +1,19 @@
-//! The store of lineages beside the event loop: a thread that carries out what the endpoint asks, in its order, and waits for the
-//! disk. Owns the thread and the queue; the rules are `dormouse_ike::ticket::lineage`'s, the statements `dormouse_io::store::lineage`'s.
+//! The gateway's lineages and leases beside the event loop: a thread that writes down what the host orders, in its order, and waits for
+//! the disk. Owns the thread and the queue; the rules are `dormouse_ike::ticket::lineage`'s, the statements `dormouse_io::store`'s. Two
+//! threads that write one database would wait for each other, so there is one.
 //!
-//! What was asked while the disk was busy is one transaction. A store that fails is tried again; meanwhile those who wait are
-//! told so, and the endpoint refuses tickets. Operations whose outcome no SA waits for are kept until then, within a bound.
+//! What was ordered while the disk was busy is one transaction for each of the two. A store that fails is tried again. Meanwhile those who
+//! wait for a lineage are told so, and the endpoint refuses tickets; operations whose outcome no SA waits for are kept until then, within
+//! a bound. Answers that wait for a lease go out without it.
 
+use crate::leases::{Changes, Leases};
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
 use dormouse_ike::ticket::lineage::{Operation, Outcome, Store};
 use dormouse_io::bell::Bell;
 use dormouse_io::clock::unix_now;
 use dormouse_io::store::lineage::{Lineages, Step};
 use dormouse_keying::SaId;
+use dormouse_node::pool::Change;
 use dormouse_sansio::UnixTime;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -37,6 +41,8 @@ pub(crate) enum Report {
     Reachable(bool),
     /// Everything is on the disk that was handed over before this mark ([`Keeper::mark`]).
     Written(u64),
+    /// Changes of leases up to this number are on the disk, or cannot be written for now.
+    Leased(u64),
 }
 
 /// See the module's documentation.
@@ -53,21 +59,45 @@ impl Keeper {
     ///
     /// # Errors
     /// If the system has none left.
-    pub(crate) fn new<S: Store<Error: Display> + Send + 'static>(store: S) -> io::Result<Self> {
+    pub(crate) fn new<S>(store: S, leases: Leases) -> io::Result<Self>
+    where
+        S: Store<Error: Display> + Send + 'static,
+    {
         let queue = Arc::new(Queue::default());
         let to_do = queue.clone();
         let (sender, reports) = channel();
         let bell = Bell::new()?;
         let reports_of = Reports { sender, bell: bell.clone() };
         let thread = std::thread::Builder::new()
-            .name("lineages".into())
-            .spawn(move || serve(store, &to_do, &reports_of))?;
+            .name("keeper".into())
+            .spawn(move || serve(store, leases, &to_do, &reports_of))?;
         Ok(Self { queue, reports, bell, thread: Some(thread) })
     }
 
     /// Hands an operation over.
     pub(crate) fn put(&self, operation: Operation) {
         self.queue.put(operation);
+    }
+
+    /// Hands over a change of a lease. [`Report::Leased`] of its number, or of a later one, follows.
+    pub(crate) fn lease(&self, number: u64, change: Change) {
+        let mut state = self.queue.lock();
+        state.leases.put(unix_now(), number, change);
+        state.fresh = true;
+        self.queue.changed.notify_one();
+    }
+
+    /// Waits until everything that was asked is done; what there was to say of it.
+    pub(crate) fn finish(mut self) -> Vec<Report> {
+        self.end();
+        self.reports.try_iter().collect()
+    }
+
+    fn end(&mut self) {
+        self.queue.close();
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
     }
 
     /// [`Report::Written`] of what this returns, or of a later one, follows when everything is on the disk that was handed over so far.
@@ -79,10 +109,13 @@ impl Keeper {
         state.marked
     }
 
-    /// What the thread has said since the last call.
-    pub(crate) fn reports(&mut self) -> Vec<Report> {
-        self.bell.clear();
-        self.reports.try_iter().collect()
+    /// The next thing that the thread has said. It stays readable until there was none.
+    pub(crate) fn next(&mut self) -> Option<Report> {
+        self.reports.try_recv().ok().or_else(|| {
+            self.bell.clear();
+            // Something may have come before that.
+            self.reports.try_recv().ok()
+        })
     }
 }
 
@@ -95,10 +128,7 @@ impl AsFd for Keeper {
 impl Drop for Keeper {
     /// Waits until everything that was asked is done.
     fn drop(&mut self) {
-        self.queue.close();
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
-        }
+        self.end();
     }
 }
 
@@ -117,6 +147,7 @@ impl Reports {
 /// What is done in one go.
 struct Batch {
     operations: Vec<Operation>,
+    leases: Changes,
     /// With it everything before this mark is done, of which it was not said yet.
     mark: Option<u64>,
     /// Nothing more will come.
@@ -133,6 +164,7 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     operations: Vec<Operation>,
+    leases: Changes,
     /// Something has come since the last look.
     fresh: bool,
     /// The last mark, and the last up to which everything is written.
@@ -162,7 +194,9 @@ impl Queue {
     fn next(&self, reachable: bool) -> Batch {
         let mut state = self.lock();
         if reachable {
-            let idle = |s: &mut Waiting| s.operations.is_empty() && s.marked == s.written && !s.closed;
+            let idle = |s: &mut Waiting| {
+                s.operations.is_empty() && s.leases.is_empty() && s.marked == s.written && !s.closed
+            };
             state = self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
         } else {
             let idle = |s: &mut Waiting| !s.fresh && !s.closed;
@@ -173,7 +207,7 @@ impl Queue {
         let count = state.operations.len().min(BATCH);
         let operations: Vec<Operation> = state.operations.drain(..count).collect();
         let mark = Some(state.marked).filter(|marked| state.operations.is_empty() && *marked > state.written);
-        Batch { operations, mark, closed: state.closed }
+        Batch { operations, leases: std::mem::take(&mut state.leases), mark, closed: state.closed }
     }
 
     /// Everything before this mark is done.
@@ -189,10 +223,13 @@ impl Queue {
     }
 }
 
-fn serve(mut store: impl Store<Error: Display>, queue: &Queue, reports: &Reports) {
-    let mut reachable = true;
+fn serve(mut store: impl Store<Error: Display>, mut leases: Leases, queue: &Queue, reports: &Reports) {
+    let (mut reachable, mut owing) = (true, false);
     loop {
-        let Batch { operations: batch, mark, closed } = queue.next(reachable);
+        let Batch { operations: batch, leases: changes, mark, closed } = queue.next(reachable && !owing);
+        if owing || !changes.is_empty() {
+            owing = write_leases(&mut leases, changes, reports);
+        }
         let ran = if batch.is_empty() { Ok(Vec::new()) } else { store.run(unix_now(), &batch) };
         let outcomes = match &ran {
             Ok(outcomes) => outcomes.clone(),
@@ -225,6 +262,19 @@ fn serve(mut store: impl Store<Error: Display>, queue: &Queue, reports: &Reports
             }
         }
     }
+}
+
+/// True if they could not be written, and must be tried again.
+fn write_leases(leases: &mut Leases, changes: Changes, reports: &Reports) -> bool {
+    let new = !changes.is_empty();
+    let (last, written) = leases.write(changes);
+    if let Err(e) = &written {
+        tracing::error!("addresses are given that a crash would forget: {e}");
+    }
+    if new {
+        reports.send(Report::Leased(last));
+    }
+    written.is_err()
 }
 
 /// Keeps an operation within [`WAITING_MOST`]. The end of a session is never left out.

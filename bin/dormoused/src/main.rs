@@ -9,6 +9,7 @@ mod denials;
 mod forward;
 mod helpers;
 mod hip;
+mod leases;
 mod lineages;
 mod load;
 mod machine;

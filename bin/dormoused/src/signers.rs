@@ -94,10 +94,13 @@ impl Signers {
         Ok(orders)
     }
 
-    /// The next signature, if one has come.
+    /// The next signature, if one has come. It stays readable until there was none.
     pub(crate) fn next(&mut self) -> Option<Signed> {
-        self.bell.clear();
-        self.receiver.try_recv().ok()
+        self.receiver.try_recv().ok().or_else(|| {
+            self.bell.clear();
+            // One may have come before that.
+            self.receiver.try_recv().ok()
+        })
     }
 }
 

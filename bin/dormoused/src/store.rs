@@ -1,6 +1,7 @@
 //! What outlives the daemon: tickets of clients; of the gateway ticket keys, leases, denials and lineages. Owns the names of the
 //! files; a failure to write is reported and the daemon goes on from memory.
 
+use crate::leases::Leases;
 use anyhow::{Context, Result, bail};
 use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;
@@ -10,7 +11,7 @@ use dormouse_io::ownership::Directory;
 use dormouse_io::state::StateDir;
 use dormouse_io::store::lineage::Lineages;
 use dormouse_io::store::{self, Database, OldLease, StoredDenial, StoredLease};
-use dormouse_node::pool::{Addresses, Change, Lessee, Pool};
+use dormouse_node::pool::{Addresses, Lessee, Pool};
 use dormouse_sansio::{Entropy as _, UnixTime};
 use std::path::Path;
 use std::time::Duration;
@@ -75,13 +76,15 @@ impl Store {
         Ok(keys)
     }
 
-    /// A connection of its own to the gateway's database, for its lineages; `None` if this is no gateway.
+    /// Connections to the gateway's database for what is written beside the loop; `None` if this is no gateway.
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub(crate) fn lineages(&self) -> Result<Option<Lineages>> {
+    pub(crate) fn beside(&self) -> Result<Option<(Lineages, Leases)>> {
         let path = self.dir.path(DATABASE);
-        Ok(self.database.as_ref().map(|_| Lineages::open(&path)).transpose()?)
+        // It was migrated when it was opened here.
+        let open = |_| Ok((Lineages::open(&path)?, Leases(Database::open(&path, &|_| None)?)));
+        self.database.as_ref().map(open).transpose()
     }
 
     /// The key of the fingerprints by which a gateway knows pre-shared keys again: made once.
@@ -348,33 +351,6 @@ impl Store {
         self.dir.write(TICKET_KEYS, exported.as_bytes())?;
         Ok(())
     }
-
-    /// Takes note of a lease; [`Store::flush`] writes it.
-    pub(crate) fn lease(&mut self, change: Change, now: UnixTime) {
-        let Some(database) = &mut self.database else { return };
-        let stored = |Lessee { connection, identity, device, .. }| store::StoredLessee {
-            connection,
-            identity,
-            device,
-        };
-        match change {
-            Change::Lease { holder, addresses: Addresses { v4, v6 } } => {
-                database.record(StoredLease { holder: stored(holder), v4, v6, used: now });
-            }
-            Change::Evict { holder } => database.forget(stored(holder)),
-        }
-    }
-
-    /// Writes what is pending, and waits for the disk.
-    ///
-    /// # Errors
-    /// Names the file; nothing is lost, the next call tries again.
-    pub(crate) fn flush(&mut self) -> Result<()> {
-        match &mut self.database {
-            Some(database) if database.pending() > 0 => Ok(database.flush()?),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// A connection's name may hold anything that TOML allows; a file name may not.
@@ -387,6 +363,8 @@ fn ticket_file(connection: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::leases::Changes;
+    use dormouse_node::pool::Change;
     use std::os::unix::fs::PermissionsExt;
 
     /// A directory of this test's own, gone with it.
@@ -445,9 +423,14 @@ mod tests {
         Pool::new(["10.55.0.0/24".parse().unwrap()])
     }
 
-    fn a_lease() -> Change {
+    /// One is written beside the loop.
+    fn lease(store: &Store) {
         let holder = Lessee::new("office".into(), (2, b"a".to_vec()), 0).expect("an identity");
-        Change::Lease { holder, addresses: Addresses { v4: Some([10, 55, 0, 9].into()), v6: None } }
+        let addresses = Addresses { v4: Some([10, 55, 0, 9].into()), v6: None };
+        let mut changes = Changes::default();
+        changes.put(UnixTime(1_800_000_000), 1, Change::Lease { holder, addresses });
+        let (_, mut leases) = store.beside().unwrap().expect("a database");
+        leases.write(changes).1.unwrap();
     }
 
     fn leased(store: &Store) -> usize {
@@ -463,8 +446,7 @@ mod tests {
         std::fs::write(scratch.0.join("gateway.db-wal"), "of the damaged one").unwrap();
         store.database(&mut pool(), &|_| None).unwrap();
         assert_eq!(std::fs::read(scratch.0.join("gateway.db.damaged")).unwrap(), vec![0x5a; 8_192]);
-        store.lease(a_lease(), UnixTime(1_800_000_000));
-        store.flush().unwrap();
+        lease(&store);
         let denial = StoredDenial { whom: "joe@example.org".into(), since: UnixTime(1) };
         assert!(store.deny(&denial).unwrap());
         drop(store);
@@ -504,8 +486,7 @@ mod tests {
         let scratch = Scratch::new("adopted");
         let mut store = Store::open(&scratch.0).unwrap();
         store.database(&mut pool(), &|_| None).unwrap();
-        store.lease(a_lease(), UnixTime(1_800_000_000));
-        store.flush().unwrap();
+        lease(&store);
         drop(store);
         std::fs::rename(scratch.0.join(DATABASE), scratch.0.join(LEASES)).unwrap();
         let mut store = Store::open(&scratch.0).unwrap();

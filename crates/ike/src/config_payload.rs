@@ -59,7 +59,7 @@ pub struct Lease {
     pub v6: Option<(Ipv6Addr, u8)>,
 }
 
-/// Where inner addresses come from. Synchronous and pure: the driver persists leases behind it.
+/// Where inner addresses come from. Synchronous and pure: the driver writes leases down behind it, in its own time.
 pub trait AddressPool {
     /// Leases an address of each family asked for, out of the prefixes that the policy of `conn` names, if there is one left. An
     /// identity gets the address that it had in this connection, whether it asks for it or not; a wish is honoured if that
@@ -67,6 +67,12 @@ pub trait AddressPool {
     /// A [`LeaseRequest::tentative`] one only learns what is its identity's already, and nothing changes: anybody can repeat a recorded
     /// request. It asks again when its client is there.
     fn lease(&mut self, conn: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease;
+
+    /// Whether what was leased is still to be written down. What tells the client of it waits until
+    /// [`Endpoint::leases_written`](crate::Endpoint::leases_written) finds that it is not: a crash must not give the address to another.
+    fn is_unwritten(&self, _lease: &Lease) -> bool {
+        false
+    }
 
     /// One session that had the lease is gone. The address stays reserved for its identity as long as the
     /// pool can afford.

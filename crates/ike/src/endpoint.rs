@@ -3,6 +3,7 @@
 
 mod effects;
 mod keys;
+mod leases;
 mod newcomer;
 mod renewal;
 mod responder;

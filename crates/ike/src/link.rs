@@ -225,7 +225,7 @@ impl Link {
         for datagram in datagrams {
             self.stats.sent(datagram.len());
             shared.stats.sent(datagram.len());
-            shared.out.push(path, class, datagram.clone());
+            shared.out.push_of(self.id, path, class, datagram.clone());
         }
     }
 

@@ -110,6 +110,14 @@ impl Shared {
         }
     }
 
+    /// `sa` is about to tell its client of these addresses: what it says waits until they are on the disk.
+    pub(crate) fn await_lease(&mut self, sa: SaId, assigned: &AssignedConfig) {
+        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
+        if self.config.pool.as_deref().is_some_and(|pool| pool.is_unwritten(&lease)) {
+            self.out.withhold(sa, lease);
+        }
+    }
+
     /// The client of a tentative session that was assigned these addresses is there. False if it cannot have them any more.
     pub(crate) fn lease_again(
         &mut self,

@@ -22,6 +22,8 @@ struct Books {
     returned: u32,
     /// The last byte of the address that is given next.
     next: u8,
+    /// What was given is not on the disk.
+    unwritten: bool,
 }
 
 #[derive(Clone, Default)]
@@ -43,6 +45,10 @@ impl AddressPool for Counting {
             books.given += u32::from(!request.tentative);
             Lease { v4: Some(Ipv4Addr::new(10, 9, 0, books.next)), v6: None }
         })
+    }
+
+    fn is_unwritten(&self, _: &Lease) -> bool {
+        self.books(|books| books.unwritten)
     }
 
     fn release(&mut self, _: &Lease) {
@@ -216,4 +222,32 @@ fn a_device_that_comes_back_does_not_get_the_address_of_another_that_has_no_chil
         let ends: Vec<_> = pair.gateway.children.values().map(|c| c.ts_remote[0].start).collect();
         assert_eq!(ends, first.addresses(), "{seed}: and its CHILD SA leads there");
     }
+}
+
+/// A crash of the gateway would give the address to another.
+#[test]
+fn the_answer_that_gives_an_address_waits_until_it_is_on_the_disk_and_no_other_does() {
+    let pool = Counting::default();
+    pool.books(|books| books.unwritten = true);
+    let config = EndpointConfig { pool: Some(Box::new(pool.clone())), ..gateway_config(gateway_psk(), 8) };
+    let mut pair = Pair::with_configs(client_psk(), EndpointConfig::default(), config, 8);
+    pair.connect();
+    // The client repeats its request meanwhile.
+    pair.run_for(Duration::from_secs(3));
+    assert!(pair.client.established().is_none() && pair.gateway.established().is_some());
+    let repeated = pair.client.endpoint.stats().retransmissions;
+    assert!(repeated > 0 && pool.books(|books| books.given) == 1);
+    pair.gateway.endpoint.leases_written();
+    pair.flush();
+    pair.run_for(Duration::from_millis(100));
+    assert!(pair.client.established().is_none(), "it is not written yet");
+    pool.books(|books| books.unwritten = false);
+    pair.gateway.endpoint.leases_written();
+    pair.flush();
+    pair.run_for(Duration::from_millis(500));
+    assert!(pair.client.established().is_some());
+    assert_eq!(pair.client.endpoint.stats().retransmissions, repeated);
+    // Nothing of it waits any more, and nothing of one whose lease is there already.
+    pair.run_for(Duration::from_secs(5));
+    pair.assert_agree();
 }

@@ -88,8 +88,16 @@ pub struct Kept {
 /// Something to do to the machine.
 #[derive(Debug)]
 pub enum Order {
-    /// Write this down. It must be durable before the next [`crate::host::Output::Datagram`] leaves.
+    /// Write this down. It must be durable before the next output is asked for.
     Store(Store),
+    /// Gateway: an inner address was leased or given up. Write this down, after what was ordered before, and tell
+    /// [`crate::host::Host::leased`] when it is durable, or cannot be. Answers that depend on it wait until then, and nothing else does.
+    Lease {
+        /// Which change it is.
+        number: u64,
+        /// What changed.
+        change: pool::Change,
+    },
     /// Gateway: do this to the store of lineages, after what was ordered before, and tell [`crate::host::Host::stored`] what became of
     /// it if an SA waits for that. Nothing else waits.
     Lineage(Operation),
@@ -175,8 +183,6 @@ pub enum Store {
         /// All keys that still open tickets, encoded.
         exported: Secret,
     },
-    /// Gateway: an inner address was leased or given up.
-    Lease(pool::Change),
     /// Who is revoked, by a source of this name, for [`crate::Node::restore_revocations`].
     Revocations {
         /// The name: the next one of this name replaces it.

@@ -117,6 +117,8 @@ struct Claim {
     used: u64,
     /// The last use that was written down.
     written: u64,
+    /// The change that told of these addresses first; 0 if they were restored.
+    told: u64,
 }
 
 /// The pool.
@@ -132,6 +134,9 @@ pub struct Pool {
     cursor: BTreeMap<IpNet, u128>,
     clock: u64,
     changes: VecDeque<Change>,
+    /// Changes that were told, and up to which of them all are on the disk.
+    told: u64,
+    durable: u64,
 }
 
 impl Pool {
@@ -211,6 +216,10 @@ impl Pool {
         let Some(held) = self.holders.get_mut(&holder).filter(|held| held.users > 0) else { return };
         held.used = self.clock;
         if held.written == 0 || held.used - held.written >= WRITTEN_EVERY {
+            self.told += 1;
+            if held.written == 0 {
+                held.told = self.told;
+            }
             held.written = held.used;
             let addresses = held.addresses;
             self.changes.push_back(Change::Lease { holder, addresses });
@@ -239,9 +248,22 @@ impl Pool {
         true
     }
 
-    /// The next thing to write down, oldest first.
-    pub fn poll_change(&mut self) -> Option<Change> {
-        self.changes.pop_front()
+    /// The next thing to write down, oldest first, with its number: they count from 1 on.
+    pub fn poll_change(&mut self) -> Option<(u64, Change)> {
+        let number = self.told - self.changes.len() as u64 + 1;
+        self.changes.pop_front().map(|change| (number, change))
+    }
+
+    /// Every change up to this number is on the disk, or will not be for now.
+    pub fn written(&mut self, number: u64) {
+        self.durable = self.durable.max(number.min(self.told));
+    }
+
+    /// Whether a lease has not been written down since its holder got it. What tells of it waits for that.
+    #[must_use]
+    pub fn is_unwritten(&self, addresses: Addresses) -> bool {
+        let holder = addresses.iter().find_map(|a| self.taken.get(&a));
+        holder.and_then(|holder| self.holders.get(holder)).is_some_and(|held| held.told > self.durable)
     }
 
     /// Which lease of its identity a tenant gets: its only one; of several, the one that its ticket names, else one that no device
@@ -291,8 +313,9 @@ impl Pool {
         self.clock += 1;
         let used = self.clock;
         let same = self.holders.get(holder).filter(|old| old.addresses == addresses);
-        let written = same.map_or(0, |old| old.written);
-        if let Some(old) = self.holders.insert(holder.clone(), Claim { addresses, users, used, written }) {
+        let (written, told) = same.map_or((0, 0), |old| (old.written, old.told));
+        let claim = Claim { addresses, users, used, written, told };
+        if let Some(old) = self.holders.insert(holder.clone(), claim) {
             self.idle.remove(&(old.used, holder.clone()));
         }
         if users == 0 {
@@ -350,6 +373,7 @@ impl Pool {
         held.addresses.iter().for_each(|a| {
             self.taken.remove(&a);
         });
+        self.told += 1;
         self.changes.push_back(Change::Evict { holder: holder.clone() });
     }
 }
@@ -389,10 +413,15 @@ impl SharedPool {
         Self(Arc::new(Mutex::new(pool)))
     }
 
-    /// The next thing to write down, oldest first.
+    /// See [`Pool::poll_change`].
     #[must_use]
-    pub fn poll_change(&self) -> Option<Change> {
+    pub fn poll_change(&self) -> Option<(u64, Change)> {
         self.lock().poll_change()
+    }
+
+    /// See [`Pool::written`].
+    pub fn written(&self, number: u64) {
+        self.lock().written(number);
     }
 
     /// Whether one of those who have a lease is meant.
@@ -415,6 +444,10 @@ impl SharedPool {
     }
 }
 
+fn addresses_of(lease: &Lease) -> Addresses {
+    Addresses { v4: lease.v4, v6: lease.v6.map(|(a, _)| a) }
+}
+
 impl AddressPool for SharedPool {
     fn lease(&mut self, conn: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease {
         let several = conn.answering.policy.unique == Unique::Never;
@@ -423,8 +456,12 @@ impl AddressPool for SharedPool {
         Lease { v4: addresses.v4, v6: addresses.v6.map(|a| (a, 128)) }
     }
 
+    fn is_unwritten(&self, lease: &Lease) -> bool {
+        self.lock().is_unwritten(addresses_of(lease))
+    }
+
     fn release(&mut self, lease: &Lease) {
-        self.lock().release(Addresses { v4: lease.v4, v6: lease.v6.map(|(a, _)| a) });
+        self.lock().release(addresses_of(lease));
     }
 
     fn gives(&self, conn: &Connection, address: IpAddr) -> bool {

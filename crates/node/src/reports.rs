@@ -20,6 +20,11 @@ use std::time::Duration;
 const MUTE: Duration = Duration::from_secs(3);
 
 impl Node {
+    /// Gateway: leases have been written down; what waited for them may be sent.
+    pub fn leases_written(&mut self) {
+        self.ike.leases_written();
+    }
+
     /// Acts on what IKE reports.
     pub(crate) fn ike_reports(&mut self, now: Instant, event: Ike) {
         match event {

@@ -173,6 +173,7 @@ fn drive_over(end: &mut End, now: Instant, mtu: u16) -> Seen {
             Output::Order(order) => {
                 match &order {
                     Order::Store(_) => seen.order.push('s'),
+                    Order::Lease { number, .. } => host.leased(*number),
                     Order::PeerRoutes { .. } => seen.order.push('r'),
                     Order::FindWays { .. } => find_ways(host, now, mtu),
                     Order::Lineage(operation) => {
@@ -272,6 +273,7 @@ fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
     let answer = loop {
         hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
         if gateway.node().routes_due() {
+            gateway.leased(u64::MAX);
             let sent = gateway.node_mut().poll_transmit(NOW, &mut bytes).expect("an answer");
             break (sent.path, std::mem::take(&mut bytes));
         }
@@ -313,7 +315,7 @@ fn copies_of_a_request_are_answered_and_leave_nothing_on_record_or_on_the_disk()
         seen.news.extend(later.news);
     }
     assert_eq!(gateway.node().ike().half_open(), 0, "all are over");
-    let stored = seen.orders.iter().find(|o| matches!(o, Order::Store(Store::Lease(_)) | Order::Lineage(_)));
+    let stored = seen.orders.iter().find(|o| matches!(o, Order::Lease { .. } | Order::Lineage(_)));
     assert!(stored.is_none(), "{stored:?}");
     assert!(!seen.news.iter().any(|news| matches!(news, News::Record(_))), "{:?}", seen.news);
 }
@@ -562,13 +564,13 @@ fn packets_go_before_messages_that_wait() {
     let (mut session, mut gateway, inner) = connected();
     let newcomers = drive(&mut device(), NOW).datagrams;
     assert_eq!(arrive(newcomers, &mut gateway), 0);
-    assert!(gateway.has_arrivals());
+    assert!(gateway.has_arrivals(NOW));
     forward(&mut session, NOW, &mut packet(inner, SERVER, b"at once"));
     assert_eq!(arrive(drive(&mut session, NOW).datagrams, &mut gateway), 1);
     assert_eq!(drive(&mut gateway, NOW).datagrams, [], "the newcomer has not had its turn");
     assert_eq!(gateway.handle_arrival(NOW), Some(Arrival::Newcomer));
     assert_eq!(drive(&mut gateway, NOW).datagrams.len(), 1, "an answer");
-    assert!(!gateway.has_arrivals() && gateway.handle_arrival(NOW).is_none());
+    assert!(!gateway.has_arrivals(NOW) && gateway.handle_arrival(NOW).is_none());
 }
 
 #[test]

@@ -78,6 +78,10 @@ impl Scene {
             let before = self.datagrams;
             let (client, gateway) = (&mut self.client, &mut self.gateway);
             self.datagrams += carry(client, gateway) + carry(gateway, client);
+            while let Some((number, _)) = self.pool.poll_change() {
+                self.pool.written(number);
+            }
+            self.gateway.leases_written();
             if self.datagrams == before {
                 return;
             }

@@ -3,7 +3,8 @@
 //! [`host::forward`]) say in which order the rest happens. Owns what waits for the next turn and the end of a process between any two
 //! things that it does; must never handle a packet by a call that the daemon does not make.
 
-use crate::machine::{Machine, is_esp};
+use crate::machine::{Machine, hear, is_esp};
+use crate::store::Job;
 use dormouse_ike::auth::SignOrder;
 use dormouse_keying::SaId;
 use dormouse_node::Train;
@@ -195,7 +196,7 @@ impl Process<'_> {
                 self.machine.refused += self.host.counters().discards - before;
             }
             self.carry_out_all(now);
-            if self.dead || self.machine.kernel.is_empty() && !self.host.has_arrivals() {
+            if self.dead || self.machine.kernel.is_empty() && !self.host.has_arrivals(now) {
                 return;
             }
         }
@@ -217,10 +218,8 @@ impl Process<'_> {
     }
 
     fn store_reports(&mut self, now: Instant) {
-        while let Some(heard) = self.machine.store.run(now, &mut self.machine.disk.lineages) {
-            if let Some((sa, outcome)) = heard {
-                self.host.stored(now, sa, outcome);
-            }
+        while let Some(done) = self.machine.store.run(now, &mut self.machine.disk) {
+            done.into_iter().for_each(|done| hear(&mut self.host, now, done));
         }
     }
 
@@ -271,13 +270,6 @@ impl Process<'_> {
             self.machine.sealed += 1;
             self.machine.outbox.push_back((sealed.path, datagram.to_vec()));
         }
-        self.says();
-    }
-
-    /// A datagram leaves. What it may depend on is on the disk: a process that dies now has said nothing that it will not remember.
-    fn says(&mut self) {
-        let unwritten = self.machine.unwritten.iter().find(|(_, what)| is_of_tickets(what));
-        assert!(unwritten.is_none(), "a datagram left before what must be stored was durable; {unwritten:?}");
         self.said = true;
     }
 
@@ -304,7 +296,7 @@ impl Process<'_> {
             self.machine.unsent += u64::from(esp && kept(&self.host) == before);
             return;
         }
-        self.says();
+        self.said = true;
         self.machine.sealed += u64::from(esp);
         self.machine.outbox.push_back((datagram.path, std::mem::take(bytes)));
     }
@@ -326,9 +318,10 @@ impl Process<'_> {
             Order::Store(what) => {
                 let late = self.said && is_of_tickets(&what);
                 assert!(!late, "a datagram left before what must be stored; {what:?}");
-                machine.unwritten.push((machine.unix(now), what));
+                machine.keep(machine.unix(now), what);
             }
-            Order::Lineage(operation) => machine.store.put(now, operation),
+            Order::Lineage(operation) => machine.store.put(now, Job::Lineage(operation)),
+            Order::Lease { number, change } => machine.store.put(now, Job::Lease(number, change)),
             Order::Configure { assigned, .. } => machine.inner = assigned.addresses(),
             Order::Unconfigure { .. } => machine.inner.clear(),
             Order::PeerRoutes { routes, .. } => machine.routes.extend(routes),
@@ -427,12 +420,6 @@ impl Driver for Process<'_> {
             Output::Transit(to) => self.machine.transit.push_back((to, std::mem::take(bytes))),
             Output::Order(order) => self.obey(now, order),
             Output::News(news) => self.tell(news),
-        }
-    }
-
-    fn make_durable(&mut self) {
-        if !self.dead {
-            self.machine.write();
         }
     }
 

@@ -7,6 +7,7 @@
 //!   goes out again when an SA is declared lost.
 //! - A ticket is accepted once, no ticket of a fork is, and none after its session has ended on record ([`Tickets`]).
 //! - What must be stored of a ticket is stored before any datagram leaves ([`crate::Machine::flush`]).
+//! - A device hears of no address that is not on the gateway's disk: a crash would give it to another.
 //! - A packet that either end is handed is sent, kept, answered or counted as lost.
 //! - The timer that an end waits for is among those that the status lists, and makes none of them late.
 //! - No timer of the gateway sends anything while its only sessions are those of devices that it knows to sleep.
@@ -15,6 +16,7 @@ use crate::machine::Machine;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, TicketHolder};
 use dormouse_node::Change;
 use dormouse_node::ladder::Rung;
+use dormouse_node::pool::Addresses;
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::esp::{NatT, classify_natt};
 use memchr::memmem;
@@ -52,6 +54,9 @@ pub(crate) struct Invariants {
     read: (usize, usize, usize, usize),
     sessions: usize,
     tickets: Tickets,
+    /// Addresses that have been on the gateway's disk, and those that the device has.
+    leased: BTreeSet<IpAddr>,
+    inner: Vec<IpAddr>,
 }
 
 impl Invariants {
@@ -130,11 +135,22 @@ impl Invariants {
             let in_time = next.map(|next| next.at) <= latest;
             assert!(is_listed && in_time, "the {end}'s timers are not listed; {next:?} of {listed:?}");
         }
+        self.look_at_leases(device, gateway);
         for (operation, outcome) in &gateway.store.done[done..] {
             self.tickets.look(operation, *outcome);
         }
         let done = gateway.store.done.len();
         self.read = (gateway.received.len(), device.received.len(), device.changes.len(), done);
+    }
+
+    fn look_at_leases(&mut self, device: &Machine, gateway: &Machine) {
+        let addresses = |a: &Addresses| a.v4.map(IpAddr::V4).into_iter().chain(a.v6.map(IpAddr::V6));
+        self.leased.extend(gateway.disk.leases.iter().flat_map(|(_, held)| addresses(held)));
+        if self.inner != device.inner {
+            self.inner.clone_from(&device.inner);
+            let early = self.inner.iter().find(|address| !self.leased.contains(address));
+            assert!(early.is_none(), "the device has an address that its gateway would forget; {early:?}");
+        }
     }
 
     /// What became of the tickets so far.

@@ -44,6 +44,25 @@ pub struct Disk {
     pub history: Option<Vec<u8>>,
 }
 
+impl Disk {
+    /// A lease was given, used or taken.
+    pub(crate) fn lease(&mut self, change: LeaseChange) {
+        let (LeaseChange::Lease { holder, .. } | LeaseChange::Evict { holder }) = &change;
+        self.leases.retain(|(other, _)| other != holder);
+        if let LeaseChange::Lease { holder, addresses } = change {
+            self.leases.push((holder, addresses));
+        }
+    }
+}
+
+/// The process hears what was written beside it.
+pub(crate) fn hear(host: &mut Host, now: Instant, done: store::Done) {
+    match done {
+        store::Done::Outcome(sa, outcome) => host.stored(now, sa, outcome),
+        store::Done::Leased(number) => host.leased(number),
+    }
+}
+
 /// A simulated radio.
 #[derive(Debug)]
 pub struct Radio {
@@ -73,9 +92,7 @@ pub struct Machine {
     pub(crate) kernel: Kernel,
     /// What outlives the process.
     pub disk: Disk,
-    /// What is to be on the disk, and is not known to be.
-    pub(crate) unwritten: Vec<(UnixTime, Store)>,
-    /// The gateway's store of lineages.
+    /// What the gateway writes beside its loop.
     pub store: store::Store,
     /// Every ticket that was written, and when.
     pub written: Vec<(UnixTime, Vec<u8>)>,
@@ -137,7 +154,6 @@ impl Machine {
             host: Some(host),
             kernel: Kernel::default(),
             disk: Disk::default(),
-            unwritten: Vec::new(),
             store: store::Store::new(0),
             written: Vec::new(),
             radio: None,
@@ -203,7 +219,6 @@ impl Machine {
         self.kernel.clear();
         self.inner.clear();
         self.fuse = None;
-        self.unwritten.clear();
         self.store.crash();
         self.outbox.clear();
         self.transit.clear();
@@ -214,7 +229,9 @@ impl Machine {
     /// The process ends in order: it says its farewells, and what it has asked of its store is done.
     pub fn stop(&mut self, now: Instant) {
         self.with(now, |host| host.stop(now));
-        self.store.finish(now, &mut self.disk.lineages);
+        for done in self.store.finish(now, &mut self.disk) {
+            self.with(now, |host| hear(host, now, done));
+        }
         let farewells = std::mem::take(&mut self.outbox);
         self.crash();
         self.outbox = farewells;
@@ -356,13 +373,7 @@ impl Machine {
     }
 
     /// What was ordered to be stored is on the disk from now on.
-    pub(crate) fn write(&mut self) {
-        for (unix, what) in std::mem::take(&mut self.unwritten) {
-            self.keep(unix, what);
-        }
-    }
-
-    fn keep(&mut self, unix: UnixTime, what: Store) {
+    pub(crate) fn keep(&mut self, unix: UnixTime, what: Store) {
         match what {
             Store::Ticket { connection, bytes: Some(bytes) } => {
                 if let Ok(ticket) = ClientTicket::decode(bytes.as_bytes()) {
@@ -375,13 +386,6 @@ impl Machine {
             }
             Store::TicketKeys { exported } => self.disk.ticket_keys = exported.as_bytes().to_vec(),
             Store::SleepHistory(bytes) => self.disk.history = Some(bytes),
-            Store::Lease(change) => {
-                let (LeaseChange::Lease { holder, .. } | LeaseChange::Evict { holder }) = &change;
-                self.disk.leases.retain(|(other, _)| other != holder);
-                if let LeaseChange::Lease { holder, addresses } = change {
-                    self.disk.leases.push((holder, addresses));
-                }
-            }
             // A gateway that lost them learns anew; no certificate of these worlds is revoked.
             Store::LoadHistory(_) | Store::Revocations { .. } => {}
         }

@@ -1,7 +1,9 @@
 use super::*;
 use dormouse_ike::ticket::lineage::{Memory, Name, Row, TicketHolder};
 use dormouse_io::store::Database;
+use dormouse_node::pool::{Addresses, Lessee};
 use dormouse_sansio::{Entropy, Seeded};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 /// A database of this test's own, gone with it.
@@ -22,6 +24,10 @@ impl Scratch {
 
     fn open(&self) -> Sqlite {
         Sqlite(Lineages::open(&self.file()).unwrap())
+    }
+
+    fn leases(&self) -> Leases {
+        Leases(Database::open(&self.file(), &|_| None).unwrap())
     }
 }
 
@@ -84,13 +90,13 @@ fn who_waits_is_told_and_everything_is_written_before_the_end() {
         next: Name([101; 16]),
         ends: UnixTime(0),
     };
-    let mut keeper = Keeper::new(scratch.open()).unwrap();
+    let mut keeper = Keeper::new(scratch.open(), scratch.leases()).unwrap();
     keeper.put(Operation::Insert(row(1)));
     (1..=2).for_each(|sa| keeper.put(confirm(sa, 1)));
     let mut heard = Vec::new();
     while heard.len() < 2 {
         std::thread::yield_now();
-        heard.extend(keeper.reports());
+        heard.extend(keeper.next());
     }
     let told = |sa, outcome| Report::Outcome(SaId::new(sa), outcome);
     assert_eq!(heard, [told(1, Outcome::Done), told(2, Outcome::Superseded)]);
@@ -117,13 +123,14 @@ impl Store for Broken {
 fn a_store_that_fails_is_reported_and_what_no_sa_waits_for_is_done_later() {
     let (fail, fails) = channel();
     fail.send(()).unwrap();
-    let mut keeper = Keeper::new(Broken(fails, Memory::default())).unwrap();
+    let scratch = Scratch::new("broken");
+    let mut keeper = Keeper::new(Broken(fails, Memory::default()), scratch.leases()).unwrap();
     let (lineage, holder) = (Name([1; 16]), TicketHolder([1; 32]));
     keeper.put(Operation::End { sa: Some(SaId::new(1)), lineage, holder });
     let mut heard = Vec::new();
     while !heard.contains(&Report::Reachable(true)) {
         std::thread::yield_now();
-        heard.extend(keeper.reports());
+        heard.extend(keeper.next());
     }
     let sa = SaId::new(1);
     let told = [Report::Outcome(sa, Outcome::Failed), Report::Reachable(false)];
@@ -176,12 +183,13 @@ fn what_waits_for_a_store_that_fails_has_a_bound_and_no_end_is_lost() {
 fn a_mark_is_reported_when_all_before_it_is_on_the_disk_and_not_before() {
     let (fail, fails) = channel();
     fail.send(()).unwrap();
-    let mut keeper = Keeper::new(Broken(fails, Memory::default())).unwrap();
+    let scratch = Scratch::new("mark");
+    let mut keeper = Keeper::new(Broken(fails, Memory::default()), scratch.leases()).unwrap();
     let until = |keeper: &mut Keeper, mark| {
         let mut heard = Vec::new();
         while !heard.contains(&Report::Written(mark)) {
             std::thread::yield_now();
-            heard.extend(keeper.reports());
+            heard.extend(keeper.next());
         }
         heard
     };
@@ -196,4 +204,60 @@ fn a_mark_is_reported_when_all_before_it_is_on_the_disk_and_not_before() {
     // Nothing is to be done.
     let next = keeper.mark();
     assert!(next > mark && until(&mut keeper, next).contains(&Report::Written(next)));
+}
+
+fn lessee(who: &str) -> Lessee {
+    Lessee::new("office".into(), (2, who.as_bytes().to_vec()), 0).expect("an identity")
+}
+
+fn lease(who: &str, last: u8) -> Change {
+    Change::Lease {
+        holder: lessee(who),
+        addresses: Addresses { v4: Some([10, 55, 0, last].into()), v6: None },
+    }
+}
+
+/// What is said up to the lease of this number.
+fn until_leased(keeper: &mut Keeper, number: u64) -> Vec<Report> {
+    let mut heard = Vec::new();
+    while !heard.contains(&Report::Leased(number)) {
+        std::thread::yield_now();
+        heard.extend(keeper.next());
+    }
+    heard
+}
+
+#[test]
+fn a_lease_is_on_the_disk_when_it_is_said_to_be_and_the_last_before_the_end() {
+    let scratch = Scratch::new("leases");
+    let who = || -> Vec<(Vec<u8>, Option<Ipv4Addr>)> {
+        let leases = scratch.leases().0.leases().unwrap();
+        leases.into_iter().map(|lease| (lease.holder.identity.1, lease.v4)).collect()
+    };
+    let mut keeper = Keeper::new(scratch.open(), scratch.leases()).unwrap();
+    keeper.lease(1, lease("a", 9));
+    until_leased(&mut keeper, 1);
+    assert_eq!(who(), [(b"a".to_vec(), Some([10, 55, 0, 9].into()))]);
+    // The address goes to another.
+    keeper.lease(2, Change::Evict { holder: lessee("a") });
+    keeper.lease(3, lease("b", 9));
+    until_leased(&mut keeper, 3);
+    assert_eq!(who(), [(b"b".to_vec(), Some([10, 55, 0, 9].into()))]);
+    keeper.lease(4, lease("c", 10));
+    assert_eq!(keeper.finish().last(), Some(&Report::Leased(4)));
+    assert_eq!(who().len(), 2);
+}
+
+#[test]
+fn who_waits_for_a_lease_is_not_kept_by_a_disk_that_is_full() {
+    let scratch = Scratch::new("full");
+    let leases = scratch.leases();
+    leases.0.limit(1).unwrap();
+    let mut keeper = Keeper::new(scratch.open(), leases).unwrap();
+    let names: Vec<String> = (0..400).map(|n| format!("{n}{}", "x".repeat(100))).collect();
+    for (n, name) in (1..).zip(&names) {
+        keeper.lease(n, lease(name, u8::try_from(n % 250).unwrap()));
+    }
+    until_leased(&mut keeper, 400);
+    assert!(scratch.leases().0.leases().unwrap().is_empty(), "it is full");
 }

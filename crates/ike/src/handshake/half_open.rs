@@ -388,6 +388,7 @@ impl HalfOpen {
         let kept = if held.is_none() { kept } else { &[] };
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept, false);
         list.extend(cp);
+        shared.await_lease(link.id, &assigned);
         let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
         let told = payloads::other_addresses(shared.addresses_of(&conn), &link.path);
         let birth = Birth {

@@ -1,7 +1,7 @@
 //! The order in which a driver does what its host wants: the same in `dormoused` and in the worlds of `dormouse-sim`. Owns that order
 //! alone; what an output means to the machine is the driver's.
 
-use super::{Host, Order, Output};
+use super::{Host, Output};
 use dormouse_sansio::Instant;
 
 /// What carries out the outputs of a host, and brings it the packets of the inner side.
@@ -12,11 +12,8 @@ pub trait Driver {
     /// The host.
     fn host(&mut self) -> &mut Host;
 
-    /// Carries out an output. `bytes` are its own, if it has any, and may be taken.
+    /// Carries out an output. `bytes` are its own, if it has any, and may be taken. What [`Order::Store`](super::Order::Store) names is durable when this returns.
     fn carry_out(&mut self, now: Instant, output: Output, bytes: &mut Vec<u8>);
-
-    /// Makes durable what was ordered to be stored ([`Order::Store`]).
-    fn make_durable(&mut self);
 
     /// Takes the packets that are ready on the inner side, and sends what they become: [`Host::plan`], [`Host::seal`].
     ///
@@ -27,17 +24,9 @@ pub trait Driver {
 
 /// Carries out everything that the host wants. What was ordered to be stored is durable before anything that depends on it leaves.
 pub fn carry_out_all(driver: &mut impl Driver, now: Instant) {
-    let (mut bytes, mut unwritten) = (Vec::new(), true);
+    let mut bytes = Vec::new();
     while let Some(output) = driver.host().poll(now, &mut bytes) {
-        match output {
-            Output::Datagram(_) if std::mem::take(&mut unwritten) => driver.make_durable(),
-            Output::Order(Order::Store(_)) => unwritten = true,
-            _ => {}
-        }
         driver.carry_out(now, output, &mut bytes);
-    }
-    if unwritten {
-        driver.make_durable();
     }
 }
 

@@ -19,6 +19,7 @@ mod arrivals;
 mod device;
 mod drive;
 mod gateways;
+mod leases;
 mod lsi;
 pub(crate) mod lsi_fuzz;
 mod output;
@@ -290,7 +291,8 @@ impl Host {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let own = Deadline::earlier(self.node.poll_timeout(), self.sleep_deadline());
-        let own = Deadline::earlier(own, self.names_deadline());
+        let own =
+            Deadline::earliest([own, self.names_deadline(), self.arrivals_deadline()].into_iter().flatten());
         Deadline::earlier(own, self.router.as_ref().and_then(Router::poll_timeout))
     }
 
@@ -300,6 +302,7 @@ impl Host {
         let mut all = self.node.deadlines();
         all.extend(self.sleep_timers());
         all.extend(self.names_deadline());
+        all.extend(self.arrivals_deadline());
         all.extend(self.router.iter().flat_map(Router::timers));
         all
     }
@@ -511,11 +514,7 @@ impl Host {
                 break;
             }
         }
-        if let Some(pool) = &self.pool {
-            while let Some(change) = pool.poll_change() {
-                self.outputs.push_order(Order::Store(Store::Lease(change)));
-            }
-        }
+        self.order_leases();
         self.store_load(now, false);
     }
 
