@@ -78,6 +78,7 @@ mod mmsg;
 pub mod neighbours;
 pub mod netlink;
 pub mod notify;
+mod option;
 pub mod ownership;
 pub mod poller;
 pub mod privileges;
@@ -94,5 +95,6 @@ pub mod timer;
 pub mod token;
 pub mod tun;
 pub mod udp;
+pub mod xfrm;
 
 pub use gso::SuperPacket;
