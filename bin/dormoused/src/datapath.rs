@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::daemon::{Daemon, TUN, UDP};
+use crate::kernel::Esp;
 use anyhow::{Context, Result};
 use dormouse_control::Offload;
 use dormouse_io::SuperPacket;
@@ -13,8 +14,9 @@ use dormouse_io::clock::BootClock;
 use dormouse_io::poller::{Interest, Ready};
 use dormouse_io::tun::Tun;
 use dormouse_io::udp::{PathError, PathErrorKind, Sent};
+use dormouse_keying::ChildId;
 use dormouse_node::Train;
-use dormouse_node::host::{Datagram, Host, NotSent};
+use dormouse_node::host::{Datagram, Host, Lend, NotSent};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path};
 
@@ -40,6 +42,8 @@ pub(crate) struct Wires {
     pub(crate) tun: Tun,
     pub(crate) tun_mtu: u16,
     pub(crate) carriers: Carriers,
+    /// What carries ESP under load, if not this process.
+    pub(crate) kernel: Esp,
     tx: TxBatch,
     rx: RxBatch,
     /// A full socket holds the TUN back: its queue is where packets wait.
@@ -51,11 +55,12 @@ pub(crate) struct Wires {
 }
 
 impl Wires {
-    pub(crate) fn new(tun: Tun, tun_mtu: u16, carriers: Carriers) -> Self {
+    pub(crate) fn new(tun: Tun, tun_mtu: u16, carriers: Carriers, kernel: Esp) -> Self {
         Self {
             tun,
             tun_mtu,
             carriers,
+            kernel,
             tx: TxBatch::new(),
             rx: RxBatch::new(),
             blocked: false,
@@ -73,6 +78,12 @@ impl Wires {
             self.carriers.send(path, *ecn, bytes, *segment)
         };
         outcome(path, sent)
+    }
+
+    /// A datagram was in the socket when the kernel took ESP off it: it gets it from there.
+    pub(crate) fn pass_on(&mut self, path: Path, datagram: &[u8]) {
+        let again = Path { remote: path.local, ..path };
+        let _lost = self.carriers.send(&again, 0, datagram, None);
     }
 
     /// The socket that held the TUN back has room again.
@@ -125,7 +136,34 @@ impl Daemon {
             off("tun-uso", o.uso),
             off("tun-join-tcp", o.join_tcp),
             off("tun-join-udp", o.join_udp),
+            self.wires.kernel.offload(),
         ]
+    }
+
+    /// Another engine carries an SA from now on. What waits in the TUN goes first: its numbers are lower, and a peer's window may be narrow.
+    pub(crate) fn lend(&mut self, now: Instant, lend: &Lend) {
+        let Wires { kernel, carriers, .. } = &mut self.wires;
+        if !kernel.lend(now, (&self.machine, carriers), &mut self.host, lend) {
+            return;
+        }
+        // Unless something else is ordered that may have to be done before anything is sent.
+        if !self.host.has_orders() {
+            let (wires, mut plane) = self.split(now);
+            let _what = wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, BUDGET);
+        }
+        let child = lend.loan.child;
+        match self.wires.kernel.lead(&mut self.machine, child) {
+            Ok(()) => tracing::debug!(%child, path = %lend.loan.path, "the kernel carries it"),
+            Err(e) => {
+                tracing::warn!("the kernel's ESP: {e:#}");
+                self.recall(now, child);
+            }
+        }
+    }
+
+    pub(crate) fn recall(&mut self, now: Instant, child: ChildId) {
+        let Wires { kernel, carriers, .. } = &mut self.wires;
+        kernel.recall(now, (&mut self.machine, carriers), &mut self.host, child);
     }
 
     /// The wires, and what decides about what comes over them.

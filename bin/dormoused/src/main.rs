@@ -8,6 +8,7 @@ mod datapath;
 mod denials;
 mod helpers;
 mod hip;
+mod kernel;
 mod lineages;
 mod load;
 mod machine;

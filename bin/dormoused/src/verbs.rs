@@ -1,6 +1,7 @@
 //! What `dormouse` asks, answered. Owns the clients that wait or watch; every answer is read off the node.
 
 use crate::daemon::Daemon;
+use crate::kernel;
 use crate::lineages::Keeper;
 use crate::{removal, status};
 use dormouse_control as control;
@@ -463,7 +464,8 @@ impl Daemon {
         checks.push(leaks);
         checks.extend(self.radio_check());
         checks.extend(self.hip_check());
-        for offload in self.offloads() {
+        checks.push(self.wires.kernel.check());
+        for offload in self.offloads().into_iter().filter(|o| o.name != kernel::OFFLOAD) {
             checks.push(control::Check {
                 name: offload.name,
                 outcome: if offload.active {
