@@ -93,8 +93,8 @@ impl Carriers {
     /// # Errors
     /// The kernel's.
     pub fn leave_esp(&self, lent: &[(u32, u64)]) -> io::Result<()> {
-        let esp = self.raw.iter().filter(|raw| raw.carrier() == Carrier::RawEsp);
-        esp.map(|raw| raw.leave(lent)).collect()
+        let mut esp = self.raw.iter().filter(|raw| raw.carrier() == Carrier::RawEsp);
+        esp.try_for_each(|raw| raw.leave(lent))
     }
 
     /// Sends a message of a key manager, or several of `segment` bytes each but the last, on `path`: IP may fragment them. See
