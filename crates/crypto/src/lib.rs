@@ -39,7 +39,7 @@ pub use aead256::{aead256_open, aead256_seal};
 pub use dh::DhPrivate;
 pub use error::{Error, Unauthentic};
 pub use hash::{HashAlg, hash, hash_one, hash_reader};
-pub use packet_key::PacketKey;
+pub use packet_key::{PacketKey, RestingKey};
 pub use prf::{PrfKey, prf_plus};
 pub use psk::{PskError, parse_psk};
 pub use secret::{Secret, ct_eq};

@@ -6,6 +6,7 @@
 //! encrypt-then-MAC. CBC (RFC 3602): the IV (16) is in the packet, then encrypt-then-MAC. NULL (RFC 2410): the MAC alone.
 
 mod rare;
+mod resting;
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{
@@ -18,6 +19,8 @@ use aws_lc_rs::iv::FixedLength;
 use crate::error::{Error, Unauthentic};
 use crate::secret::ct_eq;
 use crate::suites::{Encr, Integ};
+
+pub use resting::RestingKey;
 
 /// The keys of one direction of one SA. Both halves live in it, so that tests can play both ends; an SA uses one.
 pub struct PacketKey {

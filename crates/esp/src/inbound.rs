@@ -11,6 +11,7 @@ use dormouse_crypto::{Error as CryptoError, PacketKey};
 use dormouse_keying::Mode;
 
 use crate::discard::Discard;
+use crate::key::SaKey;
 use crate::layout::{Aad, Shape, split_header};
 use crate::lifetime::{Counters, Life, Limits};
 use crate::params::SaParams;
@@ -41,7 +42,7 @@ impl Opened {
 
 /// The receiving half of an SA.
 pub struct Inbound {
-    key: PacketKey,
+    key: SaKey,
     /// In a composite SA, what the zones behind the first have.
     zones: Option<Box<Composite>>,
     shape: Shape,
@@ -61,8 +62,9 @@ impl Inbound {
     /// # Errors
     /// If the cipher and integrity algorithm do not go together or the keying material has the wrong length.
     pub fn new(params: &SaParams) -> Result<Self, CryptoError> {
-        let key = PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?;
-        let mut this = Self::with_key(params, key);
+        let mut key = SaKey::new(params)?;
+        let mut this = Self::of_shape(params, Shape::of(key.awake()?), key);
+        this.rest();
         if let Some(zones) = &params.zones {
             let zones = Composite::new(zones)?;
             this.shape = zones.shape(this.shape);
@@ -75,8 +77,12 @@ impl Inbound {
     /// (`dormouse_crypto::measure`). Cipher, integrity algorithm, keying material and zones of `params` are not looked at.
     #[must_use]
     pub fn with_key(params: &SaParams, key: PacketKey) -> Self {
+        Self::of_shape(params, Shape::of(&key), SaKey::Made(key))
+    }
+
+    fn of_shape(params: &SaParams, shape: Shape, key: SaKey) -> Self {
         Self {
-            shape: Shape::of(&key),
+            shape,
             key,
             zones: None,
             window: ReplayWindow::new(params.replay_window),
@@ -87,6 +93,11 @@ impl Inbound {
             counters: Counters::default(),
             ours: u64::MAX,
         }
+    }
+
+    /// Nothing is expected for a while: memory is given back that the next packet takes again.
+    pub fn rest(&mut self) {
+        self.key.rest();
     }
 
     /// The SPI that we chose.
@@ -154,13 +165,13 @@ impl Inbound {
             return Err(Discard::Lent { spi });
         }
         self.window.check(seq)?;
+        let unauthentic = Discard::Unauthentic { spi, seq };
+        let key = self.key.awake().map_err(|_| unauthentic)?;
         if let Some(zones) = &self.zones {
-            zones.open(&self.key, (spi, seq), iv, body, icv)?;
+            zones.open(key, (spi, seq), iv, body, icv)?;
         } else {
             let aad = Aad::new(spi, seq, self.esn, self.shape.separate_mac);
-            self.key
-                .open(aad.front(), iv, body, aad.tail(), icv)
-                .map_err(|_| Discard::Unauthentic { spi, seq })?;
+            key.open(aad.front(), iv, body, aad.tail(), icv).map_err(|_| unauthentic)?;
         }
         self.window.accept(seq)?;
 

@@ -25,6 +25,7 @@ pub mod ecn;
 mod engine;
 mod inbound;
 mod iv;
+mod key;
 mod layout;
 mod lifetime;
 pub mod loan;

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::ESP_HEADER_LEN;
 use crate::iv::IvSource;
+use crate::key::SaKey;
 use crate::layout::{Aad, Shape};
 use crate::lifetime::{Counters, Life, Limits};
 use crate::params::SaParams;
@@ -75,7 +76,7 @@ struct Lengths {
 /// let sealed = out.seal(&mut slot, n, IPPROTO_IPIP)?;   // slot[..sealed] is the datagram
 /// ```
 pub struct Outbound {
-    key: PacketKey,
+    key: SaKey,
     /// In a composite SA, what the zones behind the first have.
     zones: Option<Box<Composite>>,
     shape: Shape,
@@ -97,8 +98,11 @@ impl Outbound {
     /// # Errors
     /// If the cipher and integrity algorithm do not go together or the keying material has the wrong length.
     pub fn new(params: &SaParams, entropy: &mut dyn Entropy) -> Result<Self, CryptoError> {
-        let key = PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?;
-        let mut this = Self::with_key(params, key, entropy);
+        let mut key = SaKey::new(params)?;
+        let made = key.awake()?;
+        let (shape, iv) = (Shape::of(made), IvSource::new(made, entropy));
+        let mut this = Self::of_shape(params, shape, iv, key);
+        this.rest();
         if let Some(zones) = &params.zones {
             let zones = Composite::new(zones)?;
             this.shape = zones.shape(this.shape);
@@ -113,13 +117,18 @@ impl Outbound {
     /// (`dormouse_crypto::measure`). Cipher, integrity algorithm, keying material and zones of `params` are not looked at.
     #[must_use]
     pub fn with_key(params: &SaParams, key: PacketKey, entropy: &mut dyn Entropy) -> Self {
+        let (shape, iv) = (Shape::of(&key), IvSource::new(&key, entropy));
+        Self::of_shape(params, shape, iv, SaKey::Made(key))
+    }
+
+    fn of_shape(params: &SaParams, shape: Shape, iv: IvSource, key: SaKey) -> Self {
         let counter = Counter::new(params.esn);
         let mut limits = params.limits;
         // Leaves an eighth of the numbers (without ESN: 2^29, minutes at the highest rate) to negotiate a replacement.
         limits.soft.packets = limits.soft.packets.min(counter.left() / 8 * 7);
         Self {
-            shape: Shape::of(&key),
-            iv: IvSource::new(&key, entropy),
+            shape,
+            iv,
             key,
             zones: None,
             spi: params.spi,
@@ -130,6 +139,11 @@ impl Outbound {
             limits,
             counters: Counters::default(),
         }
+    }
+
+    /// Nothing is expected to go for a while: memory is given back that the next packet takes again.
+    pub fn rest(&mut self) {
+        self.key.rest();
     }
 
     /// The SPI that the peer chose.
@@ -318,11 +332,12 @@ impl Outbound {
         write_trailer(body, lengths, next_header);
         let aad = Aad::new(self.spi, seq, self.esn, self.shape.separate_mac);
         *header = aad.header();
+        let key = self.key.awake()?;
         if let Some(zones) = &self.zones {
-            zones.seal(&self.key, (self.spi, seq), iv, body, lengths.inner, icv)?;
+            zones.seal(key, (self.spi, seq), iv, body, lengths.inner, icv)?;
         } else {
             self.iv.write(seq, iv)?;
-            self.key.seal(aad.front(), iv, body, aad.tail(), icv)?;
+            key.seal(aad.front(), iv, body, aad.tail(), icv)?;
         }
 
         self.counters.packets += 1;
@@ -343,7 +358,8 @@ impl Outbound {
         slot.resize(head + whole + icv, 0);
         let (front, icv) = slot.split_at_mut(head + whole);
         let (front, body) = front.split_at_mut(head);
-        let _sealed = self.key.seal(aad.front(), &front[ESP_HEADER_LEN..], body, aad.tail(), icv);
+        let Ok(key) = self.key.awake() else { return };
+        let _sealed = key.seal(aad.front(), &front[ESP_HEADER_LEN..], body, aad.tail(), icv);
     }
 
     #[cfg(test)]
@@ -360,9 +376,9 @@ impl Outbound {
         slot[8..head].copy_from_slice(iv);
         write_trailer(&mut slot[head..head + body], &lengths, next);
         let (front, icv) = slot.split_at_mut(head + body);
-        let icv = &mut icv[..self.key.icv_len()];
-        self.key.seal(aad.front(), iv, &mut front[head..], aad.tail(), icv).unwrap();
-        head + body + self.key.icv_len()
+        let icv = &mut icv[..self.shape.icv];
+        self.key.awake().unwrap().seal(aad.front(), iv, &mut front[head..], aad.tail(), icv).unwrap();
+        head + body + self.shape.icv
     }
 }
 

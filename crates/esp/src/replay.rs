@@ -3,7 +3,8 @@
 //!
 //! The window is a ring of 64-bit words (the layout of RFC 6479): advancing clears whole words and never shifts bits, so its
 //! cost does not depend on the window's size. The ring is a power of two of words and holds at least one word more than
-//! the window, so that the word that holds the newest number never shares its bits with the oldest in the window.
+//! the window, so that the word that holds the newest number never shares its bits with the oldest in the window. It grows to that
+//! size with the first numbers: an SA on which little comes, as between two sleeps, has few words.
 
 use thiserror::Error;
 
@@ -14,6 +15,8 @@ pub const MIN_WINDOW: u32 = 1_024;
 pub const MAX_WINDOW: u32 = 65_536;
 /// The window unless configured, in packets.
 pub const DEFAULT_WINDOW: u32 = 4_096;
+/// The ring begins with so many words of 64 numbers.
+const FIRST_WORDS: usize = 4;
 
 /// Why a sequence number was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -69,6 +72,7 @@ impl Seen {
 /// "All ESP implementations MUST support the anti-replay service" (RFC 4303 section 3.4.3)
 #[derive(Clone, Debug)]
 pub struct ReplayWindow {
+    /// Shorter than `size` asks for as long as it has room for all numbers from 0 to `top`, each at its own place.
     ring: Box<[u64]>,
     /// Size in packets: a number `n` is inside if `top - n < size`.
     size: u64,
@@ -82,8 +86,7 @@ impl ReplayWindow {
     #[must_use]
     pub fn new(packets: u32) -> Self {
         let size = packets.clamp(MIN_WINDOW, MAX_WINDOW);
-        let words = (size.div_ceil(64) as usize + 1).next_power_of_two();
-        Self { ring: vec![0; words].into_boxed_slice(), size: u64::from(size), top: 0 }
+        Self { ring: [0; FIRST_WORDS].into(), size: size.into(), top: 0 }
     }
 
     /// Size in packets.
@@ -127,6 +130,9 @@ impl ReplayWindow {
         self.check(seq)?;
         if seq > self.top {
             let (from, to) = (self.top >> 6, seq >> 6);
+            if to > from {
+                self.grow(to);
+            }
             let fresh = (to - from).min(self.ring.len() as u64);
             let mask = self.ring.len() as u64 - 1;
             for word in (to - fresh + 1)..=to {
@@ -161,8 +167,8 @@ impl ReplayWindow {
         if seen.top <= ours {
             return;
         }
-        let mut both =
-            Self { ring: vec![0; self.ring.len()].into_boxed_slice(), size: self.size, top: seen.top };
+        let mut both = Self { ring: [0; FIRST_WORDS].into(), size: self.size, top: seen.top };
+        both.grow(seen.top >> 6);
         for seq in seen.top.saturating_sub(self.size - 1).max(1)..=seen.top {
             let taken = if seq > ours { seen.has(seq) } else { self.check(seq).is_err() };
             let (word, bit) = both.place(seq);
@@ -173,6 +179,18 @@ impl ReplayWindow {
         *self = both;
     }
 
+    /// Makes room for word number `to`, unless the ring has its size.
+    fn grow(&mut self, to: u64) {
+        let whole = (self.size.div_ceil(64) + 1).next_power_of_two() as usize;
+        let words =
+            usize::try_from(to).map_or(whole, |to| to.saturating_add(1).min(whole)).next_power_of_two();
+        if words > self.ring.len() {
+            let mut ring = vec![0; words].into_boxed_slice();
+            ring.iter_mut().zip(&self.ring).for_each(|(new, old)| *new = *old);
+            self.ring = ring;
+        }
+    }
+
     fn place(&self, seq: u64) -> (usize, u64) {
         let mask = self.ring.len() as u64 - 1;
         (((seq >> 6) & mask) as usize, 1 << (seq & 63))
@@ -180,6 +198,7 @@ impl ReplayWindow {
 
     /// Pretends that `top` was the newest number so far: in the middle of an SA's life.
     pub(crate) fn start_at(&mut self, top: u64) {
+        self.grow(top >> 6);
         self.top = top;
     }
 }
@@ -211,6 +230,26 @@ mod tests {
                 assert_eq!(w.check(seq).is_err(), seq <= 2_000, "jump {jump}, number {seq}");
             }
         }
+    }
+
+    /// Whatever comes in which order, a window that grows judges as one that was whole from the beginning.
+    #[test]
+    fn a_growing_window_forgets_nothing() {
+        let mut state = 1u64;
+        for _ in 0..200 {
+            let mut grows = ReplayWindow::new(4_096);
+            let mut whole = ReplayWindow { ring: vec![0; 128].into(), ..grows.clone() };
+            for _ in 0..500 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let reach = 1 << (state >> 60);
+                let seq = (whole.top() + reach).saturating_sub((state >> 20) % (2 * reach + 1));
+                assert_eq!(grows.accept(seq), whole.accept(seq), "{seq} at {}", whole.top());
+                assert!(grows.ring.len() as u64 * 64 > grows.top().min(4_096));
+            }
+        }
+        let mut quiet = ReplayWindow::new(4_096);
+        (1..256).for_each(|seq| quiet.accept(seq).unwrap());
+        assert_eq!(quiet.ring.len(), FIRST_WORDS);
     }
 
     #[test]

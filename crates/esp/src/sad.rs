@@ -47,7 +47,8 @@ pub struct Accepted {
 /// All ESP SAs of a node.
 #[derive(Debug, Default)]
 pub struct Sad {
-    tunnels: BTreeMap<ChildId, Tunnel>,
+    /// Boxed: the map's nodes are half empty.
+    tunnels: BTreeMap<ChildId, Box<Tunnel>>,
     spis: Spis,
     /// The tunnels of each owner that do not drain, in the order of their installation.
     by_owner: BTreeMap<Owner, Vec<ChildId>>,
@@ -142,7 +143,7 @@ impl Sad {
         self.spis.take(id);
         self.by_owner.entry(tunnel.owner).or_default().push(id);
         self.sharing += usize::from(!tunnel.share().is_rest());
-        self.tunnels.insert(id, tunnel);
+        self.tunnels.insert(id, Box::new(tunnel));
         Ok(())
     }
 
@@ -199,7 +200,7 @@ impl Sad {
     }
 
     /// Takes a tunnel out, and gives its SPI back.
-    pub fn remove(&mut self, id: ChildId) -> Option<Tunnel> {
+    pub fn remove(&mut self, id: ChildId) -> Option<Box<Tunnel>> {
         self.stop_sending(id);
         let tunnel = self.tunnels.remove(&id)?;
         self.leave_owner(tunnel.owner, id);
@@ -296,17 +297,27 @@ impl Sad {
     /// A tunnel by its name.
     #[must_use]
     pub fn get(&self, id: ChildId) -> Option<&Tunnel> {
-        self.tunnels.get(&id)
+        self.tunnels.get(&id).map(AsRef::as_ref)
     }
 
     /// A tunnel by its name.
     pub fn get_mut(&mut self, id: ChildId) -> Option<&mut Tunnel> {
-        self.tunnels.get_mut(&id)
+        self.tunnels.get_mut(&id).map(AsMut::as_mut)
+    }
+
+    /// Little is expected from or to the peer of `owner` for a while: memory is given back that the next packet takes again.
+    pub fn rest(&mut self, owner: Owner) {
+        for id in self.by_owner.get(&owner).into_iter().flatten() {
+            if let Some(tunnel) = self.tunnels.get_mut(id) {
+                tunnel.inbound.rest();
+                tunnel.outbound.rest();
+            }
+        }
     }
 
     /// All tunnels, by name.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tunnel> {
-        self.tunnels.values_mut()
+        self.tunnels.values_mut().map(AsMut::as_mut)
     }
 
     /// The tunnels of an owner that do not drain, in the order of their installation.
@@ -373,7 +384,7 @@ impl Sad {
             self.alike(owner, id).find(|(_, like)| takes(like)).map(|(like, _)| like)
         };
         let as_peer = || {
-            let latest = self.latest(owner, id).and_then(|latest| self.tunnels.get(&latest));
+            let latest = self.latest(owner, id).and_then(|latest| self.get(latest));
             latest.filter(|latest| latest.share() == Share::AsPeer).map(Tunnel::id)
         };
         let marked = first(&|like| like.turn.takes_mark(packet));
@@ -413,7 +424,7 @@ impl Sad {
             return Some(rest);
         }
         let other = || self.alike(owner, id).filter(|(_, like)| sealed(like)).last().map(|(other, _)| other);
-        self.tunnels.get(&id).filter(|tunnel| sealed(tunnel)).map(Tunnel::id).or_else(other)
+        self.get(id).filter(|tunnel| sealed(tunnel)).map(Tunnel::id).or_else(other)
     }
 
     /// The largest inner packet, in bytes, that fits the path of this tunnel, whose own is `own`, and of every other that [`Self::among`] may choose
@@ -430,7 +441,7 @@ impl Sad {
     /// The tunnels of this owner that send, with the selectors of `id`, itself included; in the order of their installation.
     fn alike(&self, owner: Owner, id: ChildId) -> impl Iterator<Item = (ChildId, &Tunnel)> {
         let alike = self.of(owner).iter().copied().filter(move |like| self.is_alike(*like, id));
-        alike.filter_map(|id| Some((id, self.tunnels.get(&id)?)))
+        alike.filter_map(|id| Some((id, self.get(id)?)))
     }
 
     fn is_alike(&self, like: ChildId, id: ChildId) -> bool {

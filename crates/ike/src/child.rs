@@ -6,8 +6,6 @@
 pub(crate) mod choose;
 pub(crate) mod offer;
 
-use std::collections::BTreeMap;
-
 use core::net::IpAddr;
 use core::time::Duration;
 
@@ -16,6 +14,7 @@ use dormouse_wire::ike::TsRange;
 
 use crate::config::{AddressRequest, ChildMode, Connection};
 use crate::config_payload::AssignedConfig;
+use crate::few::Few;
 use crate::proposal::EspSuite;
 use crate::{selectors, timer};
 use dormouse_keying::ChildId;
@@ -73,13 +72,13 @@ pub(crate) struct Child {
 /// The CHILD SAs of one IKE SA.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    all: BTreeMap<ChildId, Child>,
+    all: Few<ChildId, Child>,
     /// The one that was made with the session, or what replaced it: the one of several that both ends can tell. It may be gone.
     first: Option<ChildId>,
     /// SPIs that the peer deleted before the answer that makes them has come.
     pub(crate) early_deletes: Vec<u32>,
     /// By its index in the connection: how often the peer has refused or deleted a CHILD SA, and when it did so last.
-    setbacks: BTreeMap<usize, (u32, Instant)>,
+    setbacks: Few<usize, (u32, Instant)>,
 }
 
 impl Children {
@@ -120,7 +119,7 @@ impl Children {
     }
 
     pub(crate) fn ids(&self) -> Vec<ChildId> {
-        self.all.keys().copied().collect()
+        self.all.keys().collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -139,10 +138,10 @@ impl Children {
 
     /// The peer has refused or deleted number `config` of the connection: how long it is not asked for again.
     pub(crate) fn set_back(&mut self, config: usize, now: Instant) -> Duration {
-        let (times, last) = self.setbacks.entry(config).or_insert((0, now));
-        *times = if now - *last > AGAIN.1 * 2 { 0 } else { *times };
-        let wait = AGAIN.0 * (1 << (*times).min(9));
-        (*times, *last) = (times.saturating_add(1), now);
+        let (times, last) = self.setbacks.get(&config).copied().unwrap_or((0, now));
+        let times = if now - last > AGAIN.1 * 2 { 0 } else { times };
+        let wait = AGAIN.0 * (1 << times.min(9));
+        self.setbacks.insert(config, (times.saturating_add(1), now));
         wait.min(AGAIN.1)
     }
 

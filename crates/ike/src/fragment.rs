@@ -10,7 +10,7 @@ use dormouse_wire::ike::{
 use zeroize::Zeroizing;
 
 use crate::limits;
-use crate::protect::{Channel, FragmentError, OpenError, SealError};
+use crate::protect::{Channel, FRAGMENT_FIELDS, FragmentError, OpenError, SealError};
 
 /// Where the IKE header names the first payload.
 const NEXT_PAYLOAD_AT: usize = 16;
@@ -78,7 +78,6 @@ impl Channel {
 /// "[...] the RESERVED field in the reconstructed Encrypted payload header MUST be set to the value of the RESERVED field in the
 /// Encrypted Fragment payload header from the first fragment" (RFC 9242 section 3.3.2): that header is kept.
 fn whole_head(mut head: Vec<u8>) -> Vec<u8> {
-    const FRAGMENT_FIELDS: usize = 4;
     let len = head.len().saturating_sub(FRAGMENT_FIELDS);
     head.truncate(len);
     // The field that names the encrypted payload: the header's, or that of the last payload before it.

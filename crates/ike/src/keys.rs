@@ -7,7 +7,7 @@
 
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::suites::Prf;
-use dormouse_crypto::{Error, PacketKey, PrfKey, Secret, prf_plus};
+use dormouse_crypto::{Error, PrfKey, RestingKey, Secret, prf_plus};
 
 use crate::proposal::{EspSuite, IkeSuite};
 use crate::protect::Channel;
@@ -139,7 +139,7 @@ impl IkeKeys {
         let (sk_pi, sk_pr) = (Secret::from(take(prf_len)), Secret::from(take(prf_len)));
         let packet_key = |encr: &[u8], integ: &[u8]| {
             let keymat = Secret::concat(&[encr, integ]);
-            PacketKey::new(suite.encr, suite.integ, keymat.as_bytes()).map(Channel::new)
+            RestingKey::new(suite.encr, suite.integ, keymat.as_bytes()).map(Channel::new)
         };
         Ok(Self {
             suite,

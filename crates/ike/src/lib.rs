@@ -37,6 +37,7 @@ mod endpoint_config;
 mod error;
 mod event;
 mod exchange;
+mod few;
 pub mod fragment;
 #[doc(hidden)]
 pub mod fuzz;

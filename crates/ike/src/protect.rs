@@ -6,10 +6,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use dormouse_crypto::{PacketKey, Unauthentic};
+use dormouse_crypto::{RestingKey, Unauthentic};
 use dormouse_sansio::Entropy;
 use dormouse_wire::ike::{Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads};
 use zeroize::Zeroizing;
+
+/// Length in bytes of Fragment Number and Total Fragments (RFC 7383 section 2.5).
+pub(crate) const FRAGMENT_FIELDS: usize = 4;
 
 /// Why nothing could be sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -104,7 +107,8 @@ impl From<Unauthentic> for OpenError {
 /// One direction of an IKE SA: protects what one side sends, opens what the other receives.
 #[derive(Debug)]
 pub struct Channel {
-    key: PacketKey,
+    /// Woken for each message: sessions are many, and messages few.
+    key: RestingKey,
     /// Messages sealed so far. Atomic only so that keys can be shared by reference; there is one sender.
     sealed: AtomicU64,
 }
@@ -112,7 +116,7 @@ pub struct Channel {
 impl Channel {
     /// The channel of a key that was never used. There must be only one that seals under a key: it counts the IVs.
     #[must_use]
-    pub const fn new(key: PacketKey) -> Self {
+    pub const fn new(key: RestingKey) -> Self {
         Self { key, sealed: AtomicU64::new(0) }
     }
 
@@ -144,7 +148,9 @@ impl Channel {
     ) -> Result<Vec<u8>, SealError> {
         let (iv_len, icv_len) = (self.key.iv_len(), self.key.icv_len());
         let padded = padded_len(self.key.block_len(), plain.len());
-        let mut message = Vec::new();
+        // The last answer is kept: exactly as long as it is.
+        let marker = fragment.map_or(0, |_| FRAGMENT_FIELDS);
+        let mut message = Vec::with_capacity(self.sealed_len(plain.len()) + marker);
         let body = Sealing { header, cleartext: &[], first, fragment }
             .emit(iv_len + padded + icv_len, &mut message)?;
         let (aad, rest) = message.split_at_mut(body.start);
@@ -157,13 +163,13 @@ impl Channel {
             // At most one block: always below 256. The other padding bytes stay zero; a receiver accepts any.
             *last = u8::try_from(padded - plain.len() - 1).unwrap_or(0);
         }
-        self.key.seal(aad, iv, data, &[], icv)?;
+        self.key.wake()?.seal(aad, iv, data, &[], icv)?;
         Ok(message)
     }
 
     /// How many bytes of payloads fit in a fragment message of at most `size` bytes, marker and UDP header not counted.
     pub(crate) fn fragment_capacity(&self, size: usize) -> usize {
-        const HEADERS: usize = 28 + 4 + 4;
+        const HEADERS: usize = 28 + 4 + FRAGMENT_FIELDS;
         let room = size.saturating_sub(HEADERS + self.key.iv_len() + self.key.icv_len());
         let block = self.key.block_len().max(1);
         (room / block * block).saturating_sub(1)
@@ -177,7 +183,7 @@ impl Channel {
     /// A counter where the IV must not repeat (RFC 5282, section 3.1; RFC 5930), chance where it must not be predictable.
     fn next_iv(&self, iv: &mut [u8], entropy: &mut dyn Entropy) {
         let sealed = self.sealed.fetch_add(1, Ordering::Relaxed);
-        if self.key.unpredictable_iv() {
+        if self.key.block_len() > 1 {
             entropy.fill(iv);
         } else {
             iv.copy_from_slice(&sealed.to_be_bytes());
@@ -196,7 +202,7 @@ impl Channel {
         let (iv, rest) = body.split_at_mut_checked(iv_len).ok_or(OpenError::Unauthentic)?;
         let data_len = rest.len().checked_sub(icv_len).ok_or(OpenError::Unauthentic)?;
         let (data, icv) = rest.split_at_mut(data_len);
-        self.key.open(aad, iv, data, &[], icv)?;
+        self.key.wake().map_err(|_| OpenError::Unauthentic)?.open(aad, iv, data, &[], icv)?;
         let (&pad, padded) = data.split_last().ok_or(OpenError::Padding { pad: 0, len: 0 })?;
         let (pad, len) = (usize::from(pad), padded.len());
         len.checked_sub(pad).and_then(|plain| padded.get(..plain)).ok_or(OpenError::Padding { pad, len })

@@ -5,11 +5,11 @@
 //! are used up or the exchange's own deadline has passed. Answers are never sent by a timer: only a repeated request
 //! causes them.
 
-use std::collections::BTreeMap;
-
 use core::time::Duration;
 
 use dormouse_sansio::{Class, Instant};
+
+use crate::few::Few;
 
 /// The largest window that we grant or use, also if the peer offers more: each open request costs memory at both ends.
 pub const MAX_WINDOW: u32 = 8;
@@ -43,7 +43,7 @@ pub(crate) struct Outgoing<T> {
     next: u32,
     /// What the peer accepts at once (SET_WINDOW_SIZE); 1 until it says otherwise.
     window: u32,
-    flights: BTreeMap<u32, Flight<T>>,
+    flights: Few<u32, Flight<T>>,
 }
 
 /// What a timer of [`Outgoing`] asks for.
@@ -57,7 +57,7 @@ pub(crate) enum Due<T> {
 
 impl<T> Outgoing<T> {
     pub(crate) fn new(next: u32) -> Self {
-        Self { next, window: 1, flights: BTreeMap::new() }
+        Self { next, window: 1, flights: Few::default() }
     }
 
     /// The peer has said how many requests it can take at once. What a smaller value than before means "is not defined" (RFC 7296
@@ -73,7 +73,7 @@ impl<T> Outgoing<T> {
 
     /// The lowest id whose answer may still come.
     pub(crate) fn oldest(&self) -> u32 {
-        self.flights.keys().next().copied().unwrap_or(self.next)
+        self.flights.keys().next().unwrap_or(self.next)
     }
 
     /// Whether a request may be sent now.
@@ -83,7 +83,7 @@ impl<T> Outgoing<T> {
     /// "An IKE endpoint MUST wait for a response to each of its messages before sending a subsequent message unless it has
     /// received a SET_WINDOW_SIZE Notify message" (RFC 7296 section 2.3)
     pub(crate) fn has_room(&self) -> bool {
-        let oldest = self.flights.keys().next().copied().unwrap_or(self.next);
+        let oldest = self.flights.keys().next().unwrap_or(self.next);
         self.next.wrapping_sub(oldest) < self.window && self.next < u32::MAX
     }
 
@@ -158,7 +158,7 @@ impl<T> Outgoing<T> {
         extra: bool,
         wait: impl FnOnce(u32) -> Duration,
     ) -> Option<Due<T>> {
-        let (&id, flight) = self.flights.iter_mut().find(|(_, f)| f.due <= now)?;
+        let (id, flight) = self.flights.iter_mut().find(|(_, f)| f.due <= now)?;
         if now >= flight.until || (flight.tries >= tries && !extra) {
             return self.flights.remove(&id).map(|flight| Due::GaveUp(id, flight));
         }
@@ -215,7 +215,7 @@ pub(crate) struct Incoming {
     expected: u32,
     window: u32,
     /// Answers by id: those of the last `window` requests, and those processed out of order.
-    answers: BTreeMap<u32, Vec<Vec<u8>>>,
+    answers: Few<u32, Vec<Vec<u8>>>,
 }
 
 /// What a request's message id says about it.
@@ -231,7 +231,7 @@ pub(crate) enum Verdict {
 
 impl Incoming {
     pub(crate) fn new(expected: u32, window: u32) -> Self {
-        Self { expected, window: window.clamp(1, MAX_WINDOW), answers: BTreeMap::new() }
+        Self { expected, window: window.clamp(1, MAX_WINDOW), answers: Few::default() }
     }
 
     /// "[...] it MUST ignore the request (and not, for example, attempt constructing a new response)" (RFC 7296 section 2.1)
@@ -274,8 +274,8 @@ impl Incoming {
         while self.answers.contains_key(&self.expected) {
             self.expected += 1;
         }
-        let oldest = self.answers.keys().next_back().copied().unwrap_or(0).saturating_sub(self.window - 1);
-        self.answers = self.answers.split_off(&oldest.min(self.expected));
+        let oldest = self.answers.keys().next_back().unwrap_or(0).saturating_sub(self.window - 1);
+        self.answers.forget_below(&oldest.min(self.expected));
     }
 }
 

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
-use dormouse_crypto::{PacketKey, PrfKey, Secret};
+use dormouse_crypto::{PrfKey, RestingKey, Secret};
 use dormouse_ike::keys::{
     IkeKeys, Nonces, Spis, child_keymat, ppk_confirmation, skeyseed, skeyseed_rekeyed, with_ppk,
 };
@@ -51,7 +51,7 @@ fn check_split(suite: IkeSuite, seed: &Secret, stream: &str) -> IkeKeys {
     assert_eq!(keys.sk_pi, Secret::from(pi));
     assert_eq!(keys.sk_pr, Secret::from(pr));
     for (derived, e, a) in [(&keys.from_initiator, ei, ai), (&keys.from_responder, er, ar)] {
-        let published = Channel::new(PacketKey::new(suite.encr, suite.integ, &[e, a].concat()).unwrap());
+        let published = Channel::new(RestingKey::new(suite.encr, suite.integ, &[e, a].concat()).unwrap());
         let header = Header::new(1, 2, ExchangeType::Informational, Flags::default(), 0);
         let mut message = derived.seal(&header, &[], &mut Seeded::new(1)).unwrap();
         let protected = Message::parse(&message).unwrap().protected.unwrap();

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use dormouse_crypto::PacketKey;
+use dormouse_crypto::RestingKey;
 use dormouse_crypto::suites::Encr;
 use dormouse_ike::protect::Channel;
 use dormouse_wire::ike::{Message, Notify, NotifyType, Payload, parse_payloads};
@@ -13,9 +13,9 @@ const MESSAGE: &str = "c0c1c2c3c4c5c6c7d0d1d2d3d4d5d6d7\
     610394701f8d017f7c12924889\
     6b71bfe25236efd7cdc67066906315b2";
 
-fn key() -> PacketKey {
+fn key() -> RestingKey {
     let keymat: Vec<u8> = (0x80..=0x9f).chain([0xa0, 0xa1, 0xa2, 0xa3]).collect();
-    PacketKey::new(Encr::ChaCha20Poly1305, None, &keymat).unwrap()
+    RestingKey::new(Encr::ChaCha20Poly1305, None, &keymat).unwrap()
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn our_message_is_the_rfc_message_but_for_the_iv() {
     assert_eq!(ours[..32], expected[..32], "header and payload header, which are the associated data");
     assert_eq!(ours[32..40], [0; 8], "the first IV");
     let (mut plain, mut icv) = (*b"\0\0\0\x0c\0\0\x40\x01\0\0\0\x0a\0", [0; 16]);
-    key().seal(&ours[..32], &[0; 8], &mut plain, &[], &mut icv).unwrap();
+    key().wake().unwrap().seal(&ours[..32], &[0; 8], &mut plain, &[], &mut icv).unwrap();
     assert_eq!(ours[40..53], plain);
     assert_eq!(ours[53..], icv);
 }

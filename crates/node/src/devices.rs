@@ -17,6 +17,7 @@ use dormouse_wire::ip::Flow;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A device may come back this much later than it said, and a tenth of its sleep.
@@ -28,7 +29,8 @@ pub(crate) struct Devices {
     stand_in: StandIn,
     /// Nothing is kept for longer.
     longest: Duration,
-    ids: BTreeMap<(ConnectionId, Who), Known>,
+    ids: BTreeMap<(ConnectionId, Arc<Who>), DeviceId>,
+    known: BTreeMap<DeviceId, Box<Known>>,
     /// The leases that are kept from others while a device sleeps that is stood in for.
     pins: BTreeMap<DeviceId, Vec<IpAddr>>,
     /// Leases to be pinned (`true`) for a device, or no longer.
@@ -41,7 +43,8 @@ pub(crate) struct Devices {
 /// What is known of a device besides what the stand-in knows.
 #[derive(Debug)]
 struct Known {
-    id: DeviceId,
+    connection: ConnectionId,
+    who: Arc<Who>,
     /// Who, as displayed.
     peer: String,
     /// Where it is reached.
@@ -83,37 +86,29 @@ pub struct AbsentInfo {
 }
 
 impl Devices {
-    fn key(session: &Session) -> (ConnectionId, Who) {
-        (session.connection, session.who.clone())
-    }
-
     /// The device of a session's peer.
     pub(crate) fn of(&self, session: &Session) -> Option<DeviceId> {
-        self.ids.get(&Self::key(session)).map(|known| known.id)
-    }
-
-    fn known(&self, id: DeviceId) -> Option<&Known> {
-        self.ids.values().find(|known| known.id == id)
+        self.ids.get(&(session.connection, session.who.clone())).copied()
     }
 
     /// A session of its peer can be used: the device from now on; `None` if it is not served.
     fn enrol(&mut self, now: Instant, session: &Session) -> Option<DeviceId> {
-        let key = Self::key(session);
         let host = |net: &&IpNet| net.prefix_len() == net.max_prefix_len();
-        let addresses: Vec<IpAddr> = session.routes.iter().filter(host).map(IpNet::addr).collect();
-        let (peer, isolate) = (session.peer.clone(), session.isolate);
-        let known = self.ids.entry(key.clone()).or_insert_with(|| {
+        let addresses: Vec<IpAddr> = session.routes().iter().filter(host).map(IpNet::addr).collect();
+        let (connection, who) = (session.connection, session.who.clone());
+        let id = *self.ids.entry((connection, who.clone())).or_insert_with(|| {
             self.next += 1;
-            Known { id: DeviceId(self.next), peer, addresses: Vec::new(), credential: None, isolate }
+            DeviceId(self.next)
         });
-        (known.addresses, known.isolate) = (addresses.clone(), isolate);
-        known.credential = session.credential.clone().or(known.credential.take());
-        let id = known.id;
-        if self.stand_in.enrol(now, id, &addresses) {
-            return Some(id);
+        if !self.stand_in.enrol(now, id, &addresses) {
+            self.forget(id);
+            return None;
         }
-        self.ids.remove(&key);
-        None
+        let before = self.known.remove(&id).and_then(|known| known.credential);
+        let credential = session.credential.clone().or(before);
+        let (peer, isolate) = (session.peer.clone(), session.isolate);
+        self.known.insert(id, Box::new(Known { connection, who, peer, addresses, credential, isolate }));
+        Some(id)
     }
 
     fn info(&self, id: DeviceId) -> Option<StandInInfo> {
@@ -122,7 +117,9 @@ impl Devices {
 
     fn forget(&mut self, id: DeviceId) {
         self.stand_in.forget(id);
-        self.ids.retain(|_, known| known.id != id);
+        if let Some(known) = self.known.remove(&id) {
+            self.ids.remove(&(known.connection, known.who));
+        }
         self.lease_orders.push_back((id, false));
     }
 
@@ -188,14 +185,14 @@ impl Devices {
     /// A session has ended, the last of its peer or not. True if its device sleeps and its routes stay.
     pub(crate) fn session_ended(&mut self, session: &Session, sessions: &Sessions) -> bool {
         let Some(id) = self.of(session) else { return false };
-        if sessions.iter().any(|(_, s)| !s.is_tentative() && s.is_of_peer(session)) {
+        if sessions.of_peer(session).any(|s| !s.is_tentative()) {
             return false;
         }
         if self.stand_in.asleep(id).is_none() {
             self.forget(id);
             return false;
         }
-        self.absent.insert(id, session.routes.clone());
+        self.absent.insert(id, session.routes().to_vec());
         true
     }
 
@@ -206,9 +203,8 @@ impl Devices {
         meant: impl Fn(ConnectionId, &Who, Option<&Credential>) -> bool,
         around: &mut Around<'_>,
     ) -> usize {
-        let all = self.ids.iter();
-        let meant = all.filter(|((c, who), known)| meant(*c, who, known.credential.as_ref()));
-        let ids: Vec<DeviceId> = meant.map(|(_, known)| known.id).collect();
+        let meant = self.known.iter().filter(|(_, k)| meant(k.connection, &k.who, k.credential.as_ref()));
+        let ids: Vec<DeviceId> = meant.map(|(id, _)| *id).collect();
         for id in &ids {
             let routes = self.absent.remove(id);
             self.forget(*id);
@@ -219,14 +215,14 @@ impl Devices {
 
     /// Whether other clients reach the device of a session is another matter from now on.
     pub(crate) fn isolate(&mut self, session: &Session) {
-        if let Some(known) = self.ids.get_mut(&Self::key(session)) {
+        if let Some(known) = self.of(session).and_then(|id| self.known.get_mut(&id)) {
             known.isolate = session.isolate;
         }
     }
 
     /// Whether the device is one that other clients do not reach.
     pub(crate) fn is_isolated(&self, id: DeviceId) -> bool {
-        self.known(id).is_some_and(|known| known.isolate)
+        self.known.get(&id).is_some_and(|known| known.isolate)
     }
 
     /// Routes of a device that was away: those that no session has now are taken back.
@@ -254,15 +250,13 @@ impl Devices {
         if self.stand_in.poll_timeout().is_none_or(|d| d.at > now) {
             return;
         }
-        self.stand_in.handle_timeout(now);
-        let up = self.pins.keys().filter(|id| self.stand_in.asleep(**id).is_none());
-        self.lease_orders.extend(up.map(|id| (*id, false)));
-        let overslept: Vec<DeviceId> =
-            self.absent.keys().filter(|id| self.stand_in.asleep(**id).is_none()).copied().collect();
         let mut routes = Vec::new();
-        for id in overslept {
-            routes.extend(self.absent.remove(&id).unwrap_or_default());
-            self.forget(id);
+        for id in self.stand_in.handle_timeout(now) {
+            self.lease_orders.push_back((id, false));
+            if let Some(left) = self.absent.remove(&id) {
+                routes.extend(left);
+                self.forget(id);
+            }
         }
         self.give_routes_up(routes, around);
     }
@@ -302,9 +296,16 @@ impl Node {
     /// session; what devices are promised is [`dormouse_ike::config::HoldPolicy::services`].
     pub fn stand_in_for_sleepers(&mut self, limits: Limits, longest: Duration) {
         let stand_in = StandIn::new(limits);
-        let (ids, absent, pins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let lease_orders = VecDeque::new();
-        self.devices = Some(Devices { stand_in, longest, ids, pins, lease_orders, absent, next: 0 });
+        self.devices = Some(Devices {
+            stand_in,
+            longest,
+            ids: BTreeMap::new(),
+            known: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            lease_orders: VecDeque::new(),
+            absent: BTreeMap::new(),
+            next: 0,
+        });
         self.note_links();
     }
 
@@ -330,7 +331,8 @@ impl Node {
             if !pin {
                 devices.pins.remove(&id).into_iter().flatten().for_each(|address| pool.unpin(address));
             } else if !devices.pins.contains_key(&id) {
-                let addresses = devices.known(id).map(|known| known.addresses.clone()).unwrap_or_default();
+                let addresses =
+                    devices.known.get(&id).map(|known| known.addresses.clone()).unwrap_or_default();
                 let pinned = addresses.into_iter().filter(|address| pool.pin(*address)).collect();
                 devices.pins.insert(id, pinned);
             }
@@ -380,16 +382,17 @@ impl Node {
     #[must_use]
     pub fn absent_devices(&self) -> Vec<AbsentInfo> {
         let Some(devices) = &self.devices else { return Vec::new() };
-        let info = |((connection, who), known): (&(ConnectionId, Who), &Known)| {
+        let info = |(id, routes): (&DeviceId, &Vec<IpNet>)| {
+            let known = devices.known.get(id)?;
             Some(AbsentInfo {
-                connection: self.connections.name(*connection).to_owned(),
+                connection: self.connections.name(known.connection).to_owned(),
                 peer: known.peer.clone(),
-                identity: who.identity.clone(),
-                routes: devices.absent.get(&known.id)?.clone(),
-                stand_in: devices.info(known.id)?,
+                identity: known.who.identity.clone(),
+                routes: routes.clone(),
+                stand_in: devices.info(*id)?,
             })
         };
-        devices.ids.iter().filter_map(info).collect()
+        devices.absent.iter().filter_map(info).collect()
     }
 
     /// Gateway: what the stand-in did for all devices, and the packets that wait now with the bytes that they cost; `None` if

@@ -100,7 +100,7 @@ impl Node {
     /// Nothing is done any more for devices that sleep without a session and whose peer the configuration no longer takes.
     fn dismiss_strangers(&mut self) {
         let with_session: BTreeSet<_> =
-            self.sessions.iter().map(|(_, s)| (s.connection, s.who.clone())).collect();
+            self.sessions.iter().map(|(_, s)| (s.connection, (*s.who).clone())).collect();
         let (ike, connections) = (&self.ike, &self.connections);
         // Whom the key manager beside IKE takes is not known here.
         let beside = self.manager.as_ref().map(|(id, _)| *id);

@@ -165,7 +165,7 @@ impl Node {
         let ours = self.sessions.iter().map(|(_, s)| s).filter(|s| s.connection == id && !s.is_tentative());
         let sessions = ours.map(|s| {
             let leased = s.assigned.addresses().into_iter().map(IpNet::from);
-            ((s.peer.clone(), s.who.identity.clone()), leased.chain(s.routes.iter().copied()).collect())
+            ((s.peer.clone(), s.who.identity.clone()), leased.chain(s.routes().iter().copied()).collect())
         });
         let absent = self.absent_devices().into_iter().filter(|d| d.connection == connection);
         sessions.chain(absent.map(|d| ((d.peer, d.identity), d.routes))).collect()

@@ -123,9 +123,9 @@ impl Node {
         let Some(tunnel) = self.sad.get(id) else { return };
         let bound = tunnel.mode() != Mode::Tunnel;
         let source = tunnel.selectors.local().first().filter(|_| bound).map(|ts| ts.start);
-        let Some(session) = self.sessions.get_mut(owner).filter(|s| !s.is_tentative()) else { return };
+        let Some(session) = self.sessions.get(owner).filter(|s| !s.is_tentative()) else { return };
         let Some(client) = self.connections.client_mut(session.connection) else {
-            let routes = session.add_routes(tunnel.selectors.remote());
+            let routes = self.sessions.add_routes(owner, tunnel.selectors.remote());
             if !routes.is_empty() {
                 self.order(Order::PeerRoutes { routes, source });
             }
@@ -293,7 +293,7 @@ impl Node {
             if matches!(reason, CloseReason::NotAdmitted | CloseReason::Revoked) {
                 let who = self.sessions.get(owner).map(|s| s.who.clone());
                 self.with_devices(|d, around| {
-                    _ = d.dismiss(|c, w, _| c == id && Some(w) == who.as_ref(), around)
+                    _ = d.dismiss(|c, w, _| c == id && Some(w) == who.as_deref(), around)
                 });
             }
             return self.session_ended(now, owner, &reason.to_string());
@@ -342,7 +342,8 @@ impl Node {
         }
         let kept = self.devices.as_mut().is_some_and(|d| d.session_ended(&session, &self.sessions));
         // A newer session of the same peer may have the same addresses.
-        let gone: Vec<IpNet> = session.routes.iter().filter(|r| !self.sessions.lead_to(r)).copied().collect();
+        let gone: Vec<IpNet> =
+            session.routes().iter().filter(|r| !self.sessions.lead_to(r)).copied().collect();
         if !gone.is_empty() && !kept {
             self.order(Order::PeerGone { routes: gone });
         }

@@ -83,7 +83,7 @@ impl Node {
 
     /// The inner address of the peer: a session of this kind has one.
     fn peer_of(&self, owner: Owner) -> Option<IpAddr> {
-        self.sessions.get(owner)?.routes.first().map(ipnet::IpNet::addr)
+        self.sessions.get(owner)?.routes().first().map(ipnet::IpNet::addr)
     }
 
     // ---- to sleep -------------------------------------------------------------------------------------------------

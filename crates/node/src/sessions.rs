@@ -10,9 +10,10 @@ use dormouse_sansio::{Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ike::TsRange;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A key manager beside IKE hears of ESP in one direction no more often than this.
@@ -83,6 +84,10 @@ impl Contact {
     }
 }
 
+/// Prefixes that lead to the peer of a session. Only [`Sessions`] adds one: it finds sessions by them.
+#[derive(Debug, Default)]
+pub(crate) struct Routes(Vec<IpNet>);
+
 /// One established SA of a key manager.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -90,7 +95,7 @@ pub(crate) struct Session {
     /// Who the peer proved to be, as it is displayed.
     pub(crate) peer: String,
     /// The same, with what tells devices of one identity apart: what is displayed alike need not be the same.
-    pub(crate) who: Who,
+    pub(crate) who: Arc<Who>,
     /// Gateway: what admitted it.
     pub(crate) credential: Option<Credential>,
     /// Gateway: other clients are out of its reach, and it out of theirs.
@@ -103,7 +108,7 @@ pub(crate) struct Session {
     /// What tunnels of it have carried that are gone.
     pub(crate) carried: Traffic,
     /// Prefixes that lead to the peer.
-    pub(crate) routes: Vec<IpNet>,
+    pub(crate) routes: Routes,
     /// Of the key manager beside IKE: from which inner address of ours.
     pub(crate) from: Option<IpAddr>,
     pub(crate) assigned: AssignedConfig,
@@ -121,7 +126,7 @@ impl Session {
         Self {
             connection,
             peer,
-            who,
+            who: Arc::new(who),
             credential: None,
             isolate: false,
             path,
@@ -129,7 +134,7 @@ impl Session {
             resumed: false,
             method: "hip",
             carried: Traffic::default(),
-            routes: Vec::new(),
+            routes: Routes::default(),
             from: None,
             assigned: AssignedConfig::default(),
             contact: Contact::default(),
@@ -179,70 +184,101 @@ impl Session {
         marks.iter().find(|m| m.spi == spi).is_none_or(|m| sequence > m.sequence)
     }
 
-    /// Gateway: the peer is reached at the addresses of these selectors too. Returns the prefixes that are new. A peer that may
-    /// send everything is no way to everywhere.
-    pub(crate) fn add_routes(&mut self, selected: &[TsRange]) -> Vec<IpNet> {
-        let mut routes = prefixes(selected);
-        routes.retain(|net| net.prefix_len() > 0 && !self.routes.contains(net));
-        self.routes.extend(&routes);
-        routes
+    /// Prefixes that lead to the peer.
+    pub(crate) fn routes(&self) -> &[IpNet] {
+        &self.routes.0
     }
 }
 
-/// All sessions.
+/// All sessions, found by their SA, by a prefix that leads to their peer, and by their peer, in a time that hardly depends on their number.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions(BTreeMap<Owner, Session>);
+pub(crate) struct Sessions {
+    /// Boxed: the map's nodes are half empty.
+    all: BTreeMap<Owner, Box<Session>>,
+    leads: BTreeSet<(IpNet, Owner)>,
+    peers: BTreeSet<(ConnectionId, Arc<Who>, Owner)>,
+}
+
+/// No owner is before this one.
+const FIRST: Owner = Owner::Ike(SaId::new(0));
 
 impl Sessions {
     pub(crate) fn insert(&mut self, owner: Owner, session: Session) {
-        self.0.insert(owner, session);
+        self.remove(owner);
+        self.peers.insert((session.connection, session.who.clone(), owner));
+        self.leads.extend(session.routes().iter().map(|route| (*route, owner)));
+        self.all.insert(owner, Box::new(session));
     }
 
     pub(crate) fn remove(&mut self, owner: Owner) -> Option<Session> {
-        self.0.remove(&owner)
+        let session = *self.all.remove(&owner)?;
+        self.peers.remove(&(session.connection, session.who.clone(), owner));
+        for route in session.routes() {
+            self.leads.remove(&(*route, owner));
+        }
+        Some(session)
+    }
+
+    /// Gateway: the peer is reached at the addresses of these selectors too. Returns the prefixes that are new. A peer that may
+    /// send everything is no way to everywhere.
+    pub(crate) fn add_routes(&mut self, owner: Owner, selected: &[TsRange]) -> Vec<IpNet> {
+        let Some(session) = self.all.get_mut(&owner) else { return Vec::new() };
+        let mut routes = prefixes(selected);
+        routes.retain(|net| net.prefix_len() > 0 && !session.routes().contains(net));
+        session.routes.0.extend(&routes);
+        self.leads.extend(routes.iter().map(|route| (*route, owner)));
+        routes
+    }
+
+    /// Some session leads to this prefix.
+    pub(crate) fn lead_to(&self, route: &IpNet) -> bool {
+        self.leads.range((*route, FIRST)..).next().is_some_and(|(other, _)| other == route)
+    }
+
+    /// The sessions of the same peer by the same connection as `session`.
+    pub(crate) fn of_peer(&self, session: &Session) -> impl Iterator<Item = &Session> {
+        let (connection, who) = (session.connection, &session.who);
+        let from = self.peers.range((connection, who.clone(), FIRST)..);
+        let theirs = from.take_while(move |(c, w, _)| (*c, w) == (connection, who));
+        theirs.filter_map(|(_, _, owner)| self.get(*owner))
     }
 
     pub(crate) fn get(&self, owner: Owner) -> Option<&Session> {
-        self.0.get(&owner)
+        self.all.get(&owner).map(AsRef::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, owner: Owner) -> Option<&mut Session> {
-        self.0.get_mut(&owner)
+        self.all.get_mut(&owner).map(AsMut::as_mut)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Owner, &Session)> {
-        self.0.iter().map(|(owner, session)| (*owner, session))
+        self.all.iter().map(|(owner, session)| (*owner, session.as_ref()))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Owner, &mut Session)> {
-        self.0.iter_mut().map(|(owner, session)| (*owner, session))
+        self.all.iter_mut().map(|(owner, session)| (*owner, session.as_mut()))
     }
 
     /// The sessions of IKE behind that of an SA, in the order of their SAs; without one, all.
     pub(crate) fn ike_after(&self, after: Option<SaId>) -> impl Iterator<Item = (SaId, &Session)> {
         let from = after.map_or(Bound::Unbounded, |sa| Bound::Excluded(Owner::Ike(sa)));
-        let behind = self.0.range((from, Bound::Unbounded));
-        behind.filter_map(|(owner, session)| Some((owner.ike()?, session)))
+        let behind = self.all.range((from, Bound::Unbounded));
+        behind.filter_map(|(owner, session)| Some((owner.ike()?, session.as_ref())))
     }
 
     /// The IKE SAs among their owners.
     pub(crate) fn ike_sas(&self) -> Vec<SaId> {
-        self.0.keys().filter_map(|owner| owner.ike()).collect()
+        self.all.keys().filter_map(|owner| owner.ike()).collect()
     }
 
     /// The SAs of the key manager beside IKE.
     pub(crate) fn beside(&self) -> Vec<Owner> {
-        self.0.keys().copied().filter(|owner| owner.ike().is_none()).collect()
+        self.all.keys().copied().filter(|owner| owner.ike().is_none()).collect()
     }
 
     /// Whether the key manager beside IKE has one: in their order, those of IKE come before.
     pub(crate) fn any_beside(&self) -> bool {
-        self.0.last_key_value().is_some_and(|(owner, _)| owner.ike().is_none())
-    }
-
-    /// Some session leads to this prefix.
-    pub(crate) fn lead_to(&self, route: &IpNet) -> bool {
-        self.0.values().any(|s| s.routes.contains(route))
+        self.all.last_key_value().is_some_and(|(owner, _)| owner.ike().is_none())
     }
 }
 
@@ -290,6 +326,27 @@ mod tests {
         assert!(session.ends_sleep(8, 1), "a tunnel that was not there before");
         session.wakes();
         assert!(session.hears() && !session.ends_sleep(7, 6));
+    }
+
+    #[test]
+    fn sessions_are_found_by_route_and_by_peer() {
+        let [one, two] = [1, 2].map(|number| Owner::Ike(SaId::new(number)));
+        let net: IpNet = "10.1.0.7/32".parse().expect("a prefix");
+        let only = TsRange { start: net.addr(), end: net.addr(), ..TsRange::any_v4() };
+        let mut sessions = Sessions::default();
+        for owner in [one, two] {
+            sessions.insert(owner, session());
+            assert_eq!(sessions.add_routes(owner, &[only, only]), [net]);
+            assert_eq!(sessions.add_routes(owner, &[only]), [], "known");
+        }
+        let ended = sessions.remove(one).expect("a session");
+        assert!(sessions.lead_to(&net) && sessions.of_peer(&ended).count() == 1);
+        sessions.insert(two, session());
+        assert!(!sessions.lead_to(&net) && sessions.of_peer(&ended).count() == 1, "another in its place");
+        sessions.remove(two);
+        assert!(
+            sessions.of_peer(&ended).count() == 0 && sessions.peers.is_empty() && sessions.leads.is_empty()
+        );
     }
 
     #[test]

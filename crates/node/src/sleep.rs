@@ -113,6 +113,7 @@ impl Node {
             tracing::debug!(%owner, peer = session.peer, "sleeps");
             session.falls_asleep(marks);
         }
+        self.sad.rest(owner);
     }
 
     pub(crate) fn peer_awake(&mut self, owner: Owner) {

@@ -48,7 +48,8 @@ pub struct SleepInfo {
 #[derive(Debug)]
 pub struct StandIn {
     limits: Limits,
-    devices: BTreeMap<DeviceId, Device>,
+    /// Boxed: the map's nodes are half empty.
+    devices: BTreeMap<DeviceId, Box<Device>>,
     addresses: BTreeMap<IpAddr, DeviceId>,
     room: Room,
     /// TCP connections known, of all devices.
@@ -104,7 +105,7 @@ impl StandIn {
             return false;
         }
         let addresses = addresses.get(..ADDRESSES).unwrap_or(addresses);
-        let device = self.devices.entry(id).or_insert_with(|| Device::new(now, &self.limits));
+        let device = self.devices.entry(id).or_insert_with(|| Box::new(Device::new(now, &self.limits)));
         for old in core::mem::replace(&mut device.addresses, addresses.to_vec()) {
             if self.addresses.get(&old) == Some(&id) {
                 self.addresses.remove(&old);
@@ -366,11 +367,13 @@ impl StandIn {
 
     // ---- the verbs ------------------------------------------------------------------------------------------------
 
-    /// Gives up devices that did not come back, and renews leases.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    /// Gives up devices that did not come back, which are returned, and renews leases.
+    pub fn handle_timeout(&mut self, now: Instant) -> Vec<DeviceId> {
+        let mut overslept = Vec::new();
         while let Some((_, id)) = self.ends.first().copied().filter(|(at, _)| *at <= now) {
             let (packets, lost) = self.room.take(now, id);
             self.end_sleep(id);
+            overslept.push(id);
             let Some(device) = self.devices.get_mut(&id) else { continue };
             device.counters.add(&dropped(lost));
             device.counters.drop(Reason::Overslept, packets.len() as u64);
@@ -381,6 +384,7 @@ impl StandIn {
             self.renewals.remove(&(at, id));
             self.renew(now, id);
         }
+        overslept
     }
 
     fn renew(&mut self, now: Instant, id: DeviceId) {

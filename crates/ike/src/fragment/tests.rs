@@ -1,4 +1,4 @@
-use dormouse_crypto::PacketKey;
+use dormouse_crypto::RestingKey;
 use dormouse_crypto::suites::{Encr, Integ};
 use dormouse_sansio::Seeded;
 use dormouse_wire::ike::{ExchangeType, Flags};
@@ -7,9 +7,9 @@ use super::*;
 
 fn channel(cbc: bool) -> Channel {
     let key = if cbc {
-        PacketKey::new(Encr::Aes256Cbc, Some(Integ::HmacSha256_128), &[7; 64])
+        RestingKey::new(Encr::Aes256Cbc, Some(Integ::HmacSha256_128), &[7; 64])
     } else {
-        PacketKey::new(Encr::Aes256Gcm16, None, &[7; 36])
+        RestingKey::new(Encr::Aes256Gcm16, None, &[7; 36])
     };
     Channel::new(key.unwrap())
 }

@@ -17,7 +17,7 @@ const SUITES: [(Encr, Option<Integ>); 7] = [
 fn channel(encr: Encr, integ: Option<Integ>) -> Channel {
     let len = encr.key_len() + encr.salt_len() + integ.map_or(0, Integ::key_len);
     let keymat: Vec<u8> = (0..len).map(|i| u8::try_from(i % 251).unwrap()).collect();
-    Channel::new(PacketKey::new(encr, integ, &keymat).unwrap())
+    Channel::new(RestingKey::new(encr, integ, &keymat).unwrap())
 }
 
 fn header() -> Header {
@@ -71,9 +71,9 @@ fn every_changed_byte_is_refused() {
 #[test]
 fn a_message_of_the_other_direction_is_refused() {
     let mut keymat = vec![7; 36];
-    let ours = Channel::new(PacketKey::new(Encr::Aes256Gcm16, None, &keymat).unwrap());
+    let ours = Channel::new(RestingKey::new(Encr::Aes256Gcm16, None, &keymat).unwrap());
     keymat[0] = 8;
-    let other = Channel::new(PacketKey::new(Encr::Aes256Gcm16, None, &keymat).unwrap());
+    let other = Channel::new(RestingKey::new(Encr::Aes256Gcm16, None, &keymat).unwrap());
     let mut message = ours.seal(&header(), &payloads(1), &mut Seeded::new(1)).unwrap();
     let protected = Message::parse(&message).unwrap().protected.unwrap();
     assert_eq!(other.open(&mut message, &protected), Err(OpenError::Unauthentic));
@@ -106,7 +106,7 @@ fn authentic_nonsense_is_malformed_not_unauthentic() {
 
 #[test]
 fn any_padding_is_accepted_and_an_impossible_one_is_not() {
-    let key = || PacketKey::new(Encr::Aes256Gcm16, None, &[7; 36]).unwrap();
+    let key = || RestingKey::new(Encr::Aes256Gcm16, None, &[7; 36]).unwrap();
     let build = |data: &[u8]| {
         let mut message = Vec::new();
         let first = PayloadType::None;
@@ -116,7 +116,7 @@ fn any_padding_is_accepted_and_an_impossible_one_is_not() {
         let (iv, rest) = rest.split_at_mut(8);
         let (text, icv) = rest.split_at_mut(data.len());
         text.copy_from_slice(data);
-        key().seal(aad, iv, text, &[], icv).unwrap();
+        key().wake().unwrap().seal(aad, iv, text, &[], icv).unwrap();
         message
     };
     for (data, expect) in [
