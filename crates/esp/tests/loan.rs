@@ -36,11 +36,7 @@ fn install(carrier: Carrier, esn: bool) -> Install {
         ts_local: vec![TsRange::any_v4()],
         ts_remote: vec![TsRange::any_v4()],
         original: None,
-        path: Path {
-            local: "192.0.2.1:4500".parse().unwrap(),
-            remote: "192.0.2.2:4500".parse().unwrap(),
-            carrier,
-        },
+        path: Path { local: ([192, 0, 2, 1], 4_500).into(), remote: ([192, 0, 2, 2], 4_500).into(), carrier },
         replaces: None,
         send_now: true,
         replay_window: 1_024,
@@ -52,7 +48,7 @@ fn install(carrier: Carrier, esn: bool) -> Install {
 /// Its peer is itself: one key for both directions.
 fn tunnel(carrier: Carrier) -> Tunnel {
     let install = install(carrier, true);
-    Tunnel::new(&install, 1_500, &mut Zeros).unwrap().keeping_keys(&install)
+    Tunnel::new(&install, 1_500, &mut Zeros).expect("a tunnel").keeping_keys(&install)
 }
 
 const PACKET: [u8; 20] = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -67,7 +63,7 @@ fn seal(tunnel: &mut Tunnel) -> Option<Vec<u8>> {
 }
 
 fn number(datagram: &[u8]) -> u64 {
-    u64::from(u32::from_be_bytes(datagram[4..8].try_into().unwrap()))
+    u64::from(u32::from_be_bytes(datagram[4..8].try_into().expect("four bytes")))
 }
 
 /// Another engine of the same kind.
@@ -77,7 +73,7 @@ struct Engine {
 
 impl Engine {
     fn new(loan: &Loan) -> Self {
-        Self { tunnel: loan.tunnel(Owner::Ike(SaId::new(2)), &mut Zeros).unwrap() }
+        Self { tunnel: loan.tunnel(Owner::Ike(SaId::new(2)), &mut Zeros).expect("a tunnel") }
     }
 }
 
@@ -212,7 +208,8 @@ fn numbers_and_nonces_have_bounds() {
 
 #[test]
 fn what_another_engine_cannot_carry_stays_here() {
-    let cases: [(fn(&mut Install), Unfit); 4] = [
+    type Change = fn(&mut Install);
+    let cases: [(Change, Unfit); 4] = [
         (|i| i.mode = Mode::Transport, Unfit::Mode),
         (|i| i.pad_to = 64, Unfit::Padding),
         (|i| i.share = Share::AsPeer, Unfit::Share),

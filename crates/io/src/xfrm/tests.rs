@@ -80,7 +80,8 @@ fn a_policy_is_made_named_and_read_as_the_header_has_it() {
 #[test]
 fn a_window_comes_back_as_it_went() {
     let mut states = Vec::new();
-    for (top, words) in [(1, 1), (63, 1), (64, 1), (65, 2), (4_000, 16), (5_000, 64), ((1 << 32) + 3, 64)] {
+    for (top, words) in [(1u64, 1), (63, 1), (64, 1), (65, 2), (4_000, 16), (5_000, 64), ((1 << 32) + 3, 64)]
+    {
         let missing: Vec<u64> = [0, 1, 2, 17, 63, 64, 100, 600]
             .iter()
             .filter_map(|age| top.checked_sub(*age))
