@@ -137,16 +137,18 @@ states() { ip netns exec "$1" ip xfrm state | grep -c 'if_id 0x646d'; }
 leads() { ip netns exec "$1" ip route show table 25709 | grep -q dormouse0-esp; }
 lent() { [ "$(states "$1")" = 2 ] && leads "$1"; }
 returned() { [ "$(states "$1")" = 0 ] && ! leads "$1"; }
-# begin_load ADDRESS COUNT: so many round trips in the background, sixteen at once, for 25 s at most
-begin_load() { dev ping -q -f -l 16 -c "$2" -w 25 -s 600 -W 5 "$1" >/tmp/load.log 2>&1 & loader=$!; }
+# begin_load ADDRESS COUNT: so many round trips in the background, sixteen at once
+begin_load() { dev ping -q -f -l 16 -c "$2" -s 600 -W 5 "$1" >/tmp/load.log 2>&1 & loader=$!; }
 # end_load WORDS: none was lost
 end_load() {
   wait $loader
   grep -q ' 0% packet loss' /tmp/load.log || fail "packets are lost: $1: $(tail -n 3 /tmp/load.log)"
 }
-# end_change WORDS: few were lost
+# end_change WORDS: few were lost, of those until some seconds from now
 end_change() {
   local loss
+  sleep 6
+  killall -q -INT ping
   wait $loader
   loss=$(sed -n 's/.* \([0-9.]*\)% packet loss.*/\1/p' /tmp/load.log)
   echo "   $1: $loss % lost"

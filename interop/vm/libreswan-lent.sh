@@ -14,7 +14,7 @@ start_pluto gateway.test ' authby=secret'
 run_daemon $device ip netns exec device
 dm up peer || fail "no tunnel"
 flows "data flows" 10.99.0.1
-begin_load 10.99.0.1 3600
+begin_load 10.99.0.1 100000
 until_ 20 lent device || fail "nothing is lent under load"
 end_change "lent"
 until_ 20 returned device || fail "not called back"
@@ -24,7 +24,7 @@ until_ 20 lent device || fail "not lent before the rekeying"
 whack --name peer --rekey-child || fail "libreswan does not rekey the CHILD SA"
 end_change "libreswan rekeys"
 flows "libreswan rekeyed the CHILD SA under load" 10.99.0.1
-begin_load 10.99.0.1 100000
+begin_load 10.99.0.1 3000
 until_ 20 lent device || fail "the new SA is not lent"
 dm suspend || fail "suspend"
 until_ 10 returned device || fail "not called back for the sleep"

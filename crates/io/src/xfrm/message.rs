@@ -270,7 +270,8 @@ pub(super) fn replay_of(content: &[u8]) -> Option<Replay> {
         [0, 4, 8, 12, 16, 20].map(|at| u32_at(content, at).map(u64::from));
     let (words, window) = (words?, window?);
     let [sent, top] = [(sent_high?, sent?), (top_high?, top?)].map(|(high, low)| high << 32 | low);
-    if window == 0 || window > words * 32 || !window.is_power_of_two() {
+    let whole = content.len() as u64 >= 24 + words * 4;
+    if !whole || window == 0 || window > words * 32 || !window.is_power_of_two() {
         return None;
     }
     let bit = |seq: u64| {

@@ -95,10 +95,7 @@ fn a_window_comes_back_as_it_went() {
         let content = message::replay(&replay);
         assert_eq!(message::replay_of(&content), Some(replay.clone()), "{replay:?}");
         for cut in 0..content.len() {
-            assert!(
-                message::replay_of(&content[..cut]).is_none_or(|_| cut + 4 > content.len()),
-                "cut at {cut}"
-            );
+            assert_eq!(message::replay_of(&content[..cut]), None, "cut at {cut}");
         }
     }
     let most = Replay { sent: 0, seen: seen(100_000, 1_024, &[99_990, 90_000]) };
