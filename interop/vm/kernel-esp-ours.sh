@@ -73,7 +73,7 @@ for carrier in always nat; do
   until_ 40 children $before || fail "no new keys, or those are not lent"
   end_change "rekeying"
   flows "rekeyed in the midst of load ($carrier)" 10.99.0.1
-  begin_load 10.99.0.1 3000
+  begin_load 10.99.0.1 100000
   until_ 20 lent device || fail "not lent before the kill"
   kill -9 $device_daemon; wait $device_daemon
   [ "$(states device)" = 2 ] || fail "what was killed was not lent"
