@@ -13,15 +13,28 @@ pub fn confined(writable: &Path) -> Result<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/dormoused.service");
     let unit = std::fs::read_to_string(path)?;
     let says = |key: &str| unit.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('='));
-    for (key, value) in [("NoNewPrivileges", "yes"), ("ProtectSystem", "strict"), ("UMask", "0077")] {
+    for (key, value) in [
+        ("NoNewPrivileges", "yes"),
+        ("ProtectSystem", "strict"),
+        ("ProtectKernelTunables", "yes"),
+        ("UMask", "0077"),
+    ] {
         ensure!(says(key) == Some(value), "{key}={:?} in the unit", says(key));
     }
     let kept = says("CapabilityBoundingSet").context("CapabilityBoundingSet")?;
     let kept: Vec<String> =
         kept.split_whitespace().map(|c| c.trim_start_matches("CAP_").to_lowercase()).collect();
+    // What may be written of the kernel's settings all the same, as systemd has it: mounts below the one that is read-only.
+    let paths =
+        unit.lines().filter_map(|l| l.strip_prefix("ReadWritePaths=")).flat_map(str::split_whitespace);
+    let kernel = paths.map(|path| path.trim_start_matches('-')).filter(|path| path.starts_with("/proc/sys/"));
+    let kernel: Vec<&str> = kernel.collect();
     let script = format!(
-        "set -e; mount --rbind \"$1\" \"$1\"; mount -o remount,bind,ro /; umask 0077; shift; \
+        "set -e; mount --rbind \"$1\" \"$1\"; mount --rbind /proc/sys /proc/sys; \
+         for p in {}; do mount --bind $p $p; done; mount -o remount,bind,ro /proc/sys; \
+         mount -o remount,bind,ro /; umask 0077; shift; \
          exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+{} \"$@\"",
+        kernel.join(" "),
         kept.join(",+")
     );
     let dir = writable.display().to_string();

@@ -101,7 +101,7 @@ fn a_name_that_was_not_known_is_asked_for_again() -> Result<()> {
     device.ok(&["up", "peer", "--no-wait"])?;
     // Without a network nothing is asked, and nothing is due.
     let answer = device.cli(&["wait", "peer", "--timeout", "2"])?;
-    assert_eq!(answer.code, 6, "{}", answer.text);
+    assert!(answer.code == 3 && answer.text.contains("no network leads"), "{}", answer.text);
     // With one, the name server does not know the name: that is what is said.
     world.attach(Access::A)?;
     let answer = device.cli(&["wait", "peer", "--timeout", "2"])?;

@@ -1,6 +1,7 @@
 //! The client's end of the control socket. Owns the connection; the words are those of `dormouse-control`.
 
 use dormouse_control::{Error, ErrorKind, MAX_LINE, MAX_REQUEST, Reply, Request, Response, Verb, line};
+use dormouse_io::clock::BootClock;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -9,6 +10,9 @@ use std::time::Duration;
 
 /// A daemon that has not answered after so long hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// After so long a daemon that is not there yet is looked for again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// A connection to the daemon.
 #[derive(Debug)]
@@ -26,6 +30,23 @@ impl Client {
         match UnixStream::connect(path) {
             Ok(stream) => Ok(Self { reader: BufReader::new(stream), path: path.into() }),
             Err(e) => Err(explain(path, &e)),
+        }
+    }
+
+    /// Connects, and waits for a daemon that is only starting: for so long at most, and what is left of that is returned; `None`: for ever.
+    ///
+    /// # Errors
+    /// As [`Self::connect`]. That no daemon answers, only when the time is over.
+    pub(crate) fn await_daemon(path: &Path, timeout: Option<f64>) -> Result<(Self, Option<f64>), Error> {
+        let began = BootClock::now();
+        loop {
+            let spent = (BootClock::now() - began).as_secs_f64();
+            match Self::connect(path) {
+                Err(e) if e.kind == ErrorKind::NoDaemon && timeout.is_none_or(|t| spent < t) => {
+                    std::thread::sleep(AGAIN);
+                }
+                client => return Ok((client?, timeout.map(|t| (t - spent).max(0.0)))),
+            }
         }
     }
 

@@ -93,7 +93,7 @@ pub(crate) enum ControlVerb {
     },
     /// Print what happens as it happens
     Watch,
-    /// Wait until a connection is in a state
+    /// Wait until a connection is in a state, and first for the daemon if it does not run yet
     Wait {
         /// Which; may be left out if there is only one
         connection: Option<String>,
@@ -222,8 +222,11 @@ fn down(connection: &Option<String>, peer: &Option<String>, child: Option<u32>) 
 }
 
 pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitCode, Error> {
-    let mut client = Client::connect(socket)?;
     let out = Output::new(json);
+    let (mut client, left) = match verb {
+        ControlVerb::Wait { timeout, .. } => Client::await_daemon(socket, *timeout)?,
+        _ => (Client::connect(socket)?, None),
+    };
     match verb {
         ControlVerb::Up { connection, no_wait, timeout } => {
             let (answer, _) = client.ask(Verb::Up { connection: connection.clone() })?;
@@ -288,8 +291,8 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         }
         ControlVerb::Status { connection } => status(&mut client, connection.as_deref(), &out),
         ControlVerb::Watch => watch(&mut client, &out),
-        ControlVerb::Wait { connection, state, timeout } => {
-            wait(&mut client, connection, (*state).into(), *timeout, &out)
+        ControlVerb::Wait { connection, state, timeout: _ } => {
+            wait(&mut client, connection, (*state).into(), left, &out)
         }
         ControlVerb::Portal { addresses, seconds } => {
             let ask = Verb::Portal { addresses: addresses.clone(), seconds: *seconds };

@@ -9,10 +9,11 @@ use crate::style::Style;
 use clap::Args;
 use dormouse_control::{Check, CheckOutcome, Error, ErrorKind, ExitCode, Reply, Response, Verb, line};
 use dormouse_io::netlink::{MAIN, Netlink};
-use dormouse_io::{block, privileges, probe, radio, resolver};
+use dormouse_io::{block, forward, privileges, probe, radio, resolver};
 use dormouse_node::config;
 use dormouse_node::config::block::Blocking;
 use dormouse_node::config::file::{Block, Child, Connection, Daemon, File, HipCarrier, Role, Selector};
+use dormouse_node::config::forward::Forwarding;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,9 @@ pub(crate) struct DoctorArgs {
 pub(crate) fn run(args: &DoctorArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let (mut checks, running) = daemon(socket);
     checks.push(configuration(&args.config));
-    checks.extend(machine(running, &written(&args.config)));
+    let file = written(&args.config);
+    checks.extend(machine(running, &file));
+    checks.extend(crate::user::check(&args.config));
     let failed = checks.iter().any(|c| c.outcome == CheckOutcome::Failure);
     if json {
         print!("{}", line(&Response::ok(Reply::Doctor(checks)))?);
@@ -127,7 +130,8 @@ fn machine(running: bool, file: &File) -> Vec<Check> {
     checks.push(reverse_path(Path::new("/proc/sys")));
     checks.extend(conntrack(Path::new("/proc/sys")));
     checks.push(network());
-    checks.extend(forwarding(Path::new("/proc/sys"), file));
+    checks.extend(forwarding(Path::new("/proc/sys"), running, file));
+    checks.extend(firewall(file));
     checks.push(crate::meter::check(Path::new("/")));
     // A daemon says itself which radio it has, by its configuration, and what leaves in clear.
     if !running {
@@ -381,7 +385,7 @@ fn network() -> Check {
 
 /// A gateway whose clients reach more than itself forwards, in each family of its pools, and an access router forwards IPv4. Nothing is asked
 /// of a client.
-fn forwarding(root: &Path, file: &File) -> Vec<Check> {
+fn forwarding(root: &Path, running: bool, file: &File) -> Vec<Check> {
     fn children(c: &Connection) -> impl Iterator<Item = &Child> {
         std::iter::once(&c.child).chain(c.children.values())
     }
@@ -404,20 +408,58 @@ fn forwarding(root: &Path, file: &File) -> Vec<Check> {
         let leads = |c: &Connection| callers(c) && children(c).any(|child| child.local.iter().any(beyond));
         (v4 && file.router.is_some()) || gateways().any(leads)
     };
+    let by_daemon = |v4: bool| {
+        let asks = |c: &Connection| {
+            Forwarding::of(c).is_some_and(|f| f.pool.iter().any(|n| n.addr().is_ipv4() == v4))
+        };
+        gateways().any(asks)
+    };
     let look = |(name, key, v4): (&str, &str, bool)| {
         let path = root.join(key.replace('.', "/"));
         needed(v4).then(|| match probe::number(&path) {
+            Ok(0) if by_daemon(v4) && !running => {
+                check(name, CheckOutcome::Skipped, "off: the daemon switches it on (pool.forward), and does not run")
+            }
             Ok(0) => check(
                 name,
                 CheckOutcome::Failure,
                 "off: what clients, or devices of an access router, send to others is dropped",
             )
-            .advise(&format!("{key} = 1 in /etc/sysctl.d/60-dormouse.conf, then sysctl --system")),
+            .advise(&format!(
+                "{key} = 1 in /etc/sysctl.d/60-dormouse.conf, then sysctl --system; or pool.forward for the connection, and a restart"
+            )),
             Ok(_) => ok(name, "on"),
             Err(e) => check(name, CheckOutcome::Skipped, format!("{}: {e}", path.display())),
         })
     };
     families.into_iter().filter_map(look).collect()
+}
+
+/// At a gateway that is to forward, what the machine's own firewall drops all the same: no rule of ours can let it through. Root alone sees it.
+fn firewall(file: &File) -> Option<Check> {
+    const NAME: &str = "firewall";
+    file.connection.values().find_map(Forwarding::of)?;
+    let tunnel = &file.daemon.interface;
+    let closed = |hook: &str, words: &[&str]| forward::closed(hook, words).unwrap_or_default();
+    let port = file.daemon.nat_t_port.to_string();
+    let (quoted, mut chains) = (format!("\"{tunnel}\""), closed("input", &[&port, "ipsec-nat-t"]));
+    let forwards = closed("forward", &[&quoted]);
+    let advice = match (chains.first(), forwards.first()) {
+        (Some(chain), _) => {
+            format!("nft insert rule {chain} udp dport '{{ {}, {port} }}' accept", file.daemon.ike_port)
+        }
+        (None, Some(chain)) => {
+            format!("nft insert rule {chain} iifname {tunnel} accept, and the same with oifname")
+        }
+        (None, None) => return nix_root().then(|| ok(NAME, "lets clients and what they send through")),
+    };
+    chains.extend(forwards);
+    let found =
+        format!("{} drop what they do not know, and name neither us nor our ports", chains.join(", "));
+    Some(
+        check(NAME, CheckOutcome::Warning, found)
+            .advise(&format!("{advice}; and where the firewall is configured")),
+    )
 }
 
 #[cfg(test)]
@@ -442,7 +484,7 @@ mod tests {
             "[connection.a]\nrole = \"{role}\"\n[connection.a.local]\nid = \"a\"\n[connection.a.remote]\nid = \"b\"\n\
              [connection.a.child]\nlocal = [{local}]\n[connection.a.pool]\naddresses = [{pool}]\n"
         );
-        let found = forwarding(&root, &config::parse(&text).unwrap());
+        let found = forwarding(&root, true, &config::parse(&text).unwrap());
         std::fs::remove_dir_all(&root).unwrap();
         found.into_iter().map(|c| (c.name, c.outcome, c.change)).collect()
     }
@@ -510,7 +552,7 @@ mod tests {
         let further = "\"10.1.1.1/32\"]\n[connection.a.children.lab]\nlocal = [\"10.3.0.0/16\"";
         assert_eq!(asked("0\n", "0\n", "gateway", further, both).len(), 1, "a further child leads on");
         let router = config::parse("[router]\ndevice = \"a\"\nnetwork = \"b\"\n").unwrap();
-        let found = forwarding(Path::new("/nowhere"), &router);
+        let found = forwarding(Path::new("/nowhere"), true, &router);
         assert_eq!(found.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["IPv4 forwarding"]);
     }
 }

@@ -280,6 +280,7 @@ fn reproduce(args: &ReproduceArgs, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn verify(args: &VerifyArgs, json: bool) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(args.file.exists(), "{}: no such file or directory", args.file.display());
     let verified =
         if args.file.is_dir() { verify::directory(&args.file)? } else { vec![verify::verify(&args.file)?] };
     let (mut text, mut all) = (String::new(), Vec::new());

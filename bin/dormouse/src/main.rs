@@ -8,8 +8,11 @@ mod completions;
 mod control_verbs;
 mod demo;
 mod doctor;
+mod enrol;
 mod exit;
+mod gateway;
 mod hip;
+mod join;
 mod lab;
 mod lab_link;
 mod lab_topology;
@@ -24,6 +27,7 @@ mod render_router;
 mod render_sleep;
 mod style;
 mod trace;
+mod user;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use dormouse_control::DEFAULT_SOCKET;
@@ -50,6 +54,9 @@ enum Command {
     Control(control_verbs::ControlVerb),
     /// Check this machine, the daemon and its configuration, and say what to change
     Doctor(doctor::DoctorArgs),
+    Gateway(gateway::GatewayArgs),
+    User(user::UserArgs),
+    Join(join::JoinArgs),
     Hip(hip::HipArgs),
     Trace(Box<trace::TraceArgs>),
     Advise(advise::AdviseArgs),
@@ -69,6 +76,9 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
+        Command::Gateway(args) => gateway::run(&args, cli.json).map(Into::into),
+        Command::User(args) => user::run(&args, &cli.socket, cli.json).map(Into::into),
+        Command::Join(args) => join::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Hip(args) => hip::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Pages(pages) => completions::run(&pages, Cli::command()).map(Into::into),
         Command::Advise(args) => return exit::of_anyhow(advise::run(&args, cli.json)),

@@ -179,6 +179,24 @@ fn up_waits_and_says_how_it_came_up() {
     assert_eq!((code, out.as_str(), err.as_str()), (0, "office  up, inside 10.9.0.2\n", ""));
 }
 
+/// At boot, whatever waits for the session may be there before the daemon.
+#[test]
+fn wait_waits_for_a_daemon_that_is_starting() {
+    let scene = Scene::new("starting");
+    let (code, _, err) = scene.run("wait office --timeout 0.3");
+    assert!(code == 3 && err.contains("no daemon answers"), "{err}");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| scene.run("wait office --json"));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        scene.daemon(|verb| match verb {
+            Verb::Wait { timeout_seconds: None, .. } => vec![Response::ok(Reply::Done)],
+            other => panic!("{other:?}"),
+        });
+        let (code, out, err) = waits.join().unwrap();
+        assert_eq!((code, out.contains("done"), err.as_str()), (0, true, ""));
+    });
+}
+
 #[test]
 fn up_may_return_at_once() {
     let scene = Scene::new("no-wait");

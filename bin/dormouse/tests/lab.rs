@@ -96,6 +96,8 @@ fn a_name_with_dots_stands_beside_its_report_and_nothing_to_compare_is_no_succes
     fs::write(scene.0.join("alone.json"), raw).unwrap();
     let (code, said) = scene.run("verify alone.json");
     assert!(code == 1 && said.contains("nothing stands beside it"), "{said}");
+    let (code, said) = scene.run("verify nowhere");
+    assert!(code == 1 && said.contains("nowhere: no such file or directory"), "{said}");
 }
 
 /// What this machine lacks is said, and is no failure; what was tried and given up is one.

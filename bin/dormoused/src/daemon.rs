@@ -6,6 +6,7 @@
 use crate::args::Args;
 use crate::block::{self, Block};
 use crate::datapath::Wires;
+use crate::forward::Forward;
 use crate::helpers::Helpers;
 use crate::hip::Directory;
 use crate::kernel;
@@ -57,6 +58,7 @@ const LINEAGES: u64 = 11;
 const FETCHED: u64 = 12;
 const SIGNED: u64 = 13;
 const FILES: u64 = 14;
+const FORWARD: u64 = 15;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 1 << 16;
 const TRANSIT: u64 = 1 << 20;
@@ -148,6 +150,8 @@ impl Daemon {
         let mut machine = Machine::new(&tun, settings.dns)?;
         if connections.iter().any(|c| c.role == Role::Gateway) {
             machine.serve_clients(settings.proxy_neighbours);
+            let kept = args.config.with_extension("forwarding");
+            machine.forward = Some(Forward::new(tun.name(), &connections, &kept)?);
         }
         let transit = router.as_ref().map(|router| Transit::new(router, &mut machine)).transpose()?;
         machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
@@ -240,6 +244,9 @@ impl Daemon {
         if let Some(guard) = self.machine.neighbours.as_ref().and_then(|n| n.guard.as_ref()) {
             self.wakers.poller.add(guard, NEIGHBOURS, Interest::READ)?;
         }
+        if let Some(guard) = self.machine.forward.as_ref().and_then(|f| f.guard.as_ref()) {
+            self.wakers.poller.add(guard, FORWARD, Interest::READ)?;
+        }
         if let Some(guard) = self.device.as_ref().and_then(|d| d.guard.as_ref()) {
             self.wakers.poller.add(guard, RADIO, Interest::READ)?;
         }
@@ -331,6 +338,7 @@ impl Daemon {
                 }
                 RADIO => self.radio_answers(now),
                 BLOCK => self.block_news(),
+                FORWARD => self.forward_news(),
                 MACHINE => self.machine_news(now),
                 LINEAGES => self.lineages_report(now),
                 FILES => self.files_come(now),
@@ -520,6 +528,13 @@ impl Daemon {
                 self.stopping = true;
                 self.fatal = Some(e);
             }
+        }
+    }
+
+    fn forward_news(&mut self) {
+        for message in self.machine.forward.as_mut().map(Forward::news).unwrap_or_default() {
+            tracing::warn!("{message}");
+            self.verbs.tell(None, EventKind::Warning { message });
         }
     }
 

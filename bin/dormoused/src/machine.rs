@@ -1,6 +1,7 @@
 //! What the daemon changes on the machine: addresses and routes of the tunnel interface, policy rules, DNS, and what it answers
 //! for in local networks. Owns undoing all of it, also what an earlier run left behind.
 
+use crate::forward::Forward;
 use crate::neighbours::Neighbours;
 use anyhow::{Context, Result};
 use dormouse_ike::config_payload::AssignedConfig;
@@ -42,6 +43,8 @@ pub(crate) struct Machine {
     pub(crate) guard: Option<Guard>,
     /// Gateway.
     pub(crate) neighbours: Option<Neighbours>,
+    /// Gateway.
+    pub(crate) forward: Option<Forward>,
     tun: u32,
     interface: String,
     configured: BTreeMap<String, Configured>,
@@ -102,6 +105,7 @@ impl Machine {
             monitor,
             guard,
             neighbours: None,
+            forward: None,
             tun: index,
             interface,
             configured: BTreeMap::new(),
@@ -485,6 +489,9 @@ impl Machine {
         if let Some(guard) = self.neighbours.as_mut().and_then(|neighbours| neighbours.guard.as_mut()) {
             guard.release();
         }
+        if let Some(guard) = self.forward.as_mut().and_then(|forward| forward.guard.as_mut()) {
+            guard.release();
+        }
     }
 
     /// Undoes everything.
@@ -492,6 +499,7 @@ impl Machine {
         // Its end restores DNS.
         self.guard = None;
         self.neighbours = None;
+        self.forward = None;
         report(self.ledger.remove_all(), "routes, rules and addresses", "");
     }
 }

@@ -6,6 +6,7 @@ mod block;
 mod daemon;
 mod datapath;
 mod denials;
+mod forward;
 mod helpers;
 mod hip;
 mod kernel;
@@ -42,12 +43,14 @@ const DNS_GUARD: &str = "dns-guard";
 const RADIO_GUARD: &str = "radio-guard";
 const NEIGHBOUR_GUARD: &str = "neighbour-guard";
 const BLOCK_GUARD: &str = "block-guard";
+const FORWARD_GUARD: &str = "forward-guard";
 const READER: &str = "configuration-reader";
 
 /// Serves as the guard that the first argument names; `None` if it names none.
 fn guard() -> Option<Result<()>> {
     let word = std::env::args().nth(1)?;
-    if ![DNS_GUARD, RADIO_GUARD, NEIGHBOUR_GUARD, BLOCK_GUARD, READER].contains(&word.as_str()) {
+    if ![DNS_GUARD, RADIO_GUARD, NEIGHBOUR_GUARD, BLOCK_GUARD, FORWARD_GUARD, READER].contains(&word.as_str())
+    {
         return None;
     }
     // They go on after the daemon has ended, and log for themselves.
@@ -59,9 +62,13 @@ fn guard() -> Option<Result<()>> {
         RADIO_GUARD => dormouse_io::radio::serve().map_err(Into::into),
         NEIGHBOUR_GUARD => dormouse_io::neighbours::serve().map_err(Into::into),
         READER => reload::serve(),
-        _ => {
+        of_a_file => {
             let path = std::env::args_os().nth(2).unwrap_or_default();
-            dormouse_io::block::serve(path.as_ref()).map_err(Into::into)
+            if of_a_file == FORWARD_GUARD {
+                dormouse_io::forward::serve(path.as_ref()).map_err(Into::into)
+            } else {
+                dormouse_io::block::serve(path.as_ref()).map_err(Into::into)
+            }
         }
     };
     Some(served.map_err(|e: anyhow::Error| e.context(word)))

@@ -303,6 +303,9 @@ impl Daemon {
             }
         }
         let mut restart = difference.restart;
+        if let Some(forward) = &mut self.machine.forward {
+            restart.extend(forward.reconfigure(&self.connections));
+        }
         restart.extend(self.reconfigure_hip(now, hip, &difference.kept));
         if let Some(device) = &mut self.device {
             let keys = device.reconfigure(now, &loaded.sleep, &mut self.host);

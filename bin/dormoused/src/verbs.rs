@@ -1,7 +1,11 @@
 //! What `dormouse` asks, answered. Owns the clients that wait or watch; every answer is read off the node.
 
 use crate::daemon::Daemon;
+<<<<<<< HEAD
 use crate::kernel;
+=======
+use crate::forward::Forward;
+>>>>>>> main
 use crate::lineages::Keeper;
 use crate::{removal, status};
 use dormouse_control as control;
@@ -153,13 +157,16 @@ impl Verbs {
             return Some(Err(status::error(&info.name, &last.why, last.kind, &last.offer)));
         }
         if waiting.until.is_some_and(|until| until <= now) {
-            let state = status::state(info).name();
+            let state = status::state(info);
+            let (name, wanted) = (&info.name, waiting.state.name());
             let mut kind = ErrorKind::Timeout;
-            let mut message =
-                format!("{} is {state}, not {}, and the time is over", info.name, waiting.state.name());
-            if let Some(trouble) = trouble(&info.name) {
+            let mut message = format!("{name} is {}, not {wanted}, and the time is over", state.name());
+            if let Some(trouble) = trouble(name) {
                 message = format!("{message}; {trouble}");
-            } else if let Some(last) = self.failures.get(&info.name).filter(|f| f.count > waiting.failures) {
+            } else if state == ConnectionState::Offline {
+                (kind, message) =
+                    (ErrorKind::NotConnected, format!("{message}; no network leads to the gateway"));
+            } else if let Some(last) = self.failures.get(name).filter(|f| f.count > waiting.failures) {
                 message = format!("{message}; last failure ({}): {}", last.rung.name(), last.why);
                 kind = if last.kind == FailureKind::AnswersLost { ErrorKind::AnswersLost } else { kind };
             }
@@ -462,6 +469,7 @@ impl Daemon {
             check("name servers", self.machine.resolver_in_use.clone()),
         ];
         checks.push(leaks);
+        checks.extend(self.machine.forward.as_ref().and_then(Forward::check));
         checks.extend(self.radio_check());
         checks.extend(self.hip_check());
         checks.push(self.wires.kernel.check());

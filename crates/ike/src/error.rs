@@ -53,7 +53,7 @@ pub enum NegotiationError {
     },
     /// The peer does not believe that we are who we say.
     #[error(
-        "the peer refused our authentication as {local_id} (wrong key, unknown identity, or untrusted certificate there)"
+        "the peer refused our authentication as {local_id} (wrong key, unknown identity, or untrusted certificate there; or it wants EAP or another PPK)"
     )]
     RefusedByPeer {
         /// Who we said we are.

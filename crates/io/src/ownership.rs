@@ -141,6 +141,21 @@ impl Directory {
     }
 }
 
+/// Nobody else who asks changes what is in a directory, until it is dropped or its process ends.
+#[derive(Debug)]
+pub struct Changing(#[expect(dead_code, reason = "the lock ends with it")] Flock<File>);
+
+impl Changing {
+    /// Waits until nobody else does.
+    ///
+    /// # Errors
+    /// If the directory cannot be opened.
+    pub fn wait(directory: &Path) -> io::Result<Self> {
+        let lock = Flock::lock(File::open(directory)?, FlockArg::LockExclusive);
+        lock.map(Self).map_err(|(_, e)| e.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -123,6 +123,38 @@ pub fn create_atomically(path: &Path, content: &[u8], mode: u32) -> Result<(), E
     })
 }
 
+/// Makes or replaces several files, in their order, once all of them are written and flushed beside their places: a full disk, or an end in
+/// the middle of writing, changes none. Each has its mode, and the directories are there.
+///
+/// # Errors
+/// Naming the file and the step. If a file cannot be moved into its place, those before it are in theirs.
+pub fn write_together(files: &[(PathBuf, &[u8], u32)]) -> Result<(), Error> {
+    let fresh = |path: &Path| {
+        let mut name = path.file_name().map(std::ffi::OsString::from).unwrap_or_default();
+        name.push(format!(".new-{}", std::process::id()));
+        path.with_file_name(name)
+    };
+    let place = || {
+        for (path, content, mode) in files {
+            write_flushed(&fresh(path), content, *mode)?;
+        }
+        for (path, ..) in files {
+            std::fs::rename(fresh(path), path).map_err(failed(path, "rename into place"))?;
+        }
+        for directory in files.iter().filter_map(|(path, ..)| path.parent()) {
+            File::open(directory).and_then(|d| d.sync_all()).map_err(failed(directory, "flush directory"))?;
+        }
+        Ok(())
+    };
+    let result = place();
+    if result.is_err() {
+        for (path, ..) in files {
+            let _ = std::fs::remove_file(fresh(path));
+        }
+    }
+    result
+}
+
 fn put(
     path: &Path,
     content: &[u8],

@@ -18,7 +18,11 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
+<<<<<<< HEAD
 use crate::option::set_option;
+=======
+use crate::port_holder;
+>>>>>>> main
 
 /// Segments in one send: the kernel's limit (`UDP_MAX_SEGMENTS` was 64 until Linux 6.9).
 pub const MAX_SEGMENTS: usize = 64;
@@ -83,7 +87,14 @@ impl Udp {
     /// # Errors
     /// If the port is in use or privileged; the error names the address.
     pub fn bind(local: SocketAddr, carrier: Carrier) -> io::Result<Self> {
-        let named = |e: io::Error| io::Error::new(e.kind(), format!("binding UDP {local}: {e}"));
+        let named = |e: io::Error| {
+            let holders = (e.kind() == io::ErrorKind::AddrInUse).then(|| port_holder::of_udp(local.port()));
+            let why = match holders {
+                Some(holders) if !holders.is_empty() => format!("in use by {}", holders.join(", ")),
+                _ => e.to_string(),
+            };
+            io::Error::new(e.kind(), format!("binding UDP {local}: {why}"))
+        };
         let socket = bind(local).map_err(named)?;
         let state = UdpSocketState::new((&socket).into())?;
         state_options(&socket, &state)?;
@@ -539,6 +550,7 @@ mod tests {
         let a = bound("127.0.0.1");
         let error = Udp::bind(a.local_addr(), Carrier::NatT).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert!(error.to_string().contains(&a.local_addr().to_string()), "{error}");
+        let (place, us) = (a.local_addr().to_string(), format!("(process {})", std::process::id()));
+        assert!(error.to_string().contains(&place) && error.to_string().contains(&us), "{error}");
     }
 }

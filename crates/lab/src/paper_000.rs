@@ -80,7 +80,7 @@ fn report(raw: &Results<Point>) -> anyhow::Result<Report> {
         "The paper's figures are not in its text as data: what is given here as the paper's are the numbers that its text states.",
         "Shares are of the sessions that were idle at all; the paper counts all connections. Its Figures 7 and 8 rest on 100 connections, ours on 100 clients with all their sessions.",
         "Of the maximum: the mean saving over sessions, over the clairvoyant's mean; the paper's \"over 90 %\" is one of these. Share of the clairvoyant: the energy saved in all sessions over what the clairvoyant saves; long sessions count for more.",
-        "Intervals hold 95 %: a bootstrap of clients with all their sessions, the same clients for every policy.",
+        "Intervals hold 95 %: a bootstrap of clients with all their sessions, the same clients for every policy. Figures of fewer than five clients have none.",
         "The constants of Dormouse's scheduler were chosen on synthetic populations of other seeds (docs/policy.md).",
         "The paper wakes the radio only for what the client sends, so that the scheduler is judged under that rule; a clairvoyant that is back for every packet stands beside.",
         "Today's background protocols are ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, IGMP and WS-Discovery.",

@@ -505,7 +505,7 @@ fn order_of_algorithms(s: &Streams<'_>, metric: Metric, costs: &[(&str, Cost<'_>
     if let Some(digests) = over("3des-sha1", "3des-md5") {
         why += &format!(", SHA1 {} MD5 (with 3DES)", measured::in_times(digests));
         if digests.high < 1.0 && instructions {
-            why += ", for this processor has instructions for SHA1 and none for MD5";
+            why += "; this processor has instructions for SHA1, and none for MD5";
         }
     }
     let today = algorithm(s, TODAY, metric).zip(cost("des-md5"));

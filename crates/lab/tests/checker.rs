@@ -13,7 +13,7 @@ use dormouse_lab::kept::Raw;
 use dormouse_lab::results::Results;
 use dormouse_lab::results::esp::{Encapsulation, Engine, What};
 use dormouse_lab::verify::verify;
-use dormouse_lab::{Context, find};
+use dormouse_lab::{Context, EXPERIMENTS, find};
 use dormouse_testbed::{Need, require};
 use serde_json::{Value, json};
 
@@ -43,9 +43,9 @@ fn rules() -> Results {
     results
 }
 
-/// A directory with reports and their raw data.
-fn reports() -> Scratch {
-    let dir = std::env::temp_dir().join(format!("dormouse-checker-{}", std::process::id()));
+/// A directory of this name with reports and their raw data.
+fn reports(name: &str) -> Scratch {
+    let dir = std::env::temp_dir().join(format!("dormouse-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).expect("a directory");
     let report = |name: &str, context: &Context| {
@@ -86,7 +86,7 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
     if !require("the checker", &[Need::Program("python3")]) {
         return;
     }
-    let scratch = reports();
+    let scratch = reports("checker");
     let (agrees, said) = check(&scratch.0);
     assert!(agrees, "{said}");
     for stated in [
@@ -103,13 +103,37 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
         assert!(said.contains(stated), "{stated}: {said}");
     }
     let of_zero = said.lines().find(|line| line.contains("paper-000.json")).expect("its line");
-    assert!(of_zero.contains("27 of 27 claims' intervals from raw data, 27 of 27 verdicts"), "{of_zero}");
+    assert!(of_zero.contains("28 of 28 claims' intervals from raw data, 28 of 28 verdicts"), "{of_zero}");
     let of_four = said.lines().find(|line| line.contains("paper-004.json")).expect("its line");
     assert!(!of_four.contains(" 0 of ") && of_four.ends_with("0 differences"), "{of_four}");
     assert!(!said.contains("not checked") && !said.contains("NOT CHECKED"), "{said}");
     drawn(&scratch.0);
     tampered(&scratch.0);
     nothing_to_compare(&scratch.0);
+}
+
+/// Of every claim of every experiment that is judged, in which ranges its figures must lie, as they were stated before anything was measured: a
+/// margin that is another one shows here. Who states another one writes it into `data/ranges.txt` too, with its reason where it stands.
+#[test]
+fn the_ranges_of_claims_are_those_that_were_stated() {
+    let scratch = reports("ranges");
+    let mut ranges = String::new();
+    for experiment in EXPERIMENTS {
+        let text = fs::read_to_string(scratch.0.join(format!("{}.report.json", experiment.name)));
+        let report: Value = serde_json::from_str(&text.expect("a report")).expect("JSON");
+        ranges += &format!("{}\n", experiment.name);
+        for claim in report["claims"].as_array().expect("claims") {
+            if let Some(expected) = claim["expected"].as_str() {
+                ranges += &format!("  {}\n    {expected}\n", claim["claim"].as_str().expect("words"));
+            }
+        }
+    }
+    let stated = include_str!("data/ranges.txt");
+    let other = |of: &str, than: &str| {
+        let lines: Vec<&str> = than.lines().collect();
+        of.lines().filter(|line| !lines.contains(line)).map(|line| format!("{line}\n")).collect::<String>()
+    };
+    assert!(ranges == stated, "stated:\n{}and here:\n{}", other(stated, &ranges), other(&ranges, stated));
 }
 
 /// Reports with charts of estimates follow from their raw data to the byte, and a chart that is another one shows.

@@ -214,6 +214,25 @@ fn udp_encapsulation_is_held_against_the_same_mode_without_it() {
     assert_eq!(claim.finding, Some(Finding::NotMeasurable), "{}", claim.ours);
 }
 
+/// A ratio whose interval is wider than itself says nothing that a line could show.
+#[test]
+fn of_paper_004_no_ratio_is_drawn_that_is_wider_open_than_it_is_large() {
+    let mut results = campaign();
+    let noisy = |s: &&mut dormouse_lab::results::Sample| {
+        s.encapsulation == Encapsulation::UdpTransport && s.packet_bytes == 180
+    };
+    for sample in results.samples.iter_mut().filter(noisy) {
+        for (n, round) in sample.rounds.iter_mut().enumerate() {
+            let rate = round.figures.one("throughput").expect("it is there");
+            let factor = if n % 2 == 0 { 5.0 } else { 0.2 };
+            round.figures = std::mem::take(&mut round.figures).with("throughput", factor * rate);
+        }
+    }
+    let report = paper_004::report(&results);
+    assert_eq!(points(&report, "Fig. 9", "ours, time"), [1_420.0]);
+    assert_eq!(points(&report, "Fig. 9", "ours, CPU"), [180.0, 1_420.0]);
+}
+
 #[test]
 fn of_tls_only_large_files_show_their_time() {
     let mut results = campaign();

@@ -116,7 +116,9 @@ fn reports_can_be_read_on_a_phone() {
     let traffic = Context { threads: 2, clients: Some(20), short: true, seed: 5, ..Context::default() };
     let of_traffic = (find("paper-000").expect("it is listed").run)(&traffic).expect("it runs");
     let made = [paper_001::report(&made::streams(false)), paper_004::report(&common::campaign())];
-    let measured = ["paper-000-live", "paper-002", "paper-003"].map(|name| -> Report {
+    let stored =
+        ["paper-000-live", "paper-001-l2tp", "paper-002", "paper-003", "paper-003-handoff", "paper-003-cost"];
+    let measured = stored.map(|name| -> Report {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
         let context = Context { file: Some(data.with_extension("json")), ..Context::default() };
         (find(name).expect("it is listed").run)(&context).expect("a report")

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use dormouse_lab::judge::Finding;
 use dormouse_lab::{Context, Report, find};
 
 #[test]
@@ -96,6 +97,11 @@ fn buckets_and_baselines_on_recorded_locks() {
         }
         let context = Context { recordings, threads: 2, ..Context::default() };
         let report = (find("paper-000").expect("it is listed").run)(&context).expect("it runs");
+        // One client has no interval.
+        let ours = report.claims.iter().find(|c| c.claim.starts_with("Sessions that gain")).expect("it");
+        assert_eq!((ours.ours.as_str(), ours.finding), ("100.0 %", Some(Finding::NotMeasurable)), "{name}");
+        let cells = report.tables.iter().flat_map(|t| t.shown.rows.iter().flatten());
+        assert!(cells.clone().count() > 200 && !cells.clone().any(|cell| cell.contains('[')), "{name}");
         for wakes in ["every packet wakes", "only what the client sends wakes"] {
             let title = format!("Eq. 5 and the buckets, {wakes}");
             let of = |row: &str| cell(&report, &title, row, 2);

@@ -37,6 +37,8 @@ fn paper_001_checks_the_direction_and_the_size_of_every_finding() {
         third.contains("28 % [28, 28] at 256 B") && third.contains("aes128gcm16: 0.0 % [0.0, 0.0]"),
         "{third}"
     );
+    // At five of its seven rates, direction and size of each: above, its device loses packets instead.
+    assert_eq!(claim(&theirs, "more energy with IPsec").figures.len(), 10);
     let advice = claim(&theirs, "3DES with SHA1 is dearest");
     assert!(
         advice.ours.contains("allowed today: aes128gcm16") && advice.why.contains("MUST NOT"),

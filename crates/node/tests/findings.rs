@@ -81,6 +81,7 @@ fn each_thing_is_found_at_its_key_and_nothing_is_found_where_all_is_well() {
     let split = "[connection.a.child]\nremote = [\"8.8.8.0/24\"]\n";
     for (toml, at, expected) in [
         (certified("gw.test", ""), NOW, &[][..]),
+        (certified("gw.test", ""), NOW + 20 * DAY, &[("local.certificate", false)]),
         (certified("gw.test", ""), NOW + 60 * DAY, &[("local.certificate", true)]),
         (certified("gw.test", ""), NOW - 60 * DAY, &[("local.certificate", true), ("remote.ca", false)]),
         (certified("gw.test", ""), NOW + 300 * DAY, &[("local.certificate", true), ("remote.ca", false)]),

@@ -10,6 +10,7 @@ use common::{
 use dormouse_trace::decode::Next;
 use dormouse_trace::read::Reader;
 use dormouse_trace::report::json::Report;
+use dormouse_trace::report::page::notes;
 
 fn analysed(name: &str, content: &[u8]) -> Report {
     let file = Temporary::with(name, content);
@@ -190,6 +191,13 @@ fn argus_records_of_single_packets() {
             analysed("argus.binetflow", format!("{head}{management}{lines}{frame}{icmp}").as_bytes());
         assert_eq!(report.files[0].format, Some("argus"));
         assert_eq!(report.files[0].records, 9);
+        assert_eq!(
+            notes(&report),
+            [
+                "1 packets belong to no client",
+                "2 Argus records are the monitor's own or of frames without IP addresses, and passed over"
+            ]
+        );
         is_the_talk(&report, "192.168.7.20");
     }
 }
@@ -235,6 +243,7 @@ fn suricata_flows_of_single_packets() {
     let lines: String = TALK.iter().map(|(at, out)| event(*at, *out)).collect();
     let report = analysed("eve.json", format!("{stats}{lines}{dns}").as_bytes());
     assert_eq!((report.files[0].format, report.files[0].records), (Some("suricata"), 8));
+    assert_eq!(notes(&report), ["2 events of Suricata's log are no flows and passed over"]);
     is_the_talk(&report, "192.168.7.20");
 }
 

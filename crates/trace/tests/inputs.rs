@@ -49,7 +49,10 @@ fn recordings_that_share_an_address_are_clients_of_their_own() {
     assert!(apart.clients.iter().all(|c| c.packets == 8 && c.idle_seconds < 200.0), "{:?}", apart.clients);
     assert_ne!(apart.clients[0].label, apart.clients[1].label);
     let text = document(&apart, Vec::new(), "", ON_TERMINAL).text();
-    assert!(text.contains("count as a client in each"), "{text}");
+    assert!(
+        text.contains("1 name occurs in several") && text.contains("counts as a client in each"),
+        "{text}"
+    );
     assert!(text.contains("16 packets in 2 recordings of up to 3.3 min"), "{text}");
     let as_one = [old.input().with_site("home"), new.input().with_site("home")];
     let together = report(&as_one, &days());

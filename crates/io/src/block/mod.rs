@@ -4,8 +4,6 @@
 //! [`Rules`] is the whole table: [`load`] puts it in the place of the one that is there in one transaction, so that no packet passes
 //! between two states. The kernel keeps it when the daemon and its guard are killed; [`Guard`] is needed to change it after the daemon has
 //! given its privileges away, and to put it back when another program removes it.
-//!
-//! nftables' own program `nft` is run: the kernel's interface to it is a compiler's output, and the well-kept libraries need C code.
 
 mod guard;
 mod rules;
@@ -13,28 +11,19 @@ mod rules;
 pub use guard::{Guard, News, serve};
 pub use rules::{Blocked, OnLink, Portal, Rules};
 
-use crate::{program, state};
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
+use crate::{nft, state};
+use std::io;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
 
 /// The table's name, in the family `inet`.
 pub const TABLE: &str = "dormouse_block";
-
-/// The longest that `nft` may run. It takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A longer listing of the table is not ours, in bytes.
-const LISTING: u64 = 1 << 20;
 
 /// Puts `rules` in the place of those that are there, in one step; the table goes if nothing is held.
 ///
 /// # Errors
 /// If `nft` is missing, refuses, or takes too long, or the tunnel's name does not fit; everything is as it was then.
 pub fn load(rules: &Rules) -> io::Result<()> {
-    nft(&["-f", "-"], &rules.text()?, Stdio::null())
+    nft::load(&rules.text()?)
 }
 
 /// Writes down what `rules` always hold, for a boot at which the configuration cannot be read. As root: no other user may change it.
@@ -75,34 +64,5 @@ pub fn held() -> io::Result<Vec<String>> {
 
 /// The table as it is; `None` if there is none.
 fn listing() -> io::Result<Option<String>> {
-    let mut out = File::from(memfd_create(c"dormouse-nft", MFdFlags::MFD_CLOEXEC)?);
-    // Of all tables by name first: an error about one that is not there cannot be told from any other.
-    nft(&["list", "tables", "inet"], "", out.try_clone()?.into())?;
-    let line = format!("table inet {TABLE}");
-    if !read(&mut out)?.lines().any(|l| l.trim() == line) {
-        return Ok(None);
-    }
-    out.set_len(0)?;
-    out.rewind()?;
-    nft(&["-s", "list", "table", "inet", TABLE], "", out.try_clone()?.into())?;
-    read(&mut out).map(Some)
-}
-
-fn read(out: &mut File) -> io::Result<String> {
-    let mut text = String::new();
-    out.rewind()?;
-    out.take(LISTING).read_to_string(&mut text)?;
-    Ok(text)
-}
-
-fn nft(arguments: &[&str], input: &str, output: Stdio) -> io::Result<()> {
-    let Some(program) = program::find("nft") else {
-        let what = "the program nft is missing: install the package nftables";
-        return Err(io::Error::new(io::ErrorKind::NotFound, what));
-    };
-    match program::run_into(program, arguments, input.as_bytes(), output, PATIENCE)? {
-        Some(outcome) if outcome.status.success() => Ok(()),
-        Some(outcome) => Err(io::Error::other(format!("nft: {}", outcome.describe()))),
-        None => Err(io::Error::new(io::ErrorKind::TimedOut, format!("nft: not within {PATIENCE:?}"))),
-    }
+    nft::table(TABLE)
 }

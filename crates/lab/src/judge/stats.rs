@@ -116,6 +116,12 @@ impl Measured {
         Self { value: less(self.value), low: less(self.high), high: less(self.low), ..self }
     }
 
+    /// Of a ratio: the second over the first. The ends of the interval change places.
+    #[must_use]
+    pub(crate) fn inverse(self) -> Self {
+        Self { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low, ..self }
+    }
+
     /// Decimals of percents that differ by less than ten from none: with none of them, `0 % [0, 0]` would be all that is seen of many.
     #[must_use]
     pub(crate) fn decimals(&self) -> usize {

@@ -1,5 +1,5 @@
 //! The tables: policies, the first age of the paper's rule, its thresholds, and its protocol of held-out sessions. Owns what is computed for
-//! them; every figure has its interval.
+//! them; every figure has its interval, where there are clients enough for one.
 
 use dormouse_energy::WakeOn;
 use dormouse_energy::schedule::{AverageUser, BreakEven, Paper, Scheduler};
@@ -11,10 +11,14 @@ use super::law;
 use super::shares::{Clients, Results, Shares, best_time_outs, follow, under};
 use super::traffic::{Traffic, policies as accounted};
 use crate::experiment::Exhibit;
-use crate::judge::stats::Measured;
+use crate::judge::stats::{MIN_ROUNDS, Measured};
 
+/// A figure with its interval; without one where it rests on too few clients to have any.
 pub(super) fn shown(measured: Option<Measured>) -> String {
-    measured.map_or_else(|| "–".to_owned(), |m| m.words(1))
+    measured.map_or_else(
+        || "–".to_owned(),
+        |m| if m.n < MIN_ROUNDS { format!("{:.1}", m.value) } else { m.words(1) },
+    )
 }
 
 /// The number of a policy in the account, by its name.
@@ -94,6 +98,8 @@ pub(super) struct OfAge {
     share: Option<Measured>,
     /// The distance from the optimum, in points.
     pub(super) gap: Option<Measured>,
+    /// How much more dormouse's scheduler saves, in points.
+    pub(super) ours_more: Option<Measured>,
 }
 
 /// The ages that are tried, in seconds.
@@ -102,13 +108,16 @@ const FIRST_AGES: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0];
 impl FirstAges {
     pub(super) fn new(traffic: &Traffic, wake_on: WakeOn, shares: Shares) -> Self {
         let cost = traffic.questions.settings.cost;
+        let results = if wake_on == WakeOn::All { &traffic.all } else { &traffic.outgoing };
+        let ours = under(results, |c| &c.sessions, number("dormouse"));
         let of = |age: f64| {
             let make = || -> Box<dyn Scheduler> {
                 Box::new(Paper::new(cost.break_even(), 0.5, 0.8, AverageUser::shipped()).first_at(age))
             };
             let clients = follow(&traffic.idle, wake_on, cost, |_, _| true, make);
             let (mean, of_maximum) = (shares.mean(&clients), shares.of_maximum(&clients));
-            (age, OfAge { mean, of_maximum, share: shares.share(&clients), gap: shares.gap(&clients) })
+            let (share, gap) = (shares.share(&clients), shares.gap(&clients));
+            (age, OfAge { mean, of_maximum, share, gap, ours_more: shares.more(&ours, &clients) })
         };
         let rows = FIRST_AGES.into_iter().map(of).collect();
         Self { wake_on, rows }
@@ -121,9 +130,16 @@ impl FirstAges {
     }
 
     pub(super) fn table(&self) -> Exhibit<Table> {
-        let head = ["first age, s", "saved, mean %", "of the maximum, %", "share of the clairvoyant, %"];
+        let head = [
+            "first age, s",
+            "saved, mean %",
+            "of the maximum, %",
+            "share of the clairvoyant, %",
+            "dormouse's saves more, points",
+        ];
         let row = |(age, of): &(f64, OfAge)| {
-            [age.to_string()].into_iter().chain([of.mean, of.of_maximum, of.share].map(shown)).collect()
+            let figures = [of.mean, of.of_maximum, of.share, of.ours_more];
+            [age.to_string()].into_iter().chain(figures.map(shown)).collect()
         };
         let title = format!(
             "The paper's rule by the first age at which it is evaluated (alpha 0.5, beta 0.8), {}",

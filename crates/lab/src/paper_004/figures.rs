@@ -8,7 +8,7 @@ use dormouse_report::{Chart, Mark};
 use super::{HARD, MODES, ORDER, SOFT, against};
 use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
 use crate::experiment::Exhibit;
-use crate::judge::stats::{Bootstrap, geometric_mean};
+use crate::judge::stats::{Bootstrap, Measured, geometric_mean};
 use crate::results::esp::{Encapsulation, Engine, Metric, What};
 use crate::results::{Results, Sample};
 
@@ -242,8 +242,10 @@ impl Drawing<'_> {
         }
         match basis {
             Some(what) => {
-                chart.caption =
-                    format!("1 is no difference. Ours: {}, mean ratio of all pairs of a size.", what.words());
+                chart.caption = format!(
+                    "1 is no difference. Ours: {}, mean ratio of all pairs of a size whose interval is no wider than the ratio.",
+                    what.words()
+                );
                 for line in lines {
                     let points = self.line(line, what);
                     if !points.is_empty() {
@@ -264,14 +266,14 @@ impl Drawing<'_> {
         self.points(&line.test, what, |s| Some(f64::from(s.packet_bytes)))
     }
 
-    /// The mean ratio at each x. Throughput is turned into time, which is what the paper draws.
+    /// The mean ratio at each x, of the pairs that are resolved. Throughput is turned into time, which is what the paper draws.
     fn points(&self, test: &Test, what: What, x: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
         let mut at: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for pair in rules::pairs(self.results, self.bootstrap, test, Some(what)) {
-            let ratio = pair.comparison.ratio.median;
-            let ratio = if test.metric == Metric::Throughput { 1.0 / ratio } else { ratio };
-            if let Some(x) = x(pair.first) {
-                at.entry(x as u64).or_default().push(ratio);
+            let ratio = Measured::from(pair.comparison.ratio);
+            let ratio = if test.metric == Metric::Throughput { ratio.inverse() } else { ratio };
+            if let Some(x) = x(pair.first).filter(|_| ratio.is_resolved()) {
+                at.entry(x as u64).or_default().push(ratio.value);
             }
         }
         at.into_iter()

@@ -7,7 +7,11 @@ pub use super::access_router::{Repair, Router};
 pub use super::audit::Audit;
 pub use super::choose::Choose;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
+<<<<<<< HEAD
 pub use super::data_path::DataPath;
+=======
+pub use super::forward::Forward;
+>>>>>>> main
 pub use super::half_open::HalfOpen;
 pub use super::hip::{
     Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipGroup, HipIdentity, HipPeer, HipPuzzle,
@@ -592,4 +596,9 @@ pub struct Pool {
     /// Prefixes that clients should send through the tunnel. Empty: what the CHILD SA allows.
     #[schemars(with = "Vec<String>")]
     pub routes: Vec<IpNet>,
+    /// What the daemon does so that clients reach what is behind this machine, in the families of `addresses`, while it runs. `off`: nothing; the
+    /// machine's own settings count. `route`: it switches forwarding on (`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`; interfaces
+    /// that take router advertisements go on doing so), and off at its end if it was off. `translate`: also the clients' addresses become this
+    /// machine's own, by a table `inet dormouse_forward` of nftables, where no router behind it knows the way back.
+    pub forward: Forward,
 }

@@ -15,6 +15,9 @@ const SECRET_BYTES: usize = 20;
 /// 256 bits (RFC 8784, section 6): Grover's search halves them.
 const PPK_BYTES: usize = 32;
 
+/// How long before its end a certificate is to be renewed.
+const RENEW: std::time::Duration = std::time::Duration::from_secs(30 * 86_400);
+
 /// Something to change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
@@ -73,11 +76,23 @@ fn validity(certificate: &Certificate, now: UnixTime) -> Option<String> {
     (now < from).then(|| format!("\"{subject}\" is valid in {} days only; is the clock right?", days(ahead)))
 }
 
+/// A certificate that is to be renewed: within its last 30 days, or the last third of its time if that is less.
+fn ends_soon(certificate: &Certificate, now: UnixTime) -> Option<String> {
+    let (subject, from, to) = (certificate.subject(), certificate.not_before(), certificate.not_after());
+    let left = to.saturating_since(now);
+    let soon = left < RENEW.min(to.saturating_since(from) / 3);
+    let days = left.as_secs() / 86_400;
+    (from <= now && now <= to && soon).then(|| format!("\"{subject}\" ends in {days} days; renew it"))
+}
+
 fn own_certificates(conn: &Connection, now: UnixTime, find: &mut Find<'_>) {
     let LocalAuth::Cert { chain, .. } = &conn.local_auth else { return };
     let chain: Vec<Certificate> = chain.iter().filter_map(|der| Certificate::from_der(der).ok()).collect();
     for problem in chain.iter().filter_map(|certificate| validity(certificate, now)) {
         find("local.certificate", true, problem);
+    }
+    for problem in chain.iter().filter_map(|certificate| ends_soon(certificate, now)) {
+        find("local.certificate", false, problem);
     }
     if let Some(Err(error)) = chain.first().map(|own| own.require(&conn.local_id)) {
         find("local.id", true, error.to_string());

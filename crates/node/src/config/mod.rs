@@ -9,6 +9,7 @@ mod data_path;
 pub mod directory;
 pub mod file;
 mod findings;
+pub mod forward;
 pub mod half_open;
 pub mod hip;
 mod hip_algorithms;

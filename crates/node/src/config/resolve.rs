@@ -5,6 +5,7 @@
 
 use super::block::Blocking;
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
+use super::forward::Forwarding;
 use super::{choose, validate, zones};
 use crate::ladder::Deadlines;
 use dormouse_crypto::cert::{Certificate, Crl, Identity, TrustStore, Usage};
@@ -62,6 +63,8 @@ pub struct Resolved {
     pub pool: Vec<IpNet>,
     /// Client: what must not leave outside of the tunnel.
     pub blocking: Option<Blocking>,
+    /// Gateway: what the machine does for its clients beside the tunnel.
+    pub forwarding: Option<Forwarding>,
     /// It carries keys of headers alone, to or from such a peer.
     pub keys: Option<file::KeysPeer>,
     /// Client: access routers are told which packets of some CHILD SA came.
@@ -198,6 +201,7 @@ fn connection(
         hold_packets: c.wake.hold_packets,
         pool,
         blocking: Blocking::of(c).filter(|_| c.keys.is_none()),
+        forwarding: Forwarding::of(c),
         keys: c.keys.as_ref().map(|keys| keys.peer),
         reports: c.role == Role::Client && children_of(c).any(|child| child.zones.reports),
     })

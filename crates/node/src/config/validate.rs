@@ -2,7 +2,7 @@
 //! each other. Owns these bounds; must never read a file or another module's state.
 
 use super::file::{
-    Audit, Child, Connection, Daemon, EspInUdp, Mode, Request, ResumptionMode, Role, Selector,
+    Audit, Child, Connection, Daemon, EspInUdp, Forward, Mode, Request, ResumptionMode, Role, Selector,
 };
 use super::resolve::ConfigError;
 
@@ -97,9 +97,15 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
     super::block::validate(name, c)?;
     super::zones::validate(c).or_else(|(key, problem)| wrong(key, problem.into()))?;
     let pool = &c.pool;
-    if c.role == Role::Client && !(pool.addresses.is_empty() && pool.dns.is_empty() && pool.routes.is_empty())
-    {
+    let given = pool.addresses.is_empty() && pool.dns.is_empty() && pool.routes.is_empty();
+    if c.role == Role::Client && !(given && pool.forward == Forward::Off) {
         return wrong("pool", "a client gives no addresses; remove it or set role = \"gateway\"".into());
+    }
+    if pool.forward != Forward::Off && pool.addresses.is_empty() {
+        return wrong(
+            "pool.forward",
+            "is for clients with addresses of pool.addresses, which has none".into(),
+        );
     }
     let named = c.children.iter().map(|(name, child)| (format!("children.{name}"), child));
     for (key, ch) in std::iter::once(("child".to_owned(), &c.child)).chain(named) {
@@ -236,6 +242,8 @@ mod tests {
                 "connection.a.block",
             ),
             (more("pool", "addresses = [\"10.0.0.0/24\"]"), "connection.a.pool"),
+            (more("pool", "forward = \"route\""), "connection.a.pool"),
+            (gateway() + "[connection.a.pool]\nforward = \"translate\"\n", "connection.a.pool.forward"),
             (gateway() + "[connection.a.pool]\naddresses = [\"10.0.0.0/24\"]\n", "connection.a.child.local"),
             (more("ike", "liveness_timeout = 0"), "connection.a.ike.liveness_timeout"),
             (more("wake", "full_ms = 0"), "connection.a.wake.full_ms"),

@@ -155,7 +155,7 @@ pub struct FileRow {
     /// Where the clock of a capture seems to have been set; absent if nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockRow>,
-    /// 802.11 management and control frames, not counted as packets.
+    /// Records that are no traffic of clients: 802.11 management and control frames, Suricata's events that are no flows, Argus' own records.
     pub upkeep_frames: u64,
     /// NetFlow and IPFIX datagrams inside a capture, read instead of being counted as packets.
     pub export_datagrams: u64,

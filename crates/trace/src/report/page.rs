@@ -211,11 +211,13 @@ fn odd(report: &Report) -> Vec<String> {
     }
     let several: Vec<_> = sites.iter().filter(|(_, sites)| sites.len() > 1).collect();
     if let Some((name, of)) = several.first() {
+        let sites = of.iter().take(SPELT).copied().collect::<Vec<_>>().join(", ");
+        let (many, occur, count) = match several.len() {
+            1 => ("1 name".to_owned(), "occurs", "counts"),
+            n => (format!("{n} names"), "occur", "count"),
+        };
         notes.push(format!(
-            "{} name{} in several recordings ({name} in {}) and count as a client in each: --site FILE=LABEL makes recordings one site",
-            several.len(),
-            if several.len() == 1 { " occurs" } else { "s occur" },
-            of.iter().take(SPELT).copied().collect::<Vec<_>>().join(", ")
+            "{many} {occur} in several recordings ({name} in {sites}) and {count} as a client in each: --site FILE=LABEL makes recordings one site"
         ));
     }
     notes
@@ -243,6 +245,17 @@ fn inputs(report: &Report) -> Vec<Part> {
     parts
 }
 
+/// What of a format is no traffic of clients, behind its number.
+fn upkeep_words(format: Option<&str>) -> &'static str {
+    match format {
+        Some("suricata") => "events of Suricata's log are no flows and passed over",
+        Some("argus") => {
+            "Argus records are the monitor's own or of frames without IP addresses, and passed over"
+        }
+        _ => "802.11 management, control and null frames are not counted as packets",
+    }
+}
+
 /// What a reader of any figure must know of the recordings: what of them is counted for no client, and what looks odd about clocks and
 /// addresses.
 #[must_use]
@@ -258,10 +271,11 @@ pub fn notes(report: &Report) -> Vec<String> {
         report.late_packets,
         "packets belong to flows that were too many at once in one client: they count when there was no more room",
     );
-    note(
-        report.files.iter().map(|f| f.upkeep_frames).sum(),
-        "802.11 management, control and null frames are not counted as packets",
-    );
+    let mut upkeep: BTreeMap<&str, u64> = BTreeMap::new();
+    for file in &report.files {
+        *upkeep.entry(upkeep_words(file.format)).or_default() += file.upkeep_frames;
+    }
+    upkeep.into_iter().for_each(|(words, count)| note(count, words));
     for file in report.files.iter().filter(|f| f.export_datagrams > 0) {
         notes.push(format!(
             "{}: {} NetFlow or IPFIX datagrams to a collector were read as {} flows and are not counted as packets",

@@ -1,0 +1,387 @@
+//! A connection of strongSwan's `swanctl.conf`, as a device there has it, for one that is to be joined with us. Owns the reading of the common keys;
+//! what it does not know of authentication is refused, and everything else is left out.
+//!
+//! Files are looked for beside the configuration as swanctl does (`x509`, `x509ca`, `private`), by plain names alone: whoever wrote it leads nobody
+//! to files elsewhere.
+
+use super::bundle::{Bundle, Parties};
+use super::names::shown;
+use super::place;
+use dormouse_control::{Error, ErrorKind};
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Certificate;
+use dormouse_crypto::sign::SigningKey;
+use dormouse_node::config::file::Hidden;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// Sections within sections.
+const DEEPEST: usize = 8;
+/// Most settings, and most files that are looked at for a key.
+const MOST: usize = 4096;
+/// Where swanctl keeps private keys.
+const KEYS: [&str; 4] = ["private", "pkcs8", "ecdsa", "rsa"];
+
+/// A setting: the sections that it is in, its name and its value.
+type Setting = (Vec<String>, String, String);
+
+/// Whether this is such a file: its first word that counts is `connections`.
+pub(crate) fn is_one(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.next().is_some_and(|line| {
+        line.trim_end_matches('{').trim_end() == "connections" || line.starts_with("connections {")
+    })
+}
+
+/// Reads the file at `path`, whose content is `text`: its only connection, or the one that is `wanted`.
+///
+/// # Errors
+/// What is missing or is not done by us, and where.
+pub(crate) fn read(path: &Path, text: &str, wanted: Option<&str>) -> Result<Bundle, Error> {
+    let file = path.display().to_string();
+    let fail = |what: String| Error::new(ErrorKind::Other, format!("{file}: {what}"));
+    let settings = settings(text).map_err(fail)?;
+    let mut names: Vec<&String> = settings
+        .iter()
+        .filter(|(at, ..)| at.first().is_some_and(|first| first == "connections"))
+        .filter_map(|(at, ..)| at.get(1))
+        .collect();
+    names.dedup();
+    let name = match (wanted.and_then(|w| names.iter().find(|n| **n == w)), names.as_slice()) {
+        (Some(name), _) | (None, [name]) => (*name).clone(),
+        (None, []) => return Err(fail("there is no connection in it".into())),
+        (None, several) => {
+            let several = several.iter().map(|name| (*name).clone()).collect();
+            return Err(fail("there are several connections in it".into()).with_offer(Vec::new(), several));
+        }
+    };
+    let of = Of { settings: &settings, name: &name };
+    of.bundle(path).map_err(|what| fail(format!("connections.{name}: {what}")))
+}
+
+/// The settings of one connection.
+struct Of<'a> {
+    settings: &'a [Setting],
+    name: &'a str,
+}
+
+impl Of<'_> {
+    /// The value of a key in a section of the connection, of which `at` is how its name begins.
+    fn get(&self, at: &str, key: &str) -> Option<&str> {
+        self.all(at, key).next()
+    }
+
+    fn all(&self, section: &str, key: &str) -> impl Iterator<Item = &str> {
+        let (section, key) = (section.to_owned(), key.to_owned());
+        self.settings.iter().filter_map(move |(at, name, value)| {
+            let here = match at.as_slice() {
+                [first, second] => section.is_empty() && first == "connections" && second == self.name,
+                [first, second, third, ..] => {
+                    !section.is_empty()
+                        && first == "connections"
+                        && second == self.name
+                        && third.starts_with(&section)
+                }
+                _ => false,
+            };
+            (here && *name == key).then_some(value.as_str())
+        })
+    }
+
+    fn bundle(&self, path: &Path) -> Result<Bundle, String> {
+        if let Some(version) = self.get("", "version").filter(|v| *v != "2") {
+            return Err(format!("version = {}: only IKEv2 is spoken", shown(version)));
+        }
+        for side in ["local", "remote"] {
+            let auth = self.get(side, "auth").unwrap_or("pubkey");
+            if auth != "pubkey" {
+                return Err(format!("{side}.auth = {}: only pubkey is taken over", shown(auth)));
+            }
+        }
+        let gateway = self.get("", "remote_addrs").map(first).filter(|a| !a.is_empty() && !a.contains('%'));
+        let gateway = gateway.ok_or("remote_addrs does not say where the gateway is")?;
+        let place = place_of(path);
+        let certificate = self.get("local", "certs").ok_or("local.certs names no certificate")?;
+        let certificate = one_pem(&place, "x509", certificate)?;
+        let own = Certificate::from_pem(certificate.as_bytes()).map_err(|e| e.to_string())?;
+        let id = self.get("local", "id").map_or_else(|| own.subject(), marked);
+        let gateway_id = self.get("remote", "id").map_or_else(|| gateway.to_owned(), marked);
+        let ca = match self.get("remote", "cacerts") {
+            Some(names) => one_pem(&place, "x509ca", names)?,
+            None => every_pem(&place.join("x509ca"))?,
+        };
+        let mut remote = Vec::new();
+        for list in self.all("children", "remote_ts") {
+            remote.extend(prefixes(list)?);
+        }
+        if remote.is_empty() {
+            return Err("children: no remote_ts says what the tunnel carries".into());
+        }
+        // All of one family: the other one is not to leave in clear.
+        if remote.iter().any(|net| net.prefix_len() == 0) {
+            remote.extend([IpNet::from(Ipv4Net::default()), Ipv6Net::default().into()]);
+        }
+        remote.sort_unstable();
+        remote.dedup();
+        let key = key_of(&place, &own)?;
+        let proposals = |section: &str, key: &str| {
+            let list = self.get(section, key).unwrap_or_default().split(',');
+            list.map(str::trim).filter(|p| !p.is_empty() && *p != "default").map(str::to_owned).collect()
+        };
+        let parties = Parties {
+            name: self.name.into(),
+            gateway: gateway.into(),
+            gateway_id,
+            id,
+            remote,
+            ike_proposals: proposals("", "proposals"),
+            esp_proposals: proposals("children", "esp_proposals"),
+        };
+        Ok(Bundle::of(parties, [ca, certificate], key))
+    }
+}
+
+/// The directory that swanctl's folders are in.
+fn place_of(path: &Path) -> PathBuf {
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if dir.file_name().is_some_and(|name| name == "conf.d") { dir.join("..") } else { dir.to_owned() }
+}
+
+fn first(list: &str) -> &str {
+    list.split(',').next().unwrap_or_default().trim()
+}
+
+/// An identity without strongSwan's marks of its kind.
+fn marked(id: &str) -> String {
+    ["fqdn:", "email:", "@"].iter().find_map(|mark| id.strip_prefix(mark)).unwrap_or(id).to_owned()
+}
+
+fn prefixes(list: &str) -> Result<Vec<IpNet>, String> {
+    let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let one = |word: &str| {
+        let single = || word.parse::<IpAddr>().map(IpNet::from);
+        let net = word.parse::<IpNet>().or_else(|_| single());
+        net.map(|net| net.trunc()).map_err(|_| format!("remote_ts: {} is no prefix", shown(word)))
+    };
+    words.map(one).collect()
+}
+
+/// The one file of a folder that is named.
+fn one_pem(place: &Path, folder: &str, names: &str) -> Result<String, String> {
+    let plain = |name: &str| !name.contains('/') && !name.starts_with('.') && !name.is_empty();
+    match names.split(',').map(str::trim).collect::<Vec<_>>()[..] {
+        [name] if plain(name) => text(&place.join(folder).join(name)),
+        [name] => Err(format!("{} is not a plain name of a file in {folder}", shown(name))),
+        _ => Err(format!("several files of {folder}: only one is taken over")),
+    }
+}
+
+fn text(path: &Path) -> Result<String, String> {
+    let found = place::read_text(path).map_err(|e| e.message)?;
+    found.ok_or_else(|| format!("{} does not exist", path.display()))
+}
+
+fn listed(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| path.is_file()).take(MOST).collect();
+    paths.sort();
+    paths
+}
+
+/// All certificates of a folder.
+fn every_pem(dir: &Path) -> Result<String, String> {
+    let all: Vec<String> = listed(dir).iter().map(|path| text(path)).collect::<Result<_, _>>()?;
+    if all.is_empty() {
+        Err(format!("{}: no certificate of an authority", dir.display()))
+    } else {
+        Ok(all.concat())
+    }
+}
+
+/// The private key that belongs to a certificate.
+fn key_of(place: &Path, certificate: &Certificate) -> Result<Hidden, String> {
+    let wanted = certificate.public_key().map_err(|e| e.to_string())?;
+    for path in KEYS.iter().flat_map(|folder| listed(&place.join(folder))) {
+        let Ok(Some(content)) = place::read(&path) else { continue };
+        let fits = |content: &Secret| {
+            SigningKey::from_file_content(content.as_bytes()).is_ok_and(|key| *key.public_key() == wanted)
+        };
+        if fits(&content) {
+            let text = String::from_utf8(content.as_bytes().to_vec());
+            return text.map(Hidden).map_err(|_| format!("{}: only PEM is taken over", path.display()));
+        }
+    }
+    Err(format!("no key of {} in {}", certificate.subject(), place.join(KEYS[0]).display()))
+}
+
+/// All settings of a file.
+fn settings(text: &str) -> Result<Vec<Setting>, String> {
+    let mut rest = text;
+    let mut at: Vec<String> = Vec::new();
+    let mut found = Vec::new();
+    let line = |rest: &str| text.len().saturating_sub(rest.len());
+    let wrong = |rest: &str, what: &str| {
+        let lines = text.get(..line(rest)).unwrap_or_default().matches('\n').count();
+        Err(format!("line {}: {what}", lines + 1))
+    };
+    loop {
+        rest = rest.trim_start();
+        let Some(next) = rest.chars().next() else { break };
+        match next {
+            '#' => rest = rest.split_once('\n').map_or("", |(_, rest)| rest),
+            '}' => {
+                if at.pop().is_none() {
+                    return wrong(rest, "a } without its {");
+                }
+                rest = rest.get(1..).unwrap_or_default();
+            }
+            _ => {
+                let end = rest.find(|c: char| c.is_whitespace() || "{}=#".contains(c)).unwrap_or(rest.len());
+                let (name, after) = rest.split_at(end);
+                let after = after.trim_start();
+                if name == "include" {
+                    // What is elsewhere is not looked for.
+                    rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+                } else if let Some(inside) = after.strip_prefix('{') {
+                    at.push(name.to_owned());
+                    if at.len() > DEEPEST {
+                        return wrong(rest, "sections too deep");
+                    }
+                    rest = inside;
+                } else if let Some(value) = after.strip_prefix('=') {
+                    let end = value.find(['\n', '}', '#']).unwrap_or(value.len());
+                    let (value, after) = value.split_at(end);
+                    found.push((at.clone(), name.to_owned(), value.trim().trim_matches('"').to_owned()));
+                    if found.len() > MOST {
+                        return wrong(rest, "too many settings");
+                    }
+                    rest = after;
+                } else {
+                    return wrong(rest, "neither a section nor a setting");
+                }
+            }
+        }
+    }
+    if at.is_empty() { Ok(found) } else { wrong("", "a { without its }") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enrol::bundle::tests::sample;
+
+    struct Dir(PathBuf);
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    impl Dir {
+        /// As swanctl has it, with the credentials of joe.
+        fn new(name: &str) -> Self {
+            let dir =
+                Self(std::env::temp_dir().join(format!("dormouse-swanctl-{name}-{}", std::process::id())));
+            let _ = fs::remove_dir_all(&dir.0);
+            let bundle = Bundle::read(&sample("x", "joe.example.org"), "x").unwrap();
+            for (folder, file, content) in [
+                ("x509", "joe.pem", &bundle.certificate),
+                ("x509ca", "ca.pem", &bundle.ca),
+                ("private", "another.key", &"nonsense".to_owned()),
+                ("private", "joe.key", &bundle.key.0),
+            ] {
+                fs::create_dir_all(dir.0.join(folder)).unwrap();
+                fs::write(dir.0.join(folder).join(file), content).unwrap();
+            }
+            dir
+        }
+
+        fn read(&self, text: &str) -> Result<Bundle, Error> {
+            read(&self.0.join("swanctl.conf"), text, None)
+        }
+    }
+
+    const CONF: &str = "# office\nconnections {\n  office {\n    version = 2\n    remote_addrs = vpn.example.org, 192.0.2.1\n    vips = 0.0.0.0\n    \
+        proposals = aes256gcm16-prfsha384-x25519, default\n    local {\n      auth = pubkey\n      certs = joe.pem\n      id = \"@joe.example.org\"\n    }\n    \
+        remote { auth = pubkey }\n    children { net { remote_ts = 10.20.0.0/16,192.0.2.7 } more { remote_ts = fd20::/48 } }\n  }\n}\nsecrets { }\n";
+
+    #[test]
+    fn the_common_keys_are_taken_over() {
+        assert!(is_one(CONF) && !is_one("version = 1\n") && !is_one(""));
+        let bundle = Dir::new("good").read(CONF).unwrap();
+        assert_eq!((bundle.name.as_str(), bundle.gateway.as_str()), ("office", "vpn.example.org"));
+        assert_eq!((bundle.id.as_str(), bundle.gateway_id.as_str()), ("joe.example.org", "vpn.example.org"));
+        let remote: Vec<String> = bundle.remote.iter().map(ToString::to_string).collect();
+        assert_eq!(remote, ["10.20.0.0/16", "192.0.2.7/32", "fd20::/48"]);
+        assert_eq!(bundle.ike_proposals, ["aes256gcm16-prfsha384-x25519"]);
+        assert!(bundle.esp_proposals.is_empty());
+        let full = Dir::new("full").read(&CONF.replace("fd20::/48", "0.0.0.0/0")).unwrap();
+        assert!(full.remote.contains(&Ipv6Net::default().into()), "the other family does not leave in clear");
+        let nameless = Dir::new("nameless").read(&CONF.replace("id = \"@joe.example.org\"", "")).unwrap();
+        assert_eq!(nameless.id, "CN=joe.example.org", "as strongSwan has it: the subject");
+    }
+
+    /// Cut off anywhere, and with letters of several bytes: an answer, and no panic.
+    #[test]
+    fn what_was_cut_off_on_the_way_is_an_error() {
+        let complete = settings(CONF).unwrap().len();
+        let whole = CONF.trim_end().len();
+        for end in 0..CONF.len() {
+            match settings(&CONF[..end]) {
+                Ok(found) => assert!(found.len() <= complete && (end < 22 || end > whole - 14), "{end}"),
+                Err(why) => assert!(why.contains('{') || why.contains("neither"), "{why}"),
+            }
+        }
+        for odd in ["ä { ö = ü }", "ä", "}", "= = =", "a = \"", "\u{202e}{", "a {\n}}"] {
+            let _answer = settings(odd);
+        }
+    }
+
+    #[test]
+    fn each_thing_that_is_not_taken_over_is_said() {
+        for (from, to, said) in [
+            ("version = 2", "version = 1", "connections.office: version = \"1\": only IKEv2 is spoken"),
+            (
+                "auth = pubkey\n",
+                "auth = eap-mschapv2\n",
+                "local.auth = \"eap-mschapv2\": only pubkey is taken over",
+            ),
+            ("remote { auth = pubkey }", "remote { auth = psk }", "remote.auth = \"psk\""),
+            (
+                "remote_addrs = vpn.example.org, 192.0.2.1",
+                "remote_addrs = %any",
+                "remote_addrs does not say where the gateway is",
+            ),
+            ("certs = joe.pem", "", "local.certs names no certificate"),
+            ("certs = joe.pem", "certs = ../../../etc/passwd", "is not a plain name of a file in x509"),
+            ("certs = joe.pem", "certs = a.pem, b.pem", "several files of x509: only one is taken over"),
+            ("certs = joe.pem", "certs = ann.pem", "x509/ann.pem does not exist"),
+            ("remote { auth = pubkey }", "remote { cacerts = other.pem }", "x509ca/other.pem does not exist"),
+            ("10.20.0.0/16", "dynamic", "remote_ts: \"dynamic\" is no prefix"),
+            ("remote_ts = ", "local_ts = ", "children: no remote_ts says what the tunnel carries"),
+            ("secrets { }", "secrets {", "a { without its }"),
+            ("secrets { }", "}", "line 17: a } without its {"),
+            ("secrets { }", "nonsense", "neither a section nor a setting"),
+            ("secrets { }", "a { a { a { a { a { a { a { a { a {", "sections too deep"),
+            (
+                "connections {\n",
+                "connections {\n other { version = 2 }\n",
+                "there are several connections in it",
+            ),
+            ("connections", "pools", "there is no connection in it"),
+        ] {
+            let error = Dir::new("wrong").read(&CONF.replace(from, to)).expect_err(said);
+            assert!(error.message.contains(said), "{said}: {error}");
+        }
+        let dir = Dir::new("keyless");
+        fs::remove_file(dir.0.join("private/joe.key")).unwrap();
+        let error = dir.read(CONF).unwrap_err();
+        assert!(error.message.contains("no key of CN=joe.example.org in"), "{error}");
+        fs::remove_file(dir.0.join("x509ca/ca.pem")).unwrap();
+        assert!(dir.read(CONF).unwrap_err().message.contains("no certificate of an authority"));
+    }
+}

@@ -1,0 +1,280 @@
+//! `dormouse gateway init`: a machine becomes a gateway with an authority of its own. Owns the order in which files are made, and what is said of
+//! it. The daemon does what the machine needs besides, while it runs (`pool.forward`).
+
+mod look;
+mod plan;
+
+use crate::control_verbs::Output;
+use crate::enrol::authority::{Authority, Holder, Issued, MOST_DAYS, day};
+use crate::enrol::place::{self, CONFIG, Place};
+use crate::enrol::wrong;
+use clap::{Args, Subcommand};
+use dormouse_control::{Error, ErrorKind, ExitCode};
+use dormouse_crypto::Secret;
+use dormouse_io::clock::unix_now;
+use dormouse_io::entropy::OsEntropy;
+use dormouse_io::forward;
+use dormouse_node::config;
+use dormouse_sansio::Entropy as _;
+use look::Surroundings;
+use plan::{Plan, Said};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// A gateway of one's own
+#[derive(Debug, Args)]
+pub(crate) struct GatewayArgs {
+    #[command(subcommand)]
+    verb: GatewayVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum GatewayVerb {
+    /// Make this machine a gateway: an authority, its certificate and the configuration. Asks what it is not told
+    Init(InitArgs),
+}
+
+#[derive(Debug, Args)]
+struct InitArgs {
+    /// Name or address at which devices reach this gateway
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// What devices reach through it: `everything`, or networks
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
+    reach: Vec<String>,
+    /// Addresses for the devices, a prefix a family
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
+    pool: Vec<String>,
+    /// Name servers for the devices, or `none` [default: those of this machine that answer]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    dns: Vec<String>,
+    /// How long the gateway's certificate counts; devices of Apple take 825 days at most
+    #[arg(long, value_name = "DAYS", default_value_t = MOST_DAYS)]
+    days: u32,
+    /// Ask nothing: what is not said is as it would be proposed
+    #[arg(long, short)]
+    yes: bool,
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Replace a configuration that is there (kept as dormouse.toml.old), and the gateway's certificate; the authority stays, and so do users
+    #[arg(long)]
+    force: bool,
+    /// The configuration to write; everything else goes beside it
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    config: PathBuf,
+}
+
+pub(crate) fn run(args: &GatewayArgs, json: bool) -> Result<ExitCode, Error> {
+    let GatewayVerb::Init(args) = &args.verb;
+    let place = Place::of(&args.config);
+    free(&place, args)?;
+    let said = Said {
+        name: args.name.clone(),
+        reach: args.reach.clone(),
+        pool: args.pool.clone(),
+        dns: args.dns.clone(),
+    };
+    let mut random = [0; 5];
+    OsEntropy.fill(&mut random);
+    let asks = !args.yes && !args.dry_run && !json && std::io::stdin().is_terminal();
+    let mut ask = |question: &str, usual: &str| if asks { asked(question, usual) } else { Ok(None) };
+    if !asks && !args.yes && !args.dry_run && args.name.is_none() {
+        return Err(wrong("nobody can be asked here").with_change("--name vpn.example.org, or --yes"));
+    }
+    let plan = Plan::make(&said, &Surroundings::look(), random, &mut ask, &mut look::ask)?;
+    let closed = closed();
+    let out = Output::new(json);
+    if args.dry_run {
+        let text = plan.configuration(&place.path(""));
+        let answer = json!({ "version": 1, "would_write": { "config": place.config, "text": text } });
+        return out.print(&format!("{answer}\n"), || {
+            format!("{} would be:\n\n{text}\n{}", place.config.display(), notes(&plan, &closed))
+        });
+    }
+    let done = make(&place, &plan, args)?;
+    let answer = json!({
+        "version": 1,
+        "gateway": plan.id.to_string(),
+        "pool": plan.pool,
+        "dns": plan.dns,
+        "files": done.files,
+        "certificate_until_unix": done.until.0,
+        "authority_until_unix": done.authority_until.0,
+        "notes": plan.notes,
+        "closed_firewall_chains": closed,
+    });
+    out.print(&format!("{answer}\n"), || report(&place, &plan, &done, &closed))
+}
+
+/// Demands that nothing is replaced that was not meant.
+fn free(place: &Place, args: &InitArgs) -> Result<(), Error> {
+    if args.force || args.dry_run || !place.config.exists() {
+        return Ok(());
+    }
+    let message = format!("{} is there already", place.config.display());
+    Err(Error::new(ErrorKind::Other, message)
+        .with_change("--force replaces it, and keeps it as dormouse.toml.old"))
+}
+
+/// What was made.
+struct Done {
+    files: Vec<PathBuf>,
+    until: dormouse_sansio::UnixTime,
+    authority_until: dormouse_sansio::UnixTime,
+    /// There was one already.
+    old_authority: bool,
+    replaced: bool,
+}
+
+/// Makes and writes everything, the configuration last: without it nothing counts, and the next attempt goes on with the authority that is
+/// there.
+fn make(place: &Place, plan: &Plan, args: &InitArgs) -> Result<Done, Error> {
+    let _lock = place.lock()?;
+    // Another one may have been faster.
+    free(place, args)?;
+    let now = unix_now();
+    let (authority, key) = authority(place, plan, now)?;
+    let issued = authority.issue(Holder::Gateway, &plan.id, now, args.days)?;
+    let text = plan.configuration(&place.path(""));
+    require_sound(place, &text, &authority, &issued)?;
+    place.make_private("ca")?;
+    let old = place::read(&place.config)?;
+    let mut files: Vec<place::Write<'_>> = Vec::new();
+    if let Some(key) = &key {
+        files.push((place.path("ca/ca.key"), key.as_bytes(), 0o600));
+    }
+    files.push((place.path("ca.pem"), authority.pem().as_bytes(), 0o644));
+    files.push((place.path("gateway.key"), issued.key.as_bytes(), 0o600));
+    files.push((place.path("gateway.pem"), issued.pem.as_bytes(), 0o644));
+    if let Some(old) = &old {
+        // It may hold a secret.
+        files.push((place.config.with_extension("toml.old"), old.as_bytes(), 0o600));
+    }
+    files.push((place.config.clone(), text.as_bytes(), 0o644));
+    place::write(&files)?;
+    Ok(Done {
+        files: files.into_iter().map(|(path, ..)| path).collect(),
+        until: issued.certificate.not_after(),
+        authority_until: authority.not_after(),
+        old_authority: key.is_none(),
+        replaced: old.is_some(),
+    })
+}
+
+/// The authority that is there, or a new one and its key.
+fn authority(
+    place: &Place,
+    plan: &Plan,
+    now: dormouse_sansio::UnixTime,
+) -> Result<(Authority, Option<Secret>), Error> {
+    let (key_at, pem_at) = (place.path("ca/ca.key"), place.path("ca.pem"));
+    match (place::read(&key_at)?, place::read(&pem_at)?) {
+        (Some(file), _) => Ok((Authority::load(&file)?, None)),
+        (None, Some(_)) => {
+            let message = format!("{} is there, and its key {} is not", pem_at.display(), key_at.display());
+            Err(Error::new(ErrorKind::Other, message).with_change("put the key there, or move ca.pem away"))
+        }
+        (None, None) => {
+            Authority::new(&format!("Dormouse {}", plan.id), now).map(|(ca, key)| (ca, Some(key)))
+        }
+    }
+}
+
+/// What the daemon says of a configuration, before it is written.
+fn require_sound(place: &Place, text: &str, authority: &Authority, issued: &Issued) -> Result<(), Error> {
+    let fail =
+        |e: String| Error::new(ErrorKind::Other, format!("the configuration that was made is wrong: {e}"));
+    let file = config::parse(text).map_err(fail)?;
+    let mut read = |path: &Path, _secret: bool| match path {
+        path if path == place.path("ca.pem") => Ok(authority.pem().as_bytes().to_vec()),
+        path if path == place.path("gateway.pem") => Ok(issued.pem.as_bytes().to_vec()),
+        path if path == place.path("gateway.key") => Ok(issued.key.as_bytes().to_vec()),
+        other => Err(format!("{} was not made", other.display())),
+    };
+    config::resolve(&file, &mut read).map(|_| ()).map_err(|e| fail(e.to_string()))
+}
+
+/// Chains of the firewall that would drop what devices send: by the line that lets it through.
+fn closed() -> Vec<String> {
+    let tunnel = config::file::Daemon::default().interface;
+    let quoted = format!("\"{tunnel}\"");
+    let mut lines = Vec::new();
+    for chain in forward::closed("input", &["4500", "ipsec-nat-t"]).unwrap_or_default() {
+        lines.push(format!("nft insert rule {chain} udp dport '{{ 500, 4500 }}' accept"));
+        lines.push(format!("nft insert rule {chain} meta l4proto esp accept"));
+    }
+    for chain in forward::closed("forward", &[&quoted]).unwrap_or_default() {
+        lines.push(format!("nft insert rule {chain} iifname {tunnel} accept"));
+        lines.push(format!("nft insert rule {chain} oifname {tunnel} accept"));
+    }
+    lines
+}
+
+fn asked(question: &str, usual: &str) -> Result<Option<String>, Error> {
+    let fail = |e: std::io::Error| Error::new(ErrorKind::Other, format!("standard input: {e}"));
+    eprint!("{question} [{usual}]: ");
+    std::io::stderr().flush().map_err(fail)?;
+    let mut line = String::new();
+    if std::io::stdin().read_line(&mut line).map_err(fail)? == 0 {
+        return Err(wrong("no answer").with_change("--yes takes what is proposed"));
+    }
+    Ok(Some(line.trim().to_owned()))
+}
+
+fn notes(plan: &Plan, closed: &[String]) -> String {
+    let mut out = String::new();
+    for note in &plan.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    if !closed.is_empty() {
+        out.push_str("note: this machine's firewall drops what it does not know; where it is configured, say also (or as it says that):\n");
+        for line in closed {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    out
+}
+
+fn report(place: &Place, plan: &Plan, done: &Done, closed: &[String]) -> String {
+    let list = |items: Vec<String>| if items.is_empty() { "none".into() } else { items.join(", ") };
+    let texts = |nets: &[ipnet::IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let reach = if plan.reach.is_empty() { "everything".into() } else { list(texts(&plan.reach)) };
+    let dir = place.path("");
+    let dir = dir.display().to_string();
+    let dir = dir.trim_end_matches('/');
+    let mut out = format!(
+        "{} is a gateway from the daemon's next start on\n  devices get   {}\n  they reach    {reach}, under this machine's own addresses\n  name servers  {}\n",
+        plan.id,
+        list(texts(&plan.pool)),
+        list(plan.dns.iter().map(ToString::to_string).collect()),
+    );
+    let _ = writeln!(
+        out,
+        "  certificate   until {}; its authority's, until {}",
+        day(done.until),
+        day(done.authority_until)
+    );
+    let kept = if done.old_authority {
+        "as it was"
+    } else {
+        "new; keep it safe, and copy it to where no network is"
+    };
+    let _ = writeln!(out, "  authority     {dir}/ca/ca.key, {kept}");
+    out.push_str(&notes(plan, closed));
+    let _ = writeln!(
+        out,
+        "next: systemctl enable --now dormoused (or restart it), then dormouse user add NAME\n\
+         undo: systemctl disable --now dormoused, which also ends forwarding and translation; then {}",
+        if done.replaced {
+            format!("mv {dir}/dormouse.toml.old {dir}/dormouse.toml")
+        } else {
+            format!(
+                "rm {dir}/dormouse.toml {dir}/gateway.pem {dir}/gateway.key; without {dir}/ca and {dir}/ca.pem no user comes back"
+            )
+        }
+    );
+    out
+}

@@ -1,0 +1,458 @@
+//! `dormouse join`: a device takes up what `dormouse user add` has made for it. Owns which files come of it; a configuration that is there stays as
+//! it is, and gets one connection more. Nothing is written before the daemon's own parser has judged all of it.
+
+use crate::client::Client;
+use crate::control_verbs::{Output, unexpected};
+use crate::enrol::authority::day;
+use crate::enrol::bundle::{Bundle, list, quoted};
+use crate::enrol::names;
+use crate::enrol::place::{self, CONFIG, Place};
+use crate::enrol::{swanctl, wrong};
+use clap::Args;
+use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Verb};
+use dormouse_io::clock::unix_now;
+use dormouse_node::config::file::{Connection, File, Role};
+use dormouse_node::config::{self, findings};
+use dormouse_sansio::UnixTime;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Join a gateway by the file that `dormouse user add` has made there, or by strongSwan's
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// The file; or a swanctl.conf with certificates, which are looked for beside it as swanctl does
+    file: PathBuf,
+    /// What the connection is to be called [default: as the file says]
+    #[arg(long, value_name = "CONNECTION")]
+    name: Option<String>,
+    /// The connection is there: take only its new certificate and key
+    #[arg(long)]
+    renew: bool,
+    /// The configuration that gets it
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    config: PathBuf,
+}
+
+pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
+    let joined = join(args, unix_now())?;
+    let restart = reload(socket)?;
+    let answer = json!({
+        "version": 1,
+        "connection": joined.name,
+        "id": joined.id,
+        "gateway": joined.gateway,
+        "files": joined.files,
+        "until_unix": joined.until.0,
+        "daemon": restart.is_some(),
+        "restart": restart.clone().unwrap_or_default(),
+    });
+    Output::new(json).print(&format!("{answer}\n"), || {
+        let mut text = format!(
+            "connection {}: {} at {}, until {}\n",
+            joined.name,
+            joined.id,
+            joined.gateway,
+            day(joined.until)
+        );
+        if joined.exposed {
+            let _ = writeln!(text, "note: others could read {}", args.file.display());
+        }
+        let _ = writeln!(text, "next: rm {}", args.file.display());
+        match &restart {
+            None => text.push_str("      systemctl enable --now dormoused\n"),
+            Some(keys) if !keys.is_empty() => {
+                let _ = writeln!(text, "      systemctl restart dormoused ({})", keys.join(", "));
+            }
+            Some(_) => {
+                let _ = writeln!(text, "      dormouse wait {}", joined.name);
+            }
+        }
+        text
+    })
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Joined {
+    name: String,
+    id: String,
+    gateway: String,
+    files: Vec<PathBuf>,
+    until: UnixTime,
+    /// Others could read the file.
+    exposed: bool,
+}
+
+/// What a daemon that runs says of it: the keys that need a restart. `None`: none runs.
+fn reload(socket: &Path) -> Result<Option<Vec<String>>, Error> {
+    let mut client = match Client::connect(socket) {
+        Err(e) if e.kind == ErrorKind::NoDaemon => return Ok(None),
+        client => client?,
+    };
+    let (answer, reply) = client.ask(Verb::Reload)?;
+    let Reply::Reloaded { restart } = reply else { return Err(unexpected(&answer)) };
+    Ok(Some(restart))
+}
+
+fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
+    let shown = args.file.display().to_string();
+    let content =
+        place::demand(&args.file, place::read(&args.file)?, "dormouse user add NAME, at the gateway")?;
+    let bundle = match str::from_utf8(content.as_bytes()) {
+        Ok(text) if swanctl::is_one(text) => swanctl::read(&args.file, text, args.name.as_deref())?,
+        _ => Bundle::read(&content, &shown)?,
+    };
+    bundle.require_valid(now, &shown)?;
+    let name = args.name.clone().unwrap_or_else(|| bundle.name.clone());
+    names::connection(&name)?;
+    let mode = fs::metadata(&args.file).map(|meta| meta.permissions().mode()).unwrap_or_default();
+
+    let place = Place::of(&args.config);
+    let _lock = place.lock()?;
+    let old = place::read_text(&place.config)?;
+    let parse = |text: &str| {
+        config::parse(text).map_err(|e| {
+            Error::new(ErrorKind::Other, format!("{}: {}", place.config.display(), e.trim_end()))
+        })
+    };
+    let before = parse(old.as_deref().unwrap_or_default())?;
+    let paths = ["ca.pem", "pem", "key"].map(|end| place.path(&format!("{name}.{end}")));
+    let text = match (before.connection.get(&name), args.renew) {
+        (None, false) => {
+            free(&paths)?;
+            Some(appended(old.as_deref().unwrap_or_default(), &written(&name, &bundle, &paths)))
+        }
+        (Some(c), true) => {
+            same(&name, c, &bundle, &paths)?;
+            None
+        }
+        (Some(_), false) => {
+            let message = format!("there is a connection {name} already");
+            return Err(wrong(message).with_change("--name OTHER; or --renew, if it is the same one"));
+        }
+        (None, true) => {
+            let names = before.connection.keys().cloned().collect();
+            let message = format!("there is no connection {name} to renew");
+            return Err(Error::new(ErrorKind::UnknownConnection, message).with_offer(Vec::new(), names));
+        }
+    };
+    let after = parse(text.as_deref().or(old.as_deref()).unwrap_or_default())?;
+    require_sound(&after, &name, &bundle, &paths, now)?;
+
+    let [ca, certificate, key] = paths;
+    let mut files: Vec<place::Write<'_>> = vec![
+        (key, bundle.key.0.as_bytes(), 0o600),
+        (ca, bundle.ca.as_bytes(), 0o644),
+        (certificate, bundle.certificate.as_bytes(), 0o644),
+    ];
+    if let Some(text) = &text {
+        // It may hold secrets of others.
+        let kept = fs::metadata(&place.config).map(|meta| meta.permissions().mode() & 0o777);
+        files.push((place.config.clone(), text.as_bytes(), kept.unwrap_or(0o644)));
+    }
+    place::write(&files)?;
+    Ok(Joined {
+        name,
+        id: bundle.id.clone(),
+        gateway: bundle.gateway.clone(),
+        files: files.into_iter().map(|(path, ..)| path).collect(),
+        until: bundle.certificate()?.not_after(),
+        exposed: mode & 0o044 != 0,
+    })
+}
+
+/// Demands that nobody's files are replaced.
+fn free(paths: &[PathBuf]) -> Result<(), Error> {
+    match paths.iter().find(|path| fs::symlink_metadata(path).is_ok()) {
+        None => Ok(()),
+        Some(path) => {
+            let message = format!("{} is there already, and no connection says whose it is", path.display());
+            Err(Error::new(ErrorKind::Other, message).with_change("--name OTHER, or move it away"))
+        }
+    }
+}
+
+/// Demands that a connection is that of the file, and has its files where they are written.
+fn same(
+    name: &str,
+    c: &Connection,
+    bundle: &Bundle,
+    [ca, certificate, key]: &[PathBuf; 3],
+) -> Result<(), Error> {
+    let differs = |what: &str, has: &str, gets: &str| {
+        let message =
+            format!("connection.{name}.{what} is {}, the file has {}", names::shown(has), names::shown(gets));
+        Err(wrong(message).with_change("--name OTHER, without --renew"))
+    };
+    if c.role != Role::Client || c.gateway.as_ref() != Some(&bundle.gateway) {
+        return differs("gateway", c.gateway.as_deref().unwrap_or_default(), &bundle.gateway);
+    }
+    if c.local.id != bundle.id {
+        return differs("local.id", &c.local.id, &bundle.id);
+    }
+    if c.remote.id != bundle.gateway_id {
+        return differs("remote.id", &c.remote.id, &bundle.gateway_id);
+    }
+    let ours = c.local.certificate.as_ref() == Some(certificate)
+        && c.local.key.as_ref() == Some(key)
+        && c.remote.ca.contains(ca);
+    if ours {
+        return Ok(());
+    }
+    let message =
+        format!("connection.{name} has its certificate, key or ca elsewhere than {}", certificate.display());
+    Err(wrong(message).with_change("--name OTHER, without --renew"))
+}
+
+/// The connection as it is written.
+fn written(name: &str, bundle: &Bundle, [ca, certificate, key]: &[PathBuf; 3]) -> String {
+    let path = |path: &Path| quoted(&path.display().to_string());
+    let proposals = |before: &str, all: &[String], after: &str| {
+        if all.is_empty() { String::new() } else { format!("{before}proposals = {}\n{after}", list(all)) }
+    };
+    format!(
+        "[connection.{name}]\nrole = \"client\"\ngateway = {}\nauto = true\n\n\
+         [connection.{name}.local]\nid = {}\ncertificate = {}\nkey = {}\n\n\
+         [connection.{name}.remote]\nid = {}\nca = [{}]\n\n\
+         {}[connection.{name}.child]\nremote = {}\n{}",
+        quoted(&bundle.gateway),
+        quoted(&bundle.id),
+        path(certificate),
+        path(key),
+        quoted(&bundle.gateway_id),
+        path(ca),
+        proposals(&format!("[connection.{name}.ike]\n"), &bundle.ike_proposals, "\n"),
+        list(&bundle.remote),
+        proposals("", &bundle.esp_proposals, ""),
+    )
+}
+
+/// A section at the end of a document: nothing before it changes its meaning.
+fn appended(old: &str, section: &str) -> String {
+    match old.trim_end() {
+        "" => format!("# All keys: docs/configuration.md.\n{section}"),
+        old => format!("{old}\n\n{section}"),
+    }
+}
+
+/// What the daemon says of the new connection, and of all of them together as far as that needs no other file.
+fn require_sound(
+    after: &File,
+    name: &str,
+    bundle: &Bundle,
+    [ca, certificate, key]: &[PathBuf; 3],
+    now: UnixTime,
+) -> Result<(), Error> {
+    let fail = |e: String| Error::new(ErrorKind::Other, format!("the daemon would not take it: {e}"));
+    let mut read = |path: &Path, _secret: bool| match path {
+        path if path == ca => Ok(bundle.ca.as_bytes().to_vec()),
+        path if path == certificate => Ok(bundle.certificate.as_bytes().to_vec()),
+        path if path == key => Ok(bundle.key.0.as_bytes().to_vec()),
+        other => Err(format!("{} is none of its files", other.display())),
+    };
+    let mut only = after.clone();
+    only.connection.retain(|other, _| other == name);
+    only.router = None;
+    let resolved = config::resolve(&only, &mut read).map_err(|e| fail(e.to_string()))?;
+    match findings(&only.daemon, &resolved, now).into_iter().find(|finding| finding.fatal) {
+        Some(finding) => Err(fail(finding.to_string())),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enrol::bundle::Parties;
+    use crate::enrol::bundle::tests::{NOW, sample};
+    use crate::user::swanctl_files;
+    use dormouse_crypto::Secret;
+
+    struct Device(PathBuf);
+
+    impl Drop for Device {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    impl Device {
+        fn new(name: &str, text: Option<&str>) -> Self {
+            let dir = std::env::temp_dir().join(format!("dormouse-join-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&dir);
+            fs::create_dir_all(dir.join("etc")).unwrap();
+            let dir = fs::canonicalize(dir).unwrap();
+            if let Some(text) = text {
+                fs::write(dir.join("etc/dormouse.toml"), text).unwrap();
+            }
+            Self(dir)
+        }
+
+        fn file(&self, content: &[u8]) {
+            fs::write(self.0.join("joe.dormouse"), content).unwrap();
+        }
+
+        fn join(&self, name: Option<&str>, renew: bool) -> Result<Joined, Error> {
+            let (file, config) = (self.0.join("joe.dormouse"), self.0.join("etc/dormouse.toml"));
+            join(&JoinArgs { file, name: name.map(str::to_owned), renew, config }, NOW)
+        }
+
+        fn text(&self) -> String {
+            fs::read_to_string(self.0.join("etc/dormouse.toml")).unwrap_or_default()
+        }
+
+        fn names(&self) -> Vec<String> {
+            let all = fs::read_dir(self.0.join("etc")).unwrap().flatten();
+            let mut all: Vec<String> = all.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+            all.sort();
+            all
+        }
+    }
+
+    #[test]
+    fn a_file_becomes_a_connection_with_files_of_its_own() {
+        let device = Device::new("new", None);
+        device.file(sample("office", "joe.example.org").as_bytes());
+        let joined = device.join(None, false).unwrap();
+        assert_eq!((joined.name.as_str(), joined.id.as_str()), ("office", "joe.example.org"));
+        assert_eq!(device.names(), ["dormouse.toml", "office.ca.pem", "office.key", "office.pem"]);
+        let mode =
+            |name: &str| fs::metadata(device.0.join("etc").join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("office.key"), mode("office.pem"), mode("dormouse.toml")), (0o600, 0o644, 0o644));
+        let file = config::parse(&device.text()).unwrap();
+        let c = &file.connection["office"];
+        assert!(c.auto && c.gateway.as_deref() == Some("vpn.example.org"));
+        let mut read = |path: &Path, _| fs::read(path).map_err(|e| e.to_string());
+        config::resolve(&file, &mut read).unwrap();
+        assert!(joined.exposed, "a test's umask");
+    }
+
+    #[test]
+    fn a_strongswan_device_becomes_ours_with_what_user_add_made_for_it() {
+        let device = Device::new("swanctl", None);
+        let bundle = Bundle::read(&sample("office", "joe.example.org"), "x").unwrap();
+        let parties = Parties {
+            name: bundle.name.clone(),
+            gateway: bundle.gateway.clone(),
+            gateway_id: bundle.gateway_id.clone(),
+            id: bundle.id.clone(),
+            remote: bundle.remote.clone(),
+            ike_proposals: bundle.ike_proposals.clone(),
+            esp_proposals: vec!["aes128gcm16".into()],
+        };
+        let key = Secret::from(bundle.key.0.as_bytes());
+        let made = swanctl_files("joe", &parties, [&bundle.ca, &bundle.certificate], &key);
+        for (name, content) in made {
+            let path = device.0.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content.as_bytes()).unwrap();
+        }
+        let (file, config) = (device.0.join("conf.d/joe.conf"), device.0.join("etc/dormouse.toml"));
+        let joined = join(&JoinArgs { file, name: None, renew: false, config }, NOW).unwrap();
+        assert_eq!((joined.name.as_str(), joined.id.as_str()), ("office", "joe.example.org"));
+        let c = &config::parse(&device.text()).unwrap().connection["office"];
+        assert_eq!((&c.ike.proposals, &c.child.proposals), (&parties.ike_proposals, &parties.esp_proposals));
+        assert_eq!(fs::read_to_string(device.0.join("etc/office.key")).unwrap(), bundle.key.0.as_str());
+    }
+
+    #[test]
+    fn what_is_configured_stays_and_a_second_one_of_the_same_name_is_refused() {
+        let old = "# mine\n[daemon]\nlog = \"warn\" # quiet";
+        let device = Device::new("add", Some(old));
+        fs::set_permissions(device.0.join("etc/dormouse.toml"), fs::Permissions::from_mode(0o600)).unwrap();
+        device.file(sample("office", "joe.example.org").as_bytes());
+        device.join(None, false).unwrap();
+        let text = device.text();
+        assert!(text.starts_with(old) && text.contains("\n\n[connection.office]\n"), "{text}");
+        assert_eq!(
+            fs::metadata(device.0.join("etc/dormouse.toml")).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        let error = device.join(None, false).unwrap_err();
+        assert_eq!(error.message, "there is a connection office already");
+        assert_eq!(device.text(), text);
+        device.join(Some("second"), false).unwrap();
+        assert_eq!(config::parse(&device.text()).unwrap().connection.len(), 2);
+    }
+
+    #[test]
+    fn a_renewal_replaces_certificate_and_key_of_the_same_connection_alone() {
+        let device = Device::new("renew", None);
+        device.file(sample("office", "joe.example.org").as_bytes());
+        device.join(None, false).unwrap();
+        let (text, key) = (device.text(), fs::read(device.0.join("etc/office.key")).unwrap());
+        device.file(sample("office", "joe.example.org").as_bytes());
+        device.join(None, true).unwrap();
+        assert_eq!(device.text(), text);
+        assert_ne!(fs::read(device.0.join("etc/office.key")).unwrap(), key);
+        device.file(sample("office", "ann.example.org").as_bytes());
+        let error = device.join(None, true).unwrap_err();
+        assert_eq!(
+            error.message,
+            "connection.office.local.id is \"joe.example.org\", the file has \"ann.example.org\""
+        );
+        assert!(
+            device
+                .join(Some("other"), true)
+                .unwrap_err()
+                .message
+                .contains("there is no connection other to renew")
+        );
+        device.file(sample("office", "joe.example.org").as_bytes());
+        fs::write(device.0.join("etc/dormouse.toml"), text.replace("office.key", "elsewhere.key")).unwrap();
+        assert!(
+            device.join(None, true).unwrap_err().message.contains("has its certificate, key or ca elsewhere")
+        );
+        fs::write(device.0.join("etc/dormouse.toml"), text.replace("vpn.example.org", "vpn.example.com"))
+            .unwrap();
+        assert!(device.join(None, true).unwrap_err().message.starts_with("connection.office.gateway is"));
+    }
+
+    #[test]
+    fn nothing_is_written_where_something_is_wrong() {
+        let good = String::from_utf8(sample("office", "joe.example.org").as_bytes().to_vec()).unwrap();
+        let other = String::from_utf8(sample("office", "joe.example.org").as_bytes().to_vec()).unwrap();
+        let key = |text: &str| text[text.find("key = ").unwrap()..].to_owned();
+        for (file, old, name, said) in [
+            (good.clone(), "", Some("../x"), "is no name of a connection here"),
+            (
+                good.replace("name = \"office\"", "name = \"a/../b\""),
+                "",
+                None,
+                "\"a/../b\" is no name of a connection here",
+            ),
+            (good.clone(), "[daemon\n", None, "dormouse.toml: "),
+            (good.clone(), "connection = {}\n", None, "dormouse.toml: "),
+            (
+                good.replace("id = \"joe.example.org\"", "id = \"ann.example.org\""),
+                "",
+                None,
+                "the daemon would not take it: connection.office.local.id",
+            ),
+            (good.replace(&key(&good), &key(&other)), "", None, "is not the key of the certificate"),
+            (
+                good.replace("version = 1", "version = 9"),
+                "",
+                None,
+                "is of version 9, this dormouse reads version 1",
+            ),
+        ] {
+            let device = Device::new("wrong", Some(old));
+            device.file(file.as_bytes());
+            let error = device.join(name, false).expect_err(said);
+            assert!(error.message.contains(said), "{said}: {error}");
+            assert!(!error.to_string().contains("MIG"), "{error}");
+            assert_eq!((device.names(), device.text()), (vec!["dormouse.toml".to_owned()], old.to_owned()));
+        }
+        let device = Device::new("taken", None);
+        let error = device.join(None, false).unwrap_err();
+        assert!(error.message.ends_with("joe.dormouse does not exist"), "{error}");
+        device.file(good.as_bytes());
+        std::os::unix::fs::symlink("/etc/passwd", device.0.join("etc/office.pem")).unwrap();
+        let error = device.join(None, false).unwrap_err();
+        assert!(error.message.contains("is there already, and no connection says whose it is"), "{error}");
+    }
+}

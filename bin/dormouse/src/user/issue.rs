@@ -1,0 +1,343 @@
+//! `dormouse user add` and `renew`: a key, a certificate and one file. Owns the order: the file that holds the key first, then the record; the
+//! key is kept nowhere else.
+
+use super::form::{Content, Form};
+use super::{IssueArgs, qr, value};
+use crate::control_verbs::Output;
+use crate::enrol::authority::{Authority, Holder, day};
+use crate::enrol::bundle::Parties;
+use crate::enrol::names::{self, Domain};
+use crate::enrol::place::{self, Place};
+use crate::enrol::users::{self, Known, User};
+use crate::enrol::{not_written, wrong};
+use dormouse_control::{Error, ErrorKind, ExitCode};
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Certificate;
+use dormouse_io::clock::unix_now;
+use dormouse_io::state::create_atomically;
+use dormouse_node::config;
+use dormouse_node::config::file::{Connection, Role, Selector};
+use dormouse_sansio::UnixTime;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde_json::json;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+/// A file of what a device gets, and its content.
+type File = (String, Secret);
+
+pub(super) fn run(place: &Place, args: &IssueArgs, renew: bool, out: &Output) -> Result<ExitCode, Error> {
+    names::user(&args.name)?;
+    let now = unix_now();
+    let file = file(args);
+    if args.form != Form::Dormouse && (args.qr || file.is_none()) {
+        return Err(
+            wrong("several files are neither one QR code nor one stream").with_change("--out DIRECTORY")
+        );
+    }
+    let (user, files) = issue(place, args, renew, now)?;
+    let content = files.first().map(|(_, content)| content.as_bytes()).unwrap_or_default();
+    // What was issued is there: that it cannot be drawn is no failure.
+    let picture = args.qr.then(|| qr::picture(content).unwrap_or_else(|e| format!("no QR code: {e}\n")));
+    let Some(file) = file else {
+        // Standard output is the file; what there is to say goes beside it.
+        let mut stdout = std::io::stdout().lock();
+        let written = stdout.write_all(content).and_then(|()| stdout.flush());
+        written.map_err(|e| Error::new(ErrorKind::Other, format!("standard output: {e}")))?;
+        eprint!("{}", picture.unwrap_or_default());
+        return Ok(ExitCode::Ok);
+    };
+    let answer = json!({ "version": 1, "user": value(&user, now), "file": file });
+    out.print(&format!("{answer}\n"), || {
+        format!(
+            "{} may come until {}\n{} has its key: bring it to the device by a way that nobody reads, and there: {}\n{}",
+            user.id,
+            day(user.until()),
+            file.display(),
+            args.form.advice(&file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()),
+            picture.unwrap_or_default()
+        )
+    })
+}
+
+/// Where the file goes; `None`: standard output.
+fn file(args: &IssueArgs) -> Option<PathBuf> {
+    let path = args.out.clone().unwrap_or_else(|| args.form.file_name(&args.name).into());
+    (path.as_os_str() != "-").then_some(path)
+}
+
+/// Issues, and writes the file and the record.
+fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<(User, Vec<File>), Error> {
+    let name = &args.name;
+    let key = place.path("ca/ca.key");
+    // Before the lock makes a directory: a machine that is no gateway stays as it is.
+    place::demand(&key, place::read(&key)?, "dormouse gateway init")?;
+    let _lock = place.lock()?;
+    let authority = Authority::load(&place::demand(&key, place::read(&key)?, "dormouse gateway init")?)?;
+    let text = place::demand(&place.config, place::read_text(&place.config)?, "dormouse gateway init")?;
+    let file = config::parse(&text)
+        .map_err(|e| Error::new(ErrorKind::Other, format!("{}: {}", place.config.display(), e.trim_end())))?;
+    let known = users::find(place, name)?;
+    let wanted = args.connection.as_ref().or(known.as_ref().map(|user| &user.connection));
+    let (connection, c) = gateway(&file, wanted)?;
+    require_trusted(connection, c, &authority)?;
+    names::gateway(&c.local.id).map_err(|mut e| {
+        e.message = format!(
+            "connection.{connection}.local.id: {}: devices are told to look for the gateway there",
+            e.message
+        );
+        e
+    })?;
+    let domain = Domain::of(&c.remote.id, &format!("connection.{connection}.remote.id"))?;
+    let identity = domain.identity(name)?;
+    let mut user = match (known, renew) {
+        (None, false) => User::new(name, identity.to_string(), connection),
+        (Some(user), true) => user,
+        (Some(_), false) => {
+            let advice = format!("dormouse user renew {name}, or first dormouse user remove {name}");
+            return Err(wrong(format!("there is a user {name} already")).with_change(advice));
+        }
+        (None, true) => return Err(users::get(place, name).err().unwrap_or_else(|| wrong("no such user"))),
+    };
+    let issued = authority.issue(Holder::Device, &identity, now, args.days)?;
+    user.id = identity.to_string();
+    user.certificates.retain(|known| known.until >= now.0);
+    user.certificates.push(Known {
+        fingerprint: format!("sha256:{}", hex::encode(issued.certificate.fingerprint())),
+        issued: now.0,
+        until: issued.certificate.not_after().0,
+    });
+    let parties = Parties {
+        name: label(&c.local.id),
+        gateway: c.local.id.clone(),
+        gateway_id: c.local.id.clone(),
+        id: identity.to_string(),
+        remote: carried(c),
+        ike_proposals: c.ike.proposals.clone(),
+        esp_proposals: c.child.proposals.clone(),
+    };
+    let content =
+        Content { parties: &parties, ca: authority.pem(), certificate: &issued.pem, key: &issued.key };
+    let files = args.form.files(name, &content);
+    write(place, &user, args, &files, renew)?;
+    Ok((user, files))
+}
+
+/// The file first: a key that nobody has is worth nothing, and a file without a record could not be denied, so it is taken away again.
+fn write(place: &Place, user: &User, args: &IssueArgs, files: &[File], renew: bool) -> Result<(), Error> {
+    place.make_private(users::DIRECTORY)?;
+    let file = file(args);
+    if let Some(path) = &file {
+        place::create_all(path, files).map_err(|e| e.with_change("another --out"))?;
+    }
+    let (record, text) = (users::path(place, &user.name), user.text()?);
+    let kept = if renew {
+        place::write(&[(record, text.as_bytes(), 0o600)])
+    } else {
+        create_atomically(&record, text.as_bytes(), 0o600).map_err(not_written)
+    };
+    if let (Err(_), Some(path)) = (&kept, &file) {
+        place::remove_all(path);
+    }
+    kept
+}
+
+/// The gateway's connection of this name, or its only one.
+fn gateway<'f>(
+    file: &'f config::file::File,
+    wanted: Option<&String>,
+) -> Result<(&'f str, &'f Connection), Error> {
+    let all: Vec<_> = file.connection.iter().filter(|(_, c)| c.role == Role::Gateway).collect();
+    let names = || all.iter().map(|(name, _)| (*name).clone()).collect::<Vec<_>>();
+    let error =
+        |message: String| Error::new(ErrorKind::UnknownConnection, message).with_offer(Vec::new(), names());
+    match (wanted, all.as_slice()) {
+        (Some(wanted), _) => {
+            let found = all.iter().find(|(name, _)| *name == wanted);
+            found
+                .map(|(name, c)| (name.as_str(), *c))
+                .ok_or_else(|| error(format!("there is no gateway connection {}", names::shown(wanted))))
+        }
+        (None, [(name, c)]) => Ok((name, c)),
+        (None, []) => Err(error("this machine is no gateway".into()).with_change("dormouse gateway init")),
+        (None, _) => {
+            Err(error("there are several gateway connections".into()).with_change("--connection NAME"))
+        }
+    }
+}
+
+/// Demands that the gateway believes what this authority issues.
+fn require_trusted(connection: &str, c: &Connection, authority: &Authority) -> Result<(), Error> {
+    let own = Certificate::from_pem(authority.pem().as_bytes()).map(|own| own.fingerprint()).ok();
+    let in_file = |path: &PathBuf| -> Result<bool, Error> {
+        let content = place::demand(path, place::read(path)?, "see docs/administrator.md")?;
+        let all = Certificate::from_file_content(content.as_bytes()).unwrap_or_default();
+        Ok(all.iter().any(|one| Some(one.fingerprint()) == own))
+    };
+    for path in &c.remote.ca {
+        if in_file(path)? {
+            return Ok(());
+        }
+    }
+    let message = format!("connection.{connection}.remote.ca does not name the authority of ca/ca.key");
+    Err(Error::new(ErrorKind::Other, message).with_change("its ca.pem among them"))
+}
+
+/// What the connection is called at a device: the first label of the gateway's name.
+fn label(id: &str) -> String {
+    let first = id.split('.').next().unwrap_or_default();
+    let named = names::connection(first).is_ok() && !first.bytes().all(|c| c.is_ascii_digit());
+    if named { first.into() } else { "vpn".into() }
+}
+
+/// What a device's tunnel carries: what the gateway leads to. All of one family means all: the other one must not leave in clear.
+fn carried(c: &Connection) -> Vec<IpNet> {
+    let all = std::iter::once(&c.child).chain(c.children.values()).flat_map(|child| &child.local);
+    let nets: Vec<IpNet> =
+        all.filter_map(|s| if let Selector::Net(net) = s { Some(*net) } else { None }).collect();
+    if nets.iter().any(|net| net.prefix_len() == 0) {
+        let mut full: Vec<IpNet> = vec![Ipv4Net::default().into(), Ipv6Net::default().into()];
+        full.extend(nets.into_iter().filter(|net| net.prefix_len() > 0));
+        return full;
+    }
+    nets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enrol::bundle::Bundle;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const NOW: UnixTime = UnixTime(1_800_000_000);
+
+    struct Gateway {
+        place: Place,
+        dir: PathBuf,
+    }
+
+    impl Drop for Gateway {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+
+    impl Gateway {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("dormouse-issue-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&dir);
+            fs::create_dir_all(dir.join("ca")).unwrap();
+            let place = Place::of(&dir.join("dormouse.toml"));
+            let new = Self { place, dir };
+            let (ca, file) = Authority::new("A test", NOW).unwrap();
+            fs::write(new.dir.join("ca/ca.key"), file.as_bytes()).unwrap();
+            fs::write(new.dir.join("ca.pem"), ca.pem()).unwrap();
+            new.configure("");
+            new
+        }
+
+        fn configure(&self, more: &str) {
+            let text = format!(
+                "[connection.devices]\nrole = \"gateway\"\n[connection.devices.local]\nid = \"vpn.example.org\"\n\
+                 [connection.devices.remote]\nid = \"*.vpn.example.org\"\nca = [\"{}\"]\n\
+                 [connection.devices.child]\nlocal = [\"0.0.0.0/0\"]\n{more}",
+                self.dir.join("ca.pem").display()
+            );
+            fs::write(&self.place.config, text).unwrap();
+        }
+
+        fn ask(&self, name: &str, renew: bool, out: &str) -> Result<(User, Secret), Error> {
+            let out = Some(self.dir.join(out));
+            let form = Form::Dormouse;
+            let args = IssueArgs { name: name.into(), days: 10, form, out, qr: false, connection: None };
+            let (user, mut files) = issue(&self.place, &args, renew, NOW)?;
+            Ok((user, files.remove(0).1))
+        }
+    }
+
+    #[test]
+    fn a_user_gets_one_file_for_its_owner_alone_and_the_gateway_keeps_no_key() {
+        let gateway = Gateway::new("add");
+        let (user, content) = gateway.ask("joe", false, "joe.dormouse").unwrap();
+        assert_eq!((user.id.as_str(), user.days_left(NOW)), ("joe.vpn.example.org", Some(9)));
+        let path = gateway.dir.join("joe.dormouse");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let bundle = Bundle::read(&Secret::from(fs::read(&path).unwrap()), "x").unwrap();
+        assert_eq!((bundle.name.as_str(), bundle.gateway.as_str()), ("vpn", "vpn.example.org"));
+        assert_eq!(bundle.remote.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.0.0.0/0", "::/0"]);
+        assert!(content.as_bytes().len() < 2953, "it fits a QR code: {}", content.as_bytes().len());
+        let record = fs::read_to_string(users::path(&gateway.place, "joe")).unwrap();
+        assert!(record.contains("sha256:") && !record.contains("PRIVATE"), "{record}");
+        assert_eq!(fs::metadata(gateway.dir.join("users")).unwrap().permissions().mode() & 0o777, 0o700);
+
+        let error = gateway.ask("joe", false, "again").unwrap_err();
+        assert_eq!(error.message, "there is a user joe already");
+        assert!(error.change.unwrap().starts_with("dormouse user renew joe"));
+        let error = gateway.ask("joe", true, "joe.dormouse").unwrap_err();
+        assert!(error.message.ends_with("joe.dormouse is there already"), "{error}");
+        let (user, _) = gateway.ask("joe", true, "again").unwrap();
+        assert_eq!(user.certificates.len(), 2, "the former counts until it ends");
+        assert_eq!(gateway.ask("ann", true, "ann").unwrap_err().message, "no user is called ann");
+    }
+
+    #[test]
+    fn of_two_that_add_the_same_user_at_once_one_does() {
+        let gateway = std::sync::Arc::new(Gateway::new("race"));
+        let one = |n: usize| {
+            let gateway = std::sync::Arc::clone(&gateway);
+            std::thread::spawn(move || gateway.ask("joe", false, &format!("joe-{n}")).map(|(user, _)| user))
+        };
+        let all: Vec<_> =
+            (0..8).map(one).collect::<Vec<_>>().into_iter().map(|t| t.join().unwrap()).collect();
+        assert_eq!(all.iter().filter(|result| result.is_ok()).count(), 1, "{all:?}");
+        let files = fs::read_dir(&gateway.dir).unwrap().flatten();
+        let files = files.filter(|entry| entry.file_name().to_string_lossy().starts_with("joe-")).count();
+        assert_eq!((files, users::get(&gateway.place, "joe").unwrap().certificates.len()), (1, 1));
+    }
+
+    #[test]
+    fn where_no_user_can_be_made_it_is_said_why() {
+        let gateway = Gateway::new("wrong");
+        let refused = |said: &str| {
+            let error = gateway.ask("joe", false, "x").expect_err(said);
+            assert!(error.message.contains(said), "{said}: {error}");
+            assert!(!gateway.dir.join("x").exists() && !users::path(&gateway.place, "joe").exists());
+        };
+        gateway.configure("[connection.more]\nrole = \"gateway\"\n");
+        refused("there are several gateway connections");
+        fs::write(&gateway.place.config, "[daemon]\n").unwrap();
+        refused("this machine is no gateway");
+        fs::write(&gateway.place.config, "nonsense\n").unwrap();
+        refused("dormouse.toml: ");
+        gateway.configure("");
+        let text = fs::read_to_string(&gateway.place.config).unwrap();
+        fs::write(&gateway.place.config, text.replace("id = \"vpn.example.org\"", "id = \"CN=vpn\""))
+            .unwrap();
+        refused("connection.devices.local.id: \"CN=vpn\" is neither a host name");
+        gateway.configure("");
+        fs::write(gateway.dir.join("ca.pem"), Authority::new("Another", NOW).unwrap().0.pem()).unwrap();
+        refused("connection.devices.remote.ca does not name the authority of ca/ca.key");
+        fs::remove_file(gateway.dir.join("ca.pem")).unwrap();
+        refused("ca.pem does not exist");
+        fs::remove_file(gateway.dir.join("ca/ca.key")).unwrap();
+        refused("ca/ca.key does not exist");
+        // A record that cannot be kept takes its file away again.
+        let gateway = Gateway::new("full");
+        fs::write(gateway.dir.join("users"), "no directory").unwrap();
+        assert!(gateway.ask("joe", false, "x").is_err());
+        assert!(!gateway.dir.join("x").exists());
+    }
+
+    #[test]
+    fn a_devices_connection_is_called_by_the_gateways_first_label() {
+        for (id, expected) in [
+            ("office.example.org", "office"),
+            ("203.0.113.1", "vpn"),
+            ("2001:db8::1", "vpn"),
+            ("gateway.test", "vpn"),
+        ] {
+            assert_eq!(label(id), expected);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `dormouse user`: who may come to this gateway. Owns the verbs and what they say; the files are `enrol`'s, and a denial is the daemon's.
+
+mod form;
+mod issue;
+mod qr;
+
+use crate::client::Client;
+use crate::control_verbs::{Output, unexpected};
+use crate::enrol::authority::day;
+use crate::enrol::place::{CONFIG, Place};
+use crate::enrol::users::{self, SOON_DAYS, User};
+use crate::enrol::{failed, names};
+use clap::{Args, Subcommand};
+use dormouse_control::{Check, CheckOutcome, Error, ExitCode, Reply, Verb};
+use dormouse_io::clock::unix_now;
+use dormouse_report::Table;
+use dormouse_sansio::UnixTime;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The users of a gateway that `dormouse gateway init` has made
+#[derive(Debug, Args)]
+pub(crate) struct UserArgs {
+    #[command(subcommand)]
+    verb: UserVerb,
+    /// The gateway's configuration
+    #[arg(long, value_name = "FILE", default_value = CONFIG, global = true)]
+    config: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum UserVerb {
+    /// Make a key and a certificate for a device, and one file that holds all that it needs
+    Add(IssueArgs),
+    /// Make another key and certificate for a user; what it had counts until it ends
+    Renew(IssueArgs),
+    /// Show all users, and until when they may come
+    List,
+    /// Show what was issued to a user
+    Show {
+        /// Which
+        name: String,
+    },
+    /// Refuse all that was issued to a user from now on, and forget it; sessions end at once
+    Remove {
+        /// Which
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct IssueArgs {
+    /// a-z 0-9 -; its identity is this name in the gateway's domain
+    name: String,
+    /// How long the certificate counts
+    #[arg(long, default_value_t = 365)]
+    days: u32,
+    /// For which client
+    #[arg(long = "as", value_enum, default_value_t = form::Form::Dormouse)]
+    form: form::Form,
+    /// Where it goes; a file also to standard output, `-` [default: NAME.dormouse here, or what the client calls it]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Show the file as a QR code too
+    #[arg(long)]
+    qr: bool,
+    /// Of which of the gateway's connections, if there are several
+    #[arg(long, value_name = "NAME")]
+    connection: Option<String>,
+}
+
+pub(crate) fn run(args: &UserArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
+    let place = Place::of(&args.config);
+    let out = Output::new(json);
+    match &args.verb {
+        UserVerb::Add(what) => issue::run(&place, what, false, &out),
+        UserVerb::Renew(what) => issue::run(&place, what, true, &out),
+        UserVerb::List => list(&place, &out),
+        UserVerb::Show { name } => show(&users::get(&place, name)?, &out),
+        UserVerb::Remove { name } => remove(&place, name, socket, &out),
+    }
+}
+
+/// A user in JSON.
+fn value(user: &User, now: UnixTime) -> Value {
+    json!({
+        "name": user.name,
+        "id": user.id,
+        "connection": user.connection,
+        "until_unix": user.until().0,
+        "days_left": user.days_left(now),
+        "certificates": user.certificates,
+    })
+}
+
+/// How long a user may still come.
+fn standing(user: &User, now: UnixTime) -> String {
+    match user.days_left(now) {
+        None => "expired: dormouse user renew".into(),
+        Some(days) if days < SOON_DAYS => format!("ends in {days} days: dormouse user renew"),
+        Some(days) => format!("{days} days"),
+    }
+}
+
+fn list(place: &Place, out: &Output) -> Result<ExitCode, Error> {
+    let (all, now) = (users::all(place)?, unix_now());
+    let answer =
+        json!({ "version": 1, "users": all.iter().map(|user| value(user, now)).collect::<Vec<_>>() });
+    out.print(&format!("{answer}\n"), || {
+        if all.is_empty() {
+            return "no users: dormouse user add NAME\n".into();
+        }
+        let mut table = Table::words(["user", "identity", "until", "left"]);
+        for user in &all {
+            table.row([user.name.clone(), user.id.clone(), day(user.until()), standing(user, now)]);
+        }
+        table.columns("", |head| out.style.strong(head))
+    })
+}
+
+fn show(user: &User, out: &Output) -> Result<ExitCode, Error> {
+    let now = unix_now();
+    let answer = json!({ "version": 1, "user": value(user, now) });
+    out.print(&format!("{answer}\n"), || {
+        let mut text = format!(
+            "{}  {}  of connection {}: {}\n",
+            user.name,
+            user.id,
+            user.connection,
+            standing(user, now)
+        );
+        for known in &user.certificates {
+            let days = [known.issued, known.until].map(|at| day(UnixTime(at)));
+            text += &format!("  {} to {}  {}\n", days[0], days[1], known.fingerprint);
+        }
+        text
+    })
+}
+
+/// Denies what was issued, by certificate: the name may be given again. The record goes only when all of it is denied.
+fn remove(place: &Place, name: &str, socket: &Path, out: &Output) -> Result<ExitCode, Error> {
+    names::user(name)?;
+    let _lock = place.lock()?;
+    let user = users::get(place, name)?;
+    let mut ended = 0;
+    let living: Vec<_> = user.living(unix_now()).collect();
+    if !living.is_empty() {
+        let mut client = Client::connect(socket).map_err(|mut e| {
+            e.message = format!("{name} is not removed, because the daemon is to refuse it: {}", e.message);
+            e
+        })?;
+        for known in &living {
+            let (answer, reply) = client.ask(Verb::Deny { whom: Some(known.fingerprint.clone()) })?;
+            let Reply::Denied { sessions, .. } = reply else { return Err(unexpected(&answer)) };
+            ended += sessions;
+        }
+    }
+    let path = users::path(place, name);
+    fs::remove_file(&path).map_err(|e| failed(&path, &e))?;
+    let answer = json!({ "version": 1, "removed": name, "denied": living, "sessions_ended": ended });
+    out.print(&format!("{answer}\n"), || {
+        format!("removed; {} certificate(s) denied, {ended} session(s) ended\n", living.len())
+    })
+}
+
+/// What a strongSwan device gets, as `join` reads it.
+#[cfg(test)]
+pub(crate) fn swanctl_files(
+    user: &str,
+    parties: &crate::enrol::bundle::Parties,
+    [ca, certificate]: [&str; 2],
+    key: &dormouse_crypto::Secret,
+) -> Vec<(String, dormouse_crypto::Secret)> {
+    form::Form::Swanctl.files(user, &form::Content { parties, ca, certificate, key })
+}
+
+/// For `dormouse doctor`: who cannot come any more, or not for long. Where there are no users, nothing.
+pub(crate) fn check(config: &Path) -> Option<Check> {
+    let (place, now) = (Place::of(config), unix_now());
+    let check = |outcome, found: String, change: Option<&str>| {
+        Some(Check { name: "users".into(), outcome, found, change: change.map(str::to_owned) })
+    };
+    let all = match users::all(&place) {
+        Ok(all) if all.is_empty() => return None,
+        Ok(all) => all,
+        Err(e) if e.kind == dormouse_control::ErrorKind::Permission => {
+            return check(CheckOutcome::Skipped, "only root sees them".into(), None);
+        }
+        Err(e) => return check(CheckOutcome::Failure, e.message, None),
+    };
+    let soon = |user: &&User| user.days_left(now).is_none_or(|days| days < SOON_DAYS);
+    let soon: Vec<String> =
+        all.iter().filter(soon).map(|user| format!("{} until {}", user.name, day(user.until()))).collect();
+    if soon.is_empty() {
+        return check(
+            CheckOutcome::Ok,
+            format!("{}, none of whom ends within {SOON_DAYS} days", all.len()),
+            None,
+        );
+    }
+    let shown = soon.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+    let more = if soon.len() > 5 { format!(" and {} more", soon.len() - 5) } else { String::new() };
+    check(CheckOutcome::Warning, format!("{shown}{more}"), Some("dormouse user renew NAME"))
+}

@@ -1,0 +1,229 @@
+//! `dormouse gateway init`, `user` and `join` as administrators and scripts see them, in directories of their own: no privilege is needed, and nothing of
+//! the machine is changed.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("dormouse-enrol-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        // The mask that takes nothing away: what is written must not depend on it.
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_dormouse")]);
+        let config = self.0.join("etc/dormouse.toml");
+        command.arg("--socket").arg(self.0.join("no-socket")).args(arguments.split_whitespace());
+        command.arg("--config").arg(config).current_dir(&self.0).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &str) -> (i32, String) {
+        let out = self.command(arguments).output().unwrap();
+        let text = [out.stdout, out.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert!(!text.contains("PRIVATE"), "{arguments}: {text}");
+        (out.status.code().unwrap(), text)
+    }
+
+    fn ok(&self, arguments: &str) -> String {
+        let (code, text) = self.run(arguments);
+        assert_eq!(code, 0, "{arguments}: {text}");
+        text
+    }
+
+    /// Everything below, with its permissions.
+    fn files(&self, dir: &str) -> BTreeMap<String, u32> {
+        fn walk(root: &Path, dir: &Path, found: &mut BTreeMap<String, u32>) {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+                let name = entry.path().strip_prefix(root).unwrap().display().to_string();
+                found.insert(name, mode);
+                walk(root, &entry.path(), found);
+            }
+        }
+        let (root, mut found) = (self.0.join(dir), BTreeMap::new());
+        walk(&root, &root, &mut found);
+        found
+    }
+}
+
+const INIT: &str = "gateway init --name vpn.example.org --pool 10.231.7.0/24,fd0e:1::/64 --dns none";
+
+#[test]
+fn a_gateway_a_user_and_a_device_come_of_three_commands() {
+    let gateway = Place::new("whole");
+    let said = gateway.ok(INIT);
+    for part in [
+        "vpn.example.org is a gateway",
+        "10.231.7.0/24, fd0e:1::/64",
+        "undo: systemctl disable --now dormoused",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let modes = [
+        ("ca", 0o700),
+        ("ca.pem", 0o644),
+        ("ca/ca.key", 0o600),
+        ("dormouse.toml", 0o644),
+        ("gateway.key", 0o600),
+        ("gateway.pem", 0o644),
+    ];
+    assert_eq!(gateway.files("etc"), modes.map(|(name, mode)| (name.to_owned(), mode)).into());
+    let said = gateway.ok("user add joe");
+    assert!(
+        said.contains("joe.vpn.example.org may come until") && said.contains("dormouse join joe.dormouse"),
+        "{said}"
+    );
+    assert_eq!(gateway.files("")["joe.dormouse"], 0o600);
+    assert!(gateway.ok("user list").contains("joe.vpn.example.org"), "it is listed");
+    assert!(gateway.ok("user show joe").contains("sha256:"));
+    assert!(gateway.ok("user list --json").starts_with("{\"users\":[{"), "an object with a version");
+    let file = fs::read_to_string(gateway.0.join("joe.dormouse")).unwrap();
+
+    let device = Place::new("device");
+    fs::write(device.0.join("joe.dormouse"), &file).unwrap();
+    let said = device.ok("join joe.dormouse");
+    assert!(
+        said.contains("connection vpn: joe.vpn.example.org at vpn.example.org") && said.contains("next: rm"),
+        "{said}"
+    );
+    let modes = [("dormouse.toml", 0o644), ("vpn.ca.pem", 0o644), ("vpn.key", 0o600), ("vpn.pem", 0o644)];
+    assert_eq!(device.files("etc"), modes.map(|(name, mode)| (name.to_owned(), mode)).into());
+
+    // The daemon is to refuse who is removed, and none runs.
+    let (code, said) = gateway.run("user remove joe");
+    assert!(
+        code == 3 && said.contains("joe is not removed, because the daemon is to refuse it"),
+        "{code}: {said}"
+    );
+    assert!(gateway.ok("user list").contains("joe"));
+    for (arguments, part) in [
+        ("user add joe", "there is a user joe already"),
+        ("user show ann", "no user is called ann"),
+        ("user add ../x", "is no name of a user"),
+        ("user add bob --as swanctl --qr", "several files are neither one QR code nor one stream"),
+        ("user add bob --as swanctl --out -", "several files are neither one QR code nor one stream"),
+        ("join joe.dormouse --name ../x", "is no name of a connection here"),
+        ("user add bob --days 900", "1 to 825 are accepted"),
+        ("user add bob --connection other", "there is no gateway connection \"other\""),
+    ] {
+        let (code, said) = gateway.run(arguments);
+        assert!(code == 2 && said.contains(part), "{arguments}: {code}: {said}");
+    }
+}
+
+#[test]
+fn what_is_there_is_not_replaced_unless_that_is_said_and_users_stay() {
+    let place = Place::new("force");
+    place.ok(INIT);
+    place.ok("user add joe");
+    let before = fs::read(place.0.join("etc/ca/ca.key")).unwrap();
+    let (code, said) = place.run(INIT);
+    assert!(code == 1 && said.contains("is there already") && said.contains("--force"), "{code}: {said}");
+    fs::write(place.0.join("etc/dormouse.toml"), "# mine\n").unwrap();
+    let said = place.ok(&format!("{INIT} --force"));
+    assert!(said.contains("as it was") && said.contains("dormouse.toml.old"), "{said}");
+    assert_eq!(fs::read(place.0.join("etc/ca/ca.key")).unwrap(), before, "users go on");
+    assert_eq!(fs::read_to_string(place.0.join("etc/dormouse.toml.old")).unwrap(), "# mine\n");
+    place.ok("user renew joe --out second");
+    fs::remove_file(place.0.join("etc/ca/ca.key")).unwrap();
+    let (code, said) = place.run(&format!("{INIT} --force"));
+    assert!(code == 1 && said.contains("and its key") && said.contains("is not"), "{code}: {said}");
+}
+
+#[test]
+fn of_two_at_once_one_makes_a_gateway() {
+    let place = Place::new("two");
+    let begin = || place.command(INIT).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let both =
+        [begin(), begin(), begin()].map(|child| child.wait_with_output().unwrap().status.code().unwrap());
+    assert_eq!(both.iter().filter(|code| **code == 0).count(), 1, "{both:?}");
+    // The pieces are of one authority.
+    place.ok("user add joe");
+    assert!(!place.files("etc").keys().any(|name| name.contains(".new-")));
+}
+
+#[test]
+fn nothing_is_made_where_nothing_is_asked_for_or_nobody_can_be_asked() {
+    let place = Place::new("dry");
+    let said = place.ok(&format!("{INIT} --dry-run"));
+    assert!(said.contains("forward = \"translate\"") && said.contains("would be"), "{said}");
+    assert!(!place.0.join("etc").exists());
+    let (code, said) = place.run("gateway init");
+    assert!(code == 2 && said.contains("nobody can be asked here"), "{code}: {said}");
+    for (arguments, part) in [
+        ("gateway init --yes --name a/b", "\"a/b\" is neither a host name"),
+        ("gateway init --yes --name a.b --pool 1.2.3", "is no prefix"),
+        ("gateway init --yes --name a.b --dns x", "is no address of a name server"),
+        ("gateway init --yes --name a.b --dns none --days 1000", "1 to 825 are accepted"),
+    ] {
+        let (code, said) = place.run(arguments);
+        assert!(code == 2 && said.contains(part), "{arguments}: {code}: {said}");
+    }
+    let (code, said) = place.run("user add joe");
+    assert!(
+        code == 1 && said.contains("ca.key does not exist") && said.contains("dormouse gateway init"),
+        "{code}: {said}"
+    );
+    let (code, said) = place.run("join nothing");
+    assert!(code == 1 && said.contains("nothing does not exist"), "{code}: {said}");
+}
+
+/// On a disk that has room for some of the files: none is there afterwards.
+#[test]
+fn a_full_disk_leaves_nothing_half() {
+    let place = Place::new("full");
+    let etc = place.0.join("etc");
+    fs::create_dir_all(&etc).unwrap();
+    let script = "mount -t tmpfs -o size=12k,mode=755 none \"$1\" || exit 77; d=$1; shift; \"$@\" 2>&1; echo \"ends with $?\"; ls -R \"$d\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(&etc).arg(env!("CARGO_BIN_EXE_dormouse"));
+    command.args(INIT.split_whitespace()).arg("--config").arg(etc.join("dormouse.toml"));
+    let out = command.output().unwrap();
+    if !out.status.success() {
+        println!("skipped: no mount: {}", String::from_utf8_lossy(&out.stderr));
+        return;
+    }
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.contains("No space left on device") && said.contains("ends with 1\n"), "{said}");
+    let left = said.split_once("ends with 1\n").unwrap().1;
+    assert!(!left.contains(".pem") && !left.contains(".key") && !left.contains(".toml"), "{said}");
+}
+
+#[test]
+fn who_may_not_write_there_is_told_so() {
+    let place = Place::new("rights");
+    // Where it was built others may not go.
+    fs::copy(env!("CARGO_BIN_EXE_dormouse"), place.0.join("dormouse")).unwrap();
+    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o555)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(place.0.join("dormouse"));
+    command.args(INIT.split_whitespace()).arg("--config").arg(place.0.join("etc/dormouse.toml"));
+    let Ok(out) = command.output() else {
+        println!("skipped: no setpriv");
+        return;
+    };
+    let said = String::from_utf8_lossy(&out.stderr);
+    if said.contains("setpriv:") {
+        println!("skipped: {said}");
+        return;
+    }
+    assert!(out.status.code() == Some(7) && said.contains("run it as root"), "{:?}: {said}", out.status);
+}

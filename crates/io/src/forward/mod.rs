@@ -1,0 +1,160 @@
+//! What a gateway's machine does for its clients beside the tunnel: it forwards, and translates their addresses to its own. Owns the
+//! nftables table [`TABLE`] and the kernel's switches for forwarding; never decides for whom.
+//!
+//! Both need root, and are undone when the daemon ends, however it ends: a process of its own does it ([`Guard`]). The table's rules open
+//! nothing that another table drops: nftables has no such rule. [`closed`] finds chains that do.
+
+mod guard;
+mod switches;
+
+pub use guard::{Guard, News, serve};
+
+use crate::nft;
+use dormouse_sansio::fit_interface;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::io;
+
+/// The table's name, in the family `inet`.
+pub const TABLE: &str = "dormouse_forward";
+
+/// What is to be done. By default nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Rules {
+    /// The tunnel interface.
+    pub tunnel: String,
+    /// IPv4 is forwarded.
+    pub v4: bool,
+    /// IPv6 is forwarded.
+    pub v6: bool,
+    /// What clients send from these prefixes leaves from this machine's own addresses.
+    pub translated: Vec<IpNet>,
+}
+
+impl Rules {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        !self.v4 && !self.v6 && self.translated.is_empty()
+    }
+
+    /// What `nft -f -` reads: everything in one transaction.
+    ///
+    /// # Errors
+    /// If something is to be translated and the tunnel interface has a name that cannot stand in a rule.
+    fn text(&self) -> io::Result<String> {
+        // Made before it is deleted, so that it is no error if it was not there.
+        let mut out = format!("table inet {TABLE}\ndelete table inet {TABLE}\n");
+        if self.translated.is_empty() {
+            return Ok(out);
+        }
+        if !fit_interface(&self.tunnel) {
+            let what = format!("\"{}\" cannot stand in a rule as the tunnel interface's name", self.tunnel);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let _ = write!(
+            out,
+            "table inet {TABLE} {{\n chain translate {{\n  type nat hook postrouting priority srcnat; policy accept;\n"
+        );
+        for net in IpNet::aggregate(&self.translated) {
+            let family = if net.addr().is_ipv4() { "ip" } else { "ip6" };
+            let _ = writeln!(out, "  {family} saddr {net} oifname != \"{}\" masquerade", self.tunnel);
+        }
+        out.push_str(" }\n}\n");
+        Ok(out)
+    }
+}
+
+/// Puts `rules` in the place of those that are there, in one step; the table goes if nothing is translated.
+///
+/// # Errors
+/// If `nft` is missing, refuses, or takes too long; everything is as it was then.
+fn load(rules: &Rules) -> io::Result<()> {
+    nft::load(&rules.text()?)
+}
+
+/// Whether the table is there.
+///
+/// # Errors
+/// If `nft` is missing, refuses, or takes too long: root alone may ask.
+pub fn translates() -> io::Result<bool> {
+    nft::table(TABLE).map(|found| found.is_some())
+}
+
+/// Chains of the machine's firewall that drop what no rule of theirs lets through, and that mention neither of `words`: by hook, `input` or
+/// `forward`.
+///
+/// # Errors
+/// If `nft` is missing, refuses, or takes too long: root alone may ask.
+pub fn closed(hook: &str, words: &[&str]) -> io::Result<Vec<String>> {
+    Ok(closed_in(&nft::listing(&["-s", "list", "ruleset"])?, hook, words))
+}
+
+fn closed_in(listing: &str, hook: &str, words: &[&str]) -> Vec<String> {
+    let (mut table, mut found) = ("", Vec::new());
+    // A table whose rules mention one of the words, in whichever of its chains, was made with the tunnel in mind.
+    let mut names_us = false;
+    let mut dropping: Vec<String> = Vec::new();
+    let mut chain = "";
+    for line in listing.lines().chain(["table"]) {
+        if let Some(rest) = line.strip_prefix("table") {
+            if !names_us {
+                found.append(&mut dropping);
+            }
+            dropping.clear();
+            (table, names_us) = (rest.trim().trim_end_matches(" {"), false);
+        } else if let Some(rest) = line.trim().strip_prefix("chain ") {
+            chain = rest.trim_end_matches(" {");
+        } else if line.contains(&format!(" hook {hook} ")) && line.contains("policy drop") {
+            dropping.push(format!("{table} {chain}"));
+        } else {
+            names_us |= words.iter().any(|word| line.contains(word));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(tunnel: &str, nets: &[&str]) -> Rules {
+        let translated = nets.iter().map(|n| n.parse().unwrap()).collect();
+        Rules { tunnel: tunnel.into(), v4: true, v6: true, translated }
+    }
+
+    #[test]
+    fn clients_of_both_families_are_translated_where_they_leave_by_another_interface() {
+        let text = rules("t0", &["10.10.0.0/25", "10.10.0.128/25", "fd10::/64"]).text().unwrap();
+        for line in [
+            "  type nat hook postrouting priority srcnat; policy accept;\n",
+            "  ip saddr 10.10.0.0/24 oifname != \"t0\" masquerade\n",
+            "  ip6 saddr fd10::/64 oifname != \"t0\" masquerade\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert_eq!(text.matches("masquerade").count(), 2, "{text}");
+        assert!(text.starts_with(&format!("table inet {TABLE}\ndelete table inet {TABLE}\n")), "in one step");
+    }
+
+    #[test]
+    fn nothing_translated_is_no_table_and_a_name_is_no_rule() {
+        assert_eq!(rules("t0", &[]).text().unwrap().lines().count(), 2);
+        assert!(!rules("t0", &[]).is_empty() && Rules::default().is_empty());
+        assert!(rules("a\" accept", &["10.0.0.0/8"]).text().is_err());
+    }
+
+    #[test]
+    fn chains_that_drop_what_they_do_not_know_are_found() {
+        let docker = "table ip filter {\n\tchain FORWARD {\n\t\ttype filter hook forward priority filter; policy drop;\n\t\tjump DOCKER\n\t}\n}\n";
+        let open = "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n\t}\n}\n";
+        let ours = "table inet fw {\n\tchain input {\n\t\ttype filter hook input priority filter; policy drop;\n\t\tudp dport { 500, 4500 } accept\n\t}\n\
+                    \tchain forward {\n\t\ttype filter hook forward priority filter; policy drop;\n\t\tiifname \"dormouse0\" accept\n\t}\n}\n";
+        let all = format!("{docker}{open}{ours}");
+        assert_eq!(closed_in(&all, "forward", &["\"dormouse0\""]), ["ip filter FORWARD"]);
+        assert_eq!(closed_in(&all, "input", &["4500"]), Vec::<String>::new());
+        assert_eq!(closed_in(&ours.replace("4500", "4501"), "input", &["4500"]), ["inet fw input"]);
+        assert_eq!(closed_in("", "input", &[]), Vec::<String>::new());
+    }
+}
