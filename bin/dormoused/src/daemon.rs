@@ -402,10 +402,7 @@ impl Daemon {
                 self.wires.kernel.lead_again(&mut self.machine);
             }
             Order::Unconfigure { connection } => self.machine.unconfigure(&connection),
-            Order::PeerRoutes { routes, source } => {
-                self.machine.peer_routes(&routes, source);
-                self.wires.kernel.lead_again(&mut self.machine);
-            }
+            Order::PeerRoutes { routes, source } => self.peer_routes(&routes, source),
             Order::PeerGone { routes } => self.machine.peers_gone(&routes),
             Order::Resolve { name } => self.look_up(now, name),
             Order::FindWays { fresh } => {
@@ -414,10 +411,9 @@ impl Daemon {
                 }
                 self.find_ways(now);
             }
-            Order::Lend(lend) => self.lend(now, &lend),
-            Order::ReadLoan { child } => self.wires.kernel.read(now, &mut self.host, child),
-            Order::Recall { child } => self.recall(now, child),
-            Order::PassOn { path, datagram } => self.wires.pass_on(path, &datagram),
+            Order::Lend(_) | Order::ReadLoan { .. } | Order::Recall { .. } | Order::PassOn { .. } => {
+                self.obey_lending(now, order);
+            }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
             Order::ReadSignal => self.read_signal(),

@@ -2,6 +2,7 @@
 //! buffers) and the order of reading and writing them. It decides nothing: the host is asked about every packet.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::daemon::{Daemon, TUN, UDP};
@@ -16,9 +17,10 @@ use dormouse_io::tun::Tun;
 use dormouse_io::udp::{PathError, PathErrorKind, Sent};
 use dormouse_keying::ChildId;
 use dormouse_node::Train;
-use dormouse_node::host::{Datagram, Host, Lend, NotSent};
+use dormouse_node::host::{Datagram, Host, Lend, NotSent, Order};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path};
+use ipnet::IpNet;
 
 /// The tunnel interface is switched off.
 pub(crate) const EIO: i32 = 5;
@@ -140,8 +142,25 @@ impl Daemon {
         ]
     }
 
+    /// Gateway: these prefixes are reached through the tunnel, by whichever interface.
+    pub(crate) fn peer_routes(&mut self, routes: &[IpNet], source: Option<IpAddr>) {
+        self.machine.peer_routes(routes, source);
+        self.wires.kernel.lead_again(&mut self.machine);
+    }
+
+    /// What the host wants of another engine.
+    pub(crate) fn obey_lending(&mut self, now: Instant, order: Order) {
+        match order {
+            Order::Lend(lend) => self.lend(now, &lend),
+            Order::ReadLoan { child } => self.wires.kernel.read(now, &mut self.host, child),
+            Order::Recall { child } => self.recall(now, child),
+            Order::PassOn { path, datagram } => self.wires.pass_on(path, &datagram),
+            _ => {}
+        }
+    }
+
     /// Another engine carries an SA from now on. What waits in the TUN goes first: its numbers are lower, and a peer's window may be narrow.
-    pub(crate) fn lend(&mut self, now: Instant, lend: &Lend) {
+    fn lend(&mut self, now: Instant, lend: &Lend) {
         let Wires { kernel, carriers, .. } = &mut self.wires;
         if !kernel.lend(now, (&self.machine, carriers), &mut self.host, lend) {
             return;
@@ -161,7 +180,7 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn recall(&mut self, now: Instant, child: ChildId) {
+    fn recall(&mut self, now: Instant, child: ChildId) {
         let Wires { kernel, carriers, .. } = &mut self.wires;
         kernel.recall(now, (&mut self.machine, carriers), &mut self.host, child);
     }

@@ -1,11 +1,8 @@
 //! What `dormouse` asks, answered. Owns the clients that wait or watch; every answer is read off the node.
 
 use crate::daemon::Daemon;
-<<<<<<< HEAD
-use crate::kernel;
-=======
 use crate::forward::Forward;
->>>>>>> main
+use crate::kernel;
 use crate::lineages::Keeper;
 use crate::{removal, status};
 use dormouse_control as control;

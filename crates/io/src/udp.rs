@@ -18,11 +18,8 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
-<<<<<<< HEAD
 use crate::option::set_option;
-=======
 use crate::port_holder;
->>>>>>> main
 
 /// Segments in one send: the kernel's limit (`UDP_MAX_SEGMENTS` was 64 until Linux 6.9).
 pub const MAX_SEGMENTS: usize = 64;
@@ -117,10 +114,17 @@ impl Udp {
     pub fn set_esp_by_kernel(&self, on: bool) -> io::Result<()> {
         const UDP_ENCAP: i32 = 100;
         const UDP_ENCAP_ESPINUDP: i32 = 2;
-        let (joins, encap) = if on { (0, UDP_ENCAP_ESPINUDP) } else { (1, 0) };
-        // A kernel that never joins need not be told.
-        let _joins = set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, joins);
-        set_option(&self.socket, libc::SOL_UDP, UDP_ENCAP, encap)
+        let encap = if on { UDP_ENCAP_ESPINUDP } else { 0 };
+        // Joined ones must not come to a kernel that takes ESP. One that never joins need not be told.
+        let join = |joins: i32| _ = set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, joins);
+        if on {
+            join(0);
+        }
+        set_option(&self.socket, libc::SOL_UDP, UDP_ENCAP, encap)?;
+        if !on {
+            join(1);
+        }
+        Ok(())
     }
 
     /// What flows here.

@@ -7,11 +7,8 @@ pub use super::access_router::{Repair, Router};
 pub use super::audit::Audit;
 pub use super::choose::Choose;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
-<<<<<<< HEAD
 pub use super::data_path::DataPath;
-=======
 pub use super::forward::Forward;
->>>>>>> main
 pub use super::half_open::HalfOpen;
 pub use super::hip::{
     Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipGroup, HipIdentity, HipPeer, HipPuzzle,
@@ -84,9 +81,8 @@ pub struct Daemon {
     /// has to be woken for it, and a processor is kept busy meanwhile. For gateways on mains with a processor to spare; a client's battery pays for
     /// it, and it is warned of. `"50us"`, or a number of microseconds. 0: it never does.
     pub spin: Spin,
-    /// What carries ESP. `user`: the daemon. `kernel`: under load the kernel, by an interface `-esp` beside the tunnel's; where it cannot, the daemon does not
-    /// start. `auto`: the kernel where it can; `dormouse status` says why not. The daemon keeps what the kernel cannot carry, and all sessions that are
-    /// idle, asleep or changing: docs/how-it-works.md says which.
+    /// What carries ESP. `user`: the daemon. `kernel`: under load the kernel, by an interface `-esp` beside the tunnel's, or the daemon does not start. `auto`:
+    /// the kernel where it can; `dormouse status` says why not. What stays with the daemon: docs/how-it-works.md.
     pub data_path: DataPath,
     /// Gateway: handshakes of callers that have not shown yet that they are there.
     pub half_open: HalfOpen,
