@@ -1,5 +1,5 @@
 //! Debian 13's libreswan 5.2 in both roles, in a virtual machine whose kernel has the ESP that it needs. The stories are
-//! `vm/libreswan-gateway.sh`, `vm/libreswan-device.sh` and `vm/libreswan-nat.sh`; here is the verdict.
+//! `vm/libreswan-gateway.sh`, `vm/libreswan-device.sh`, `vm/libreswan-nat.sh` and `vm/libreswan-lent.sh`; here is the verdict.
 
 use anyhow::Result;
 use dormouse_interop::vm;
@@ -39,4 +39,9 @@ fn a_libreswan_device_joins_our_gateway_and_resumes() -> Result<()> {
 #[test]
 fn our_device_behind_a_nat_comes_back_to_a_libreswan_gateway() -> Result<()> {
     tells("nat")
+}
+
+#[test]
+fn our_device_lends_its_esp_to_the_kernel_at_a_libreswan_gateway() -> Result<()> {
+    tells("lent")
 }

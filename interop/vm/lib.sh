@@ -127,3 +127,37 @@ move() {
   dev ip addr del "$1/24" dev cable0
   dev ip route replace default via 10.1.0.1
 }
+
+# --- ESP that our daemons lend to the kernel (daemon.data_path)
+data_path() { printf '%s\n' 'data_path = "kernel"' 'log = "info,dormoused=debug,dormouse_node=debug"'; }
+# lending_modules: what it needs besides; a kernel that cannot lend is no reason for a story to fail later
+lending_modules() { esp_modules; modprobe xfrm_interface || fail "no XFRM interfaces"; }
+# Of all states, those of our interface.
+states() { ip netns exec "$1" ip xfrm state | grep -c 'if_id 0x646d'; }
+leads() { ip netns exec "$1" ip route show table 25709 | grep -q dormouse0-esp; }
+lent() { [ "$(states "$1")" = 2 ] && leads "$1"; }
+returned() { [ "$(states "$1")" = 0 ] && ! leads "$1"; }
+# begin_load ADDRESS COUNT: so many round trips in the background, sixteen at once
+begin_load() { dev ping -q -f -l 16 -c "$2" -s 600 -W 5 "$1" >/tmp/load.log 2>&1 & loader=$!; }
+# end_load WORDS: none was lost
+end_load() {
+  wait $loader
+  grep -q ' 0% packet loss' /tmp/load.log || fail "packets are lost: $1: $(tail -n 3 /tmp/load.log)"
+}
+# end_change WORDS: few were lost, of those until some seconds from now
+end_change() {
+  local loss
+  sleep 6
+  killall -q -INT ping
+  wait $loader
+  loss=$(sed -n 's/.* \([0-9.]*\)% packet loss.*/\1/p' /tmp/load.log)
+  echo "   $1: $loss % lost"
+  [ "${loss%.*}" -lt 20 ] || fail "packets are lost: $1: $(tail -n 3 /tmp/load.log)"
+}
+evidence_of_lending() {
+  for name in device gateway; do
+    echo "--- $name"
+    ip netns exec $name ip -s xfrm state; ip netns exec $name ip xfrm policy; ip netns exec $name ip route show table 25709
+    ip netns exec $name grep -v '[^0-9]0$' /proc/net/xfrm_stat
+  done
+}

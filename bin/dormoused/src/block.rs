@@ -31,6 +31,8 @@ pub(crate) struct Block {
     netlink: Netlink,
     /// The tunnel interface.
     tunnel: (u32, String),
+    /// The interface of the kernel's ESP, and the port of NAT traversal.
+    kernel: Option<(String, u16)>,
     /// Whom the daemon becomes.
     user: u32,
     /// Client connections and that of HIP.
@@ -48,11 +50,18 @@ impl Block {
     ///
     /// # Errors
     /// If something is to be held and nftables cannot be used here; names the key.
-    pub(crate) fn new(tun: &Tun, user: u32, of: Of, kept: &Path) -> Result<Self> {
+    pub(crate) fn new(
+        tun: &Tun,
+        kernel: Option<(String, u16)>,
+        user: u32,
+        of: Of,
+        kept: &Path,
+    ) -> Result<Self> {
         let mut new = Self {
             guard: None,
             netlink: Netlink::new()?,
             tunnel: (tun.index()?, tun.name().to_owned()),
+            kernel,
             user,
             of,
             connected: BTreeMap::new(),
@@ -108,6 +117,7 @@ impl Block {
         let held = self.of.iter().filter(|(name, _)| self.is_held(name));
         Rules {
             tunnel: self.tunnel.1.clone(),
+            kernel: self.kernel.clone(),
             user: self.user,
             held: held.map(|(name, b)| held_of(name, b, self.connected.get(name) == Some(&false))).collect(),
             on_link: self.on_link.clone(),

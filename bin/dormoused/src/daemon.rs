@@ -9,6 +9,7 @@ use crate::datapath::Wires;
 use crate::forward::Forward;
 use crate::helpers::Helpers;
 use crate::hip::Directory;
+use crate::kernel;
 use crate::lineages::{Keeper, Report};
 use crate::load::Loaded;
 use crate::machine::Machine;
@@ -143,7 +144,9 @@ impl Daemon {
         let tun = Tun::open(&options).context("daemon.interface")?;
         let user = account.as_ref().map_or(0, privileges::Account::uid);
         let of = block::blocking(&connections, hip.as_ref());
-        let block = Block::new(&tun, user, of, &block::kept_at(args))?;
+        let kernel = kernel::set_up(settings.data_path, &tun, mtu)?;
+        let by_kernel = kernel.interface().map(|(_, name)| (name.to_owned(), settings.nat_t_port));
+        let block = Block::new(&tun, by_kernel, user, of, &block::kept_at(args))?;
         let mut machine = Machine::new(&tun, settings.dns)?;
         if connections.iter().any(|c| c.role == Role::Gateway) {
             machine.serve_clients(settings.proxy_neighbours);
@@ -175,6 +178,7 @@ impl Daemon {
         let may_sleep = sleep.settings.mode != Mode::Performance;
         let hip = hip.map(|hip| Directory::new(hip, &denials, (may_sleep, sleepers), &mut node));
         let mut host = Host::new(now, node, pool);
+        kernel.begin(&mut host, &mut machine);
         if let Some(router) = &router {
             host.set_router(router);
         }
@@ -206,7 +210,7 @@ impl Daemon {
             connections,
             host,
             machine,
-            wires: Wires::new(tun, mtu, carriers),
+            wires: Wires::new(tun, mtu, carriers, kernel),
             transit,
             store,
             helpers,
@@ -403,9 +407,10 @@ impl Daemon {
                 self.block.connected(&connection, &assigned);
                 let local = self.local_prefixes(&connection);
                 self.machine.configure(&connection, assigned, &routes, (source, &local));
+                self.wires.kernel.lead_again(&mut self.machine);
             }
             Order::Unconfigure { connection } => self.machine.unconfigure(&connection),
-            Order::PeerRoutes { routes, source } => self.machine.peer_routes(&routes, source),
+            Order::PeerRoutes { routes, source } => self.peer_routes(&routes, source),
             Order::PeerGone { routes } => self.machine.peers_gone(&routes),
             Order::Resolve { name } => self.look_up(now, name),
             Order::FindWays { fresh } => {
@@ -413,6 +418,9 @@ impl Daemon {
                     self.host.network_is_new(|| self.machine.online());
                 }
                 self.find_ways(now);
+            }
+            Order::Lend(_) | Order::ReadLoan { .. } | Order::Recall { .. } | Order::PassOn { .. } => {
+                self.obey_lending(now, order);
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
@@ -548,6 +556,7 @@ impl Daemon {
         // The end of its guard puts the radio back on.
         self.device = None;
         self.verbs.goodbye();
+        self.wires.kernel.end(&mut self.machine);
         self.machine.restore();
         if self.fatal.is_none() {
             self.block.end();

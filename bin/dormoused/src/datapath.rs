@@ -2,9 +2,11 @@
 //! buffers) and the order of reading and writing them. It decides nothing: the host is asked about every packet.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::daemon::{Daemon, TUN, UDP};
+use crate::kernel::Esp;
 use anyhow::{Context, Result};
 use dormouse_control::Offload;
 use dormouse_io::SuperPacket;
@@ -13,10 +15,12 @@ use dormouse_io::clock::BootClock;
 use dormouse_io::poller::{Interest, Ready};
 use dormouse_io::tun::Tun;
 use dormouse_io::udp::{PathError, PathErrorKind, Sent};
+use dormouse_keying::ChildId;
 use dormouse_node::Train;
-use dormouse_node::host::{Datagram, Host, NotSent};
+use dormouse_node::host::{Datagram, Host, Lend, NotSent, Order};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path};
+use ipnet::IpNet;
 
 /// The tunnel interface is switched off.
 pub(crate) const EIO: i32 = 5;
@@ -40,6 +44,8 @@ pub(crate) struct Wires {
     pub(crate) tun: Tun,
     pub(crate) tun_mtu: u16,
     pub(crate) carriers: Carriers,
+    /// What carries ESP under load, if not this process.
+    pub(crate) kernel: Esp,
     tx: TxBatch,
     rx: RxBatch,
     /// A full socket holds the TUN back: its queue is where packets wait.
@@ -51,11 +57,12 @@ pub(crate) struct Wires {
 }
 
 impl Wires {
-    pub(crate) fn new(tun: Tun, tun_mtu: u16, carriers: Carriers) -> Self {
+    pub(crate) fn new(tun: Tun, tun_mtu: u16, carriers: Carriers, kernel: Esp) -> Self {
         Self {
             tun,
             tun_mtu,
             carriers,
+            kernel,
             tx: TxBatch::new(),
             rx: RxBatch::new(),
             blocked: false,
@@ -73,6 +80,12 @@ impl Wires {
             self.carriers.send(path, *ecn, bytes, *segment)
         };
         outcome(path, sent)
+    }
+
+    /// A datagram was in the socket when the kernel took ESP off it: it gets it from there.
+    pub(crate) fn pass_on(&mut self, path: Path, datagram: &[u8]) {
+        let again = Path { remote: path.local, ..path };
+        let _lost = self.carriers.send(&again, 0, datagram, None);
     }
 
     /// The socket that held the TUN back has room again.
@@ -125,7 +138,51 @@ impl Daemon {
             off("tun-uso", o.uso),
             off("tun-join-tcp", o.join_tcp),
             off("tun-join-udp", o.join_udp),
+            self.wires.kernel.offload(),
         ]
+    }
+
+    /// Gateway: these prefixes are reached through the tunnel, by whichever interface.
+    pub(crate) fn peer_routes(&mut self, routes: &[IpNet], source: Option<IpAddr>) {
+        self.machine.peer_routes(routes, source);
+        self.wires.kernel.lead_again(&mut self.machine);
+    }
+
+    /// What the host wants of another engine.
+    pub(crate) fn obey_lending(&mut self, now: Instant, order: Order) {
+        match order {
+            Order::Lend(lend) => self.lend(now, &lend),
+            Order::ReadLoan { child } => self.wires.kernel.read(now, &mut self.host, child),
+            Order::Recall { child } => self.recall(now, child),
+            Order::PassOn { path, datagram } => self.wires.pass_on(path, &datagram),
+            _ => {}
+        }
+    }
+
+    /// Another engine carries an SA from now on. What waits in the TUN goes first: its numbers are lower, and a peer's window may be narrow.
+    fn lend(&mut self, now: Instant, lend: &Lend) {
+        let Wires { kernel, carriers, .. } = &mut self.wires;
+        if !kernel.lend(now, (&self.machine, carriers), &mut self.host, lend) {
+            return;
+        }
+        // Unless something else is ordered that may have to be done before anything is sent.
+        if !self.host.has_orders() {
+            let (wires, mut plane) = self.split(now);
+            let _what = wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, BUDGET);
+        }
+        let child = lend.loan.child;
+        match self.wires.kernel.lead(&mut self.machine, child) {
+            Ok(()) => tracing::debug!(%child, path = %lend.loan.path, "the kernel carries it"),
+            Err(e) => {
+                tracing::warn!("the kernel's ESP: {e:#}");
+                self.recall(now, child);
+            }
+        }
+    }
+
+    fn recall(&mut self, now: Instant, child: ChildId) {
+        let Wires { kernel, carriers, .. } = &mut self.wires;
+        kernel.recall(now, (&mut self.machine, carriers), &mut self.host, child);
     }
 
     /// The wires, and what decides about what comes over them.

@@ -6,8 +6,8 @@ use crate::neighbours::Neighbours;
 use anyhow::{Context, Result};
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::netlink::{
-    Found, InterfaceName, Ledger, Link, MAIN, MARK, Monitor, Route, TABLE, local_rule, own_side_rule,
-    transit_rule, tunnel_rules,
+    Found, InterfaceName, Ledger, Link, MAIN, MARK, Monitor, Netlink, Route, TABLE, local_rule,
+    own_side_rule, transit_rule, tunnel_rules,
 };
 use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
@@ -297,6 +297,47 @@ impl Machine {
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.clients(routes, false);
         }
+    }
+
+    /// Whether all that goes into the tunnel to these prefixes goes there by routes of its own, which [`Self::lead_over`] can turn.
+    pub(crate) fn leads_to(&self, nets: &[IpNet]) -> bool {
+        let routes: Vec<IpNet> = self.ledger.routes_over(self.tun).map(|route| route.destination).collect();
+        let within = |route: &IpNet| nets.iter().any(|net| net.contains(route));
+        routes.iter().any(within)
+            && routes.iter().all(|route| within(route) || !nets.iter().any(|net| route.contains(net)))
+    }
+
+    /// The routes into the tunnel that lead to these prefixes lead over another interface from now on, each at once. There, packets of more than `mtu` bytes
+    /// do not fit.
+    ///
+    /// # Errors
+    /// The kernel's, of the first that stays.
+    pub(crate) fn lead_over(&mut self, index: u32, nets: &[IpNet], mtu: usize) -> Result<()> {
+        let mtu = u32::try_from(mtu).ok();
+        self.turn_routes(self.tun, nets, |route| Route { index: Some(index), mtu, ..route })
+    }
+
+    /// They lead into the tunnel again.
+    pub(crate) fn lead_back(&mut self, index: u32, nets: &[IpNet]) {
+        let tun = self.tun;
+        let led = self.turn_routes(index, nets, |route| Route { index: Some(tun), mtu: None, ..route });
+        report(led, "routes", "");
+    }
+
+    fn turn_routes(&mut self, from: u32, nets: &[IpNet], turned: impl Fn(Route) -> Route) -> Result<()> {
+        let leads = |route: &Route| nets.iter().any(|net| net.contains(&route.destination));
+        let routes: Vec<Route> = self.ledger.routes_over(from).filter(leads).collect();
+        let mut first = Ok(());
+        for route in routes {
+            let replaced = self.ledger.replace_route(route, turned(route));
+            first = first.and(replaced.with_context(|| format!("the route to {}", route.destination)));
+        }
+        first
+    }
+
+    /// For changes that need not be undone.
+    pub(crate) fn netlink(&mut self) -> &mut Netlink {
+        self.ledger.netlink()
     }
 
     /// Routes of a connection into the tunnel.

@@ -9,6 +9,7 @@ mod denials;
 mod forward;
 mod helpers;
 mod hip;
+mod kernel;
 mod leases;
 mod lineages;
 mod load;

@@ -2,6 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::forward::Forward;
+use crate::kernel;
 use crate::lineages::Keeper;
 use crate::{removal, status};
 use dormouse_control as control;
@@ -468,7 +469,8 @@ impl Daemon {
         checks.extend(self.machine.forward.as_ref().and_then(Forward::check));
         checks.extend(self.radio_check());
         checks.extend(self.hip_check());
-        for offload in self.offloads() {
+        checks.push(self.wires.kernel.check());
+        for offload in self.offloads().into_iter().filter(|o| o.name != kernel::OFFLOAD) {
             checks.push(control::Check {
                 name: offload.name,
                 outcome: if offload.active {

@@ -24,6 +24,12 @@ pub enum Discard {
         /// The packet's SPI.
         spi: u32,
     },
+    /// Another engine has the SA, and receives it ([`crate::loan`]).
+    #[error("the SA of SPI {spi:#010x} is lent")]
+    Lent {
+        /// The packet's SPI.
+        spi: u32,
+    },
     /// The replay window refused it.
     #[error(transparent)]
     Replay(#[from] Replay),

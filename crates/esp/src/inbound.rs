@@ -15,7 +15,7 @@ use crate::key::SaKey;
 use crate::layout::{Aad, Shape, split_header};
 use crate::lifetime::{Counters, Life, Limits};
 use crate::params::SaParams;
-use crate::replay::ReplayWindow;
+use crate::replay::{ReplayWindow, Seen};
 use crate::sequence::reconstruct;
 use crate::zones::Composite;
 use crate::{ESP_HEADER_LEN, IPV4_IN_IP, IPV6_IN_IP, NO_NEXT_HEADER};
@@ -52,6 +52,8 @@ pub struct Inbound {
     mode: Mode,
     limits: Limits,
     counters: Counters,
+    /// Another engine accepts what has a higher number (`crate::loan`).
+    ours: u64,
 }
 
 impl Inbound {
@@ -89,6 +91,7 @@ impl Inbound {
             mode: params.mode,
             limits: params.limits,
             counters: Counters::default(),
+            ours: u64::MAX,
         }
     }
 
@@ -158,6 +161,9 @@ impl Inbound {
         } else {
             u64::from(low)
         };
+        if seq > self.ours {
+            return Err(Discard::Lent { spi });
+        }
         self.window.check(seq)?;
         let unauthentic = Discard::Unauthentic { spi, seq };
         let key = self.key.awake().map_err(|_| unauthentic)?;
@@ -182,6 +188,42 @@ impl Inbound {
         self.counters.packets += 1;
         self.counters.bytes += inner_len as u64;
         Ok(Opened { inner: head..head + inner_len, next_header, seq })
+    }
+
+    /// Another engine accepts what comes from now on, but for the `overlap` numbers behind the newest one, and for what is missing before it if
+    /// there is an overlap. Returns what that one is not to accept.
+    pub(crate) fn lend(&mut self, overlap: u64) -> Seen {
+        self.ours = self.window.top().saturating_add(overlap);
+        if overlap == 0 {
+            self.ours = 0;
+            return self.window.seen();
+        }
+        Seen::all(self.ours, self.window.size())
+    }
+
+    /// Goes on where another engine has stopped.
+    pub(crate) fn go_on(&mut self, seen: &Seen) {
+        self.window.merge(seen, 0);
+    }
+
+    /// What was accepted.
+    pub(crate) fn seen(&self) -> Seen {
+        self.window.seen()
+    }
+
+    /// Whether the other engine can have accepted this: it never forgets what was accepted before.
+    pub(crate) fn may_take_back(&self, seen: &Seen) -> bool {
+        seen.top >= self.ours.max(self.window.top())
+    }
+
+    /// It has.
+    pub(crate) fn take_back(&mut self, seen: &Seen) {
+        self.window.merge(seen, self.ours);
+        self.ours = u64::MAX;
+    }
+
+    pub(crate) fn set_counters(&mut self, counters: Counters) {
+        self.counters = counters;
     }
 
     #[cfg(test)]

@@ -50,6 +50,14 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Both together.
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_add(other.packets),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
     pub(crate) fn life(&self, limits: &Limits) -> Life {
         let reached = |v: &Volume| self.packets >= v.packets || self.bytes >= v.bytes;
         if reached(&limits.hard) {

@@ -170,6 +170,56 @@ impl Outbound {
         self.counters.life(&self.limits)
     }
 
+    /// The last number that it may send.
+    pub(crate) const fn last(&self) -> u64 {
+        self.counter.last()
+    }
+
+    pub(crate) const fn esn(&self) -> bool {
+        self.esn
+    }
+
+    pub(crate) const fn is_zoned(&self) -> bool {
+        self.zones.is_some()
+    }
+
+    pub(crate) const fn pads(&self) -> bool {
+        self.pad_to > 0
+    }
+
+    /// Another engine sends from now on, behind the number that is returned and up to the second one; only the next `reserve` are sent here
+    /// (`crate::loan`). An SA that was ever lent sends `most` packets.
+    pub(crate) fn lend(&mut self, reserve: u64, most: u64) -> (u64, u64) {
+        let last = self.counter.last().min(most);
+        self.counter.lend(reserve);
+        self.limits.soft.packets = self.limits.soft.packets.min(most / 8 * 7);
+        (self.counter.last(), last)
+    }
+
+    /// Goes on behind a number, where another engine has stopped.
+    pub(crate) fn go_on(&mut self, sent: u64, last: u64) {
+        self.counter.take_back(sent, last);
+    }
+
+    /// Whether the other engine can have sent up to `sent`: behind what was kept here.
+    pub(crate) fn may_take_back(&self, sent: u64, last: u64) -> bool {
+        (self.counter.last()..=last).contains(&sent)
+    }
+
+    /// It has.
+    pub(crate) fn take_back(&mut self, sent: u64, last: u64) {
+        self.counter.take_back(sent, last);
+    }
+
+    /// It is to be replaced.
+    pub(crate) fn wear_out(&mut self) {
+        self.limits.soft.packets = 0;
+    }
+
+    pub(crate) fn set_counters(&mut self, counters: Counters) {
+        self.counters = counters;
+    }
+
     /// Tells the sender the largest inner packet that fits the path, in bytes: traffic-flow padding stops there.
     pub fn set_inner_mtu(&mut self, inner_mtu: usize) {
         self.inner_mtu = inner_mtu;

@@ -42,6 +42,32 @@ pub enum Replay {
     },
 }
 
+/// What a window has accepted, as one engine hands it to another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// The newest number accepted; 0 before the first.
+    pub top: u64,
+    /// Bit `i` of word `w` (the lowest one is bit 0): whether `top - (64 * w + i)` was accepted, or is not to be. What is older is not either.
+    pub bits: Vec<u64>,
+}
+
+impl Seen {
+    /// Everything up to `top`, of so many packets.
+    #[must_use]
+    pub fn all(top: u64, size: u64) -> Self {
+        let words = usize::try_from(size.div_ceil(64)).unwrap_or(1);
+        Self { top, bits: vec![u64::MAX; words] }
+    }
+
+    /// Whether this number is not to be accepted any more.
+    #[must_use]
+    pub fn has(&self, seq: u64) -> bool {
+        let Some(age) = self.top.checked_sub(seq) else { return false };
+        let word = usize::try_from(age / 64).ok().and_then(|at| self.bits.get(at));
+        word.is_none_or(|word| word >> (age % 64) & 1 == 1)
+    }
+}
+
 /// Which of the newest sequence numbers were accepted.
 /// "All ESP implementations MUST support the anti-replay service" (RFC 4303 section 3.4.3)
 #[derive(Clone, Debug)]
@@ -121,6 +147,36 @@ impl ReplayWindow {
             *w |= bit;
         }
         Ok(())
+    }
+
+    /// What was accepted.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        let mut seen = Seen::all(self.top, self.size);
+        for (word, first) in seen.bits.iter_mut().zip((0u64..).step_by(64)) {
+            *word = (first..first + 64).rev().fold(0, |bits, age| {
+                let taken = self.top.checked_sub(age).is_none_or(|seq| self.check(seq).is_err());
+                bits << 1 | u64::from(taken)
+            });
+        }
+        seen
+    }
+
+    /// Another window has accepted what is `seen`, of the numbers above `ours`; this one of the others. From now on this one has both.
+    pub(crate) fn merge(&mut self, seen: &Seen, ours: u64) {
+        if seen.top <= ours {
+            return;
+        }
+        let mut both = Self { ring: [0; FIRST_WORDS].into(), size: self.size, top: seen.top };
+        both.grow(seen.top >> 6);
+        for seq in seen.top.saturating_sub(self.size - 1).max(1)..=seen.top {
+            let taken = if seq > ours { seen.has(seq) } else { self.check(seq).is_err() };
+            let (word, bit) = both.place(seq);
+            if let Some(w) = both.ring.get_mut(word).filter(|_| taken) {
+                *w |= bit;
+            }
+        }
+        *self = both;
     }
 
     /// Makes room for word number `to`, unless the ring has its size.

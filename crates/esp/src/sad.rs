@@ -69,6 +69,8 @@ pub struct Sad {
     signal: Option<i8>,
     /// Packets that came, but for dummies.
     came: u64,
+    /// Tunnels can be lent: their keys are kept.
+    lends: bool,
 }
 
 impl Sad {
@@ -99,12 +101,20 @@ impl Sad {
         if self.tunnels.contains_key(&id) {
             return Err(InstallError::SpiInUse(id));
         }
-        let tunnel = Tunnel::new(install, link_mtu, entropy).inspect_err(|_| self.refuse(id))?;
+        let mut tunnel = Tunnel::new(install, link_mtu, entropy).inspect_err(|_| self.refuse(id))?;
+        if self.lends {
+            tunnel = tunnel.keeping_keys(install);
+        }
         self.insert(tunnel)?;
         if install.send_now {
             self.activate(id);
         }
         Ok(())
+    }
+
+    /// The tunnels of from now on can be lent ([`Tunnel::lend`]).
+    pub const fn let_lend(&mut self) {
+        self.lends = true;
     }
 
     /// Gives the SPI of an order back that is not carried out.
@@ -239,6 +249,12 @@ impl Sad {
         if self.draining.len() > DRAINING_MOST {
             self.draining.front().copied().and_then(|oldest| self.remove(oldest));
         }
+    }
+
+    /// Whether tunnels drain for this owner.
+    #[must_use]
+    pub fn drains_for(&self, owner: Owner) -> bool {
+        self.draining.iter().any(|id| self.tunnels.get(id).is_some_and(|t| t.owner == owner))
     }
 
     /// The tunnels that drain for an owner end at once.

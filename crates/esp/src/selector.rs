@@ -46,6 +46,12 @@ impl Selectors {
         &self.remote
     }
 
+    /// Whether they are of addresses alone: of every protocol and port.
+    #[must_use]
+    pub fn are_addresses(&self) -> bool {
+        self.local.iter().chain(&self.remote).all(|ts| ts.protocol == 0 && ts.any_port())
+    }
+
     /// How many addresses the peer's selectors hold (saturating): the fewer, the more specific.
     #[must_use]
     pub fn breadth(&self) -> u128 {

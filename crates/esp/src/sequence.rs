@@ -68,6 +68,22 @@ impl Counter {
         Ok(first)
     }
 
+    /// The last number that there is.
+    #[must_use]
+    pub(crate) const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Gives all numbers away but the next `reserve`. [`Self::take_back`] brings what is left of them back.
+    pub(crate) fn lend(&mut self, reserve: u64) {
+        self.last = self.last.min(self.sent.saturating_add(reserve));
+    }
+
+    /// All numbers behind `sent`, up to `last`, are here again.
+    pub(crate) fn take_back(&mut self, sent: u64, last: u64) {
+        *self = Self { sent: sent.max(self.sent), last };
+    }
+
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, sent: u64) {
         self.sent = sent;

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::beet::{self, PseudoHeader};
 use crate::discard::Discard;
+use crate::engine::{Engine, Keys};
 use crate::inbound::Inbound;
 use crate::lifetime::{Limits, Volume};
 use crate::outbound::Outbound;
@@ -95,6 +96,7 @@ pub struct Tunnel {
     pub pmtu: PathMtu,
     pub(crate) state: State,
     pub(crate) turn: Turn,
+    pub(crate) engine: Engine,
     /// In BEET mode.
     last: Option<LastRebuilt>,
 }
@@ -171,6 +173,7 @@ impl Tunnel {
             pmtu: PathMtu::new(&install.path, link_mtu),
             state: State::Standby { replaces: install.replaces },
             turn: Turn::new(install.share),
+            engine: Engine::Ours,
             last: None,
         };
         tunnel.outbound.set_inner_mtu(tunnel.overhead.inner_mtu(link_mtu.into()));
@@ -199,8 +202,15 @@ impl Tunnel {
             pmtu: PathMtu::new(&path, link_mtu),
             state: State::Standby { replaces: None },
             turn: Turn::default(),
+            engine: Engine::Ours,
             last: None,
         }
+    }
+
+    /// The same, whose keys are kept so that it can be lent ([`Self::lend`]).
+    #[must_use]
+    pub fn keeping_keys(self, install: &Install) -> Self {
+        Self { engine: Engine::Here(Keys::new(&install.keymat_in, &install.keymat_out)), ..self }
     }
 
     /// The same with this share.

@@ -75,6 +75,28 @@ pub struct Carriers {
 }
 
 impl Carriers {
+    /// The kernel takes ESP off the socket of this path, or no longer: see [`Udp::set_esp_by_kernel`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn esp_by_kernel(&self, path: &Path, on: bool) -> io::Result<()> {
+        let socket = self.udp.iter().find(|udp| {
+            let (at, ours) = (udp.local_addr(), path.local);
+            let hears = at.ip() == ours.ip() || at.ip().is_unspecified() && at.is_ipv4() == ours.is_ipv4();
+            udp.carrier() == path.carrier && at.port() == ours.port() && hears
+        });
+        socket.map_or(Err(io::ErrorKind::NotFound.into()), |udp| udp.set_esp_by_kernel(on))
+    }
+
+    /// Of ESP with these SPIs, raw sockets get no copies of what has a higher number than the one beside it: see [`Raw::leave`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn leave_esp(&self, lent: &[(u32, u64)]) -> io::Result<()> {
+        let mut esp = self.raw.iter().filter(|raw| raw.carrier() == Carrier::RawEsp);
+        esp.try_for_each(|raw| raw.leave(lent))
+    }
+
     /// Sends a message of a key manager, or several of `segment` bytes each but the last, on `path`: IP may fragment them. See
     /// [`Udp::send_fragmentable`].
     pub fn send_fragmentable(&mut self, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent {

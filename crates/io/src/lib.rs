@@ -80,6 +80,7 @@ pub mod neighbours;
 pub mod netlink;
 mod nft;
 pub mod notify;
+mod option;
 pub mod ownership;
 pub mod poller;
 mod port_holder;
@@ -97,5 +98,6 @@ pub mod timer;
 pub mod token;
 pub mod tun;
 pub mod udp;
+pub mod xfrm;
 
 pub use gso::SuperPacket;

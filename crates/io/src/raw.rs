@@ -16,9 +16,12 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::mmsg;
+use crate::option::set_option;
 use crate::udp::{PathError, Sent, may_be_icmp, outcome, read_error};
 
 const BUFFER: usize = 4 << 20;
+/// SPIs that a socket is kept from: the kernel takes programs of 4,096 steps.
+const REFUSED_MOST: usize = 512;
 
 /// A raw socket, nonblocking. Needs `CAP_NET_RAW` to open.
 pub struct Raw {
@@ -124,6 +127,24 @@ impl Raw {
         (start < packet.len()).then_some((start, ecn))
     }
 
+    /// Of ESP with these SPIs, what has a higher number than the one beside it is not received from now on: the kernel opens it, and copies of it here would
+    /// cost as much as opening it. Of more than some hundreds, the first ones. None: all is received again.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn leave(&self, lent: &[(u32, u64)]) -> io::Result<()> {
+        if lent.is_empty() {
+            return match set_option(&self.socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0i32) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+                result => result,
+            };
+        }
+        let mut program = refusing(lent, self.v4);
+        let len = u16::try_from(program.len()).map_err(io::Error::other)?;
+        let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+        set_option(&self.socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
+    }
+
     /// Takes the next ICMP error off the socket's queue.
     ///
     /// # Errors
@@ -136,11 +157,34 @@ impl Raw {
 /// `PROBE`: "don't fragment" on every packet, up to the interface's MTU, also where the kernel takes the path's for smaller: the path MTU is
 /// ours to know. `DONT`: IP may fragment them.
 fn discover_mtu(socket: &Socket, level: i32, option: i32, value: i32) -> io::Result<()> {
-    let (pointer, len) = ((&raw const value).cast(), size_of_val(&value) as libc::socklen_t);
-    #[expect(unsafe_code, reason = "no safe wrapper has this option")]
-    // SAFETY: `pointer` is valid for reads of `len` bytes during the call; the descriptor is open.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, len) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    set_option(socket, level, option, value)
+}
+
+/// A program for the socket that refuses ESP with one of these SPIs whose number, of which the low half is seen, is above the one beside it by less than
+/// 2^31, and takes all else.
+fn refusing(lent: &[(u32, u64)], v4: bool) -> Vec<libc::sock_filter> {
+    use libc::{BPF_ALU, BPF_IMM, BPF_IND, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_LDX};
+    use libc::{BPF_B, BPF_MSH, BPF_RET, BPF_SUB, BPF_W};
+    const TAKE: u32 = u32::MAX;
+    let step = |code: u32, (jt, jf): (u8, u8), k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    // X is where ESP begins: IPv4 is delivered with its header.
+    let start = match v4 {
+        true => step(BPF_LDX | BPF_B | BPF_MSH, (0, 0), 0),
+        false => step(BPF_LDX | BPF_IMM, (0, 0), 0),
+    };
+    let mut all = vec![start];
+    for (spi, last) in lent.iter().take(REFUSED_MOST) {
+        all.push(step(BPF_LD | BPF_W | BPF_IND, (0, 0), 0));
+        all.push(step(BPF_JMP | BPF_JEQ | BPF_K, (0, 5), *spi));
+        all.push(step(BPF_LD | BPF_W | BPF_IND, (0, 0), 4));
+        all.push(step(BPF_ALU | BPF_SUB | BPF_K, (0, 0), (*last as u32).wrapping_add(1)));
+        all.push(step(BPF_JMP | BPF_JGE | BPF_K, (0, 1), 1 << 31));
+        all.push(step(BPF_RET | BPF_K, (0, 0), TAKE));
+        let refuse = step(BPF_RET | BPF_K, (0, 0), 0);
+        all.push(refuse);
+    }
+    all.push(step(BPF_RET | BPF_K, (0, 0), TAKE));
+    all
 }
 
 crate::as_fd!(Raw, socket);

@@ -13,10 +13,12 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use dormouse_sansio::{Carrier, Path};
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::option::set_option;
 use crate::port_holder;
 
 /// Segments in one send: the kernel's limit (`UDP_MAX_SEGMENTS` was 64 until Linux 6.9).
@@ -102,6 +104,27 @@ impl Udp {
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    /// The kernel opens ESP that comes to this socket by its own states, and drops what it has none for; nothing but ESP is left to be received. Meanwhile datagrams
+    /// are not joined: joined ones are no ESP to the kernel.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOPROTOOPT` if it has no ESP in UDP.
+    pub fn set_esp_by_kernel(&self, on: bool) -> io::Result<()> {
+        const UDP_ENCAP: i32 = 100;
+        const UDP_ENCAP_ESPINUDP: i32 = 2;
+        let encap = if on { UDP_ENCAP_ESPINUDP } else { 0 };
+        // Joined ones must not come to a kernel that takes ESP. One that never joins need not be told.
+        let join = |joins: i32| _ = set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, joins);
+        if on {
+            join(0);
+        }
+        set_option(&self.socket, libc::SOL_UDP, UDP_ENCAP, encap)?;
+        if !on {
+            join(1);
+        }
+        Ok(())
     }
 
     /// What flows here.

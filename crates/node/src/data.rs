@@ -139,6 +139,11 @@ impl Node {
         }
         let Accepted { id, opened, flow } = match self.sad.open(datagram) {
             Ok(accepted) => accepted,
+            Err(dormouse_esp::Discard::Lent { spi }) if self.is_engines(path, spi, datagram) => {
+                return Ok(Inbound::Consumed);
+            }
+            // It waits until the SA is here.
+            Err(e @ dormouse_esp::Discard::Lent { .. }) => return Err(e.into()),
             Err(e) => {
                 if let dormouse_esp::Discard::UnknownSpi { .. } = e
                     && let (Carrier::HipUdp, Some((_, manager))) = (path.carrier, &mut self.manager)
@@ -192,7 +197,7 @@ impl Node {
     }
 
     /// Bookkeeping for an authentic packet: the mapping, the ladder, the successor of a rekeyed tunnel.
-    fn received(&mut self, now: Instant, owner: Owner, id: ChildId, path: Path, sequence: u64) {
+    pub(crate) fn received(&mut self, now: Instant, owner: Owner, id: ChildId, path: Path, sequence: u64) {
         let Some(tunnel) = self.sad.get(id) else { return };
         if let State::Standby { replaces: Some(_) } = tunnel.state() {
             // Its peer has installed it.
@@ -228,6 +233,7 @@ impl Node {
             manager.peer_awake(now, owner);
             self.drain_manager(now);
         }
+        self.note_load(now, id);
         self.beside.heard(owner);
         self.tell_of_traffic(now, owner, true);
         if life != Life::Fresh {
@@ -455,6 +461,7 @@ impl Node {
             session.contact.sent(now);
         }
         self.tell_of_traffic(now, owner, false);
+        self.note_load(now, id);
         if life != Life::Fresh {
             self.rekey_tunnel(now, owner, id);
         }
@@ -472,7 +479,7 @@ impl Node {
         }
     }
 
-    fn rekey_tunnel(&mut self, now: Instant, owner: Owner, id: ChildId) {
+    pub(crate) fn rekey_tunnel(&mut self, now: Instant, owner: Owner, id: ChildId) {
         match (owner, &mut self.manager) {
             (Owner::Ike(_), _) => {
                 self.ike.rekey_child(now, id);

@@ -4,11 +4,13 @@ use crate::ladder::Rung;
 use crate::pool;
 use crate::record::Record;
 use dormouse_crypto::Secret;
+use dormouse_esp::Loan;
 use dormouse_ike::LoadReport;
 use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::ticket::lineage::Operation;
-use dormouse_keying::{HeaderOrder, SaId, SleepVerdict};
+use dormouse_keying::{ChildId, HeaderOrder, SaId, SleepVerdict};
+use dormouse_sansio::Path;
 use dormouse_standin::DeviceId;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -160,12 +162,44 @@ pub enum Order {
         /// The body.
         body: Option<Vec<u8>>,
     },
+    /// Another engine is to carry this SA from now on. If it cannot: [`crate::host::Host::not_lent`].
+    Lend(Box<Lend>),
+    /// Say what the engine has carried of it, by [`crate::host::Host::loan_read`].
+    ReadLoan {
+        /// The SA.
+        child: ChildId,
+    },
+    /// The engine is to stop, and [`crate::host::Host::returned`] to be told how far it has come.
+    Recall {
+        /// The SA.
+        child: ChildId,
+    },
+    /// A datagram has come here that is the engine's: it takes it.
+    PassOn {
+        /// How it came.
+        path: Path,
+        /// It.
+        datagram: Vec<u8>,
+    },
     /// Switch the radio, or look at it.
     Radio(Radio),
     /// Read the energy meter and report it by [`crate::host::Host::metered`].
     ReadMeter,
     /// Read the signal of the radio and report it by [`crate::host::Host::set_signal`]: it decides which CHILD SA sends.
     ReadSignal,
+}
+
+/// An SA for another engine, with what leads to it.
+#[derive(Debug)]
+pub struct Lend {
+    /// Keys, numbers and path.
+    pub loan: Loan,
+    /// The client connection whose routes lead to it; on a gateway `None`.
+    pub connection: Option<String>,
+    /// Our side of the traffic.
+    pub local: Vec<IpNet>,
+    /// The peer's side.
+    pub remote: Vec<IpNet>,
 }
 
 /// What must outlive the process.

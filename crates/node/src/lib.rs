@@ -17,6 +17,7 @@ mod headers;
 pub mod hold;
 pub mod host;
 pub mod ladder;
+pub mod lending;
 mod node;
 mod peers;
 pub mod pool;

@@ -20,6 +20,7 @@ use crate::connections::{ConnectionId, Connections};
 use crate::devices::Devices;
 use crate::event::{Change, Event, Order, Store};
 use crate::ladder::{Action, Failure, State};
+use crate::lending::Lending;
 use crate::repair::Repairs;
 use crate::revival::Beside;
 use crate::sending::Sending;
@@ -124,6 +125,7 @@ pub struct Node {
     pub(crate) isolating: bool,
     pub(crate) records: Records,
     pub(crate) repairs: Repairs,
+    pub(crate) lending: Lending,
     /// Access router: whose header keys the connections would have it take.
     pub(crate) router: Option<RouterPolicy>,
     /// Access router: something here uses header keys. Otherwise none are taken.
@@ -186,6 +188,7 @@ impl Node {
             isolating,
             records: Records::default(),
             repairs: Repairs::default(),
+            lending: Lending::default(),
             router,
             reads_headers: false,
         }
@@ -381,6 +384,7 @@ impl Node {
             self.revival_timeout(now);
         }
         self.repairs.handle_timeout(now);
+        self.lending_timeout(now);
         let mut came_up = false;
         for id in self.connections.client_ids() {
             let expired = self.connections.client_mut(id).and_then(|c| {
@@ -437,7 +441,7 @@ impl Node {
     fn others(&self) -> impl Iterator<Item = Deadline> {
         let ladders = self.connections.clients().filter_map(|c| c.ladder.poll_timeout());
         let back = self.beside.deadline().filter(|_| self.sending.is_allowed());
-        ladders.chain(back).chain(self.repairs.timers())
+        ladders.chain(back).chain(self.repairs.timers()).chain(self.lending.poll_timeout())
     }
 
     /// Nothing that IKE could send would arrive: every session of its own is a client's, and no client has a network and a radio.

@@ -4,6 +4,7 @@
 use crate::connections::ConnectionId;
 use crate::event::{Change, Event};
 use crate::ladder::Granted;
+use crate::lending::Prepared;
 use crate::node::Node;
 use crate::record::How;
 use crate::sessions::Presence;
@@ -38,6 +39,18 @@ impl Node {
         let Some(client) = self.connections.client_mut(id) else { return false };
         client.preparing = true;
         client.ladder.granted(None);
+        let prepared = Prepared { connection: id, expect, probably, flags };
+        // The announcement says how far ESP has come, and it must not come further then.
+        if !self.recalled_before(&prepared) {
+            self.announce(now, &prepared);
+        }
+        true
+    }
+
+    /// Announces the sleep of a client connection.
+    pub(crate) fn announce(&mut self, now: Instant, prepared: &Prepared) {
+        let Prepared { connection: id, expect, probably, flags } = *prepared;
+        let Some(client) = self.connections.client_mut(id).filter(|client| client.preparing) else { return };
         let sa = client.sa.filter(|_| client.ladder.data_flows());
         let announced = sa.is_some_and(|sa| {
             let marks = self.marks(Owner::Ike(sa));
@@ -47,7 +60,6 @@ impl Node {
             self.sleep_ready(id, SleepVerdict::Unsupported);
         }
         self.drain_ike(now);
-        true
     }
 
     /// How far the ESP that an SA sends has come.

@@ -3,7 +3,8 @@
 //! [`host::forward`]) say in which order the rest happens. Owns what waits for the next turn and the end of a process between any two
 //! things that it does; must never handle a packet by a call that the daemon does not make.
 
-use crate::machine::{Machine, hear, is_esp};
+use crate::engine::{Engine, Taken, is_esp};
+use crate::machine::{Machine, hear};
 use crate::store::Job;
 use dormouse_ike::auth::SignOrder;
 use dormouse_keying::SaId;
@@ -44,12 +45,14 @@ pub(crate) struct Kernel {
     /// The longest that the process takes to wake up; half of the times it takes none.
     lag: Duration,
     rng: Seeded,
+    pub(crate) engine: Engine,
 }
 
 impl Default for Kernel {
     fn default() -> Self {
         let (sockets, tun, signing) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        Self { sockets, tun, signing, wakes: None, lag: Duration::ZERO, rng: Seeded::new(0) }
+        let (lag, rng) = (Duration::ZERO, Seeded::new(0));
+        Self { sockets, tun, signing, wakes: None, lag, rng, engine: Engine::default() }
     }
 }
 
@@ -58,6 +61,7 @@ impl Kernel {
         self.sockets.clear();
         self.tun.clear();
         self.signing.clear();
+        self.engine.clear();
         self.wakes = None;
     }
 
@@ -97,6 +101,10 @@ impl Machine {
             if let Some(heard) = &mut self.heard {
                 heard.push((path, datagram.clone()));
             }
+            self.comes_to_engine(&path, &datagram);
+            if self.kernel.engine.takes_from_socket(&path, &datagram) {
+                return;
+            }
             self.kernel.sockets.push_back((path, datagram));
             self.come(now);
         }
@@ -105,8 +113,45 @@ impl Machine {
     /// A packet comes from the inner side.
     pub fn forward(&mut self, now: Instant, packet: Vec<u8>) {
         if self.host.is_some() {
+            if let Some(sealed) = self.kernel.engine.seal(&packet) {
+                return self.sends(sealed);
+            }
             self.kernel.tun.push_back(packet);
             self.come(now);
+        }
+    }
+
+    fn comes_to_engine(&mut self, path: &Path, datagram: &[u8]) {
+        match self.kernel.engine.open(path, datagram) {
+            Taken::No => {}
+            Taken::Packet(packet) => self.come_out(&packet),
+            Taken::Refused => self.refused += 1,
+        }
+    }
+
+    /// Packets that another engine has carried.
+    #[must_use]
+    pub fn carried_elsewhere(&self) -> u64 {
+        self.kernel.engine.carried
+    }
+
+    /// The other engine has lost what it was lent.
+    pub fn lose_loans(&mut self) {
+        self.kernel.engine.clear();
+    }
+
+    /// The other engine sends a packet of the inner side, if it can.
+    fn sends(&mut self, sealed: Option<(Path, Vec<u8>)>) {
+        self.handed += 1;
+        let goes = |(path, datagram): &(Path, Vec<u8>)| {
+            self.addresses.contains(&path.local.ip()) && datagram.len() <= usize::from(ETHERNET)
+        };
+        match sealed.filter(goes) {
+            Some(sealed) => {
+                self.sealed += 1;
+                self.outbox.push_back(sealed);
+            }
+            None => self.unsent += 1,
         }
     }
 
@@ -338,6 +383,16 @@ impl Process<'_> {
             Order::Sign { sa, order } => machine.kernel.sign(now, sa, order),
             // No meter measures what does not exist, nor a signal, and no certificate of these worlds says where to ask.
             Order::ReadMeter | Order::ReadSignal | Order::Fetch { .. } => {}
+            Order::Lend(lend) => machine.kernel.engine.lend(&lend),
+            Order::ReadLoan { child } => {
+                let usage = machine.kernel.engine.read(child);
+                self.host.loan_read(now, child, usage);
+            }
+            Order::PassOn { path, datagram } => machine.comes_to_engine(&path, &datagram),
+            Order::Recall { child } => {
+                let returned = machine.kernel.engine.recall(child);
+                self.host.returned(now, child, returned.as_ref());
+            }
         }
     }
 

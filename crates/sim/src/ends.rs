@@ -6,7 +6,7 @@ use crate::topology::{MachineId, Topology};
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_node::config::Resolved;
-use dormouse_node::host::Host;
+use dormouse_node::host::{Engine, Host};
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::{Node, Rekey};
 use dormouse_sansio::{Instant, Seeded, UnixTime};
@@ -71,6 +71,9 @@ impl Topology {
     }
 }
 
+/// The other engine of an end that has one.
+const ENGINE: Engine = Engine { raw: true, udp: true, load: 2 };
+
 /// A core with the connections of this file, and a pool if one of them gives addresses.
 ///
 /// # Panics
@@ -96,7 +99,10 @@ pub(crate) fn device(
     now: Instant,
     unix: UnixTime,
 ) -> Host {
-    machine::host(now, device_connections(settings, name), EndpointConfig::default(), None, rng, unix)
+    let connections = device_connections(settings, name);
+    let mut host = machine::host(now, connections, EndpointConfig::default(), None, rng, unix);
+    settings.engine.then(|| host.set_engine(ENGINE));
+    host
 }
 
 /// The connections of the device of this name.
@@ -133,6 +139,7 @@ pub(crate) fn gateway(
         ..EndpointConfig::default()
     };
     let mut host = machine::host(now, connections, endpoint, Some(SharedPool::new(pool)), rng, unix);
+    settings.engine.then(|| host.set_engine(ENGINE));
     if let Some((limits, longest)) = settings.stand_in {
         host.node_mut().stand_in_for_sleepers(limits, longest);
     }

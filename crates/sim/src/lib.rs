@@ -8,6 +8,7 @@ mod crowd;
 mod day;
 mod drive;
 mod ends;
+mod engine;
 mod fuse;
 #[doc(hidden)]
 pub mod fuzz;

@@ -13,21 +13,11 @@ use dormouse_node::host::{Host, Side, Store};
 use dormouse_node::pool::{Addresses, Change as LeaseChange, Lessee, SharedPool};
 use dormouse_node::sleeper::{self, Report, Settings, State};
 use dormouse_node::{Change, Node, SleepFlags, SleepVerdict};
-use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
-use dormouse_wire::esp::{NatT, classify_natt};
+use dormouse_sansio::{Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ip::{self, udp};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-/// Whether a datagram is an ESP packet.
-pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {
-    match path.carrier {
-        Carrier::RawEsp => true,
-        Carrier::NatT | Carrier::HipUdp => matches!(classify_natt(datagram), NatT::Esp(_)),
-        Carrier::Ike | Carrier::RawHip => false,
-    }
-}
 
 /// What outlives the process.
 #[derive(Clone, Default, Debug)]

@@ -94,6 +94,8 @@ pub struct Settings {
     pub gateway: Lines,
     /// What the gateway does with sessions of devices that announce a sleep.
     pub hold: HoldPolicy,
+    /// Either end has another engine, to which it lends SAs after two packets.
+    pub engine: bool,
     /// Bounds of the gateway's stand-in and how long it keeps anything, if it has one.
     pub stand_in: Option<(Limits, Duration)>,
 }
@@ -111,6 +113,7 @@ impl Default for Settings {
             device: Vec::new(),
             gateway: vec![("ike", format!("liveness = {}\nliveness_timeout = {}", LIVENESS.0, LIVENESS.1))],
             hold: HoldPolicy::default(),
+            engine: false,
             stand_in: None,
         }
     }

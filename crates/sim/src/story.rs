@@ -54,6 +54,7 @@ impl Tale for Story {
             device,
             gateway,
             hold,
+            engine,
             stand_in,
         } = &self.settings;
         let mut test = format!("#[test]\nfn the_story_of_seed_{}() {{\n", self.seed);
@@ -61,6 +62,7 @@ impl Tale for Story {
         let _ = writeln!(test, "    settings.certificates = {certificates};");
         let _ =
             writeln!(test, "    (settings.outer, settings.inner) = (Family::{outer:?}, Family::{inner:?});");
+        let _ = writeln!(test, "    settings.engine = {engine};");
         let _ = writeln!(test, "    settings.delay = {};", time(*delay));
         let _ = writeln!(test, "    settings.nat_idle = {};", time(*nat_idle));
         let _ = writeln!(test, "    (settings.lag, settings.other_pool) = ({}, {other_pool});", time(*lag));

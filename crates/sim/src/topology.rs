@@ -5,7 +5,8 @@
 //! ships ([`Host::set_router`]), which sees whole packets, or one of a test's own ([`Passing`]), which sees datagrams. Between
 //! router and machines there may be a radio. A machine is in one network at a time, with an address of either family or both.
 
-use crate::machine::{Machine, is_esp};
+use crate::engine::is_esp;
+use crate::machine::Machine;
 use crate::outer;
 use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
 use dormouse_node::host::{Host, Side};

@@ -26,6 +26,13 @@ fn every_story_ends_well() {
     all_end_well("DORMOUSE_STORIES", 300, &ONCE_BAD, |seed| Story::new(seed, settings(seed)));
 }
 
+/// Under load, which is two packets here, another engine carries the packets of either end: no number is sent or accepted twice.
+#[test]
+fn every_story_ends_well_with_another_engine() {
+    let settings = |seed| Settings { engine: true, ..Settings::random(seed) };
+    all_end_well("DORMOUSE_STORIES", 300, &ONCE_BAD, |seed| Story::new(seed, settings(seed)));
+}
+
 #[test]
 fn every_story_ends_well_however_the_two_ends_are_configured() {
     all_end_well("DORMOUSE_STORIES", 300, &ONCE_BAD, |seed| Story::new(seed, Settings::random(seed)));

@@ -22,6 +22,9 @@ const HELD: &str = "held.";
 pub struct Rules {
     /// The tunnel interface: what leaves by it is not held.
     pub tunnel: String,
+    /// The interface beside it by which the kernel's own ESP is reached, if that is used; and the port of NAT traversal, from which it sends.
+    #[serde(default)]
+    pub kernel: Option<(String, u16)>,
     /// Whose marked packets are the tunnel's own, besides root's: the mark alone takes no more than `CAP_NET_RAW`, which many a `ping` has.
     pub user: u32,
     /// For whom something is held.
@@ -105,7 +108,8 @@ impl Rules {
     #[must_use]
     pub fn always(&self) -> Self {
         let held = self.held.iter().filter(|held| held.always).cloned().collect();
-        Self { tunnel: self.tunnel.clone(), user: self.user, held, ..Self::default() }
+        let (tunnel, kernel) = (self.tunnel.clone(), self.kernel.clone());
+        Self { tunnel, kernel, user: self.user, held, ..Self::default() }
     }
 
     /// What `nft -f -` reads: everything in one transaction. `now` is [`Portal::until`]'s clock.
@@ -118,7 +122,7 @@ impl Rules {
         if self.held.is_empty() {
             return Ok(out);
         }
-        if !fit_interface(&self.tunnel) {
+        if !self.interfaces().all(fit_interface) {
             let what = format!("\"{}\" cannot stand in a rule as the tunnel interface's name", self.tunnel);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
@@ -139,6 +143,11 @@ impl Rules {
         self.chains(&mut out);
         out.push_str("}\n");
         Ok(out)
+    }
+
+    /// By which what is carried leaves and comes.
+    fn interfaces(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.tunnel.as_str()).chain(self.kernel.iter().map(|(name, _)| name.as_str()))
     }
 
     /// Of each interface, without overlaps: a set refuses them.
@@ -180,16 +189,24 @@ impl Rules {
         if !inward.is_empty() {
             let _ = write!(
                 out,
-                " chain enter {{\n  type filter hook prerouting priority raw; policy accept;\n\
-                 \x20 iifname \"{}\" accept\n  iifname \"lo\" accept\n",
-                self.tunnel
+                " chain enter {{\n  type filter hook prerouting priority raw; policy accept;\n{}  iifname \"lo\" accept\n",
+                self.interfaces().map(|name| format!("  iifname \"{name}\" accept\n")).collect::<String>()
             );
             addresses(out, "saddr", &inward, "counter drop");
             addresses(out, "daddr", &inward, "counter drop");
             out.push_str(" }\n");
         }
         // First, as most packets go there, and without a set, whose look-up costs more than two comparisons.
-        let inside = format!("  oifname \"{}\" accept\n  oifname \"lo\" accept\n", self.tunnel);
+        let inside =
+            self.interfaces().map(|name| format!("  oifname \"{name}\" accept\n")).collect::<String>()
+                + "  oifname \"lo\" accept\n";
+        // What the kernel makes of a program's packet is that program's: the mark, and what takes more rights than a program has, tell it apart.
+        let by_kernel = self.kernel.as_ref().map(|(_, port)| {
+            format!(
+                "  meta mark {MARK} meta l4proto esp accept\n  meta mark {MARK} udp sport {port} accept\n"
+            )
+        });
+        let by_kernel = by_kernel.unwrap_or_default();
         // Containers and virtual machines may send from any port: what keeps this machine itself in its network is excepted for it alone.
         let own = format!(
             "  meta mark {MARK} meta l4proto {{ udp, esp, 139 }} meta skuid {{ 0, {} }} accept\n\
@@ -199,7 +216,7 @@ impl Rules {
              \x20 ip6 daddr ff02::/16 icmpv6 type {{ mld-listener-report, mld-listener-done, mld2-listener-report }} accept\n",
             self.user
         );
-        for (hook, excepted) in [("output", own.as_str()), ("forward", "")] {
+        for (hook, excepted) in [("output", format!("{own}{by_kernel}")), ("forward", String::new())] {
             let _ = writeln!(
                 out,
                 " chain {hook} {{\n  type filter hook {hook} priority filter; policy accept;\n{inside}{excepted}  jump leave\n }}"

@@ -3,9 +3,12 @@
 use super::query::family;
 use super::{Error, Neighbour, Netlink, PROTOCOL, Route, RouteKind, Rule};
 use ipnet::IpNet;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoXfrm, LinkAttribute, LinkFlags,
+    LinkInfo, LinkMessage,
+};
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage};
 use netlink_packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
@@ -27,6 +30,56 @@ impl Netlink {
         message.header.change_mask = LinkFlags::Up;
         let what = || format!("ip link set {} {}", name(index), if up { "up" } else { "down" });
         self.0.change(&what, Message::SetLink(message), 0)
+    }
+
+    /// Makes an interface whose packets the kernel's IPsec protects: states and policies with this `if_id`. It gets no address of its own.
+    ///
+    /// # Errors
+    /// The kernel's: `EOPNOTSUPP` if it has no such interfaces, `EEXIST`.
+    pub fn add_xfrm_link(&mut self, name: &str, if_id: u32, mtu: u32) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::Mtu(mtu),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Xfrm),
+                LinkInfo::Data(InfoData::Xfrm(vec![InfoXfrm::Link(0), InfoXfrm::IfId(if_id)])),
+            ]),
+        ];
+        let what = || format!("ip link add {name} type xfrm if_id {if_id}");
+        self.0.change(&what, Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Keeps the kernel from giving an interface an IPv6 address by itself.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_without_addresses(&mut self, index: u32) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        message.attributes = vec![LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])])];
+        let what = || format!("ip link set {} addrgenmode none", name(index));
+        self.0.change(&what, Message::SetLink(message), 0)
+    }
+
+    /// Removes an interface. It is no error if it is gone.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete_link(&mut self, index: u32) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        gone(self.0.change(&|| format!("ip link delete {}", name(index)), Message::DelLink(message), 0))
+    }
+
+    /// Adds a route with protocol [`PROTOCOL`] in the place of the one to that destination with that metric in that table: no packet is without one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn replace_route(&mut self, route: &Route) -> Result<(), Error> {
+        let what = || format!("ip route replace {}", route_text(route));
+        self.0.change(&what, Message::NewRoute(route_message(route)), NLM_F_CREATE | NLM_F_REPLACE)
     }
 
     /// Sets the MTU of an interface, in bytes.

@@ -106,6 +106,26 @@ impl Ledger {
         Ok(())
     }
 
+    /// Leads what a route of ours leads over another interface from now on, at once; nothing happens if it is not in the ledger. `to` differs from
+    /// `from` in nothing but interface and MTU.
+    ///
+    /// # Errors
+    /// As [`Netlink::replace_route`]; the old one stays then.
+    pub fn replace_route(&mut self, from: Route, to: Route) -> Result<(), Error> {
+        if self.entries.contains(&Entry::Route(from)) {
+            self.netlink.replace_route(&to)?;
+            self.entries.remove(&Entry::Route(from));
+            self.entries.insert(Entry::Route(to));
+        }
+        Ok(())
+    }
+
+    /// Our routes over this interface.
+    pub fn routes_over(&self, index: u32) -> impl Iterator<Item = Route> {
+        let route = |entry: &Entry| if let Entry::Route(route) = entry { Some(*route) } else { None };
+        self.entries.iter().filter_map(route).filter(move |route| route.index == Some(index))
+    }
+
     /// Adds a rule.
     ///
     /// # Errors
@@ -127,12 +147,18 @@ impl Ledger {
         self.remove(Entry::Address(index, net))
     }
 
-    /// Removes a route. Nothing happens if it is not in the ledger.
+    /// Removes a route, wherever it leads now ([`Self::replace_route`]). Nothing happens if it is not in the ledger.
     ///
     /// # Errors
     /// The kernel's; it stays in the ledger then.
     pub fn remove_route(&mut self, route: Route) -> Result<(), Error> {
-        self.remove(Entry::Route(route))
+        let same =
+            |r: &Route| (r.destination, r.table, r.metric) == (route.destination, route.table, route.metric);
+        let led = self
+            .entries
+            .iter()
+            .find_map(|e| if let Entry::Route(r) = e { Some(*r).filter(same) } else { None });
+        self.remove(Entry::Route(led.unwrap_or(route)))
     }
 
     /// Removes a rule. Nothing happens if it is not in the ledger.

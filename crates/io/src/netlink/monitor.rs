@@ -6,7 +6,7 @@ use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_sys::Socket;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -44,7 +44,7 @@ pub struct Monitor {
     socket: Socket,
     buffer: Vec<u8>,
     queue: VecDeque<NetworkChange>,
-    ignored: Option<u32>,
+    ignored: BTreeSet<u32>,
 }
 
 impl Monitor {
@@ -55,12 +55,17 @@ impl Monitor {
     pub fn new() -> Result<Self, Error> {
         let socket =
             listen(NETLINK_ROUTE, &GROUPS).map_err(|source| Error { what: "ip monitor".into(), source })?;
-        Ok(Self { socket, buffer: Vec::with_capacity(BUFFER), queue: VecDeque::new(), ignored: None })
+        Ok(Self {
+            socket,
+            buffer: Vec::with_capacity(BUFFER),
+            queue: VecDeque::new(),
+            ignored: BTreeSet::new(),
+        })
     }
 
-    /// Leaves out what happens on the tunnel interface itself.
+    /// Leaves out what happens on an interface of the tunnel's own.
     pub fn ignore(&mut self, index: u32) {
-        self.ignored = Some(index);
+        self.ignored.insert(index);
     }
 
     /// The next change, if there is one. Never waits.
@@ -101,18 +106,17 @@ impl Monitor {
                 Message::DelRoute(m) => query::route(m).map(NetworkChange::RouteGone),
                 _ => None,
             };
-            let ignored = self.ignored;
-            self.queue.extend(change.filter(|c| !own(c, ignored)));
+            self.queue.extend(change.filter(|c| !own(c, &self.ignored)));
         }
     }
 }
 
-fn own(change: &NetworkChange, ignored: Option<u32>) -> bool {
+fn own(change: &NetworkChange, ignored: &BTreeSet<u32>) -> bool {
     match change {
-        NetworkChange::Link(l) | NetworkChange::LinkGone(l) => ignored == Some(l.index),
-        NetworkChange::Address(a) | NetworkChange::AddressGone(a) => ignored == Some(a.index),
+        NetworkChange::Link(l) | NetworkChange::LinkGone(l) => ignored.contains(&l.index),
+        NetworkChange::Address(a) | NetworkChange::AddressGone(a) => ignored.contains(&a.index),
         NetworkChange::Route(r) | NetworkChange::RouteGone(r) => {
-            r.protocol == PROTOCOL || (ignored.is_some() && r.index == ignored)
+            r.protocol == PROTOCOL || r.index.is_some_and(|index| ignored.contains(&index))
         }
         NetworkChange::Overrun => false,
     }

@@ -7,6 +7,7 @@ pub use super::access_router::{Repair, Router};
 pub use super::audit::Audit;
 pub use super::choose::Choose;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
+pub use super::data_path::DataPath;
 pub use super::forward::Forward;
 pub use super::half_open::HalfOpen;
 pub use super::hip::{
@@ -80,6 +81,9 @@ pub struct Daemon {
     /// has to be woken for it, and a processor is kept busy meanwhile. For gateways on mains with a processor to spare; a client's battery pays for
     /// it, and it is warned of. `"50us"`, or a number of microseconds. 0: it never does.
     pub spin: Spin,
+    /// What carries ESP. `user`: the daemon. `kernel`: under load the kernel, by an interface `-esp` beside the tunnel's, or the daemon does not start. `auto`:
+    /// the kernel where it can; `dormouse status` says why not. What stays with the daemon: docs/how-it-works.md.
+    pub data_path: DataPath,
     /// Gateway: handshakes of callers that have not shown yet that they are there.
     pub half_open: HalfOpen,
     /// Gateway: sessions that may be held at once.
@@ -115,6 +119,7 @@ impl Default for Daemon {
             dns: DnsMode::Auto,
             offload: true,
             spin: Spin::default(),
+            data_path: DataPath::User,
             half_open: HalfOpen::default(),
             session_limit: 100_000,
             sleeper_limit: 16_384,

@@ -5,6 +5,7 @@ mod audit;
 pub mod block;
 mod choose;
 mod credentials;
+mod data_path;
 pub mod directory;
 pub mod file;
 mod findings;

@@ -20,7 +20,7 @@ const BURST: u32 = 8;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Device {
-    sleeper: Sleeper,
+    pub(super) sleeper: Sleeper,
     clock: PolicyClock,
     /// What the gateway is asked to do while the device sleeps.
     wishes: SleepFlags,

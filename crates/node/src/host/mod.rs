@@ -20,6 +20,7 @@ mod device;
 mod drive;
 mod gateways;
 mod leases;
+mod lend;
 mod lsi;
 pub(crate) mod lsi_fuzz;
 mod output;
@@ -31,7 +32,9 @@ mod unconfirmed;
 mod wish;
 
 pub use crate::data::Arrival;
-pub use crate::event::{Order, Radio, Store};
+pub use crate::event::{Lend, Order, Radio, Store};
+pub use crate::lending::Engine;
+pub use dormouse_esp::{Loan, Returned, Seen, Usage};
 pub use dormouse_snoop::{Ends, Followed};
 pub use drive::{Driver, carry_out_all, forward};
 pub use gateways::Answer;
@@ -507,6 +510,7 @@ impl Host {
     /// Lets node and sleeper tell each other their news, and turns it into outputs.
     fn turn(&mut self, now: Instant) {
         while !self.outputs.wakes() {
+            self.lending_turn(now);
             while let Some(event) = self.node.poll_event() {
                 self.apply(now, event);
             }

@@ -4,7 +4,7 @@
 
 use super::{Host, Order, lsi};
 use crate::data::{Arrival, Train};
-use crate::node::{Inbound, Route};
+use crate::node::{Discard, Inbound, Route};
 use dormouse_energy::Direction;
 use dormouse_esp::{Outer, ecn, pmtu};
 use dormouse_keying::ChildId;
@@ -356,6 +356,11 @@ impl Host {
             Ok(Inbound::Consumed) => Verdict::Done,
             Ok(Inbound::Inner { range, child, seq, next_header, flow }) => {
                 self.deliver(now, from, (child, seq), (next_header, flow), datagram, range)
+            }
+            Err(Discard::Esp(dormouse_esp::Discard::Lent { .. })) => {
+                let waits = self.arrivals.push(Arrival::Packet, *from, datagram);
+                self.counters.arrivals_dropped += u64::from(!waits);
+                Verdict::Done
             }
             Err(e) => {
                 tracing::debug!(path = %from.path, %e, "dropped");

@@ -15,8 +15,9 @@
 use super::ends::{Ends, SERVER};
 use super::lives::Lives;
 use super::settings::Meeting;
+use crate::engine::is_esp;
 use crate::invariants::Sequences;
-use crate::machine::{Machine, is_esp};
+use crate::machine::Machine;
 use crate::topology::{MachineId, Topology};
 use dormouse_hip::Host as Hip;
 use dormouse_node::Change;

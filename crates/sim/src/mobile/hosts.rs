@@ -19,7 +19,8 @@ use dormouse_sansio::Instant;
 use dormouse_wire::ip::{Ipv4, protocol};
 
 use super::{CORRESPONDENT, Mobile, Place};
-use crate::machine::{Machine, is_esp};
+use crate::engine::is_esp;
+use crate::machine::Machine;
 use crate::{ends, outer};
 
 /// What a compromised access router does to ESP packets that it passes on, in a tunnel of IP in IP or not.

@@ -1,0 +1,322 @@
+//! SAs that another engine carries: the kernel, or in time another worker. Owns which SAs are lent, and when one is lent and called back; the division of the
+//! numbers is ESP's ([`dormouse_esp::loan`]), and what the engine is, the driver's.
+//!
+//! An SA is lent under load alone: after [`LOAD`] packets within a second, of a session that is awake, proved and without a change under way. It is called
+//! back when the engine has carried nothing for [`LOOK`], and at once when anything about its session changes: a sleep of either end, a new path, new
+//! keys, the end. So all that is rare and delicate happens here, in one place, whichever engine carries the packets; and an idle host has no deadline
+//! for a loan.
+//!
+//! # Timers
+//! *another engine's counters*: while an SA is lent, what it has carried is read every [`LOOK`]: liveness checks and keepalives depend on it.
+
+use crate::connections::ConnectionId;
+use crate::event::{Lend, Order};
+use crate::ladder::State as Ladder;
+use crate::node::Node;
+use crate::sessions::prefixes;
+use dormouse_esp::{Returned, State, Unfit, Usage};
+use dormouse_keying::{ChildId, Owner, SleepFlags};
+use dormouse_sansio::{Carrier, Deadline, Instant, Path};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What is load for the kernel ([`Engine::load`]): less is carried here at the cost of a few system calls a second.
+pub const LOAD: u64 = 256;
+/// What an engine has carried is read so often.
+pub const LOOK: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_millis(200);
+/// Most SAs that are lent at once.
+pub const MOST: usize = 256;
+/// Most pairs of prefixes that the selectors of one that is lent consist of.
+const PAIRS: usize = 64;
+
+/// What the driver's other engine can carry, in tunnel mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Engine {
+    /// ESP as protocol 50.
+    pub raw: bool,
+    /// ESP in UDP, where one session alone uses the socket.
+    pub udp: bool,
+    /// An SA is under load if so many packets pass within [`dormouse_esp::loan::BUSY`].
+    pub load: u64,
+}
+
+/// A sleep to be announced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) connection: ConnectionId,
+    /// For so long at most; `None`: not known.
+    pub(crate) expect: Option<Duration>,
+    /// Probably for so long.
+    pub(crate) probably: Option<Duration>,
+    pub(crate) flags: SleepFlags,
+}
+
+#[derive(Debug)]
+struct Lent {
+    owner: Owner,
+    path: Path,
+    usage: Usage,
+    looked: Instant,
+    /// It was called back, and is not here yet.
+    called: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Lending {
+    engine: Option<Engine>,
+    /// The policy of the radio must see every packet.
+    stopped: bool,
+    loans: BTreeMap<ChildId, Lent>,
+    /// An SA is under load.
+    wanted: Option<ChildId>,
+    /// Sleeps to be announced once every SA is back.
+    prepared: Vec<Prepared>,
+    /// How often an SA was lent.
+    pub(crate) begun: u64,
+}
+
+impl Lending {
+    pub(crate) fn poll_timeout(&self) -> Option<Deadline> {
+        let loans = self.loans.values().filter(|lent| !lent.called);
+        let at = loans.map(|lent| lent.looked + LOOK).min()?;
+        Some(Deadline { at, slack: SLACK, why: "another engine's counters" })
+    }
+}
+
+impl Node {
+    /// There is another engine: what is installed from now on may be lent to it by [`Order::Lend`].
+    pub fn set_engine(&mut self, engine: Engine) {
+        self.lending.engine = Some(engine);
+        self.sad.let_lend();
+    }
+
+    /// Nothing is lent while `stopped`.
+    pub(crate) fn stop_lending(&mut self, stopped: bool) {
+        self.lending.stopped = stopped;
+    }
+
+    /// Some SA is lent, or on its way back.
+    #[must_use]
+    pub fn has_loans(&self) -> bool {
+        !self.lending.loans.is_empty()
+    }
+
+    /// The SAs that are lent.
+    pub fn loans(&self) -> impl Iterator<Item = ChildId> {
+        self.lending.loans.keys().copied()
+    }
+
+    /// How often an SA was lent since the start.
+    #[must_use]
+    pub fn loans_begun(&self) -> u64 {
+        self.lending.begun
+    }
+
+    /// A packet of this tunnel has passed here.
+    pub(crate) fn note_load(&mut self, now: Instant, id: ChildId) {
+        if let Some(engine) = self.lending.engine
+            && self.sad.get_mut(id).is_some_and(|tunnel| tunnel.is_busy(now, engine.load))
+        {
+            self.lending.wanted = Some(id);
+        }
+    }
+
+    /// Why this tunnel is not for another engine now; `Ok` with the connection of a client.
+    fn may_lend(&mut self, id: ChildId) -> Result<Option<String>, &'static str> {
+        let engine = self.lending.engine.ok_or("nothing is lent here")?;
+        let tunnel = self.sad.get(id).ok_or("it is gone")?;
+        let (owner, path) = (tunnel.owner, tunnel.path);
+        let alone = self.sad.of(owner) == [id] && !self.sad.drains_for(owner);
+        let session = self.sessions.get(owner).ok_or("it has no session")?;
+        let connection = session.connection;
+        let is_client = self.connections.client(connection).is_some();
+        let carried = match path.carrier {
+            Carrier::RawEsp => engine.raw,
+            // Where the kernel takes ESP off a socket, it takes all of it.
+            Carrier::NatT => engine.udp && is_client && self.sessions.iter().count() == 1,
+            Carrier::Ike | Carrier::RawHip | Carrier::HipUdp => false,
+        };
+        let refusals = [
+            (matches!(owner, Owner::Ike(_)), "it is HIP's"),
+            (self.sending.is_allowed() && !self.lending.stopped, "the radio may sleep"),
+            (alone && tunnel.state() == State::Active, "its keys are being changed"),
+            (session.hears(), "its peer sleeps, or is not proved to be there"),
+            (session.device.is_none(), "its peer is stood in for while it sleeps"),
+            (!self.isolating, "clients are kept apart here"),
+            (carried, "its carrier is shared with other sessions"),
+        ];
+        if let Some((_, why)) = refusals.into_iter().find(|(fit, _)| !fit) {
+            return Err(why);
+        }
+        match self.client_of(owner) {
+            Some(client) if client.ladder.state() == Ladder::Up && !client.preparing => {
+                Ok(Some(client.config.name.clone()))
+            }
+            None if !is_client => Ok(None),
+            _ => Err("its gateway is being asked whether it is there"),
+        }
+    }
+
+    /// Lends what is under load, and calls back what must not stay lent: before anything else that is due is sent.
+    pub(crate) fn lending_turn(&mut self, now: Instant) {
+        if self.lending.engine.is_none() {
+            return;
+        }
+        if let Some(id) = self.lending.wanted.take().filter(|_| self.lending.loans.len() < MOST) {
+            self.lend(now, id);
+        }
+        let out: Vec<(ChildId, Path)> =
+            self.lending.loans.iter().filter(|(_, lent)| !lent.called).map(|(id, l)| (*id, l.path)).collect();
+        for (id, path) in out {
+            let same = self.sad.get(id).is_some_and(|tunnel| tunnel.path == path);
+            let stays = if same { self.may_lend(id).map(drop) } else { Err("its path has changed") };
+            if let Err(why) = stays {
+                tracing::debug!(child = %id, why, "called back");
+                self.recall(id);
+            }
+        }
+    }
+
+    fn lend(&mut self, now: Instant, id: ChildId) {
+        let connection = match self.may_lend(id) {
+            Ok(connection) => connection,
+            Err(why) => return tracing::trace!(child = %id, why, "not lent"),
+        };
+        let Some(tunnel) = self.sad.get_mut(id) else { return };
+        let [local, remote] = [tunnel.selectors.local(), tunnel.selectors.remote()].map(prefixes);
+        let fit = if local.len() * remote.len() > PAIRS { Err(Unfit::Selectors) } else { tunnel.is_fit() };
+        let inner_mtu = tunnel.inner_mtu(now);
+        let loan = match fit.map(|()| tunnel.lend(inner_mtu)) {
+            Ok(Some(loan)) => loan,
+            Ok(None) => return,
+            Err(why) => return tracing::trace!(child = %id, %why, "not lent"),
+        };
+        let (owner, path) = (tunnel.owner, tunnel.path);
+        let lent = Lent { owner, path, usage: Usage::default(), looked: now, called: false };
+        self.lending.loans.insert(id, lent);
+        self.lending.begun += 1;
+        self.order(Order::Lend(Box::new(Lend { loan, connection, local, remote })));
+    }
+
+    fn recall(&mut self, id: ChildId) {
+        if let Some(lent) = self.lending.loans.get_mut(&id).filter(|lent| !lent.called) {
+            lent.called = true;
+            self.order(Order::Recall { child: id });
+        }
+    }
+
+    /// Calls all back, if any are out; then the sleep is announced once they are here.
+    pub(crate) fn recalled_before(&mut self, prepared: &Prepared) -> bool {
+        for id in self.loans().collect::<Vec<_>>() {
+            self.recall(id);
+        }
+        if self.has_loans() {
+            self.lending.prepared.push(*prepared);
+        }
+        self.has_loans()
+    }
+
+    pub(crate) fn lending_timeout(&mut self, now: Instant) {
+        let due = |lent: &&mut Lent| !lent.called && lent.looked + LOOK <= now;
+        let mut read = Vec::new();
+        for (id, lent) in &mut self.lending.loans {
+            if let Some(lent) = Some(lent).filter(due) {
+                lent.looked = now;
+                read.push(*id);
+            }
+        }
+        read.into_iter().for_each(|child| self.order(Order::ReadLoan { child }));
+    }
+
+    /// A packet of an SA that is lent: whether the engine takes it, or has taken it. In UDP it was in the socket before the engine took that over; of ESP as a
+    /// protocol of its own the engine has a copy. What comes another way than the SA's the engine does not see: its peer has moved, and the SA is called
+    /// back.
+    pub(crate) fn is_engines(&mut self, path: Path, spi: u32, datagram: &[u8]) -> bool {
+        let id = ChildId::new(spi);
+        let carrier = self.lending.loans.get(&id).map(|lent| lent.path.carrier);
+        match (carrier, path.carrier) {
+            (Some(Carrier::NatT), Carrier::NatT) => {
+                self.order(Order::PassOn { path, datagram: datagram.to_vec() });
+                true
+            }
+            (Some(Carrier::RawEsp), Carrier::RawEsp) | (None, _) => true,
+            _ => {
+                self.recall(id);
+                false
+            }
+        }
+    }
+
+    /// What an engine has carried of a loan so far, as asked for by [`Order::ReadLoan`]; `None`: it cannot say.
+    pub fn loan_read(&mut self, now: Instant, id: ChildId, usage: Option<Usage>) {
+        let Some(before) = self.lending.loans.get(&id).map(|lent| lent.usage) else { return };
+        match usage {
+            Some(usage) if usage != before => {
+                if let Some(lent) = self.lending.loans.get_mut(&id) {
+                    lent.usage = usage;
+                }
+                self.loan_moved(now, id, &before, &usage);
+            }
+            // It stands still, or is lost.
+            Some(_) | None => self.recall(id),
+        }
+    }
+
+    /// Another engine has carried packets: what follows from packets here follows from these.
+    fn loan_moved(&mut self, now: Instant, id: ChildId, before: &Usage, usage: &Usage) {
+        let Some(tunnel) = self.sad.get_mut(id) else { return };
+        tunnel.account(usage);
+        let (owner, path, state) = (tunnel.owner, tunnel.path, tunnel.state());
+        if !self.sending.is_allowed() || state != State::Active {
+            return;
+        }
+        // What came since the last look is taken for the answer to what was sent since then.
+        if usage.sent.packets > before.sent.packets {
+            self.sent(now, id);
+        }
+        if usage.received.packets > before.received.packets
+            && let Some(sequence) = self.sad.get(id).map(|tunnel| tunnel.inbound.sequence())
+        {
+            self.received(now, owner, id, path, sequence);
+        }
+    }
+
+    /// An engine gives a loan back, as asked for by [`Order::Recall`], or because it could not take it: `None` if it does not know how far it has come.
+    /// From now on it does not touch the SA.
+    pub fn loan_returned(&mut self, now: Instant, id: ChildId, returned: Option<&Returned>) {
+        let Some(lent) = self.lending.loans.remove(&id) else { return };
+        if let Some(returned) = returned
+            && returned.usage != lent.usage
+        {
+            self.loan_moved(now, id, &lent.usage, &returned.usage);
+        }
+        self.take_in(now, lent.owner, id, returned);
+        if !self.has_loans() {
+            let prepared = std::mem::take(&mut self.lending.prepared);
+            prepared.iter().for_each(|prepared| self.announce(now, prepared));
+        }
+    }
+
+    fn take_in(&mut self, now: Instant, owner: Owner, id: ChildId, returned: Option<&Returned>) {
+        let Some(tunnel) = self.sad.get_mut(id) else { return };
+        if !tunnel.give_back(returned) {
+            tracing::warn!(child = %id, "another engine has lost the numbers of an SA: it is replaced");
+            return self.rekey_tunnel(now, owner, id);
+        }
+        let sequence = tunnel.inbound.sequence();
+        // What came before the radio went off was not missed.
+        if let Some(heard) = self.client_of(owner).and_then(|client| client.heard_up_to.get_mut(&id)) {
+            *heard = sequence.max(*heard);
+        }
+    }
+
+    /// An engine has refused a loan: the tunnel stays here for good.
+    pub fn loan_refused(&mut self, now: Instant, id: ChildId, returned: &Returned) {
+        self.loan_returned(now, id, Some(returned));
+        if let Some(tunnel) = self.sad.get_mut(id) {
+            tunnel.keep();
+        }
+    }
+}

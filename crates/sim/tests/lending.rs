@@ -1,0 +1,147 @@
+//! SAs that another engine carries under load: lent and called back without a packet lost or repeated, through sleeps, rekeyings, crashes, and an
+//! engine that has lost its numbers. That no sequence number is used twice is looked at in every step of every world.
+
+use dormouse_node::ladder::State;
+use dormouse_sim::{Access, Settings, Step, World};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A device and a gateway that are connected, with ESP in UDP or as a protocol of its own. Stood in for, the device's SAs are not lent at the gateway.
+fn connected(seed: u64, esp_in_udp: &str) -> World {
+    let mut settings = Settings { engine: true, ..Settings::default() };
+    for end in [&mut settings.device, &mut settings.gateway] {
+        end.push(("ike", format!("esp_in_udp = {esp_in_udp:?}")));
+    }
+    let mut world = World::new(seed, settings);
+    // No NAT is before it there.
+    world.enter(Access::A);
+    world.run(2 * SECOND);
+    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device().changes);
+    world
+}
+
+/// Packets in both directions for a while, of which each arrives once, but for `lost` at most.
+fn load(world: &mut World, rounds: u32, lost: usize) {
+    let before = (world.gateway().received.len(), world.device().received.len());
+    let (mut up, mut down) = (BTreeSet::new(), BTreeSet::new());
+    for _ in 0..rounds {
+        up.insert(world.send_up());
+        down.insert(world.send_down());
+        world.run(Duration::from_millis(10));
+    }
+    world.run(Duration::from_millis(500));
+    for (sent, received) in
+        [(up, &world.gateway().received[before.0..]), (down, &world.device().received[before.1..])]
+    {
+        let once: BTreeSet<u64> = received.iter().copied().collect();
+        assert_eq!(once.len(), received.len(), "a packet came twice");
+        let missing = sent.difference(&once).count();
+        assert!(missing <= lost, "{missing} packets of {} are lost", sent.len());
+    }
+}
+
+/// So many SAs are lent by the device and the gateway.
+fn out(world: &World) -> [usize; 2] {
+    [world.device(), world.gateway()].map(|m| m.node().map_or(0, |node| node.loans().count()))
+}
+
+fn begun(world: &World) -> [u64; 2] {
+    [world.device(), world.gateway()].map(|m| m.node().map_or(0, dormouse_node::Node::loans_begun))
+}
+
+#[test]
+fn under_load_another_engine_carries_packets_and_gives_them_back_when_it_is_idle() {
+    for (carrier, lenders) in [("nat", [1, 1]), ("always", [1, 0])] {
+        let mut world = connected(1, carrier);
+        assert_eq!(out(&world), [0, 0]);
+        load(&mut world, 100, 0);
+        assert_eq!(out(&world), lenders, "{carrier}");
+        assert!(
+            world.device().carried_elsewhere() > 150,
+            "{carrier}: {}",
+            world.device().carried_elsewhere()
+        );
+        world.run(4 * SECOND);
+        assert_eq!(out(&world), [0, 0], "{carrier}: nothing is carried");
+        let timers = world.device().node().map(dormouse_node::Node::deadlines).unwrap_or_default();
+        assert!(timers.iter().all(|d| d.why != "another engine's counters"), "{timers:?}");
+        load(&mut world, 20, 0);
+        world.settle_and_check();
+    }
+}
+
+#[test]
+fn counters_and_liveness_do_not_depend_on_who_carries_the_packets() {
+    let mut world = connected(2, "nat");
+    for _ in 0..40 {
+        load(&mut world, 50, 0);
+    }
+    let [lent, _] = begun(&world);
+    assert_eq!(lent, 1, "load has no pause");
+    let infos = world.device().node().map(|n| n.client_infos(world.now())).unwrap_or_default();
+    let session = infos.into_iter().find_map(|i| i.session).expect("a session");
+    let (sent, received) =
+        session.children.iter().fold((0, 0), |(o, i), c| (o + c.sent.packets, i + c.received.packets));
+    assert!(sent >= 1_900 && received >= 1_900, "{sent} sent, {received} received of 2,000");
+    assert!(session.quiet < 3 * SECOND, "the gateway is heard all the time: {:?}", session.quiet);
+    world.settle_and_check();
+}
+
+#[test]
+fn a_sleep_is_announced_once_every_sa_is_back() {
+    for carrier in ["nat", "always"] {
+        let mut world = connected(3, carrier);
+        load(&mut world, 50, 0);
+        assert_eq!(out(&world)[0], 1);
+        world.announce_sleep(Some(60 * SECOND), dormouse_node::SleepFlags::default());
+        assert_eq!(out(&world), [0, 0], "{carrier}: neither end's is lent");
+        assert!(matches!(world.device().sleep, Some(dormouse_node::SleepVerdict::Held { .. })), "{carrier}");
+        world.run(30 * SECOND);
+        world.wake(Access::A);
+        world.run(SECOND);
+        load(&mut world, 50, 0);
+        assert_eq!(world.rungs().last(), Some(&dormouse_node::ladder::Rung::Held), "{carrier}");
+        assert_eq!(out(&world)[0], 1, "{carrier}: lent again");
+        world.settle_and_check();
+    }
+}
+
+#[test]
+fn new_keys_are_negotiated_here_and_lent_again() {
+    for both in [false, true] {
+        let mut world = connected(4, "nat");
+        load(&mut world, 50, 0);
+        let before = begun(&world);
+        world.step(Step::RekeyChild(both));
+        load(&mut world, 800, 0);
+        assert_eq!(out(&world), [1, 1], "the new SA is lent");
+        assert!(begun(&world)[0] > before[0]);
+        world.settle_and_check();
+    }
+}
+
+#[test]
+fn an_engine_that_has_lost_its_numbers_costs_new_keys_and_no_session() {
+    let mut world = connected(5, "nat");
+    load(&mut world, 50, 0);
+    world.device_mut().lose_loans();
+    world.run(5 * SECOND);
+    assert_eq!(out(&world), [0, 0]);
+    load(&mut world, 50, 0);
+    assert_eq!(world.rungs().len(), 1, "the session went on: {:?}", world.rungs());
+    world.settle_and_check();
+}
+
+#[test]
+fn a_process_that_dies_leaves_no_number_behind_that_is_used_again() {
+    for gateway in [false, true] {
+        let mut world = connected(6, "nat");
+        load(&mut world, 50, 0);
+        world.step(if gateway { Step::GatewayCrash(SECOND, true) } else { Step::DeviceCrash(SECOND) });
+        world.run(30 * SECOND);
+        load(&mut world, 50, 100);
+        world.settle_and_check();
+    }
+}
