@@ -532,13 +532,6 @@ impl Daemon {
         }
     }
 
-    fn forward_news(&mut self) {
-        for message in self.machine.forward.as_mut().map(Forward::news).unwrap_or_default() {
-            tracing::warn!("{message}");
-            self.verbs.tell(None, EventKind::Warning { message });
-        }
-    }
-
     fn stop(&mut self) {
         notify::stopping();
         let now = BootClock::now();
