@@ -85,7 +85,7 @@ impl Daemon {
     /// Waits until a descriptor is ready, but not while messages wait; for `daemon.spin` after the last packet without rest.
     pub(crate) fn wait(&self, ready: &mut Vec<Ready>) -> Result<()> {
         let poller = &self.wakers.poller;
-        if self.host.has_arrivals() {
+        if self.host.has_arrivals(BootClock::now()) {
             poller.wait(ready, Some(Duration::ZERO))?;
             return Ok(());
         }

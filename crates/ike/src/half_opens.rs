@@ -17,7 +17,7 @@ use dormouse_sansio::Instant;
 use ipnet::IpNet;
 
 use crate::config::HalfOpen;
-use crate::limits::{HALF_OPEN_LEAST, PREFIXES_LOOKED_AT, REFUSALS_LOGGED_EVERY};
+use crate::limits::{HALF_OPEN_FRESH, HALF_OPEN_LEAST, PREFIXES_LOOKED_AT, REFUSALS_LOGGED_EVERY};
 use crate::prefix::prefix_of;
 
 /// What names a first message: the initiator's SPI, and where it came from.
@@ -186,6 +186,15 @@ impl HalfOpens {
         self.by_age.first().filter(|(since, _)| now.saturating_since(*since) >= life).map(|(_, id)| *id)
     }
 
+    /// Until when at least `enough` are on their way: begun of late, or waiting for us. `None` if there are not so many.
+    pub(crate) fn fresh_until(&self, enough: usize) -> Option<Instant> {
+        let Some(others) = enough.checked_sub(self.proven.len() + 1) else {
+            // Until we have answered.
+            return Some(Instant::FAR_FUTURE);
+        };
+        self.by_age.iter().rev().nth(others).map(|(since, _)| *since + HALF_OPEN_FRESH)
+    }
+
     /// The one that gives way to a newcomer, if one does.
     pub(crate) fn gives_way(&self, now: Instant, to: IpNet, effort: Effort) -> Option<SaId> {
         let count = self.from(to) + 1;
@@ -309,6 +318,23 @@ mod tests {
         table.enter(SaId::new(99), NOW, 1, from("203.0.113.1:500"), Effort::NONE);
         let crowd = prefix_of("192.0.2.1".parse().unwrap());
         assert_eq!(table.gives_way(NOW, crowd, Effort::WHOLE), Some(SaId::new(99)));
+    }
+
+    #[test]
+    fn those_are_on_their_way_that_have_begun_of_late_or_wait_for_us() {
+        let mut table = table(64);
+        let at = |n: u64| NOW + Duration::from_millis(100 * n);
+        for n in 0..4 {
+            table.enter(SaId::new(n), at(n), n, from("192.0.2.1:500"), Effort::NONE);
+        }
+        assert_eq!(table.fresh_until(5), None);
+        assert_eq!(table.fresh_until(4), Some(at(0) + HALF_OPEN_FRESH), "the fourth newest is the first");
+        assert_eq!(table.fresh_until(1), Some(at(3) + HALF_OPEN_FRESH));
+        table.prove(SaId::new(0));
+        assert_eq!(table.fresh_until(4), Some(at(1) + HALF_OPEN_FRESH), "it waits for us, however long");
+        assert!(table.fresh_until(1).is_some_and(|until| until > at(1_000_000)));
+        table.leave(SaId::new(0));
+        assert_eq!(table.fresh_until(4), None);
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub const SOLUTIONS_MAX: usize = 16_384;
 /// A half-open SA has at least this long, however many there are: the round trip of a slow network, and two repetitions of ours.
 /// "Two seconds is probably as low a value as can realistically be used" (RFC 8019 section 4.1)
 pub const HALF_OPEN_LEAST: Duration = Duration::from_secs(3);
+/// So long a half-open SA is taken to be on its way: a handshake has four round trips at most, and a client that lost a message repeats it.
+pub const HALF_OPEN_FRESH: Duration = Duration::from_secs(1);
 /// Of so many prefixes, those with the most half-open SAs, one is looked for that gives way.
 pub const PREFIXES_LOOKED_AT: usize = 16;
 /// Of those who do not solve their puzzles one in so many is served at least.

@@ -399,3 +399,56 @@ fn a_flood_out_of_many_prefixes_gives_way_to_a_client_that_works() {
     assert!(world.callers[n].up && again == 0, "{again} repetitions; {:?}", world.stats());
     assert_eq!(world.stats().puzzles_solved, 1, "{:?}", world.stats());
 }
+
+/// A crowd begins at once: there is room again when it has ended or has left what it began, and who comes meanwhile may wait if its cookie is
+/// ours, and its message begins something.
+#[test]
+fn who_proves_where_it_is_may_wait_while_many_have_just_begun() {
+    let mut world = World::new(7);
+    let elsewhere = |n: usize| {
+        let [high, low] = u16::try_from(n).expect("few").to_be_bytes();
+        SocketAddr::from(([198, 18, high, low], 500))
+    };
+    let mute: Vec<usize> = (0..500).map(|n| world.add(elsewhere(n), 0, true)).collect();
+    let begin = |world: &mut World, some: &[usize]| {
+        some.iter().for_each(|n| world.connect(*n));
+        world.run(4 * DELAY);
+    };
+    begin(&mut world, &mute[..383]);
+    assert_eq!((world.gateway.half_open(), world.gateway.crowded_until()), (383, None));
+    begin(&mut world, &mute[383..400]);
+    let until = world.gateway.crowded_until().expect("a crowd");
+    assert!(until > world.now && until <= world.now + Duration::from_secs(1), "{until:?}");
+    // The next one's messages, as they come to the gateway.
+    let n = world.add(SocketAddr::from(([203, 0, 113, 7], 500)), 18, false);
+    world.connect(n);
+    let mut may_wait = Vec::new();
+    for _ in 0..3 {
+        let first = world.wire.values().find(|d| d.to.is_none()).map(|d| (d.path, d.bytes.clone()));
+        let (path, message) = first.expect("a message");
+        let stranger = Path { remote: SocketAddr::from(([203, 0, 113, 8], 500)), ..path };
+        may_wait.push([path, stranger].map(|path| world.gateway.may_wait(world.now + DELAY, path, &message)));
+        world.run(2 * DELAY);
+    }
+    assert_eq!(
+        may_wait,
+        [[false, false], [true, false], [false, false]],
+        "without a cookie, with one, begun"
+    );
+    world.run(Duration::from_secs(2));
+    let until = world.gateway.crowded_until();
+    assert!(world.callers[n].up && until.is_none_or(|until| until <= world.now), "{until:?}");
+}
+
+/// One address alone makes no crowd, however many it begins.
+#[test]
+fn one_prefix_makes_no_other_wait() {
+    let mut world = World::new(8);
+    for n in 0..1_000 {
+        world.add(nat(n), 18, true);
+    }
+    (0..1_000).for_each(|n| world.connect(n));
+    world.run(Duration::from_secs(2));
+    assert!(world.gateway.half_open() > 384, "{:?}", world.stats());
+    assert_eq!(world.gateway.crowded_until(), None);
+}

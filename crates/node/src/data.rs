@@ -53,6 +53,22 @@ impl Node {
         (others && id.is_some_and(|id| self.sad.get(id).is_none())).then_some(Arrival::Packet)
     }
 
+    /// Until when newcomers should rather wait ([`dormouse_ike::Endpoint::crowded_until`]).
+    pub(crate) fn crowded_until(&self) -> Option<Instant> {
+        self.ike.crowded_until()
+    }
+
+    /// Whether a datagram is of a newcomer that may wait for that, and the SPI that names it.
+    pub(crate) fn may_wait(&self, now: Instant, path: Path, datagram: &[u8]) -> Option<u64> {
+        let message = match (path.carrier, classify_natt(datagram)) {
+            (Carrier::Ike, _) => datagram,
+            (Carrier::NatT, NatT::Ike(message)) => message,
+            _ => return None,
+        };
+        let spi = message.first_chunk().map(|spi| u64::from_be_bytes(*spi))?;
+        self.ike.may_wait(now, path, message).then_some(spi)
+    }
+
     /// A datagram came in over `path`, the next one of a train.
     ///
     /// # Errors

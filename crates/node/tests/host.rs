@@ -564,13 +564,13 @@ fn packets_go_before_messages_that_wait() {
     let (mut session, mut gateway, inner) = connected();
     let newcomers = drive(&mut device(), NOW).datagrams;
     assert_eq!(arrive(newcomers, &mut gateway), 0);
-    assert!(gateway.has_arrivals());
+    assert!(gateway.has_arrivals(NOW));
     forward(&mut session, NOW, &mut packet(inner, SERVER, b"at once"));
     assert_eq!(arrive(drive(&mut session, NOW).datagrams, &mut gateway), 1);
     assert_eq!(drive(&mut gateway, NOW).datagrams, [], "the newcomer has not had its turn");
     assert_eq!(gateway.handle_arrival(NOW), Some(Arrival::Newcomer));
     assert_eq!(drive(&mut gateway, NOW).datagrams.len(), 1, "an answer");
-    assert!(!gateway.has_arrivals() && gateway.handle_arrival(NOW).is_none());
+    assert!(!gateway.has_arrivals(NOW) && gateway.handle_arrival(NOW).is_none());
 }
 
 #[test]

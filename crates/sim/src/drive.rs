@@ -196,7 +196,7 @@ impl Process<'_> {
                 self.machine.refused += self.host.counters().discards - before;
             }
             self.carry_out_all(now);
-            if self.dead || self.machine.kernel.is_empty() && !self.host.has_arrivals() {
+            if self.dead || self.machine.kernel.is_empty() && !self.host.has_arrivals(now) {
                 return;
             }
         }

@@ -20,9 +20,6 @@ const AT_ONCE: usize = 50;
 const MOST: f64 = 0.99;
 /// The niceness of the crowd's thread where it comes last: the most there is.
 pub(crate) const LAST: i32 = 19;
-/// By default a gateway has at most 1,024 newcomers at once, and asks them for puzzles from 512 on: of 2,000 some give way to others and try again
-/// after 20 s, and a thread here solves for half a minute what a thousand devices solve at once. Here all of it comes to the gateway at once.
-const ALL_AT_ONCE: &str = "[daemon.half_open]\nlimit = 8192\npuzzle_threshold = 8192\n";
 const SECRET: &str = "benchmark-pre-shared-key-0123456789";
 
 /// See the module.
@@ -60,7 +57,7 @@ impl Stage {
             // A socket that began with BBR goes on pacing by a timer when it is given another congestion control.
             host.sysctl("net.ipv4.tcp_congestion_control", "reno")?;
         }
-        let toml = site.connection(&bed, pki)? + &other() + ALL_AT_ONCE;
+        let toml = site.connection(&bed, pki)? + &other();
         let gateway = Dormoused::start(&site.gateway, "dns = \"off\"\n", &toml)?;
         let client = client(&client_host)?;
         let crowd = site.crowd(pki, 2 * clients, NETWORKS, &Default::default())?;

@@ -9,6 +9,9 @@
 //!    "The Responder SHOULD accept an incoming request if its priority is high" (RFC 8019 section 7.1.5): that is, if it is solved.
 //! 3. At `max` another half-open SA gives way, as [`crate::half_opens`] says, or the newcomer is dropped.
 //!
+//! Before the third, the driver may let newcomers wait who have brought their cookies, while as many are on their way as can be
+//! ([`Endpoint::crowded_until`]): what has begun ends before more begins, and a crowd of honest clients is asked for no puzzles.
+//!
 //! "Since all countermeasures may cause delays and additional work for the Initiators, they SHOULD NOT be deployed unless an attack is
 //! likely to be in progress." (RFC 8019 section 6) Hence the thresholds, and the low difficulty above them.
 //! "The Responder SHOULD take this possibility into consideration while choosing the puzzle difficulty and while selecting which
@@ -75,6 +78,33 @@ impl Shared {
 }
 
 impl Endpoint {
+    /// Until when newcomers should rather wait: so many have begun of late, or wait for us, that more would only keep these from their
+    /// ends. `None`: there is room. One prefix alone makes no crowd; and those who leave what they have begun are a part of none
+    /// after [`HALF_OPEN_FRESH`](crate::limits::HALF_OPEN_FRESH).
+    #[must_use]
+    pub fn crowded_until(&self) -> Option<Instant> {
+        let limits = self.shared.config.half_open;
+        let enough = (limits.puzzle_threshold.min(limits.max) * 3 / 4).max(limits.cookie_threshold).max(1);
+        let half_open = &self.shared.half_open;
+        (half_open.spread() >= enough).then(|| half_open.fresh_until(enough)).flatten()
+    }
+
+    /// Whether a message, without the non-ESP marker, would begin a session, with a cookie of ours that proves where it comes from: it may
+    /// wait. Any other is answered at once, and who was given a puzzle has waited for its solution.
+    #[must_use]
+    pub fn may_wait(&self, now: Instant, path: Path, message: &[u8]) -> bool {
+        let (Ok(header), Ok(parsed)) = (Header::parse(message), Message::parse(message)) else {
+            return false;
+        };
+        let view = View(&parsed.payloads);
+        let (Some(cookie), Some(ni)) = (view.notify(NotifyType::Cookie), view.nonce()) else { return false };
+        let first = matches!(header.exchange, ExchangeType::IkeSaInit | ExchangeType::IkeSessionResume);
+        let asked = Asked { spi_i: header.spi_i, from: path.remote, ni };
+        first
+            && self.shared.half_open.begun_by(header.spi_i, path.remote).is_none()
+            && self.shared.cookies.open(now, &cookie.data, &asked).is_some_and(|given| given.puzzle.is_none())
+    }
+
     /// Whether a first message has brought what the load demands, and there is a place for it.
     pub(crate) fn place_for(
         &mut self,

@@ -291,7 +291,8 @@ impl Host {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let own = Deadline::earlier(self.node.poll_timeout(), self.sleep_deadline());
-        let own = Deadline::earlier(own, self.names_deadline());
+        let own =
+            Deadline::earliest([own, self.names_deadline(), self.arrivals_deadline()].into_iter().flatten());
         Deadline::earlier(own, self.router.as_ref().and_then(Router::poll_timeout))
     }
 
@@ -301,6 +302,7 @@ impl Host {
         let mut all = self.node.deadlines();
         all.extend(self.sleep_timers());
         all.extend(self.names_deadline());
+        all.extend(self.arrivals_deadline());
         all.extend(self.router.iter().flat_map(Router::timers));
         all
     }

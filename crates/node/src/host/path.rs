@@ -8,8 +8,8 @@ use crate::node::{Inbound, Route};
 use dormouse_energy::Direction;
 use dormouse_esp::{Outer, ecn, pmtu};
 use dormouse_keying::ChildId;
-use dormouse_sansio::Instant;
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
+use dormouse_sansio::{Deadline, Instant};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ip::{self, Ecn, Flow};
 use std::net::IpAddr;
@@ -311,16 +311,34 @@ impl Host {
         }
     }
 
-    /// Messages of key management wait.
+    /// Messages of key management wait for [`Host::handle_arrival`], and not for room.
     #[must_use]
-    pub fn has_arrivals(&self) -> bool {
-        !self.arrivals.is_empty()
+    pub fn has_arrivals(&self, now: Instant) -> bool {
+        !self.arrivals.is_empty() || self.arrivals_deadline().is_some_and(|due| due.at <= now)
+    }
+
+    /// When a newcomer has its turn that waits for room, if none comes before.
+    pub(super) fn arrivals_deadline(&self) -> Option<Deadline> {
+        let patience = self.arrivals.patience()?;
+        let at = self.node.crowded_until().unwrap_or(Instant::ZERO).min(patience);
+        Some(Deadline::strict(at, "a newcomer's turn"))
+    }
+
+    /// A newcomer that must not begin yet waits: until there is room, or as long as what has begun may take.
+    fn waits(&mut self, now: Instant, from: &Received, datagram: &[u8]) -> bool {
+        let crowded = self.node.crowded_until().is_some_and(|until| now < until);
+        let spi = crowded.then(|| self.node.may_wait(now, from.path, datagram)).flatten();
+        spi.is_some_and(|spi| self.arrivals.wait(now, (spi, from.path.remote), from, datagram))
     }
 
     /// Handles the message whose turn it is, or a packet that waited for one; only one, as packets that have come meanwhile go first. Returns
     /// what it was, `None` if nothing waits.
     pub fn handle_arrival(&mut self, now: Instant) -> Option<Arrival> {
-        let (kind, from, mut datagram) = self.arrivals.next()?;
+        let room = self.arrivals_deadline().is_some_and(|due| due.at <= now);
+        let (kind, from, mut datagram) = self.arrivals.next(room)?;
+        if !room && kind == Arrival::Newcomer && self.waits(now, &from, &datagram) {
+            return Some(kind);
+        }
         let packet = match self.open_now(now, &from, &mut Train::default(), &mut datagram) {
             Verdict::Done => return Some(kind),
             Verdict::Deliver(range) => datagram.get(range).unwrap_or_default().to_vec(),
