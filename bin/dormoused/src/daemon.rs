@@ -333,12 +333,13 @@ impl Daemon {
                     }
                 }
                 CONTROL => self.control(now),
-                DNS => {
-                    self.machine.dns_answers();
-                }
+                DNS => _ = self.machine.dns_answers(),
                 RADIO => self.radio_answers(now),
                 BLOCK => self.block_news(),
-                FORWARD => self.forward_news(),
+                FORWARD => {
+                    let news = self.machine.forward.as_mut().map(Forward::news);
+                    self.warn(news.unwrap_or_default());
+                }
                 MACHINE => self.machine_news(now),
                 // One at a time too: what follows costs as much as a message.
                 LINEAGES => {
@@ -346,11 +347,7 @@ impl Daemon {
                     self.lineages_report(now, report);
                 }
                 FILES => self.files_come(now),
-                NEIGHBOURS => {
-                    if let Some(neighbours) = &mut self.machine.neighbours {
-                        neighbours.answers();
-                    }
-                }
+                NEIGHBOURS => self.machine.neighbours.iter_mut().for_each(|n| n.answers()),
                 token if token >= TRANSIT => self.receive_transit(now, (token - TRANSIT) as usize)?,
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize, event.closed)?,
                 token => self.receive(now, (token - UDP) as usize, event.closed)?,
@@ -515,14 +512,16 @@ impl Daemon {
         }
     }
 
+    fn warn(&mut self, messages: Vec<String>) {
+        for message in messages {
+            tracing::warn!("{message}");
+            self.verbs.tell(None, EventKind::Warning { message });
+        }
+    }
+
     fn block_news(&mut self) {
         match self.block.news() {
-            Ok(warnings) => {
-                for message in warnings {
-                    tracing::warn!("{message}");
-                    self.verbs.tell(None, EventKind::Warning { message });
-                }
-            }
+            Ok(warnings) => self.warn(warnings),
             Err(e) => {
                 // Only a new start has the privileges to make another one. Until then the rules stay as they are.
                 self.block.guard = None;

@@ -1,10 +1,8 @@
 //! Gateway: what the machine does for clients beside the tunnel, where `pool.forward` asks for it. Owns what is ordered; a guard process does
 //! it, and undoes it when the daemon ends (`dormouse_io::forward`).
 
-use crate::daemon::Daemon;
 use anyhow::{Context, Result};
 use dormouse_control as control;
-use dormouse_control::EventKind;
 use dormouse_io::forward::{self, Guard, News, Rules};
 use dormouse_node::config::Resolved;
 use std::path::Path;
@@ -108,16 +106,6 @@ impl Forward {
             format!("on; what comes from {nets} leaves from this machine's own addresses")
         };
         (!self.rules.is_empty()).then(|| check(control::CheckOutcome::Ok, found, None))
-    }
-}
-
-impl Daemon {
-    /// The guard has something to say.
-    pub(crate) fn forward_news(&mut self) {
-        for message in self.machine.forward.as_mut().map(Forward::news).unwrap_or_default() {
-            tracing::warn!("{message}");
-            self.verbs.tell(None, EventKind::Warning { message });
-        }
     }
 }
 
