@@ -32,7 +32,8 @@ bulk() { # bulk WORDS: under load, the device's packets are the kernel's, and no
   begin_load 10.99.0.1 3600
   until_ 20 lent device || fail "the device lends nothing under load: $1"
   [ "$carrier" = always ] || until_ 20 lent gateway || fail "the gateway lends nothing under load: $1"
-  end_load "$1"
+  # In UDP, a train of packets that arrives in the moment may be lost.
+  if [ "$carrier" = always ]; then end_change "lent in UDP"; else end_load "$1"; fi
   carried device >/dev/null || fail "the kernel has carried nothing: $1"
   until_ 20 returned device && until_ 20 returned gateway || fail "not called back: $1"
   flows "$1" 10.99.0.1

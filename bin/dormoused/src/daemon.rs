@@ -145,8 +145,7 @@ impl Daemon {
         let user = account.as_ref().map_or(0, privileges::Account::uid);
         let of = block::blocking(&connections, hip.as_ref());
         let kernel = kernel::set_up(settings.data_path, &tun, mtu)?;
-        let by_kernel = kernel.interface().map(|(_, name)| (name.to_owned(), settings.nat_t_port));
-        let block = Block::new(&tun, by_kernel, user, of, &block::kept_at(args))?;
+        let block = Block::new(&tun, kernel.sends(settings.nat_t_port), user, of, &block::kept_at(args))?;
         let mut machine = Machine::new(&tun, settings.dns)?;
         if connections.iter().any(|c| c.role == Role::Gateway) {
             machine.serve_clients(settings.proxy_neighbours);

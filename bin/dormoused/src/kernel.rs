@@ -66,6 +66,11 @@ impl Esp {
         if let Self::Kernel(kernel) = self { Some((kernel.index, &kernel.name)) } else { None }
     }
 
+    /// By which interface, and from which UDP port, the kernel sends.
+    pub(crate) fn sends(&self, port: u16) -> Option<(String, u16)> {
+        self.interface().map(|(_, name)| (name.to_owned(), port))
+    }
+
     /// The host may lend, if there is an engine.
     pub(crate) fn begin(&self, host: &mut Host, machine: &mut Machine) {
         if let Some((index, interface)) = self.interface() {
