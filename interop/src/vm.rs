@@ -2,7 +2,7 @@
 //! "PASS". Owns what they need of this machine, and the verdict.
 
 use anyhow::{Result, ensure};
-use dormouse_testbed::{Need, vm};
+use dormouse_testbed::{Need, binary, require, vm};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +21,19 @@ pub fn needs(more: impl IntoIterator<Item = Need>) -> Vec<Need> {
 #[must_use]
 pub fn fetched(script: &[&str], words: &'static str) -> Need {
     vm::fetched(&place(), script, words)
+}
+
+/// Plays a story of `vm/strongswan-*.sh`, if Debian's strongSwan and the machine are there.
+///
+/// # Errors
+/// As [`story`].
+pub fn strongswan(of: &str) -> Result<()> {
+    let programs = ["swanctl", "nft", "perl"].map(Need::Program);
+    let needs = needs(programs.into_iter().chain([Need::File("/usr/lib/ipsec/charon")]));
+    if !require(&format!("strongSwan with ESP in the kernel, {of}"), &needs) {
+        return Ok(());
+    }
+    story("strongswan", &[of.into(), binary("dormouse"), binary("dormoused")])
 }
 
 /// Runs a story and demands that it came to its end.

@@ -2,7 +2,7 @@
 //! these. Owns the requests; which SA the kernel has, and what its numbers are, is its lender's to know.
 //!
 //! Everything that is made here carries [`IF_ID`], by which it is found again ([`Xfrm::remove_stale`]), and by which other users of the kernel's
-//! IPsec are left alone. The messages are written here because no crate for them is kept up with the kernel.
+//! IPsec are left alone. The messages are a few structures of `linux/xfrm.h`, written here.
 //!
 //! # How a state is read for the last time
 //! A state that is asked first and deleted then may have sent packets in between. The kernel tells of a deletion after it, with the state as it was
