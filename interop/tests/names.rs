@@ -101,7 +101,7 @@ fn a_name_that_was_not_known_is_asked_for_again() -> Result<()> {
     device.ok(&["up", "peer", "--no-wait"])?;
     // Without a network nothing is asked, and nothing is due.
     let answer = device.cli(&["wait", "peer", "--timeout", "2"])?;
-    assert!(answer.code == 3 && answer.text.contains("no network leads"), "{}", answer.text);
+    assert_eq!(answer.code, 6, "{}", answer.text);
     // With one, the name server does not know the name: that is what is said.
     world.attach(Access::A)?;
     let answer = device.cli(&["wait", "peer", "--timeout", "2"])?;
@@ -109,6 +109,18 @@ fn a_name_that_was_not_known_is_asked_for_again() -> Result<()> {
     // It learns it: no network changes, no command is given.
     world.device.etc("hosts", &format!("{GATEWAY} {NAME}\n"))?;
     device.ok(&["wait", "peer", "--timeout", "30"])?;
+    Ok(())
+}
+
+#[test]
+fn that_there_is_no_network_is_said() -> Result<()> {
+    if !require("a device without a network", &NEEDS) {
+        return Ok(());
+    }
+    let world = world("")?;
+    let device = device(&world, GATEWAY)?;
+    let answer = device.cli(&["up", "peer", "--timeout", "1"])?;
+    assert!(answer.code == 3 && answer.text.contains("no network leads"), "{}", answer.text);
     Ok(())
 }
 
