@@ -19,8 +19,8 @@ use serde_json::Value;
 /// What sessions cost a gateway that only holds them.
 #[derive(Parser)]
 struct Arguments {
-    /// So many clients.
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// So many clients. A ping names its client in 16 bits.
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     sessions: u32,
     /// Whether it works: 1,100 clients. Its figures say little.
     #[arg(long, conflicts_with = "sessions")]
