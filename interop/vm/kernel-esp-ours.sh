@@ -45,14 +45,7 @@ for carrier in always nat; do
   [ "$(states device)" = 0 ] || fail "lent without load"
   bulk "lent under load and called back when idle ($carrier)"
 
-  # --- asleep in the midst of the load: the sleeper's packets wait, none is repeated
-  begin_load 10.99.0.1 3000
-  until_ 20 lent device || fail "not lent before the sleep"
-  dm suspend || fail "suspend"
-  until_ 10 returned device || fail "not called back for the sleep"
-  dm resume || fail "resume"
-  wait $loader
-  flows "asleep and awake in the midst of load ($carrier)" 10.99.0.1
+  lends_through_a_sleep "$carrier"
   dm status --json | grep -q '"last_wake":{"rung":"held"' || fail "the session did not outlast the sleep: $(dm status --json)"
 
   # --- another address in the midst of the load

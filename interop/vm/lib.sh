@@ -154,6 +154,39 @@ end_change() {
   echo "   $1: $loss % lost"
   [ "${loss%.*}" -lt 20 ] || fail "packets are lost: $1: $(tail -n 3 /tmp/load.log)"
 }
+# lends_at WHOM REKEY...: our device at another program's gateway, through load, a rekeying by the command REKEY, a sleep and a move
+lends_at() {
+  local whom=$1
+  shift
+  dm up peer || fail "no tunnel"
+  flows "at $whom: data flows" 10.99.0.1
+  begin_load 10.99.0.1 100000
+  until_ 20 lent device || fail "nothing is lent under load"
+  end_change "lent"
+  until_ 20 returned device || fail "not called back"
+  flows "at $whom: lent under load and called back" 10.99.0.1
+  begin_load 10.99.0.1 100000
+  until_ 20 lent device || fail "not lent before the rekeying"
+  "$@" || fail "$whom does not rekey"
+  end_change "$whom rekeys"
+  flows "at $whom: it rekeyed the CHILD SA under load" 10.99.0.1
+  lends_through_a_sleep "at $whom"
+  begin_load 10.99.0.1 100000
+  until_ 20 lent device || fail "not lent before the move"
+  move 10.1.0.2 10.1.0.3
+  end_change "moving"
+  flows "at $whom: moved under load" 10.99.0.1
+}
+# lends_through_a_sleep WHERE: asleep in the midst of load: the sleeper's packets wait, none is repeated
+lends_through_a_sleep() {
+  begin_load 10.99.0.1 3000
+  until_ 20 lent device || fail "not lent before the sleep"
+  dm suspend || fail "suspend"
+  until_ 10 returned device || fail "not called back for the sleep"
+  dm resume || fail "resume"
+  wait $loader
+  flows "$1: asleep and awake in the midst of load" 10.99.0.1
+}
 evidence_of_lending() {
   for name in device gateway; do
     echo "--- $name"

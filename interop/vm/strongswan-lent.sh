@@ -13,31 +13,8 @@ esp_proposals = aes128gcm16-x25519 } }')
 pools { inner { addrs = 10.55.0.0/24 } }"
 { settings $device; data_path; client; printf '%s\n' '[connection.peer.child]' 'remote = ["10.99.0.0/24"]' '[connection.peer.wake]' 'probe_ms = 8000'; } >$device/dormouse.toml
 run_daemon $device ip netns exec device
-dm up peer || fail "no tunnel"
-flows "a strongSwan gateway: data flows" 10.99.0.1
-begin_load 10.99.0.1 100000
-until_ 20 lent device || fail "nothing is lent under load"
-end_change "lent"
-until_ 20 returned device || fail "not called back"
-flows "a strongSwan gateway: lent under load and called back" 10.99.0.1
-
-begin_load 10.99.0.1 100000
-until_ 20 lent device || fail "not lent before the rekeying"
-swan --rekey --child net >/tmp/swan/out || fail "strongSwan does not rekey"
-end_change "strongSwan rekeys"
-flows "strongSwan rekeyed the CHILD SA under load" 10.99.0.1
-begin_load 10.99.0.1 3000
-until_ 20 lent device || fail "the new SA is not lent"
-dm suspend || fail "suspend"
-until_ 10 returned device || fail "not called back for the sleep"
-dm resume || fail "resume"
-wait $loader
-flows "asleep and awake in the midst of load" 10.99.0.1
-begin_load 10.99.0.1 100000
-until_ 20 lent device || fail "not lent before the move"
-move 10.1.0.2 10.1.0.3
-end_change "moving"
-flows "moved under load" 10.99.0.1
+swan_rekeys() { swan --rekey --child net >/tmp/swan/out; }
+lends_at strongSwan swan_rekeys
 dm down peer || fail "down"
 kill $daemon $swan; wait $daemon $swan
 [ "$(states device)" = 0 ] || fail "something is left in the kernel"

@@ -164,7 +164,7 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
     })
 }
 
-/// Demands that nobody's files are replaced.
+/// Demands that the files to be made are not there yet.
 fn free(paths: &[PathBuf]) -> Result<(), Error> {
     match paths.iter().find(|path| fs::symlink_metadata(path).is_ok()) {
         None => Ok(()),

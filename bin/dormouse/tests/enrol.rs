@@ -167,7 +167,7 @@ fn nothing_is_made_where_nothing_is_asked_for_or_nobody_can_be_asked() {
     assert!(said.contains("forward = \"translate\"") && said.contains("would be"), "{said}");
     assert!(!place.0.join("etc").exists());
     let (code, said) = place.run("gateway init");
-    assert!(code == 2 && said.contains("nobody can be asked here"), "{code}: {said}");
+    assert!(code == 2 && said.contains("there is no terminal to ask on"), "{code}: {said}");
     for (arguments, part) in [
         ("gateway init --yes --name a/b", "\"a/b\" is neither a host name"),
         ("gateway init --yes --name a.b --pool 1.2.3", "is no prefix"),

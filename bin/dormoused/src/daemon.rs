@@ -9,8 +9,8 @@ use crate::datapath::Wires;
 use crate::forward::Forward;
 use crate::helpers::Helpers;
 use crate::hip::Directory;
+use crate::keeper::{Keeper, Report};
 use crate::kernel;
-use crate::lineages::{Keeper, Report};
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::radio::Device;
@@ -54,7 +54,7 @@ const RADIO: u64 = 7;
 const MACHINE: u64 = 8;
 const NEIGHBOURS: u64 = 9;
 const BLOCK: u64 = 10;
-const LINEAGES: u64 = 11;
+const KEEPER: u64 = 11;
 const FETCHED: u64 = 12;
 const SIGNED: u64 = 13;
 const FILES: u64 = 14;
@@ -231,8 +231,8 @@ impl Daemon {
         if let Some(reader) = self.reload.reader() {
             self.wakers.poller.add(reader, FILES, Interest::READ)?;
         }
-        if let Some(lineages) = &self.helpers.lineages {
-            self.wakers.poller.add(lineages, LINEAGES, Interest::READ)?;
+        if let Some(keeper) = &self.helpers.keeper {
+            self.wakers.poller.add(keeper, KEEPER, Interest::READ)?;
         }
         if let Some(guard) = &self.machine.guard {
             self.wakers.poller.add(guard, DNS, Interest::READ)?;
@@ -341,9 +341,9 @@ impl Daemon {
                 }
                 MACHINE => self.machine_news(now),
                 // One at a time too: what follows costs as much as a message.
-                LINEAGES => {
-                    let report = self.helpers.lineages.as_mut().and_then(Keeper::next);
-                    self.lineages_report(now, report);
+                KEEPER => {
+                    let report = self.helpers.keeper.as_mut().and_then(Keeper::next);
+                    self.keeper_reports(now, report);
                 }
                 FILES => self.files_come(now),
                 NEIGHBOURS => self.machine.neighbours.iter_mut().for_each(|n| n.answers()),
@@ -389,12 +389,12 @@ impl Daemon {
     fn obey(&mut self, now: Instant, order: Order) {
         match order {
             Order::Store(what) => self.keep(what),
-            Order::Lease { number, change } => match &self.helpers.lineages {
+            Order::Lease { number, change } => match &self.helpers.keeper {
                 Some(keeper) => keeper.lease(number, change),
                 None => self.host.leased(number),
             },
             Order::Lineage(operation) => {
-                if let Some(keeper) = &self.helpers.lineages {
+                if let Some(keeper) = &self.helpers.keeper {
                     keeper.put(operation);
                 }
             }
@@ -490,7 +490,7 @@ impl Daemon {
         self.verbs.announce(change);
     }
 
-    fn lineages_report(&mut self, now: Instant, reports: impl IntoIterator<Item = Report>) {
+    fn keeper_reports(&mut self, now: Instant, reports: impl IntoIterator<Item = Report>) {
         for report in reports {
             match report {
                 Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
@@ -538,8 +538,8 @@ impl Daemon {
         // The farewells: one datagram each, not waited for.
         host::carry_out_all(self, now);
         // Which waits until what was asked of it is done.
-        if let Some(keeper) = self.helpers.lineages.take() {
-            self.lineages_report(now, keeper.finish());
+        if let Some(keeper) = self.helpers.keeper.take() {
+            self.keeper_reports(now, keeper.finish());
             host::carry_out_all(self, now);
         }
         // Together with the radio's: each may take half a minute, and the service manager waits for two.

@@ -2,7 +2,7 @@
 //! the audit is written. Owns them; what they find comes back to the loop.
 
 use crate::audit::Auditor;
-use crate::lineages::{Keeper, Sqlite};
+use crate::keeper::{Keeper, Sqlite};
 use crate::names::Names;
 use crate::signers::Signers;
 use crate::store::Store;
@@ -13,7 +13,7 @@ use dormouse_node::config::file;
 /// See the module's documentation.
 pub(crate) struct Helpers {
     /// What a gateway writes into its database.
-    pub(crate) lineages: Option<Keeper>,
+    pub(crate) keeper: Option<Keeper>,
     pub(crate) auditor: Auditor,
     pub(crate) names: Names,
     pub(crate) fetcher: Fetcher,
@@ -36,7 +36,7 @@ impl Helpers {
         let beside = store.beside()?.filter(|_| gateway);
         let keeper = |(lineages, leases)| Keeper::new(Sqlite(lineages), leases);
         Ok(Self {
-            lineages: beside.map(keeper).transpose()?,
+            keeper: beside.map(keeper).transpose()?,
             auditor: Auditor::new(audit)?,
             names: Names::new(ike_port, marked)?,
             fetcher: Fetcher::new()?,

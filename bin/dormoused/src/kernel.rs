@@ -157,7 +157,7 @@ impl Esp {
         Check { name: OFFLOAD.into(), outcome, found, change: None }
     }
 
-    /// The process ends: whatever is left goes.
+    /// Removes the interface, and all states and policies that are still in the kernel: the process ends.
     pub(crate) fn end(&mut self, machine: &mut Machine) {
         if let Self::Kernel(kernel) = self {
             report(machine.netlink().delete_link(kernel.index));

@@ -1,4 +1,4 @@
-//! Leases of inner addresses on the disk, written beside the loop (`lineages.rs` has the thread). Owns what waits, one entry for each
+//! Leases of inner addresses on the disk, written beside the loop (`keeper.rs` has the thread). Owns what waits, one entry for each
 //! holder, and a connection of its own to the gateway's database; must never be asked by the loop to wait.
 
 use dormouse_io::store::{Database, Error, StoredLease, StoredLessee};

@@ -2,8 +2,8 @@
 
 use crate::daemon::Daemon;
 use crate::forward::Forward;
+use crate::keeper::Keeper;
 use crate::kernel;
-use crate::lineages::Keeper;
 use crate::{removal, status};
 use dormouse_control as control;
 use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Request, Response, Verb};
@@ -35,7 +35,7 @@ struct Waiting {
 #[derive(Debug)]
 struct Voiding {
     until: Instant,
-    /// As [`crate::lineages::Keeper::mark`] has it, once it was handed over.
+    /// As [`crate::keeper::Keeper::mark`] has it, once it was handed over.
     mark: Option<u64>,
 }
 
@@ -200,9 +200,9 @@ impl Daemon {
     fn look_at_voiding(&mut self, now: Instant) {
         for voiding in self.verbs.voiding.values_mut().filter(|v| v.mark.is_none()) {
             // Without a store there are no tickets.
-            voiding.mark = Some(self.helpers.lineages.as_ref().map_or(0, Keeper::mark));
+            voiding.mark = Some(self.helpers.keeper.as_ref().map_or(0, Keeper::mark));
         }
-        if self.helpers.lineages.is_none() {
+        if self.helpers.keeper.is_none() {
             self.written(0);
         }
         for client in self.verbs.void(|v| v.until <= now) {

@@ -72,7 +72,7 @@ pub(crate) fn list<T: ToString>(items: &[T]) -> String {
 /// The file as it is written.
 pub(crate) fn text(parties: &Parties, ca: &str, certificate: &str, key: &Secret) -> Secret {
     let mut head = String::from(
-        "# For one device: dormouse join FILE. Whoever has it is that device; delete it afterwards.\n",
+        "# For one device: dormouse join FILE. It holds the device's private key; delete it afterwards.\n",
     );
     let _ = writeln!(head, "version = {VERSION}");
     for (key, value) in [

@@ -1,5 +1,5 @@
 //! A gateway's own authority, its users, and what a device is given: files, their formats and the checks on them. Owns everything below the
-//! directory of the configuration but the configuration's keys; knows no command line, prints nothing, and asks nobody.
+//! directory of the configuration but the configuration's keys; knows no command line, prints nothing, and asks no questions.
 //!
 //! ```text
 //! dormouse.toml      the configuration                       0644

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const CONFIG: &str = "/etc/dormouse/dormouse.toml";
 /// Largest file that is read, in bytes: a bundle has some 2,000, a configuration with thousands of peers below a million.
 const MOST: u64 = 4 << 20;
-/// `O_NONBLOCK`: opening a pipe that nobody writes to must not wait.
+/// `O_NONBLOCK`: opening a pipe without a writer must not wait.
 const NONBLOCK: i32 = 0o4000;
 
 /// A file, its content and its permissions.
@@ -28,7 +28,7 @@ pub(crate) struct Place {
     dir: PathBuf,
 }
 
-/// Nobody else changes the directory until it is dropped.
+/// The lock of the directory: other runs that change it wait until it is dropped.
 pub(crate) type Lock = dormouse_io::ownership::Changing;
 
 impl Place {
@@ -46,7 +46,7 @@ impl Place {
         self.dir.join(name)
     }
 
-    /// Waits until nobody else changes it, and clears away what an interrupted run has left. Makes it if it is missing.
+    /// Takes the lock, which may wait for another run, and clears away what an interrupted run has left. Makes it if it is missing.
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
         make(&self.dir, 0o755)?;
         let lock = Lock::wait(&self.dir).map_err(|e| failed(&self.dir, &e))?;
@@ -69,7 +69,7 @@ impl Place {
     }
 }
 
-/// Makes a directory with this mode, whatever the umask is; one that is there stays as it is.
+/// Makes a directory with exactly this mode, independent of the umask; one that is there stays as it is.
 fn make(dir: &Path, mode: u32) -> Result<(), Error> {
     if dir.is_dir() {
         return Ok(());

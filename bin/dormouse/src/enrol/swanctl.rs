@@ -1,8 +1,8 @@
 //! A connection of strongSwan's `swanctl.conf`, as a device there has it, for one that is to be joined with us. Owns the reading of the common keys;
 //! what it does not know of authentication is refused, and everything else is left out.
 //!
-//! Files are looked for beside the configuration as swanctl does (`x509`, `x509ca`, `private`), by plain names alone: whoever wrote it leads nobody
-//! to files elsewhere.
+//! Files are looked for beside the configuration as swanctl does (`x509`, `x509ca`, `private`), by plain names alone: a path in the
+//! configuration is refused, as it could make a key of another program a part of the connection.
 
 use super::bundle::{Bundle, Parties};
 use super::names::shown;

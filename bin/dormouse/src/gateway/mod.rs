@@ -82,7 +82,7 @@ pub(crate) fn run(args: &GatewayArgs, json: bool) -> Result<ExitCode, Error> {
     let asks = !args.yes && !args.dry_run && !json && std::io::stdin().is_terminal();
     let mut ask = |question: &str, usual: &str| if asks { asked(question, usual) } else { Ok(None) };
     if !asks && !args.yes && !args.dry_run && args.name.is_none() {
-        return Err(wrong("nobody can be asked here").with_change("--name vpn.example.org, or --yes"));
+        return Err(wrong("there is no terminal to ask on").with_change("--name vpn.example.org, or --yes"));
     }
     let plan = Plan::make(&said, &Surroundings::look(), random, &mut ask, &mut look::ask)?;
     let closed = closed();

@@ -43,7 +43,7 @@ pub(super) struct Plan {
     pub(super) notes: Vec<String>,
 }
 
-/// Asks a question that has an answer already, if return is all that is pressed. `None`: nobody can be asked.
+/// Asks a question that has an answer already, if return is all that is pressed. `None`: there is no terminal to ask on.
 pub(super) type Ask<'a> = dyn FnMut(&str, &str) -> Result<Option<String>, Error> + 'a;
 /// Whether a name server is of use.
 pub(super) type Try<'a> = dyn FnMut(IpAddr, &str) -> Result<(), String> + 'a;
@@ -83,7 +83,7 @@ impl Plan {
     /// Fills in what was not said. `random` makes the prefix of IPv6 one that no other site has (RFC 4193).
     ///
     /// # Errors
-    /// If an answer cannot be meant, or one is missing and nobody can be asked.
+    /// If an answer cannot be meant, or one is missing and there is no terminal to ask on.
     pub(super) fn make(
         said: &Said,
         around: &Surroundings,
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_says_is_found_in_both_families() {
+    fn defaults_are_found_in_both_families() {
         let plan = plan(&Said::default(), &around()).unwrap();
         assert_eq!(plan.id.to_string(), "gw.example.net");
         assert_eq!(texts(&plan.pool), ["10.177.16.0/24", "fd01:203:405::/64"], "the first is taken here");

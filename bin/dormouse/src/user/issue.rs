@@ -50,7 +50,7 @@ pub(super) fn run(place: &Place, args: &IssueArgs, renew: bool, out: &Output) ->
     let answer = json!({ "version": 1, "user": value(&user, now), "file": file });
     out.print(&format!("{answer}\n"), || {
         format!(
-            "{} may come until {}\n{} has its key: bring it to the device by a way that nobody reads, and there: {}\n{}",
+            "{} may come until {}\n{} has its key: bring it to the device confidentially (a stick, scp), and there: {}\n{}",
             user.id,
             day(user.until()),
             file.display(),
@@ -123,7 +123,8 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
     Ok((user, files))
 }
 
-/// The file first: a key that nobody has is worth nothing, and a file without a record could not be denied, so it is taken away again.
+/// Writes the device's file first and the record of the user then; without its record it could not be denied, so the file is taken away again
+/// if that fails.
 fn write(place: &Place, user: &User, args: &IssueArgs, files: &[File], renew: bool) -> Result<(), Error> {
     place.make_private(users::DIRECTORY)?;
     let file = file(args);
