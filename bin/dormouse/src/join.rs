@@ -102,7 +102,7 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
     let content =
         place::demand(&args.file, place::read(&args.file)?, "dormouse user add NAME, at the gateway")?;
     let bundle = match str::from_utf8(content.as_bytes()) {
-        Ok(text) if swanctl::is_one(text) => swanctl::read(&args.file, text, args.name.as_deref())?,
+        Ok(text) if swanctl::is_one(text) => swanctl::connection(&args.file, text, args.name.as_deref())?,
         _ => Bundle::read(&content, &shown)?,
     };
     bundle.require_valid(now, &shown)?;

@@ -64,7 +64,7 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Error {
 ///
 /// # Errors
 /// If it cannot be opened, is a link, is no ordinary file, or has another name.
-pub(crate) fn open_here(path: &Path, options: &mut OpenOptions) -> Result<File, Error> {
+pub fn open_here(path: &Path, options: &mut OpenOptions) -> Result<File, Error> {
     let unfit = |what: &str| Err(Error::Unfit { path: path.into(), what: what.into() });
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
     let file = match options.custom_flags(flags).open(path) {

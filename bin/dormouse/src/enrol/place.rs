@@ -135,6 +135,21 @@ pub(crate) fn read(path: &Path) -> Result<Option<Secret>, Error> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(|e| failed(path, &e))?,
     };
+    content(path, &file).map(Some)
+}
+
+/// Reads a file of a directory that somebody else has prepared, who must not lead root to other files: links are not followed.
+pub(crate) fn read_unlinked(path: &Path) -> Result<Option<Secret>, Error> {
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        _ => {}
+    }
+    let file = state::open_here(path, OpenOptions::new().read(true)).map_err(not_written)?;
+    content(path, &file).map(Some)
+}
+
+/// What an open file holds, within bounds.
+fn content(path: &Path, file: &fs::File) -> Result<Secret, Error> {
     let meta = file.metadata().map_err(|e| failed(path, &e))?;
     let unfit = |what: String| Err(Error::new(ErrorKind::Other, format!("{}: {what}", path.display())));
     if !meta.is_file() {
@@ -145,8 +160,8 @@ pub(crate) fn read(path: &Path) -> Result<Option<Secret>, Error> {
     }
     // All at once: a buffer that grows leaves pieces of a key in memory that is free.
     let mut content = Secret::zeroed(usize::try_from(meta.len()).unwrap_or(0));
-    (&file).take(MOST).read_exact(content.as_mut_bytes()).map_err(|e| failed(path, &e))?;
-    Ok(Some(content))
+    file.take(MOST).read_exact(content.as_mut_bytes()).map_err(|e| failed(path, &e))?;
+    Ok(content)
 }
 
 /// The same as text.

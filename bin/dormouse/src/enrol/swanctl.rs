@@ -2,7 +2,9 @@
 //! what it does not know of authentication is refused, and everything else is left out.
 //!
 //! Files are looked for beside the configuration as swanctl does (`x509`, `x509ca`, `private`), by plain names alone: a path in the
-//! configuration is refused, as it could make a key of another program a part of the connection.
+//! configuration is refused, as it could make a key of another program a part of the connection. For the same reason links are not followed,
+//! and what is taken over is written anew from what was parsed, never as it stood in a file: who prepares the directory could otherwise have
+//! root copy a secret into a file that everybody reads.
 
 use super::bundle::{Bundle, Parties};
 use super::names::shown;
@@ -39,7 +41,7 @@ pub(crate) fn is_one(text: &str) -> bool {
 ///
 /// # Errors
 /// What is missing or is not done by us, and where.
-pub(crate) fn read(path: &Path, text: &str, wanted: Option<&str>) -> Result<Bundle, Error> {
+pub(crate) fn connection(path: &Path, text: &str, wanted: Option<&str>) -> Result<Bundle, Error> {
     let file = path.display().to_string();
     let fail = |what: String| Error::new(ErrorKind::Other, format!("{file}: {what}"));
     let settings = settings(text).map_err(fail)?;
@@ -168,53 +170,90 @@ fn prefixes(list: &str) -> Result<Vec<IpNet>, String> {
     words.map(one).collect()
 }
 
-/// The one file of a folder that is named.
+/// The certificates of the one file of a folder that is named.
 fn one_pem(place: &Path, folder: &str, names: &str) -> Result<String, String> {
     let plain = |name: &str| !name.contains('/') && !name.starts_with('.') && !name.is_empty();
     match names.split(',').map(str::trim).collect::<Vec<_>>()[..] {
-        [name] if plain(name) => text(&place.join(folder).join(name)),
+        [name] if plain(name) => {
+            let folder = place.join(folder);
+            let path = folder.join(name);
+            let found = if is_folder(&folder) { read(&path)? } else { None };
+            certificates(&path, &found.ok_or_else(|| format!("{} does not exist", path.display()))?)
+        }
         [name] => Err(format!("{} is not a plain name of a file in {folder}", shown(name))),
         _ => Err(format!("several files of {folder}: only one is taken over")),
     }
 }
 
-fn text(path: &Path) -> Result<String, String> {
-    let found = place::read_text(path).map_err(|e| e.message)?;
-    found.ok_or_else(|| format!("{} does not exist", path.display()))
+fn read(path: &Path) -> Result<Option<Secret>, String> {
+    place::read_unlinked(path).map_err(|e| e.message)
 }
 
+/// The certificates of a file as PEM of our own: whatever else stands in the file stays there.
+fn certificates(path: &Path, content: &Secret) -> Result<String, String> {
+    let all = Certificate::from_file_content(content.as_bytes());
+    let pem = all.and_then(|all| all.iter().map(Certificate::to_pem).collect::<Result<String, _>>());
+    pem.map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Whether this is a directory, and not a link to one.
+fn is_folder(dir: &Path) -> bool {
+    fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir())
+}
+
+/// The ordinary files of a folder; links are passed over.
 fn listed(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| path.is_file()).take(MOST).collect();
+    let entries = is_folder(dir).then(|| fs::read_dir(dir)).into_iter().flatten().flatten().flatten();
+    let ordinary = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_file());
+    let mut paths: Vec<PathBuf> = entries.filter(ordinary).map(|entry| entry.path()).take(MOST).collect();
     paths.sort();
     paths
 }
 
 /// All certificates of a folder.
 fn every_pem(dir: &Path) -> Result<String, String> {
-    let all: Vec<String> = listed(dir).iter().map(|path| text(path)).collect::<Result<_, _>>()?;
-    if all.is_empty() {
-        Err(format!("{}: no certificate of an authority", dir.display()))
-    } else {
-        Ok(all.concat())
+    let mut all = String::new();
+    for path in listed(dir) {
+        if let Some(content) = read(&path)? {
+            all += &certificates(&path, &content)?;
+        }
     }
+    if all.is_empty() { Err(format!("{}: no certificate of an authority", dir.display())) } else { Ok(all) }
 }
 
 /// The private key that belongs to a certificate.
 fn key_of(place: &Path, certificate: &Certificate) -> Result<Hidden, String> {
     let wanted = certificate.public_key().map_err(|e| e.to_string())?;
+    let fits = |content: &[u8]| {
+        SigningKey::from_file_content(content).is_ok_and(|key| *key.public_key() == wanted)
+    };
     for path in KEYS.iter().flat_map(|folder| listed(&place.join(folder))) {
-        let Ok(Some(content)) = place::read(&path) else { continue };
-        let fits = |content: &Secret| {
-            SigningKey::from_file_content(content.as_bytes()).is_ok_and(|key| *key.public_key() == wanted)
-        };
-        if fits(&content) {
-            let text = String::from_utf8(content.as_bytes().to_vec());
-            return text.map(Hidden).map_err(|_| format!("{}: only PEM is taken over", path.display()));
+        let Ok(Some(content)) = read(&path) else { continue };
+        if fits(content.as_bytes()) {
+            let section = str::from_utf8(content.as_bytes()).ok().and_then(key_section);
+            let section = section.filter(|section| fits(section.as_bytes()));
+            let section = section.ok_or_else(|| format!("{}: only PEM is taken over", path.display()))?;
+            return Ok(Hidden(format!("{section}\n")));
         }
     }
     Err(format!("no key of {} in {}", certificate.subject(), place.join(KEYS[0]).display()))
+}
+
+/// The first private key of a PEM file, without what stands around it.
+fn key_section(text: &str) -> Option<&str> {
+    const BEGIN: &str = "-----BEGIN ";
+    let mut from = 0;
+    loop {
+        let rest = text.get(from..)?;
+        let at = from + rest.find(BEGIN)?;
+        let label = text.get(at + BEGIN.len()..)?.split_once("-----")?.0;
+        if label.ends_with("PRIVATE KEY") {
+            let end = format!("-----END {label}-----");
+            let length = text.get(at..)?.find(&end)? + end.len();
+            return text.get(at..at + length);
+        }
+        from = at + BEGIN.len();
+    }
 }
 
 /// All settings of a file.
@@ -301,7 +340,7 @@ mod tests {
         }
 
         fn read(&self, text: &str) -> Result<Bundle, Error> {
-            read(&self.0.join("swanctl.conf"), text, None)
+            connection(&self.0.join("swanctl.conf"), text, None)
         }
     }
 
@@ -339,6 +378,48 @@ mod tests {
         for odd in ["ä { ö = ü }", "ä", "}", "= = =", "a = \"", "\u{202e}{", "a {\n}}"] {
             let _answer = settings(odd);
         }
+    }
+
+    /// A directory that somebody has prepared for root to join with.
+    #[test]
+    fn no_link_is_followed_and_nothing_but_certificates_and_the_key_is_taken_over() {
+        let secret = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
+        let dir = Dir::new("links");
+        let elsewhere = Dir::new("links-elsewhere");
+        fs::write(elsewhere.0.join("gateway.key"), secret).unwrap();
+        let link = |to: &str, name: &str| {
+            std::os::unix::fs::symlink(elsewhere.0.join(to), dir.0.join(name)).unwrap();
+        };
+        link("gateway.key", "x509ca/b.pem");
+        let taken = dir.read(CONF).unwrap();
+        assert_eq!(taken.ca.matches("BEGIN").count(), 1, "{}", taken.ca);
+        assert!(!taken.ca.contains("PRIVATE"), "{}", taken.ca);
+        let named = CONF.replace("remote { auth = pubkey }", "remote { cacerts = b.pem }");
+        let error = dir.read(&named).unwrap_err();
+        assert!(error.message.contains("x509ca/b.pem: a symbolic link"), "{error}");
+        fs::rename(dir.0.join("private/joe.key"), elsewhere.0.join("joe.key")).unwrap();
+        link("joe.key", "private/joe.key");
+        assert!(dir.read(CONF).unwrap_err().message.contains("no key of CN=joe.example.org in"));
+        fs::remove_dir_all(dir.0.join("private")).unwrap();
+        link("private", "private");
+        fs::rename(elsewhere.0.join("joe.key"), elsewhere.0.join("private/joe.key")).unwrap();
+        assert!(dir.read(CONF).unwrap_err().message.contains("no key of CN=joe.example.org in"));
+
+        // What stands beside the certificate and the key in their files.
+        let dir = Dir::new("beside");
+        for (name, before) in [("x509ca/ca.pem", secret), ("x509/joe.pem", secret), ("private/joe.key", "root:x:0\n")] {
+            let content = fs::read_to_string(dir.0.join(name)).unwrap();
+            fs::write(dir.0.join(name), format!("{before}{content}root:x:0\n")).unwrap();
+        }
+        let taken = dir.read(CONF).unwrap();
+        for pem in [&taken.ca, &taken.certificate] {
+            assert!(pem.starts_with("-----BEGIN CERTIFICATE-----\n"), "{pem}");
+            assert!(pem.ends_with("-----END CERTIFICATE-----\n") && pem.matches("BEGIN").count() == 1, "{pem}");
+        }
+        assert!(taken.key.0.starts_with("-----BEGIN PRIVATE KEY-----\n"));
+        assert!(taken.key.0.ends_with("-----END PRIVATE KEY-----\n"));
+        fs::write(dir.0.join("x509ca/ca.pem"), secret).unwrap();
+        assert!(dir.read(CONF).unwrap_err().message.contains("x509ca/ca.pem: "));
     }
 
     #[test]

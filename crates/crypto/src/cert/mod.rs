@@ -165,6 +165,15 @@ impl Certificate {
             .ok_or_else(|| CertificateError::NotACertificate { found: pem::describe(content) })
     }
 
+    /// The same as one PEM section, written anew: nothing of the file that it was read from but its bytes.
+    ///
+    /// # Errors
+    /// [`CertificateError::Pem`] if the encoder refuses it, which it does for lengths that memory cannot have alone.
+    pub fn to_pem(&self) -> Result<String, CertificateError> {
+        der::pem::encode_string("CERTIFICATE", der::pem::LineEnding::LF, self.der())
+            .map_err(|e| CertificateError::Pem(e.to_string()))
+    }
+
     /// The bytes, as sent in a CERT payload.
     #[must_use]
     pub fn der(&self) -> &[u8] {
