@@ -109,6 +109,12 @@ pub(crate) fn shown(text: &str) -> String {
     format!("\"{short}\"{rest}")
 }
 
+/// A text with names of others in it, without what a terminal obeys.
+pub(crate) fn harmless(text: &str) -> String {
+    let obeyed = |c: char| !(c.is_alphanumeric() || c.is_ascii_graphic() || c == ' ');
+    text.chars().map(|c| if obeyed(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@
 //! root copy a secret into a file that everybody reads.
 
 use super::bundle::{Bundle, Parties};
-use super::names::shown;
+use super::names::{self, harmless, shown};
 use super::place;
 use dormouse_control::{Error, ErrorKind};
 use dormouse_crypto::Secret;
@@ -23,18 +23,26 @@ use std::path::{Path, PathBuf};
 const DEEPEST: usize = 8;
 /// Most settings, and most files that are looked at for a key.
 const MOST: usize = 4096;
+/// Most files that an error names.
+const OFFERED: usize = 16;
 /// Where swanctl keeps private keys.
 const KEYS: [&str; 4] = ["private", "pkcs8", "ecdsa", "rsa"];
 
 /// A setting: the sections that it is in, its name and its value.
 type Setting = (Vec<String>, String, String);
 
-/// Whether this is such a file: its first word that counts is `connections`.
+/// Sections that such a file begins with.
+const SECTIONS: [&str; 5] = ["connections", "secrets", "pools", "authorities", "include"];
+
+/// Whether this is such a file: no TOML, as a bundle is, and with a line that begins one of swanctl's sections, wherever it stands.
 pub(crate) fn is_one(text: &str) -> bool {
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.next().is_some_and(|line| {
-        line.trim_end_matches('{').trim_end() == "connections" || line.starts_with("connections {")
-    })
+    let begins = |line: &str| {
+        let name = line.split(|c: char| c.is_whitespace() || c == '{').next().unwrap_or_default();
+        let after = line.get(name.len()..).unwrap_or_default().trim_start();
+        let included = name == "include" && !after.is_empty();
+        SECTIONS.contains(&name) && (included || after.is_empty() || after.starts_with('{'))
+    };
+    toml::from_str::<toml::Table>(text).is_err() && text.lines().map(str::trim).any(begins)
 }
 
 /// Reads the file at `path`, whose content is `text`: its only connection, or the one that is `wanted`.
@@ -43,7 +51,8 @@ pub(crate) fn is_one(text: &str) -> bool {
 /// What is missing or is not done by us, and where.
 pub(crate) fn connection(path: &Path, text: &str, wanted: Option<&str>) -> Result<Bundle, Error> {
     let file = path.display().to_string();
-    let fail = |what: String| Error::new(ErrorKind::Other, format!("{file}: {what}"));
+    // Names of files, sections and certificates may be in it.
+    let fail = |what: String| Error::new(ErrorKind::Other, format!("{file}: {}", harmless(&what)));
     let settings = settings(text).map_err(fail)?;
     let mut names: Vec<&String> = settings
         .iter()
@@ -53,14 +62,46 @@ pub(crate) fn connection(path: &Path, text: &str, wanted: Option<&str>) -> Resul
     names.dedup();
     let name = match (wanted.and_then(|w| names.iter().find(|n| **n == w)), names.as_slice()) {
         (Some(name), _) | (None, [name]) => (*name).clone(),
-        (None, []) => return Err(fail("there is no connection in it".into())),
+        (None, []) => return Err(elsewhere(path, text, fail("there is no connection in it".into()))),
         (None, several) => {
-            let several = several.iter().map(|name| (*name).clone()).collect();
-            return Err(fail("there are several connections in it".into()).with_offer(Vec::new(), several));
+            let several = several.iter().map(|name| called(name)).collect();
+            return Err(fail("there are several connections in it".into())
+                .with_offer(Vec::new(), several)
+                .with_change("--name CONNECTION"));
         }
     };
     let of = Of { settings: &settings, name: &name };
-    of.bundle(path).map_err(|what| fail(format!("connections.{name}: {what}")))
+    of.bundle(path).map_err(|what| fail(format!("connections.{}: {what}", called(&name))))
+}
+
+/// A section's name for people: as it is where it is one of ours.
+fn called(name: &str) -> String {
+    if names::connection(name).is_ok() { name.to_owned() } else { shown(name) }
+}
+
+/// The same error with the files that the connection may be in: what is included is not looked through, as it may be anybody's.
+fn elsewhere(path: &Path, text: &str, error: Error) -> Error {
+    let included = |line: &str| {
+        let (word, files) = line.trim().split_once(char::is_whitespace)?;
+        (word == "include").then(|| files.trim().to_owned())
+    };
+    let included: Vec<String> = text.lines().filter_map(included).take(OFFERED).collect();
+    if included.is_empty() {
+        return error;
+    }
+    let place = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let snippets = if included.iter().any(|files| files == "conf.d/*.conf") {
+        listed(&place.join("conf.d"))
+    } else {
+        Vec::new()
+    };
+    let snippets = snippets.iter().filter(|path| path.extension().is_some_and(|end| end == "conf"));
+    let files: Vec<String> =
+        snippets.take(OFFERED).map(|path| harmless(&path.display().to_string())).collect();
+    let includes = included.iter().map(|files| shown(files)).collect::<Vec<_>>().join(", ");
+    let mut error = error.with_change("dormouse join FILE, with the one that the connection is in");
+    error.message = format!("{}, but it includes {includes}", error.message);
+    error.with_offer(Vec::new(), files)
 }
 
 /// The settings of one connection.
@@ -104,6 +145,7 @@ impl Of<'_> {
         }
         let gateway = self.get("", "remote_addrs").map(first).filter(|a| !a.is_empty() && !a.contains('%'));
         let gateway = gateway.ok_or("remote_addrs does not say where the gateway is")?;
+        names::gateway(gateway).map_err(|e| format!("remote_addrs: {}", e.message))?;
         let place = place_of(path);
         let certificate = self.get("local", "certs").ok_or("local.certs names no certificate")?;
         let certificate = one_pem(&place, "x509", certificate)?;
@@ -224,9 +266,8 @@ fn every_pem(dir: &Path) -> Result<String, String> {
 /// The private key that belongs to a certificate.
 fn key_of(place: &Path, certificate: &Certificate) -> Result<Hidden, String> {
     let wanted = certificate.public_key().map_err(|e| e.to_string())?;
-    let fits = |content: &[u8]| {
-        SigningKey::from_file_content(content).is_ok_and(|key| *key.public_key() == wanted)
-    };
+    let fits =
+        |content: &[u8]| SigningKey::from_file_content(content).is_ok_and(|key| *key.public_key() == wanted);
     for path in KEYS.iter().flat_map(|folder| listed(&place.join(folder))) {
         let Ok(Some(content)) = read(&path) else { continue };
         if fits(content.as_bytes()) {
@@ -350,7 +391,6 @@ mod tests {
 
     #[test]
     fn the_common_keys_are_taken_over() {
-        assert!(is_one(CONF) && !is_one("version = 1\n") && !is_one(""));
         let bundle = Dir::new("good").read(CONF).unwrap();
         assert_eq!((bundle.name.as_str(), bundle.gateway.as_str()), ("office", "vpn.example.org"));
         assert_eq!((bundle.id.as_str(), bundle.gateway_id.as_str()), ("joe.example.org", "vpn.example.org"));
@@ -362,6 +402,61 @@ mod tests {
         assert!(full.remote.contains(&Ipv6Net::default().into()), "the other family does not leave in clear");
         let nameless = Dir::new("nameless").read(&CONF.replace("id = \"@joe.example.org\"", "")).unwrap();
         assert_eq!(nameless.id, "CN=joe.example.org", "as strongSwan has it: the subject");
+    }
+
+    #[test]
+    fn such_a_file_is_known_by_what_it_holds_and_a_bundle_is_none() {
+        for text in [
+            CONF,
+            "secrets {\n}\nconnections {\n}\n",
+            "pools { }\n",
+            "connections\n{\n}\n",
+            "# Include config snippets\ninclude conf.d/*.conf\n",
+        ] {
+            assert!(is_one(text), "{text}");
+        }
+        let bundle = String::from_utf8(sample("connections", "joe.example.org").as_bytes().to_vec()).unwrap();
+        let inside = bundle.replace("ca = \'\'\'\n", "ca = \'\'\'\nconnections {\n");
+        assert_ne!(inside, bundle);
+        let cut = &bundle[..bundle.len() / 2];
+        for text in [&bundle, &inside, cut, "", "version = 1\n", "[connections]\n", "root:x:0:0::/:/bin/sh\n"]
+        {
+            assert!(!is_one(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn of_a_file_that_includes_others_it_is_said_which_to_name() {
+        let dir = Dir::new("include");
+        fs::create_dir(dir.0.join("conf.d")).unwrap();
+        fs::write(dir.0.join("conf.d/office.conf"), CONF).unwrap();
+        fs::write(dir.0.join("conf.d/README"), "").unwrap();
+        let error = dir.read("# all\ninclude conf.d/*.conf\ninclude \u{1b}[2J\n").unwrap_err();
+        let said = "there is no connection in it, but it includes \"conf.d/*.conf\", \"\\u{1b}[2J\"";
+        assert!(error.message.ends_with(said), "{error}");
+        assert_eq!(error.acceptable, [dir.0.join("conf.d/office.conf").display().to_string()]);
+        assert!(error.change.unwrap().starts_with("dormouse join FILE"));
+        connection(&dir.0.join("conf.d/office.conf"), CONF, None).unwrap();
+    }
+
+    /// Whoever wrote the file does not write to the terminal of who reads the error.
+    #[test]
+    fn no_error_has_what_a_terminal_obeys() {
+        let dir = Dir::new("terminal");
+        let odd = "o\u{1b}[2Jf";
+        let section =
+            CONF.replace("  office {", &format!("  {odd} {{")).replace("version = 2", "version = 1");
+        let several = CONF.replace("connections {\n", &format!("connections {{\n {odd} {{ version = 2 }}\n"));
+        let gateway = CONF.replace("vpn.example.org, 192.0.2.1", odd);
+        for text in [section, several, gateway] {
+            let error = dir.read(&text).unwrap_err().to_string();
+            assert!(error.contains("\\u{1b}") && !error.contains(char::is_control), "{error:?}");
+        }
+        let error = dir.read(&CONF.replace("vpn.example.org, 192.0.2.1", "a/b")).unwrap_err();
+        assert!(error.message.contains("remote_addrs: \"a/b\" is neither a host name"), "{error}");
+        fs::write(dir.0.join("x509ca").join(odd), "no certificate").unwrap();
+        let error = dir.read(CONF).unwrap_err().to_string();
+        assert!(error.contains("\\u{1b}") && !error.contains(char::is_control), "{error:?}");
     }
 
     /// Cut off anywhere, and with letters of several bytes: an answer, and no panic.
@@ -407,14 +502,19 @@ mod tests {
 
         // What stands beside the certificate and the key in their files.
         let dir = Dir::new("beside");
-        for (name, before) in [("x509ca/ca.pem", secret), ("x509/joe.pem", secret), ("private/joe.key", "root:x:0\n")] {
+        for (name, before) in
+            [("x509ca/ca.pem", secret), ("x509/joe.pem", secret), ("private/joe.key", "root:x:0\n")]
+        {
             let content = fs::read_to_string(dir.0.join(name)).unwrap();
             fs::write(dir.0.join(name), format!("{before}{content}root:x:0\n")).unwrap();
         }
         let taken = dir.read(CONF).unwrap();
         for pem in [&taken.ca, &taken.certificate] {
             assert!(pem.starts_with("-----BEGIN CERTIFICATE-----\n"), "{pem}");
-            assert!(pem.ends_with("-----END CERTIFICATE-----\n") && pem.matches("BEGIN").count() == 1, "{pem}");
+            assert!(
+                pem.ends_with("-----END CERTIFICATE-----\n") && pem.matches("BEGIN").count() == 1,
+                "{pem}"
+            );
         }
         assert!(taken.key.0.starts_with("-----BEGIN PRIVATE KEY-----\n"));
         assert!(taken.key.0.ends_with("-----END PRIVATE KEY-----\n"));
