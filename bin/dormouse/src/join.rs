@@ -1,5 +1,6 @@
 //! `dormouse join`: a device takes up what `dormouse user add` has made for it. Owns which files come of it; a configuration that is there stays as
-//! it is, and gets one connection more. Nothing is written before the daemon's own parser has judged all of it.
+//! it is, and gets one connection more. Nothing is written before the daemon's own parser has judged the configuration, and the new connection
+//! with its files; what other connections' files hold, and the router, the daemon judges when it takes it up.
 
 use crate::client::Client;
 use crate::control_verbs::{Output, unexpected};
@@ -8,8 +9,11 @@ use crate::enrol::bundle::{Bundle, list, quoted};
 use crate::enrol::names;
 use crate::enrol::place::{self, CONFIG, Place};
 use crate::enrol::{swanctl, wrong};
+use crate::exit;
+use crate::style::Style;
 use clap::Args;
 use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Verb};
+use dormouse_crypto::cert::{Certificate, KnownPaths, TrustStore, Usage};
 use dormouse_io::clock::unix_now;
 use dormouse_node::config::file::{Connection, File, Role};
 use dormouse_node::config::{self, findings};
@@ -38,7 +42,11 @@ pub(crate) struct JoinArgs {
 
 pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let joined = join(args, unix_now())?;
-    let restart = reload(socket)?;
+    // The connection is there, whatever the daemon says of it: a refusal is what is left to do, and no reason to join again.
+    let (restart, refused) = match reload(socket) {
+        Ok(restart) => (restart, None),
+        Err(e) => (None, Some(e)),
+    };
     let answer = json!({
         "version": 1,
         "connection": joined.name,
@@ -46,15 +54,16 @@ pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode
         "gateway": joined.gateway,
         "files": joined.files,
         "until_unix": joined.until.0,
-        "daemon": restart.is_some(),
+        "daemon": restart.is_some() || refused.is_some(),
         "restart": restart.clone().unwrap_or_default(),
+        "reload_error": refused,
     });
     Output::new(json).print(&format!("{answer}\n"), || {
         let mut text = format!(
             "connection {}: {} at {}, until {}\n",
             joined.name,
-            joined.id,
-            joined.gateway,
+            names::harmless(&joined.id),
+            names::harmless(&joined.gateway),
             day(joined.until)
         );
         if joined.exposed {
@@ -62,6 +71,9 @@ pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode
         }
         let _ = writeln!(text, "next: rm {}", args.file.display());
         match &restart {
+            None if refused.is_some() => {
+                text.push_str("      dormouse reload, once what it refused is mended\n")
+            }
             None => text.push_str("      systemctl enable --now dormoused\n"),
             Some(keys) if !keys.is_empty() => {
                 let _ = writeln!(text, "      systemctl restart dormoused ({})", keys.join(", "));
@@ -71,7 +83,12 @@ pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode
             }
         }
         text
-    })
+    })?;
+    let Some(refused) = refused else { return Ok(ExitCode::Ok) };
+    if !json {
+        eprint!("{}", exit::render(&refused, Style::stderr()));
+    }
+    Ok(refused.kind.exit_code())
 }
 
 /// What came of it.
@@ -101,7 +118,7 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
     let shown = args.file.display().to_string();
     let content =
         place::demand(&args.file, place::read(&args.file)?, "dormouse user add NAME, at the gateway")?;
-    let bundle = match str::from_utf8(content.as_bytes()) {
+    let mut bundle = match str::from_utf8(content.as_bytes()) {
         Ok(text) if swanctl::is_one(text) => swanctl::connection(&args.file, text, args.name.as_deref())?,
         _ => Bundle::read(&content, &shown)?,
     };
@@ -127,6 +144,9 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
         }
         (Some(c), true) => {
             same(&name, c, &bundle, &paths)?;
+            require_vouched(&name, c, &bundle, now)?;
+            // Not the file's word but what is there stays, and is judged with the rest.
+            bundle.ca = place::read_text(&paths[0])?.unwrap_or_default();
             None
         }
         (Some(_), false) => {
@@ -143,12 +163,11 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
     require_sound(&after, &name, &bundle, &paths, now)?;
 
     let [ca, certificate, key] = paths;
-    let mut files: Vec<place::Write<'_>> = vec![
-        (key, bundle.key.0.as_bytes(), 0o600),
-        (ca, bundle.ca.as_bytes(), 0o644),
-        (certificate, bundle.certificate.as_bytes(), 0o644),
-    ];
+    let mut files: Vec<place::Write<'_>> =
+        vec![(key, bundle.key.0.as_bytes(), 0o600), (certificate, bundle.certificate.as_bytes(), 0o644)];
+    // A renewal leaves alone whom this device trusts, and everything that is configured.
     if let Some(text) = &text {
+        files.push((ca, bundle.ca.as_bytes(), 0o644));
         // It may hold secrets of others.
         let kept = fs::metadata(&place.config).map(|meta| meta.permissions().mode() & 0o777);
         files.push((place.config.clone(), text.as_bytes(), kept.unwrap_or(0o644)));
@@ -207,6 +226,29 @@ fn same(
     Err(wrong(message).with_change("--name OTHER, without --renew"))
 }
 
+/// Demands that an authority that the connection trusts already vouches for the new certificate: a file that somebody has forged must not
+/// tell this device whom to trust.
+fn require_vouched(name: &str, c: &Connection, bundle: &Bundle, now: UnixTime) -> Result<(), Error> {
+    let fail = |why: String| {
+        let message = format!("connection.{name}.remote.ca does not vouch for the new certificate: {why}");
+        let other = "--name OTHER, without --renew, if the gateway has another authority now";
+        Error::new(ErrorKind::Authentication, message).with_change(other)
+    };
+    let mut trusted = Vec::new();
+    for path in &c.remote.ca {
+        let advice = format!("connection.{name}.remote.ca as it was joined");
+        let content = place::demand(path, place::read(path)?, &advice)?;
+        let all = Certificate::from_file_content(content.as_bytes());
+        trusted.extend(all.map_err(|e| fail(format!("{}: {e}", path.display())))?);
+    }
+    let trust = TrustStore::new(trusted).map_err(|e| fail(e.to_string()))?;
+    let sent = Certificate::from_file_content(bundle.certificate.as_bytes());
+    let sent = sent.map_err(|e| fail(e.to_string()))?;
+    let (own, between) = sent.split_first().ok_or_else(|| fail("there is none".into()))?;
+    let believed = trust.verify(own, between, now, Usage::Ike, &KnownPaths::default());
+    believed.map(|_| ()).map_err(|e| fail(e.to_string()))
+}
+
 /// The connection as it is written.
 fn written(name: &str, bundle: &Bundle, [ca, certificate, key]: &[PathBuf; 3]) -> String {
     let path = |path: &Path| quoted(&path.display().to_string());
@@ -238,7 +280,8 @@ fn appended(old: &str, section: &str) -> String {
     }
 }
 
-/// What the daemon says of the new connection, and of all of them together as far as that needs no other file.
+/// What the daemon would say of this one connection, its files and its own settings. The other connections and the router are left to the
+/// daemon, which has read them before or reads them next: their files may be out of our reach, and this is not theirs to mend.
 fn require_sound(
     after: &File,
     name: &str,
@@ -247,10 +290,17 @@ fn require_sound(
     now: UnixTime,
 ) -> Result<(), Error> {
     let fail = |e: String| Error::new(ErrorKind::Other, format!("the daemon would not take it: {e}"));
+    let authorities = after.connection.get(name).map(|c| c.remote.ca.clone()).unwrap_or_default();
     let mut read = |path: &Path, _secret: bool| match path {
         path if path == ca => Ok(bundle.ca.as_bytes().to_vec()),
         path if path == certificate => Ok(bundle.certificate.as_bytes().to_vec()),
         path if path == key => Ok(bundle.key.0.as_bytes().to_vec()),
+        // Of a connection that is renewed, to which somebody has added authorities.
+        other if authorities.iter().any(|path| path == other) => match place::read(other) {
+            Ok(Some(content)) => Ok(content.as_bytes().to_vec()),
+            Ok(None) => Err(format!("{} does not exist", other.display())),
+            Err(e) => Err(e.message),
+        },
         other => Err(format!("{} is none of its files", other.display())),
     };
     let mut only = after.clone();
@@ -266,8 +316,9 @@ fn require_sound(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::enrol::authority::Authority;
     use crate::enrol::bundle::Parties;
-    use crate::enrol::bundle::tests::{NOW, sample};
+    use crate::enrol::bundle::tests::{NOW, sample, sample_of};
     use crate::user::swanctl_files;
     use dormouse_crypto::Secret;
 
@@ -293,6 +344,11 @@ mod tests {
 
         fn file(&self, content: &[u8]) {
             fs::write(self.0.join("joe.dormouse"), content).unwrap();
+            self.mode(0o600);
+        }
+
+        fn mode(&self, mode: u32) {
+            fs::set_permissions(self.0.join("joe.dormouse"), fs::Permissions::from_mode(mode)).unwrap();
         }
 
         fn join(&self, name: Option<&str>, renew: bool) -> Result<Joined, Error> {
@@ -302,6 +358,15 @@ mod tests {
 
         fn text(&self) -> String {
             fs::read_to_string(self.0.join("etc/dormouse.toml")).unwrap_or_default()
+        }
+
+        fn file_text(&self) -> String {
+            fs::read_to_string(self.0.join("joe.dormouse")).unwrap()
+        }
+
+        /// What the files hold, in the order of [`Self::names`].
+        fn contents(&self) -> Vec<Vec<u8>> {
+            self.names().iter().map(|name| fs::read(self.0.join("etc").join(name)).unwrap()).collect()
         }
 
         fn names(&self) -> Vec<String> {
@@ -327,7 +392,11 @@ mod tests {
         assert!(c.auto && c.gateway.as_deref() == Some("vpn.example.org"));
         let mut read = |path: &Path, _| fs::read(path).map_err(|e| e.to_string());
         config::resolve(&file, &mut read).unwrap();
-        assert!(joined.exposed, "a test's umask");
+        assert!(!joined.exposed, "for its owner alone");
+        for mode in [0o640, 0o604] {
+            device.mode(mode);
+            assert!(device.join(Some(&format!("more-{mode:o}")), false).unwrap().exposed, "{mode:o}");
+        }
     }
 
     #[test]
@@ -381,14 +450,18 @@ mod tests {
     #[test]
     fn a_renewal_replaces_certificate_and_key_of_the_same_connection_alone() {
         let device = Device::new("renew", None);
-        device.file(sample("office", "joe.example.org").as_bytes());
+        let (authority, _) = Authority::new("A test", NOW).unwrap();
+        let sample = |id: &str| sample_of(&authority, "office", id);
+        device.file(sample("joe.example.org").as_bytes());
         device.join(None, false).unwrap();
-        let (text, key) = (device.text(), fs::read(device.0.join("etc/office.key")).unwrap());
-        device.file(sample("office", "joe.example.org").as_bytes());
-        device.join(None, true).unwrap();
+        let (text, before) = (device.text(), device.contents());
+        device.file(sample("joe.example.org").as_bytes());
+        let renewed = device.join(None, true).unwrap();
+        assert_eq!(renewed.files, ["office.key", "office.pem"].map(|name| device.0.join("etc").join(name)));
         assert_eq!(device.text(), text);
-        assert_ne!(fs::read(device.0.join("etc/office.key")).unwrap(), key);
-        device.file(sample("office", "ann.example.org").as_bytes());
+        let changed: Vec<bool> = before.iter().zip(device.contents()).map(|(a, b)| *a != b).collect();
+        assert_eq!(changed, [false, false, true, true], "{:?}", device.names());
+        device.file(sample("ann.example.org").as_bytes());
         let error = device.join(None, true).unwrap_err();
         assert_eq!(
             error.message,
@@ -401,7 +474,7 @@ mod tests {
                 .message
                 .contains("there is no connection other to renew")
         );
-        device.file(sample("office", "joe.example.org").as_bytes());
+        device.file(sample("joe.example.org").as_bytes());
         fs::write(device.0.join("etc/dormouse.toml"), text.replace("office.key", "elsewhere.key")).unwrap();
         assert!(
             device.join(None, true).unwrap_err().message.contains("has its certificate, key or ca elsewhere")
@@ -409,6 +482,30 @@ mod tests {
         fs::write(device.0.join("etc/dormouse.toml"), text.replace("vpn.example.org", "vpn.example.com"))
             .unwrap();
         assert!(device.join(None, true).unwrap_err().message.starts_with("connection.office.gateway is"));
+    }
+
+    /// The same names under another key: whoever made it must not become whom this device trusts.
+    #[test]
+    fn a_renewal_by_another_authority_is_refused_and_leaves_all_as_it_was() {
+        let device = Device::new("forged", None);
+        device.file(sample("office", "joe.example.org").as_bytes());
+        device.join(None, false).unwrap();
+        let before = device.contents();
+        let (other, _) = Authority::new("A test", NOW).unwrap();
+        let forged = sample_of(&other, "office", "joe.example.org");
+        device.file(forged.as_bytes());
+        let error = device.join(None, true).unwrap_err();
+        let said = "connection.office.remote.ca does not vouch for the new certificate: ";
+        assert!(error.message.starts_with(said), "{error}");
+        assert_eq!((error.kind, device.contents()), (ErrorKind::Authentication, before.clone()));
+        // Nor does it help to name the known authority in it.
+        let forged = Bundle::read(&forged, "x").unwrap();
+        let known = fs::read_to_string(device.0.join("etc/office.ca.pem")).unwrap();
+        device.file(device.file_text().replace(&forged.ca, &known).as_bytes());
+        assert!(device.join(None, true).unwrap_err().message.starts_with(said));
+        assert_eq!(device.contents(), before);
+        fs::remove_file(device.0.join("etc/office.ca.pem")).unwrap();
+        assert!(device.join(None, true).unwrap_err().message.ends_with("office.ca.pem does not exist"));
     }
 
     #[test]

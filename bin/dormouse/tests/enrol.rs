@@ -129,6 +129,43 @@ fn a_gateway_a_user_and_a_device_come_of_three_commands() {
     }
 }
 
+/// The files are written and the daemon refuses: who joins again would be told that there is such a connection already.
+#[test]
+fn what_a_daemon_refuses_of_a_joined_connection_is_what_is_left_to_do() {
+    use dormouse_control::{Error, ErrorKind, Response, line};
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let place = Place::new("refused");
+    place.ok(INIT);
+    place.ok("user add joe");
+    let device = Place::new("refused-device");
+    fs::rename(place.0.join("joe.dormouse"), device.0.join("joe.dormouse")).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(device.0.join("no-socket")).unwrap();
+    let daemon = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let mut stream = BufReader::new(listener.accept().unwrap().0);
+            let mut asked = String::new();
+            stream.read_line(&mut asked).unwrap();
+            assert!(asked.contains("reload"), "{asked}");
+            let refused = Error::new(ErrorKind::Authentication, "other.pem does not exist");
+            stream.get_mut().write_all(line(&Response::error(refused)).unwrap().as_bytes()).unwrap();
+        }
+    });
+    let expected = i32::from(ErrorKind::Authentication.exit_code().code());
+    let (code, said) = device.run("join joe.dormouse");
+    assert_eq!(code, expected, "{said}");
+    for part in ["connection vpn: joe.vpn.example.org", "dormouse reload", "error: other.pem does not exist"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("dormouse wait"), "{said}");
+    assert!(device.0.join("etc/vpn.key").exists());
+    let (code, said) = device.run("--json join joe.dormouse --name second");
+    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &answer["connection"]), (expected, &"second".into()));
+    assert_eq!(answer["reload_error"]["message"], "other.pem does not exist");
+    daemon.join().unwrap();
+}
+
 #[test]
 fn what_is_there_is_not_replaced_unless_that_is_said_and_users_stay() {
     let place = Place::new("force");

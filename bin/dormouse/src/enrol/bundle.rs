@@ -195,7 +195,11 @@ pub(crate) mod tests {
 
     /// A bundle of an authority of its own.
     pub(crate) fn sample(name: &str, id: &str) -> Secret {
-        let (ca, _) = Authority::new("A test", NOW).unwrap();
+        sample_of(&Authority::new("A test", NOW).unwrap().0, name, id)
+    }
+
+    /// A bundle of this authority.
+    pub(crate) fn sample_of(ca: &Authority, name: &str, id: &str) -> Secret {
         let issued = ca.issue(Holder::Device, &id.parse().unwrap(), NOW, 10).unwrap();
         let parties = Parties {
             name: name.into(),
