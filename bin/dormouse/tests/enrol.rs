@@ -180,9 +180,86 @@ fn what_is_there_is_not_replaced_unless_that_is_said_and_users_stay() {
     assert_eq!(fs::read(place.0.join("etc/ca/ca.key")).unwrap(), before, "users go on");
     assert_eq!(fs::read_to_string(place.0.join("etc/dormouse.toml.old")).unwrap(), "# mine\n");
     place.ok("user renew joe --out second");
+    // What was kept before stays, also where something else is called so.
+    let etc = |name: &str| fs::read(place.0.join("etc").join(name)).unwrap();
+    let first =
+        ["dormouse.toml", "gateway.key", "gateway.pem"].map(|name| (name, etc(&format!("{name}.old"))));
+    let now = first.each_ref().map(|(name, _)| etc(name));
+    let said = place.ok(&format!("{INIT} --force"));
+    for ((name, kept), now) in first.iter().zip(&now) {
+        assert_eq!((&etc(&format!("{name}.old")), &etc(&format!("{name}.old-2"))), (kept, now), "{name}");
+        let path = fs::canonicalize(place.0.join("etc")).unwrap().join(name).display().to_string();
+        assert!(said.contains(&format!("mv {path}.old-2 {path}")), "{said}");
+    }
+    assert_eq!(place.files("etc")["gateway.key.old-2"], 0o600);
+    assert!(!place.files("etc").contains_key("ca.pem.old"), "it is the authority's");
     fs::remove_file(place.0.join("etc/ca/ca.key")).unwrap();
     let (code, said) = place.run(&format!("{INIT} --force"));
     assert!(code == 1 && said.contains("and its key") && said.contains("is not"), "{code}: {said}");
+}
+
+/// Everything that a gateway lives on, and not the configuration's file alone.
+#[test]
+fn no_file_of_a_gateway_is_replaced_unless_that_is_said() {
+    for name in ["gateway.key", "gateway.pem"] {
+        let place = Place::new("files");
+        fs::create_dir_all(place.0.join("etc")).unwrap();
+        fs::write(place.0.join("etc").join(name), "another's").unwrap();
+        let (code, said) = place.run(INIT);
+        assert!(code == 1 && said.contains(&format!("{name} is there already")), "{code}: {said}");
+        assert_eq!(place.files("etc").len(), 1, "nothing is made: {said}");
+        let said = place.ok(&format!("{INIT} --force"));
+        assert_eq!(fs::read(place.0.join(format!("etc/{name}.old"))).unwrap(), b"another's");
+        assert!(said.contains(&format!("{name}.old ")) && said.contains("then rm "), "{said}");
+    }
+    let place = Place::new("files");
+    place.ok(INIT);
+    let all = |names: &[&str]| -> Vec<_> {
+        names.iter().map(|n| fs::read(place.0.join("etc").join(n)).unwrap()).collect()
+    };
+    let names = ["gateway.key", "gateway.pem", "ca.pem", "dormouse.toml"];
+    let before = all(&names);
+    let other = format!("{INIT} --config {}", place.0.join("etc/other.toml").display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+    let out = command.args(other.split_whitespace()).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.code() == Some(1) && said.contains("gateway.pem is there already"), "{said}");
+    assert_eq!(all(&names), before);
+    // The authority's certificate, with another one in its place.
+    for name in ["dormouse.toml", "gateway.key", "gateway.pem"] {
+        fs::remove_file(place.0.join("etc").join(name)).unwrap();
+    }
+    fs::write(place.0.join("etc/ca.pem"), "mine\n").unwrap();
+    let (code, said) = place.run(INIT);
+    assert!(code == 1 && said.contains("ca.pem is there already"), "{code}: {said}");
+    place.ok(&format!("{INIT} --force"));
+    assert_eq!(all(&["ca.pem.old", "ca.pem"]), [b"mine\n".to_vec(), before[2].clone()]);
+}
+
+#[test]
+fn a_gateway_is_not_renamed_away_from_its_users() {
+    let place = Place::new("renamed");
+    place.ok(INIT);
+    place.ok("user add joe");
+    place.ok("user add ann");
+    let before = fs::read(place.0.join("etc/dormouse.toml")).unwrap();
+    for name in ["vpn.example.com", "203.0.113.9"] {
+        let (code, said) = place.run(&format!("{} --force", INIT.replace("vpn.example.org", name)));
+        assert!(
+            code == 2 && said.contains("ann (ann.vpn.example.org), joe (joe.vpn.example.org)"),
+            "{code}: {said}"
+        );
+    }
+    assert_eq!(fs::read(place.0.join("etc/dormouse.toml")).unwrap(), before);
+    place.ok(&format!("{} --force", INIT.replace("vpn.example.org", "VPN.example.org")));
+
+    // Users of an address are called the same whatever the address is, and their devices know the one.
+    let place = Place::new("renamed");
+    place.ok(&INIT.replace("vpn.example.org", "203.0.113.9"));
+    place.ok("user add joe");
+    let (code, said) = place.run(&format!("{} --force", INIT.replace("vpn.example.org", "203.0.113.10")));
+    assert!(code == 2 && said.contains("joe (joe.devices.internal)"), "{code}: {said}");
+    place.ok(&format!("{} --force", INIT.replace("vpn.example.org", "203.0.113.9")));
 }
 
 #[test]

@@ -6,7 +6,9 @@ mod plan;
 
 use crate::control_verbs::Output;
 use crate::enrol::authority::{Authority, Holder, Issued, MOST_DAYS, day};
+use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, CONFIG, Place};
+use crate::enrol::users::{self, User};
 use crate::enrol::wrong;
 use clap::{Args, Subcommand};
 use dormouse_control::{Error, ErrorKind, ExitCode};
@@ -20,8 +22,12 @@ use look::Surroundings;
 use plan::{Plan, Said};
 use serde_json::json;
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+
+/// Most files that are kept of one that was replaced.
+const MOST_KEPT: u32 = 99;
 
 /// A gateway of one's own
 #[derive(Debug, Args)]
@@ -59,7 +65,8 @@ struct InitArgs {
     /// Show what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Replace a configuration that is there (kept as dormouse.toml.old), and the gateway's certificate; the authority stays, and so do users
+    /// Replace a configuration that is there, and the gateway's key and certificate (each is kept as FILE.old); the authority stays, and so do
+    /// users
     #[arg(long)]
     force: bool,
     /// The configuration to write; everything else goes beside it
@@ -109,14 +116,45 @@ pub(crate) fn run(args: &GatewayArgs, json: bool) -> Result<ExitCode, Error> {
     out.print(&format!("{answer}\n"), || report(&place, &plan, &done, &closed))
 }
 
-/// Demands that nothing is replaced that was not meant.
+/// Demands that nothing is replaced that was not meant: neither the configuration nor, beside one of another name, what that one names.
 fn free(place: &Place, args: &InitArgs) -> Result<(), Error> {
-    if args.force || args.dry_run || !place.config.exists() {
+    let files = [place.config.clone(), place.path("gateway.pem"), place.path("gateway.key")];
+    match files.iter().find(|path| fs::symlink_metadata(path).is_ok()) {
+        Some(path) if !args.force && !args.dry_run => Err(taken(path)),
+        _ => Ok(()),
+    }
+}
+
+fn taken(path: &Path) -> Error {
+    let message = format!("{} is there already", path.display());
+    Error::new(ErrorKind::Other, message)
+        .with_change(format!("--force replaces it, and keeps it as {}.old", path.display()))
+}
+
+/// Demands that the users that are there are users of this gateway too: their devices look for it by the name that they were made for.
+fn fits_users(place: &Place, plan: &Plan) -> Result<(), Error> {
+    let domain = Domain::of(&plan.pattern(), "remote.id")?;
+    let before = place::read_text(&place.config)?.and_then(|text| config::parse(&text).ok());
+    let renamed = |user: &User| {
+        let c = before.as_ref().and_then(|file| file.connection.get(&user.connection));
+        c.is_some_and(|c| !c.local.id.eq_ignore_ascii_case(&plan.id.to_string()))
+    };
+    let fits = |user: &User| domain.identity(&user.name).is_ok_and(|id| id.to_string() == user.id);
+    let lost: Vec<String> = users::all(place)?
+        .into_iter()
+        .filter(|user| renamed(user) || !fits(user))
+        .map(|user| format!("{} ({})", user.name, names::harmless(&user.id)))
+        .collect();
+    if lost.is_empty() {
         return Ok(());
     }
-    let message = format!("{} is there already", place.config.display());
-    Err(Error::new(ErrorKind::Other, message)
-        .with_change("--force replaces it, and keeps it as dormouse.toml.old"))
+    let message = format!(
+        "as {}, with users {}, this gateway would be none to these users: {}",
+        plan.id,
+        plan.pattern(),
+        lost.join(", ")
+    );
+    Err(wrong(message).with_change("--name as it was; or first dormouse user remove NAME, for each"))
 }
 
 /// What was made.
@@ -126,7 +164,8 @@ struct Done {
     authority_until: dormouse_sansio::UnixTime,
     /// There was one already.
     old_authority: bool,
-    replaced: bool,
+    /// What was replaced, and where it is kept.
+    kept: Vec<(PathBuf, PathBuf)>,
 }
 
 /// Makes and writes everything, the configuration last: without it nothing counts, and the next attempt goes on with the authority that is
@@ -135,32 +174,57 @@ fn make(place: &Place, plan: &Plan, args: &InitArgs) -> Result<Done, Error> {
     let _lock = place.lock()?;
     // Another one may have been faster.
     free(place, args)?;
+    fits_users(place, plan)?;
     let now = unix_now();
     let (authority, key) = authority(place, plan, now)?;
     let issued = authority.issue(Holder::Gateway, &plan.id, now, args.days)?;
     let text = plan.configuration(&place.path(""));
     require_sound(place, &text, &authority, &issued)?;
     place.make_private("ca")?;
-    let old = place::read(&place.config)?;
+    let mut replaced: Vec<place::Write<'_>> = vec![
+        (place.path("gateway.key"), issued.key.as_bytes(), 0o600),
+        (place.path("gateway.pem"), issued.pem.as_bytes(), 0o644),
+        (place.config.clone(), text.as_bytes(), 0o644),
+    ];
+    let pem_at = place.path("ca.pem");
+    let there = place::read(&pem_at)?;
+    if there.as_ref().is_none_or(|pem| pem.as_bytes() != authority.pem().as_bytes()) {
+        if there.is_some() && !args.force {
+            return Err(taken(&pem_at));
+        }
+        replaced.insert(0, (pem_at, authority.pem().as_bytes(), 0o644));
+    }
+    let mut old = Vec::new();
+    for (path, ..) in &replaced {
+        if let Some(content) = place::read(path)? {
+            old.push((path.clone(), unused(path)?, content));
+        }
+    }
     let mut files: Vec<place::Write<'_>> = Vec::new();
     if let Some(key) = &key {
         files.push((place.path("ca/ca.key"), key.as_bytes(), 0o600));
     }
-    files.push((place.path("ca.pem"), authority.pem().as_bytes(), 0o644));
-    files.push((place.path("gateway.key"), issued.key.as_bytes(), 0o600));
-    files.push((place.path("gateway.pem"), issued.pem.as_bytes(), 0o644));
-    if let Some(old) = &old {
-        // It may hold a secret.
-        files.push((place.config.with_extension("toml.old"), old.as_bytes(), 0o600));
-    }
-    files.push((place.config.clone(), text.as_bytes(), 0o644));
+    // They may hold secrets.
+    files.extend(old.iter().map(|(_, kept, content)| (kept.clone(), content.as_bytes(), 0o600)));
+    files.extend(replaced);
     place::write(&files)?;
     Ok(Done {
         files: files.into_iter().map(|(path, ..)| path).collect(),
         until: issued.certificate.not_after(),
         authority_until: authority.not_after(),
         old_authority: key.is_none(),
-        replaced: old.is_some(),
+        kept: old.into_iter().map(|(path, kept, _)| (path, kept)).collect(),
+    })
+}
+
+/// Where a file is kept that is replaced: a name that is free, as what was kept before may be the one that is wanted back.
+fn unused(path: &Path) -> Result<PathBuf, Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let ends = std::iter::once(".old".to_owned()).chain((2..=MOST_KEPT).map(|n| format!(".old-{n}")));
+    let mut paths = ends.map(|end| path.with_file_name(format!("{name}{end}")));
+    paths.find(|path| fs::symlink_metadata(path).is_err()).ok_or_else(|| {
+        let message = format!("{} was replaced {MOST_KEPT} times", path.display());
+        Error::new(ErrorKind::Other, message).with_change(format!("rm {}.old*", path.display()))
     })
 }
 
@@ -268,13 +332,23 @@ fn report(place: &Place, plan: &Plan, done: &Done, closed: &[String]) -> String 
         out,
         "next: systemctl enable --now dormoused (or restart it), then dormouse user add NAME\n\
          undo: systemctl disable --now dormoused, which also ends forwarding and translation; then {}",
-        if done.replaced {
-            format!("mv {dir}/dormouse.toml.old {dir}/dormouse.toml")
-        } else {
-            format!(
-                "rm {dir}/dormouse.toml {dir}/gateway.pem {dir}/gateway.key; without {dir}/ca and {dir}/ca.pem no user comes back"
-            )
-        }
+        undo(place, done)
     );
     out
+}
+
+/// The commands that bring back what was there before.
+fn undo(place: &Place, done: &Done) -> String {
+    let old = |path: &Path| done.kept.iter().any(|(replaced, _)| replaced == path);
+    let made = [place.config.clone(), place.path("gateway.pem"), place.path("gateway.key")];
+    let made: Vec<String> =
+        made.iter().filter(|path| !old(path)).map(|path| path.display().to_string()).collect();
+    let mut steps: Vec<String> = Vec::new();
+    if !made.is_empty() {
+        steps.push(format!("rm {}", made.join(" ")));
+    }
+    steps.extend(done.kept.iter().map(|(path, kept)| format!("mv {} {}", kept.display(), path.display())));
+    let (ca, pem) = (place.path("ca"), place.path("ca.pem"));
+    let steps = steps.join(" && ");
+    format!("{steps}; without {} and {} no user comes back", ca.display(), pem.display())
 }

@@ -153,7 +153,7 @@ impl Plan {
             quoted(&self.id.to_string()),
             file("gateway.pem"),
             file("gateway.key"),
-            quoted(&format!("*.{}", self.domain())),
+            quoted(&self.pattern()),
             file("ca.pem"),
             list(&self.local()),
             list(&self.pool),
@@ -162,11 +162,11 @@ impl Plan {
         out
     }
 
-    /// How users' names end.
-    fn domain(&self) -> String {
+    /// Whose identities are taken: how users' names end.
+    pub(super) fn pattern(&self) -> String {
         match &self.id {
-            Identity::Fqdn(name) => name.clone(),
-            _ => NAMELESS.into(),
+            Identity::Fqdn(name) => format!("*.{name}"),
+            _ => format!("*.{NAMELESS}"),
         }
     }
 
