@@ -1,7 +1,7 @@
 //! The directory of the configuration: who may change it, one at a time, and how files in it are read and written. Owns the lock and the
 //! bounds on what is read.
 
-use super::{failed, not_written};
+use super::{failed, names, not_written};
 use dormouse_control::{Error, ErrorKind};
 use dormouse_crypto::Secret;
 use dormouse_io::state;
@@ -50,12 +50,11 @@ impl Place {
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
         make(&self.dir, 0o755)?;
         let lock = Lock::wait(&self.dir).map_err(|e| failed(&self.dir, &e))?;
-        for (dir, ours) in
-            [(".", &["ca.pem", "gateway.", "dormouse.toml"][..]), ("ca", &[""]), ("users", &[""])]
-        {
+        let config = self.config.file_name().unwrap_or_default().to_string_lossy();
+        for dir in [".", "ca", "users"] {
             for entry in fs::read_dir(self.path(dir)).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                if name.contains(".new-") && ours.iter().any(|ours| name.starts_with(ours)) {
+                if is_left(&name, (dir == ".").then_some(&*config)) {
                     let _ = fs::remove_file(entry.path());
                 }
             }
@@ -67,6 +66,19 @@ impl Place {
     pub(crate) fn make_private(&self, name: &str) -> Result<(), Error> {
         make(&self.path(name), 0o700)
     }
+}
+
+/// Whether a file is one that an interrupted run has not moved into its place. Among others', where `config` is, those of a gateway, of the
+/// configuration and of connections that were joined count alone.
+fn is_left(name: &str, config: Option<&str>) -> bool {
+    let Some((place, process)) = name.rsplit_once(".new-") else { return false };
+    if process.is_empty() || !process.bytes().all(|c| c.is_ascii_digit()) {
+        return false;
+    }
+    let Some(config) = config else { return true };
+    let joined = |end: &&str| place.strip_suffix(*end).is_some_and(|name| names::connection(name).is_ok());
+    ["ca.pem", "gateway.", config].iter().any(|ours| place.starts_with(ours))
+        || [".ca.pem", ".pem", ".key"].iter().any(|end| joined(&end))
 }
 
 /// Makes a directory with exactly this mode, independent of the umask; one that is there stays as it is.
@@ -227,10 +239,29 @@ mod tests {
         let place = place("clear");
         drop(place.lock().unwrap());
         place.make_private("ca").unwrap();
-        let all = ["gateway.key.new-7", "ca/ca.key.new-7", "dormouse.held.new-7", "mine.new-year"];
-        all.iter().for_each(|name| fs::write(place.path(name), "half").unwrap());
+        let left = [
+            "gateway.key.new-7",
+            "gateway.pem.old-2.new-7",
+            "ca.pem.new-7",
+            "dormouse.toml.new-7",
+            "ca/ca.key.new-7",
+            "office.key.new-71",
+            "office.pem.new-71",
+            "office.ca.pem.new-71",
+        ];
+        let others = [
+            "dormouse.held.new-7",
+            "mine.new-year",
+            "office.key.new-",
+            "office.key.new-7b",
+            "office.key",
+            "a b.key.new-7",
+            "office.key.old",
+        ];
+        left.iter().chain(&others).for_each(|name| fs::write(place.path(name), "half").unwrap());
         drop(place.lock().unwrap());
-        assert_eq!(all.map(|name| place.path(name).exists()), [false, false, true, true]);
+        assert_eq!(left.map(|name| place.path(name).exists()), [false; 8]);
+        assert_eq!(others.map(|name| place.path(name).exists()), [true; 7]);
         fs::remove_dir_all(place.path("")).unwrap();
     }
 }
