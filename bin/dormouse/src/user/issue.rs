@@ -1,5 +1,5 @@
-//! `dormouse user add` and `renew`: a key, a certificate and one file. Owns the order: the file that holds the key first, then the record; the
-//! key is kept nowhere else.
+//! `dormouse user add` and `renew`: a key, a certificate and one file. Owns the order: the record first, so that whatever was issued can be denied,
+//! then the file that holds the key; the key is kept nowhere else.
 
 use super::form::{Content, Form};
 use super::{IssueArgs, qr, value};
@@ -9,10 +9,10 @@ use crate::enrol::bundle::Parties;
 use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, Place};
 use crate::enrol::users::{self, Known, User};
-use crate::enrol::{not_written, wrong};
+use crate::enrol::{failed, not_written, wrong};
 use dormouse_control::{Error, ErrorKind, ExitCode};
 use dormouse_crypto::Secret;
-use dormouse_crypto::cert::Certificate;
+use dormouse_crypto::cert::{Certificate, Identity};
 use dormouse_io::clock::unix_now;
 use dormouse_io::state::create_atomically;
 use dormouse_node::config;
@@ -20,6 +20,7 @@ use dormouse_node::config::file::{Connection, Role, Selector};
 use dormouse_sansio::UnixTime;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::json;
+use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -90,6 +91,8 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
     })?;
     let domain = Domain::of(&c.remote.id, &format!("connection.{connection}.remote.id"))?;
     let identity = domain.identity(name)?;
+    require_no_gateways(&file, &identity)?;
+    let before = known.clone();
     let mut user = match (known, renew) {
         (None, false) => User::new(name, identity.to_string(), connection),
         (Some(user), true) => user,
@@ -119,28 +122,51 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
     let content =
         Content { parties: &parties, ca: authority.pem(), certificate: &issued.pem, key: &issued.key };
     let files = args.form.files(name, &content);
-    write(place, &user, args, &files, renew)?;
+    write(place, before.as_ref(), &user, args, &files)?;
     Ok((user, files))
 }
 
-/// Writes the device's file first and the record of the user then; without its record it could not be denied, so the file is taken away again
-/// if that fails.
-fn write(place: &Place, user: &User, args: &IssueArgs, files: &[File], renew: bool) -> Result<(), Error> {
+/// Writes the record of the user first and the device's file then: a file whose certificate no record names could not be denied. If the file
+/// cannot be made, the record is `before` again; an end in between leaves a certificate on record that nobody has.
+fn write(
+    place: &Place,
+    before: Option<&User>,
+    user: &User,
+    args: &IssueArgs,
+    files: &[File],
+) -> Result<(), Error> {
     place.make_private(users::DIRECTORY)?;
-    let file = file(args);
-    if let Some(path) = &file {
-        place::create_all(path, files).map_err(|e| e.with_change("another --out"))?;
+    let record = users::path(place, &user.name);
+    let replace = |user: &User| place::write(&[(record.clone(), user.text()?.as_bytes(), 0o600)]);
+    match before {
+        Some(_) => replace(user)?,
+        None => create_atomically(&record, user.text()?.as_bytes(), 0o600).map_err(not_written)?,
     }
-    let (record, text) = (users::path(place, &user.name), user.text()?);
-    let kept = if renew {
-        place::write(&[(record, text.as_bytes(), 0o600)])
-    } else {
-        create_atomically(&record, text.as_bytes(), 0o600).map_err(not_written)
-    };
-    if let (Err(_), Some(path)) = (&kept, &file) {
-        place::remove_all(path);
+    let Some(path) = file(args) else { return Ok(()) };
+    let made = place::create_all(&path, files).map_err(|e| e.with_change("another --out"));
+    made.map_err(|mut e| {
+        let undone = match before {
+            Some(before) => replace(before),
+            None => fs::remove_file(&record).map_err(|e| failed(&record, &e)),
+        };
+        if let Err(why) = undone {
+            e.message = format!("{}; and {} has on record what was not given out", e.message, why.message);
+        }
+        e
+    })
+}
+
+/// Demands that this is no identity of the gateway's own: whoever has a user's certificate of that name could be the gateway to the other
+/// users.
+fn require_no_gateways(file: &config::file::File, identity: &Identity) -> Result<(), Error> {
+    let own = |c: &Connection| c.local.id.parse::<Identity>().is_ok_and(|own| own.is_same_as(identity));
+    match file.connection.iter().find(|(_, c)| c.role == Role::Gateway && own(c)) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let message = format!("{identity} is the gateway itself: connection.{name}.local.id");
+            Err(wrong(message).with_change("another name"))
+        }
     }
-    kept
 }
 
 /// The gateway's connection of this name, or its only one.
@@ -208,7 +234,6 @@ fn carried(c: &Connection) -> Vec<IpNet> {
 mod tests {
     use super::*;
     use crate::enrol::bundle::Bundle;
-    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     const NOW: UnixTime = UnixTime(1_800_000_000);
@@ -280,6 +305,54 @@ mod tests {
         let (user, _) = gateway.ask("joe", true, "again").unwrap();
         assert_eq!(user.certificates.len(), 2, "the former counts until it ends");
         assert_eq!(gateway.ask("ann", true, "ann").unwrap_err().message, "no user is called ann");
+    }
+
+    #[test]
+    fn what_is_issued_is_on_record_before_it_can_be_anywhere_and_off_it_if_it_is_nowhere() {
+        let gateway = Gateway::new("order");
+        let record = || fs::read_to_string(users::path(&gateway.place, "joe")).ok();
+        fs::write(gateway.dir.join("taken"), "").unwrap();
+        for out in ["taken", "missing/joe"] {
+            let error = gateway.ask("joe", false, out).unwrap_err();
+            assert!(error.message.contains(out), "{error}");
+            assert_eq!((record(), error.change.as_deref()), (None, Some("another --out")));
+        }
+        gateway.ask("joe", false, "joe").unwrap();
+        let before = record();
+        gateway.ask("joe", true, "taken").unwrap_err();
+        assert_eq!(record(), before);
+        // Neither can be written: the error is of what comes first.
+        let fresh = |name: &str| gateway.dir.join(format!("users/{name}.toml.new-{}", std::process::id()));
+        for (name, renew) in [("joe", true), ("ann", false)] {
+            fs::create_dir(fresh(name)).unwrap();
+            let error = gateway.ask(name, renew, "taken").unwrap_err();
+            assert!(error.message.contains(&format!("users/{name}.toml")), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_user_is_the_gateway() {
+        let gateway = Gateway::new("itself");
+        gateway.configure(
+            "[connection.more]\nrole = \"gateway\"\n[connection.more.local]\nid = \"Two.vpn.example.org\"\n",
+        );
+        let text = fs::read_to_string(&gateway.place.config).unwrap();
+        let own = text.replace("id = \"vpn.example.org\"", "id = \"one.vpn.example.org\"");
+        fs::write(&gateway.place.config, own).unwrap();
+        let ask = |name: &str| {
+            let (out, form) = (Some(gateway.dir.join(name)), Form::Dormouse);
+            let connection = Some("devices".to_owned());
+            let args = IssueArgs { name: name.into(), days: 10, form, out, qr: false, connection };
+            issue(&gateway.place, &args, false, NOW)
+        };
+        for (name, connection) in [("one", "devices"), ("two", "more")] {
+            let error = ask(name).map(|(user, _)| user).unwrap_err();
+            let said =
+                format!("{name}.vpn.example.org is the gateway itself: connection.{connection}.local.id");
+            assert_eq!(error.message, said);
+            assert!(!gateway.dir.join(name).exists() && !users::path(&gateway.place, name).exists());
+        }
+        ask("three").map(|(user, _)| user).unwrap();
     }
 
     #[test]
