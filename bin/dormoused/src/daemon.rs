@@ -403,7 +403,6 @@ impl Daemon {
                 self.block.connected(&connection, &assigned);
                 let local = self.local_prefixes(&connection);
                 self.machine.configure(&connection, assigned, &routes, (source, &local));
-                self.wires.kernel.lead_again(&mut self.machine);
             }
             Order::Unconfigure { connection } => self.machine.unconfigure(&connection),
             Order::PeerRoutes { routes, source } => self.peer_routes(&routes, source),

@@ -145,7 +145,6 @@ impl Daemon {
     /// Gateway: these prefixes are reached through the tunnel, by whichever interface.
     pub(crate) fn peer_routes(&mut self, routes: &[IpNet], source: Option<IpAddr>) {
         self.machine.peer_routes(routes, source);
-        self.wires.kernel.lead_again(&mut self.machine);
     }
 
     /// What the host wants of another engine.

@@ -14,7 +14,7 @@ use dormouse_io::tun::Tun;
 use dormouse_io::xfrm::{self, Cipher, Direction, IF_ID, Policy, Sa, State, Xfrm};
 use dormouse_keying::ChildId;
 use dormouse_node::config::file::DataPath;
-use dormouse_node::host::{Engine, Host, Lend, Loan, Returned, Seen, Usage};
+use dormouse_node::host::{Engine, Host, Lend, Returned, Seen, Usage};
 use dormouse_node::lending::LOAD;
 use dormouse_sansio::{Carrier, Instant, Path};
 use ipnet::IpNet;
@@ -33,10 +33,12 @@ const PROBE_SPI: u32 = 0x0000_0100;
 struct Held {
     path: Path,
     spi_out: u32,
+    /// What was made for it: policies, and states by their destinations and SPIs.
     policies: Vec<Policy>,
+    states: Vec<(IpAddr, u32)>,
     remote: Vec<IpNet>,
     inner_mtu: usize,
-    /// Numbers up to here are the host's.
+    /// Of what is received, numbers up to here are the host's.
     first: u64,
 }
 
@@ -77,13 +79,6 @@ impl Esp {
             tracing::info!(interface, "the kernel carries ESP under load");
             machine.monitor.ignore(index);
             host.set_engine(Engine { raw: true, udp: true, load: LOAD });
-        }
-    }
-
-    /// Routes were set anew: those of loans lead to the engine again.
-    pub(crate) fn lead_again(&self, machine: &mut Machine) {
-        if let Self::Kernel(kernel) = self {
-            kernel.loans.keys().for_each(|child| report(kernel.lead(machine, *child)));
         }
     }
 
@@ -235,14 +230,15 @@ impl Kernel {
         let held = Held {
             path: loan.path,
             spi_out: loan.spi_out,
-            policies: policies(lend),
+            policies: Vec::new(),
+            states: Vec::new(),
             remote: lend.remote.clone(),
             inner_mtu: loan.inner_mtu,
-            first: loan.sent,
+            first: loan.seen.top,
         };
         let child = loan.child;
         self.loans.insert(child, held);
-        let taken = self.install(loan).and_then(|()| self.take_socket(carriers, child));
+        let taken = self.install(lend).and_then(|()| self.take_socket(carriers, child));
         if taken.is_err() {
             // Nothing leads there yet: it was not used.
             self.take_out(carriers, child);
@@ -250,7 +246,8 @@ impl Kernel {
         taken
     }
 
-    fn install(&mut self, loan: &Loan) -> Result<()> {
+    fn install(&mut self, lend: &Lend) -> Result<()> {
+        let loan = &lend.loan;
         let (ours, peers) = (loan.path.local, loan.path.remote);
         let in_udp = loan.path.carrier == Carrier::NatT;
         let cipher = match loan.encr {
@@ -281,10 +278,14 @@ impl Kernel {
             udp: in_udp.then(|| (ours.port(), peers.port())),
             ..inbound.clone()
         };
-        self.xfrm.add_sa(&inbound)?;
-        self.xfrm.add_sa(&outbound)?;
-        for policy in &self.loans.get(&loan.child).map(|held| held.policies.clone()).unwrap_or_default() {
-            self.xfrm.add_policy(policy)?;
+        let Some(held) = self.loans.get_mut(&loan.child) else { return Ok(()) };
+        for sa in [&inbound, &outbound] {
+            self.xfrm.add_sa(sa)?;
+            held.states.push((sa.destination, sa.spi));
+        }
+        for policy in policies(lend) {
+            self.xfrm.add_policy(&policy)?;
+            held.policies.push(policy);
         }
         Ok(())
     }
@@ -342,10 +343,11 @@ impl Kernel {
         for policy in &held.policies {
             report(self.xfrm.remove_policy(policy));
         }
-        let sent = self.xfrm.remove_sa(held.path.remote.ip(), held.spi_out);
-        let received = self.xfrm.remove_sa(held.path.local.ip(), child.spi());
-        let (sent, received) = match (sent, received) {
-            (Ok(Some(sent)), Ok(Some(received))) => (sent, received),
+        let mut last = held.states.iter().map(|(destination, spi)| self.xfrm.remove_sa(*destination, *spi));
+        let (received, sent) = match (last.next(), last.next()) {
+            (Some(Ok(Some(received))), Some(Ok(Some(sent)))) => (received, sent),
+            // It was never made whole.
+            _ if held.states.len() < 2 => return None,
             failed => {
                 tracing::warn!(%child, ?failed, "the kernel does not say how far an SA has come");
                 return None;

@@ -222,6 +222,11 @@ impl Inbound {
         self.ours = u64::MAX;
     }
 
+    /// Nothing is accepted any more.
+    pub(crate) fn end(&mut self) {
+        self.ours = 0;
+    }
+
     pub(crate) fn set_counters(&mut self, counters: Counters) {
         self.counters = counters;
     }

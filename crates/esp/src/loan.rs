@@ -33,7 +33,7 @@ pub const RESERVE: u64 = 1_024;
 const OVERLAP: u64 = 256;
 /// Packets are counted for so long.
 pub const BUSY: Duration = Duration::from_secs(1);
-/// Loans of one SA. With the last one it is to be replaced.
+/// Loans of one SA. After the last one it stays here.
 pub const LOANS: u8 = 8;
 /// Packets that an SA sends if it was ever lent; `LOANS * PACKETS` is 2^29.
 pub const PACKETS: u64 = 1 << 26;
@@ -135,8 +135,8 @@ pub enum Unfit {
     /// It travels in UDP of HIP.
     #[error("its carrier is HIP's")]
     Carrier,
-    /// It is lent, was lent too often, or came back without its numbers.
-    #[error("it was lent too often")]
+    /// It is lent, has few numbers left, or came back without its numbers.
+    #[error("it is lent, has few numbers left, or came back without them")]
     Spent,
     /// Its keys were not kept.
     #[error("nothing is lent here")]
@@ -255,16 +255,16 @@ impl Tunnel {
         let Engine::Lent { keys, last, .. } = std::mem::replace(&mut self.engine, Engine::Lost) else {
             return true;
         };
-        let Some(returned) = returned else { return false };
-        if !self.outbound.may_take_back(returned.sent, last) || !self.inbound.may_take_back(&returned.seen) {
+        let fits =
+            |r: &&Returned| self.outbound.may_take_back(r.sent, last) && self.inbound.may_take_back(&r.seen);
+        let Some(returned) = returned.filter(fits) else {
+            self.outbound.end();
+            self.inbound.end();
             return false;
-        }
+        };
         self.outbound.take_back(returned.sent, last);
         self.inbound.take_back(&returned.seen);
-        if keys.loans == LOANS {
-            self.outbound.wear_out();
-        }
-        self.engine = Engine::Here(keys);
+        self.engine = if keys.loans == LOANS { Engine::Ours } else { Engine::Here(keys) };
         true
     }
 }

@@ -211,9 +211,9 @@ impl Outbound {
         self.counter.take_back(sent, last);
     }
 
-    /// It is to be replaced.
-    pub(crate) fn wear_out(&mut self) {
-        self.limits.soft.packets = 0;
+    /// Nothing is sent any more.
+    pub(crate) fn end(&mut self) {
+        self.counter.lend(0);
     }
 
     pub(crate) fn set_counters(&mut self, counters: Counters) {

@@ -106,8 +106,12 @@ fn no_number_is_sent_twice_and_what_waits_here_still_goes() {
         assert!(send(&mut ours));
         assert_eq!(ours.outbound.sequence(), back.sent + 1);
     }
-    assert_eq!(ours.is_fit(), Err(Unfit::Spent), "so often, and no more");
-    assert_eq!(ours.outbound.life(), Life::Soft, "it is to be replaced");
+    assert_eq!(
+        ours.is_fit(),
+        Err(Unfit::Keys),
+        "so often, and no more: it stays here, and its keys are forgotten"
+    );
+    assert!(send(&mut ours) && ours.outbound.life() == Life::Fresh, "and goes on");
 }
 
 fn assert_new(sent: &mut BTreeSet<u64>, number: u64) -> bool {

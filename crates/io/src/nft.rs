@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The longest that `nft` may run. It takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A longer listing is not looked at, in bytes.
+/// The longest listing that is looked at, in bytes: a part of one says nothing of the rest.
 const LISTING: u64 = 1 << 20;
 
 /// Carries out what `text` says in one transaction.
@@ -43,7 +43,10 @@ pub(crate) fn listing(arguments: &[&str]) -> io::Result<String> {
     run(arguments, "", out.try_clone()?.into())?;
     let mut text = String::new();
     out.rewind()?;
-    out.take(LISTING).read_to_string(&mut text)?;
+    out.take(LISTING + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LISTING {
+        return Err(io::Error::other(format!("nft: lists more than {LISTING} bytes")));
+    }
     Ok(text)
 }
 

@@ -134,15 +134,21 @@ impl Raw {
     /// The kernel's.
     pub fn leave(&self, lent: &[(u32, u64)]) -> io::Result<()> {
         if lent.is_empty() {
-            return match set_option(&self.socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0i32) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-                result => result,
-            };
+            return self.leave_nothing();
         }
         let mut program = refusing(lent, self.v4);
         let len = u16::try_from(program.len()).map_err(io::Error::other)?;
         let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
         set_option(&self.socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
+            // The one before may refuse what is to be received now; copies only cost time.
+            .or_else(|e| self.leave_nothing().and(Err(e)))
+    }
+
+    fn leave_nothing(&self) -> io::Result<()> {
+        match set_option(&self.socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0i32) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
     }
 
     /// Takes the next ICMP error off the socket's queue.

@@ -112,8 +112,8 @@ fn an_independent_program_finds_the_same_savings_intervals_and_verdicts() {
     nothing_to_compare(&scratch.0);
 }
 
-/// Of every claim of every experiment that is judged, in which ranges its figures must lie, as they were stated before anything was measured: a
-/// margin that is another one shows here. Who states another one writes it into `data/ranges.txt` too, with its reason where it stands.
+/// Of every claim of every experiment that is judged, in which ranges its figures must lie, as they stood when this list was made
+/// (2026-11-27): a margin that is changed later shows here. Who states another one writes it into `data/ranges.txt` too, with its reason where it stands.
 #[test]
 fn the_ranges_of_claims_are_those_that_were_stated() {
     let scratch = reports("ranges");

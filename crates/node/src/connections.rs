@@ -74,6 +74,11 @@ impl Connections {
         self.iter().filter_map(|(_, c)| c.client.as_ref())
     }
 
+    /// A client beside this connection is wanted: its routes may be there without a session.
+    pub(crate) fn wants_another(&self, than: ConnectionId) -> bool {
+        self.iter().any(|(id, c)| id != than && c.client.as_ref().is_some_and(Client::is_wanted))
+    }
+
     pub(crate) fn clients_mut(&mut self) -> impl Iterator<Item = &mut Client> {
         self.0.iter_mut().filter(|c| !c.gone).filter_map(|c| c.client.as_mut())
     }

@@ -102,6 +102,7 @@ impl Devices {
         });
         if !self.stand_in.enrol(now, id, &addresses) {
             self.forget(id);
+            self.ids.remove(&(connection, who));
             return None;
         }
         let before = self.known.remove(&id).and_then(|known| known.credential);
@@ -109,6 +110,11 @@ impl Devices {
         let (peer, isolate) = (session.peer.clone(), session.isolate);
         self.known.insert(id, Box::new(Known { connection, who, peer, addresses, credential, isolate }));
         Some(id)
+    }
+
+    /// Some device sleeps without an SA, and routes are left to it.
+    pub(crate) fn any_absent(&self) -> bool {
+        !self.absent.is_empty()
     }
 
     fn info(&self, id: DeviceId) -> Option<StandInInfo> {

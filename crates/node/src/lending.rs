@@ -14,7 +14,7 @@ use crate::event::{Lend, Order};
 use crate::ladder::State as Ladder;
 use crate::node::Node;
 use crate::sessions::prefixes;
-use dormouse_esp::{Returned, State, Unfit, Usage};
+use dormouse_esp::{Life, Returned, State, Unfit, Usage};
 use dormouse_keying::{ChildId, Owner, SleepFlags};
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
 use std::collections::BTreeMap;
@@ -135,9 +135,10 @@ impl Node {
         let carried = match path.carrier {
             Carrier::RawEsp => engine.raw,
             // Where the kernel takes ESP off a socket, it takes all of it.
-            Carrier::NatT => engine.udp && is_client && self.sessions.iter().count() == 1,
+            Carrier::NatT => engine.udp && is_client,
             Carrier::Ike | Carrier::RawHip | Carrier::HipUdp => false,
         };
+        let lives = [tunnel.inbound.life(), tunnel.outbound.life()].iter().all(|life| *life != Life::Hard);
         let refusals = [
             (matches!(owner, Owner::Ike(_)), "it is HIP's"),
             (self.sending.is_allowed() && !self.lending.stopped, "the radio may sleep"),
@@ -145,7 +146,9 @@ impl Node {
             (session.hears(), "its peer sleeps, or is not proved to be there"),
             (session.device.is_none(), "its peer is stood in for while it sleeps"),
             (!self.isolating, "clients are kept apart here"),
-            (carried, "its carrier is shared with other sessions"),
+            (carried, "its carrier is not the engine's"),
+            (self.is_only(connection), "routes of another connection or peer may lie within its traffic"),
+            (lives, "its volume is used up"),
         ];
         if let Some((_, why)) = refusals.into_iter().find(|(fit, _)| !fit) {
             return Err(why);
@@ -157,6 +160,14 @@ impl Node {
             None if !is_client => Ok(None),
             _ => Err("its gateway is being asked whether it is there"),
         }
+    }
+
+    /// Whether all routes into the tunnel are those of the one session that there is: its engine takes whatever they lead to.
+    fn is_only(&self, connection: ConnectionId) -> bool {
+        self.manager.is_none()
+            && self.sessions.iter().take(2).count() == 1
+            && self.devices.as_ref().is_none_or(|devices| !devices.any_absent())
+            && !self.connections.wants_another(connection)
     }
 
     /// Lends what is under load, and calls back what must not stay lent: before anything else that is due is sent.
@@ -207,11 +218,16 @@ impl Node {
         }
     }
 
-    /// Calls all back, if any are out; then the sleep is announced once they are here.
-    pub(crate) fn recalled_before(&mut self, prepared: &Prepared) -> bool {
+    /// Calls all back, if any are out.
+    pub(crate) fn recall_all(&mut self) {
         for id in self.loans().collect::<Vec<_>>() {
             self.recall(id);
         }
+    }
+
+    /// The same before a sleep; then the sleep is announced once they are here.
+    pub(crate) fn recalled_before(&mut self, prepared: &Prepared) -> bool {
+        self.recall_all();
         if self.has_loans() {
             self.lending.prepared.push(*prepared);
         }
@@ -231,22 +247,19 @@ impl Node {
     }
 
     /// A packet of an SA that is lent: whether the engine takes it, or has taken it. In UDP it was in the socket before the engine took that over; of ESP as a
-    /// protocol of its own the engine has a copy. What comes another way than the SA's the engine does not see: its peer has moved, and the SA is called
-    /// back.
+    /// protocol of its own the engine has a copy. What comes another way than the SA's is lost: it is not proved to be the peer's, which says by IKE that
+    /// it has moved. Of one that was called back, what comes in UDP waits until it is here.
     pub(crate) fn is_engines(&mut self, path: Path, spi: u32, datagram: &[u8]) -> bool {
         let id = ChildId::new(spi);
-        let carrier = self.lending.loans.get(&id).map(|lent| lent.path.carrier);
-        match (carrier, path.carrier) {
-            (Some(Carrier::NatT), Carrier::NatT) => {
-                self.order(Order::PassOn { path, datagram: datagram.to_vec() });
-                true
-            }
-            (Some(Carrier::RawEsp), Carrier::RawEsp) | (None, _) => true,
-            _ => {
-                self.recall(id);
-                false
-            }
+        let Some(lent) = self.lending.loans.get(&id) else { return true };
+        if (lent.path.carrier, path.carrier) != (Carrier::NatT, Carrier::NatT) {
+            return true;
         }
+        if lent.called {
+            return false;
+        }
+        self.order(Order::PassOn { path, datagram: datagram.to_vec() });
+        true
     }
 
     /// What an engine has carried of a loan so far, as asked for by [`Order::ReadLoan`]; `None`: it cannot say.

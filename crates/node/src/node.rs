@@ -479,6 +479,10 @@ impl Node {
     }
 
     pub(crate) fn order(&mut self, order: Order) {
+        if matches!(order, Order::Configure { .. } | Order::PeerRoutes { .. }) {
+            // Routes that are set anew would lead past the other engine, or another peer's to it.
+            self.recall_all();
+        }
         self.push(Event::Order(order));
     }
 

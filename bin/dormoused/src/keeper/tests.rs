@@ -251,13 +251,24 @@ fn a_lease_is_on_the_disk_when_it_is_said_to_be_and_the_last_before_the_end() {
 #[test]
 fn who_waits_for_a_lease_is_not_kept_by_a_disk_that_is_full() {
     let scratch = Scratch::new("full");
-    let leases = scratch.leases();
+    let mut leases = scratch.leases();
     leases.0.limit(1).unwrap();
+    // Until the disk is full. What did not fit is in every later transaction, so nothing is written any more.
+    let mut more = (0..400).map(|n| lease(&format!("{n}{}", "x".repeat(100)), u8::try_from(n % 250).unwrap()));
+    let fits = more.by_ref().take_while(|change| write_one(&mut leases, change)).count();
     let mut keeper = Keeper::new(scratch.open(), leases).unwrap();
-    let names: Vec<String> = (0..400).map(|n| format!("{n}{}", "x".repeat(100))).collect();
-    for (n, name) in (1..).zip(&names) {
-        keeper.lease(n, lease(name, u8::try_from(n % 250).unwrap()));
+    let numbers = 1..=u64::try_from(more.len()).unwrap();
+    assert!(!numbers.is_empty(), "the file never was full");
+    for (n, change) in numbers.clone().zip(more) {
+        keeper.lease(n, change);
     }
-    until_leased(&mut keeper, 400);
-    assert!(scratch.leases().0.leases().unwrap().is_empty(), "it is full");
+    until_leased(&mut keeper, *numbers.end());
+    assert_eq!(scratch.leases().0.leases().unwrap().len(), fits);
+}
+
+/// Whether this change could be written.
+fn write_one(leases: &mut Leases, change: &Change) -> bool {
+    let mut changes = Changes::default();
+    changes.put(UnixTime(1_800_000_000), 1, change.clone());
+    leases.write(changes).1.is_ok()
 }

@@ -124,10 +124,15 @@ struct Keeper {
 impl Keeper {
     fn obey(&mut self, rules: Rules) -> News {
         self.rules = rules;
-        // First translated, then forwarded.
+        self.put().map_or_else(News::Failed, |()| News::Done)
+    }
+
+    /// First translates, then forwards. What is to be translated and cannot be is not forwarded: it would leave from private addresses.
+    fn put(&mut self) -> Result<(), String> {
         let table = self.load();
-        let switches = self.switches.set(self.rules.v4, self.rules.v6);
-        table.and(switches).map_or_else(News::Failed, |()| News::Done)
+        let (v4, v6) = self.rules.forwarded(table.is_ok());
+        let switches = self.switches.set(v4, v6);
+        table.and(switches)
     }
 
     fn load(&mut self) -> Result<(), String> {
@@ -151,7 +156,7 @@ impl Keeper {
             Ok(_) => None,
             Err(why) => Some(why.clone()),
         };
-        match self.load() {
+        match self.put() {
             Ok(()) => Some(News::Restored),
             Err(why) => Some(why).filter(|why| known.as_ref() != Some(why)).map(News::Failed),
         }

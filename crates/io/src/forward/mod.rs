@@ -39,6 +39,12 @@ impl Rules {
         !self.v4 && !self.v6 && self.translated.is_empty()
     }
 
+    /// Which families are forwarded, IPv4 and IPv6: without the table none of those that are to be translated.
+    fn forwarded(&self, has_table: bool) -> (bool, bool) {
+        let fit = |v4: bool| has_table || !self.translated.iter().any(|net| net.addr().is_ipv4() == v4);
+        (self.v4 && fit(true), self.v6 && fit(false))
+    }
+
     /// What `nft -f -` reads: everything in one transaction.
     ///
     /// # Errors
@@ -82,34 +88,48 @@ pub fn translates() -> io::Result<bool> {
     nft::table(TABLE).map(|found| found.is_some())
 }
 
-/// Chains of the machine's firewall that drop what no rule of theirs lets through, and that mention neither of `words`: by hook, `input` or
-/// `forward`.
+/// Chains of the machine's firewall that drop or reject what no rule of theirs lets through, and in whose tables none of `words` stands: by
+/// hook, `input` or `forward`.
 ///
 /// # Errors
-/// If `nft` is missing, refuses, or takes too long: root alone may ask.
+/// If `nft` is missing, refuses, takes too long, or lists more than is looked at: root alone may ask.
 pub fn closed(hook: &str, words: &[&str]) -> io::Result<Vec<String>> {
     Ok(closed_in(&nft::listing(&["-s", "list", "ruleset"])?, hook, words))
+}
+
+/// A chain of the hook that is asked for, as far as it has been read.
+struct Chain {
+    name: String,
+    drops: bool,
 }
 
 fn closed_in(listing: &str, hook: &str, words: &[&str]) -> Vec<String> {
     let (mut table, mut found) = ("", Vec::new());
     // A table whose rules mention one of the words, in whichever of its chains, was made with the tunnel in mind.
     let mut names_us = false;
-    let mut dropping: Vec<String> = Vec::new();
-    let mut chain = "";
+    let mut closed: Vec<String> = Vec::new();
+    let (mut name, mut chain) = ("", None::<Chain>);
     for line in listing.lines().chain(["table"]) {
+        let rule = line.trim();
         if let Some(rest) = line.strip_prefix("table") {
             if !names_us {
-                found.append(&mut dropping);
+                found.append(&mut closed);
             }
-            dropping.clear();
+            closed.clear();
             (table, names_us) = (rest.trim().trim_end_matches(" {"), false);
-        } else if let Some(rest) = line.trim().strip_prefix("chain ") {
-            chain = rest.trim_end_matches(" {");
-        } else if line.contains(&format!(" hook {hook} ")) && line.contains("policy drop") {
-            dropping.push(format!("{table} {chain}"));
+        } else if let Some(rest) = rule.strip_prefix("chain ") {
+            name = rest.trim_end_matches(" {");
+        } else if rule.contains(&format!(" hook {hook} ")) {
+            chain = Some(Chain { name: format!("{table} {name}"), drops: rule.contains("policy drop") });
+        } else if rule == "}" {
+            closed.extend(chain.take().filter(|chain| chain.drops).map(|chain| chain.name));
         } else {
-            names_us |= words.iter().any(|word| line.contains(word));
+            let parts = || rule.split(|c: char| c.is_whitespace() || c == ',');
+            names_us |= parts().any(|part| words.contains(&part));
+            if let Some(chain) = &mut chain {
+                // A rule without a condition decides about all that is left.
+                chain.drops |= ["drop", "reject"].iter().any(|end| parts().next() == Some(end));
+            }
         }
     }
     found
@@ -139,6 +159,14 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_translated_is_not_forwarded() {
+        let both = rules("t0", &["10.0.0.0/8", "fd10::/64"]);
+        assert_eq!([both.forwarded(true), both.forwarded(false)], [(true, true), (false, false)]);
+        assert_eq!(rules("t0", &["10.0.0.0/8"]).forwarded(false), (false, true));
+        assert_eq!(rules("t0", &[]).forwarded(false), (true, true), "routed alone");
+    }
+
+    #[test]
     fn nothing_translated_is_no_table_and_a_name_is_no_rule() {
         assert_eq!(rules("t0", &[]).text().unwrap().lines().count(), 2);
         assert!(!rules("t0", &[]).is_empty() && Rules::default().is_empty());
@@ -156,5 +184,18 @@ mod tests {
         assert_eq!(closed_in(&all, "input", &["4500"]), Vec::<String>::new());
         assert_eq!(closed_in(&ours.replace("4500", "4501"), "input", &["4500"]), ["inet fw input"]);
         assert_eq!(closed_in("", "input", &[]), Vec::<String>::new());
+        assert_eq!(
+            closed_in(&ours.replace("4500", "14500"), "input", &["4500"]),
+            ["inet fw input"],
+            "another port"
+        );
+        // As firewalld ends its chains.
+        let rejecting = "table inet firewalld {\n\tchain filter_INPUT {\n\t\ttype filter hook input priority filter + 10; policy accept;\n\
+                         \t\tct state established,related accept\n\t\treject with icmpx admin-prohibited\n\t}\n}\n";
+        assert_eq!(closed_in(rejecting, "input", &["4500"]), ["inet firewalld filter_INPUT"]);
+        assert_eq!(
+            closed_in(&rejecting.replace("\t\treject", "\t\ttcp dport 7 reject"), "input", &["4500"]).len(),
+            0
+        );
     }
 }

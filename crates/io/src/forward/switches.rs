@@ -2,7 +2,8 @@
 //! be undone stands in a file of root's first.
 //!
 //! IPv4: `ip_forward` is that of all interfaces. IPv6: `conf/all/forwarding`; a machine that forwards takes no route from router
-//! advertisements unless `accept_ra` is 2, so an interface that took them is told to go on.
+//! advertisements unless `accept_ra` is 2, so an interface that took them is told to go on. With `ip_forward` the kernel also changes whether
+//! redirects are accepted (`inet_forward_change`), which is put back too.
 
 use crate::state;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 const V4: &str = "net/ipv4/ip_forward";
 const V6: &str = "net/ipv6/conf/all/forwarding";
+/// The kernel sets it to 1 when `ip_forward` is switched off, and to 0 when it is switched on.
+const REDIRECTS: &str = "net/ipv4/conf/all/accept_redirects";
 /// This boot: after another one, switches are as the system sets them.
 const BOOT: &str = "kernel/random/boot_id";
 
@@ -85,11 +88,12 @@ impl Switches {
             }
             (false, None) => Ok(()),
             (false, Some(_)) => {
-                let undo = if v4 { self.undo.v4.take() } else { self.undo.v6.take() };
                 // Off already, by someone who wants it so.
                 if self.read(switch).is_ok_and(|now| now != "0") {
                     self.write(switch, "0").map_err(|e| format!("{}: {e}", switch.replace('/', ".")))?;
                 }
+                // What could not be switched off is still to be undone.
+                let undo = if v4 { self.undo.v4.take() } else { self.undo.v6.take() };
                 for (key, was) in undo.unwrap_or_default() {
                     // Its interface may be gone.
                     let _ = self.write(&key, &was);
@@ -99,9 +103,10 @@ impl Switches {
         }
     }
 
-    /// Interfaces that forwarded already: switching all of them off would end that.
+    /// Interfaces that forwarded already, which switching all of them off would end; and whether redirects were accepted.
     fn before_v4(&self) -> Vec<Was> {
-        self.conf("ipv4", "forwarding", "1")
+        let redirects = self.read(REDIRECTS).map(|was| (REDIRECTS.to_owned(), was));
+        self.conf("ipv4", "forwarding", "1").into_iter().chain(redirects).collect()
     }
 
     fn before_v6(&self) -> Vec<Was> {
@@ -206,6 +211,39 @@ mod tests {
         switches.set(false, false).unwrap();
         assert_eq!((machine.get(V4), machine.get(V6), machine.get(RA)), ("0".into(), "0".into(), "1".into()));
         assert!(!machine.0.join("kept").exists());
+    }
+
+    #[test]
+    fn redirects_are_refused_again_by_who_refused_them() {
+        let machine = Machine::new("redirects", &[(REDIRECTS, "0\n")]);
+        let mut switches = machine.switches();
+        switches.set(true, false).unwrap();
+        // As the kernel does when forwarding is switched off.
+        machine.put(REDIRECTS, "1");
+        switches.set(false, false).unwrap();
+        assert_eq!((machine.get(V4), machine.get(REDIRECTS)), ("0".into(), "0".into()));
+    }
+
+    #[test]
+    fn what_cannot_be_switched_off_is_still_to_be_undone() {
+        let machine = Machine::new("stuck", &[]);
+        let mut switches = machine.switches();
+        switches.set(true, true).unwrap();
+        let whole = machine.0.join(V6);
+        // No file can be written there; it reads as on.
+        switches.root = machine.0.join("other");
+        let stuck = machine.0.join("other").join(V6);
+        fs::create_dir_all(stuck.parent().unwrap()).unwrap();
+        machine.put(&format!("other/{V4}"), "1\n");
+        std::os::unix::fs::symlink("/proc/version", &stuck).unwrap();
+        assert!(switches.set(true, false).unwrap_err().contains("net.ipv6.conf.all.forwarding"));
+        assert!(machine.0.join("kept").exists() && whole.exists());
+        switches.root = machine.0.clone();
+        switches.set(false, false).unwrap();
+        assert_eq!(
+            (machine.get(V6), machine.get(RA), machine.0.join("kept").exists()),
+            ("0".into(), "1".into(), false)
+        );
     }
 
     #[test]
