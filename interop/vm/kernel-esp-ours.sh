@@ -73,7 +73,10 @@ for carrier in always nat; do
   [ "$(states device)" = 2 ] || fail "what was killed was not lent"
   killall -q -INT ping; wait $loader
   rm -f $device/sock
+  # As if daemon.interface had another value since.
+  ip -n device link set dormouse0-esp down && ip -n device link set dormouse0-esp name former-esp || fail "rename"
   run_daemon $device ip netns exec device; device_daemon=$daemon
+  ip -n device link show former-esp 2>/dev/null && fail "its interface is still there"
   [ "$(states device)" = 0 ] || fail "what a killed daemon left is still there"
   dm up peer || fail "no tunnel after the kill"
   flows "killed and started again ($carrier)" 10.99.0.1

@@ -170,8 +170,8 @@ pub(crate) fn interface(tun: &str) -> String {
 }
 
 /// Removes what an earlier run left behind, if there is anything.
-fn clean(netlink: &mut Netlink, name: &str) -> Result<usize> {
-    if let Some(link) = netlink.links()?.into_iter().find(|link| link.name == name) {
+fn clean(netlink: &mut Netlink) -> Result<usize> {
+    if let Some(link) = netlink.links()?.into_iter().find(|link| link.xfrm == Some(IF_ID)) {
         netlink.delete_link(link.index)?;
     }
     match Xfrm::new().and_then(|mut xfrm| xfrm.remove_stale()) {
@@ -191,7 +191,7 @@ fn clean(netlink: &mut Netlink, name: &str) -> Result<usize> {
 pub(crate) fn set_up(wanted: DataPath, tun: &Tun, mtu: u16) -> Result<Esp> {
     let name = interface(tun.name());
     let mut netlink = Netlink::new()?;
-    let stale = clean(&mut netlink, &name).context("removing what an earlier run left in the kernel")?;
+    let stale = clean(&mut netlink).context("removing what an earlier run left in the kernel")?;
     if stale > 0 {
         tracing::info!(stale, "states and policies of an earlier run were removed from the kernel");
     }

@@ -30,6 +30,8 @@ pub struct Setting {
     pub stand_in: Option<(Limits, Duration)>,
     /// Each so-manyth device is behind a NAT of its own; 0: none.
     pub natted: usize,
+    /// Both ends have another engine, and ESP without a NAT is a protocol of its own, which that of a gateway takes.
+    pub engine: bool,
 }
 
 /// Where a device is, and what the network calls it there.
@@ -73,7 +75,13 @@ impl Crowd {
         let mut net = Topology::new(seed);
         let link = LinkConfig { delay: DELAY, ..LinkConfig::default() };
         let (centre, open) = (net.add_network(LinkConfig::default(), None), net.add_network(link, None));
-        let settings = Settings { hold: setting.hold, stand_in: setting.stand_in, ..Settings::default() };
+        let (Setting { hold, stand_in, engine, .. }, other) = (setting, Settings::default());
+        let mut settings = Settings { hold, stand_in, engine, ..other };
+        if engine {
+            for end in [&mut settings.device, &mut settings.gateway] {
+                end.push(("ike", "esp_in_udp = \"nat\"".to_owned()));
+            }
+        }
         let keys = net.ticket_keys();
         let gateway = net.add_gateway(&settings, "*", keys);
         net.place(gateway, Some((centre, vec![GATEWAY[0]])));

@@ -2,7 +2,7 @@
 //! engine that has lost its numbers. That no sequence number is used twice is looked at in every step of every world.
 
 use dormouse_node::ladder::State;
-use dormouse_sim::{Access, Settings, Step, World};
+use dormouse_sim::{Access, Crowd, Setting, Settings, Step, World};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -144,4 +144,47 @@ fn a_process_that_dies_leaves_no_number_behind_that_is_used_again() {
         load(&mut world, 50, 100);
         world.settle_and_check();
     }
+}
+
+/// Packets between the gateway and these devices, in both directions for a while; how many of them were lost.
+fn both_ways(crowd: &mut Crowd, devices: &[usize]) -> usize {
+    let before = (
+        crowd.gateway().received.len(),
+        devices.iter().map(|n| crowd.device(*n).received.len()).sum::<usize>(),
+    );
+    let mut sent = 0;
+    for _ in 0..50 {
+        for n in devices {
+            crowd.send_up(*n);
+            crowd.send_down(*n);
+            sent += 2;
+        }
+        crowd.run(Duration::from_millis(10));
+    }
+    crowd.run(Duration::from_millis(500));
+    let up = crowd.gateway().received.len() - before.0;
+    let down = devices.iter().map(|n| crowd.device(*n).received.len()).sum::<usize>() - before.1;
+    sent - up - down
+}
+
+/// The engine takes whatever the routes into a session lead to, so it has a session only while that is the gateway's only one.
+#[test]
+fn a_gateway_lends_while_it_has_one_session_and_calls_back_when_a_second_one_comes() {
+    let mut crowd = Crowd::in_setting(7, 2, Setting { engine: true, ..Setting::default() });
+    crowd.run(2 * SECOND);
+    let loans = |crowd: &Crowd| crowd.gateway().node().map_or(0, |node| node.loans().count());
+    assert_eq!(both_ways(&mut crowd, &[0, 1]), 0, "no packet is lost");
+    assert_eq!((crowd.sessions(), loans(&crowd)), (2, 0));
+    let down = |crowd: &mut Crowd| {
+        crowd.with_machine(1, |now, machine| machine.with(now, |host| _ = host.down(now, "office")))
+    };
+    down(&mut crowd);
+    crowd.run(2 * SECOND);
+    assert_eq!(both_ways(&mut crowd, &[0]), 0);
+    assert_eq!((crowd.sessions(), loans(&crowd)), (1, 1), "it is the only one now");
+    crowd.with_machine(1, |now, machine| machine.with(now, |host| assert!(host.up(now, "office"))));
+    assert_eq!(both_ways(&mut crowd, &[0]), 0, "not while the second one comes");
+    assert_eq!((crowd.sessions(), loans(&crowd)), (2, 0));
+    assert_eq!(both_ways(&mut crowd, &[0, 1]), 0);
+    crowd.check();
 }

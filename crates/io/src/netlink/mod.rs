@@ -77,6 +77,8 @@ pub struct Link {
     pub loopback: bool,
     /// In bytes.
     pub mtu: u32,
+    /// Of an interface of kind `xfrm`: what its states and policies carry.
+    pub xfrm: Option<u32>,
 }
 
 /// An address of an interface.

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoData, InfoXfrm, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage,
 };
@@ -140,15 +140,22 @@ pub(super) fn link(message: &LinkMessage) -> Link {
         carrier: flags.contains(LinkFlags::LowerUp) && flags.contains(LinkFlags::Running),
         loopback: flags.contains(LinkFlags::Loopback),
         mtu: 0,
+        xfrm: None,
     };
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::LinkInfo(info) => link.xfrm = info.iter().find_map(xfrm),
             _ => {}
         }
     }
     link
+}
+
+fn xfrm(info: &LinkInfo) -> Option<u32> {
+    let LinkInfo::Data(InfoData::Xfrm(data)) = info else { return None };
+    data.iter().find_map(|data| if let InfoXfrm::IfId(id) = data { Some(*id) } else { None })
 }
 
 pub(super) fn address(message: &AddressMessage) -> Option<Address> {
