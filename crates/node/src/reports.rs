@@ -14,6 +14,7 @@ use dormouse_keying::{ChildId, Mode, Owner, SaId};
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::dormancy::Refused;
 use ipnet::IpNet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A resumed session may carry nothing for this long before its CHILD SA is thought to be of no use.
@@ -158,11 +159,14 @@ impl Node {
         self.announce_success(now);
     }
 
-    /// The next events set a route to a peer. What came from it before they are applied had better wait: an answer would find no way
-    /// back.
+    /// The next events set the route to this address of a peer. What came from there before they are applied had better wait: an answer would
+    /// find no way back.
     #[must_use]
-    pub fn routes_due(&self) -> bool {
-        self.events.iter().any(|e| matches!(e, Event::Order(Order::PeerRoutes { .. })))
+    pub fn is_route_due(&self, to: IpAddr) -> bool {
+        let leads = |routes: &[IpNet]| routes.iter().any(|route| route.contains(&to));
+        self.events
+            .iter()
+            .any(|e| matches!(e, Event::Order(Order::PeerRoutes { routes, .. }) if leads(routes)))
     }
 
     /// libreswan looks for no NAT when it resumes, and its ESP then is in no UDP: behind a NAT its ticket would bring back a session

@@ -24,6 +24,8 @@ const NOW: Instant = Instant::ZERO;
 const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 99, 0, 2));
 const POOL: &str = "10.55.0.0/24";
+/// What the first device gets of it.
+const FIRST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 55, 0, 2));
 
 fn way() -> Path {
     Path {
@@ -44,14 +46,14 @@ fn host(
     peer: &str,
     child: &str,
     pool: Option<SharedPool>,
-    endpoint: EndpointConfig,
+    (endpoint, seed): (EndpointConfig, u64),
 ) -> End {
     let secret = "secret = \"a secret of the test\"";
     let toml = format!(
         "[connection.office]\nrole = \"{role}\"\n{keys}\n[connection.office.local]\nid = \"{own}\"\n{secret}\n\
          [connection.office.remote]\nid = \"{peer}\"\n{secret}\n[connection.office.child]\n{child}\n",
     );
-    let node = Node::new(resolved(&toml), endpoint, Box::new(Seeded::new(1)), Box::new(Seeded::new(2)));
+    let node = Node::new(resolved(&toml), endpoint, Box::new(Seeded::new(seed)), Box::new(Seeded::new(2)));
     let mut host = Host::new(NOW, node, pool);
     host.set_wall_clock(NOW, UnixTime(1_800_000_000));
     End { host, seen: Seen::default() }
@@ -80,7 +82,8 @@ fn gateway_with_unique(unique: &str) -> End {
         ..EndpointConfig::default()
     };
     endpoint.hold.services = WISHES;
-    let mut gateway = host("gateway", &keys, "gateway.test", "device.test", &local, Some(pool), endpoint);
+    let mut gateway =
+        host("gateway", &keys, "gateway.test", "device.test", &local, Some(pool), (endpoint, 1));
     let (limits, longest) = parse("").expect("TOML").standin.limits(10).expect("it stands in");
     gateway.node_mut().stand_in_for_sleepers(limits, longest);
     gateway
@@ -91,6 +94,11 @@ fn device() -> End {
 }
 
 fn device_with(ticket: Option<ClientTicket>) -> End {
+    device_drawn(1, ticket)
+}
+
+/// A device whose numbers are drawn from this seed.
+fn device_drawn(seed: u64, ticket: Option<ClientTicket>) -> End {
     let remote = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"";
     let mut device = host(
         "client",
@@ -99,7 +107,7 @@ fn device_with(ticket: Option<ClientTicket>) -> End {
         "gateway.test",
         remote,
         None,
-        EndpointConfig::default(),
+        (EndpointConfig::default(), seed),
     );
     if let Some(ticket) = ticket {
         device.node_mut().restore_ticket("office", ticket);
@@ -272,7 +280,7 @@ fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
     let mut bytes = Vec::new();
     let answer = loop {
         hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
-        if gateway.node().routes_due() {
+        if gateway.node().is_route_due(FIRST) {
             gateway.leased(u64::MAX);
             let sent = gateway.node_mut().poll_transmit(NOW, &mut bytes).expect("an answer");
             break (sent.path, std::mem::take(&mut bytes));
@@ -290,6 +298,31 @@ fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
     let expected = [b"first", b"again"].map(|content| (Origin::Tunnel, packet(inner, SERVER, content)));
     assert_eq!(seen.inner, expected, "whole, and in their order");
     assert!(seen.order.find('r') < seen.order.find('i'), "{}", seen.order);
+}
+
+/// In a storm of handshakes the route to some newcomer is due all the time.
+#[test]
+fn packets_of_a_peer_whose_route_is_there_do_not_wait_for_that_of_another() {
+    let (mut device, mut gateway) = (device(), gateway_with_unique("never"));
+    converse(&mut device, &mut gateway, NOW);
+    let inner = device.node().inner_addresses()[0];
+    let mut second = device_drawn(5, None);
+    // Up to what completes it: the gateway's driver has not carried out yet what follows.
+    for _ in 0..9 {
+        if (2..=9).any(|last| gateway.node().is_route_due([10, 55, 0, last].into())) {
+            break;
+        }
+        hand_over(drive(&mut gateway, NOW).datagrams, &mut second, NOW);
+        hand_over(drive(&mut second, NOW).datagrams, &mut gateway, NOW);
+    }
+    assert!(!gateway.node().is_route_due(inner));
+    forward(&mut device, NOW, &mut packet(inner, SERVER, b"at once"));
+    let [(path, mut datagram)] = <[_; 1]>::try_from(drive(&mut device, NOW).datagrams).expect("one");
+    let Verdict::Deliver(range) = gateway.open(NOW, &arriving(path), &mut Train::default(), &mut datagram)
+    else {
+        panic!("it waits")
+    };
+    assert_eq!(datagram[range], packet(inner, SERVER, b"at once"));
 }
 
 /// A stranger has recorded a resumption, and sends it again and again.

@@ -407,7 +407,7 @@ impl Host {
             None => {
                 let inner_mtu = self.node.narrowest(now, id, inner_mtu);
                 ip::tcp::clamp_mss(carried, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
-                if self.must_wait(id) {
+                if self.must_wait(id, rebuilt.flow.src) {
                     let packet = carried.to_vec();
                     self.put_off(now, id, packet);
                     return Verdict::Done;
@@ -436,7 +436,7 @@ impl Host {
                 }
                 let (header, len) =
                     lsi::put_v4(&mut self.lsis, now, &rebuilt.flow, parts, datagram, &payload);
-                if self.must_wait(id) {
+                if self.must_wait(id, rebuilt.flow.src) {
                     let header = header.get(..len).unwrap_or_default();
                     let packet = [header, datagram.get(payload).unwrap_or_default()].concat();
                     self.put_off(now, id, packet);
@@ -447,9 +447,9 @@ impl Host {
         }
     }
 
-    /// A host that answers a packet from this child at once would find no way back to the peer, or the peer may have no right to send it.
-    fn must_wait(&self, id: ChildId) -> bool {
-        self.node.routes_due() || self.node.unconfirmed(id).is_some()
+    /// A host that answers a packet of `source` from this child at once would find no way back, or the peer may have no right to send it.
+    fn must_wait(&self, id: ChildId, source: IpAddr) -> bool {
+        self.node.is_route_due(source) || self.node.unconfirmed(id).is_some()
     }
 
     fn put_off(&mut self, now: Instant, id: ChildId, packet: Vec<u8>) {
