@@ -10,6 +10,7 @@ use crate::leases::{Changes, Leases};
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
 use dormouse_ike::ticket::lineage::{Operation, Outcome, Store};
 use dormouse_io::bell::Bell;
+use dormouse_io::beside;
 use dormouse_io::clock::unix_now;
 use dormouse_io::store::lineage::{Lineages, Step};
 use dormouse_keying::SaId;
@@ -68,9 +69,7 @@ impl Keeper {
         let (sender, reports) = channel();
         let bell = Bell::new()?;
         let reports_of = Reports { sender, bell: bell.clone() };
-        let thread = std::thread::Builder::new()
-            .name("keeper".into())
-            .spawn(move || serve(store, leases, &to_do, &reports_of))?;
+        let thread = beside::spawn("keeper", move || serve(store, leases, &to_do, &reports_of))?;
         Ok(Self { queue, reports, bell, thread: Some(thread) })
     }
 

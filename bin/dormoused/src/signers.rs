@@ -6,6 +6,7 @@ use dormouse_crypto::sign::SignatureError;
 use dormouse_ike::auth::{Authentication, SignOrder};
 use dormouse_ike::limits::SIGNING_WAIT;
 use dormouse_io::bell::Bell;
+use dormouse_io::beside;
 use dormouse_io::clock::BootClock;
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
@@ -80,7 +81,7 @@ impl Signers {
     fn begin(&self) -> Result<SyncSender<Order>> {
         let (orders, waiting) = sync_channel::<Order>(WAITING);
         let (sender, bell) = (self.sender.clone(), self.bell.clone());
-        std::thread::Builder::new().name("signer".to_owned()).spawn(move || {
+        beside::spawn("signer", move || {
             for Order { sa, until, work } in waiting {
                 // A token signs for those alone who still wait.
                 let signed = if BootClock::now() < until { work() } else { Err(SignatureError::Late) };

@@ -55,6 +55,7 @@ use as_fd;
 
 pub mod batch;
 pub mod bell;
+pub mod beside;
 pub mod block;
 pub mod capture;
 mod checksum;

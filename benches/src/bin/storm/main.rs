@@ -2,9 +2,9 @@
 //! certificates and as many others resume by ticket, all at once, another client pings through the gateway, or sends a TCP stream.
 //!
 //! The gateway and that client are `dormoused` processes as they ship, the crowd is `dormouse_testbed::crowd` in this process, each in a network
-//! namespace of its own. All of them share the machine's cores, so that the crowd's thread steps back: by its niceness where ping is measured, by
-//! subtracting what it used where the stream is. Each storm begins at a gateway that was killed and started again: that is when clients come
-//! back at once.
+//! namespace of its own. The gateway has one core, as a machine of its own would, and all others share the rest, where the crowd's thread steps
+//! back: by its niceness where ping is measured, by subtracting what it used where the stream is. Each storm begins at a gateway that was killed
+//! and started again: that is when clients come back at once.
 
 mod beside;
 mod report;
@@ -88,21 +88,25 @@ impl Beside {
 fn main() -> Result<()> {
     let Arguments { clients, rounds, quick, out } = arguments();
     let (clients, rounds) = if quick { (100, 1) } else { (usize::from(clients), rounds) };
-    let programs = ["ip", "ping", "renice"].map(Need::Program);
+    let programs = ["ip", "ping", "renice", "taskset"].map(Need::Program);
     let needs = [&[Need::Root, Need::File("/dev/net/tun")], &programs[..]].concat();
     if !require("the storm benchmark", &needs) {
         return Ok(());
     }
+    // Before this process leaves one of them to the gateway.
+    let cores = std::thread::available_parallelism()?.get();
     let pki = Pki::new(Proof::Rsa2048)?;
     let stage = RefCell::new(None);
     let rows = Beside::ALL.map(|beside| -> (String, Work<'_>) {
         let (stage, pki) = (&stage, &pki);
         (
             beside.name().to_owned(),
-            Box::new(move || on(&mut stage.borrow_mut(), pki, clients, beside, beside.crowd_last(quick))),
+            Box::new(move || {
+                let stage = &mut stage.borrow_mut();
+                on(stage, pki, (clients, cores), beside, beside.crowd_last(quick))
+            }),
         )
     });
-    let cores = std::thread::available_parallelism()?.get();
     let settings = serde_json::json!({
         "full_handshakes": clients, "resumptions": clients, "pings_per_second": 1.0 / beside::INTERVAL,
         "idle_seconds": IDLE.as_secs_f64(), "congestion": beside::CONGESTION, "crowd_nice": stage::LAST, "quick": quick, "cores": cores,
@@ -117,10 +121,16 @@ fn main() -> Result<()> {
 }
 
 /// Measures once on the stage, which is built where there is none. What fails leaves none: the next one begins with another.
-fn on(stage: &mut Option<Stage>, pki: &Pki, clients: usize, beside: Beside, last: bool) -> Result<Figures> {
+fn on(
+    stage: &mut Option<Stage>,
+    pki: &Pki,
+    (clients, cores): (usize, usize),
+    beside: Beside,
+    last: bool,
+) -> Result<Figures> {
     let mut standing = match stage.take() {
         Some(standing) => standing,
-        None => Stage::build(pki, clients).context("setting the stage")?,
+        None => Stage::build(pki, clients, cores).context("setting the stage")?,
     };
     eprintln!("{}", beside.name());
     let figures = once(&mut standing, beside, last)?;

@@ -57,7 +57,7 @@ fn storms(measured: &Measured, clients: usize) {
     }
     print!("{}", table.text(""));
     println!(
-        "The crowd is one thread of this program, on the same cores, and of the least priority (nice 19), but in the row {:?}, where it has the usual one.",
+        "The gateway has one core. The crowd is one thread of this program, on the others with all that is beside it, and of the least priority (nice 19), but in the\nrow {:?}, where it has the usual one.",
         Beside::Stream.name()
     );
 }
@@ -102,13 +102,14 @@ fn rank(sorted: &[f64], part: f64) -> f64 {
 
 fn streams(measured: &Measured, cores: usize) {
     println!(
-        "\nTCP of another client to the gateway in Mbit/s: median [least most]. Its fair share is what the idle gateway carried, less the part of the"
+        "\nTCP of another client to the gateway in Mbit/s: median [least most]. Its fair share is what the idle gateway carried, less the part of the time that"
     );
     println!(
-        "{cores} cores' time that the storm takes: the gateway's processor time in the storm alone, and the crowd's own beside the stream, of the time that 99 % of"
+        "the storm takes of the gateway's core (as in the storm alone), or of the {} (the crowd's, beside the stream), whichever is more, while 99 % of the",
+        if cores == 2 { "other".to_owned() } else { format!("{} others", cores.max(2) - 1) }
     );
     println!(
-        "the storm beside the stream lasts. Stall: the longest time in milliseconds in which nothing arrived, of all rounds."
+        "storm beside the stream lasts. Stall: the longest time in milliseconds in which nothing arrived, of all rounds."
     );
     let mut table =
         Table::new(["", "idle", "in the storm", "fair share", "share", "stall, idle", "stall, storm"]);
@@ -133,13 +134,18 @@ fn fair_share(measured: &Measured, cores: usize) -> ByRound {
     let gateway = measured.figure(Beside::Nothing.name(), "cpu.gateway");
     let [idle, time, crowd] =
         ["rate.idle", "storm.most", "cpu.crowd"].map(|name| measured.figure(Beside::Stream.name(), name));
-    let fair = joined(&[&idle, &gateway, &crowd, &time], |v| fair(v[0], v[1] + v[2], v[3], cores));
+    let fair = joined(&[&idle, &gateway, &crowd, &time], |v| fair(v[0], [v[1], v[2]], v[3], cores));
     fair.into_iter().filter(|(_, rate)| *rate > 0.0).collect()
 }
 
-/// Of a rate, what is left if others use so many milliseconds of processor time within a time.
-fn fair(rate: f64, used: f64, time: f64, cores: usize) -> f64 {
-    rate * (1.0 - used / (time * cores as f64))
+/// Of a rate, what is left if a storm uses so many milliseconds of the gateway's core, and of the others, within a time. It goes through both, so that
+/// the one with less left sets it. On a machine of one core they are the same.
+fn fair(rate: f64, [gateway, crowd]: [f64; 2], time: f64, cores: usize) -> f64 {
+    let used = match cores {
+        1 => gateway + crowd,
+        _ => gateway.max(crowd / (cores - 1) as f64),
+    };
+    rate * (1.0 - used / time)
 }
 
 /// Figures of the same round, joined.
@@ -178,8 +184,9 @@ mod tests {
 
     #[test]
     fn a_fair_share_is_what_the_time_of_others_leaves() {
-        // A fifth of the time of two cores.
-        assert!((fair(1_000.0, 400.0, 1_000.0, 2) - 800.0).abs() < 1e-9);
+        for (cores, share) in [(1, 400.0), (2, 600.0), (4, 800.0)] {
+            assert!((fair(1_000.0, [200.0, 400.0], 1_000.0, cores) - share).abs() < 1e-9, "{cores}");
+        }
         let [a, b] = [[(1, 2.0), (2, 4.0)], [(2, 3.0), (3, 9.0)]].map(ByRound::from);
         assert_eq!(joined(&[&a, &b], |v| v[0] * v[1]), ByRound::from([(2, 12.0)]));
     }

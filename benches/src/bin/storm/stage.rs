@@ -26,6 +26,7 @@ const SECRET: &str = "benchmark-pre-shared-key-0123456789";
 pub(crate) struct Stage {
     crowd: Crowd,
     clients: usize,
+    cores: usize,
     client: Dormoused,
     gateway: Dormoused,
     pub(crate) client_host: Host,
@@ -49,7 +50,11 @@ impl Stage {
     ///
     /// # Errors
     /// Without root or network namespaces, or if a daemon does not come up.
-    pub(crate) fn build(pki: &Pki, clients: usize) -> Result<Self> {
+    pub(crate) fn build(pki: &Pki, clients: usize, cores: usize) -> Result<Self> {
+        if let Some(others) = others(cores) {
+            // And what this process starts from now on.
+            pin(std::process::id(), &others)?;
+        }
         let mut bed = Testbed::new()?;
         let (site, client_host) = (Site::new(&mut bed)?, bed.host("client")?);
         bed.link((&site.gateway, "wan1", &["10.77.0.1/24"]), (&client_host, "eth0", &["10.77.0.2/24"]))?;
@@ -61,7 +66,7 @@ impl Stage {
         let gateway = Dormoused::start(&site.gateway, "dns = \"off\"\n", &toml)?;
         let client = client(&client_host)?;
         let crowd = site.crowd(pki, 2 * clients, NETWORKS, &Default::default())?;
-        Ok(Self { crowd, clients, client, gateway, client_host, site, _bed: bed })
+        Ok(Self { crowd, clients, cores, client, gateway, client_host, site, _bed: bed })
     }
 
     /// The second half of the crowd has tickets. The gateway has lost every session, by a crash and not its state, and the client has a new one.
@@ -80,6 +85,9 @@ impl Stage {
         self.client.process().stop();
         self.gateway.process().kill();
         self.gateway.restart()?;
+        if others(self.cores).is_some() {
+            pin(self.gateway.process().pid(), "0")?;
+        }
         self.client.restart()?;
         self.client.ok(&["wait", "other"])?;
         let passes = format!("ping -c 1 -W 1 {SERVER}");
@@ -197,6 +205,19 @@ fn client(host: &Host) -> Result<Dormoused> {
          [connection.other.remote]\nid = \"{GATEWAY_NAME}\"\n"
     );
     Dormoused::start(host, "dns = \"off\"", &toml)
+}
+
+/// The cores that the gateway leaves to all others, where there is more than one.
+fn others(cores: usize) -> Option<String> {
+    (cores > 1).then(|| format!("1-{}", cores - 1))
+}
+
+/// Keeps a process, with all its threads, on these cores.
+fn pin(pid: u32, cores: &str) -> Result<()> {
+    let out = Command::new("taskset").args(["-a", "-c", "-p", cores, &pid.to_string()]).output();
+    let out = out.context("running taskset")?;
+    ensure!(out.status.success(), "taskset: {}", String::from_utf8_lossy(&out.stderr));
+    Ok(())
 }
 
 /// Does `work`; if it comes `last`, with this thread at [`LAST`] niceness. That of other threads and of all processes stays.
