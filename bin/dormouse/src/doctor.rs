@@ -34,6 +34,7 @@ pub(crate) fn run(args: &DoctorArgs, socket: &Path, json: bool) -> Result<ExitCo
     checks.push(configuration(&args.config));
     let file = written(&args.config);
     checks.extend(machine(running, &file));
+    checks.extend(crate::gateway::checks(&args.config, &file));
     checks.extend(crate::user::check(&args.config));
     let failed = checks.iter().any(|c| c.outcome == CheckOutcome::Failure);
     if json {

@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
-        Command::Gateway(args) => gateway::run(&args, cli.json).map(Into::into),
+        Command::Gateway(args) => gateway::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::User(args) => user::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Join(args) => join::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Hip(args) => hip::run(&args, &cli.socket, cli.json).map(Into::into),

@@ -254,7 +254,8 @@ fn who_waits_for_a_lease_is_not_kept_by_a_disk_that_is_full() {
     let mut leases = scratch.leases();
     leases.0.limit(1).unwrap();
     // Until the disk is full. What did not fit is in every later transaction, so nothing is written any more.
-    let mut more = (0..400).map(|n| lease(&format!("{n}{}", "x".repeat(100)), u8::try_from(n % 250).unwrap()));
+    let mut more =
+        (0..400).map(|n| lease(&format!("{n}{}", "x".repeat(100)), u8::try_from(n % 250).unwrap()));
     let fits = more.by_ref().take_while(|change| write_one(&mut leases, change)).count();
     let mut keeper = Keeper::new(scratch.open(), leases).unwrap();
     let numbers = 1..=u64::try_from(more.len()).unwrap();
