@@ -156,7 +156,7 @@ fn users_outlive_the_gateways_certificate_and_who_is_removed_is_out_with_all_cer
     carries(&at_ann)?;
     assert_eq!([child(&joe)?, child(&ann)?], before);
     // One that trusts no authority but one certificate of the gateway, the old one or the new one: which one it shows.
-    let (pinned, config) = users.join(&at_pinned, &users.file("add", "pinned", "pinned")?)?;
+    let (pinned, config) = users.join(&at_pinned, &users.file("add", "pinned", "pinned-1")?)?;
     drop(pinned);
     let trusted = config.with_file_name("vpn.ca.pem");
     std::fs::write(&trusted, &old)?;

@@ -26,6 +26,7 @@ mod render;
 mod render_hip;
 mod render_router;
 mod render_sleep;
+mod report;
 mod style;
 mod trace;
 mod user;
@@ -56,6 +57,7 @@ enum Command {
     /// Check this machine, the daemon and its configuration, and say what to change
     Doctor(doctor::DoctorArgs),
     Netcheck(netcheck::NetcheckArgs),
+    Report(report::ReportArgs),
     Gateway(gateway::GatewayArgs),
     User(user::UserArgs),
     Join(join::JoinArgs),
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Netcheck(args) => netcheck::run(&args, cli.json).map(Into::into),
+        Command::Report(args) => report::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Gateway(args) => gateway::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::User(args) => user::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Join(args) => join::run(&args, &cli.socket, cli.json).map(Into::into),
