@@ -89,21 +89,14 @@ fn of_port(v4: bool, family: &Family, port: &Port, marked: bool, bad: CheckOutco
             check(named, bad, format!("this machine did not send it: {why}"), Some(change.into()))
         }
         Reply::Silent if other => {
-            let change = if marked {
-                "let UDP 4500 through on the way: without it there is no session behind a NAT"
+            let why = if marked {
+                "without it there is no session behind a NAT"
             } else {
-                "let UDP 500 through on the way: sessions begin there, and only tickets come back without it"
+                "sessions begin there, and only tickets come back without it"
             };
-            check(
-                named,
-                bad,
-                "no answer, while the other port answers: this port is dropped on the way",
-                Some(
-                    change
-                        .replace("4500", &port.port.to_string())
-                        .replace("500 ", &format!("{} ", port.port)),
-                ),
-            )
+            let change = format!("let UDP {} through on the way: {why}", port.port);
+            let found = "no answer, while the other port answers: this port is dropped on the way";
+            check(named, bad, found, Some(change))
         }
         Reply::Silent => check(named, bad, "no answer, and no word why", None),
     }

@@ -1,5 +1,6 @@
 //! What must not be in a report, wherever it might stand. Owns the texts, in memory that is wiped; never prints one.
 
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 use zeroize::Zeroizing;
@@ -73,14 +74,19 @@ impl Secrets {
         }
     }
 
-    /// The text without any of them, as it is or as JSON writes it, and without private keys.
+    /// The text without any of them, as it is or as JSON writes it, and without private keys. Names of files go where they are whole words.
     pub(super) fn taken_out_of(&self, text: &str) -> String {
         let mut text = without_keys(text);
         // What contains another one goes first.
         let names = self.names.iter().filter(|name| !self.shown.contains(name.as_str()));
-        let mut all: Vec<&str> = self.texts.iter().chain(names).map(|secret| secret.as_str()).collect();
-        all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        for secret in all {
+        let mut all: Vec<(&str, bool)> = self.texts.iter().map(|text| (text.as_str(), false)).collect();
+        all.extend(names.map(|name| (name.as_str(), true)));
+        all.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
+        for (secret, word) in all {
+            if word {
+                text = without_word(&text, secret);
+                continue;
+            }
             text = text.replace(secret, GONE);
             let quoted = Zeroizing::new(serde_json::to_string(secret).unwrap_or_default());
             let quoted = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
@@ -90,6 +96,54 @@ impl Secrets {
         }
         text
     }
+
+    /// The same for JSON, which stays JSON: its own words, and the keys of its tables but for secrets, are no texts.
+    pub(super) fn taken_out_of_json(&self, text: &str) -> String {
+        match serde_json::from_str::<Value>(text) {
+            Ok(mut value) => {
+                self.clean(&mut value);
+                format!("{value}\n")
+            }
+            Err(_) => self.taken_out_of(text),
+        }
+    }
+
+    fn clean(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.taken_out_of(text),
+            Value::Number(number) => {
+                let text = number.to_string();
+                if self.texts.iter().any(|secret| secret.as_str() == text) {
+                    *value = GONE.into();
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.clean(item)),
+            Value::Object(table) => {
+                for (mut key, mut value) in std::mem::take(table) {
+                    self.clean(&mut value);
+                    for secret in &self.texts {
+                        key = key.replace(secret.as_str(), GONE);
+                    }
+                    table.insert(key, value);
+                }
+            }
+            Value::Bool(_) | Value::Null => {}
+        }
+    }
+}
+
+/// The text without a word: where it is not a part of a longer one.
+fn without_word(text: &str, word: &str) -> String {
+    let inside = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(word) {
+        out.push_str(before);
+        let part = inside(out.chars().next_back()) || inside(after.chars().next());
+        out.push_str(if part { word } else { GONE });
+        rest = after;
+    }
+    out + rest
 }
 
 /// Without what stands between the lines that begin and end a private key, whoever has put it there.
@@ -132,12 +186,24 @@ mod tests {
     }
 
     #[test]
+    fn json_stays_json() {
+        let mut secrets = Secrets::default();
+        ["true", "12345678", "tiger"].into_iter().for_each(|text| secrets.add(text));
+        secrets.add_file(Path::new("/srv/state"));
+        let text = secrets
+            .taken_out_of_json("{\"state\":true,\"a\":[12345678,7,\"a tiger, /srv/state\"],\"tiger\":null}");
+        let expected =
+            serde_json::json!({ "state": true, "a": [GONE, 7, "a (removed), /srv/(removed)"], GONE: null });
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
+    }
+
+    #[test]
     fn parts_of_names_go_unless_they_are_everywhere_or_shown_all_the_same() {
         let mut secrets = Secrets::default();
         let file = "/etc/dormouse/anna-karenina.key";
         secrets.add_file(Path::new(file));
         assert_eq!(secrets.taken_out_of(file), "/etc/dormouse/(removed)");
-        assert_eq!(secrets.taken_out_of("of anna-karenina"), "of (removed)");
+        assert_eq!(secrets.taken_out_of("of anna-karenina, anna-kareninas"), "of (removed), anna-kareninas");
         secrets.show("anna-karenina");
         assert_eq!(secrets.taken_out_of("of anna-karenina"), "of anna-karenina");
         secrets.add("anna-karenina");
