@@ -1,7 +1,7 @@
 //! `dormouse netcheck` in networks that are open, closed and odd, as a user without privileges: what nftables does on the way is what it must say.
 
 use anyhow::{Context, Result, ensure};
-use dormouse_interop::ends::{POOL, SECRET, by_secret};
+use dormouse_interop::ends::{POOL, SECRET, by_secret, rewrite};
 use dormouse_testbed::{Access, Dormoused, GATEWAY, GATEWAY_V6, Host, Need, Roaming, binary, require};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -49,12 +49,12 @@ impl Said {
 }
 
 impl Net {
-    fn new() -> Result<Self> {
+    fn new(name: &str) -> Result<Self> {
         let world = Roaming::new(60)?;
         let gateway = by_secret("gateway", "gateway.test", "*.test", SECRET, POOL);
         let gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &gateway)?;
         world.device.etc("hosts", &format!("{GATEWAY} {NAME}\n{GATEWAY_V6} {NAME}\n"))?;
-        let program = std::env::temp_dir().join(format!("dormouse-netcheck-{}", std::process::id()));
+        let program = std::env::temp_dir().join(format!("dormouse-netcheck-{name}-{}", std::process::id()));
         std::fs::copy(binary("dormouse"), &program)?;
         Ok(Self { world, gateway, program })
     }
@@ -93,7 +93,7 @@ fn what_the_network_does_is_what_is_said() -> Result<()> {
     if !require("netcheck", &NEEDS) {
         return Ok(());
     }
-    let net = Net::new()?;
+    let net = Net::new("open")?;
     let router = &net.world.router_a;
     net.world.attach(Access::A)?;
     let families = ["IPv4", "IPv6"];
@@ -188,7 +188,7 @@ fn a_nat_is_seen_as_what_it_is_and_a_network_without_ipv6_too() -> Result<()> {
     if !require("netcheck behind a NAT", &NEEDS) {
         return Ok(());
     }
-    let net = Net::new()?;
+    let net = Net::new("nat")?;
     net.world.attach(Access::B)?;
     let said = net.named()?;
     assert_eq!(said.code, 0, "{:#}", said.json);
@@ -223,22 +223,39 @@ fn a_daemon_with_a_full_tunnel_is_left_alone() -> Result<()> {
     if !require("netcheck beside a daemon", &NEEDS) {
         return Ok(());
     }
-    let net = Net::new()?;
+    let net = Net::new("daemon")?;
     net.world.attach(Access::A)?;
     let all = "remote = [\"0.0.0.0/0\", \"::/0\"]";
     let device = by_secret("client", "device.test", "gateway.test", SECRET, all);
     let device = Dormoused::start(&net.world.device, "dns = \"off\"", &device)?;
     device.ok(&["up", "peer"])?;
     device.ok(&["wait", "peer", "--timeout", "40"])?;
+    // The daemon holds what others would send beside the tunnel.
     let said = net.named()?;
+    assert_eq!(said.code, 1);
+    for family in ["IPv4", "IPv6"] {
+        said.demand(&format!("{family} UDP 500"), "skipped", "this machine did not let it out")?;
+    }
+    said.demand("gateway", "failure", "could not be asked")?;
+    // As root; and by the name of its connection.
+    let answer = device.cli(&["netcheck", "--json", "--gateway", NAME])?;
+    let said = Said { code: answer.code, json: answer.json };
     assert_eq!(said.code, 0, "{:#}", said.json);
     for (family, own) in [("IPv4", "10.1.0.2"), ("IPv6", "fd0a::2")] {
         said.demand(&format!("{family} NAT"), "ok", &format!("none: the gateway sees {own}"))?;
     }
-    // By the name of its connection, as root.
     let config = net.world.device.dir().join("dormouse.toml").display().to_string();
     let answer = device.cli(&["netcheck", "peer", "--config", &config])?;
     ensure!(answer.code == 0 && answer.text.contains("reachable at 203.0.113.1"), "{}", answer.text);
+    // Nothing is held: then anybody may ask, and goes around the tunnel.
+    let open = "remote = [\"0.0.0.0/0\", \"::/0\"]";
+    let text = by_secret("client", "device.test", "gateway.test", SECRET, open);
+    rewrite(&net.world.device, &text.replace("role = \"client\"", "role = \"client\"\nblock = \"off\""))?;
+    device.ok(&["reload"])?;
+    let said = net.named()?;
+    assert_eq!(said.code, 0, "{:#}", said.json);
+    said.demand("IPv4 NAT", "ok", "none: the gateway sees 10.1.0.2")?;
+    said.demand("IPv6 NAT", "ok", "none: the gateway sees fd0a::2")?;
     let unknown = device.cli(&["netcheck", "other", "--config", &config])?;
     ensure!(unknown.code == 2 && unknown.text.contains("no client connection \"other\""), "{}", unknown.text);
     device.ok(&["wait", "peer", "--timeout", "1"])?;

@@ -50,6 +50,8 @@ pub enum Why {
     Forbidden,
     /// Host or network cannot be reached, or something else.
     Unreachable,
+    /// A firewall of this machine itself forbids it.
+    Here,
     /// A router, or this machine's own link, wants packets of at most this many bytes.
     TooBig(u32),
 }
@@ -124,9 +126,11 @@ impl Asker {
     pub fn hear(&self, until: Instant) -> io::Result<Option<Heard>> {
         let mut buffer = vec![0; LARGEST];
         loop {
-            if let Some((error, cause)) = read_error_and_cause(self.socket.as_raw_fd())? {
+            if let Some((error, cause, from)) = read_error_and_cause(self.socket.as_raw_fd())? {
+                let ours = from == Some(self.local.ip()) && error.destination.ip() != self.local.ip();
                 let why = match (error.kind, cause) {
                     (PathErrorKind::TooBig(mtu) | PathErrorKind::LinkMtu(mtu), _) => Why::TooBig(mtu),
+                    _ if ours => Why::Here,
                     (_, Errno::ECONNREFUSED) => Why::Port,
                     (_, Errno::EACCES) => Why::Forbidden,
                     _ => Why::Unreachable,

@@ -84,10 +84,12 @@ fn of_port(v4: bool, family: &Family, port: &Port, marked: bool, bad: CheckOutco
             let change = "at the gateway: dormouse doctor; else a firewall between here and there".to_owned();
             check(named, bad, found, Some(change))
         }
-        Reply::Held(why) => {
-            let change = "run it as root: what the daemon holds (block) lets the daemon's own packets pass; else this machine's firewall";
-            check(named, bad, format!("this machine did not send it: {why}"), Some(change.into()))
-        }
+        Reply::Held(why) => check(
+            named,
+            CheckOutcome::Skipped,
+            format!("not asked: this machine did not let it out: {why}"),
+            None,
+        ),
         Reply::Silent if other => {
             let why = if marked {
                 "without it there is no session behind a NAT"
@@ -209,7 +211,12 @@ fn verdict(families: &[Family], any: bool) -> Check {
         return say(CheckOutcome::Failure, "not reachable: rejected", None);
     }
     if ports().any(|port| matches!(port.heard, Reply::Held(_))) {
-        return say(CheckOutcome::Failure, "not reachable: this machine sends nothing there", None);
+        let found = "could not be asked: this machine lets nothing of this user's out beside its tunnel";
+        return say(
+            CheckOutcome::Failure,
+            found,
+            Some("run it as root, as what the daemon holds (block) demands; else this machine's firewall"),
+        );
     }
     if families.iter().any(|family| family.tcp == Some(true)) {
         let found = "UDP is blocked: its machine answers TCP and no UDP";
@@ -290,7 +297,7 @@ mod tests {
             assert_eq!(outcome(&checks, "IPv4 UDP 500"), (Failure, "no answer, and no word why".into()));
         }
         let checks = one(Reply::Held("Operation not permitted".into()), Reply::Silent);
-        assert!(outcome(&checks, "gateway").1.contains("this machine sends nothing there"));
+        assert!(outcome(&checks, "gateway").1.starts_with("could not be asked"));
     }
 
     #[test]

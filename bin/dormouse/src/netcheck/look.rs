@@ -193,7 +193,9 @@ struct Pending {
 
 impl Pending {
     fn send(&mut self, asker: &Asker) {
-        self.held = asker.send(self.to, &datagram(&self.question, self.marked)).err().map(|e| e.to_string());
+        if let Err(e) = asker.send(self.to, &datagram(&self.question, self.marked)) {
+            self.held = Some(e.to_string());
+        }
     }
 
     /// When it is asked again.
@@ -240,38 +242,45 @@ fn ports(asker: &Asker, address: IpAddr, asked: &Asked) -> io::Result<Vec<Port>>
             }
         }
         // Who was rejected twice needs no more patience.
-        let waits = |one: &Pending| one.done.is_none() && !(one.rejected.is_some() && one.asked > 1);
+        let refused = |one: &Pending| one.rejected.is_some() || one.held.is_some();
+        let waits = |one: &Pending| one.done.is_none() && !(refused(one) && one.asked > 1);
         if now >= end || !all.iter().any(waits) {
             break;
         }
         let next = all.iter().filter_map(Pending::next).chain([end]).min().unwrap_or(end);
-        match asker.hear(next)? {
-            Some(Heard::Datagram { from, bytes }) => {
-                let Some(one) = all.iter_mut().find(|one| one.to == from && one.done.is_none()) else {
-                    continue;
-                };
-                match one.question.take(&mut entropy, unmarked(&bytes, one.marked)) {
-                    Taken::Foreign => {}
-                    Taken::Again => one.send(asker),
-                    Taken::Answered(answer) => {
-                        let took = (BootClock::now() - begun).as_millis();
-                        one.done = Some((u64::try_from(took).unwrap_or(u64::MAX), answer));
-                    }
-                }
-            }
-            Some(Heard::Error { to, why }) => {
-                let of = match why {
-                    Why::Port => Rejection::NobodyListens,
-                    Why::Forbidden => Rejection::Forbidden,
-                    Why::Unreachable => Rejection::Unreachable,
-                    Why::TooBig(_) => continue,
-                };
-                all.iter_mut().filter(|one| one.to == to).for_each(|one| one.rejected = Some(of));
-            }
-            None => {}
+        if let Some(heard) = asker.hear(next)? {
+            take(&mut all, heard, asker);
         }
     }
     Ok(all.into_iter().map(|one| port(one, asked)).collect())
+}
+
+/// What was heard, to the question that it is about.
+fn take(all: &mut [Pending], heard: Heard, asker: &Asker) {
+    let (to, why) = match heard {
+        Heard::Error { to, why } => (to, why),
+        Heard::Datagram { from, bytes } => {
+            let Some(one) = all.iter_mut().find(|one| one.to == from && one.done.is_none()) else { return };
+            match one.question.take(&mut OsEntropy, unmarked(&bytes, one.marked)) {
+                Taken::Foreign => {}
+                Taken::Again => one.send(asker),
+                Taken::Answered(answer) => {
+                    let took = (BootClock::now() - one.begun).as_millis();
+                    one.done = Some((u64::try_from(took).unwrap_or(u64::MAX), answer));
+                }
+            }
+            return;
+        }
+    };
+    for one in all.iter_mut().filter(|one| one.to == to) {
+        match why {
+            Why::Port => one.rejected = Some(Rejection::NobodyListens),
+            Why::Forbidden => one.rejected = Some(Rejection::Forbidden),
+            Why::Unreachable => one.rejected = Some(Rejection::Unreachable),
+            Why::Here => one.held = Some("a firewall of its own".into()),
+            Why::TooBig(_) => {}
+        }
+    }
 }
 
 fn port(one: Pending, asked: &Asked) -> Port {
