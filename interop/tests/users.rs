@@ -167,6 +167,7 @@ fn users_outlive_the_gateways_certificate_and_who_is_removed_is_out_with_all_cer
     std::fs::write(&trusted, &renewed)?;
     pinned.restart()?;
     users.comes(&pinned)?;
+    pinned.ok(&["down", "vpn"])?;
     pinned.process().stop();
     // Who comes anew, and who comes again in full.
     let (eve, _) = users.join(&at_eve, &users.file("add", "eve", "eve-1")?)?;
