@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use dormouse_interop::ends::{POOL, SECRET, by_secret, rewrite};
+use dormouse_interop::strongswan::{StrongSwan, skip};
 use dormouse_testbed::{Access, Dormoused, GATEWAY, GATEWAY_V6, Host, Need, Roaming, binary, require};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ const OUTSIDE: &str = "198.51.100.6";
 
 struct Net {
     world: Roaming,
-    gateway: Dormoused,
+    /// `None`: another program's.
+    gateway: Option<Dormoused>,
     /// Where others may run it too.
     program: PathBuf,
 }
@@ -50,13 +52,18 @@ impl Said {
 
 impl Net {
     fn new(name: &str) -> Result<Self> {
-        let world = Roaming::new(60)?;
+        let mut net = Self::without_gateway(name)?;
         let gateway = by_secret("gateway", "gateway.test", "*.test", SECRET, POOL);
-        let gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &gateway)?;
+        net.gateway = Some(Dormoused::start(&net.world.gateway, "dns = \"off\"", &gateway)?);
+        Ok(net)
+    }
+
+    fn without_gateway(name: &str) -> Result<Self> {
+        let world = Roaming::new(60)?;
         world.device.etc("hosts", &format!("{GATEWAY} {NAME}\n{GATEWAY_V6} {NAME}\n"))?;
         let program = std::env::temp_dir().join(format!("dormouse-netcheck-{name}-{}", std::process::id()));
         std::fs::copy(binary("dormouse"), &program)?;
-        Ok(Self { world, gateway, program })
+        Ok(Self { world, gateway: None, program })
     }
 
     /// Asks as nobody.
@@ -101,7 +108,8 @@ fn what_the_network_does_is_what_is_said() -> Result<()> {
 
     // Open, in both families.
     let said = net.named()?;
-    assert_eq!(said.code, 0, "{:#}\n{}", said.json, net.gateway.log());
+    let gateway = net.gateway.as_ref().context("a gateway")?;
+    assert_eq!(said.code, 0, "{:#}\n{}", said.json, gateway.log());
     for (family, own) in families.into_iter().zip(["10.1.0.2", "fd0a::2"]) {
         said.demand(&format!("{family} way"), "ok", &format!("from {own} by wlan0"))?;
         for port in ports {
@@ -115,7 +123,7 @@ fn what_the_network_does_is_what_is_said() -> Result<()> {
         )?;
     }
     said.demand("gateway", "ok", &format!("reachable at {GATEWAY} and {GATEWAY_V6}"))?;
-    let sessions = net.gateway.ok(&["status", "--json"])?.text;
+    let sessions = gateway.ok(&["status", "--json"])?.text;
     ensure!(!sessions.contains("\"peer\""), "no session comes of it: {sessions}");
 
     // One port is dropped; all of UDP is; something says that it may not.
@@ -214,6 +222,30 @@ fn a_nat_is_seen_as_what_it_is_and_a_network_without_ipv6_too() -> Result<()> {
         "table ip symmetric {\n  chain post {\n    type nat hook postrouting priority 90;\n    oifname \"uplink\" masquerade random\n  }\n}\n",
     )?;
     net.ask(&known)?.demand("IPv4 NAT", "ok", "a NAT that makes a mapping for each")?;
+    Ok(())
+}
+
+/// Another program's gateway says the same.
+#[test]
+fn strongswan_answers_too() -> Result<()> {
+    if !require("netcheck of strongSwan", &NEEDS) || skip("netcheck of strongSwan") {
+        return Ok(());
+    }
+    let net = Net::without_gateway("strongswan")?;
+    net.world.attach(Access::B)?;
+    let conf = "connections {\n  any {\n    version = 2\n    local {\n      auth = psk\n    }\n    remote {\n      auth = psk\n    }\n    children {\n      net {\n      }\n    }\n  }\n}\n";
+    let theirs = StrongSwan::start(&net.world.gateway, None, conf, &[], "")?;
+    let said = net.ask(&format!("--gateway {GATEWAY} --seen-as {OUTSIDE}"))?;
+    assert_eq!(said.code, 0, "{:#}\n{}", said.json, theirs.log_tail());
+    for port in ["UDP 500", "UDP 4500"] {
+        said.demand(&format!("IPv4 {port}"), "ok", "answers after")?;
+    }
+    said.demand("IPv4 NAT", "ok", "the same for both ports of the gateway")?;
+    said.demand(
+        "IPv4 path MTU",
+        "ok",
+        "1500 bytes towards the gateway: all that the interface takes was answered",
+    )?;
     Ok(())
 }
 

@@ -80,6 +80,7 @@ fn no_secret_of_a_configuration_is_in_the_archive() {
         "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2Vwxyzzy5\n-----END PRIVATE KEY-----\n",
         0o600,
     );
+    let pin = place.write("pin-xyzzy-13", "pin-xyzzy-14\n", 0o600);
     let text = format!(
         "[daemon]\nlog = \"debug\"\nstate_dir = \"/srv/state-xyzzy-6\"\n\
          [sleep]\nradio = \"command\"\ncommand_off = [\"/opt/xyzzy-7/radio\", \"--token\", \"xyzzy-8\"]\ncommand_on = [\"true\"]\n\
@@ -90,12 +91,15 @@ fn no_secret_of_a_configuration_is_in_the_archive() {
          [[connection.office.ppk.keys]]\nid = \"one\"\nsecret = \"0xxyzzy11\"\n\
          [connection.other]\nrole = \"client\"\ngateway = \"192.0.2.1\"\n\
          [connection.other.local]\nid = \"me.example.org\"\ncertificate = \"{0}/office-xyzzy-12.pem\"\nkey = \"{key}\"\n\
-         [connection.other.remote]\nid = \"b\"\n",
+         [connection.other.remote]\nid = \"b\"\n\
+         [connection.token]\nrole = \"client\"\ngateway = \"192.0.2.1\"\n\
+         [connection.token.local]\nid = \"t\"\ncertificate = \"/x.pem\"\nkey = \"pkcs11:token=a;object=xyzzy-15?pin-source=file:{pin}\"\n\
+         [connection.token.remote]\nid = \"b\"\n",
         place.0.display()
     );
     place.write("dormouse.toml", &text, 0o600);
     // Whoever writes a log badly: all of the configuration, the files, and lines of their own.
-    let files = [&psk, &key].map(|path| fs::read_to_string(path).unwrap()).concat();
+    let files = [&psk, &key, &pin].map(|path| fs::read_to_string(path).unwrap()).concat();
     place.write(
         "log",
         &format!("it says:\n{text}{files}key file {key}\nsession of me.example.org is up\n"),

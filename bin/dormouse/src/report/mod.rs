@@ -13,6 +13,7 @@ use crate::enrol::place::{self, CONFIG};
 use clap::Args;
 use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Response, Verb, line};
 use dormouse_io::clock::unix_now;
+use dormouse_io::token::Uri;
 use dormouse_node::config;
 use dormouse_report::Table;
 use secrets::Secrets;
@@ -128,7 +129,11 @@ fn configuration(path: &Path, secrets: &mut Secrets) -> String {
     secrets.add_file(path);
     let file = config::parse(&text).unwrap_or_default();
     for name in file.names() {
-        let Ok(Some(content)) = place::read(name) else { continue };
+        // Of a key in a token, the file that holds its PIN.
+        let pin = name.to_str().filter(|uri| Uri::is_one(uri)).map(|uri| Uri::parse(uri).ok()?.pin_source);
+        let Some(name) = pin.unwrap_or_else(|| Some(name.to_owned())) else { continue };
+        secrets.add_file(&name);
+        let Ok(Some(content)) = place::read(&name) else { continue };
         // Certificates are no secret, and keys go by their form.
         if let Ok(text) = str::from_utf8(content.as_bytes())
             && !text.contains("-----BEGIN")
