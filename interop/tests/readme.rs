@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 use anyhow::{Context, Result, ensure};
+use dormouse_interop::ends::another;
 use dormouse_testbed::{Access, Host, Need, Process, Roaming, binary, require};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -208,7 +209,7 @@ fn the_readmes_gateway_carries_traffic_and_answers_dns_questions() -> Result<()>
     if !require("the README's gateway", &NEEDS) {
         return Ok(());
     }
-    let world = Roaming::new(60)?;
+    let mut world = Roaming::new(60)?;
     world.attach(Access::A)?;
     // As an installed machine is.
     let switches = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"];
@@ -256,9 +257,29 @@ fn the_readmes_gateway_carries_traffic_and_answers_dns_questions() -> Result<()>
     let asked = dnsmasq.log();
     assert!(asked.contains("www.example.net from 203.0.113.1"), "through the tunnel: {asked}");
 
-    // Who is removed is out at once, and another of the same name is another.
+    // The gateway's certificate is renewed, and the session goes on; another device comes by the new one.
+    let renewed = gateway.sh(&format!("{} gateway renew", dormouse.display())).with_context(logs)?;
+    assert!(renewed.contains("the daemon uses it from now on"), "{renewed}");
+    seen_from(&world, WEB[0]).with_context(logs)?;
+    let (tablet, _) = another(&mut world, "tablet", 2)?;
+    let tablet = Machine::new(&tablet)?;
+    gateway.sh(&format!("cd /run && {} user add tablet", dormouse.display()))?;
+    std::fs::copy(gateway.dir.join("run/tablet.dormouse"), tablet.dir.join("run/tablet.dormouse"))?;
+    tablet.sh(&format!("{} join /run/tablet.dormouse --name office", dormouse.display()))?;
+    let tablet_daemon = tablet.start()?;
+    let wait = format!("{} wait office --timeout 20", dormouse.display());
+    tablet.sh(&wait).with_context(|| tablet_daemon.log())?;
+
+    // Who is removed is out at once and does not come again; others go on.
     let removed = gateway.sh(&format!("{} user remove laptop", dormouse.display())).with_context(logs)?;
     assert!(removed.contains("1 certificate(s) denied, 1 session(s) ended"), "{removed}");
+    let refused = device.sh(&wait).err().context("it is out")?.to_string();
+    assert!(refused.contains("the peer refused our authentication as laptop.vpn.example.org"), "{refused}");
+    assert!(device.sh(&format!("ping -c 1 -W 2 {}", WEB[0])).is_err(), "nothing leaves in clear either");
+    let status = gateway.sh(&format!("{} --json status", dormouse.display()))?;
+    assert!(status.contains("tablet.vpn.example.org") && !status.contains("laptop."), "{status}");
+    tablet.sh(&format!("ping -c 2 -i 0.2 -W 5 {}", WEB[0])).with_context(|| tablet_daemon.log())?;
+    drop(tablet_daemon);
     let log = device_daemon.log();
     drop(device_daemon);
     device.name_server(DNS[1]).context(log)?;

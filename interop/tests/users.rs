@@ -1,8 +1,10 @@
 //! Devices with the client that they have, at a gateway that `dormouse gateway init` has made: `dormouse user add --as` gives each what it takes.
 
 use anyhow::{Context, Result, ensure};
+use dormouse_interop::ends::{another, peers};
 use dormouse_interop::strongswan::{StrongSwan, skip};
-use dormouse_testbed::{Access, Dormoused, GATEWAY, Host, Roaming, SERVER, binary};
+use dormouse_testbed::{Access, Dormoused, GATEWAY, Host, Need, Roaming, SERVER, binary, require};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 fn dormouse(host: &Host, arguments: &str) -> Result<String> {
@@ -64,5 +66,157 @@ fn a_strongswan_device_comes_by_what_user_add_has_made_and_is_out_when_it_is_rem
         &format!("user add joe --as swanctl --out {} --config {config}", ann.display()),
     )?;
     ensure!(ann.join("private/joe.key").exists(), "beside {joe}");
+    Ok(())
+}
+
+const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
+/// What a device waits for its session that it is refused: by its exit code, what was refused is who it is.
+const REFUSED: i32 = 4;
+
+/// The gateway, and the directory where its users' files go.
+struct Users {
+    world: Roaming,
+    gateway: Dormoused,
+    config: PathBuf,
+}
+
+impl Users {
+    /// `dormouse user` or `gateway` there.
+    fn ok(&self, arguments: &str) -> Result<String> {
+        let socket = Dormoused::socket_in(&self.world.gateway);
+        let line = format!("--socket {} {arguments} --config {}", socket.display(), self.config.display());
+        dormouse(&self.world.gateway, &line)
+    }
+
+    /// What `user add` or `renew` makes for this user.
+    fn file(&self, verb: &str, user: &str, out: &str) -> Result<PathBuf> {
+        let out = self.world.bed.dir().join(out);
+        self.ok(&format!("user {verb} {user} --out {}", out.display()))?;
+        Ok(out)
+    }
+
+    /// A device that has joined by this file; the configuration that this made.
+    fn join(&self, host: &Host, file: &Path) -> Result<(Dormoused, PathBuf)> {
+        let config = host.dir().join("joined/dormouse.toml");
+        dormouse(host, &format!("join {} --name vpn --config {}", file.display(), config.display()))?;
+        let text = std::fs::read_to_string(&config)?;
+        Ok((Dormoused::start(host, "dns = \"off\"", &text)?, config))
+    }
+
+    fn comes(&self, device: &Dormoused) -> Result<()> {
+        let up = device.ok(&["wait", "vpn", "--timeout", "40"]);
+        up.map(drop).with_context(|| format!("device:\n{}\ngateway:\n{}", device.log(), self.gateway.log()))
+    }
+}
+
+/// The SPIs of a device's one CHILD SA.
+fn child(device: &Dormoused) -> Result<String> {
+    let status = device.ok(&["status", "--json"])?.json;
+    let spi = status.pointer("/result/status/connections/0/children/0/spi").and_then(Value::as_str);
+    Ok(spi.context("no CHILD SA")?.to_owned())
+}
+
+fn carries(host: &Host) -> Result<()> {
+    host.sh(&format!("ping -c 2 -i 0.2 -W 5 {SERVER}")).map(drop)
+}
+
+/// Both users go on while the gateway gets another certificate, a third one comes by it, and of a user that was renewed and is removed neither certificate
+/// counts any more.
+#[test]
+fn users_outlive_the_gateways_certificate_and_who_is_removed_is_out_with_all_certificates() -> Result<()> {
+    if !require("users of a gateway", &NEEDS) {
+        return Ok(());
+    }
+    let mut world = Roaming::new(60)?;
+    world.attach(Access::A)?;
+    let mut hosts = Vec::new();
+    for (n, name) in ["ann", "eve", "copy", "pinned"].into_iter().enumerate() {
+        hosts.push(another(&mut world, name, 2 + u8::try_from(n)?)?.0);
+    }
+    let [at_ann, at_eve, at_copy, at_pinned] = <[Host; 4]>::try_from(hosts).ok().context("four hosts")?;
+    let (gateway, config) = gateway(&world)?;
+    let users = Users { world, gateway, config };
+    let at_joe = users.world.device.clone();
+    let (joe, joe_config) = users.join(&at_joe, &users.file("add", "joe", "joe")?)?;
+    let (ann, _) = users.join(&at_ann, &users.file("add", "ann", "ann-1")?)?;
+    for (device, host) in [(&joe, &at_joe), (&ann, &at_ann)] {
+        users.comes(device)?;
+        carries(host)?;
+    }
+    assert_eq!(peers(&users.gateway)?, ["ann.devices.internal", "joe.devices.internal"]);
+
+    // Another certificate of the gateway: both go on, each with the SA that it has.
+    let before = [child(&joe)?, child(&ann)?];
+    let old = std::fs::read(users.config.with_file_name("gateway.pem"))?;
+    let said = users.ok("gateway renew --days 400")?;
+    ensure!(said.contains("the daemon uses it from now on; sessions go on"), "{said}");
+    let renewed = std::fs::read(users.config.with_file_name("gateway.pem"))?;
+    assert!(old != renewed);
+    carries(&at_joe)?;
+    carries(&at_ann)?;
+    assert_eq!([child(&joe)?, child(&ann)?], before);
+    // One that trusts no authority but one certificate of the gateway, the old one or the new one: which one it shows.
+    let (pinned, config) = users.join(&at_pinned, &users.file("add", "pinned", "pinned-1")?)?;
+    drop(pinned);
+    let trusted = config.with_file_name("vpn.ca.pem");
+    std::fs::write(&trusted, &old)?;
+    let mut pinned = Dormoused::start(&at_pinned, "dns = \"off\"", &std::fs::read_to_string(&config)?)?;
+    let answer = pinned.cli(&["wait", "vpn", "--timeout", "40"])?;
+    assert_eq!(answer.code, REFUSED, "{}", answer.text);
+    pinned.process().stop();
+    std::fs::write(&trusted, &renewed)?;
+    pinned.restart()?;
+    users.comes(&pinned)?;
+    pinned.ok(&["down", "vpn"])?;
+    pinned.process().stop();
+    // Who comes anew, and who comes again in full.
+    let (eve, _) = users.join(&at_eve, &users.file("add", "eve", "eve-1")?)?;
+    users.comes(&eve)?;
+    ann.ok(&["down", "vpn"])?;
+    ann.ok(&["up", "vpn"])?;
+    users.comes(&ann)?;
+
+    // The former certificate of a user that is renewed counts until it ends: on a device where it still is.
+    let file = users.file("renew", "joe", "joe-2")?;
+    let copied = at_copy.dir().join("joined");
+    std::fs::create_dir_all(&copied)?;
+    let of = joe_config.parent().context("a directory")?.display().to_string();
+    at_copy.sh(&format!("cp -a {of}/. {}", copied.display()))?;
+    let text = std::fs::read_to_string(copied.join("dormouse.toml"))?;
+    dormouse(
+        &at_joe,
+        &format!(
+            "--socket {} join {} --name vpn --renew --config {}",
+            Dormoused::socket_in(&at_joe).display(),
+            file.display(),
+            joe_config.display()
+        ),
+    )?;
+    users.comes(&joe)?;
+    carries(&at_joe)?;
+    let text = text.replace(&of, &copied.display().to_string());
+    let copy = Dormoused::start(&at_copy, "dns = \"off\"", &text)?;
+    users.comes(&copy)?;
+    carries(&at_copy)?;
+
+    // Removed: both certificates are refused, the session is gone, and others go on and come.
+    let before = child(&ann)?;
+    let said = users.ok("user remove joe")?;
+    ensure!(said.contains("2 certificate(s) denied"), "{said}");
+    for (device, host) in [(&joe, &at_joe), (&copy, &at_copy)] {
+        device.ok(&["down", "vpn"])?;
+        for verb in ["up", "wait"] {
+            let answer = device.cli(&[verb, "vpn", "--timeout", "40"])?;
+            assert_eq!(answer.code, REFUSED, "{}\n{}\n{}", answer.text, device.log(), users.gateway.log());
+        }
+        assert!(carries(host).is_err(), "nothing passes");
+    }
+    assert_eq!(peers(&users.gateway)?, ["ann.devices.internal", "eve.devices.internal"]);
+    carries(&at_ann)?;
+    assert_eq!(child(&ann)?, before);
+    eve.ok(&["down", "vpn"])?;
+    eve.ok(&["up", "vpn"])?;
+    users.comes(&eve)?;
+    carries(&at_eve)?;
     Ok(())
 }

@@ -419,6 +419,17 @@ impl Output {
     }
 }
 
+/// Has a daemon that runs read its configuration again: the keys that need a restart. `None`: none runs.
+pub(crate) fn reload_if_running(socket: &Path) -> Result<Option<Vec<String>>, Error> {
+    let mut client = match Client::connect(socket) {
+        Err(e) if e.kind == ErrorKind::NoDaemon => return Ok(None),
+        client => client?,
+    };
+    let (answer, reply) = client.ask(Verb::Reload)?;
+    let Reply::Reloaded { restart } = reply else { return Err(unexpected(&answer)) };
+    Ok(Some(restart))
+}
+
 pub(crate) fn unexpected(answer: &str) -> Error {
     Error::new(ErrorKind::Other, format!("the daemon answers something else: {}", answer.trim_end()))
 }

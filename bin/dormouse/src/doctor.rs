@@ -30,11 +30,7 @@ pub(crate) struct DoctorArgs {
 }
 
 pub(crate) fn run(args: &DoctorArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
-    let (mut checks, running) = daemon(socket);
-    checks.push(configuration(&args.config));
-    let file = written(&args.config);
-    checks.extend(machine(running, &file));
-    checks.extend(crate::user::check(&args.config));
+    let checks = all(&args.config, socket);
     let failed = checks.iter().any(|c| c.outcome == CheckOutcome::Failure);
     if json {
         print!("{}", line(&Response::ok(Reply::Doctor(checks)))?);
@@ -42,6 +38,24 @@ pub(crate) fn run(args: &DoctorArgs, socket: &Path, json: bool) -> Result<ExitCo
         print!("{}", render::checks(&checks, Style::stdout()));
     }
     Ok(if failed { ExitCode::Failure } else { ExitCode::Ok })
+}
+
+/// All checks.
+pub(crate) fn all(config: &Path, socket: &Path) -> Vec<Check> {
+    let (mut checks, running) = daemon(socket);
+    checks.push(configuration(config));
+    let file = written(config);
+    checks.extend(machine(running, &file));
+    checks.extend(crate::gateway::checks(config, &file));
+    checks.extend(crate::user::check(config));
+    checks
+}
+
+/// The daemon's program: beside this one, or on the path.
+pub(crate) fn dormoused() -> PathBuf {
+    let beside =
+        std::env::current_exe().ok().map(|exe| exe.with_file_name("dormoused")).filter(|p| p.exists());
+    beside.unwrap_or_else(|| "dormoused".into())
 }
 
 fn check(name: &str, outcome: CheckOutcome, found: impl Into<String>) -> Check {
@@ -97,9 +111,7 @@ fn configuration(path: &Path) -> Check {
         Err(e) => return check(NAME, CheckOutcome::Failure, format!("{shown}: {e}")),
         Ok(_) => {}
     }
-    let beside =
-        std::env::current_exe().ok().map(|exe| exe.with_file_name("dormoused")).filter(|p| p.exists());
-    let program = beside.unwrap_or_else(|| "dormoused".into());
+    let program = dormoused();
     match Command::new(&program).arg("--config").arg(path).arg("--check").output() {
         Ok(output) if output.status.success() => {
             let said = String::from_utf8_lossy(&output.stdout);

@@ -2,8 +2,7 @@
 //! it is, and gets one connection more. Nothing is written before the daemon's own parser has judged the configuration, and the new connection
 //! with its files; what other connections' files hold, and the router, the daemon judges when it takes it up.
 
-use crate::client::Client;
-use crate::control_verbs::{Output, unexpected};
+use crate::control_verbs::{Output, reload_if_running};
 use crate::enrol::authority::day;
 use crate::enrol::bundle::{Bundle, list, quoted};
 use crate::enrol::names;
@@ -12,7 +11,7 @@ use crate::enrol::{swanctl, wrong};
 use crate::exit;
 use crate::style::Style;
 use clap::Args;
-use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Verb};
+use dormouse_control::{Error, ErrorKind, ExitCode};
 use dormouse_crypto::cert::{Certificate, KnownPaths, TrustStore, Usage};
 use dormouse_io::clock::unix_now;
 use dormouse_node::config::file::{Connection, File, Role};
@@ -43,7 +42,7 @@ pub(crate) struct JoinArgs {
 pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let joined = join(args, unix_now())?;
     // The connection is there, whatever the daemon says of it: a refusal is what is left to do, and no reason to join again.
-    let (restart, refused) = match reload(socket) {
+    let (restart, refused) = match reload_if_running(socket) {
         Ok(restart) => (restart, None),
         Err(e) => (None, Some(e)),
     };
@@ -101,17 +100,6 @@ struct Joined {
     until: UnixTime,
     /// Others could read the file.
     exposed: bool,
-}
-
-/// What a daemon that runs says of it: the keys that need a restart. `None`: none runs.
-fn reload(socket: &Path) -> Result<Option<Vec<String>>, Error> {
-    let mut client = match Client::connect(socket) {
-        Err(e) if e.kind == ErrorKind::NoDaemon => return Ok(None),
-        client => client?,
-    };
-    let (answer, reply) = client.ask(Verb::Reload)?;
-    let Reply::Reloaded { restart } = reply else { return Err(unexpected(&answer)) };
-    Ok(Some(restart))
 }
 
 fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {

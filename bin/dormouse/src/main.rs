@@ -18,6 +18,7 @@ mod lab_link;
 mod lab_topology;
 mod measure;
 mod meter;
+mod netcheck;
 mod origin;
 mod recordings;
 mod reference;
@@ -25,6 +26,7 @@ mod render;
 mod render_hip;
 mod render_router;
 mod render_sleep;
+mod report;
 mod style;
 mod trace;
 mod user;
@@ -54,6 +56,8 @@ enum Command {
     Control(control_verbs::ControlVerb),
     /// Check this machine, the daemon and its configuration, and say what to change
     Doctor(doctor::DoctorArgs),
+    Netcheck(netcheck::NetcheckArgs),
+    Report(report::ReportArgs),
     Gateway(gateway::GatewayArgs),
     User(user::UserArgs),
     Join(join::JoinArgs),
@@ -76,7 +80,9 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
-        Command::Gateway(args) => gateway::run(&args, cli.json).map(Into::into),
+        Command::Netcheck(args) => netcheck::run(&args, cli.json).map(Into::into),
+        Command::Report(args) => report::run(&args, &cli.socket, cli.json).map(Into::into),
+        Command::Gateway(args) => gateway::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::User(args) => user::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Join(args) => join::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Hip(args) => hip::run(&args, &cli.socket, cli.json).map(Into::into),

@@ -198,6 +198,53 @@ fn what_is_there_is_not_replaced_unless_that_is_said_and_users_stay() {
     assert!(code == 1 && said.contains("and its key") && said.contains("is not"), "{code}: {said}");
 }
 
+/// Without a daemon; with one, `interop/tests/readme.rs`.
+#[test]
+fn a_gateways_certificate_is_renewed_and_nothing_else() {
+    let place = Place::new("gateway-renew");
+    let said = place.ok(INIT);
+    let undo = said.split_once("undo: ").unwrap().1;
+    for part in [
+        "and so the authority: a later init takes it up",
+        "To remove it too, rm -r ",
+        "all users are lost for good",
+    ] {
+        assert!(undo.contains(part), "{part}: {said}");
+    }
+    place.ok("user add joe");
+    let etc = |name: &str| fs::read(place.0.join("etc").join(name)).unwrap();
+    let names = ["gateway.key", "gateway.pem", "dormouse.toml", "ca.pem", "ca/ca.key", "users/joe.toml"];
+    let before = names.map(etc);
+    let said = place.ok("gateway renew --days 700");
+    for part in
+        ["vpn.example.org has a new key and certificate, until 20", "gateway.key.old", "no daemon runs"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let after = names.map(etc);
+    assert!(before[0] != after[0] && before[1] != after[1] && before[2..] == after[2..]);
+    assert_eq!((etc("gateway.key.old"), etc("gateway.pem.old")), (before[0].clone(), before[1].clone()));
+    let modes = ["gateway.key", "gateway.pem", "gateway.key.old"].map(|name| place.files("etc")[name]);
+    assert_eq!(modes, [0o600, 0o644, 0o600]);
+    let answer: serde_json::Value = serde_json::from_str(&place.ok("--json gateway renew")).unwrap();
+    assert_eq!((&answer["gateway"], &answer["daemon"]), (&"vpn.example.org".into(), &false.into()));
+    place.ok("gateway renew --days 20");
+    let (_, said) = place.run("--json doctor");
+    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let checks = answer.pointer("/result/doctor").unwrap().as_array().unwrap();
+    let of = |name: &str| checks.iter().find(|c| c["name"] == name).unwrap();
+    assert_eq!(
+        (&of("certificate")["outcome"], &of("authority")["outcome"]),
+        (&"warning".into(), &"ok".into())
+    );
+    assert_eq!(of("certificate")["change"], "dormouse gateway renew");
+    let (code, said) = Place::new("gateway-renew-none").run("gateway renew");
+    assert!(
+        code == 1 && said.contains("dormouse.toml does not exist") && said.contains("gateway init"),
+        "{said}"
+    );
+}
+
 /// Everything that a gateway lives on, and not the configuration's file alone.
 #[test]
 fn no_file_of_a_gateway_is_replaced_unless_that_is_said() {

@@ -62,6 +62,7 @@ mod prefix;
 pub mod proposal;
 pub mod protect;
 mod puzzle;
+pub mod reach;
 mod revocation;
 mod sa;
 pub mod selectors;

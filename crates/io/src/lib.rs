@@ -78,6 +78,7 @@ pub mod logind;
 pub mod meter;
 mod mmsg;
 pub mod neighbours;
+pub mod netcheck;
 pub mod netlink;
 mod nft;
 pub mod notify;

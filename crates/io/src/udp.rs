@@ -333,6 +333,11 @@ pub(crate) fn outcome(e: io::Error, done: usize) -> Sent {
 
 /// Reads one entry of a socket's error queue (`IP_RECVERR`, ip(7)).
 pub(crate) fn read_error(fd: RawFd) -> io::Result<Option<PathError>> {
+    Ok(read_error_and_cause(fd)?.map(|(error, ..)| error))
+}
+
+/// The same, with what the kernel makes of the ICMP error's type and code, and who has sent it.
+pub(crate) fn read_error_and_cause(fd: RawFd) -> io::Result<Option<(PathError, Errno, Option<IpAddr>)>> {
     let mut byte = [0; 1];
     let mut iov = [IoSliceMut::new(&mut byte)];
     let mut space = vec![0; 256];
@@ -361,7 +366,18 @@ pub(crate) fn read_error(fd: RawFd) -> io::Result<Option<PathError>> {
         Some((true, _, _)) => PathErrorKind::Unreachable,
         _ => PathErrorKind::Other,
     };
-    Ok(Some(PathError { destination: destination.unwrap_or(unspecified), kind }))
+    let cause = error.map_or(0, |(.., e)| i32::try_from(e.ee_errno).unwrap_or(0));
+    let from = message.cmsgs()?.find_map(|c| match c {
+        ControlMessageOwned::Ipv4RecvErr(_, from) => {
+            from.map(|from| IpAddr::from(Ipv4Addr::from(u32::from_be(from.sin_addr.s_addr))))
+        }
+        ControlMessageOwned::Ipv6RecvErr(_, from) => {
+            from.map(|from| IpAddr::from(Ipv6Addr::from(from.sin6_addr.s6_addr)))
+        }
+        _ => None,
+    });
+    let error = PathError { destination: destination.unwrap_or(unspecified), kind };
+    Ok(Some((error, Errno::from_raw(cause), from)))
 }
 
 pub(crate) fn socket_addr(storage: &SockaddrStorage) -> Option<SocketAddr> {

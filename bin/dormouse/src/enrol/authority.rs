@@ -187,6 +187,11 @@ impl Authority {
         Ok(Issued { key: secret, pem, certificate })
     }
 
+    /// Whether this certificate is one that this authority has issued, also if it has ended.
+    pub(crate) fn has_issued(&self, certificate: &Certificate) -> bool {
+        self.vouch(certificate, certificate.not_after()).is_ok()
+    }
+
     /// Whether who trusts `ca.pem` believes this certificate: not if the key is another certificate's.
     fn vouch(&self, certificate: &Certificate, now: UnixTime) -> Result<(), Error> {
         let trust = TrustStore::new(vec![self.certificate.clone()]).map_err(|e| failed("ca.pem", e))?;

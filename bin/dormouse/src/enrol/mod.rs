@@ -12,6 +12,7 @@
 
 pub(crate) mod authority;
 pub(crate) mod bundle;
+pub(crate) mod gateway;
 pub(crate) mod names;
 pub(crate) mod place;
 pub(crate) mod swanctl;

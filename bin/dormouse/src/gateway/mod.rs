@@ -1,8 +1,9 @@
-//! `dormouse gateway init`: a machine becomes a gateway with an authority of its own. Owns the order in which files are made, and what is said of
-//! it. The daemon does what the machine needs besides, while it runs (`pool.forward`).
+//! `dormouse gateway init`: a machine becomes a gateway with an authority of its own; `renew`: it gets another certificate. Owns the order in which
+//! files are made, and what is said of it. The daemon does what the machine needs besides, while it runs (`pool.forward`).
 
 mod look;
 mod plan;
+mod renew;
 
 use crate::control_verbs::Output;
 use crate::enrol::authority::{Authority, Holder, Issued, MOST_DAYS, day};
@@ -11,7 +12,7 @@ use crate::enrol::place::{self, CONFIG, Place};
 use crate::enrol::users::{self, User};
 use crate::enrol::wrong;
 use clap::{Args, Subcommand};
-use dormouse_control::{Error, ErrorKind, ExitCode};
+use dormouse_control::{Check, Error, ErrorKind, ExitCode};
 use dormouse_crypto::Secret;
 use dormouse_io::clock::unix_now;
 use dormouse_io::entropy::OsEntropy;
@@ -40,6 +41,9 @@ pub(crate) struct GatewayArgs {
 enum GatewayVerb {
     /// Make this machine a gateway: an authority, its certificate and the configuration. Asks what it is not told
     Init(InitArgs),
+    /// Make a new key and certificate for this gateway before the old one ends: everything else stays as it is. A daemon that runs takes them up
+    /// at once, and sessions go on
+    Renew(renew::RenewArgs),
 }
 
 #[derive(Debug, Args)]
@@ -65,8 +69,8 @@ struct InitArgs {
     /// Show what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Replace a configuration that is there, and the gateway's key and certificate (each is kept as FILE.old); the authority stays, and so do
-    /// users
+    /// Write a new configuration, gateway's key and certificate where there are some already; the old files stay as FILE.old (FILE.old-2 and so
+    /// on). The authority is not replaced: all users can still connect. For a new certificate alone: dormouse gateway renew
     #[arg(long)]
     force: bool,
     /// The configuration to write; everything else goes beside it
@@ -74,8 +78,19 @@ struct InitArgs {
     config: PathBuf,
 }
 
-pub(crate) fn run(args: &GatewayArgs, json: bool) -> Result<ExitCode, Error> {
-    let GatewayVerb::Init(args) = &args.verb;
+pub(crate) fn run(args: &GatewayArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
+    match &args.verb {
+        GatewayVerb::Init(args) => init(args, json),
+        GatewayVerb::Renew(args) => renew::run(args, socket, json),
+    }
+}
+
+/// For `dormouse doctor`: certificates of the gateway and of the authority that end soon.
+pub(crate) fn checks(config: &Path, file: &config::file::File) -> Vec<Check> {
+    renew::checks(config, file, unix_now())
+}
+
+fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
     let place = Place::of(&args.config);
     free(&place, args)?;
     let said = Said {
@@ -331,8 +346,14 @@ fn report(place: &Place, plan: &Plan, done: &Done, closed: &[String]) -> String 
     let _ = writeln!(
         out,
         "next: systemctl enable --now dormoused (or restart it), then dormouse user add NAME\n\
-         undo: systemctl disable --now dormoused, which also ends forwarding and translation; then {}",
-        undo(place, done)
+         undo: systemctl disable --now dormoused, which also ends forwarding and translation; then {}\n\
+         {} and {} stay, and so the authority: a later init takes it up, and its users can connect again. To remove it too, rm -r {} {}: \
+         all users are lost for good then, and each needs a new file of a new authority",
+        undo(place, done),
+        place.path("ca").display(),
+        place.path("ca.pem").display(),
+        place.path("ca").display(),
+        place.path("ca.pem").display(),
     );
     out
 }
@@ -348,7 +369,5 @@ fn undo(place: &Place, done: &Done) -> String {
         steps.push(format!("rm {}", made.join(" ")));
     }
     steps.extend(done.kept.iter().map(|(path, kept)| format!("mv {} {}", kept.display(), path.display())));
-    let (ca, pem) = (place.path("ca"), place.path("ca.pem"));
-    let steps = steps.join(" && ");
-    format!("{steps}; without {} and {} no user comes back", ca.display(), pem.display())
+    steps.join(" && ")
 }

@@ -6,13 +6,14 @@ use super::{IssueArgs, qr, value};
 use crate::control_verbs::Output;
 use crate::enrol::authority::{Authority, Holder, day};
 use crate::enrol::bundle::Parties;
+use crate::enrol::gateway::{connection_of, require_trusted};
 use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, Place};
 use crate::enrol::users::{self, Known, User};
 use crate::enrol::{failed, not_written, wrong};
 use dormouse_control::{Error, ErrorKind, ExitCode};
 use dormouse_crypto::Secret;
-use dormouse_crypto::cert::{Certificate, Identity};
+use dormouse_crypto::cert::Identity;
 use dormouse_io::clock::unix_now;
 use dormouse_io::state::create_atomically;
 use dormouse_node::config;
@@ -80,7 +81,7 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
         .map_err(|e| Error::new(ErrorKind::Other, format!("{}: {}", place.config.display(), e.trim_end())))?;
     let known = users::find(place, name)?;
     let wanted = args.connection.as_ref().or(known.as_ref().map(|user| &user.connection));
-    let (connection, c) = gateway(&file, wanted)?;
+    let (connection, c) = connection_of(&file, wanted)?;
     require_trusted(connection, c, &authority)?;
     names::gateway(&c.local.id).map_err(|mut e| {
         e.message = format!(
@@ -167,47 +168,6 @@ fn require_no_gateways(file: &config::file::File, identity: &Identity) -> Result
             Err(wrong(message).with_change("another name"))
         }
     }
-}
-
-/// The gateway's connection of this name, or its only one.
-fn gateway<'f>(
-    file: &'f config::file::File,
-    wanted: Option<&String>,
-) -> Result<(&'f str, &'f Connection), Error> {
-    let all: Vec<_> = file.connection.iter().filter(|(_, c)| c.role == Role::Gateway).collect();
-    let names = || all.iter().map(|(name, _)| (*name).clone()).collect::<Vec<_>>();
-    let error =
-        |message: String| Error::new(ErrorKind::UnknownConnection, message).with_offer(Vec::new(), names());
-    match (wanted, all.as_slice()) {
-        (Some(wanted), _) => {
-            let found = all.iter().find(|(name, _)| *name == wanted);
-            found
-                .map(|(name, c)| (name.as_str(), *c))
-                .ok_or_else(|| error(format!("there is no gateway connection {}", names::shown(wanted))))
-        }
-        (None, [(name, c)]) => Ok((name, c)),
-        (None, []) => Err(error("this machine is no gateway".into()).with_change("dormouse gateway init")),
-        (None, _) => {
-            Err(error("there are several gateway connections".into()).with_change("--connection NAME"))
-        }
-    }
-}
-
-/// Demands that the gateway believes what this authority issues.
-fn require_trusted(connection: &str, c: &Connection, authority: &Authority) -> Result<(), Error> {
-    let own = Certificate::from_pem(authority.pem().as_bytes()).map(|own| own.fingerprint()).ok();
-    let in_file = |path: &PathBuf| -> Result<bool, Error> {
-        let content = place::demand(path, place::read(path)?, "see docs/administrator.md")?;
-        let all = Certificate::from_file_content(content.as_bytes()).unwrap_or_default();
-        Ok(all.iter().any(|one| Some(one.fingerprint()) == own))
-    };
-    for path in &c.remote.ca {
-        if in_file(path)? {
-            return Ok(());
-        }
-    }
-    let message = format!("connection.{connection}.remote.ca does not name the authority of ca/ca.key");
-    Err(Error::new(ErrorKind::Other, message).with_change("its ca.pem among them"))
 }
 
 /// What the connection is called at a device: the first label of the gateway's name.
