@@ -1,9 +1,9 @@
 //! `dormouse report`: one archive for whoever is to find a fault: what runs here, how it is configured, and what it says. Owns what is in it, and
 //! that nothing secret is: the configuration passes `redact`, and what that takes away is taken out of every other file too.
 
+mod archive;
 mod redact;
 mod secrets;
-mod tar;
 
 use crate::client::Client;
 use crate::control_verbs::Output;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ReportArgs, socket: &Path, json: bool) -> Result<ExitCo
         .chain([("README.txt".to_owned(), readme(&members).into_bytes())])
         .collect();
     let failed = |e: std::io::Error| Error::new(ErrorKind::Other, format!("the archive: {e}"));
-    let archive = tar::archive(&name, &files, now.0).map_err(failed)?;
+    let archive = archive::archive(&name, &files, now.0).map_err(failed)?;
     place::create(&path, &archive).map_err(|e| e.with_change("--out FILE"))?;
     let listed: Vec<_> =
         files.iter().map(|(name, content)| json!({ "name": name, "bytes": content.len() })).collect();
