@@ -1,0 +1,32 @@
+//! The Extensible Authentication Protocol (RFC 3748) as IKEv2 carries it (RFC 7296 section 2.16): how users with a password authenticate to a gateway, and
+//! our own client to gateways that ask for it.
+//!
+//! Owns the conversation and its methods, in both roles, and the key that comes of it. Must never read a clock, draw randomness of its own,
+//! open a socket, look users up (that is [`authenticator::Users`]) or decide what somebody may do who has proved who they are.
+//!
+//! - [`peer::Peer`] is the client's part, [`authenticator::Authenticator`] the gateway's. Each is handed whole EAP packets, as they stand in EAP
+//!   payloads, and answers with the next step.
+//! - [`packet`]: the format.
+//! - [`mschapv2`]: EAP-MSCHAPv2, what every system has built in.
+//!
+//! # What IKEv2 makes simpler
+//! IKEv2 is reliable and in order. So there are no timers, and nothing is sent twice here: a packet that comes again is answered as before at
+//! a peer, and ignored at an authenticator. And there is a limit of turns ([`limits::MAX_TURNS`]), for nothing else ends a
+//! conversation that goes on and on.
+
+pub mod authenticator;
+mod error;
+mod keys;
+mod kind;
+pub mod limits;
+mod method;
+pub mod mschapv2;
+pub mod packet;
+pub mod peer;
+mod users;
+
+#[doc(hidden)]
+pub mod fuzz;
+
+pub use error::Error;
+pub use keys::{Msk, NtHash};

@@ -1,0 +1,13 @@
+//! All bounds of the crate in one place. Owns numbers only.
+
+/// Bytes of an EAP packet, which its header's length field allows.
+pub const MAX_PACKET: usize = 65_535;
+/// Bytes of an identity in an EAP-Response/Identity. A network access identifier has 253 at most (RFC 7542 section 2.3); distinguished names,
+/// which some clients send, are longer.
+pub const MAX_IDENTITY: usize = 1_024;
+/// Bytes of a user's name in a response of MS-CHAPv2: "a string of 0 to (theoretically) 256" (RFC 2759 section 4).
+pub const MAX_NAME: usize = 256;
+/// Bytes of a password that are hashed: "0 to (theoretically) 256 case-sensitive Unicode characters" (RFC 2759 section 4), at four bytes each.
+pub const MAX_PASSWORD: usize = 1_024;
+/// Packets that one side takes in a conversation. The longest honest one is TLS with long chains of certificates in small fragments.
+pub const MAX_TURNS: u16 = 256;
