@@ -7,10 +7,11 @@ use dormouse_sansio::Entropy;
 
 use crate::error::Error;
 use crate::keys::Msk;
-use crate::limits::{MAX_IDENTITY, MAX_TURNS};
+use crate::limits::{MAX_IDENTITY, MAX_TURNS, MAX_WANTED};
 use crate::method::Turn;
 use crate::mschapv2;
 use crate::packet::{Packet, Type};
+use crate::tls;
 
 pub use crate::users::Users;
 
@@ -30,6 +31,8 @@ pub struct Config {
 pub enum Method {
     /// EAP-MSCHAPv2, with the hashes that [`Users::mschapv2`] has.
     MsChapV2,
+    /// EAP-TLS, with certificates that [`Users::admits`] is asked about.
+    Tls(tls::ServerConfig),
 }
 
 impl Method {
@@ -38,6 +41,7 @@ impl Method {
     pub const fn kind(&self) -> Type {
         match self {
             Self::MsChapV2 => Type::MSCHAPV2,
+            Self::Tls(_) => Type::TLS,
         }
     }
 }
@@ -92,6 +96,7 @@ enum State {
 #[derive(Debug)]
 enum Running {
     MsChapV2(mschapv2::Server),
+    Tls(Box<tls::Server>),
 }
 
 /// One conversation.
@@ -125,10 +130,13 @@ impl Authenticator {
         };
         let asked = match new.claimed {
             None => new.request(Type::IDENTITY, &[]),
-            Some(_) => new.offer(|_| true, entropy),
+            Some(_) => new.offer(None, entropy),
         };
-        // Neither is long, and there is a first method: neither can fail.
-        let packet = asked.unwrap_or_default();
+        // There is a first method, and it starts; but should it not, the peer hears that at once.
+        let packet = asked.unwrap_or_else(|_| {
+            new.state = State::Over;
+            vec![4, new.identifier, 0, 4]
+        });
         (new, packet)
     }
 
@@ -144,6 +152,7 @@ impl Authenticator {
     pub const fn refusal(&self) -> Option<&Error> {
         match &self.state {
             State::Method { running: Running::MsChapV2(server), .. } => server.refusal(),
+            State::Method { running: Running::Tls(server), .. } => server.refusal(),
             _ => None,
         }
     }
@@ -166,12 +175,12 @@ impl Authenticator {
         let next = match &mut self.state {
             State::Identity => self.identified(kind, data, entropy),
             State::Method { begun: false, .. } if kind == Type::NAK => {
-                let wanted: Vec<Type> = data.iter().copied().map(Type).filter(|t| t.is_method()).collect();
-                self.offer(|kind| wanted.contains(&kind), entropy).map_err(|_| Error::NoCommonMethod(wanted))
+                let wanted = data.iter().copied().map(Type).filter(|kind| kind.is_method());
+                self.offer(Some(wanted.take(MAX_WANTED).collect()), entropy)
             }
             State::Method { running, begun } if kind == running.kind() => {
                 *begun = true;
-                match running.receive(data, users, &self.config, entropy) {
+                match running.receive(data, self.claimed.as_deref(), users, &self.config, entropy) {
                     Turn::Ask(data) => self.request(kind, &data),
                     Turn::Done { identity, msk } => return self.succeed(identity, msk),
                     Turn::Failed(why) => Err(why),
@@ -195,14 +204,15 @@ impl Authenticator {
             return Err(Error::TooLong("the identity"));
         }
         self.claimed = core::str::from_utf8(name).ok().map(str::to_owned);
-        self.offer(|_| true, entropy)
+        self.offer(None, entropy)
     }
 
-    /// Starts the first method that has not been tried and that the peer would take.
-    fn offer(&mut self, takes: impl Fn(Type) -> bool, entropy: &mut dyn Entropy) -> Result<Vec<u8>, Error> {
+    /// Starts the first method that has not been tried and that the peer would take, if it has said which.
+    fn offer(&mut self, wanted: Option<Vec<Type>>, entropy: &mut dyn Entropy) -> Result<Vec<u8>, Error> {
+        let takes = |kind| wanted.as_ref().is_none_or(|wanted| wanted.contains(&kind));
         let mut left = self.config.methods.iter().filter(|method| !self.tried.contains(&method.kind()));
         let Some(method) = left.find(|method| takes(method.kind())) else {
-            return Err(Error::NoCommonMethod(Vec::new()));
+            return Err(Error::NoCommonMethod(wanted.unwrap_or_default()));
         };
         let kind = method.kind();
         let (running, data) = match method {
@@ -210,6 +220,10 @@ impl Authenticator {
                 let next = self.identifier.wrapping_add(1);
                 let (server, data) = mschapv2::Server::start(next, &self.config.name, entropy);
                 (Running::MsChapV2(server), data)
+            }
+            Method::Tls(config) => {
+                let (server, data) = tls::Server::start(config)?;
+                (Running::Tls(Box::new(server)), data)
             }
         };
         self.tried.push(kind);
@@ -242,18 +256,21 @@ impl Running {
     const fn kind(&self) -> Type {
         match self {
             Self::MsChapV2(_) => Type::MSCHAPV2,
+            Self::Tls(_) => Type::TLS,
         }
     }
 
     fn receive(
         &mut self,
         data: &[u8],
+        claimed: Option<&str>,
         users: &dyn Users,
         config: &Config,
         entropy: &mut dyn Entropy,
     ) -> Turn {
         match self {
             Self::MsChapV2(server) => server.receive(data, users, &config.decoy, entropy),
+            Self::Tls(server) => server.receive(data, claimed, users),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Why a conversation failed, in words for a user or an administrator. Owns the words; must never hold a secret.
 
+use dormouse_crypto::cert::CertError;
+
 use crate::kind::Type;
 
 /// Why a conversation failed.
@@ -55,6 +57,15 @@ pub enum Error {
     /// At a peer: success was claimed before the method had ended.
     #[error("the gateway claims success before it has proved who it is")]
     EarlySuccess,
+    /// The other side's certificate is not good enough.
+    #[error("the certificate shown in EAP-TLS: {0}")]
+    Certificate(#[from] CertError),
+    /// At an authenticator: the certificate is good, and its owner may not come in.
+    #[error("not admitted: {0}")]
+    NotAdmitted(String),
+    /// TLS failed, or the other side broke it off.
+    #[error("EAP-TLS: {0}")]
+    Tls(String),
 }
 
 fn wanted(types: &[Type]) -> String {

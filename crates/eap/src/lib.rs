@@ -1,13 +1,13 @@
 //! The Extensible Authentication Protocol (RFC 3748) as IKEv2 carries it (RFC 7296 section 2.16): how users with a password authenticate to a gateway, and
 //! our own client to gateways that ask for it.
 //!
-//! Owns the conversation and its methods, in both roles, and the key that comes of it. Must never read a clock, draw randomness of its own,
+//! Owns the conversation and its methods, in both roles, and the key that comes of it. Must never read a clock, draw randomness of its own (but for [`tls`]),
 //! open a socket, look users up (that is [`authenticator::Users`]) or decide what somebody may do who has proved who they are.
 //!
 //! - [`peer::Peer`] is the client's part, [`authenticator::Authenticator`] the gateway's. Each is handed whole EAP packets, as they stand in EAP
 //!   payloads, and answers with the next step.
 //! - [`packet`]: the format.
-//! - [`mschapv2`]: EAP-MSCHAPv2, what every system has built in.
+//! - [`mschapv2`]: EAP-MSCHAPv2, what every system has built in. [`tls`]: EAP-TLS, by certificates.
 //!
 //! # What IKEv2 makes simpler
 //! IKEv2 is reliable and in order. So there are no timers, and nothing is sent twice here: a packet that comes again is answered as before at
@@ -23,6 +23,7 @@ mod method;
 pub mod mschapv2;
 pub mod packet;
 pub mod peer;
+pub mod tls;
 mod users;
 
 #[doc(hidden)]

@@ -9,5 +9,11 @@ pub const MAX_IDENTITY: usize = 1_024;
 pub const MAX_NAME: usize = 256;
 /// Bytes of a password that are hashed: "0 to (theoretically) 256 case-sensitive Unicode characters" (RFC 2759 section 4), at four bytes each.
 pub const MAX_PASSWORD: usize = 1_024;
+/// Methods of a Nak that are looked at.
+pub const MAX_WANTED: usize = 16;
 /// Packets that one side takes in a conversation. The longest honest one is TLS with long chains of certificates in small fragments.
 pub const MAX_TURNS: u16 = 256;
+/// Bytes of TLS in one EAP packet. With what IKE puts around it, it fits an IP packet of 1,280 bytes, the least that a path of IPv6 has.
+pub const TLS_FRAGMENT: usize = 1_024;
+/// Bytes of one flight of TLS, put together from fragments: chains of certificates are the longest.
+pub const MAX_FLIGHT: usize = 65_536;

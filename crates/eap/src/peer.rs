@@ -13,6 +13,7 @@ use crate::keys::{Msk, NtHash};
 use crate::limits::{MAX_IDENTITY, MAX_NAME, MAX_TURNS};
 use crate::mschapv2;
 use crate::packet::{Packet, Type};
+use crate::tls;
 
 /// Who we are, and how we prove it.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub enum Method {
         /// In UTF-8.
         password: Secret,
     },
+    /// EAP-TLS.
+    Tls(tls::ClientConfig),
 }
 
 impl Method {
@@ -39,6 +42,7 @@ impl Method {
     pub const fn kind(&self) -> Type {
         match self {
             Self::MsChapV2 { .. } => Type::MSCHAPV2,
+            Self::Tls(_) => Type::TLS,
         }
     }
 
@@ -48,6 +52,7 @@ impl Method {
     pub const fn suits_eap_only(&self) -> bool {
         match self {
             Self::MsChapV2 { .. } => false,
+            Self::Tls(_) => true,
         }
     }
 }
@@ -68,6 +73,7 @@ pub enum Step {
 #[derive(Debug)]
 enum Running {
     MsChapV2 { client: mschapv2::Client, hash: NtHash },
+    Tls(Box<tls::Client>),
 }
 
 /// One conversation.
@@ -93,6 +99,7 @@ impl Peer {
         let running = match method {
             Method::MsChapV2 { password } => hash_of(&password, &identity)
                 .map(|hash| Running::MsChapV2 { client: mschapv2::Client::new(), hash }),
+            Method::Tls(config) => Ok(Running::Tls(Box::new(tls::Client::new(config)))),
         };
         Self { identity, method: Some(running), wanted, last: None, offered: None, turns: 0 }
     }
@@ -102,6 +109,7 @@ impl Peer {
     pub fn refusal(&self) -> Option<&Error> {
         match self.method.as_ref()? {
             Ok(Running::MsChapV2 { client, .. }) => client.refusal(),
+            Ok(Running::Tls(client)) => client.refusal(),
             Err(_) => None,
         }
     }
@@ -164,6 +172,7 @@ impl Peer {
         if kind == self.wanted {
             return match method {
                 Running::MsChapV2 { client, hash } => client.receive(data, &self.identity, hash, entropy),
+                Running::Tls(client) => client.receive(data),
             }
             .map(|data| (kind, data));
         }
@@ -191,6 +200,7 @@ impl Peer {
     fn succeed(&mut self) -> Step {
         let msk = match &self.method {
             Some(Ok(Running::MsChapV2 { client, .. })) => client.msk().cloned(),
+            Some(Ok(Running::Tls(client))) => client.msk().cloned(),
             _ => None,
         };
         self.method = None;
@@ -210,6 +220,7 @@ impl Running {
     const fn has_begun(&self) -> bool {
         match self {
             Self::MsChapV2 { client, .. } => client.has_begun(),
+            Self::Tls(client) => client.has_begun(),
         }
     }
 }
