@@ -151,6 +151,69 @@ fn the_example_of_the_rfc_byte_for_byte() {
     assert_eq!(client.receive(&packet, &mut Known(Vec::new())), peer::Step::Succeeded(Some(msk)));
 }
 
+/// What wpa_supplicant 2.10 and hostapd 2.10 have sent to us, and the keys that they have derived.
+#[test]
+fn conversations_with_others() {
+    let bytes = |digits: &str| hex::decode(digits).expect("digits");
+    let users = Table::new(&[("alice", "correct horse ü")]);
+    // wpa_supplicant as client, with and without a domain: our identifier and challenge, its packets, its key.
+    for (identifier, challenge, packets, key) in [
+        (
+            0x27,
+            "d9f88805cd7f2472c9caccee80566f8b",
+            [
+                "0228000a01616c696365",
+                "022900401a0229003b3172069cc619d1bc220244bb4b2c2e221c00000000000000007fb8d9ecebf73fe821d0de910bd12803\
+                 35e19b651483fe8000616c696365",
+                "022a00061a03",
+            ],
+            "89c3d0a2e082d57becef01099769a1e121aba7b9c537ab8cc3b4692dfa2322d9",
+        ),
+        (
+            0x67,
+            "be3b0a611d0da809812a2b13e41a4422",
+            [
+                "0268000e01444f4d5c616c696365",
+                "026900441a0269003f31527ae2a7a863a9debb369db6519e315500000000000000001cff7b2dd57cb67c20d8f684ca597b43\
+                 de60fdab4fbe811500444f4d5c616c696365",
+                "026a00061a03",
+            ],
+            "6ac9332972cab78d458326eb7e19540b747d475ca8df364dbb92f74a5c76fa7a",
+        ),
+    ] {
+        let mut drawn = Known([vec![identifier], bytes(challenge)].concat());
+        let (mut gateway, _) = Authenticator::begin(&mschapv2_config(), None, &mut drawn);
+        let mut last = authenticator::Step::Ignore;
+        for packet in packets {
+            last = gateway.receive(&bytes(packet), &users, &mut drawn);
+        }
+        let authenticator::Step::Succeeded { identity, msk, .. } = last else { panic!("{last:?}") };
+        assert_eq!((identity.as_str(), hex::encode(&msk.as_bytes()[..32]).as_str()), ("alice", key));
+    }
+    // hostapd as server: its packets, our challenge and answer, its key.
+    let mut client = Peer::new(password("alice", "correct horse ü"));
+    let mut drawn = Known(bytes("04b546f6f27e7b2492dcafea170c809c"));
+    for (request, response) in [
+        ("017a000501", "027a000a01616c696365"),
+        (
+            "017b00211a017b001c10aac07527462925e664077c0b5379b0ae686f7374617064",
+            "027b00401a027b003b3104b546f6f27e7b2492dcafea170c809c0000000000000000b55776f6001d8cfdb23e848310386084ab\
+             abb78d0da99cd100616c696365",
+        ),
+        (
+            "017c00381a037b0033533d38393743353742313445303835333638353941364145354130374632433631443145354242314546\
+             204d3d4f4b",
+            "027c00061a03",
+        ),
+    ] {
+        assert_eq!(client.receive(&bytes(request), &mut drawn), peer::Step::Send(bytes(response)));
+    }
+    let end = client.receive(&bytes("037c0004"), &mut drawn);
+    let peer::Step::Succeeded(Some(msk)) = end else { panic!("{end:?}") };
+    let key = "d6861ccf8db44cb4c9974dcf1389055b7813bb6ddaa49d3b54b848ba4206701e";
+    assert_eq!(hex::encode(&msk.as_bytes()[..32]), key);
+}
+
 #[test]
 fn every_flipped_byte() {
     let config = mschapv2_config();
