@@ -1,9 +1,11 @@
-//! MD4 and DES, which MS-CHAPv2 is made of (RFC 2759 section 8). Owns the two algorithms; must be used by nothing else, for both are long broken: who
-//! sees such a conversation can try all passwords, which is why it runs inside an IKE SA whose other end has proved itself first.
+//! MD4 and DES, which MS-CHAPv2 is made of (RFC 2759 section 8), and MD5, which RADIUS is (RFC 2865). Owns the three algorithms; must be used by nothing else,
+//! for all are long broken: who sees a conversation of MS-CHAPv2 can try all passwords, which is why it runs inside an IKE SA whose other end
+//! has proved itself first; and RADIUS is trusted by its HMAC-MD5 alone ([`crate::mobileip::Authenticator::HmacMd5`]).
 
 use des::Des;
 use des::cipher::{Block, BlockCipherEncrypt, KeyInit};
 use md4::{Digest as _, Md4};
+use md5::Md5;
 
 use crate::secret::Secret;
 
@@ -11,6 +13,12 @@ use crate::secret::Secret;
 #[must_use]
 pub fn md4(input: &[u8]) -> Secret {
     Secret::from(<[u8; 16]>::from(Md4::digest(input)))
+}
+
+/// MD5 of the parts put together.
+#[must_use]
+pub fn md5(parts: &[&[u8]]) -> [u8; 16] {
+    parts.iter().fold(Md5::new(), |hash, part| hash.chain_update(part)).finalize().into()
 }
 
 /// One block under DES, with a key of 56 bits that has no parity yet (RFC 2759 section 8.6).
@@ -43,6 +51,13 @@ mod tests {
         ] {
             assert_eq!(hex::encode(md4(input.as_bytes())), expected);
         }
+    }
+
+    /// RFC 1321 section A.5.
+    #[test]
+    fn md5_answers() {
+        assert_eq!(hex::encode(md5(&[])), "d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(hex::encode(md5(&[b"message ", b"digest"])), "f96b697d7cb7938d525a2f31aaf161d0");
     }
 
     /// RFC 2759 section 9.2: the first and the last third of the response (the last key is two bytes of the hash and zeros).

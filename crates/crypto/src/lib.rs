@@ -11,7 +11,7 @@
 //! - [`sign`] and [`cert`] authenticate peers;
 //! - [`hip`] has what the Host Identity Protocol uses besides;
 //! - [`mobileip`] authenticates the registrations of Mobile IP;
-//! - [`eap`] has the two broken ones that MS-CHAPv2 is made of;
+//! - [`eap`] has the broken ones that MS-CHAPv2 and RADIUS are made of;
 //! - [`measure`] has what only a benchmark may use, out of reach of everything else;
 //! - [`Secret`] holds what must not leak: zeroized, redacted, compared in constant time.
 //!

@@ -93,3 +93,40 @@ pub fn packets(data: &[u8]) {
         ));
     }
 }
+
+/// Answers of a RADIUS server: the first byte is the code, the rest attributes, as they are and once more under the right authenticators.
+///
+/// # Panics
+/// If an answer that nobody has signed is taken, or one that is taken has an EAP packet that is none.
+pub fn radius(data: &[u8]) {
+    use crate::radius::{Access, Answer, Client, Connection};
+    use dormouse_crypto::{eap, mobileip};
+
+    let secret = Secret::from(&b"shared secret"[..]);
+    let address = core::net::Ipv4Addr::LOCALHOST.into();
+    let client = Arc::new(Client { secret: secret.clone(), name: "gateway".to_owned(), address });
+    let mut access = Access::new(Connection { client, from: "192.0.2.1".to_owned() });
+    let mut random = Seeded::new(3);
+    let Ok(request) = Access::introduce("alice").and_then(|eap| access.ask(7, &eap, &mut random)) else {
+        panic!("a request is refused")
+    };
+    assert!(access.answer(data).is_err());
+    let Some((code, attributes)) = data.split_first() else { return };
+    let body = [&[80, 18][..], &[0; 16], attributes].concat();
+    let Ok(len) = u16::try_from(20 + body.len()) else { return };
+    let head = [&[*code, 7][..], &len.to_be_bytes()].concat();
+    let mut packet = [&head, &request[4..20], &body].concat();
+    let mac = mobileip::Authenticator::HmacMd5.compute(&secret, &packet);
+    packet[22..38].copy_from_slice(&mac);
+    let authenticator = eap::md5(&[&packet, secret.as_bytes()]);
+    packet[4..20].copy_from_slice(&authenticator);
+    match access.answer(&packet) {
+        Ok(
+            Answer::Continue { eap }
+            | Answer::Accepted { eap, .. }
+            | Answer::Rejected { eap, .. }
+            | Answer::Broken { eap, .. },
+        ) => assert!(Packet::parse(&eap).is_ok()),
+        Err(_) => assert!(access.waits_for() == Some(7)),
+    }
+}

@@ -8,6 +8,7 @@
 //!   payloads, and answers with the next step.
 //! - [`packet`]: the format.
 //! - [`mschapv2`]: EAP-MSCHAPv2, what every system has built in. [`tls`]: EAP-TLS, by certificates.
+//! - [`radius`]: a gateway that asks a RADIUS server instead of being the authenticator itself.
 //!
 //! # What IKEv2 makes simpler
 //! IKEv2 is reliable and in order. So there are no timers, and nothing is sent twice here: a packet that comes again is answered as before at
@@ -23,6 +24,7 @@ mod method;
 pub mod mschapv2;
 pub mod packet;
 pub mod peer;
+pub mod radius;
 pub mod tls;
 mod users;
 

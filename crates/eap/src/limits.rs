@@ -17,3 +17,7 @@ pub const MAX_TURNS: u16 = 256;
 pub const TLS_FRAGMENT: usize = 1_024;
 /// Bytes of one flight of TLS, put together from fragments: chains of certificates are the longest.
 pub const MAX_FLIGHT: usize = 65_536;
+/// Bytes of a RADIUS packet (RFC 2865 section 3).
+pub const MAX_RADIUS: usize = 4_096;
+/// Bytes of an EAP packet that a RADIUS server is asked to make at most (Framed-MTU, RFC 3579 section 2.4): as our own fragments of TLS.
+pub const RADIUS_MTU: u32 = 1_040;

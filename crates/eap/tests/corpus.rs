@@ -16,6 +16,11 @@ fn eap_conversation() {
     replay("eap_conversation", |data| _ = fuzz::conversation(data));
 }
 
+#[test]
+fn eap_radius() {
+    replay("eap_radius", fuzz::radius);
+}
+
 /// The target does what it is for: untouched, both sides end well; a changed text does no harm, a changed response does.
 #[test]
 fn conversations_end() {
