@@ -12,6 +12,7 @@ use crate::method::Turn;
 use crate::mschapv2;
 use crate::packet::{Packet, Type};
 use crate::tls;
+use crate::ttls;
 
 pub use crate::users::Users;
 
@@ -33,6 +34,8 @@ pub enum Method {
     MsChapV2,
     /// EAP-TLS, with certificates that [`Users::admits`] is asked about.
     Tls(tls::ServerConfig),
+    /// EAP-TTLS: a password inside TLS, with [`Users::mschapv2`] or [`Users::password`].
+    Ttls(tls::TunnelConfig),
 }
 
 impl Method {
@@ -42,6 +45,7 @@ impl Method {
         match self {
             Self::MsChapV2 => Type::MSCHAPV2,
             Self::Tls(_) => Type::TLS,
+            Self::Ttls(_) => Type::TTLS,
         }
     }
 }
@@ -97,6 +101,7 @@ enum State {
 enum Running {
     MsChapV2(mschapv2::Server),
     Tls(Box<tls::Server>),
+    Ttls(Box<ttls::Server>),
 }
 
 /// One conversation.
@@ -140,7 +145,7 @@ impl Authenticator {
         (new, packet)
     }
 
-    /// What the peer says its name is, for a log or a RADIUS server. Nothing is proved by it.
+    /// What the peer says its name is, for a log. Nothing is proved by it, and it may hold any characters.
     #[must_use]
     pub fn claimed(&self) -> Option<&str> {
         self.claimed.as_deref()
@@ -153,6 +158,7 @@ impl Authenticator {
         match &self.state {
             State::Method { running: Running::MsChapV2(server), .. } => server.refusal(),
             State::Method { running: Running::Tls(server), .. } => server.refusal(),
+            State::Method { running: Running::Ttls(server), .. } => server.refusal(),
             _ => None,
         }
     }
@@ -225,13 +231,17 @@ impl Authenticator {
                 let (server, data) = tls::Server::start(config)?;
                 (Running::Tls(Box::new(server)), data)
             }
+            Method::Ttls(config) => {
+                let (server, data) = ttls::Server::start(config)?;
+                (Running::Ttls(Box::new(server)), data)
+            }
         };
         self.tried.push(kind);
         self.state = State::Method { running, begun: false };
         self.request(kind, &data)
     }
 
-    /// The next request. "The Identifier field MUST be changed" (RFC 3748 section 4.1): counted up.
+    /// The next request. "Any new (non-retransmission) Requests MUST modify the Identifier field." (RFC 3748 section 4.1)
     fn request(&mut self, kind: Type, data: &[u8]) -> Result<Vec<u8>, Error> {
         self.identifier = self.identifier.wrapping_add(1);
         Packet::Request { identifier: self.identifier, kind, data }.emit()
@@ -257,6 +267,7 @@ impl Running {
         match self {
             Self::MsChapV2(_) => Type::MSCHAPV2,
             Self::Tls(_) => Type::TLS,
+            Self::Ttls(_) => Type::TTLS,
         }
     }
 
@@ -271,6 +282,7 @@ impl Running {
         match self {
             Self::MsChapV2(server) => server.receive(data, users, &config.decoy, entropy),
             Self::Tls(server) => server.receive(data, claimed, users),
+            Self::Ttls(server) => server.receive(data, users, &config.name, &config.decoy, entropy),
         }
     }
 }

@@ -2,8 +2,7 @@
 
 /// Bytes of an EAP packet, which its header's length field allows.
 pub const MAX_PACKET: usize = 65_535;
-/// Bytes of an identity in an EAP-Response/Identity. A network access identifier has 253 at most (RFC 7542 section 2.3); distinguished names,
-/// which some clients send, are longer.
+/// Bytes of an identity in an EAP-Response/Identity. RADIUS carries 253; distinguished names, which some clients send, are longer.
 pub const MAX_IDENTITY: usize = 1_024;
 /// Bytes of a user's name in a response of MS-CHAPv2: "a string of 0 to (theoretically) 256" (RFC 2759 section 4).
 pub const MAX_NAME: usize = 256;
@@ -17,6 +16,8 @@ pub const MAX_TURNS: u16 = 256;
 pub const TLS_FRAGMENT: usize = 1_024;
 /// Bytes of one flight of TLS, put together from fragments: chains of certificates are the longest.
 pub const MAX_FLIGHT: usize = 65_536;
+/// Bytes of attributes that a client sends through the tunnel of EAP-TTLS at once.
+pub const MAX_TUNNELLED: usize = 4_096;
 /// Bytes of a RADIUS packet (RFC 2865 section 3).
 pub const MAX_RADIUS: usize = 4_096;
 /// Bytes of an EAP packet that a RADIUS server is asked to make at most (Framed-MTU, RFC 3579 section 2.4): as our own fragments of TLS.

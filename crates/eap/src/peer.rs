@@ -177,7 +177,8 @@ impl Peer {
             .map(|data| (kind, data));
         }
         if method.has_begun() {
-            // "an authenticator MUST NOT send a Request of a different Type prior to completion" (RFC 3748 section 2.1)
+            // "an authenticator MUST NOT send a Request of a different Type prior to completion of the final round of a given method" (RFC 3748
+            // section 2.1)
             return Err(Error::Unexpected("another method while one is under way"));
         }
         if kind == Type::IDENTITY {

@@ -75,7 +75,6 @@ impl Server {
         }
     }
 
-    /// Whether the response is that of a user; the same work for all names.
     fn judge(
         &mut self,
         response: &Response<'_>,
@@ -83,23 +82,14 @@ impl Server {
         decoy: &Secret,
         entropy: &mut dyn Entropy,
     ) -> Turn {
-        let short = without_domain(response.name);
-        let found = [response.name, short]
-            .map(|name| core::str::from_utf8(name).ok().and_then(|name| Some((name, users.mschapv2(name)?))));
-        let stand_in = decoy_hash(decoy, response.name);
-        let (user, hash) = found.into_iter().flatten().next().map_or((None, stand_in), |(n, h)| (Some(n), h));
-        let Derived { nt_response, authenticator_response, msk } =
-            derive(&hash, &self.challenge, response.peer_challenge, short);
-        let right = ct_eq(&nt_response, response.nt_response);
-        match user {
-            Some(user) if right => {
-                self.wait = Wait::Accepted { identity: user.to_owned(), msk };
-                let line = format!("S={} M=OK", hex(&authenticator_response));
+        match check(&self.challenge, response, users, decoy) {
+            Ok(Right { user, authenticator_response, msk }) => {
+                self.wait = Wait::Accepted { identity: user, msk };
+                let line = format!("{authenticator_response} M=OK");
                 Turn::Ask(emit(Op::Success, self.id, &[line.as_bytes()]))
             }
-            _ => {
-                let known = user.is_some();
-                self.wait = Wait::Refused(if known { Error::WrongPassword } else { Error::UnknownUser });
+            Err(why) => {
+                self.wait = Wait::Refused(why);
                 // "This field MUST be exactly 32 octets long and MUST be present" (RFC 2759 section 6), also where no retry is allowed.
                 let mut challenge = [0; CHALLENGE];
                 entropy.fill(&mut challenge);
@@ -110,11 +100,45 @@ impl Server {
     }
 }
 
+/// What a right response comes to.
+pub(crate) struct Right {
+    /// As [`Users`] has the name.
+    pub(crate) user: String,
+    /// `S=` and 40 digits.
+    pub(crate) authenticator_response: String,
+    pub(crate) msk: Msk,
+}
+
+/// Whether the response is that of a user; the same work for all names.
+pub(crate) fn check(
+    challenge: &[u8; CHALLENGE],
+    response: &Response<'_>,
+    users: &dyn Users,
+    decoy: &Secret,
+) -> Result<Right, Error> {
+    let short = without_domain(response.name);
+    let found = [response.name, short]
+        .map(|name| core::str::from_utf8(name).ok().and_then(|name| Some((name, users.mschapv2(name)?))));
+    let stand_in = decoy_hash(decoy, response.name);
+    let (user, hash) = found.into_iter().flatten().next().map_or((None, stand_in), |(n, h)| (Some(n), h));
+    let Derived { nt_response, authenticator_response, msk } =
+        derive(&hash, challenge, response.peer_challenge, short);
+    let right = ct_eq(&nt_response, response.nt_response);
+    match user {
+        Some(user) if right => {
+            let authenticator_response = format!("S={}", hex(&authenticator_response));
+            Ok(Right { user: user.to_owned(), authenticator_response, msk })
+        }
+        Some(_) => Err(Error::WrongPassword),
+        None => Err(Error::UnknownUser),
+    }
+}
+
 /// The value of a Response packet, and its name.
-struct Response<'a> {
-    peer_challenge: &'a [u8; CHALLENGE],
-    nt_response: &'a [u8],
-    name: &'a [u8],
+pub(crate) struct Response<'a> {
+    pub(crate) peer_challenge: &'a [u8; CHALLENGE],
+    pub(crate) nt_response: &'a [u8],
+    pub(crate) name: &'a [u8],
 }
 
 impl<'a> Response<'a> {

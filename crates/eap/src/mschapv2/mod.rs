@@ -19,11 +19,11 @@ use core::str;
 
 use crate::error::Error;
 
-pub(crate) use authenticator::Server;
+pub(crate) use authenticator::{Response, Server, check};
 pub(crate) use peer::Client;
 
 /// Bytes of each end's challenge.
-const CHALLENGE: usize = 16;
+pub(crate) const CHALLENGE: usize = 16;
 /// Bytes of the value of a response: peer's challenge, eight zeros, NT-Response, flags.
 const VALUE: usize = 49;
 
@@ -76,7 +76,7 @@ fn field<'a>(line: &'a [u8], key: &str) -> Option<&'a str> {
 }
 
 /// A user's name without a domain of Windows.
-fn without_domain(name: &[u8]) -> &[u8] {
+pub(crate) fn without_domain(name: &[u8]) -> &[u8] {
     name.iter().position(|byte| *byte == b'\\').map_or(name, |at| &name[at + 1..])
 }
 

@@ -108,6 +108,30 @@ impl ServerConfig {
     }
 }
 
+/// The settings of a gateway that proves itself by its certificate and takes clients without one, who prove themselves inside
+/// (EAP-TTLS). Cheap to copy.
+#[derive(Clone, Debug)]
+pub struct TunnelConfig {
+    pub(crate) tls: Arc<rustls::ServerConfig>,
+}
+
+impl TunnelConfig {
+    /// The gateway's certificate must be one that clients expect of this method, which may be another than in IKE.
+    ///
+    /// # Errors
+    /// [`ConfigError::Tls`].
+    pub fn new(own: &Own, clock: Clock) -> Result<Self, ConfigError> {
+        let mut tls = rustls::ServerConfig::builder_with_details(provider(), Arc::new(clock))
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|e| ConfigError::Tls(e.to_string()))?
+            .with_no_client_auth()
+            .with_cert_resolver(own.resolver());
+        tls.session_storage = Arc::new(NoServerSessionStorage {});
+        tls.send_tls13_tickets = 0;
+        Ok(Self { tls: Arc::new(tls) })
+    }
+}
+
 /// The client's settings, cheap to copy.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
@@ -115,8 +139,8 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// `servers` has the authorities that the server's certificate may come from, and `server` the name that it must have: "the peer SHOULD" check it (RFC 5216
-    /// section 5.2), because authorities vouch for others, too.
+    /// `servers` has the authorities that the server's certificate may come from, and `server` the name that it must have, because authorities vouch for
+    /// others, too.
     ///
     /// # Errors
     /// [`ConfigError::Tls`].

@@ -10,11 +10,11 @@ const LENGTH: u8 = 0x80;
 /// More fragments follow.
 const MORE: u8 = 0x40;
 /// A server's first request.
-pub(super) const START: u8 = 0x20;
+pub(crate) const START: u8 = 0x20;
 
 /// What a packet was.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Arrived {
+pub(crate) enum Arrived {
     /// A fragment with more to come: to be acknowledged.
     Partial,
     /// An acknowledgement: the next fragment is due.
@@ -24,13 +24,13 @@ pub(super) enum Arrived {
 }
 
 /// A packet that says nothing: an acknowledgement.
-pub(super) fn nothing() -> Vec<u8> {
+pub(crate) fn nothing() -> Vec<u8> {
     vec![0]
 }
 
 /// What is under way in both directions.
 #[derive(Debug, Default)]
-pub(super) struct Fragments {
+pub(crate) struct Fragments {
     incoming: Vec<u8>,
     /// Of the flight that is coming in.
     announced: Option<usize>,
@@ -41,7 +41,7 @@ pub(super) struct Fragments {
 
 impl Fragments {
     /// Takes the data of a packet.
-    pub(super) fn take(&mut self, data: &[u8]) -> Result<Arrived, Error> {
+    pub(crate) fn take(&mut self, data: &[u8]) -> Result<Arrived, Error> {
         // Some leave the flags of an acknowledgement out: "and no data" (RFC 5216 section 2.1.5).
         let (flags, mut body) = data.split_first().map_or((0, data), |(flags, body)| (*flags, body));
         if flags & LENGTH != 0 {
@@ -75,13 +75,13 @@ impl Fragments {
     }
 
     /// The first packet of a flight; [`nothing`] of an empty one.
-    pub(super) fn send(&mut self, flight: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn send(&mut self, flight: Vec<u8>) -> Vec<u8> {
         (self.outgoing, self.sent) = (flight, 0);
         self.next()
     }
 
     /// The next packet of the flight.
-    pub(super) fn next(&mut self) -> Vec<u8> {
+    pub(crate) fn next(&mut self) -> Vec<u8> {
         let rest = self.outgoing.get(self.sent..).unwrap_or_default();
         let (now, later) = rest.split_at(rest.len().min(TLS_FRAGMENT));
         let mut data = vec![if later.is_empty() { 0 } else { MORE }];

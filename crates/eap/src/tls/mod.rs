@@ -27,12 +27,13 @@ use crate::error::Error;
 use crate::keys::Msk;
 use crate::kind::Type;
 
-pub use config::{ClientConfig, Clock, ConfigError, Own, ServerConfig};
+pub use config::{ClientConfig, Clock, ConfigError, Own, ServerConfig, TunnelConfig};
+pub(crate) use fragments::{Arrived, Fragments, START, nothing};
 pub(crate) use peer::Client;
 pub(crate) use server::Server;
 
 /// Takes what the other side has sent.
-fn feed(tls: &mut Connection, mut message: &[u8]) -> Result<(), Error> {
+pub(crate) fn feed(tls: &mut Connection, mut message: &[u8]) -> Result<(), Error> {
     while !message.is_empty() {
         let taken = tls.read_tls(&mut message).map_err(|e| Error::Tls(e.to_string()))?;
         tls.process_new_packets().map_err(|why| explain(&why))?;
@@ -44,12 +45,18 @@ fn feed(tls: &mut Connection, mut message: &[u8]) -> Result<(), Error> {
 }
 
 /// What is to be sent: a whole flight, or an alert.
-fn drain(tls: &mut Connection) -> Result<Vec<u8>, Error> {
+pub(crate) fn drain(tls: &mut Connection) -> Result<Vec<u8>, Error> {
     let mut flight = Vec::new();
     while tls.wants_write() {
         tls.write_tls(&mut flight).map_err(|e| Error::Tls(e.to_string()))?;
     }
     Ok(flight)
+}
+
+/// The key of EAP-TLS.
+fn key(tls: &Connection) -> Result<Msk, Error> {
+    // RFC 5216 section 2.3.
+    export(tls, Type::TLS, b"client EAP encryption")
 }
 
 /// Application data that has arrived; nothing honest sends more than one byte.
@@ -59,11 +66,11 @@ fn received(tls: &mut Connection) -> Vec<u8> {
     data[..len].to_vec()
 }
 
-/// The key of RFC 9190 section 2.3, or RFC 5216 section 2.3, by the version of TLS.
-fn export(tls: &Connection) -> Result<Msk, Error> {
-    let (label, context): (&[u8], _) = match is_version_13(tls) {
-        true => (b"EXPORTER_EAP_TLS_Key_Material", Some(&[Type::TLS.0][..])),
-        false => (b"client EAP encryption", None),
+/// The key of RFC 9190 section 2.3 (for other methods RFC 9427 section 2.1) with TLS 1.3, and the one of `label_12` with TLS 1.2.
+pub(crate) fn export(tls: &Connection, kind: Type, label_12: &[u8]) -> Result<Msk, Error> {
+    let (label, context) = match is_version_13(tls) {
+        true => (&b"EXPORTER_EAP_TLS_Key_Material"[..], Some(&[kind.0][..])),
+        false => (label_12, None),
     };
     // The second half is the EMSK, which IKEv2 has no use for. All of it, because the exporter of TLS 1.3 depends on the length.
     let mut material = Secret::zeroed(128);
@@ -72,7 +79,7 @@ fn export(tls: &Connection) -> Result<Msk, Error> {
     Ok(Msk::of(&[&material.as_bytes()[..Msk::LEN]]))
 }
 
-fn is_version_13(tls: &Connection) -> bool {
+pub(crate) fn is_version_13(tls: &Connection) -> bool {
     tls.protocol_version() == Some(ProtocolVersion::TLSv1_3)
 }
 

@@ -9,7 +9,7 @@ use rustls::{ClientConnection, Connection};
 
 use super::config::ClientConfig;
 use super::fragments::{Arrived, Fragments, START, nothing};
-use super::{drain, export, feed, is_version_13, received};
+use super::{drain, feed, is_version_13, key, received};
 use crate::error::Error;
 use crate::keys::Msk;
 
@@ -99,12 +99,12 @@ fn progress(tls: &Connection, state: &State, data: &[u8], silent: bool) -> Resul
     match (state, data) {
         // "TLS application data 0x00 is therefore to be interpreted as success" (RFC 9190 section 2.1.1)
         (State::Handshake, [0]) if is_version_13(tls) && !tls.is_handshaking() => {
-            Ok(State::Proved(export(tls)?))
+            Ok(State::Proved(key(tls)?))
         }
         (_, [_, ..]) => Err(Error::Unexpected("application data inside EAP-TLS")),
         (State::Proved(msk), []) => Ok(State::Proved(msk.clone())),
         (_, []) if tls.is_handshaking() && silent => Err(Error::Unexpected("a part of a flight of TLS")),
         (_, []) if tls.is_handshaking() || is_version_13(tls) => Ok(State::Handshake),
-        (_, []) => Ok(State::Proved(export(tls)?)),
+        (_, []) => Ok(State::Proved(key(tls)?)),
     }
 }

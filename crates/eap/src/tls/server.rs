@@ -11,7 +11,7 @@ use rustls::{Connection, ServerConnection};
 use super::config::ServerConfig;
 use super::fragments::{Arrived, Fragments, START, nothing};
 use super::verify::Clients;
-use super::{drain, export, feed, is_version_13};
+use super::{drain, feed, is_version_13, key};
 use crate::error::Error;
 use crate::keys::Msk;
 use crate::method::Turn;
@@ -89,7 +89,7 @@ impl Server {
         let chain = self.tls.peer_certificates().unwrap_or_default();
         let admitted = self.clients.judge(chain).and_then(|(certificate, verified)| {
             users.admits(&certificate, &verified).map_err(Error::NotAdmitted)?;
-            Ok((name(&certificate, claimed), export(&self.tls)?))
+            Ok((name(&certificate, claimed), key(&self.tls)?))
         });
         let (identity, msk) = match admitted {
             Ok(admitted) => admitted,

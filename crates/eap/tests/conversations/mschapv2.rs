@@ -1,8 +1,6 @@
 //! Conversations of EAP-MSCHAPv2 between both ends, and with others.
 
-mod common;
-
-use common::{Table, flip_everything, mschapv2_config, password, talk};
+use crate::common::{Table, flip_everything, mschapv2_config, password, talk};
 use dormouse_eap::authenticator::{self, Authenticator};
 use dormouse_eap::packet::{Packet, Type};
 use dormouse_eap::peer::{self, Peer};

@@ -1,10 +1,8 @@
 //! Conversations of EAP-TLS between both ends, in both versions of TLS.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Outcome, Table, flip_everything, mschapv2_config, password, talk};
+use crate::common::{Outcome, Table, flip_everything, mschapv2_config, password, talk};
 use dormouse_crypto::cert::{CertError, Certificate, Identity, TrustStore, Verified};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_eap::authenticator::{self, Config, Users};
