@@ -100,13 +100,13 @@ pub(crate) fn talk(
 }
 
 /// Flips bits of every byte of every packet in turn, and runs the conversation each time. Nothing may panic, and both ends never come to
-/// different keys. Returns how often both ended well all the same.
+/// different keys. Returns for which packets and bytes both ended well all the same.
 pub(crate) fn flip_everything(
     flips: &[u8],
     mut run: impl FnMut(&mut dyn FnMut(usize, &mut Vec<u8>)) -> Outcome,
-) -> u32 {
+) -> Vec<(usize, usize)> {
     let lengths: Vec<usize> = run(&mut |_, _| ()).sent.iter().map(Vec::len).collect();
-    let mut fine = 0;
+    let mut fine = Vec::new();
     for (number, len) in lengths.into_iter().enumerate() {
         for at in 0..len {
             for flip in flips {
@@ -123,7 +123,7 @@ pub(crate) fn flip_everything(
                         msk.is_some() && msk.as_ref() == gateway,
                         "packet {number} byte {at}: {outcome:?}"
                     );
-                    fine += 1;
+                    fine.push((number, at));
                 }
             }
         }

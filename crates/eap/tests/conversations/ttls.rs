@@ -302,8 +302,14 @@ fn ms_chap_in_the_tunnel() {
             assert_eq!(outcome.gateway, Err(why));
         }
         // A challenge of the client's choice, for which it may have seen a response elsewhere.
-        let outcome = run(is_13, &users(), &mut |_, _| ms_chap("alice", "correct horse", &[7; 17]));
-        assert!(matches!(outcome.gateway, Err(Error::Unexpected(_))));
+        for changed in [0..16, 16..17] {
+            let outcome = run(is_13, &users(), &mut |client, _| {
+                let mut challenge = client.challenge();
+                challenge[changed.clone()].iter_mut().for_each(|byte| *byte ^= 1);
+                ms_chap("alice", "correct horse", &challenge)
+            });
+            assert!(matches!(outcome.gateway, Err(Error::Unexpected(_))), "{changed:?}");
+        }
     }
 }
 
@@ -325,8 +331,10 @@ fn what_is_none_of_these() {
             assert!(outcome.gateway.is_err(), "{inside:02x?}");
         }
     }
-    // What is not mandatory is passed over.
+    // What is mandatory and unknown spoils the rest; what is not mandatory is passed over.
     let mut more = avp(0, 4_000, b"?");
+    let outcome = run(true, &users(), &mut |_, _| [more.clone(), pap("alice", "correct horse")].concat());
+    assert!(matches!(outcome.gateway, Err(Error::Unexpected(_))), "{outcome:?}");
     more[4] = 0;
     let outcome = run(true, &users(), &mut |_, _| [more.clone(), pap("alice", "correct horse")].concat());
     assert!(outcome.gateway.is_ok(), "{outcome:?}");
