@@ -324,6 +324,20 @@ fn other_methods_are_refused() {
     assert!(matches!(outcome.gateway, Some(Err(Error::Unexpected(_)))));
 }
 
+/// Once a method has begun at a peer, there is no other, and no other question.
+#[test]
+fn a_gateway_that_changes_its_mind() {
+    for other in [&b"\x01\x09\x00\x06\x0d\x20"[..], b"\x01\x09\x00\x05\x01"] {
+        let outcome =
+            talk(password("alice", "correct horse"), &mschapv2_config(), None, &users(), |n, packet| {
+                if n == 4 {
+                    *packet = other.to_vec();
+                }
+            });
+        assert!(matches!(outcome.client, Some(Err(Error::Unexpected(_)))), "{outcome:?}");
+    }
+}
+
 #[test]
 fn repeated_packets_notices_and_strangers() {
     let mut random = Seeded::new(6);

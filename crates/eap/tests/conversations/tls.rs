@@ -325,6 +325,8 @@ fn out_of_turn() {
     assert!(matches!(replaced(2, &[0]).client, Some(Err(Error::Unexpected(_)))));
     assert!(matches!(replaced(4, &[0x20]).client, Some(Err(Error::Unexpected(_)))));
     assert!(matches!(replaced(4, &[0]).client, Some(Err(Error::Unexpected(_)))));
+    // Something where the client has nothing to say.
+    assert!(matches!(replaced(7, b"\0GET / HTTP/1.1\r\n").gateway, Some(Err(Error::Tls(_)))));
     // Nothing where the client's flight is due; bytes that are no TLS.
     assert_eq!(replaced(3, &[0]).gateway, Some(Err(Error::PeerRefused)));
     assert!(matches!(replaced(3, b"\0GET / HTTP/1.1\r\n").gateway, Some(Err(Error::Tls(_)))));

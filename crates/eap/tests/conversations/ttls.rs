@@ -301,9 +301,16 @@ fn ms_chap_in_the_tunnel() {
             let outcome = run(is_13, &users(), &mut |client, _| ms_chap(name, secret, &client.challenge()));
             assert_eq!(outcome.gateway, Err(why));
         }
+        // Who says more instead of taking our proof.
+        let outcome =
+            run(is_13, &users(), &mut |client, _| ms_chap("alice", "correct horse", &client.challenge()));
+        assert!(matches!(outcome.gateway, Err(Error::Unexpected(_))));
         // A challenge of the client's choice, for which it may have seen a response elsewhere.
         for changed in [0..16, 16..17] {
-            let outcome = run(is_13, &users(), &mut |client, _| {
+            let outcome = run(is_13, &users(), &mut |client, said| {
+                if !said.is_empty() {
+                    return Vec::new();
+                }
                 let mut challenge = client.challenge();
                 challenge[changed.clone()].iter_mut().for_each(|byte| *byte ^= 1);
                 ms_chap("alice", "correct horse", &challenge)
