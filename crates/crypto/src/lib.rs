@@ -11,6 +11,7 @@
 //! - [`sign`] and [`cert`] authenticate peers;
 //! - [`hip`] has what the Host Identity Protocol uses besides;
 //! - [`mobileip`] authenticates the registrations of Mobile IP;
+//! - [`eap`] has the broken ones that MS-CHAPv2 and RADIUS are made of;
 //! - [`measure`] has what only a benchmark may use, out of reach of everything else;
 //! - [`Secret`] holds what must not leak: zeroized, redacted, compared in constant time.
 //!
@@ -20,6 +21,7 @@
 pub mod aead256;
 pub mod cert;
 pub mod dh;
+pub mod eap;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
