@@ -79,14 +79,18 @@ struct Meant {
 struct Known<'a> {
     config: &'a EndpointConfig,
     among: Vec<&'a Arc<Connection>>,
-    said: RefCell<Said>,
+    /// What was looked up just now: of the names that may be meant (with a domain of Windows and without) the first that is a user's.
+    said: RefCell<Option<Said>>,
 }
 
 impl Users for Known<'_> {
     fn mschapv2(&self, name: &str) -> Option<NtHash> {
         let mut said = Said { name: Some(name.to_owned()), ..Said::default() };
         let hash = self.look_up(name, &mut said);
-        *self.said.borrow_mut() = said;
+        let mut before = self.said.borrow_mut();
+        if !before.as_ref().is_some_and(|before| before.user.is_some()) {
+            *before = Some(said);
+        }
         hash
     }
 }
@@ -410,9 +414,11 @@ fn told(shared: &mut Shared, how: &How, eap: &mut Eap, packet: &[u8]) -> Result<
     let id_r = auth::identity(&eap.id_r).ok();
     let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref() };
     let among = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
-    let known = Known { config, among, said: RefCell::new(eap.said.clone()) };
+    let known = Known { config, among, said: RefCell::new(None) };
     let step = eap.conversation.receive(packet, &known, entropy.as_mut());
-    eap.said = known.said.into_inner();
+    if let Some(said) = known.said.into_inner() {
+        eap.said = said;
+    }
     let error = |why: EapError| {
         let refused = eap.said.refused.clone().map(NegotiationError::UserRefused);
         refused.unwrap_or_else(|| NegotiationError::Eap(Box::new(why)))
