@@ -350,7 +350,8 @@ mod tests {
         let ask = |name: &str| {
             let (out, form) = (Some(gateway.dir.join(name)), Form::Dormouse);
             let connection = Some("devices".to_owned());
-            let args = IssueArgs { name: name.into(), days: 10, form, out, qr: false, connection, password: false };
+            let args =
+                IssueArgs { name: name.into(), days: 10, form, out, qr: false, connection, password: false };
             issue(&gateway.place, &args, false, NOW)
         };
         for (name, connection) in [("one", "devices"), ("two", "more")] {
