@@ -88,7 +88,7 @@ impl Users for Known<'_> {
         let mut said = Said { name: Some(name.to_owned()), ..Said::default() };
         let hash = self.look_up(name, &mut said);
         let mut before = self.said.borrow_mut();
-        if !before.as_ref().is_some_and(|before| before.user.is_some()) {
+        if before.as_ref().is_none_or(|before| before.user.is_none()) {
             *before = Some(said);
         }
         hash
