@@ -4,14 +4,22 @@
 
 use crate::strongswan::StrongSwan;
 use anyhow::{Result, bail};
+use dormouse_eap::NtHash;
 use dormouse_testbed::{Access, Dormoused, EchoServer, GATEWAY, Key, Pki, Prober, Roaming, SERVER};
 use std::fmt::Write as _;
+use std::fs::{self, Permissions};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const SECRET: &str = "interop-secret-0123456789";
 const ECHO_PORT: u16 = 7777;
+/// The user of [`Auth::Password`], whose name is the device's, and what the device's first request says instead where it is strongSwan's.
+pub const USER: &str = "device.test";
+const PHONE: &str = "phone.test";
+/// His password. strongSwan takes each byte for a character, so it is ASCII.
+pub const PASSWORD: &str = "Correct horse, 17 staples";
 /// Long enough for what a peer does by itself.
 pub const SOON: Duration = Duration::from_secs(20);
 
@@ -22,6 +30,8 @@ pub enum Auth {
     Psk,
     /// Certificates with keys of this kind.
     Certificates(Key),
+    /// The gateway by a certificate with a key of this kind, the device by a user's password (EAP-MSCHAPv2).
+    Password(Key),
 }
 
 /// What a test varies.
@@ -99,7 +109,7 @@ impl Scenario {
         let conf = format!(
             "connections {{ peer {{\n version = 2\n proposals = {ike}\n pools = inner\n mobike = yes\n fragmentation = yes\n {extra}\n \
              {local}\n {remote}\n children {{ net {{\n local_ts = 10.99.0.0/24\n esp_proposals = {esp}\n {child}\n }} }}\n}} }}\n\
-             pools {{ inner {{ addrs = 10.55.0.0/24\n dns = {SERVER} }} }}\nsecrets {{ ike-1 {{ secret = {SECRET} }} {secrets} }}\n",
+             pools {{ inner {{ addrs = 10.55.0.0/24\n dns = {SERVER} }} }}\nsecrets {{ ike-1 {{ secret = {SECRET} }} eap-1 {{ id = {USER}\n secret = \"{PASSWORD}\" }} {secrets} }}\n",
             secrets = self.their_secrets,
             ike = self.ike,
             esp = self.esp,
@@ -132,7 +142,7 @@ impl Scenario {
         let conf = format!(
             "connections {{ peer {{\n version = 2\n proposals = {ike}\n remote_addrs = {outer}\n vips = 0.0.0.0\n mobike = yes\n \
              fragmentation = yes\n {extra}\n {local}\n {remote}\n children {{ net {{\n remote_ts = 10.99.0.0/24\n esp_proposals = {esp}\n \
-             {child}\n }} }}\n}} }}\nsecrets {{ ike-1 {{ secret = {SECRET} }} {secrets} }}\n",
+             {child}\n }} }}\n}} }}\nsecrets {{ ike-1 {{ secret = {SECRET} }} eap-1 {{ id = {USER}\n secret = \"{PASSWORD}\" }} {secrets} }}\n",
             outer = self.outer,
             secrets = self.their_secrets,
             ike = self.ike,
@@ -167,8 +177,16 @@ impl Scenario {
     }
 
     fn pki(&self, world: &Roaming) -> Result<Option<Pki>> {
-        let Auth::Certificates(key) = self.auth else { return Ok(None) };
+        let (Auth::Certificates(key) | Auth::Password(key)) = self.auth else { return Ok(None) };
         let pki = Pki::new(&world.bed.dir().join("pki"), key)?;
+        let hash = NtHash::of_password(PASSWORD).map(|hash| hash.to_hex()).unwrap_or_default();
+        let users =
+            format!("[\"ann@example.org\"]\nnt_hash = \"{:032x}\"\n[\"{USER}\"]\nnt_hash = \"{hash}\"\n", 7);
+        for (name, content) in [("users.toml", users), ("password", format!("{PASSWORD}\n"))] {
+            let path = pki.path(name);
+            fs::write(&path, content)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        }
         pki.issue("gateway.test", key)?;
         pki.issue("device.test", key)?;
         Ok(Some(pki))
@@ -179,7 +197,15 @@ impl Scenario {
         if role == "client" {
             let _ = writeln!(toml, "gateway = \"{}\"", self.outer);
         }
+        let by_password = matches!(self.auth, Auth::Password(_));
         let (local, remote) = match pki {
+            Some(pki) if by_password && role == "client" => (
+                format!(
+                    "auth = \"eap-mschapv2\"\nuser = \"{USER}\"\npassword_file = {:?}",
+                    pki.path("password")
+                ),
+                format!("ca = [{:?}]", pki.path("ca.pem")),
+            ),
             None => (format!("secret = \"{SECRET}\""), format!("secret = \"{SECRET}\"")),
             Some(pki) => (
                 format!(
@@ -187,7 +213,10 @@ impl Scenario {
                     pki.path(&format!("{own}.pem")),
                     pki.path(&format!("{own}.key"))
                 ),
-                format!("ca = [{:?}]", pki.path("ca.pem")),
+                match by_password {
+                    true => format!("auth = \"eap-mschapv2\"\nusers = {:?}", pki.path("users.toml")),
+                    false => format!("ca = [{:?}]", pki.path("ca.pem")),
+                },
             ),
         };
         let section = |name: &str| -> String {
@@ -212,6 +241,14 @@ impl Scenario {
     fn their_auth(&self, side: &str, id: &str) -> String {
         match self.auth {
             Auth::Psk => format!("{side} {{ auth = psk\n id = {id} }}"),
+            Auth::Password(_) if id == "gateway.test" && side == "local" => {
+                format!("local {{ auth = pubkey\n id = {id}\n certs = {id}.pem }}")
+            }
+            Auth::Password(_) if id == "gateway.test" => format!("remote {{ auth = pubkey\n id = {id} }}"),
+            Auth::Password(_) if side == "local" => {
+                format!("local {{ auth = eap-mschapv2\n id = {PHONE}\n eap_id = {USER} }}")
+            }
+            Auth::Password(_) => "remote { auth = eap-mschapv2\n id = %any\n eap_id = %any }".to_owned(),
             Auth::Certificates(_) if side == "local" => {
                 format!("{side} {{ auth = pubkey\n id = {id}\n certs = {id}.pem }}")
             }

@@ -129,6 +129,65 @@ fn a_gateway_a_user_and_a_device_come_of_three_commands() {
     }
 }
 
+#[test]
+fn a_user_with_a_password_is_a_line_in_a_file_of_hashes() {
+    let gateway = Place::new("password");
+    gateway.ok(INIT);
+    let (code, said) = gateway.run("user add ann --password");
+    assert!(code == 2 && said.contains("no gateway connection here takes users with passwords"), "{said}");
+    let config = gateway.0.join("etc/dormouse.toml");
+    let users = gateway.0.join("etc/eap-users.toml");
+    assert!(said.contains(&format!("users = \"{}\"", users.display())), "{said}");
+    let text = fs::read_to_string(&config).unwrap();
+    let remote = text.find("ca = [").unwrap();
+    let with = format!("auth = \"eap-mschapv2\"\nusers = \"{}\"\n", users.display());
+    fs::write(&config, format!("{}{with}{}", &text[..remote], &text[remote..])).unwrap();
+
+    let said = gateway.ok("user add ann --password");
+    assert!(
+        said.contains("ann.vpn.example.org may come with the password") && said.contains("dormouse reload"),
+        "{said}"
+    );
+    let password = |said: &str| said.split_whitespace().find(|word| word.len() == 23).unwrap().to_owned();
+    let first = password(&said);
+    let kept = fs::read_to_string(&users).unwrap();
+    assert!(kept.contains("[\"ann.vpn.example.org\"]\nnt_hash = \"") && !kept.contains(&first), "{kept}");
+    assert_eq!(gateway.files("etc")["eap-users.toml"], 0o600);
+    let (code, said) = gateway.run("user add ann --password");
+    assert!(code == 2 && said.contains("with a password already"), "{said}");
+    assert_ne!(password(&gateway.ok("user renew ann --password")), first);
+    assert_ne!(fs::read_to_string(&users).unwrap(), kept);
+    assert!(gateway.ok("user add joe --password --json").contains("\"user\":\"joe.vpn.example.org\""));
+    // And another one by certificate, who is listed with them.
+    gateway.ok("user add bob");
+    let listed = gateway.ok("user list");
+    assert!(
+        listed.contains("ann.vpn.example.org") && listed.contains("by password") && listed.contains("bob"),
+        "{listed}"
+    );
+    assert!(
+        gateway
+            .ok("user list --json")
+            .contains("\"with_password\":[\"ann.vpn.example.org\",\"joe.vpn.example.org\"]")
+    );
+    for (arguments, code, part) in [
+        ("user renew eve --password", 2, "no user eve.vpn.example.org has a password"),
+        ("user add eve --password --qr", 2, "cannot be used with"),
+        ("user remove ann", 3, "ann is not removed, because the daemon is to refuse it"),
+        ("user remove eve", 2, "no user is called eve"),
+    ] {
+        let (found, said) = gateway.run(arguments);
+        assert!(found == code && said.contains(part), "{arguments}: {found}: {said}");
+    }
+    assert!(fs::read_to_string(&users).unwrap().contains("ann.vpn.example.org"));
+    fs::write(&users, "[ann]\nnt_hash = \"8846f7eaee8fb117ad06bdd830b7586\"\n").unwrap();
+    let (code, said) = gateway.run("user list");
+    assert!(
+        code == 1 && said.contains("32 hexadecimal digits") && !said.contains("8846f7"),
+        "{code}: {said}"
+    );
+}
+
 /// The files are written and the daemon refuses: who joins again would be told that there is such a connection already.
 #[test]
 fn what_a_daemon_refuses_of_a_joined_connection_is_what_is_left_to_do() {

@@ -59,7 +59,7 @@ impl Admission {
         let shown = match (certificates, &connection.remote_auth) {
             (Some(certificates), _) => certificates.shown,
             (None, RemoteAuth::Psk(psk)) => Shown::psk(key, &connection.name, identity, psk),
-            (None, RemoteAuth::Cert { .. }) => Shown::Psk(Tag::default()),
+            (None, RemoteAuth::Cert { .. } | RemoteAuth::Eap) => Shown::Psk(Tag::default()),
         };
         Credential { shown, ppk: ppk.map(|ppk| ppk_tag(key, &connection.name, ppk)) }
     }
@@ -97,6 +97,15 @@ impl Admission {
                 }
                 if lenient.sha1 && !accept_rsa_sha1 {
                     return Err(Refusal::Lenient(identity.clone(), "remote.accept_rsa_sha1"));
+                }
+            }
+            (_, Shown::Eap(then)) => {
+                let policy = connection.answering.eap.as_ref();
+                let policy = policy.ok_or_else(|| Refusal::Method(identity.clone(), "EAP"))?;
+                let today = policy.who_is(identity).map(|user| Shown::eap(key, &connection.name, user));
+                match today {
+                    Some(Shown::Eap(today)) if is_same(today, *then) => {}
+                    _ => return Err(Refusal::User(identity.clone())),
                 }
             }
             (_, Shown::Psk(_)) => return Err(Refusal::Method(identity.clone(), "a pre-shared key")),

@@ -43,6 +43,9 @@ pub enum AuthError {
     /// As [`AuthError::Psk`], for a resumed session.
     #[error("the resumed session's keys do not match")]
     Resumption,
+    /// As [`AuthError::Psk`], for the key that EAP has made.
+    #[error("the key that EAP has made does not match")]
+    Eap,
     /// The identity is not the one configured.
     #[error("the peer is {got}, the configuration takes {expected}")]
     Identity {
@@ -222,6 +225,8 @@ pub fn authenticate(
             }
             Ok(Proving::Done(order.sign()?))
         }
+        // Proved by the conversation that follows, and never by a gateway.
+        LocalAuth::Eap(_) => Err(AuthError::NoCertificate),
     }
 }
 
@@ -314,6 +319,7 @@ pub fn verify(
             }
             Ok(Believed { identity: connection.as_configured(identity), expires: None, shown: None })
         }
+        RemoteAuth::Eap => Err(wrong_method(auth.method, "a user by EAP")),
         RemoteAuth::Cert { trust, usage, accept_rsa_sha1, .. } => {
             if auth.method == AuthMethod::SharedKeyMic {
                 return Err(wrong_method(auth.method, "a certificate"));
@@ -331,6 +337,25 @@ pub fn verify(
             })
         }
     }
+}
+
+/// Proves that we have the key that EAP has made.
+/// "[...] that shared key MUST be used by both the initiator and responder to generate AUTH payloads in messages 7 and 8 using the syntax
+/// for shared secrets specified in Section 2.15" (RFC 7296 section 2.16)
+pub(crate) fn authenticate_eap(proof: &Proof<'_>, msk: &Secret) -> Authentication {
+    Authentication { method: AuthMethod::SharedKeyMic, data: proof.psk(msk).as_bytes().to_vec() }
+}
+
+/// Checks that the peer has the key that EAP has made.
+///
+/// # Errors
+/// [`AuthError::Method`] or [`AuthError::Eap`].
+pub(crate) fn verify_eap(proof: &Proof<'_>, msk: &Secret, auth: &Authentication) -> Result<(), AuthError> {
+    if auth.method != AuthMethod::SharedKeyMic {
+        return Err(wrong_method(auth.method, "the key that EAP has made"));
+    }
+    let same = proof.psk(msk) == Secret::from(auth.data.as_slice());
+    if same { Ok(()) } else { Err(AuthError::Eap) }
 }
 
 /// Checks that the peer holds the keys of the session that is resumed.
@@ -415,7 +440,7 @@ pub fn identity(id: &Id) -> Result<Identity, IdentityError> {
 #[must_use]
 pub fn cert_payloads(local: &LocalAuth) -> Vec<Payload> {
     match local {
-        LocalAuth::Psk(_) => Vec::new(),
+        LocalAuth::Psk(_) | LocalAuth::Eap(_) => Vec::new(),
         LocalAuth::Cert { chain, .. } => chain
             .iter()
             .take(limits::CERTIFICATES_MAX)

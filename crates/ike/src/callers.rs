@@ -15,6 +15,7 @@ use crate::config::{Connection, Unique};
 use crate::credential::Refusal;
 use crate::limits::{
     BEGIN_BURST, BEGIN_EVERY, CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, PACES_SWEPT_AT,
+    STRANGERS_SIGNED_FOR_MAX,
 };
 use crate::ticket::lineage::Name;
 
@@ -57,6 +58,8 @@ pub(crate) struct Callers {
     swept_at: usize,
     /// Handshakes of callers who have authenticated, and wait for us; and whether they wait for the store, as resumptions do.
     waiting: BTreeMap<SaId, (Caller, bool)>,
+    /// Handshakes of callers who have proved nothing, and wait for our signature.
+    strangers: BTreeSet<SaId>,
 }
 
 /// What a caller may do at a pace. Full logins have one of their own, so that a thief with a copied ticket does not keep its owner from
@@ -242,6 +245,17 @@ impl Callers {
     /// It waits no longer, or is gone. Does nothing if it did not.
     pub(crate) fn wait_no_longer(&mut self, id: SaId) {
         self.waiting.remove(&id);
+    }
+
+    /// Whether our key signs for a caller that has proved nothing: not for too many at once.
+    pub(crate) fn sign_for_stranger(&mut self, id: SaId) -> bool {
+        let may = self.strangers.len() < STRANGERS_SIGNED_FOR_MAX;
+        may && self.strangers.insert(id)
+    }
+
+    /// It has signed, or needs not any more. Does nothing if it was not asked to.
+    pub(crate) fn signed_for_stranger(&mut self, id: SaId) {
+        self.strangers.remove(&id);
     }
 
     /// The first of these inner hosts that another caller is reached at already, or that is assigned to another device which shares the

@@ -6,6 +6,7 @@
 
 mod connection;
 mod dormancy;
+mod eap;
 mod identity;
 mod peers;
 mod revocation;
@@ -31,6 +32,8 @@ pub use connection::{
     AnsweringConfig, Connection, MobilityConfig, PpkConfig, ResumptionConfig, TimingConfig,
 };
 pub use dormancy::{HoldPolicy, SleepFlags};
+pub(crate) use eap::identity as eap_identity;
+pub use eap::{EapLogin, EapPolicy, EapUser, EapUserError};
 pub use identity::IdentityPattern;
 pub use peers::{PeerPolicy, PeerRule, Unique};
 pub use revocation::{RevocationMode, RevocationPolicy};
@@ -69,6 +72,8 @@ pub enum LocalAuth {
         /// DER certificates: our own first, then the intermediates. The root is left out.
         chain: Vec<Vec<u8>>,
     },
+    /// A user's password, by EAP: as an initiator alone, at a gateway that proves itself by a certificate.
+    Eap(Arc<EapLogin>),
 }
 
 /// How the peer must prove who it is.
@@ -88,6 +93,8 @@ pub enum RemoteAuth {
         /// Whether its certificates must not be revoked.
         revocation: Arc<RevocationPolicy>,
     },
+    /// By no proof of its own in IKE: as a user alone ([`AnsweringConfig::eap`]).
+    Eap,
 }
 
 /// A post-quantum pre-shared key (RFC 8784): keeps the keys secret from a quantum computer, even if the key exchange is broken.
@@ -104,6 +111,7 @@ impl fmt::Debug for LocalAuth {
         match self {
             Self::Psk(_) => f.write_str("Psk"),
             Self::Cert { chain, .. } => write!(f, "Cert({} certificates)", chain.len()),
+            Self::Eap(login) => write!(f, "{login:?}"),
         }
     }
 }
@@ -113,6 +121,7 @@ impl fmt::Debug for RemoteAuth {
         f.write_str(match self {
             Self::Psk(_) => "Psk",
             Self::Cert { .. } => "Cert",
+            Self::Eap => "Eap",
         })
     }
 }

@@ -13,7 +13,7 @@ use dormouse_crypto::{HashAlg, PrfKey, Secret, hash};
 
 use crate::auth::Certified;
 use crate::codec::{In, Out, TicketFormatError};
-use crate::config::Ppk;
+use crate::config::{EapUser, Ppk};
 
 /// Certificates of one chain that are kept, and bytes of a serial number (RFC 5280, section 4.1.2.2, has 20).
 const CHAIN_MOST: usize = 17;
@@ -49,6 +49,8 @@ fn name(identity: &Identity) -> Name {
 pub enum Shown {
     /// A pre-shared key: HMAC of connection, identity and key.
     Psk(Tag),
+    /// A user by EAP: HMAC of connection, identity and the entry of then (the hash of the password).
+    Eap(Tag),
     /// Certificates.
     Certificates {
         /// SHA-256 of the peer's own certificate.
@@ -128,11 +130,22 @@ impl Shown {
         Self::Psk(tag(key, b"dormouse psk fingerprint", &parts))
     }
 
+    /// By a user of `connection` who has this hash there.
+    pub(crate) fn eap(key: &Secret, connection: &str, user: &EapUser) -> Self {
+        let (kind, id) = user.identity.to_ike();
+        let parts = [connection.as_bytes(), &[kind], &id, user.nt_hash.as_bytes()];
+        Self::Eap(tag(key, b"dormouse eap user fingerprint", &parts))
+    }
+
     /// Writes the canonical encoding.
     fn encode(&self, out: &mut Out) {
         match self {
             Self::Psk(tag) => {
                 out.u8(1);
+                out.raw(tag);
+            }
+            Self::Eap(tag) => {
+                out.u8(3);
                 out.raw(tag);
             }
             Self::Certificates { fingerprint, names, chain, anchor, lenient } => {
@@ -168,6 +181,7 @@ impl Shown {
                 }
                 Ok(Self::Certificates { fingerprint, names, chain, anchor, lenient })
             }
+            3 => Ok(Self::Eap(r.array()?)),
             got => Err(TicketFormatError::Value { what: "kind of credential", got: got.into() }),
         }
     }
@@ -188,7 +202,7 @@ impl Credential {
     /// Whether a ticket can carry it: not that of a certificate for more than [`NAMES_MOST`] identities.
     pub(crate) const fn fits(&self) -> bool {
         match &self.shown {
-            Shown::Psk(_) => true,
+            Shown::Psk(_) | Shown::Eap(_) => true,
             Shown::Certificates { names, .. } => names.len() <= NAMES_MOST,
         }
     }
@@ -202,7 +216,7 @@ impl Credential {
     #[must_use]
     pub const fn fingerprint(&self) -> Option<[u8; 32]> {
         match &self.shown {
-            Shown::Psk(_) => None,
+            Shown::Psk(_) | Shown::Eap(_) => None,
             Shown::Certificates { fingerprint, .. } => Some(*fingerprint),
         }
     }
@@ -215,7 +229,7 @@ impl Credential {
     /// The certificates that CAs have issued.
     pub(crate) fn chain(&self) -> &[Issued] {
         match &self.shown {
-            Shown::Psk(_) => &[],
+            Shown::Psk(_) | Shown::Eap(_) => &[],
             Shown::Certificates { chain, .. } => chain,
         }
     }
@@ -244,6 +258,7 @@ impl fmt::Debug for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Psk(_) => f.write_str("Psk"),
+            Self::Eap(_) => f.write_str("Eap"),
             Self::Certificates { fingerprint, chain, .. } => {
                 write!(f, "Certificates({}, {} issued)", hex(fingerprint), chain.len())
             }
@@ -346,6 +361,9 @@ pub enum Refusal {
     /// The pre-shared key has been changed since.
     #[error("the pre-shared key of {0} is not the one that admitted it")]
     Psk(Identity),
+    /// The gateway does not know the user any more, or the password has been changed since.
+    #[error("the password of {0} is not the one that admitted it, or there is no such user")]
+    User(Identity),
     /// There must be one of today's post-quantum pre-shared keys in its keys, and there is none.
     #[error("the keys of {0} hold none of the connection's post-quantum pre-shared keys (ppk.required)")]
     Ppk(Identity),
@@ -391,6 +409,9 @@ pub enum Refusal {
         "too many handshakes of {0} wait already: for a signature, the status of its certificates, or the store"
     )]
     Waiting(Identity),
+    /// Too many callers that have proved nothing wait for our signature.
+    #[error("too many callers wait for the gateway to sign before they show who they are (EAP)")]
+    Signatures,
 }
 
 #[cfg(test)]

@@ -89,6 +89,22 @@ pub enum NegotiationError {
     /// The peer has proved who it is, and is not admitted.
     #[error("not admitted: {0}")]
     NotAdmitted(#[from] Refusal),
+    /// EAP has failed: the other end has not shown that it knows the password, or says that we have not.
+    #[error("EAP failed: {0}")]
+    Eap(Box<dormouse_eap::Error>),
+    /// Whom the caller says that it is by EAP is not let in, with whatever password.
+    #[error("not admitted: {0}; the password was not looked at")]
+    UserRefused(Refusal),
+    /// The gateway has refused us before it asked for the password.
+    #[error(
+        "the peer refused {local_id} before it asked for the password of {user}: it takes no users by EAP, or has another name than remote.id"
+    )]
+    NoEap {
+        /// Who we said we are.
+        local_id: Identity,
+        /// Whose password it was to be.
+        user: String,
+    },
     /// The traffic selectors of the two ends have nothing in common.
     #[error("traffic selectors have nothing in common: offered {offered}, acceptable {acceptable}")]
     TrafficSelectors {
@@ -257,7 +273,9 @@ impl NegotiationError {
     /// What a caller learns that is not let in: that its authentication failed, or that it may be let in later (RFC 7296 section 2.25).
     pub(crate) const fn told(&self) -> NotifyType {
         match self {
-            Self::NotAdmitted(Refusal::TooOften(_) | Refusal::Waiting(_)) => NotifyType::TemporaryFailure,
+            Self::NotAdmitted(Refusal::TooOften(_) | Refusal::Waiting(_) | Refusal::Signatures) => {
+                NotifyType::TemporaryFailure
+            }
             _ => NotifyType::AuthenticationFailed,
         }
     }

@@ -215,6 +215,8 @@ pub struct Established {
     pub initiator: bool,
     /// How the client authenticated, now or when its first ticket was made.
     pub method: AuthMethod,
+    /// Whether that was as a user, by EAP.
+    pub eap: bool,
     /// Whether a ticket replaced the Diffie-Hellman exchange (RFC 5723).
     pub resumed: bool,
     /// Whether address updates are possible (RFC 4555).

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
+use dormouse_eap::NtHash;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ike::{ExchangeType, Fragment, Payload, PayloadType};
 
@@ -12,7 +13,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
 use crate::Endpoint;
-use crate::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
+use crate::config::{Connection, EapPolicy, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
 use crate::endpoint_config::EndpointConfig;
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
@@ -42,8 +43,12 @@ pub(crate) fn connection(name: &str, role: Role) -> Connection {
 
 fn endpoint(name: &str, seed: u64) -> Endpoint {
     let day = Duration::from_secs(86_400);
+    let mut conn = connection(name, Role::Both);
+    // Also who proves nothing in its first request is answered.
+    let users = [("fuzz".to_owned(), NtHash::from([7; NtHash::LEN]))];
+    conn.answering.eap = EapPolicy::new(users).ok().map(Arc::new);
     let config = EndpointConfig {
-        connections: vec![Arc::new(connection(name, Role::Both))],
+        connections: vec![Arc::new(conn)],
         ticket_keys: Some(TicketKeys::generate(START, day, day, &mut Seeded::new(seed))),
         window: 3,
         ..EndpointConfig::default()
@@ -217,6 +222,35 @@ impl Endpoint {
     pub fn peek(&mut self, now: Instant, sa: SaId, datagram: &[u8]) -> Option<Vec<Payload>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
         ike.core.channel.open(now, &mut datagram.to_vec()).ok()??.ok()
+    }
+
+    /// IKE_AUTH messages `id` with any content, of the SAs whose IKE_AUTH is under way.
+    #[doc(hidden)]
+    pub fn craft_auth(&mut self, id: u32, payloads: &[Payload]) -> Vec<Vec<u8>> {
+        let mut sealed = Vec::new();
+        for slot in self.slots.values_mut() {
+            let (link, channel) = match slot {
+                Slot::Authenticating(waiting) => (&waiting.link, Some(&mut waiting.channel)),
+                Slot::HalfOpen(half) => (&half.link, half.channel.as_mut()),
+                _ => continue,
+            };
+            let header = link.header(ExchangeType::IkeAuth, !link.initiator, id);
+            sealed.extend(channel.map(|c| c.seal(link, &mut self.shared, &header, payloads)));
+        }
+        sealed.into_iter().flatten().collect()
+    }
+
+    /// What a message to an SA says whose IKE_AUTH is under way; nothing comes of it.
+    #[doc(hidden)]
+    pub fn peek_auth(&mut self, now: Instant, datagram: &[u8]) -> Option<Vec<Payload>> {
+        self.slots.values_mut().find_map(|slot| {
+            let channel = match slot {
+                Slot::Authenticating(waiting) => &mut waiting.channel,
+                Slot::HalfOpen(half) => half.channel.as_mut()?,
+                _ => return None,
+            };
+            channel.open(now, &mut datagram.to_vec()).ok()??.ok()
+        })
     }
 
     /// `plain` sealed by every SA that is between the first exchange and IKE_AUTH.

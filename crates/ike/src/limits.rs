@@ -79,6 +79,13 @@ pub const REVOCATION_WAITING_MAX: usize = 1_024;
 pub const REVOCATION_WAIT: Duration = Duration::from_secs(5);
 /// A key that is held elsewhere has this long to sign.
 pub const SIGNING_WAIT: Duration = Duration::from_secs(8);
+/// Signatures of ours at once for callers that prove themselves by EAP, and so have proved nothing yet: a quarter of a second of an RSA key.
+pub const STRANGERS_SIGNED_FOR_MAX: usize = 256;
+/// IKE_AUTH exchanges of one EAP conversation: certificates in pieces of one kilobyte need some twenty.
+/// "[...] needs to be capable of extending the initial protocol exchange to at least ten IKE_AUTH exchanges" (RFC 7296 section 2.16)
+pub const EAP_ROUNDS_MAX: u32 = 40;
+/// Bytes of EAP that one end of a conversation says.
+pub const EAP_BYTES_MAX: usize = 65_536;
 /// Most key identifiers (20 bytes each) of one CERTREQ that are looked at.
 pub const CERTREQ_AUTHORITIES_MAX: usize = 512;
 /// Most DNS servers, subnets or domains taken from one configuration payload.

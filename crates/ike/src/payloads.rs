@@ -7,6 +7,7 @@ use dormouse_wire::ike::dormancy::{self, Refused};
 use dormouse_wire::ike::mlike;
 use dormouse_wire::ike::{Config, Id, Notify, NotifyType, Payload, PayloadType, Proposal, TrafficSelector};
 
+use crate::auth::Authentication;
 use crate::keys::Spis;
 use crate::natd;
 use crate::ticket::lineage::Name;
@@ -119,6 +120,21 @@ impl<'a> View<'a> {
     pub(crate) fn id_r(self) -> Option<&'a Id> {
         self.0.iter().find_map(|p| match p {
             Payload::IdR(id) => Some(id),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn auth(self) -> Option<Authentication> {
+        self.0.iter().find_map(|p| match p {
+            Payload::Auth { method, data } => Some(Authentication { method: *method, data: data.clone() }),
+            _ => None,
+        })
+    }
+
+    /// The packet of an EAP payload.
+    pub(crate) fn eap(self) -> Option<&'a [u8]> {
+        self.0.iter().find_map(|p| match p {
+            Payload::Eap(packet) => Some(packet.as_slice()),
             _ => None,
         })
     }

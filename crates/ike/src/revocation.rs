@@ -453,7 +453,7 @@ impl Revocation {
 pub(crate) fn mode(connection: &Connection) -> RevocationMode {
     match &connection.remote_auth {
         RemoteAuth::Cert { revocation, .. } => revocation.mode,
-        RemoteAuth::Psk(_) => RevocationMode::Off,
+        RemoteAuth::Psk(_) | RemoteAuth::Eap => RevocationMode::Off,
     }
 }
 

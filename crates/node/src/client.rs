@@ -184,6 +184,8 @@ pub(crate) fn failure_of(error: &NegotiationError, entropy: &mut dyn Entropy) ->
         E::RefusedByPeer { .. }
         | E::Authentication(_)
         | E::CannotSign(_)
+        | E::Eap(_)
+        | E::NoEap { .. }
         | E::NotAdmitted(_)
         | E::WrongIdentity { .. }
         | E::Ppk(_)

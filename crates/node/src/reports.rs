@@ -93,7 +93,7 @@ impl Node {
             credential: e.credential,
             isolate: e.isolate,
             resumed: e.resumed,
-            method: audit::method(e.method),
+            method: if e.eap { "eap" } else { audit::method(e.method) },
             assigned: e.configuration,
             presence: if e.confirmed { Presence::Awake } else { Presence::Tentative },
             dormancy: e.dormancy,

@@ -135,7 +135,7 @@ fn revocation_is_soft_unless_it_is_said_and_lists_are_files_or_http() {
         let resolved = read(&files, &certified("gw.test", remote))?;
         match &resolved.first().expect("one connection").ike.remote_auth {
             RemoteAuth::Cert { revocation, .. } => Ok(revocation.clone()),
-            RemoteAuth::Psk(_) => panic!("certificates"),
+            RemoteAuth::Psk(_) | RemoteAuth::Eap => panic!("certificates"),
         }
     };
     assert_eq!(policy("").map(|p| p.mode), Ok(RevocationMode::Soft));

@@ -236,7 +236,15 @@ mod tests {
         fn ask(&self, name: &str, renew: bool, out: &str) -> Result<(User, Secret), Error> {
             let out = Some(self.dir.join(out));
             let form = Form::Dormouse;
-            let args = IssueArgs { name: name.into(), days: 10, form, out, qr: false, connection: None };
+            let args = IssueArgs {
+                name: name.into(),
+                days: 10,
+                form,
+                out,
+                qr: false,
+                connection: None,
+                password: false,
+            };
             let (user, mut files) = issue(&self.place, &args, renew, NOW)?;
             Ok((user, files.remove(0).1))
         }
@@ -302,7 +310,8 @@ mod tests {
         let ask = |name: &str| {
             let (out, form) = (Some(gateway.dir.join(name)), Form::Dormouse);
             let connection = Some("devices".to_owned());
-            let args = IssueArgs { name: name.into(), days: 10, form, out, qr: false, connection };
+            let args =
+                IssueArgs { name: name.into(), days: 10, form, out, qr: false, connection, password: false };
             issue(&gateway.place, &args, false, NOW)
         };
         for (name, connection) in [("one", "devices"), ("two", "more")] {

@@ -2,6 +2,7 @@
 
 mod form;
 mod issue;
+mod password;
 mod qr;
 
 use crate::client::Client;
@@ -31,9 +32,9 @@ pub(crate) struct UserArgs {
 
 #[derive(Debug, Subcommand)]
 enum UserVerb {
-    /// Make a key and a certificate for a device, and one file that holds all that it needs
+    /// Make a key and a certificate for a device, and one file that holds all that it needs; or a password
     Add(IssueArgs),
-    /// Make another key and certificate for a user; what it had counts until it ends
+    /// Make another key and certificate for a user; what it had counts until it ends. Or another password, which counts at once
     Renew(IssueArgs),
     /// Show all users, and until when they may come
     List,
@@ -68,12 +69,17 @@ struct IssueArgs {
     /// Of which of the gateway's connections, if there are several
     #[arg(long, value_name = "NAME")]
     connection: Option<String>,
+    /// Make a password instead, for a client that logs in with one (EAP-MSCHAPv2), and show it once
+    #[arg(long, conflicts_with_all = ["days", "form", "out", "qr"])]
+    password: bool,
 }
 
 pub(crate) fn run(args: &UserArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let place = Place::of(&args.config);
     let out = Output::new(json);
     match &args.verb {
+        UserVerb::Add(what) if what.password => password::run(&place, what, false, socket, &out),
+        UserVerb::Renew(what) if what.password => password::run(&place, what, true, socket, &out),
         UserVerb::Add(what) => issue::run(&place, what, false, &out),
         UserVerb::Renew(what) => issue::run(&place, what, true, &out),
         UserVerb::List => list(&place, &out),
@@ -104,16 +110,20 @@ fn standing(user: &User, now: UnixTime) -> String {
 }
 
 fn list(place: &Place, out: &Output) -> Result<ExitCode, Error> {
-    let (all, now) = (users::all(place)?, unix_now());
-    let answer =
-        json!({ "version": 1, "users": all.iter().map(|user| value(user, now)).collect::<Vec<_>>() });
+    let (all, passwords, now) = (users::all(place)?, password::all(place)?, unix_now());
+    let users: Vec<_> = all.iter().map(|user| value(user, now)).collect();
+    let answer = json!({ "version": 1, "users": users, "with_password": passwords });
     out.print(&format!("{answer}\n"), || {
-        if all.is_empty() {
+        if all.is_empty() && passwords.is_empty() {
             return "no users: dormouse user add NAME\n".into();
         }
         let mut table = Table::words(["user", "identity", "until", "left"]);
         for user in &all {
             table.row([user.name.clone(), user.id.clone(), day(user.until()), standing(user, now)]);
+        }
+        for login in &passwords {
+            let name = login.split(['.', '@']).next().unwrap_or_default();
+            table.row([name.to_owned(), login.clone(), "-".into(), "by password".into()]);
         }
         table.columns("", |head| out.style.strong(head))
     })
@@ -142,7 +152,16 @@ fn show(user: &User, out: &Output) -> Result<ExitCode, Error> {
 fn remove(place: &Place, name: &str, socket: &Path, out: &Output) -> Result<ExitCode, Error> {
     names::user(name)?;
     let _lock = place.lock()?;
-    let user = users::get(place, name)?;
+    let logins = password::remove(place, name, socket)?;
+    let user = match users::get(place, name) {
+        Err(_) if !logins.is_empty() => {
+            let answer = json!({ "version": 1, "removed": name, "passwords": logins });
+            return out.print(&format!("{answer}\n"), || {
+                "removed; the password counts no more, and sessions ended\n".into()
+            });
+        }
+        user => user?,
+    };
     let mut ended = 0;
     let living: Vec<_> = user.living(unix_now()).collect();
     if !living.is_empty() {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use dormouse_crypto::cert::Identity;
 
 use super::{
-    AddressRequest, ChildConfig, EspInUdp, Fragmentation, IdentityPattern, IkeProposal, Keepalive, Lifetime,
-    Liveness, LocalAuth, OfferedConfig, PeerPolicy, PeerRule, Ports, Ppk, RemoteAuth, Resumption,
+    AddressRequest, ChildConfig, EapPolicy, EspInUdp, Fragmentation, IdentityPattern, IkeProposal, Keepalive,
+    Lifetime, Liveness, LocalAuth, OfferedConfig, PeerPolicy, PeerRule, Ports, Ppk, RemoteAuth, Resumption,
     Retransmission, Role, default_ike_proposals,
 };
 
@@ -124,6 +124,8 @@ pub struct AnsweringConfig {
     pub peers_only: bool,
     /// What to hand out.
     pub offer: OfferedConfig,
+    /// The users who are taken by EAP, beside those who prove themselves as [`Connection::remote_auth`] says.
+    pub eap: Option<Arc<EapPolicy>>,
 }
 
 /// How the two ends follow each other to other addresses.

@@ -89,6 +89,9 @@ impl Endpoint {
             if !slot.is_some_and(Slot::is_proven) {
                 self.shared.callers.wait_no_longer(id);
             }
+            if !slot.is_some_and(Slot::is_stranger_waiting) {
+                self.shared.callers.signed_for_stranger(id);
+            }
             match slot {
                 Some(slot) if slot.is_proven() => self.shared.half_open.prove(id),
                 Some(slot) if slot.is_half_open() => self.shared.half_open.refuse(id),

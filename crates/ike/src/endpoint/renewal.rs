@@ -129,7 +129,7 @@ impl Endpoint {
     pub fn would_believe(&self, sa: SaId, conn: &Connection) -> bool {
         match self.slots.get(&sa) {
             Some(Slot::Established(ike)) => match (&conn.remote_auth, &ike.core.session.credential) {
-                (RemoteAuth::Psk(_), _) => true,
+                (RemoteAuth::Psk(_) | RemoteAuth::Eap, _) => true,
                 (RemoteAuth::Cert { trust, .. }, Some(credential)) => {
                     matches!(&credential.shown, Shown::Certificates { anchor, .. } if trust.trusts(anchor))
                 }
@@ -223,10 +223,14 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// Whether both have the same pre-shared keys at either end, post-quantum ones included. Compared in constant time.
+    /// Whether both have the same pre-shared keys at either end, post-quantum ones included, and the same password. Compared in constant time.
     #[must_use]
     pub fn has_secrets_of(&self, other: &Self) -> bool {
-        let own = |c: &Self| if let LocalAuth::Psk(psk) = &c.local_auth { Some(psk.clone()) } else { None };
+        let own = |c: &Self| match &c.local_auth {
+            LocalAuth::Psk(psk) => Some(psk.clone()),
+            LocalAuth::Eap(login) => Some(login.password.clone()),
+            LocalAuth::Cert { .. } => None,
+        };
         let theirs =
             |c: &Self| if let RemoteAuth::Psk(psk) = &c.remote_auth { Some(psk.clone()) } else { None };
         own(self) == own(other) && theirs(self) == theirs(other) && self.ppk.keys == other.ppk.keys

@@ -1,26 +1,29 @@
 //! The initiator's IKE_AUTH (RFC 7296 section 1.2, RFC 5723 section 4.3.3). Owns the proof in both directions and the first
 //! CHILD SA's offer; what it ends in is an [`IkeSa`] or one precise error.
 
+mod eap;
+mod verify;
+
 use std::sync::Arc;
 
-use dormouse_sansio::{Class, Instant, Path, UnixTime};
-use dormouse_wire::ike::dormancy::{Refused, vendor_id};
+use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::mlike;
 use dormouse_wire::ike::{
     AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, PayloadType, unsupported_critical,
 };
 
-use crate::auth::{self, Authentication, Proof, Proving};
+use crate::auth::{self, AuthError, Authentication, Proving};
 use crate::child::offer::ChildOffer;
 use crate::child::{Agreed, Dynamic, Inner};
-use crate::config::{Connection, LocalAuth, Resumption};
+use crate::config::{Connection, LocalAuth, RemoteAuth, Resumption};
 use crate::config_payload;
 use crate::config_payload::AssignedConfig;
-use crate::credential::Credential;
+use crate::credential::Shown;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{Established, Event};
 use crate::exchange::child::CreateChild;
-use crate::handshake::intermediate::{PpkUse, Rounds, ppk_id};
+use crate::handshake::intermediate::{Rounds, ppk_id};
 use crate::handshake::proving::{FirstExchange, Signing};
 use crate::handshake::{Slot, Step, follow_path, send_what_is_due};
 use crate::keys::Nonces;
@@ -30,7 +33,6 @@ use crate::mlike::Offered;
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::KeyExchange;
-use crate::revocation::Judgement;
 use crate::sa::install::Origin;
 use crate::sa::mobility::Mobility;
 use crate::sa::{Birth, IkeSa};
@@ -41,6 +43,8 @@ use crate::ticket::ClientTicket;
 use crate::transport::Ends;
 use crate::window::Outgoing;
 use dormouse_keying::SaId;
+use eap::Conversation;
+use verify::{Proved, Unproven};
 
 /// Waiting for the answer to IKE_AUTH.
 #[derive(Debug)]
@@ -53,6 +57,8 @@ pub(crate) struct Authenticating {
     /// An answer that waits for the status of its certificates, and until when.
     waiting: Option<Vec<Payload>>,
     wait_until: Option<Instant>,
+    /// Our proof by EAP.
+    eap: Option<Box<Conversation>>,
 }
 
 /// What of [`FirstExchange`] the answer to IKE_AUTH needs.
@@ -60,6 +66,7 @@ pub(crate) struct Authenticating {
 struct Secrets {
     nonce_i: Vec<u8>,
     nonce_r: Vec<u8>,
+    request: Vec<u8>,
     response: Vec<u8>,
     rounds: Rounds,
     nat: natd::Detection,
@@ -83,6 +90,13 @@ impl Authenticating {
             give_up(shared, &first.link, NegotiationError::Childless);
             return None;
         }
+        if first.is_by_eap() && !matches!(first.link.conn.remote_auth, RemoteAuth::Cert { .. }) {
+            // "[...] MUST be used in conjunction with a public-key-signature-based authentication of the responder to the initiator" (RFC 7296
+            // section 2.16)
+            let error = AuthError::Method { got: "a pre-shared key".to_owned(), expected: "a certificate" };
+            give_up(shared, &first.link, error.into());
+            return None;
+        }
         while let Some(proving) = first.prove(proofs.len()) {
             match proving {
                 Ok(Proving::Done(proof)) => proofs.push(proof),
@@ -103,13 +117,16 @@ impl Authenticating {
     fn send(shared: &mut Shared, now: Instant, first: FirstExchange, proofs: Vec<Authentication>) -> Self {
         let mut proofs = proofs.into_iter();
         let id_i = first.id_i();
-        let ppk_used = first.ppk().map(|ppk| notify(NotifyType::PpkIdentity, ppk_id(ppk)));
+        let ppk_used = first
+            .ppk()
+            .filter(|_| !first.is_by_eap())
+            .map(|ppk| notify(NotifyType::PpkIdentity, ppk_id(ppk)));
         let FirstExchange {
             mut link,
             mut channel,
             nonce_i,
             nonce_r,
-            request: _,
+            request,
             response,
             rounds,
             nat,
@@ -166,9 +183,20 @@ impl Authenticating {
         let (wait, until) = (link.wait(shared, 1), now + link.patience(shared));
         let mut out = Outgoing::new(rounds.next_id());
         out.start(now, wait, until, datagrams, Class::Urgent, ());
-        let first =
-            Secrets { nonce_i, nonce_r, response, rounds, nat, seen_as, ticket, replaces, childless, id_i };
-        Self { link, channel, first, offer, out, waiting: None, wait_until: None }
+        let first = Secrets {
+            nonce_i,
+            nonce_r,
+            request,
+            response,
+            rounds,
+            nat,
+            seen_as,
+            ticket,
+            replaces,
+            childless,
+            id_i,
+        };
+        Self { link, channel, first, offer, out, waiting: None, wait_until: None, eap: None }
     }
 
     pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
@@ -181,6 +209,7 @@ impl Authenticating {
         now: Instant,
     ) -> Option<Box<Self>> {
         if let Some(error) = send_what_is_due(&mut self.link, &mut self.out, shared, now, "IKE_AUTH") {
+            let error = self.unanswered(error);
             self.fail(shared, error);
             return None;
         }
@@ -212,7 +241,7 @@ impl Authenticating {
         datagram: &mut [u8],
     ) -> Step {
         self.link.stats.received(datagram.len());
-        if !self.link.awaits(header, ExchangeType::IkeAuth, self.first.rounds.next_id()) {
+        if !self.link.awaits(header, ExchangeType::IkeAuth, self.id()) {
             return Step::stay(Slot::Authenticating(self), Discard::InappropriateExchange);
         }
         if self.waiting.is_some() {
@@ -240,7 +269,13 @@ impl Authenticating {
             self.fail(shared, NegotiationError::Malformed { exchange: "IKE_AUTH", what });
             return Step::gone();
         }
-        if let Err(error) = self.mix_ppk(View(&payloads)) {
+        let key = self.eap.as_ref().map(|eap| eap.msk.is_some());
+        if key == Some(false) {
+            return self.converse(shared, now, &payloads);
+        }
+        // In the first answer to a user of EAP nothing is known of a PPK yet.
+        let last = key == Some(true) || self.login().is_none();
+        if last && let Err(error) = self.mix_ppk(View(&payloads)) {
             self.tell_unbelieved(shared);
             self.fail(shared, error);
             return Step::gone();
@@ -250,6 +285,9 @@ impl Authenticating {
 
     fn conclude(mut self: Box<Self>, shared: &mut Shared, now: Instant, payloads: Vec<Payload>) -> Step {
         match self.verify(shared, now, &payloads) {
+            Ok(proved) if self.login().is_some() && self.eap.is_none() => {
+                self.begin_eap(shared, now, &payloads, proved)
+            }
             Ok(proved) => self.establish(shared, now, View(&payloads), proved),
             Err(Unproven::Waits) => {
                 self.wait_until.get_or_insert(now + limits::REVOCATION_WAIT);
@@ -268,93 +306,9 @@ impl Authenticating {
         }
     }
 
-    /// Takes the PPK into the keys, if the peer says that it has (RFC 8784).
-    /// "[...] the content of the received PPK_IDENTITY (if any) MUST be ignored" (RFC 8784 section 3)
-    /// "If the initiator does not receive the PPK_IDENTITY, it MUST either fail the IKE SA negotiation sending the AUTHENTICATION_FAILED
-    /// notification in the INFORMATIONAL exchange (if the PPK was configured as mandatory) or continue without using the PPK" (RFC 8784
-    /// section 3)
-    fn mix_ppk(&mut self, view: View<'_>) -> Result<(), NegotiationError> {
-        let conn = self.link.conn.clone();
-        let Some(ppk) = conn.ppk.keys.first().filter(|_| self.first.rounds.ppk == PpkUse::Auth) else {
-            return Ok(());
-        };
-        if view.has(NotifyType::PpkIdentity) {
-            return self.channel.mix(&ppk.secret).map_err(|e| NegotiationError::Crypto(e.to_string()));
-        }
-        match view.id_r() {
-            Some(_) if conn.ppk.required => Err(NegotiationError::Ppk("the peer does not have ours")),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the peer is who it should be.
-    /// "[...] the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
-    fn verify(&self, shared: &mut Shared, now: Instant, payloads: &[Payload]) -> Result<Proved, Unproven> {
-        let view = View(payloads);
-        let auth = payloads.iter().find_map(|p| match p {
-            Payload::Auth { method, data } => Some(Authentication { method: *method, data: data.clone() }),
-            _ => None,
-        });
-        let conn = &self.link.conn;
-        let malformed =
-            |what| Unproven::Unbelieved(NegotiationError::Malformed { exchange: "IKE_AUTH", what });
-        let (Some(id_r), Some(auth)) = (view.id_r(), auth) else {
-            return Err(match view.error().map(|n| n.kind) {
-                Some(NotifyType::AuthenticationFailed) if view.refused() == Some(Refused::Superseded) => {
-                    Unproven::Refused(NegotiationError::TicketSuperseded)
-                }
-                Some(NotifyType::AuthenticationFailed) => {
-                    Unproven::Refused(NegotiationError::RefusedByPeer { local_id: conn.local_id.clone() })
-                }
-                Some(NotifyType::TemporaryFailure) => Unproven::Refused(NegotiationError::Busy),
-                Some(other) => Unproven::Refused(NegotiationError::Notified(other.to_string())),
-                None => malformed("neither a proof of identity nor an error"),
-            });
-        };
-        let proof = Proof {
-            prf: self.channel.suite.prf,
-            sk_p: &self.channel.sk_pr,
-            message: &self.first.response,
-            nonce: &self.first.nonce_i,
-            id: id_r,
-            int_auth: &self.first.rounds.int_auth(),
-        };
-        let believed = match &self.first.ticket {
-            Some(ticket) if ticket.id_r != *id_r => {
-                return Err(malformed("the resumed session is with another peer (RFC 5723 section 4.3.3)"));
-            }
-            Some(ticket) => auth::verify_resumption(&proof, conn.resumption.mode, &auth)
-                .map(|()| (ticket.vouched_until, None)),
-            None => auth::certificates(payloads)
-                .and_then(|certs| {
-                    auth::verify(&proof, conn, &auth, &certs, shared.unix(now), &mut shared.known_paths)
-                })
-                .map(|believed| {
-                    let until = believed.expires.into_iter().chain(auth::expires(&conn.local_auth)).min();
-                    (until, believed.shown)
-                }),
-        };
-        let (vouched_until, shown) = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
-        let mut credential = None;
-        if let Some(ticket) = &self.first.ticket {
-            shared
-                .believes(now, ticket, conn)
-                .map_err(|e| Unproven::Unbelieved(NegotiationError::TicketUntrusted(e)))?;
-            credential.clone_from(&ticket.credential);
-        }
-        if let Some(shown) = shown {
-            match shared.judge(now, (conn, self.link.id), (&shown, &[]), self.wait_until) {
-                Judgement::Admitted(judged) => credential = Some(judged),
-                Judgement::Wait => return Err(Unproven::Waits),
-                Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
-            }
-        }
-        Ok(Proved { id_r: id_r.clone(), vouched_until, credential })
-    }
-
     /// RFC 7296 section 2.21.2: the initiator tells the responder that it does not believe it, in an INFORMATIONAL request.
     fn tell_unbelieved(&mut self, shared: &mut Shared) {
-        let header = self.link.header(ExchangeType::Informational, false, self.first.rounds.next_id() + 1);
+        let header = self.link.header(ExchangeType::Informational, false, self.id() + 1);
         let list = [notify(NotifyType::AuthenticationFailed, [])];
         let datagrams = self.channel.seal(&self.link, shared, &header, &list);
         self.link.send(shared, Class::Timely, &datagrams);
@@ -368,6 +322,7 @@ impl Authenticating {
         view: View<'_>,
         Proved { id_r, vouched_until, credential }: Proved,
     ) -> Step {
+        let id = self.id();
         let Self { link, channel, first, offer, .. } = *self;
         let conn = link.conn.clone();
         let resumed = first.ticket.is_some();
@@ -393,7 +348,7 @@ impl Authenticating {
             dormancy: if conn.dormancy { view.dormancy() } else { 0 },
             mlike: conn.has_zones() && view.mlike(),
             descent: None,
-            next_ids: (first.rounds.next_id() + 1, 0),
+            next_ids: (id + 1, 0),
             link,
             channel,
         };
@@ -448,7 +403,7 @@ fn accept_first(offer: &ChildOffer, mlike: bool, view: View<'_>) -> Result<Agree
 /// How we authenticated, or would.
 pub(crate) fn own_method(conn: &Connection) -> AuthMethod {
     match conn.local_auth {
-        LocalAuth::Psk(_) => AuthMethod::SharedKeyMic,
+        LocalAuth::Psk(_) | LocalAuth::Eap(_) => AuthMethod::SharedKeyMic,
         LocalAuth::Cert { .. } => AuthMethod::DigitalSignature,
     }
 }
@@ -478,6 +433,10 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         isolate: !core.client && core.link.conn.answering.policy.isolate,
         initiator: core.link.initiator,
         method: core.session.method,
+        eap: match core.client {
+            true => matches!(core.link.conn.local_auth, LocalAuth::Eap(_)),
+            false => matches!(&core.session.credential, Some(c) if matches!(c.shown, Shown::Eap(_))),
+        },
         resumed,
         mobike: mobility.mobike(),
         dormancy: dormancy.is_open(),
@@ -540,25 +499,8 @@ pub(crate) fn extensions(
     list
 }
 
-/// What the peer has proved.
-struct Proved {
-    id_r: Id,
-    /// How long the certificates last that say so.
-    vouched_until: Option<UnixTime>,
-    credential: Option<Credential>,
-}
-
 pub(super) fn give_up(shared: &mut Shared, link: &Link, error: NegotiationError) {
     shared.by_spi.remove(&link.spis.i);
     tracing::info!(sa = %link.id, %error, "connecting failed");
     shared.event(Event::Failed { sa: link.id, error });
-}
-
-enum Unproven {
-    /// Whether its certificates are revoked is awaited.
-    Waits,
-    /// The peer does not want us.
-    Refused(NegotiationError),
-    /// We do not believe the peer.
-    Unbelieved(NegotiationError),
 }

@@ -3,10 +3,14 @@
 //! first messages costs no key agreement.
 
 mod begin;
+mod eap;
+mod form;
 mod identify;
 mod waiting;
 
 pub(crate) use begin::Wanted;
+use eap::Eap;
+use form::{check_form, is_childless};
 pub(super) use identify::{Caller, Refusal};
 pub(crate) use waiting::Signature;
 
@@ -19,7 +23,7 @@ use dormouse_crypto::sign::SigningKey;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::mlike;
-use dormouse_wire::ike::{ExchangeType, Header, Message, NotifyType, Payload, unsupported_critical};
+use dormouse_wire::ike::{ExchangeType, Header, Message, NotifyType, Payload};
 
 use crate::action::Action;
 use crate::auth::{self, Authentication, Proof, Proving};
@@ -95,6 +99,8 @@ pub(crate) struct HalfOpen {
     pub(crate) refused: Option<Vec<Vec<u8>>>,
     /// The client has proved that the ticket is its own, and the store is asked whether it counts.
     pub(crate) pending: Option<Box<Pending>>,
+    /// The caller proves itself by EAP.
+    eap: Option<Box<Eap>>,
 }
 
 impl HalfOpen {
@@ -113,13 +119,19 @@ impl HalfOpen {
         self.link.stats.received(datagram.len());
         let theirs = !header.flags.response && header.flags.initiator && header.spi_i == self.link.spis.i;
         let intermediate = header.exchange == ExchangeType::IkeIntermediate;
-        let next = self.rounds.next_id();
-        if theirs && intermediate && header.message_id.checked_add(1) == Some(next) {
-            return self.repeat_intermediate(shared, path, datagram);
+        let next = self.next_id();
+        if theirs && header.message_id.checked_add(1) == Some(next) {
+            match (header.exchange, &self.eap) {
+                (ExchangeType::IkeIntermediate, None) => {
+                    return self.repeat_intermediate(shared, path, datagram);
+                }
+                (ExchangeType::IkeAuth, Some(_)) => return self.repeat_eap(shared, path, datagram),
+                _ => {}
+            }
         }
         let expected = match header.exchange {
             ExchangeType::IkeAuth => self.rounds.may_authenticate(),
-            ExchangeType::IkeIntermediate => self.rounds.may_go_on(),
+            ExchangeType::IkeIntermediate => self.eap.is_none() && self.rounds.may_go_on(),
             _ => false,
         };
         if !theirs || !expected || header.message_id != next {
@@ -226,7 +238,7 @@ impl HalfOpen {
     }
 
     pub(super) fn refuse_with(
-        mut self: Box<Self>,
+        self: Box<Self>,
         shared: &mut Shared,
         path: Path,
         exchange: ExchangeType,
@@ -236,7 +248,18 @@ impl HalfOpen {
     ) -> Step {
         tracing::debug!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
         shared.event(Event::PeerFailed { path, claimed, error });
-        let header = self.link.header(exchange, true, self.rounds.next_id());
+        self.answer_refused(shared, path, exchange, refusal)
+    }
+
+    /// The same, of which the driver has heard.
+    fn answer_refused(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        exchange: ExchangeType,
+        refusal: &[Payload],
+    ) -> Step {
+        let header = self.link.header(exchange, true, self.next_id());
         if let Some(channel) = self.channel.as_mut() {
             let datagrams = channel.seal(&self.link, shared, &header, refusal);
             self.link.send_by(shared, path, Class::Timely, &datagrams);
@@ -252,11 +275,19 @@ impl HalfOpen {
         path: Path,
         payloads: &[Payload],
     ) -> Step {
+        if self.converses() {
+            return self.converse(shared, path, payloads);
+        }
+        let whole = self.with_first(payloads);
+        let payloads = whole.as_deref().unwrap_or(payloads);
         let view = View(payloads);
-        let claimed = view.id_i().and_then(|id| auth::identity(id).ok());
+        let claimed = self.claimed(view);
         if let Err((refusal, what)) = check_form(payloads, shared.config.has_childless()) {
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
             return self.refuse(shared, path, claimed, refusal, error);
+        }
+        if self.proposes_eap(view) {
+            return self.begin_eap(shared, path, payloads);
         }
         let caller = match self.identify(shared, now, payloads) {
             Ok(Some(caller)) => caller,
@@ -348,12 +379,13 @@ impl HalfOpen {
             id: &caller.session.id_r,
             int_auth: &self.rounds.int_auth(),
         };
-        match self.how {
-            How::Resume { .. } => {
+        match (&self.how, self.eap_key()) {
+            (_, Some(msk)) => Ok(Proving::Done(auth::authenticate_eap(&proof, msk))),
+            (How::Resume { .. }, None) => {
                 let authentication = auth::authenticate_resumption(&proof, caller.conn.resumption.mode);
                 Ok(Proving::Done(authentication))
             }
-            How::Init { .. } => {
+            (How::Init { .. }, None) => {
                 auth::authenticate(&proof, &caller.conn.local_auth, self.peer_hashes.as_deref(), beside)
             }
         }
@@ -368,13 +400,17 @@ impl HalfOpen {
         proof: Authentication,
         descent: Descent,
     ) -> Step {
-        let Self { link, how, rounds, channel, nonce_i, nonce_r, nat, begun, clients, .. } = *self;
+        let id = self.next_id();
+        let Self { link, how, channel, nonce_i, nonce_r, nat, begun, clients, eap, .. } = *self;
         let Some(channel) = channel else { return Step::gone() };
         let Caller { conn, identity, session, ppk } = caller;
         let resumed = matches!(how, How::Resume { .. });
-        let mut list = vec![Payload::IdR(session.id_r.clone())];
+        let mut list = Vec::new();
+        if eap.is_none() {
+            list.push(Payload::IdR(session.id_r.clone()));
+        }
         // "A CERT payload MUST NOT be included in this exchange" (RFC 5723 section 4.3.3)
-        if !resumed {
+        if !resumed && eap.is_none() {
             list.extend(auth::cert_payloads(&conn.local_auth));
         }
         list.push(proof.into());
@@ -400,7 +436,7 @@ impl HalfOpen {
             dormancy: if conn.dormancy { view.dormancy() } else { 0 },
             mlike: conn.has_zones() && view.mlike(),
             descent: Some(descent),
-            next_ids: (0, rounds.next_id() + 1),
+            next_ids: (0, id + 1),
             link,
             channel,
         };
@@ -427,32 +463,11 @@ impl HalfOpen {
             true => Action::Resumed { by },
             false => Action::FullyAuthenticated { by, alone: view.has(NotifyType::InitialContact) },
         });
-        sa.answer_auth(shared, now, rounds.next_id(), list);
+        sa.answer_auth(shared, now, id, list);
         let unix = shared.unix(now);
         shared.load.record(unix, clients, now - begun);
         Step::to(Slot::Established(sa))
     }
-}
-
-/// Whether an IKE_AUTH request asks for no CHILD SA (RFC 6023).
-fn is_childless(view: View<'_>) -> bool {
-    view.sa().is_none() && view.ts_i().is_none() && view.ts_r().is_none()
-}
-
-/// Whether an IKE_AUTH request is one; else the refusal, and what is wrong with it.
-fn check_form(payloads: &[Payload], childless: bool) -> Result<(), (Payload, &'static str)> {
-    if let Some(kind) = unsupported_critical(payloads) {
-        let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
-        return Err((refusal, "a critical payload that is not supported"));
-    }
-    let view = View(payloads);
-    let incomplete = view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none();
-    if incomplete && !(childless && is_childless(view)) {
-        // "[...] MUST be rejected in their entirety, and MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX
-        // Notification sent as a response" (RFC 7296 section 2.21.2): with that answer there is no IKE SA at either end.
-        return Err((notify(NotifyType::InvalidSyntax, []), "no offer of a CHILD SA"));
-    }
-    Ok(())
 }
 
 /// Chooses the first CHILD SA and adds its payloads to the answer.

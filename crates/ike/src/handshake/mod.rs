@@ -121,10 +121,15 @@ impl Slot {
     /// Whether a half-open one's caller has authenticated, and waits for us.
     pub(crate) fn is_proven(&self) -> bool {
         match self {
-            Self::HalfOpen(s) => s.waiting.is_some() || s.pending.is_some(),
+            Self::HalfOpen(s) => s.waits_proven() == Some(true) || s.pending.is_some(),
             Self::Established(s) => s.is_proven(),
             Self::Opening(_) | Self::Intermediate(_) | Self::Signing(_) | Self::Authenticating(_) => false,
         }
+    }
+
+    /// Whether a half-open one's caller has proved nothing, and waits for our signature all the same.
+    pub(crate) fn is_stranger_waiting(&self) -> bool {
+        matches!(self, Self::HalfOpen(s) if s.waits_proven() == Some(false))
     }
 
     pub(crate) fn handle(

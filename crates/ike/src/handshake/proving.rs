@@ -6,7 +6,7 @@ use dormouse_sansio::Instant;
 use dormouse_wire::ike::Id;
 
 use crate::auth::{self, AuthError, Authentication, Proof, Proving};
-use crate::config::Ppk;
+use crate::config::{LocalAuth, Ppk};
 use crate::error::NegotiationError;
 use crate::handshake::Slot;
 use crate::handshake::authenticating::{Authenticating, give_up};
@@ -47,12 +47,21 @@ impl FirstExchange {
         self.ticket.as_ref().map_or_else(own, |ticket| ticket.id_i.clone())
     }
 
+    /// Whether we prove ourselves by EAP, after the first IKE_AUTH exchange.
+    pub(super) fn is_by_eap(&self) -> bool {
+        self.ticket.is_none() && matches!(self.link.conn.local_auth, LocalAuth::Eap(_))
+    }
+
     /// The proofs that our request holds, one after the other: the one that counts and, if it is with a PPK that is not required, the one
     /// without (RFC 8784, section 3). `None` after the last.
     /// "[...] the authentication method used for computing the authentication data MUST be the same as the method indicated in the AUTH
     /// payload" (RFC 8784 section 3)
     pub(super) fn prove(&self, index: usize) -> Option<Result<Proving, AuthError>> {
         let conn = &self.link.conn;
+        // "[...] by leaving out the AUTH payload from the first message in the IKE_AUTH exchange" (RFC 7296 section 2.16)
+        if self.is_by_eap() {
+            return None;
+        }
         let ppk = self.ppk();
         let with_ppk = match index {
             0 => ppk,

@@ -194,9 +194,14 @@ pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
     match &conn.local_auth {
         LocalAuth::Psk(psk) => secrets.bytes(psk.as_bytes()),
         LocalAuth::Cert { chain, .. } => out.list(chain, |out, der| out.bytes(der)),
+        LocalAuth::Eap(login) => {
+            out.bytes(login.user.as_bytes());
+            secrets.bytes(login.password.as_bytes());
+        }
     }
     match &conn.remote_auth {
         RemoteAuth::Psk(psk) => secrets.bytes(psk.as_bytes()),
+        RemoteAuth::Eap => {}
         RemoteAuth::Cert { trust, usage, accept_rsa_sha1, revocation: _ } => {
             out.bytes(&trust.certreq());
             trust.pinned().for_each(|fingerprint| out.bytes(&fingerprint));

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 #![allow(clippy::allow_attributes, reason = "an expectation would fail in the files that use everything")]
 
+pub mod eap;
 pub mod field;
 mod nat;
 pub mod resumed;

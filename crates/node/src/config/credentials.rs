@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Who we are and how we prove it: either `secret`/`secret_file`, or `certificate` and `key`.
+/// Who we are and how we prove it: either `secret`/`secret_file`, or `certificate` and `key`; or, at a client, `auth`, `user` and `password_file`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LocalAuth {
@@ -22,9 +22,30 @@ pub struct LocalAuth {
     /// RSA, ECDSA), as `pkcs11:token=NAME;object=NAME?pin-source=file:PATH&module-path=PATH` (RFC 7512); without `module-path` by
     /// p11-kit.
     pub key: Option<PathBuf>,
+    /// Client: prove who we are by a password, as `user`. The gateway must prove itself by a certificate of `remote.ca` before anything is said
+    /// of the password. Absent: by secret or certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Eap>,
+    /// With `auth`: the name of the user, as the gateway has it. `id` may be anything then that the gateway takes, such as the same name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// With `auth`: the password. Prefer `password_file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<Hidden>,
+    /// With `auth`: file that holds the password, in UTF-8; readable by its owner only. A final line break does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
 }
 
-/// Who the peer must be and how it proves it: either `secret`/`secret_file`, or `ca`.
+/// How a user proves to know a password (EAP, RFC 7296 section 2.16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum Eap {
+    /// EAP-MSCHAPv2, which every system has built in.
+    #[serde(rename = "eap-mschapv2")]
+    MsChapV2,
+}
+
+/// Who the peer must be and how it proves it: either `secret`/`secret_file`, or `ca`; at a gateway also, or only, `auth` and `users`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteAuth {
@@ -53,6 +74,17 @@ pub struct RemoteAuth {
     /// CRLs of the authorities: files (PEM or DER; read again on reload) or `http://` URLs.
     #[serde(default)]
     pub crl: Vec<String>,
+    /// Gateway: take users who prove to know a password, for which the gateway needs a certificate (`local.certificate`). Clients that prove
+    /// themselves by certificate or secret are taken beside them if `ca` or a secret is given. A user is an identity like any other
+    /// to `id`, `peers`, `pool`, `dormouse deny` and the records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Eap>,
+    /// With `auth`: file of the users; readable by its owner only, read again on reload, when those who are not in it any more lose their
+    /// sessions. Each has a table by its name, host name or mail address, case matters: `["joe@example.org"]`, with
+    /// `nt_hash = "32 hexadecimal digits"`, the MD4 hash of the password, which is as good as the password to who reads it.
+    /// `dormouse user add --password` writes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users: Option<PathBuf>,
 }
 
 /// Who is refused because of revocation.

@@ -7,6 +7,7 @@ mod choose;
 mod credentials;
 mod data_path;
 pub mod directory;
+mod eap;
 pub mod file;
 mod findings;
 pub mod forward;
@@ -24,6 +25,7 @@ pub mod standin;
 mod validate;
 mod zones;
 
+pub use eap::{NtHash, users};
 pub use findings::{Finding, findings};
 pub use hip::{ResolvedHip, resolve_hip};
 pub use resolve::{ConfigError, OpenToken, ReadFile, Resolved, parse, resolve, resolve_with};

@@ -20,6 +20,7 @@ impl File {
 fn of_connection(c: &Connection) -> impl Iterator<Item = &Path> {
     let (local, remote) = (&c.local, &c.remote);
     let single = [&local.secret_file, &local.certificate, &local.key, &remote.secret_file];
+    let users = local.password_file.iter().chain(&remote.users).map(AsRef::as_ref);
     let keys = c.ppk.keys.iter().filter_map(|key| key.secret_file.as_deref());
     let lists = remote.crl.iter().map(Path::new).filter(|place| !place.to_string_lossy().contains("://"));
     let hip = c
@@ -30,7 +31,15 @@ fn of_connection(c: &Connection) -> impl Iterator<Item = &Path> {
             std::iter::once(&h.key).chain(&h.key_v1).chain(others).chain(&h.hosts)
         })
         .map(AsRef::as_ref);
-    single.into_iter().flatten().chain(&remote.ca).map(AsRef::as_ref).chain(keys).chain(lists).chain(hip)
+    single
+        .into_iter()
+        .flatten()
+        .chain(&remote.ca)
+        .map(AsRef::as_ref)
+        .chain(keys)
+        .chain(lists)
+        .chain(hip)
+        .chain(users)
 }
 
 impl ConfigError {
@@ -115,7 +124,7 @@ mod tests {
     fn every_file_is_named() {
         let file = parse(
             &(TEXT.to_owned()
-                + "[connection.\"a.b\".remote]\nid = \"x\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[connection.h]\nrole = \"hip\"\n[connection.h.hip]\nkey = \"hip.key\"\nkey_v1 = \"hip-v1.key\"\nhosts = \"hosts\"\nidentities = [{ name = \"i\", key = \"other.key\" }]\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
+                + "[connection.\"a.b\".remote]\nid = \"x\"\nusers = \"users.toml\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[connection.h]\nrole = \"hip\"\n[connection.h.hip]\nkey = \"hip.key\"\nkey_v1 = \"hip-v1.key\"\nhosts = \"hosts\"\nidentities = [{ name = \"i\", key = \"other.key\" }]\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
         )
         .unwrap();
         let names: Vec<&str> = file.names().filter_map(Path::to_str).collect();
@@ -127,6 +136,7 @@ mod tests {
             "k.ppk",
             "crl.pem",
             "/etc/psk",
+            "users.toml",
             "hip.key",
             "hip-v1.key",
             "other.key",

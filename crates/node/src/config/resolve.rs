@@ -6,7 +6,7 @@
 use super::block::Blocking;
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
 use super::forward::Forwarding;
-use super::{choose, validate, zones};
+use super::{choose, eap, validate, zones};
 use crate::ladder::Deadlines;
 use dormouse_crypto::cert::{Certificate, Crl, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::{Signer, SigningKey};
@@ -151,7 +151,11 @@ fn connection(
 ) -> Result<Resolved, ConfigError> {
     let key = |k: &str| format!("connection.{name}.{k}");
     let local_id = identity(&key("local.id"), &c.local.id)?;
-    let local_auth = local_auth(&key("local"), &c.local, read, token)?;
+    let local_auth = match eap::login(&key("local"), c, read)? {
+        Some(login) => login,
+        None => local_auth(&key("local"), &c.local, read, token)?,
+    };
+    let users = eap::policy(name, c, &local_auth, read)?;
     let remote_auth = remote_auth(&key("remote"), c, &local_auth, read)?;
     let mut conn = ike::Connection::new(
         name,
@@ -160,6 +164,7 @@ fn connection(
         pattern(&key("remote.id"), &c.remote.id)?,
         remote_auth,
     );
+    conn.answering.eap = users;
     conn.role = match c.role {
         Role::Client => ike::Role::Initiator,
         Role::Gateway | Role::Hip => ike::Role::Responder,
@@ -449,10 +454,15 @@ fn remote_auth(
     let r = &c.remote;
     let psk = secret(key, r.secret.as_ref(), r.secret_file.as_deref(), read)?;
     match (psk, r.ca.is_empty(), local) {
+        (_, true, ike::LocalAuth::Eap(_)) | (Some(_), _, ike::LocalAuth::Eap(_)) => Err(ConfigError::new(
+            format!("{key}.ca"),
+            "name the authorities that may vouch for the gateway: nothing is said of the password before it has proved by a certificate who it is",
+        )),
         (Some(psk), true, _) => Ok(ike::RemoteAuth::Psk(psk)),
         (Some(_), false, _) => {
             Err(ConfigError::new(key, "has both a secret and authorities; keep one of them"))
         }
+        (None, true, _) if r.auth.is_some() => Ok(ike::RemoteAuth::Eap),
         (None, true, ike::LocalAuth::Psk(psk)) => Ok(ike::RemoteAuth::Psk(psk.clone())),
         (None, true, ike::LocalAuth::Cert { .. }) => Err(ConfigError::new(
             format!("{key}.ca"),
@@ -564,7 +574,12 @@ fn secret(
     Ok(Some(secret))
 }
 
-fn file_bytes(key: &str, path: &Path, secret: bool, read: &mut ReadFile<'_>) -> Result<Vec<u8>, ConfigError> {
+pub(super) fn file_bytes(
+    key: &str,
+    path: &Path,
+    secret: bool,
+    read: &mut ReadFile<'_>,
+) -> Result<Vec<u8>, ConfigError> {
     read(path, secret).map_err(|e| ConfigError::new(key, e))
 }
 

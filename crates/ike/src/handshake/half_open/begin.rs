@@ -70,6 +70,7 @@ impl HalfOpen {
             signature: Signature::NotYet,
             refused: None,
             pending: None,
+            eap: None,
         }
     }
 }

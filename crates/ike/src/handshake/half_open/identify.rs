@@ -72,16 +72,11 @@ impl HalfOpen {
             kind: NotifyType::InvalidSyntax,
             error: NegotiationError::Malformed { exchange: "IKE_AUTH", what },
         };
+        if self.eap_key().is_some() {
+            return self.identify_eap(shared, now, view).map(Some);
+        }
         let id_i = view.id_i().ok_or_else(|| malformed("no IDi payload"))?;
-        let authentication = payloads
-            .iter()
-            .find_map(|p| match p {
-                Payload::Auth { method, data } => {
-                    Some(Authentication { method: *method, data: data.clone() })
-                }
-                _ => None,
-            })
-            .ok_or_else(|| malformed("no AUTH payload (EAP is not supported)"))?;
+        let authentication = view.auth().ok_or_else(|| malformed("no AUTH payload"))?;
         let identity = auth::identity(id_i).map_err(|e| refuse(auth::AuthError::from(e).into()))?;
         let channel = self.channel.as_ref().ok_or_else(|| malformed("no keys"))?;
         let proof = Proof {
@@ -119,7 +114,7 @@ impl HalfOpen {
 
     /// "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK notifications in the IKE_SA_INIT exchange,
     /// then the responder MUST send back an AUTHENTICATION_FAILED notification and then fail the negotiation." (RFC 8784 section 3)
-    fn named_ppk<'a>(&'a self, view: View<'a>) -> Result<NamedPpk<'a>, NegotiationError> {
+    pub(super) fn named_ppk<'a>(&'a self, view: View<'a>) -> Result<NamedPpk<'a>, NegotiationError> {
         if self.rounds.ppk != PpkUse::Auth {
             return Ok(NamedPpk::Before(self.rounds.mixed()));
         }
@@ -179,6 +174,7 @@ impl HalfOpen {
                 && conn.is_childless() == childless
                 && conn.remote_id.matches(&identity)
                 && asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id))
+                && !matches!(conn.remote_auth, RemoteAuth::Eap)
                 && matches!(conn.remote_auth, RemoteAuth::Psk(_)) == by_psk
                 && proposal::permits(&conn.ike_proposals, suite);
             if !fits {

@@ -7,6 +7,7 @@ use dormouse_sansio::Instant;
 use super::HalfOpen;
 use crate::auth::Authentication;
 use crate::handshake::{Slot, Step};
+use crate::payloads::View;
 use crate::shared::Shared;
 
 /// See [`HalfOpen::signature`].
@@ -21,6 +22,11 @@ impl HalfOpen {
     pub(crate) fn waits_until(&self) -> Option<Instant> {
         let waits = self.waiting.is_some() && !matches!(self.signature, Signature::Ordered);
         waits.then_some(self.wait_until).flatten()
+    }
+
+    /// Whether its caller waits for us, and has proved who it is: one that proposes EAP has not.
+    pub(in crate::handshake) fn waits_proven(&self) -> Option<bool> {
+        self.waiting.as_ref().map(|(_, payloads)| View(payloads).auth().is_some())
     }
 
     /// Our key has signed, or cannot.

@@ -1,0 +1,219 @@
+//! `dormouse user add --password`: users who prove themselves by a password (EAP-MSCHAPv2), as the clients of phones and of Windows do. Owns the
+//! file that a gateway's `remote.users` names; a password is shown once, and its hash alone is kept.
+
+use super::IssueArgs;
+use crate::client::Client;
+use crate::control_verbs::{Output, unexpected};
+use crate::enrol::names::{self, Domain};
+use crate::enrol::place::{self, Place};
+use crate::enrol::wrong;
+use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Verb};
+use dormouse_io::entropy::OsEntropy;
+use dormouse_node::config::file::{Connection, File, Role};
+use dormouse_node::config::{self, NtHash};
+use dormouse_sansio::Entropy as _;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// Letters and digits that are not taken for each other: five bits each.
+const ALPHABET: [u8; 32] = *b"abcdefghijkmnpqrstuvwxyz23456789";
+/// Characters of a password, in groups of [`GROUP`]: 100 bits.
+const LENGTH: usize = 20;
+const GROUP: usize = 5;
+/// What the file begins with.
+const HEAD: &str = "# Users with passwords. Whoever reads a hash can log in with it. `dormouse user add NAME --password`, `dormouse user remove NAME`.\n";
+
+/// A connection whose users have passwords.
+struct Users<'f> {
+    connection: &'f str,
+    c: &'f Connection,
+    path: &'f PathBuf,
+}
+
+impl Users<'_> {
+    /// The name that this user logs in with: an identity that the connection takes.
+    fn login(&self, name: &str) -> Result<String, Error> {
+        if self.c.remote.id == "*" {
+            return Ok(name.to_owned());
+        }
+        let domain = Domain::of(&self.c.remote.id, &format!("connection.{}.remote.id", self.connection))?;
+        Ok(domain.identity(name)?.to_string())
+    }
+
+    fn read(&self) -> Result<BTreeMap<String, NtHash>, Error> {
+        let Some(content) = place::read(self.path)? else { return Ok(BTreeMap::new()) };
+        let wrong = |e| Error::new(ErrorKind::Other, format!("{}: {e}", self.path.display()));
+        config::users(content.as_bytes()).map_err(wrong)
+    }
+
+    fn write(&self, users: &BTreeMap<String, NtHash>) -> Result<(), Error> {
+        let mut text = Zeroizing::new(String::with_capacity(HEAD.len() + 512 * users.len()));
+        text.push_str(HEAD);
+        for (name, hash) in users {
+            // A string in double quotes of TOML: names of users have nothing to be escaped but these.
+            let name = name.replace('\\', "\\\\").replace('"', "\\\"");
+            let _ =
+                write!(text, "\n[\"{name}\"]\nnt_hash = \"{}\"\n", Zeroizing::new(hash.to_hex()).as_str());
+        }
+        place::write(&[(self.path.clone(), text.as_bytes(), 0o600)])
+    }
+}
+
+fn configuration(place: &Place) -> Result<File, Error> {
+    let text = place::demand(&place.config, place::read_text(&place.config)?, "dormouse gateway init")?;
+    config::parse(&text)
+        .map_err(|e| Error::new(ErrorKind::Other, format!("{}: {}", place.config.display(), e.trim_end())))
+}
+
+/// The connections whose users have passwords.
+fn with_passwords(file: &File) -> Vec<Users<'_>> {
+    let gateways = file.connection.iter().filter(|(_, c)| c.role == Role::Gateway && c.remote.auth.is_some());
+    gateways
+        .filter_map(|(name, c)| Some(Users { connection: name, c, path: c.remote.users.as_ref()? }))
+        .collect()
+}
+
+/// Makes a password for a user, or, with `renew`, another one.
+pub(super) fn run(
+    place: &Place,
+    args: &IssueArgs,
+    renew: bool,
+    socket: &Path,
+    out: &Output,
+) -> Result<ExitCode, Error> {
+    names::user(&args.name)?;
+    let file = configuration(place)?;
+    let all = with_passwords(&file);
+    let wanted = |users: &&Users<'_>| args.connection.as_deref().is_none_or(|name| name == users.connection);
+    let users = match all.iter().filter(wanted).collect::<Vec<_>>().as_slice() {
+        [one] => *one,
+        [] => {
+            let change = format!(
+                "auth = \"eap-mschapv2\" and users = \"{}\" below [connection.NAME.remote]",
+                place.path("eap-users.toml").display()
+            );
+            return Err(wrong("no gateway connection here takes users with passwords").with_change(change));
+        }
+        _ => {
+            return Err(
+                wrong("several connections take users with passwords").with_change("--connection NAME")
+            );
+        }
+    };
+    let _lock = place.lock()?;
+    let (login, mut known) = (users.login(&args.name)?, users.read()?);
+    match (known.contains_key(&login), renew) {
+        (true, false) => {
+            let change =
+                format!("dormouse user renew {0} --password, or dormouse user remove {0}", args.name);
+            return Err(wrong(format!("there is a user {login} with a password already")).with_change(change));
+        }
+        (false, true) => {
+            return Err(wrong(format!("no user {login} has a password"))
+                .with_offer(Vec::new(), known.into_keys().collect()));
+        }
+        _ => {}
+    }
+    let password = generate();
+    let hash = NtHash::of_password(&password).ok_or_else(|| wrong("a password that is too long"))?;
+    known.insert(login.clone(), hash);
+    users.write(&known)?;
+    let told = Client::connect(socket).and_then(|mut client| reload(&mut client));
+    let counts = told.map_or_else(
+        |e| format!("it counts from the next dormouse reload on: {}", e.message),
+        |()| "it counts now".into(),
+    );
+    let answer =
+        json!({ "version": 1, "user": login, "password": password.as_str(), "gateway": users.c.local.id });
+    out.print(&format!("{answer}\n"), || {
+        format!(
+            "{login} may come with the password  {}  which is shown this once; {counts}\n\
+             at the device: IKEv2 with user name and password (EAP-MSCHAPv2), gateway {}, and the gateway's authority among its trusted ones\n",
+            password.as_str(),
+            users.c.local.id
+        )
+    })
+}
+
+fn generate() -> Zeroizing<String> {
+    let mut random = Zeroizing::new([0; LENGTH]);
+    OsEntropy.fill(&mut *random);
+    let mut password = Zeroizing::new(String::with_capacity(LENGTH + LENGTH / GROUP));
+    for (i, byte) in random.iter().enumerate() {
+        if i > 0 && i % GROUP == 0 {
+            password.push('-');
+        }
+        let character = ALPHABET.get(usize::from(*byte % 32)).copied().unwrap_or(b'a');
+        password.push(character.into());
+    }
+    password
+}
+
+fn reload(client: &mut Client) -> Result<(), Error> {
+    let (answer, reply) = client.ask(Verb::Reload)?;
+    match reply {
+        Reply::Reloaded { .. } => Ok(()),
+        _ => Err(unexpected(&answer)),
+    }
+}
+
+/// The names that users with passwords log in with. Where the configuration cannot be read there are none.
+pub(super) fn all(place: &Place) -> Result<Vec<String>, Error> {
+    let Some(file) = place::read_text(&place.config)?.and_then(|text| config::parse(&text).ok()) else {
+        return Ok(Vec::new());
+    };
+    let mut all = Vec::new();
+    for users in with_passwords(&file) {
+        all.extend(users.read()?.into_keys());
+    }
+    Ok(all)
+}
+
+/// Takes a user's passwords away, under the lock of the directory; the daemon ends his sessions. Returns the names that he logged in with.
+pub(super) fn remove(place: &Place, name: &str, socket: &Path) -> Result<Vec<String>, Error> {
+    let Some(file) = place::read_text(&place.config)?.and_then(|text| config::parse(&text).ok()) else {
+        return Ok(Vec::new());
+    };
+    let mut removed = Vec::new();
+    for users in with_passwords(&file) {
+        let Ok(login) = users.login(name) else { continue };
+        let mut known = users.read()?;
+        if known.remove(&login).is_none() {
+            continue;
+        }
+        // Before anything is changed: the daemon is to refuse him at once.
+        let mut client = Client::connect(socket).map_err(|mut e| {
+            e.message = format!("{name} is not removed, because the daemon is to refuse it: {}", e.message);
+            e
+        })?;
+        users.write(&known)?;
+        reload(&mut client).map_err(|mut e| {
+            let path = users.path.display();
+            e.message =
+                format!("{login} is gone from {path}, but the daemon has not taken that up: {}", e.message);
+            e
+        })?;
+        removed.push(login);
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_long_and_another_one_each_time() {
+        let (one, two) = (generate(), generate());
+        assert_eq!(one.len(), LENGTH + LENGTH / GROUP - 1);
+        assert!(
+            one.split('-').all(|group| group.len() == GROUP && group.bytes().all(|c| ALPHABET.contains(&c)))
+        );
+        assert_ne!(one.as_str(), two.as_str());
+        let distinct: std::collections::BTreeSet<u8> = ALPHABET.into_iter().collect();
+        assert_eq!(distinct.len(), 32);
+    }
+}

@@ -1,0 +1,442 @@
+//! A caller that proves itself by EAP (RFC 7296, section 2.16): its first IKE_AUTH request has no AUTH payload, and the ones that follow carry
+//! the conversation. Owns the answers until both ends have the conversation's key, and what is kept of a caller that has proved nothing:
+//! the first request, the last answer, a bounded number of round trips. Whom a user's name means, and whether he is let in, is decided by
+//! the connections of now.
+//!
+//! "Extensible authentication is implemented in IKE as additional IKE_AUTH exchanges that MUST be completed in order to initialize the IKE SA."
+//! (RFC 7296 section 2.16)
+//!
+//! A user who is denied, not one of the connection's or unknown gets the answers of one whose password is wrong.
+
+use core::cell::RefCell;
+use std::sync::Arc;
+
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Identity;
+use dormouse_eap::authenticator::{Authenticator, Config, Method, Step as EapStep, Users};
+use dormouse_eap::{Error as EapError, NtHash};
+use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::{ExchangeType, Id, NotifyType, Payload, unsupported_critical};
+
+use super::identify::Refusal;
+use super::{Caller, HalfOpen, How, Signature, is_childless};
+use crate::auth::{self, Proof, Proving};
+use crate::config::{Connection, EapUser, eap_identity};
+use crate::credential::{self, Credential, Shown};
+use crate::endpoint_config::EndpointConfig;
+use crate::error::{Discard, NegotiationError};
+use crate::event::Event;
+use crate::handshake::{Slot, Step};
+use crate::limits::{EAP_BYTES_MAX, EAP_ROUNDS_MAX};
+use crate::payloads::{View, notify};
+use crate::proposal;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Eap {
+    conversation: Authenticator,
+    /// The first request: what it asks for is answered with the last.
+    first: Vec<Payload>,
+    /// Who we have proved to be.
+    id_r: Id,
+    /// The answer to the last request, for its repetitions.
+    answered: Vec<Vec<u8>>,
+    /// Requests that are answered, and bytes of EAP that have come.
+    rounds: u32,
+    bytes: usize,
+    said: Said,
+    /// The key that the conversation has made: it is over.
+    /// "This shared key generated during an IKE exchange MUST NOT be used for any other purpose." (RFC 7296 section 2.16) It goes with the
+    /// half-open SA.
+    msk: Option<Secret>,
+    /// The user is told that it will fail: that is on record, as no word of his may follow.
+    failed: bool,
+}
+
+/// What the caller has said of itself.
+#[derive(Clone, Debug, Default)]
+struct Said {
+    /// The user's name.
+    name: Option<String>,
+    /// Whom it means.
+    user: Option<Meant>,
+    /// Why that user is not let in, whatever the password.
+    refused: Option<credential::Refusal>,
+}
+
+/// A user by a connection's rules.
+#[derive(Clone, Debug)]
+struct Meant {
+    connection: String,
+    identity: Identity,
+    /// The entry of then. What it is at the end decides.
+    shown: Shown,
+}
+
+/// The users whom a conversation may be with.
+struct Known<'a> {
+    config: &'a EndpointConfig,
+    among: Vec<&'a Arc<Connection>>,
+    /// What was looked up just now: of the names that may be meant (with a domain of Windows and without) the first that is a user's.
+    said: RefCell<Option<Said>>,
+}
+
+impl Users for Known<'_> {
+    fn mschapv2(&self, name: &str) -> Option<NtHash> {
+        let mut said = Said { name: Some(name.to_owned()), ..Said::default() };
+        let hash = self.look_up(name, &mut said);
+        let mut before = self.said.borrow_mut();
+        if before.as_ref().is_none_or(|before| before.user.is_none()) {
+            *before = Some(said);
+        }
+        hash
+    }
+}
+
+impl Known<'_> {
+    /// "It is important that policy lookups and access control decisions use the actual authenticated identity." (RFC 7296 section 2.16)
+    fn look_up(&self, name: &str, said: &mut Said) -> Option<NtHash> {
+        let entry =
+            |conn: &Arc<Connection>| Some((conn.clone(), conn.answering.eap.as_ref()?.user(name)?.clone()));
+        for (conn, user) in self.among.iter().filter_map(|conn| entry(conn)) {
+            let EapUser { identity, nt_hash } = &user;
+            let denial = self.config.admission.denials.iter().find(|d| d.means(identity, None));
+            let refused = match (conn.takes(identity), denial) {
+                (Err(why), _) => why,
+                (Ok(_), Some(denial)) => credential::Refusal::Denied(denial.clone()),
+                (Ok(_), None) => {
+                    let shown = Shown::eap(&self.config.admission.fingerprint_key, &conn.name, &user);
+                    let meant = Meant { connection: conn.name.clone(), identity: identity.clone(), shown };
+                    (said.user, said.refused) = (Some(meant), None);
+                    return Some(nt_hash.clone());
+                }
+            };
+            said.refused.get_or_insert(refused);
+        }
+        None
+    }
+}
+
+/// Which connections take a caller without a proof.
+struct Wanted<'a> {
+    childless: bool,
+    /// Whom it asks for.
+    asked: Option<&'a Identity>,
+}
+
+impl Wanted<'_> {
+    fn fits(&self, conn: &Connection, how: &How) -> bool {
+        let How::Init { suite, .. } = how else { return false };
+        conn.role.answers()
+            && conn.answering.eap.is_some()
+            && conn.is_childless() == self.childless
+            && self.asked.is_none_or(|asked| asked.is_same_as(&conn.local_id))
+            && proposal::permits(&conn.ike_proposals, suite)
+    }
+}
+
+impl Eap {
+    /// Whom the caller says that it is.
+    fn claimed(&self) -> Option<Identity> {
+        let said = self.said.user.as_ref().map(|user| user.identity.clone());
+        said.or_else(|| eap_identity(self.said.name.as_ref()?))
+    }
+}
+
+impl HalfOpen {
+    /// The id of the next request.
+    pub(super) fn next_id(&self) -> u32 {
+        self.rounds.next_id() + self.eap.as_ref().map_or(0, |eap| eap.rounds)
+    }
+
+    /// Whether the conversation has begun, and not come to its end.
+    pub(super) fn converses(&self) -> bool {
+        self.eap.as_ref().is_some_and(|eap| eap.msk.is_none())
+    }
+
+    /// The key that it has made.
+    pub(super) fn eap_key(&self) -> Option<&Secret> {
+        self.eap.as_ref().and_then(|eap| eap.msk.as_ref())
+    }
+
+    /// The last request of the caller with the first, which asks for what it wants.
+    pub(super) fn with_first(&self, last: &[Payload]) -> Option<Vec<Payload>> {
+        self.eap.as_ref().map(|eap| [&eap.first, last].concat())
+    }
+
+    /// Who calls, as far as it has said.
+    pub(super) fn claimed(&self, view: View<'_>) -> Option<Identity> {
+        let user = self.eap.as_ref().and_then(|eap| eap.claimed());
+        user.or_else(|| view.id_i().and_then(|id| auth::identity(id).ok()))
+    }
+
+    /// Whether a request proposes EAP.
+    /// "[...] by leaving out the AUTH payload from the first message in the IKE_AUTH exchange" (RFC 7296 section 2.16)
+    pub(super) fn proposes_eap(&self, view: View<'_>) -> bool {
+        self.eap.is_none() && matches!(self.how, How::Init { .. }) && view.auth().is_none()
+    }
+
+    /// A repetition of the last request gets its answer again.
+    pub(super) fn repeat_eap(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        datagram: &mut [u8],
+    ) -> Step {
+        let repeated = self.channel.as_ref().map(|channel| channel.is_repetition(datagram));
+        match (repeated, &self.eap) {
+            (Some(Ok(true)), Some(eap)) => {
+                let datagrams = eap.answered.clone();
+                self.link.send_by(shared, path, Class::Timely, &datagrams);
+                Step::to(Slot::HalfOpen(self))
+            }
+            (Some(Err(discard)), _) => Step::stay(Slot::HalfOpen(self), discard),
+            (Some(Ok(_)), _) => Step::to(Slot::HalfOpen(self)),
+            (None, _) => Step::stay(Slot::HalfOpen(self), Discard::InappropriateExchange),
+        }
+    }
+
+    /// "[...] defer sending SAr2, TSi, and TSr until initiator authentication is complete in a subsequent IKE_AUTH exchange" (RFC 7296 section
+    /// 2.16): it proves who we are, before the caller does, and begins the conversation. The first connection whose users could be meant stands in.
+    ///
+    /// It asks for the user's name (EAP-Identity), against the advice of RFC 7296 section 3.16: what the clients of phones and of Windows put into
+    /// IDi is an address or a name of the device.
+    pub(super) fn begin_eap(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        payloads: &[Payload],
+    ) -> Step {
+        let view = View(payloads);
+        let claimed = self.claimed(view);
+        if view.id_i().is_none() {
+            let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what: "no IDi payload" };
+            return self.refuse(shared, path, claimed, notify(NotifyType::InvalidSyntax, []), error);
+        }
+        let asked = view.id_r().and_then(|id| auth::identity(id).ok());
+        let wanted = Wanted { childless: is_childless(view), asked: asked.as_ref() };
+        let found = shared.config.connections.iter().find(|conn| wanted.fits(conn, &self.how));
+        let Some(conn) = found.cloned() else {
+            let text =
+                |id: &Option<Identity>, none: &str| id.as_ref().map_or(none.to_owned(), Identity::to_string);
+            let (who, whom) = (text(&claimed, "?"), text(&asked, "anyone"));
+            let error = NegotiationError::NoConnection { claimed: who, asked: whom, method: "EAP" };
+            return self.refuse_admission(shared, path, claimed, error);
+        };
+        // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
+        self.link.path = path;
+        self.link.conn = conn.clone();
+        let id_r = auth::id_payload(&conn.local_id);
+        let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
+            Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
+            Signature::NotYet | Signature::Ordered => self.prove_first(&conn, &id_r, shared),
+        };
+        let proof = match proof {
+            Ok(Proving::Done(proof)) => proof,
+            Ok(Proving::Sign(order)) => {
+                if !shared.callers.sign_for_stranger(self.link.id) {
+                    return self.refuse_admission(
+                        shared,
+                        path,
+                        claimed,
+                        credential::Refusal::Signatures.into(),
+                    );
+                }
+                shared.event(Event::Sign { sa: self.link.id, order });
+                self.signature = Signature::Ordered;
+                self.waiting = Some((path, payloads.to_vec()));
+                return Step::to(Slot::HalfOpen(self));
+            }
+            Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),
+        };
+        let (name, entropy) = (conn.local_id.to_string(), shared.entropy.as_mut());
+        let config = Arc::new(Config::new(Method::MsChapV2, Vec::new(), &name, entropy));
+        let (conversation, request) = Authenticator::begin(&config, None, entropy);
+        let mut list = vec![Payload::IdR(id_r.clone())];
+        list.extend(auth::cert_payloads(&conn.local_auth));
+        list.extend([proof.into(), Payload::Eap(request)]);
+        let (first, answered, said) = (payloads.to_vec(), Vec::new(), Said::default());
+        let (rounds, bytes, msk, failed) = (0, 0, None, false);
+        let eap = Eap { conversation, first, id_r, answered, rounds, bytes, said, msk, failed };
+        self.eap = Some(Box::new(eap));
+        self.answer_eap(shared, path, &list)
+    }
+
+    /// "Therefore, in case of EAP, the responder always computes the AUTH payload in the first IKE_AUTH reply message without using a PPK"
+    /// (RFC 8784 section 3)
+    fn prove_first(&self, conn: &Connection, id_r: &Id, shared: &Shared) -> Result<Proving, auth::AuthError> {
+        let Some(channel) = &self.channel else { return Err(auth::AuthError::NoCertificate) };
+        let proof = Proof {
+            prf: channel.suite.prf,
+            sk_p: &channel.sk_pr,
+            message: &self.response,
+            nonce: &self.nonce_i,
+            id: id_r,
+            int_auth: &self.rounds.int_auth(),
+        };
+        auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref(), shared.config.sign_beside)
+    }
+
+    /// Answers a request of the conversation, and keeps the answer.
+    fn answer_eap(mut self: Box<Self>, shared: &mut Shared, path: Path, list: &[Payload]) -> Step {
+        let header = self.link.header(ExchangeType::IkeAuth, true, self.next_id());
+        let datagrams = self.channel.as_mut().map(|channel| channel.seal(&self.link, shared, &header, list));
+        let datagrams = datagrams.unwrap_or_default();
+        self.link.send_by(shared, path, Class::Timely, &datagrams);
+        if let Some(eap) = &mut self.eap {
+            eap.rounds += 1;
+            eap.answered = datagrams;
+        }
+        Step::to(Slot::HalfOpen(self))
+    }
+
+    /// Goes on with the conversation.
+    pub(super) fn converse(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        payloads: &[Payload],
+    ) -> Step {
+        // A round trip of the conversation may come over another path of a NAT.
+        self.link.path = path;
+        let view = View(payloads);
+        let claimed = self.claimed(view);
+        if let Some(kind) = unsupported_critical(payloads) {
+            let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
+            let what = "a critical payload that is not supported";
+            let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
+            return self.refuse(shared, path, claimed, refusal, error);
+        }
+        let told = match (view.eap(), self.eap.as_deref_mut()) {
+            (Some(packet), Some(eap)) => told(shared, &self.how, eap, packet),
+            _ => Err("no EAP payload"),
+        };
+        // Said just now.
+        let claimed = self.claimed(view).or(claimed);
+        match told {
+            Ok(Told::Answer(packet, failed)) => {
+                if let Some((error, eap)) = failed.zip(self.eap.as_mut()) {
+                    eap.failed = true;
+                    tracing::debug!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
+                    shared.event(Event::PeerFailed { path, claimed, error });
+                }
+                self.answer_eap(shared, path, &[Payload::Eap(packet)])
+            }
+            // "[...] if the authentication method has failed, the responder MUST send an EAP payload containing the Failure message" (RFC
+            // 7296 section 2.16)
+            Ok(Told::Refused(packet, error)) => {
+                let list = [Payload::Eap(packet), notify(NotifyType::AuthenticationFailed, [])];
+                match self.eap.as_ref().is_some_and(|eap| eap.failed) {
+                    true => self.answer_refused(shared, path, ExchangeType::IkeAuth, &list),
+                    false => self.refuse_with(shared, path, ExchangeType::IkeAuth, claimed, &list, error),
+                }
+            }
+            Err(what) => {
+                let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
+                self.refuse(shared, path, claimed, notify(NotifyType::InvalidSyntax, []), error)
+            }
+        }
+    }
+
+    /// Checks the caller's proof by the conversation's key, and whether the user is let in.
+    pub(super) fn identify_eap(
+        &self,
+        shared: &Shared,
+        now: Instant,
+        view: View<'_>,
+    ) -> Result<Caller, Refusal> {
+        let refuse = |error: NegotiationError| Refusal { kind: error.told(), error };
+        let malformed = |what| Refusal {
+            kind: NotifyType::InvalidSyntax,
+            error: NegotiationError::Malformed { exchange: "IKE_AUTH", what },
+        };
+        let eap = self.eap.as_ref().ok_or_else(|| malformed("no EAP conversation"))?;
+        let (user, msk) = eap.said.user.as_ref().zip(eap.msk.as_ref()).ok_or_else(|| malformed("no user"))?;
+        let id_i = view.id_i().ok_or_else(|| malformed("no IDi payload"))?;
+        // "[...] the EAP AUTH payloads MUST be included in the two messages following the one containing the EAP Success message" (RFC 7296
+        // section 2.16)
+        let authentication = view.auth().ok_or_else(|| malformed("no AUTH payload after EAP"))?;
+        let channel = self.channel.as_ref().ok_or_else(|| malformed("no keys"))?;
+        let config = &shared.config;
+        let conn = config.named(&user.connection).map_err(|e| refuse(e.into()))?;
+        let proof = Proof {
+            prf: channel.suite.prf,
+            sk_p: &channel.sk_pi,
+            message: &self.request,
+            nonce: &self.nonce_r,
+            id: id_i,
+            int_auth: &self.rounds.int_auth(),
+        };
+        let ppk = self.named_ppk(view).map_err(refuse)?;
+        let by_ppk =
+            ppk.of(conn, &proof, &authentication).map_err(|why| refuse(NegotiationError::Ppk(why)))?;
+        let proof = Proof { sk_p: by_ppk.sk_p.as_ref().unwrap_or(proof.sk_p), ..proof };
+        auth::verify_eap(&proof, msk, &by_ppk.authentication).map_err(|e| refuse(e.into()))?;
+        let (unix, used) = (shared.unix(now), by_ppk.used.as_deref());
+        let shown = Credential { shown: user.shown.clone(), ppk: None };
+        let credential = config.admission.credential(conn, &user.identity, Some(shown), used);
+        let admitted = config.admission.admits(conn, &user.identity, &credential, unix);
+        let conn = admitted.map_err(|e| refuse(e.into()))?;
+        let from = self.link.path.remote.ip();
+        shared
+            .callers
+            .room(&conn, &user.identity, Some(from), view.lineage())
+            .map_err(|e| refuse(e.into()))?;
+        let session = Session {
+            id_i: id_i.clone(),
+            id_r: eap.id_r.clone(),
+            method: authentication.method,
+            authenticated: unix,
+            vouched_until: None,
+            credential: Some(credential),
+        };
+        Ok(Caller { conn, identity: user.identity.clone(), session, ppk: by_ppk.ppk })
+    }
+}
+
+/// What is told to the caller.
+enum Told {
+    /// And the error in the log, if it will end in one.
+    Answer(Vec<u8>, Option<NegotiationError>),
+    /// The last packet, and the error in the log.
+    Refused(Vec<u8>, NegotiationError),
+}
+
+/// Hands a packet to the conversation. The error: why it is none that a peer sends.
+fn told(shared: &mut Shared, how: &How, eap: &mut Eap, packet: &[u8]) -> Result<Told, &'static str> {
+    eap.bytes += packet.len();
+    if eap.rounds >= EAP_ROUNDS_MAX || eap.bytes > EAP_BYTES_MAX {
+        return Err("more of EAP than any method needs");
+    }
+    let Shared { config, entropy, .. } = shared;
+    let id_r = auth::identity(&eap.id_r).ok();
+    let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref() };
+    let among = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
+    let known = Known { config, among, said: RefCell::new(None) };
+    let step = eap.conversation.receive(packet, &known, entropy.as_mut());
+    if let Some(said) = known.said.into_inner() {
+        eap.said = said;
+    }
+    let error = |why: EapError| {
+        let refused = eap.said.refused.clone().map(NegotiationError::UserRefused);
+        refused.unwrap_or_else(|| NegotiationError::Eap(Box::new(why)))
+    };
+    match step {
+        EapStep::Send(answer) => {
+            let failed = eap.conversation.refusal().filter(|_| !eap.failed).cloned();
+            Ok(Told::Answer(answer, failed.map(error)))
+        }
+        EapStep::Succeeded { packet, identity, msk } => {
+            if eap.said.user.is_none() || eap.said.name.as_ref() != Some(&identity) {
+                return Err("EAP has succeeded for a user who was not looked up");
+            }
+            // "[...] the responder MUST send an EAP payload containing the Success message" (RFC 7296 section 2.16)
+            eap.msk = Some(Secret::from(msk.as_bytes()));
+            Ok(Told::Answer(packet, None))
+        }
+        EapStep::Failed { packet, why } => Ok(Told::Refused(packet, error(why))),
+        EapStep::Ignore => Err("no EAP packet that can be answered"),
+    }
+}

@@ -1,0 +1,92 @@
+//! Users with passwords at a gateway that has a certificate. Owns these credentials.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::{Certificate, TrustStore, Usage};
+use dormouse_crypto::sign::SigningKey;
+use dormouse_eap::NtHash;
+use dormouse_ike::config::{Connection, EapLogin, EapPolicy, IdentityPattern, LocalAuth, RemoteAuth};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
+
+use super::{Pair, client_psk, gateway_psk};
+
+/// The users of the tests, with their passwords.
+pub const USERS: [(&str, &str); 2] = [("alice@example.org", "clientPass"), ("bob", "Geheimnis, größer")];
+
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: Certificate,
+}
+
+impl Authority {
+    pub fn new(name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        validity(&mut params);
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let certificate = Certificate::from_der(certificate.der()).expect("readable");
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    pub fn issue(&self, name: &str, algorithm: &'static SignatureAlgorithm) -> LocalAuth {
+        let key = KeyPair::generate_for(algorithm).expect("a key");
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        validity(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        LocalAuth::Cert {
+            key: Arc::new(SigningKey::from_der(&key.serialize_der()).expect("a key")),
+            chain: vec![certificate.der().to_vec()],
+        }
+    }
+
+    pub fn trusted(&self) -> RemoteAuth {
+        RemoteAuth::Cert {
+            trust: Arc::new(TrustStore::new(vec![self.certificate.clone()]).expect("a store")),
+            usage: Usage::Ike,
+            accept_rsa_sha1: false,
+            revocation: Default::default(),
+        }
+    }
+}
+
+/// From ten days before the origin of the tests on.
+fn validity(params: &mut CertificateParams) {
+    let origin = rcgen::date_time_ymd(2027, 1, 15);
+    let days = |n: u64| Duration::from_secs(n * 86_400);
+    (params.not_before, params.not_after) = (origin - days(10), origin + days(1_000));
+}
+
+pub fn login(user: &str, password: &str) -> LocalAuth {
+    let password = Secret::from(password.as_bytes());
+    LocalAuth::Eap(Arc::new(EapLogin { user: user.to_owned(), password }))
+}
+
+pub fn users(list: &[(&str, &str)]) -> Option<Arc<EapPolicy>> {
+    let hash = |password: &str| NtHash::of_password(password).expect("not too long");
+    let users = list.iter().map(|(user, password)| ((*user).to_owned(), hash(password)));
+    Some(Arc::new(EapPolicy::new(users).expect("names of users")))
+}
+
+/// Alice's device, and a gateway that knows her and Bob.
+pub fn connections(ca: &Authority) -> (Connection, Connection) {
+    let (mut client, mut gateway) = (client_psk(), gateway_psk());
+    client.local_id = "192.0.2.10".parse().expect("an address");
+    client.local_auth = login(USERS[0].0, USERS[0].1);
+    client.remote_auth = ca.trusted();
+    gateway.local_auth = ca.issue("gw.example.org", &rcgen::PKCS_ECDSA_P256_SHA256);
+    gateway.remote_auth = RemoteAuth::Eap;
+    gateway.remote_id = IdentityPattern::Any;
+    gateway.answering.eap = users(&USERS);
+    (client, gateway)
+}
+
+pub fn pair_of(seed: u64, change: impl FnOnce(&Authority, &mut Connection, &mut Connection)) -> Pair {
+    let ca = Authority::new("CA");
+    let (mut client, mut gateway) = connections(&ca);
+    change(&ca, &mut client, &mut gateway);
+    Pair::new(client, gateway, seed)
+}

@@ -1,0 +1,257 @@
+//! Users with passwords, at both ends, as they are written. Owns the file of a gateway's users; must never show a password or its hash: not in
+//! an error either.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::file::{Connection, Hidden, Role};
+use super::resolve::{ConfigError, ReadFile, file_bytes};
+use dormouse_crypto::Secret;
+pub use dormouse_eap::NtHash;
+use dormouse_ike::config as ike;
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+/// A user of the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    nt_hash: Hidden,
+}
+
+/// A client's user.
+///
+/// # Errors
+/// The key to change.
+pub(super) fn login(
+    section: &str,
+    c: &Connection,
+    read: &mut ReadFile<'_>,
+) -> Result<Option<ike::LocalAuth>, ConfigError> {
+    let local = &c.local;
+    let wrong = |key: &str, problem: &str| Err(ConfigError::new(format!("{section}.{key}"), problem));
+    if local.auth.is_none() {
+        let beside = [
+            ("user", local.user.is_some()),
+            ("password", local.password.is_some()),
+            ("password_file", local.password_file.is_some()),
+        ];
+        return match beside.into_iter().find(|(_, is)| *is) {
+            Some((key, _)) => wrong(key, "is for auth = \"eap-mschapv2\", which is not there"),
+            None => Ok(None),
+        };
+    }
+    if c.role != Role::Client {
+        return wrong(
+            "auth",
+            "a gateway proves itself by certificate and key; its users stand in remote.users",
+        );
+    }
+    let others = [
+        ("secret", local.secret.is_some()),
+        ("secret_file", local.secret_file.is_some()),
+        ("certificate", local.certificate.is_some()),
+        ("key", local.key.is_some()),
+    ];
+    if let Some((key, _)) = others.into_iter().find(|(_, is)| *is) {
+        return wrong(key, "contradicts auth = \"eap-mschapv2\", where a password proves who we are");
+    }
+    let Some(user) = local.user.clone().filter(|user| !user.is_empty()) else {
+        return wrong("user", "auth = \"eap-mschapv2\" needs the user's name");
+    };
+    let (key, password) = match (&local.password, &local.password_file) {
+        (None, None) => {
+            return wrong("password_file", "auth = \"eap-mschapv2\" needs the file with the password");
+        }
+        (Some(_), Some(_)) => return wrong("password_file", "there is a password too; keep one of them"),
+        (Some(text), None) => ("password", Zeroizing::new(text.0.clone().into_bytes())),
+        (None, Some(path)) => {
+            let key = format!("{section}.password_file");
+            ("password_file", Zeroizing::new(file_bytes(&key, path, true, read)?))
+        }
+    };
+    let line = password.strip_suffix(b"\n").map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let password = line.unwrap_or(&password);
+    match std::str::from_utf8(password) {
+        Ok("") => wrong(key, "is empty"),
+        Ok(text) if NtHash::of_password(text).is_none() => wrong(key, "is too long for a password"),
+        Ok(_) => {
+            let login = ike::EapLogin { user, password: Secret::from(password) };
+            Ok(Some(ike::LocalAuth::Eap(Arc::new(login))))
+        }
+        Err(_) => wrong(key, "a password is text in UTF-8"),
+    }
+}
+
+/// A gateway's users.
+///
+/// # Errors
+/// The key to change.
+pub(super) fn policy(
+    name: &str,
+    c: &Connection,
+    local: &ike::LocalAuth,
+    read: &mut ReadFile<'_>,
+) -> Result<Option<Arc<ike::EapPolicy>>, ConfigError> {
+    let wrong = |key: &str, problem: &str| Err(ConfigError::new(format!("connection.{name}.{key}"), problem));
+    match (c.remote.auth, &c.remote.users) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => wrong("remote.users", "is for auth = \"eap-mschapv2\", which is not there"),
+        (Some(_), _) if c.role != Role::Gateway => wrong(
+            "remote.auth",
+            "users are a gateway's; a client says local.auth, local.user and local.password_file",
+        ),
+        (Some(_), _) if !matches!(local, ike::LocalAuth::Cert { .. }) => {
+            wrong("local", "a gateway whose users have passwords proves itself by certificate and key")
+        }
+        (Some(_), None) => wrong("remote.users", "auth = \"eap-mschapv2\" needs the file of the users"),
+        (Some(_), Some(path)) => {
+            let key = format!("connection.{name}.remote.users");
+            let content = Zeroizing::new(file_bytes(&key, path, true, read)?);
+            let error = |problem: String| ConfigError::new(&key, format!("{}: {problem}", path.display()));
+            let users = users(&content).map_err(error)?;
+            let policy = ike::EapPolicy::new(users).map_err(|e| error(e.to_string()))?;
+            Ok(Some(Arc::new(policy)))
+        }
+    }
+}
+
+/// The users of a file, with the hashes of their passwords.
+///
+/// # Errors
+/// What is wrong with it, and where; without a hash.
+pub fn users(content: &[u8]) -> Result<BTreeMap<String, NtHash>, String> {
+    let text = std::str::from_utf8(content).map_err(|_| "is no text in UTF-8".to_owned())?;
+    let entries: BTreeMap<String, Entry> = toml::from_str(text).map_err(|e| {
+        // The whole of it would quote the line.
+        let line =
+            e.span().and_then(|span| text.get(..span.start)).map_or(1, |b| b.matches('\n').count() + 1);
+        format!("line {line}: {}", e.message())
+    })?;
+    let hash = |(name, entry): (String, Entry)| match NtHash::from_hex(&entry.nt_hash.0) {
+        Some(hash) => Ok((name, hash)),
+        None => Err(format!("\"{name}\": nt_hash must have 32 hexadecimal digits")),
+    };
+    entries.into_iter().map(hash).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{parse, resolve};
+    use super::*;
+    use std::path::Path;
+
+    const CLIENT: &str = "[connection.a]\nrole = \"client\"\ngateway = \"gw\"\n[connection.a.remote]\nid = \"gw\"\nca = [\"ca\"]\n\
+                          [connection.a.local]\nid = \"joe\"\nauth = \"eap-mschapv2\"\n";
+    const GATEWAY: &str = "[connection.a]\nrole = \"gateway\"\n[connection.a.local]\nid = \"gw\"\ncertificate = \"cert\"\nkey = \"key\"\n\
+                           [connection.a.remote]\nid = \"*\"\n";
+    const USERS: &str = "[joe]\nnt_hash = \"8846f7eaee8fb117ad06bdd830b7586c\"\n[\"ann@example.org\"]\nnt_hash = \"44EBBA8D5312B8D611474411F56989AE\"\n";
+
+    fn of(text: &str, users: &str) -> Result<ike::Connection, String> {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["gw".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let mut read = |path: &Path, secret: bool| {
+            let name = path.to_str().unwrap();
+            assert_eq!(secret, ["key", "users", "password"].contains(&name), "{name}");
+            match name {
+                "ca" | "cert" => Ok(certificate.pem().into_bytes()),
+                "key" => Ok(key.serialize_pem().into_bytes()),
+                "users" => Ok(users.as_bytes().to_vec()),
+                "password" => Ok("größer\r\n".as_bytes().to_vec()),
+                "bytes" | "nothing" => unreachable!(),
+                _ => Err("is not there".to_owned()),
+            }
+        };
+        let resolved = resolve(&parse(text)?, &mut read).map_err(|e| e.to_string())?;
+        Ok((*resolved[0].ike).clone())
+    }
+
+    fn wrong(text: &str, users: &str) -> String {
+        of(text, users).map(drop).unwrap_err()
+    }
+
+    #[test]
+    fn a_clients_password_is_a_line_of_text() {
+        let conn = of(&format!("{CLIENT}user = \"joe\"\npassword_file = \"password\"\n"), "").unwrap();
+        let ike::LocalAuth::Eap(login) = conn.local_auth else { panic!("{:?}", conn.local_auth) };
+        assert_eq!((login.user.as_str(), login.password.as_bytes()), ("joe", "größer".as_bytes()));
+        let inline = of(&format!("{CLIENT}user = \"joe\"\npassword = \" 0x41 \"\n"), "").unwrap();
+        let ike::LocalAuth::Eap(login) = inline.local_auth else { panic!("{:?}", inline.local_auth) };
+        assert_eq!(login.password.as_bytes(), b" 0x41 ");
+    }
+
+    #[test]
+    fn a_client_is_told_which_line_to_change() {
+        let file = "password_file = \"password\"\n";
+        for (more, key) in [
+            ("", "connection.a.local.user: "),
+            ("user = \"\"\n", "connection.a.local.user: "),
+            ("user = \"joe\"\n", "connection.a.local.password_file: "),
+            ("user = \"joe\"\npassword = \"\"\n", "connection.a.local.password: is empty"),
+            (
+                "user = \"joe\"\npassword_file = \"password\"\npassword = \"x\"\n",
+                "connection.a.local.password_file: ",
+            ),
+            ("user = \"joe\"\nsecret = \"long enough\"\n", "connection.a.local.secret: "),
+        ] {
+            let error = wrong(&format!("{CLIENT}{more}"), "");
+            assert!(error.starts_with(key), "{more}: {error}");
+        }
+        let without = CLIENT.replace("ca = [\"ca\"]\n", "") + "user = \"joe\"\n" + file;
+        assert!(wrong(&without, "").starts_with("connection.a.remote.ca: "));
+        let secret =
+            CLIENT.replace("ca = [\"ca\"]\n", "secret = \"long enough\"\n") + "user = \"joe\"\n" + file;
+        assert!(wrong(&secret, "").starts_with("connection.a.remote.ca: "));
+        let unsaid =
+            CLIENT.replace("auth = \"eap-mschapv2\"\n", "secret = \"long enough\"\n") + "user = \"joe\"\n";
+        assert!(wrong(&unsaid, "").starts_with("connection.a.local.user: "));
+        let theirs = CLIENT.replace("[connection.a.local]", "auth = \"eap-mschapv2\"\n[connection.a.local]");
+        assert!(wrong(&(theirs + "user = \"joe\"\n" + file), "").starts_with("connection.a.remote.auth: "));
+    }
+
+    #[test]
+    fn a_gateway_has_users_beside_certificates_or_alone() {
+        let users = "auth = \"eap-mschapv2\"\nusers = \"users\"\n";
+        let alone = of(&format!("{GATEWAY}{users}"), USERS).unwrap();
+        assert!(matches!(alone.remote_auth, ike::RemoteAuth::Eap));
+        assert_eq!(alone.answering.eap.map(|users| users.len()), Some(2));
+        let both = of(&format!("{GATEWAY}ca = [\"ca\"]\n{users}"), USERS).unwrap();
+        assert!(matches!(both.remote_auth, ike::RemoteAuth::Cert { .. }) && both.answering.eap.is_some());
+        let peers = format!("{GATEWAY}{users}[[connection.a.peers]]\nid = \"joe\"\nisolate = true\n");
+        let rules = of(&peers, USERS).unwrap().answering.peers;
+        assert!(rules.iter().all(|rule| rule.connection.answering.eap.is_some()));
+    }
+
+    #[test]
+    fn a_gateway_is_told_what_is_wrong_without_a_hash() {
+        let text = format!("{GATEWAY}auth = \"eap-mschapv2\"\nusers = \"users\"\n");
+        let hash = "8846f7eaee8fb117ad06bdd830b7586c";
+        for (users, what) in [
+            (format!("[joe]\nnt_hash = \"{hash}0\"\n"), "\"joe\": nt_hash must have 32"),
+            (format!("[joe]\nnt_hash = \"{hash}\n"), "line 2: "),
+            (format!("[joe]\nnt_hash = \"{hash}\"\nhash = \"{hash}\"\n"), "line 3: unknown field `hash`"),
+            ("[joe]\n".to_owned(), "missing field `nt_hash`"),
+            (format!("[\"CN=joe\"]\nnt_hash = \"{hash}\"\n"), "\"CN=joe\" is no name"),
+            (format!("[joe]\nnt_hash = \"{hash}\"\n[Joe]\nnt_hash = \"{hash}\"\n"), "the same identity"),
+        ] {
+            let error = wrong(&text, &users);
+            assert!(
+                error.starts_with("connection.a.remote.users: users: ") && error.contains(what),
+                "{error}"
+            );
+            assert!(!error.contains(&hash[..8]), "{error}");
+        }
+        assert!(
+            wrong(&text.replace("users = \"users\"\n", ""), "").starts_with("connection.a.remote.users: ")
+        );
+        assert!(
+            wrong(&text.replace("auth = \"eap-mschapv2\"\n", "ca = [\"ca\"]\n"), "")
+                .starts_with("connection.a.remote.users: ")
+        );
+        let psk = text.replace("certificate = \"cert\"\nkey = \"key\"", "secret = \"long enough\"");
+        assert!(wrong(&psk, USERS).starts_with("connection.a.local: "));
+        let own = text.replace("key = \"key\"", "key = \"key\"\nauth = \"eap-mschapv2\"");
+        assert!(wrong(&own, USERS).starts_with("connection.a.local.auth: "));
+    }
+}
