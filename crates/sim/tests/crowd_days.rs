@@ -84,7 +84,7 @@ impl Life {
     /// Everybody connected, with radios that may sleep from now on.
     fn begin(seed: u64, count: usize, limits: Limits) -> Self {
         let hold = HoldPolicy { services: BOTH, most: count, ..HoldPolicy::default() };
-        let setting = Setting { hold, stand_in: Some((limits, 2 * DAY)), natted: 3 };
+        let setting = Setting { hold, stand_in: Some((limits, 2 * DAY)), natted: 3, ..Setting::default() };
         let mut crowd = Crowd::in_setting(seed, count, setting);
         crowd.run(MINUTE);
         assert_eq!(crowd.sessions(), count, "seed {seed}");
