@@ -109,7 +109,7 @@ impl Question {
         let mut nonce = vec![0; NONCE];
         entropy.fill(&mut nonce);
         Self {
-            // "[...] MUST NOT be zero" (RFC 7296 section 3.1)
+            // An SPI of zero names no initiator (RFC 7296 section 3.1).
             spi: entropy.next_u64().max(1),
             path,
             nonce,
