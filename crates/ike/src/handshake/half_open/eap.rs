@@ -22,13 +22,13 @@ use dormouse_wire::ike::{ExchangeType, Id, NotifyType, Payload, unsupported_crit
 use super::identify::Refusal;
 use super::{Caller, HalfOpen, How, Signature, is_childless};
 use crate::auth::{self, Proof, Proving};
-use crate::config::{Connection, EapUser, eap_identity};
+use crate::config::{Connection, EapUser, LocalAuth, eap_identity};
 use crate::credential::{self, Credential, Shown};
 use crate::endpoint_config::EndpointConfig;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::{Slot, Step};
-use crate::limits::{EAP_BYTES_MAX, EAP_ROUNDS_MAX};
+use crate::limits::{EAP_BYTES_MAX, EAP_ROUNDS_MAX, STRANGERS_SIGNED_FOR_BY_TOKEN, STRANGERS_SIGNED_FOR_MAX};
 use crate::payloads::{View, notify};
 use crate::proposal;
 use crate::session::Session;
@@ -240,7 +240,8 @@ impl HalfOpen {
         let proof = match proof {
             Ok(Proving::Done(proof)) => proof,
             Ok(Proving::Sign(order)) => {
-                if !shared.callers.sign_for_stranger(self.link.id) {
+                let most = strangers_signed_for(&conn.local_auth);
+                if !shared.callers.sign_for_stranger(self.link.id, most) {
                     return self.refuse_admission(
                         shared,
                         path,
@@ -401,6 +402,14 @@ impl HalfOpen {
             credential: Some(credential),
         };
         Ok(Caller { conn, identity: user.identity.clone(), session, ppk: by_ppk.ppk })
+    }
+}
+
+/// Signatures at once for callers that have proved nothing: those of a token, which makes two in a second, leave time for callers who have.
+fn strangers_signed_for(by: &LocalAuth) -> usize {
+    match by {
+        LocalAuth::Cert { key, .. } if key.is_elsewhere() => STRANGERS_SIGNED_FOR_BY_TOKEN,
+        _ => STRANGERS_SIGNED_FOR_MAX,
     }
 }
 
