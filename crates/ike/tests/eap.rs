@@ -328,8 +328,9 @@ fn post_quantum_keys_enter_with_the_last_request() {
         with(client, &ours, true);
         with(gateway, &[("a", "not the same")], true);
     });
-    let (_, theirs) = refused(&mut pair);
+    let (ours, theirs) = refused(&mut pair);
     assert!(theirs.contains("does not match"), "{theirs}");
+    assert!(ours.contains("or another PPK") && !ours.contains("password"), "{ours}");
 }
 
 #[test]
