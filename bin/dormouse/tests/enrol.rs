@@ -180,6 +180,18 @@ fn a_user_with_a_password_is_a_line_in_a_file_of_hashes() {
         assert!(found == code && said.contains(part), "{arguments}: {found}: {said}");
     }
     assert!(fs::read_to_string(&users).unwrap().contains("ann.vpn.example.org"));
+    fs::write(&users, "[\"Eve.vpn.example.org\"]\nnt_hash = \"8846f7eaee8fb117ad06bdd830b7586c\"\n").unwrap();
+    let (code, said) = gateway.run("user add eve --password");
+    assert!(code == 2 && said.contains("would be one identity"), "{code}: {said}");
+    let whole = fs::read_to_string(&config).unwrap();
+    fs::write(
+        &config,
+        whole.replace(&format!("users = \"{}\"", users.display()), "users = \"eap-users.toml\""),
+    )
+    .unwrap();
+    let (code, said) = gateway.run("user add eve --password");
+    assert!(code == 2 && said.contains("another file for the daemon"), "{code}: {said}");
+    fs::write(&config, whole).unwrap();
     fs::write(&users, "[ann]\nnt_hash = \"8846f7eaee8fb117ad06bdd830b7586\"\n").unwrap();
     let (code, said) = gateway.run("user list");
     assert!(

@@ -81,6 +81,8 @@ fn no_secret_of_a_configuration_is_in_the_archive() {
         0o600,
     );
     let pin = place.write("pin-xyzzy-13", "pin-xyzzy-14\n", 0o600);
+    let users = "[joe]\nnt_hash = \"xyzzy-16\"\n[ann]\nnt_hash = \"xyzzy-17\"\n";
+    let users = place.write("users.toml", users, 0o600);
     let text = format!(
         "[daemon]\nlog = \"debug\"\nstate_dir = \"/srv/state-xyzzy-6\"\n\
          [sleep]\nradio = \"command\"\ncommand_off = [\"/opt/xyzzy-7/radio\", \"--token\", \"xyzzy-8\"]\ncommand_on = [\"true\"]\n\
@@ -94,7 +96,9 @@ fn no_secret_of_a_configuration_is_in_the_archive() {
          [connection.other.remote]\nid = \"b\"\n\
          [connection.token]\nrole = \"client\"\ngateway = \"192.0.2.1\"\n\
          [connection.token.local]\nid = \"t\"\ncertificate = \"/x.pem\"\nkey = \"pkcs11:token=a;object=xyzzy-15?pin-source=file:{pin}\"\n\
-         [connection.token.remote]\nid = \"b\"\n",
+         [connection.token.remote]\nid = \"b\"\n\
+         [connection.users]\nrole = \"gateway\"\n[connection.users.local]\nid = \"gw\"\n\
+         [connection.users.remote]\nid = \"*\"\nauth = \"eap-mschapv2\"\nusers = \"{users}\"\n",
         place.0.display()
     );
     place.write("dormouse.toml", &text, 0o600);
@@ -102,7 +106,9 @@ fn no_secret_of_a_configuration_is_in_the_archive() {
     let files = [&psk, &key, &pin].map(|path| fs::read_to_string(path).unwrap()).concat();
     place.write(
         "log",
-        &format!("it says:\n{text}{files}key file {key}\nsession of me.example.org is up\n"),
+        &format!(
+            "it says:\n{text}{files}key file {key}\nann has xyzzy-17\nsession of me.example.org is up\n"
+        ),
         0o600,
     );
     let listener = UnixListener::bind(place.0.join("socket")).unwrap();

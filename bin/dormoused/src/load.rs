@@ -120,7 +120,7 @@ fn parsed<'f>(path: &Path, files: &'f Files) -> Result<(file::File, &'f str)> {
 fn inline_secret(file: &file::File) -> bool {
     let of = |c: &file::Connection| {
         let keys = c.ppk.keys.iter().any(|key| key.secret.is_some());
-        keys || c.local.secret.is_some() || c.remote.secret.is_some()
+        keys || c.local.secret.is_some() || c.local.password.is_some() || c.remote.secret.is_some()
     };
     file.connection.values().any(of)
 }
@@ -175,6 +175,11 @@ mod tests {
         let error = loaded("open", CONNECTION, 0o644, &[]).unwrap_err();
         assert!(error.contains("chmod 600 /"), "{error}");
         assert_eq!(loaded("closed", CONNECTION, 0o600, &[]).unwrap().connections.len(), 1);
+        let password = "[connection.office]\nrole = \"client\"\ngateway = \"192.0.2.1\"\n[connection.office.local]\nid = \"a\"\n\
+            auth = \"eap-mschapv2\"\nuser = \"a\"\npassword = \"hunter2\"\n[connection.office.remote]\nid = \"gateway.test\"\n\
+            ca = [\"/nowhere\"]\n";
+        let [open, closed] = [0o644, 0o600].map(|mode| loaded("password", password, mode, &[]).unwrap_err());
+        assert!(open.contains("chmod 600 /") && !closed.contains("chmod"), "{open}; {closed}");
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::config::{Connection, Unique};
 use crate::credential::Refusal;
 use crate::limits::{
     BEGIN_BURST, BEGIN_EVERY, CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, PACES_SWEPT_AT,
-    STRANGERS_SIGNED_FOR_MAX,
 };
 use crate::ticket::lineage::Name;
 
@@ -247,9 +246,9 @@ impl Callers {
         self.waiting.remove(&id);
     }
 
-    /// Whether our key signs for a caller that has proved nothing: not for too many at once.
-    pub(crate) fn sign_for_stranger(&mut self, id: SaId) -> bool {
-        let may = self.strangers.len() < STRANGERS_SIGNED_FOR_MAX;
+    /// Whether our key signs for a caller that has proved nothing: not for more than `most` at once.
+    pub(crate) fn sign_for_stranger(&mut self, id: SaId, most: usize) -> bool {
+        let may = self.strangers.len() < most;
         may && self.strangers.insert(id)
     }
 
@@ -322,6 +321,16 @@ mod tests {
 
     fn caller(name: &str) -> Caller {
         Caller::of("office", &who(name))
+    }
+
+    #[test]
+    fn no_more_strangers_are_signed_for_at_once_than_may_be() {
+        let mut callers = Callers::default();
+        let [a, b, c] = [1, 2, 3].map(SaId::new);
+        assert!(callers.sign_for_stranger(a, 2) && callers.sign_for_stranger(b, 2));
+        assert!(!callers.sign_for_stranger(c, 2) && callers.sign_for_stranger(c, 3));
+        callers.signed_for_stranger(a);
+        assert!(callers.sign_for_stranger(a, 3));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use dormouse_keying::SaId;
@@ -151,6 +151,11 @@ impl HalfOpens {
     /// The SA that this first message has begun.
     pub(crate) fn begun_by(&self, spi_i: u64, from: SocketAddr) -> Option<SaId> {
         self.by_first.get(&(spi_i, from)).copied()
+    }
+
+    /// Where its first message came from.
+    pub(crate) fn came_from(&self, id: SaId) -> Option<IpAddr> {
+        self.entries.get(&id).map(|entry| entry.first.1.ip())
     }
 
     /// How many come from a prefix.

@@ -81,6 +81,8 @@ pub const REVOCATION_WAIT: Duration = Duration::from_secs(5);
 pub const SIGNING_WAIT: Duration = Duration::from_secs(8);
 /// Signatures of ours at once for callers that prove themselves by EAP, and so have proved nothing yet: a quarter of a second of an RSA key.
 pub const STRANGERS_SIGNED_FOR_MAX: usize = 256;
+/// The same for a key in a token, which needs up to half a second: callers who have proved who they are wait behind these, for [`SIGNING_WAIT`] at most.
+pub const STRANGERS_SIGNED_FOR_BY_TOKEN: usize = 4;
 /// IKE_AUTH exchanges of one EAP conversation: certificates in pieces of one kilobyte need some twenty.
 /// "[...] needs to be capable of extending the initial protocol exchange to at least ten IKE_AUTH exchanges" (RFC 7296 section 2.16)
 pub const EAP_ROUNDS_MAX: u32 = 40;

@@ -4,6 +4,7 @@
 mod common;
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -253,6 +254,37 @@ fn a_repeated_request_gets_the_same_answer_and_nothing_else() {
 }
 
 #[test]
+fn what_a_stranger_repeats_from_another_address_is_not_answered_there() {
+    let mut pair = pair_of(18, |_, client, gateway| {
+        (client.fragmentation.enabled, gateway.fragmentation.enabled) = (false, false);
+    });
+    let first: Rc<RefCell<Option<Datagram>>> = Rc::default();
+    let keep = first.clone();
+    // After the gateway's first answer the client is silent.
+    pair.filter = Some(Box::new(move |datagram| {
+        let message = message(datagram);
+        let (auth, id) = (datagram.to_gateway && message[18] == 35, message[23]);
+        if auth && id == 2 {
+            keep.borrow_mut().get_or_insert_with(|| datagram.clone());
+        }
+        !auth || id == 2
+    }));
+    pair.connect();
+    pair.run_for(Duration::from_millis(200));
+    let request = first.borrow().clone().expect("the client has asked");
+    let answers = |pair: &mut Pair, from: SocketAddr| {
+        let before = auths(pair, false).len();
+        pair.deliver(Datagram { from, ..request.clone() });
+        pair.flush();
+        auths(pair, false).len() - before
+    };
+    assert_eq!(auths(&pair, false).len(), 1);
+    let other = SocketAddr::new([203, 0, 113, 9].into(), request.from.port());
+    let other_port = SocketAddr::new(request.from.ip(), 61_234);
+    assert_eq!([request.from, other, other_port].map(|from| answers(&mut pair, from)), [1, 0, 1]);
+}
+
+#[test]
 fn post_quantum_keys_enter_with_the_last_request() {
     let with = |conn: &mut Connection, keys: &[(&str, &str)], required| {
         let ppk = |(id, secret): &(&str, &str)| {
@@ -296,8 +328,9 @@ fn post_quantum_keys_enter_with_the_last_request() {
         with(client, &ours, true);
         with(gateway, &[("a", "not the same")], true);
     });
-    let (_, theirs) = refused(&mut pair);
+    let (ours, theirs) = refused(&mut pair);
     assert!(theirs.contains("does not match"), "{theirs}");
+    assert!(ours.contains("or another PPK") && !ours.contains("password"), "{ours}");
 }
 
 #[test]

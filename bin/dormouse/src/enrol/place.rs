@@ -77,7 +77,7 @@ fn is_left(name: &str, config: Option<&str>) -> bool {
     }
     let Some(config) = config else { return true };
     let joined = |end: &&str| place.strip_suffix(*end).is_some_and(|name| names::connection(name).is_ok());
-    ["ca.pem", "gateway.", config].iter().any(|ours| place.starts_with(ours))
+    ["ca.pem", "gateway.", "eap-users.toml", config].iter().any(|ours| place.starts_with(ours))
         || [".ca.pem", ".pem", ".key"].iter().any(joined)
 }
 
@@ -248,6 +248,7 @@ mod tests {
             "office.key.new-71",
             "office.pem.new-71",
             "office.ca.pem.new-71",
+            "eap-users.toml.new-7",
         ];
         let others = [
             "dormouse.held.new-7",
@@ -260,7 +261,7 @@ mod tests {
         ];
         left.iter().chain(&others).for_each(|name| fs::write(place.path(name), "half").unwrap());
         drop(place.lock().unwrap());
-        assert_eq!(left.map(|name| place.path(name).exists()), [false; 8]);
+        assert_eq!(left.map(|name| place.path(name).exists()), [false; 9]);
         assert_eq!(others.map(|name| place.path(name).exists()), [true; 7]);
         fs::remove_dir_all(place.path("")).unwrap();
     }

@@ -141,6 +141,12 @@ fn configuration(path: &Path, secrets: &mut Secrets) -> String {
             secrets.add(text);
         }
     }
+    // Each name and each hash of it, not only the whole.
+    for users in file.connection.values().filter_map(|c| c.remote.users.as_ref()) {
+        if let Ok(Some(text)) = place::read_text(users) {
+            secrets.all_of(&text);
+        }
+    }
     redact::configuration(&text, secrets)
 }
 

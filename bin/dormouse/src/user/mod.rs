@@ -153,14 +153,15 @@ fn remove(place: &Place, name: &str, socket: &Path, out: &Output) -> Result<Exit
     names::user(name)?;
     let _lock = place.lock()?;
     let logins = password::remove(place, name, socket)?;
-    let user = match users::get(place, name) {
-        Err(_) if !logins.is_empty() => {
+    let user = match users::find(place, name)? {
+        Some(user) => user,
+        None if !logins.is_empty() => {
             let answer = json!({ "version": 1, "removed": name, "passwords": logins });
             return out.print(&format!("{answer}\n"), || {
                 "removed; the password counts no more, and sessions ended\n".into()
             });
         }
-        user => user?,
+        None => users::get(place, name)?,
     };
     let mut ended = 0;
     let living: Vec<_> = user.living(unix_now()).collect();

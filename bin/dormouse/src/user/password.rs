@@ -103,6 +103,11 @@ pub(super) fn run(
             );
         }
     };
+    if users.path.is_relative() {
+        let (key, found) = (format!("connection.{}.remote.users", users.connection), users.path.display());
+        return Err(wrong(format!("{key} is {found}, which is another file for the daemon than here"))
+            .with_change(format!("users = \"{}\"", place.path(&found.to_string()).display())));
+    }
     let _lock = place.lock()?;
     let (login, mut known) = (users.login(&args.name)?, users.read()?);
     match (known.contains_key(&login), renew) {
@@ -116,6 +121,12 @@ pub(super) fn run(
                 .with_offer(Vec::new(), known.into_keys().collect()));
         }
         _ => {}
+    }
+    if let Some(other) = known.keys().find(|other| **other != login && other.eq_ignore_ascii_case(&login)) {
+        return Err(wrong(format!(
+            "{}: its \"{other}\" and {login} would be one identity, and no gateway takes such a file",
+            users.path.display()
+        )));
     }
     let password = generate();
     let hash = NtHash::of_password(&password).ok_or_else(|| wrong("a password that is too long"))?;

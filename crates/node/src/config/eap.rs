@@ -123,10 +123,10 @@ pub(super) fn policy(
 pub fn users(content: &[u8]) -> Result<BTreeMap<String, NtHash>, String> {
     let text = std::str::from_utf8(content).map_err(|_| "is no text in UTF-8".to_owned())?;
     let entries: BTreeMap<String, Entry> = toml::from_str(text).map_err(|e| {
-        // The whole of it would quote the line.
+        // Its own words may quote the line, or a hash that stands in the wrong place.
         let line =
             e.span().and_then(|span| text.get(..span.start)).map_or(1, |b| b.matches('\n').count() + 1);
-        format!("line {line}: {}", e.message())
+        format!("line {line}: a user is [\"NAME\"], each name once, and below it nt_hash = \"32 hexadecimal digits\" alone")
     })?;
     let hash = |(name, entry): (String, Entry)| match NtHash::from_hex(&entry.nt_hash.0) {
         Some(hash) => Ok((name, hash)),
@@ -230,8 +230,12 @@ mod tests {
         for (users, what) in [
             (format!("[joe]\nnt_hash = \"{hash}0\"\n"), "\"joe\": nt_hash must have 32"),
             (format!("[joe]\nnt_hash = \"{hash}\n"), "line 2: "),
-            (format!("[joe]\nnt_hash = \"{hash}\"\nhash = \"{hash}\"\n"), "line 3: unknown field `hash`"),
-            ("[joe]\n".to_owned(), "missing field `nt_hash`"),
+            (format!("[joe]\nnt_hash = \"{hash}\"\nhash = \"{hash}\"\n"), "line 3: a user is "),
+            ("\n[joe]\n".to_owned(), "line 2: a user is "),
+            (format!("joe = \"{hash}\"\n"), "line 1: a user is "),
+            (format!("[joe]\nnt_hash = {hash}\n"), "line 2: a user is "),
+            (format!("[joe]\nnt_hash = [\"{hash}\"]\n"), "line 2: a user is "),
+            ("[joe]\nnt_hash = 8846777\n".to_owned(), "line 2: a user is "),
             (format!("[\"CN=joe\"]\nnt_hash = \"{hash}\"\n"), "\"CN=joe\" is no name"),
             (format!("[joe]\nnt_hash = \"{hash}\"\n[Joe]\nnt_hash = \"{hash}\"\n"), "the same identity"),
         ] {

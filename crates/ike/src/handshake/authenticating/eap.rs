@@ -83,7 +83,7 @@ impl Authenticating {
         }
     }
 
-    /// Why it fails that the gateway does not answer any more: some fall silent when they have refused the password.
+    /// Why it fails that the gateway does not answer any more, or only that it has failed: some do so when they have refused the password.
     pub(super) fn unanswered(&self, error: NegotiationError) -> NegotiationError {
         let refusal = self.eap.as_ref().and_then(|eap| eap.peer.refusal()).cloned();
         refusal.map_or(error, |why| NegotiationError::Eap(Box::new(why)))

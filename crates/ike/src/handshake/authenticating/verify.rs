@@ -121,10 +121,12 @@ impl Authenticating {
             (NotifyType::AuthenticationFailed, _) if view.refused() == Some(Refused::Superseded) => {
                 NegotiationError::TicketSuperseded
             }
-            (NotifyType::AuthenticationFailed, Some(login)) => {
+            (NotifyType::AuthenticationFailed, Some(login)) if self.eap.is_none() => {
                 NegotiationError::NoEap { local_id, user: login.user.clone() }
             }
-            (NotifyType::AuthenticationFailed, _) => NegotiationError::RefusedByPeer { local_id },
+            (NotifyType::AuthenticationFailed, _) => {
+                self.unanswered(NegotiationError::RefusedByPeer { local_id })
+            }
             (NotifyType::TemporaryFailure, _) => NegotiationError::Busy,
             (other, _) => NegotiationError::Notified(other.to_string()),
         })

@@ -9,6 +9,7 @@
 //! A user who is denied, not one of the connection's or unknown gets the answers of one whose password is wrong.
 
 use core::cell::RefCell;
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use dormouse_crypto::Secret;
@@ -21,13 +22,13 @@ use dormouse_wire::ike::{ExchangeType, Id, NotifyType, Payload, unsupported_crit
 use super::identify::Refusal;
 use super::{Caller, HalfOpen, How, Signature, is_childless};
 use crate::auth::{self, Proof, Proving};
-use crate::config::{Connection, EapUser, eap_identity};
+use crate::config::{Connection, EapUser, LocalAuth, eap_identity};
 use crate::credential::{self, Credential, Shown};
 use crate::endpoint_config::EndpointConfig;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::{Slot, Step};
-use crate::limits::{EAP_BYTES_MAX, EAP_ROUNDS_MAX};
+use crate::limits::{EAP_BYTES_MAX, EAP_ROUNDS_MAX, STRANGERS_SIGNED_FOR_BY_TOKEN, STRANGERS_SIGNED_FOR_MAX};
 use crate::payloads::{View, notify};
 use crate::proposal;
 use crate::session::Session;
@@ -43,6 +44,9 @@ pub(crate) struct Eap {
     id_r: Id,
     /// The answer to the last request, for its repetitions.
     answered: Vec<Vec<u8>>,
+    /// Where repetitions are answered: whence IKE_SA_INIT came, and then each request that follows an answer. From any other address a caller could
+    /// have certificates sent, for each small request, to whom it wants to be flooded.
+    hears: IpAddr,
     /// Requests that are answered, and bytes of EAP that have come.
     rounds: u32,
     bytes: usize,
@@ -187,7 +191,7 @@ impl HalfOpen {
     ) -> Step {
         let repeated = self.channel.as_ref().map(|channel| channel.is_repetition(datagram));
         match (repeated, &self.eap) {
-            (Some(Ok(true)), Some(eap)) => {
+            (Some(Ok(true)), Some(eap)) if eap.hears == path.remote.ip() => {
                 let datagrams = eap.answered.clone();
                 self.link.send_by(shared, path, Class::Timely, &datagrams);
                 Step::to(Slot::HalfOpen(self))
@@ -236,7 +240,8 @@ impl HalfOpen {
         let proof = match proof {
             Ok(Proving::Done(proof)) => proof,
             Ok(Proving::Sign(order)) => {
-                if !shared.callers.sign_for_stranger(self.link.id) {
+                let most = strangers_signed_for(&conn.local_auth);
+                if !shared.callers.sign_for_stranger(self.link.id, most) {
                     return self.refuse_admission(
                         shared,
                         path,
@@ -259,7 +264,8 @@ impl HalfOpen {
         list.extend([proof.into(), Payload::Eap(request)]);
         let (first, answered, said) = (payloads.to_vec(), Vec::new(), Said::default());
         let (rounds, bytes, msk, failed) = (0, 0, None, false);
-        let eap = Eap { conversation, first, id_r, answered, rounds, bytes, said, msk, failed };
+        let hears = shared.half_open.came_from(self.link.id).unwrap_or(path.remote.ip());
+        let eap = Eap { conversation, first, id_r, answered, hears, rounds, bytes, said, msk, failed };
         self.eap = Some(Box::new(eap));
         self.answer_eap(shared, path, &list)
     }
@@ -301,6 +307,9 @@ impl HalfOpen {
     ) -> Step {
         // A round trip of the conversation may come over another path of a NAT.
         self.link.path = path;
+        if let Some(eap) = &mut self.eap {
+            eap.hears = path.remote.ip();
+        }
         let view = View(payloads);
         let claimed = self.claimed(view);
         if let Some(kind) = unsupported_critical(payloads) {
@@ -393,6 +402,14 @@ impl HalfOpen {
             credential: Some(credential),
         };
         Ok(Caller { conn, identity: user.identity.clone(), session, ppk: by_ppk.ppk })
+    }
+}
+
+/// Signatures at once for callers that have proved nothing: those of a token, which makes two in a second, leave time for callers who have.
+fn strangers_signed_for(by: &LocalAuth) -> usize {
+    match by {
+        LocalAuth::Cert { key, .. } if key.is_elsewhere() => STRANGERS_SIGNED_FOR_BY_TOKEN,
+        _ => STRANGERS_SIGNED_FOR_MAX,
     }
 }
 
