@@ -295,8 +295,9 @@ fn a_gateways_certificate_is_renewed_and_nothing_else() {
     let after = names.map(etc);
     assert!(before[0] != after[0] && before[1] != after[1] && before[2..] == after[2..]);
     assert_eq!((etc("gateway.key.old"), etc("gateway.pem.old")), (before[0].clone(), before[1].clone()));
-    let modes = ["gateway.key", "gateway.pem", "gateway.key.old"].map(|name| place.files("etc")[name]);
-    assert_eq!(modes, [0o600, 0o644, 0o600]);
+    let modes = ["gateway.key", "gateway.pem", "gateway.key.old", "gateway.pem.old"]
+        .map(|name| place.files("etc")[name]);
+    assert_eq!(modes, [0o600, 0o644, 0o600, 0o600]);
     let answer: serde_json::Value = serde_json::from_str(&place.ok("--json gateway renew")).unwrap();
     assert_eq!((&answer["gateway"], &answer["daemon"]), (&"vpn.example.org".into(), &false.into()));
     place.ok("gateway renew --days 20");

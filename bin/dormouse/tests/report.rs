@@ -177,6 +177,20 @@ fn nor_one_of_a_configuration_that_cannot_be_read() {
     for (name, content) in place.unpacked(&file) {
         assert!(!content.contains(MARK), "{name}: {content}");
     }
+    // Nor one that is TOML and none of ours, in a file that is elsewhere: its line is shown as it is written.
+    let psk = place.write("psk", "psk-in-a-file-xyzzy-4\n", 0o600);
+    let line = "local = { id = \"me\", secret = \"p\\u00e4ss\\u0078yzzy-2\", nonsense = 1 } # was xyzzy-3";
+    let text = format!("[connection.office]\n{line}\nremote.secret_file = \"{psk}\"\n");
+    let real = place.write("real-xyzzy-5/dormouse.toml", &text, 0o600);
+    fs::remove_file(place.0.join("dormouse.toml")).unwrap();
+    std::os::unix::fs::symlink(&real, place.0.join("dormouse.toml")).unwrap();
+    place.write("log", &format!("{real}: 2 | {line}\npsk-in-a-file-xyzzy-4\n"), 0o600);
+    fs::remove_dir_all(place.0.join("unpacked")).unwrap();
+    let (code, said) = place.report(&["--out", "third.tar.gz"]);
+    assert_eq!(code, 0, "{said}");
+    for (name, content) in place.unpacked(&place.0.join("third.tar.gz")) {
+        assert!(!content.contains("yzzy"), "{name}: {content}");
+    }
     // Without a configuration, too.
     fs::remove_file(place.0.join("dormouse.toml")).unwrap();
     let (code, said) = place.report(&["--out", "second.tar.gz"]);

@@ -161,7 +161,11 @@ impl Authority {
         if until > self.not_after() {
             let message = format!("the authority itself ends on {}", day(self.not_after()));
             let left = self.not_after().saturating_since(now).as_secs() / DAY.as_secs();
-            return Err(Error::new(ErrorKind::Other, message).with_change(format!("--days {left}")));
+            let change = match left {
+                0 => "docs/administrator.md, \"When the authority ends\"".to_owned(),
+                left => format!("--days {left}"),
+            };
+            return Err(Error::new(ErrorKind::Other, message).with_change(change));
         }
         let (secret, mut key) = new_key()?;
         let mut params = CertificateParams::default();
@@ -280,6 +284,10 @@ mod tests {
         assert!(error.message.starts_with("the authority itself ends on 20"), "{error}");
         assert_eq!(error.change.as_deref(), Some("--days 10"));
         ca.issue(Holder::Device, &joe, late, 10).unwrap();
+        for days in [AUTHORITY_DAYS, AUTHORITY_DAYS + 400] {
+            let error = ca.issue(Holder::Device, &joe, NOW + DAY * days, 1).err().unwrap();
+            assert!(error.change.unwrap().contains("When the authority ends"));
+        }
     }
 
     /// What other programs read in them: OpenSSL's words.

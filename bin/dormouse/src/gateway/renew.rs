@@ -119,8 +119,9 @@ fn renew(args: &RenewArgs, now: UnixTime) -> Result<Renewed, Error> {
     let (key, certificate) = (real(&key), real(&certificate));
     let kept = [unused(&key)?, unused(&certificate)?];
     place::write(&[
+        // Its file may hold a key too.
         (kept[0].clone(), old_key.as_bytes(), 0o600),
-        (kept[1].clone(), old_certificate.as_bytes(), 0o644),
+        (kept[1].clone(), old_certificate.as_bytes(), 0o600),
         (key.clone(), issued.key.as_bytes(), 0o600),
         (certificate.clone(), issued.pem.as_bytes(), 0o644),
     ])?;

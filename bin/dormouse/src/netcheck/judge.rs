@@ -70,7 +70,7 @@ fn of_port(v4: bool, family: &Family, port: &Port, marked: bool, bad: CheckOutco
         Reply::Answered { milliseconds, refusal, .. } => {
             let refused = refusal
                 .as_ref()
-                .map_or(String::new(), |what| format!(" by a refusal of our algorithms ({what})"));
+                .map_or(String::new(), |what| format!(" by a refusal{} ({what})", of_algorithms(what)));
             check(named, CheckOutcome::Ok, format!("answers{refused} after {milliseconds} ms"), None)
         }
         Reply::Rejected(why) => {
@@ -112,17 +112,25 @@ fn nats(family: &Family) -> Vec<(u16, Nat)> {
     family.ports.iter().filter_map(of).collect()
 }
 
+/// What is refused, if the refusal says so (RFC 7296, section 1.2).
+fn of_algorithms(refusal: &str) -> &'static str {
+    if ["NO_PROPOSAL_CHOSEN", "INVALID_KE_PAYLOAD"].contains(&refusal) { " of our algorithms" } else { "" }
+}
+
 fn nat(v4: bool, family: &Family, source: IpAddr) -> Check {
     let named = name(v4, "NAT");
     let all = nats(family);
     let Some((first_port, first)) = all.first().copied() else {
-        let found = "not known: the gateway refuses our algorithms and says nothing of it";
-        return check(
-            named,
-            CheckOutcome::Skipped,
-            found,
-            Some("connection.NAME.ike.proposals as the gateway takes them".into()),
-        );
+        let refusal = family.ports.iter().find_map(|port| match &port.heard {
+            Reply::Answered { refusal, .. } => refusal.as_deref(),
+            _ => None,
+        });
+        let algorithms = refusal.map(of_algorithms).unwrap_or_default();
+        let what = refusal.map_or("the gateway's answer", |_| "a refusal");
+        let change = "connection.NAME.ike.proposals as the gateway takes them";
+        let change = (!algorithms.is_empty()).then(|| change.to_owned());
+        let found = format!("not known: {what}{algorithms} says nothing of it");
+        return check(named, CheckOutcome::Skipped, found, change);
     };
     let gateways = if first.gateways { "; the gateway's address is translated too" } else { "" };
     if let Some((port, _)) = all.iter().find(|(_, nat)| nat.ours != first.ours) {
@@ -327,9 +335,17 @@ mod tests {
         assert!(of(answered(true, one), answered(true, two)).1.contains("a mapping for each"));
         let (found, words) = of(answered(true, None), answered(false, None));
         assert!(found == Warning && words.contains("for port 500 alone"), "{words}");
-        let refused =
-            Reply::Answered { milliseconds: 1, nat: None, refusal: Some("NO_PROPOSAL_CHOSEN".into()) };
-        assert_eq!(of(refused.clone(), refused).0, Skipped);
+        for (refusal, words) in [
+            (Some("NO_PROPOSAL_CHOSEN"), "a refusal of our algorithms says nothing of it"),
+            (Some("INVALID_SYNTAX"), "a refusal says nothing of it"),
+            (None, "the gateway's answer says nothing of it"),
+        ] {
+            let reply = Reply::Answered { milliseconds: 1, nat: None, refusal: refusal.map(str::to_owned) };
+            let checks = judge(&[family("203.0.113.1", reply.clone(), reply)], true);
+            assert_eq!(outcome(&checks, "IPv4 NAT"), (Skipped, format!("not known: {words}")));
+            let ike = outcome(&checks, "IPv4 UDP 500").1;
+            assert_eq!(ike.contains("of our algorithms"), refusal == Some("NO_PROPOSAL_CHOSEN"), "{ike}");
+        }
     }
 
     #[test]

@@ -336,6 +336,10 @@ fn pass(asker: &Asker, to: SocketAddr, marked: bool, sizes: &[u32]) -> io::Resul
                 }
                 _ => {}
             }
+            // Anybody may send, and go on for ever.
+            if BootClock::now() >= end {
+                break;
+            }
         }
     }
     Ok((passed, said))
@@ -375,4 +379,31 @@ fn mtu(asker: &Asker, to: SocketAddr, asked: &Asked, way: &Way) -> Option<Mtu> {
         }
     }
     low.map(|bytes| Mtu { bytes, by: By::Silence }).or(cached)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn who_sends_without_end_is_not_listened_to_without_end() {
+        let way = Found { source: [127, 0, 0, 1].into(), index: 1, gateway: None, mtu: None };
+        let asker = Asker::new(&way, "lo").unwrap();
+        // Nobody answers there.
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    let _ = stranger.send_to(b"nonsense", asker.local());
+                }
+            });
+            let found = pass(&asker, silent.local_addr().unwrap(), false, &[1280]);
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(found.unwrap(), (Vec::new(), None));
+        });
+    }
 }

@@ -20,6 +20,7 @@ use secrets::Secrets;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use zeroize::Zeroizing;
 
 /// Lines of the log that are taken.
 const LINES: &str = "1000";
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &ReportArgs, socket: &Path, json: bool) -> Result<ExitCo
     let now = unix_now();
     let name = format!("dormouse-report-{}", day(now));
     let path = args.out.clone().unwrap_or_else(|| format!("{name}.tar.gz").into());
-    let members = members(&args.config, socket);
+    let members = members(&args.config, socket)?;
     let files: Vec<(String, Vec<u8>)> = members
         .iter()
         .map(|member| (member.name.to_owned(), member.content.as_bytes().to_vec()))
@@ -88,10 +89,13 @@ fn readme(members: &[Member]) -> String {
 }
 
 /// Everything but the overview, without secrets.
-fn members(config: &Path, socket: &Path) -> Vec<Member> {
+///
+/// # Errors
+/// If the configuration is there and may not be read: what is secret is not known then, and might stand in the log.
+fn members(config: &Path, socket: &Path) -> Result<Vec<Member>, Error> {
     let mut secrets = Secrets::default();
-    let configuration = configuration(config, &mut secrets);
-    let member = |name, what, content: String| Member { name, what, content: bounded(content) };
+    let configuration = configuration(config, &mut secrets)?;
+    let member = |name, what, content: String| Member { name, what, content };
     let mut all = vec![
         member("versions.txt", "programs, kernel, system", versions()),
         member("configuration.toml", "the configuration, without secrets", configuration),
@@ -103,12 +107,14 @@ fn members(config: &Path, socket: &Path) -> Vec<Member> {
     for member in &mut all {
         member.content = match member.name {
             // It is without them by its making, and stays TOML.
-            "configuration.toml" => continue,
+            "configuration.toml" => std::mem::take(&mut member.content),
             name if name.ends_with(".json") => secrets.taken_out_of_json(&member.content),
             _ => secrets.taken_out_of(&member.content),
         };
+        // Now, as the half of a secret would not be found.
+        member.content = bounded(std::mem::take(&mut member.content));
     }
-    all
+    Ok(all)
 }
 
 fn bounded(mut text: String) -> String {
@@ -120,34 +126,48 @@ fn bounded(mut text: String) -> String {
 }
 
 /// The configuration as it may be shown. Secrets in files that it names are learnt, so that they are found wherever they might stand.
-fn configuration(path: &Path, secrets: &mut Secrets) -> String {
-    let text = match place::read_text(path) {
-        Ok(Some(text)) => text,
-        Ok(None) => return "# there is none\n".into(),
-        Err(e) => return format!("# {}\n", e.message),
+fn configuration(path: &Path, secrets: &mut Secrets) -> Result<String, Error> {
+    for name in [path.to_owned()].into_iter().chain(std::fs::canonicalize(path).ok()) {
+        secrets.add_file(&name);
+    }
+    let content = match place::read(path) {
+        Ok(Some(content)) => content,
+        Ok(None) => return Ok("# there is none\n".into()),
+        Err(e) if e.kind == ErrorKind::Permission => return Err(e),
+        Err(e) => return Ok(secrets.taken_out_of(&format!("# {}\n", e.message))),
     };
-    secrets.add_file(path);
-    let file = config::parse(&text).unwrap_or_default();
-    for name in file.names() {
+    let Ok(text) = str::from_utf8(content.as_bytes()) else {
+        secrets.all_of(&Zeroizing::new(String::from_utf8_lossy(content.as_bytes()).into_owned()));
+        return Ok("# left out: it is no UTF-8\n".into());
+    };
+    let (names, users): (Vec<PathBuf>, Vec<PathBuf>) = match config::parse(text) {
+        Ok(file) => {
+            let users = file.connection.values().filter_map(|c| c.remote.users.clone());
+            (file.names().map(Path::to_owned).collect(), users.collect())
+        }
+        // Whoever says why shows the line.
+        Err(_) => {
+            secrets.add_lines(text);
+            (redact::names(text), Vec::new())
+        }
+    };
+    for name in names {
         // Of a key in a token, the file that holds its PIN.
         let pin = name.to_str().filter(|uri| Uri::is_one(uri)).map(|uri| Uri::parse(uri).ok()?.pin_source);
-        let Some(name) = pin.unwrap_or_else(|| Some(name.to_owned())) else { continue };
+        let Some(name) = pin.unwrap_or(Some(name)) else { continue };
         secrets.add_file(&name);
         let Ok(Some(content)) = place::read(&name) else { continue };
-        // Certificates are no secret, and keys go by their form.
-        if let Ok(text) = str::from_utf8(content.as_bytes())
-            && !text.contains("-----BEGIN")
-        {
-            secrets.add(text);
+        if let Ok(text) = str::from_utf8(content.as_bytes()) {
+            secrets.add_content(text);
         }
     }
     // Each name and each hash of it, not only the whole.
-    for users in file.connection.values().filter_map(|c| c.remote.users.as_ref()) {
-        if let Ok(Some(text)) = place::read_text(users) {
+    for users in users {
+        if let Ok(Some(text)) = place::read_text(&users) {
             secrets.all_of(&text);
         }
     }
-    redact::configuration(&text, secrets)
+    Ok(redact::configuration(text, secrets))
 }
 
 fn output(program: &Path, arguments: &[&str]) -> String {

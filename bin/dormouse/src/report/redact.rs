@@ -7,7 +7,7 @@ use dormouse_node::config::file::File;
 use ipnet::IpNet;
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Texts that stay: names, algorithms, and what the program itself ships. Tables that are named by the user have `*` in the place of the name, and lists
 /// are what is in them.
@@ -40,6 +40,8 @@ const PLAIN: [&str; 27] = [
     "connection.*.children.*.zones.ends",
     "connection.*.children.*.zones.routers",
 ];
+/// Keys whose texts are secrets, whatever these look like: an address, too.
+const HIDDEN: [&str; 2] = ["secret", "password"];
 /// How files' names may end that are shown; all else of a name goes.
 const ENDS: [&str; 8] = ["pem", "der", "key", "crt", "crl", "toml", "json", "hosts"];
 /// Whether this is a number with a unit.
@@ -67,6 +69,23 @@ pub(super) fn configuration(text: &str, secrets: &mut Secrets) -> String {
     let mut walk = Walk { root: &schema, secrets };
     let kept = walk.table(&table, &schema, &mut Vec::new());
     toml::to_string(&kept).unwrap_or_else(|_| "# left out: it could not be written again\n".into())
+}
+
+/// The files that a configuration names which is TOML and not one of ours, as far as their names show that they are some.
+pub(super) fn names(text: &str) -> Vec<PathBuf> {
+    let mut waiting: Vec<toml::Value> = toml::from_str(text).map(toml::Value::Table).into_iter().collect();
+    let mut names = Vec::new();
+    while let Some(value) = waiting.pop() {
+        match value {
+            toml::Value::String(text) if text.starts_with('/') || text.starts_with("pkcs11:") => {
+                names.push(text.into());
+            }
+            toml::Value::Array(items) => waiting.extend(items),
+            toml::Value::Table(table) => waiting.extend(table.into_iter().map(|(_, value)| value)),
+            _ => {}
+        }
+    }
+    names
 }
 
 struct Walk<'a> {
@@ -173,7 +192,8 @@ impl Walk<'_> {
         let plain = PLAIN.contains(&path.join(".").as_str()) && !text.starts_with('/');
         // A time, as 15m, where a number would do.
         let time = self.may_be_other_than_text(schema) && is_time(text);
-        if ours || address || plain || time {
+        let hidden = path.last().is_some_and(|key| HIDDEN.contains(&key.as_str()));
+        if !hidden && (ours || address || plain || time) {
             self.secrets.show(text);
             return toml::Value::String(text.into());
         }
@@ -183,6 +203,7 @@ impl Walk<'_> {
             let end = file.extension().and_then(|end| end.to_str()).filter(|end| ENDS.contains(end));
             return self.removed(text, &end.map_or("a file".into(), |end| format!("a file, .{end}")));
         }
+        credentials(text).into_iter().for_each(|part| self.secrets.add(part));
         self.removed(text, "a text")
     }
 
@@ -203,6 +224,14 @@ impl Walk<'_> {
             other => self.secrets.add(&other.to_string()),
         }
     }
+}
+
+/// What of a URI is secret by itself: the PIN of a token's, the password of a URL.
+fn credentials(text: &str) -> Vec<&str> {
+    let pin =
+        text.split_once("pin-value=").map(|(_, rest)| rest.split(['&', ';']).next().unwrap_or_default());
+    let user = text.split_once("://").and_then(|(_, rest)| rest.split('/').next()?.rsplit_once('@'));
+    pin.into_iter().chain(user.and_then(|(user, _)| user.rsplit(':').next())).collect()
 }
 
 #[cfg(test)]
@@ -314,8 +343,35 @@ mod tests {
         );
         let told = secrets
             .taken_out_of("hunter2 hunter3 hunter4 hunter5 hunter6 12345678 office me.example.org client");
-        assert!(told.ends_with("(removed) office me.example.org client"), "{told}");
+        assert!(
+            told.ends_with("(removed) office me.example.org client") && !told.contains("hunter"),
+            "{told}"
+        );
         toml::from_str::<toml::Table>(&shown).unwrap();
+    }
+
+    #[test]
+    fn a_secret_in_any_form_of_toml_goes() {
+        for text in [
+            "connection.a.local.secret = 'hunter2'",
+            "connection = { \"a\" = { local = { \"secret\" = \"hunter2\" } } }",
+            "[connection.\"a\"]\nlocal.\"secret\" = \"\"\"\nhunter2 \\\n   hunter3\"\"\"",
+            "[connection.a.local]\nsecret = [\"hunter2\", { hunter3 = 'hunter4' }] # hunter5",
+            "[[connection.a.ppk.keys]]\nsecret = '''\nhunter2'''\nid = \"\"",
+            "[connection.a.local]\npassword = \"\\u0068unter2\"",
+        ] {
+            let shown = configuration(text, &mut Secrets::default());
+            assert!(!shown.contains("unter") && shown.contains("(removed"), "{text}: {shown}");
+        }
+        // What looks like something that is shown elsewhere.
+        for secret in ["192.0.2.77", "2001:db8::77", "10.0.0.0/8", "[::1]:77"] {
+            for key in ["local.secret", "local.password", "remote.secret"] {
+                let mut secrets = Secrets::default();
+                let shown = configuration(&format!("connection.a.{key} = \"{secret}\""), &mut secrets);
+                assert!(!shown.contains(secret), "{shown}");
+                assert_eq!(secrets.taken_out_of(secret), "(removed)");
+            }
+        }
     }
 
     #[test]

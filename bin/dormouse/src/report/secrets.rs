@@ -48,6 +48,28 @@ impl Secrets {
         }
     }
 
+    /// What a file holds that the configuration names for a secret: the whole, each line, and what a line has in quotation marks behind a sign of
+    /// equality. Certificates are no secret.
+    pub(super) fn add_content(&mut self, text: &str) {
+        let pem = text.contains("-----BEGIN");
+        if pem && !text.contains("PRIVATE KEY-----") {
+            return;
+        }
+        self.add(text);
+        for line in text.lines().filter(|line| !line.contains("-----")) {
+            self.add(line);
+            let value = line.split_once('=').map_or("", |(_, value)| value.trim());
+            if value.starts_with(['"', '\'']) {
+                self.add(value.trim_matches(['"', '\'']));
+            }
+        }
+    }
+
+    /// Each line, as a parser shows the one that it stumbles over.
+    pub(super) fn add_lines(&mut self, text: &str) {
+        text.lines().for_each(|line| self.add(line));
+    }
+
     /// What a report shows on purpose.
     pub(super) fn show(&mut self, text: &str) {
         self.shown.insert(text.to_owned());
@@ -74,7 +96,7 @@ impl Secrets {
         }
     }
 
-    /// The text without any of them, as it is or as JSON writes it, and without private keys. Names of files go where they are whole words.
+    /// The text without any of them, as it is or as JSON and Rust write it, and without private keys. Names of files go where they are whole words.
     pub(super) fn taken_out_of(&self, text: &str) -> String {
         let mut text = without_keys(text);
         // What contains another one goes first.
@@ -88,10 +110,12 @@ impl Secrets {
                 continue;
             }
             text = text.replace(secret, GONE);
-            let quoted = Zeroizing::new(serde_json::to_string(secret).unwrap_or_default());
-            let quoted = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
-            if quoted != secret && !quoted.is_empty() {
-                text = text.replace(quoted, GONE);
+            for quoted in [serde_json::to_string(secret).unwrap_or_default(), format!("{secret:?}")] {
+                let quoted = Zeroizing::new(quoted);
+                let quoted = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
+                if quoted != secret && !quoted.is_empty() {
+                    text = text.replace(quoted, GONE);
+                }
             }
         }
         text
@@ -172,9 +196,10 @@ mod tests {
     #[test]
     fn what_is_secret_is_taken_out_in_every_form() {
         let mut secrets = Secrets::default();
-        for text in ["tiger", "tigerlily", "with \"marks\" \\ and", "abc"] {
+        for text in ["tiger", "tigerlily", "with \"marks\" \\ and", "abc", "bell\u{7}bell"] {
             secrets.add(text);
         }
+        assert_eq!(secrets.taken_out_of("\"bell\\u{7}bell\" bell\\u0007bell"), "\"(removed)\" (removed)");
         let text = secrets.taken_out_of(
             "tigerlily tiger {\"a\":\"with \\\"marks\\\" \\\\ and\"} with \"marks\" \\ and abc",
         );
@@ -183,6 +208,16 @@ mod tests {
         assert_eq!(secrets.taken_out_of(key), "before\n(removed)\nafter\n");
         let key = "x -----BEGIN PRIVATE KEY-----\nMHc\n";
         assert_eq!(secrets.taken_out_of(key), "(removed)\n", "one that does not end");
+    }
+
+    #[test]
+    fn each_secret_of_a_file_goes_also_where_it_stands_alone() {
+        let mut secrets = Secrets::default();
+        secrets.add_content("# users\n[\"ann.example.org\"]\nnt_hash = \"8846f7eaee8fb117\"\n");
+        secrets.add_content("-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2Vw\n-----END PRIVATE KEY-----\n");
+        secrets.add_content("-----BEGIN CERTIFICATE-----\nMIIBhTCC\n-----END CERTIFICATE-----\n");
+        let text = secrets.taken_out_of("ann.example.org: 8846f7eaee8fb117, MC4CAQAwBQYDK2Vw, MIIBhTCC");
+        assert_eq!(text, "ann.example.org: (removed), (removed), MIIBhTCC");
     }
 
     #[test]
