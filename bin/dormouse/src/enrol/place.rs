@@ -150,7 +150,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Secret>, Error> {
     content(path, &file).map(Some)
 }
 
-/// Reads a file of a directory that somebody else has prepared, who must not lead root to other files: links are not followed.
+/// Reads a file, and follows no link: root reads here from a directory of another user, whose links could lead to any file.
 pub(crate) fn read_unlinked(path: &Path) -> Result<Option<Secret>, Error> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

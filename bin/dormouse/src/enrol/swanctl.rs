@@ -3,8 +3,8 @@
 //!
 //! Files are looked for beside the configuration as swanctl does (`x509`, `x509ca`, `private`), by plain names alone: a path in the
 //! configuration is refused, as it could make a key of another program a part of the connection. For the same reason links are not followed,
-//! and what is taken over is written anew from what was parsed, never as it stood in a file: who prepares the directory could otherwise have
-//! root copy a secret into a file that everybody reads.
+//! and certificates and key are encoded anew from what was parsed. Otherwise the owner of the directory could have root copy a secret of another
+//! file into one that everybody can read.
 
 use super::bundle::{Bundle, Parties};
 use super::names::{self, harmless, shown};
@@ -231,7 +231,7 @@ fn read(path: &Path) -> Result<Option<Secret>, String> {
     place::read_unlinked(path).map_err(|e| e.message)
 }
 
-/// The certificates of a file as PEM of our own: whatever else stands in the file stays there.
+/// The certificates of a file, encoded anew as PEM, without any other content of the file.
 fn certificates(path: &Path, content: &Secret) -> Result<String, String> {
     let all = Certificate::from_file_content(content.as_bytes());
     let pem = all.and_then(|all| all.iter().map(Certificate::to_pem).collect::<Result<String, _>>());
@@ -439,7 +439,7 @@ mod tests {
         connection(&dir.0.join("conf.d/office.conf"), CONF, None).unwrap();
     }
 
-    /// Whoever wrote the file does not write to the terminal of who reads the error.
+    /// Errors show names from the file with control characters escaped, so that the file cannot control the terminal.
     #[test]
     fn no_error_has_what_a_terminal_obeys() {
         let dir = Dir::new("terminal");
@@ -475,7 +475,7 @@ mod tests {
         }
     }
 
-    /// A directory that somebody has prepared for root to join with.
+    /// Root joins with a directory of an attacker, who has links and other secrets in it.
     #[test]
     fn no_link_is_followed_and_nothing_but_certificates_and_the_key_is_taken_over() {
         let secret = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
