@@ -1,6 +1,7 @@
 //! The verbs that drive the daemon.
 
 use crate::client::Client;
+use crate::exit;
 use crate::render;
 use crate::style::Style;
 use clap::{Subcommand, ValueEnum};
@@ -419,15 +420,45 @@ impl Output {
     }
 }
 
-/// Has a daemon that runs read its configuration again: the keys that need a restart. `None`: none runs.
-pub(crate) fn reload_if_running(socket: &Path) -> Result<Option<Vec<String>>, Error> {
-    let mut client = match Client::connect(socket) {
-        Err(e) if e.kind == ErrorKind::NoDaemon => return Ok(None),
-        client => client?,
-    };
-    let (answer, reply) = client.ask(Verb::Reload)?;
-    let Reply::Reloaded { restart } = reply else { return Err(unexpected(&answer)) };
-    Ok(Some(restart))
+/// What the daemon says of files that were just written. They stay where it refuses them: `dormouse reload` is left to do then.
+pub(crate) struct Reload {
+    /// Keys of the configuration that need a restart. `None`: no daemon runs, or it has refused.
+    pub(crate) restart: Option<Vec<String>>,
+    pub(crate) refused: Option<Error>,
+}
+
+impl Reload {
+    /// Has the daemon, if one runs, read its configuration again.
+    pub(crate) fn ask(socket: &Path) -> Self {
+        match Self::asked(socket) {
+            Ok(restart) => Self { restart, refused: None },
+            Err(e) => Self { restart: None, refused: Some(e) },
+        }
+    }
+
+    fn asked(socket: &Path) -> Result<Option<Vec<String>>, Error> {
+        let mut client = match Client::connect(socket) {
+            Err(e) if e.kind == ErrorKind::NoDaemon => return Ok(None),
+            client => client?,
+        };
+        let (answer, reply) = client.ask(Verb::Reload)?;
+        let Reply::Reloaded { restart } = reply else { return Err(unexpected(&answer)) };
+        Ok(Some(restart))
+    }
+
+    /// Whether a daemon runs.
+    pub(crate) fn has_daemon(&self) -> bool {
+        self.restart.is_some() || self.refused.is_some()
+    }
+
+    /// How the program ends. For people, prints why the daemon has refused.
+    pub(crate) fn exit_code(&self, json: bool) -> ExitCode {
+        let Some(refused) = &self.refused else { return ExitCode::Ok };
+        if !json {
+            eprint!("{}", exit::render(refused, Style::stderr()));
+        }
+        refused.kind.exit_code()
+    }
 }
 
 pub(crate) fn unexpected(answer: &str) -> Error {

@@ -2,14 +2,12 @@
 //! it is, and gets one connection more. Nothing is written before the daemon's own parser has judged the configuration, and the new connection
 //! with its files; what other connections' files hold, and the router, the daemon judges when it takes it up.
 
-use crate::control_verbs::{Output, reload_if_running};
+use crate::control_verbs::{Output, Reload};
 use crate::enrol::authority::day;
 use crate::enrol::bundle::{Bundle, list, quoted};
 use crate::enrol::names;
 use crate::enrol::place::{self, CONFIG, Place};
 use crate::enrol::{swanctl, wrong};
-use crate::exit;
-use crate::style::Style;
 use clap::Args;
 use dormouse_control::{Error, ErrorKind, ExitCode};
 use dormouse_crypto::cert::{Certificate, KnownPaths, TrustStore, Usage};
@@ -41,11 +39,7 @@ pub(crate) struct JoinArgs {
 
 pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let joined = join(args, unix_now())?;
-    // The connection is there, whatever the daemon says of it: a refusal is what is left to do, and no reason to join again.
-    let (restart, refused) = match reload_if_running(socket) {
-        Ok(restart) => (restart, None),
-        Err(e) => (None, Some(e)),
-    };
+    let reload = Reload::ask(socket);
     let answer = json!({
         "version": 1,
         "connection": joined.name,
@@ -53,9 +47,9 @@ pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode
         "gateway": joined.gateway,
         "files": joined.files,
         "until_unix": joined.until.0,
-        "daemon": restart.is_some() || refused.is_some(),
-        "restart": restart.clone().unwrap_or_default(),
-        "reload_error": refused,
+        "daemon": reload.has_daemon(),
+        "restart": reload.restart.clone().unwrap_or_default(),
+        "reload_error": reload.refused,
     });
     Output::new(json).print(&format!("{answer}\n"), || {
         let mut text = format!(
@@ -69,8 +63,8 @@ pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode
             let _ = writeln!(text, "note: others could read {}", args.file.display());
         }
         let _ = writeln!(text, "next: rm {}", args.file.display());
-        match &restart {
-            None if refused.is_some() => {
+        match &reload.restart {
+            None if reload.refused.is_some() => {
                 text.push_str("      dormouse reload, once what it refused is mended\n")
             }
             None => text.push_str("      systemctl enable --now dormoused\n"),
@@ -83,11 +77,7 @@ pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode
         }
         text
     })?;
-    let Some(refused) = refused else { return Ok(ExitCode::Ok) };
-    if !json {
-        eprint!("{}", exit::render(&refused, Style::stderr()));
-    }
-    Ok(refused.kind.exit_code())
+    Ok(reload.exit_code(json))
 }
 
 /// What came of it.
@@ -214,7 +204,7 @@ fn same(
     Err(wrong(message).with_change("--name OTHER, without --renew"))
 }
 
-/// Demands that an authority that the connection trusts already vouches for the new certificate: a file that somebody has forged must not
+/// Demands that an authority that the connection trusts already vouches for the new certificate: a forged file must not
 /// tell this device whom to trust.
 fn require_vouched(name: &str, c: &Connection, bundle: &Bundle, now: UnixTime) -> Result<(), Error> {
     let fail = |why: String| {
@@ -283,7 +273,7 @@ fn require_sound(
         path if path == ca => Ok(bundle.ca.as_bytes().to_vec()),
         path if path == certificate => Ok(bundle.certificate.as_bytes().to_vec()),
         path if path == key => Ok(bundle.key.0.as_bytes().to_vec()),
-        // Of a connection that is renewed, to which somebody has added authorities.
+        // A connection that is renewed may have more authorities than the one that was joined.
         other if authorities.iter().any(|path| path == other) => match place::read(other) {
             Ok(Some(content)) => Ok(content.as_bytes().to_vec()),
             Ok(None) => Err(format!("{} does not exist", other.display())),

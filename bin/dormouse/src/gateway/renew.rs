@@ -2,14 +2,12 @@
 //! is demanded of the files that it replaces; the configuration and the authority stay as they are, and so do users and sessions.
 
 use super::unused;
-use crate::control_verbs::{Output, reload_if_running};
+use crate::control_verbs::{Output, Reload};
 use crate::enrol::authority::{Authority, Holder, Issued, MOST_DAYS, day};
 use crate::enrol::gateway::{connection_of, require_trusted};
 use crate::enrol::place::{self, CONFIG, Place};
 use crate::enrol::users::SOON_DAYS;
 use crate::enrol::{names, wrong};
-use crate::exit;
-use crate::style::Style;
 use clap::Args;
 use dormouse_control::{Check, CheckOutcome, Error, ErrorKind, ExitCode};
 use dormouse_crypto::cert::{Certificate, Identity};
@@ -41,11 +39,7 @@ pub(super) struct RenewArgs {
 
 pub(super) fn run(args: &RenewArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let renewed = renew(args, unix_now())?;
-    // The files are there, whatever the daemon says of them: a refusal is what is left to do.
-    let (restart, refused) = match reload_if_running(socket) {
-        Ok(restart) => (restart, None),
-        Err(e) => (None, Some(e)),
-    };
+    let reload = Reload::ask(socket);
     let answer = json!({
         "version": 1,
         "connection": renewed.connection,
@@ -53,9 +47,9 @@ pub(super) fn run(args: &RenewArgs, socket: &Path, json: bool) -> Result<ExitCod
         "certificate_until_unix": renewed.until.0,
         "files": renewed.files,
         "kept": renewed.kept,
-        "daemon": restart.is_some() || refused.is_some(),
-        "restart": restart.clone().unwrap_or_default(),
-        "reload_error": refused,
+        "daemon": reload.has_daemon(),
+        "restart": reload.restart.clone().unwrap_or_default(),
+        "reload_error": reload.refused,
     });
     Output::new(json).print(&format!("{answer}\n"), || {
         let mut text =
@@ -63,21 +57,19 @@ pub(super) fn run(args: &RenewArgs, socket: &Path, json: bool) -> Result<ExitCod
         for (path, kept) in renewed.files.iter().zip(&renewed.kept) {
             let _ = writeln!(text, "  {}, the old one in {}", path.display(), kept.display());
         }
-        text.push_str(match &restart {
+        text.push_str(match &reload.restart {
             Some(_) => "the daemon uses it from now on; sessions go on, and users need nothing new\n",
-            None if refused.is_some() => "next: dormouse reload, once what the daemon refused is mended\n",
+            None if reload.refused.is_some() => {
+                "next: dormouse reload, once what the daemon refused is mended\n"
+            }
             None => "no daemon runs: it counts from the next start on\n",
         });
-        for key in restart.iter().flatten() {
+        for key in reload.restart.iter().flatten() {
             let _ = writeln!(text, "note: {key} has changed before and needs a restart");
         }
         text
     })?;
-    let Some(refused) = refused else { return Ok(ExitCode::Ok) };
-    if !json {
-        eprint!("{}", exit::render(&refused, Style::stderr()));
-    }
-    Ok(refused.kind.exit_code())
+    Ok(reload.exit_code(json))
 }
 
 /// What came of it.
