@@ -22,7 +22,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-004",
     title: "Paper 004: which IPsec settings suit a device (Tables 1 and 2, Figures 1 to 11, recommendations)",
     source: Source::Campaign { root: true },
-    takes: [Takes::measured(450), Takes::estimated(3_000)],
+    takes: [Takes::measured(450), Takes::measured(1_542)],
     lacks: || None,
     run,
 };
