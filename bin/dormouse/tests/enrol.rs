@@ -138,10 +138,10 @@ fn a_user_with_a_password_is_a_line_in_a_file_of_hashes() {
     let config = gateway.0.join("etc/dormouse.toml");
     let users = gateway.0.join("etc/eap-users.toml");
     assert!(said.contains(&format!("users = \"{}\"", users.display())), "{said}");
-    let text = fs::read_to_string(&config).unwrap();
-    let remote = text.find("ca = [").unwrap();
-    let with = format!("auth = \"eap-mschapv2\"\nusers = \"{}\"\n", users.display());
-    fs::write(&config, format!("{}{with}{}", &text[..remote], &text[remote..])).unwrap();
+    let said = gateway.ok(&format!("{INIT} --force --passwords"));
+    assert!(said.contains("dormouse user add NAME (--password: one who logs in)"), "{said}");
+    assert!(said.contains(&format!("rm {} ", users.display()).trim_end().to_owned()), "{said}");
+    assert_eq!(gateway.files("etc")["eap-users.toml"], 0o600);
 
     let said = gateway.ok("user add ann --password");
     assert!(
@@ -157,6 +157,11 @@ fn a_user_with_a_password_is_a_line_in_a_file_of_hashes() {
     assert!(code == 2 && said.contains("with a password already"), "{said}");
     assert_ne!(password(&gateway.ok("user renew ann --password")), first);
     assert_ne!(fs::read_to_string(&users).unwrap(), kept);
+    // Another configuration takes the same users, also if nothing is said of them.
+    let before = fs::read_to_string(&users).unwrap();
+    gateway.ok(&format!("{INIT} --force"));
+    assert_eq!(fs::read_to_string(&users).unwrap(), before);
+    assert!(fs::read_to_string(&config).unwrap().contains("auth = \"eap-mschapv2\""));
     assert!(gateway.ok("user add joe --password --json").contains("\"user\":\"joe.vpn.example.org\""));
     // And another one by certificate, who is listed with them.
     gateway.ok("user add bob");

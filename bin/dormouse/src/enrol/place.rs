@@ -12,6 +12,10 @@ use std::path::{Path, PathBuf};
 
 /// The configuration, where nothing else is said.
 pub(crate) const CONFIG: &str = "/etc/dormouse/dormouse.toml";
+/// The users with passwords, beside the configuration.
+pub(crate) const PASSWORDS: &str = "eap-users.toml";
+/// What that file begins with.
+pub(crate) const PASSWORDS_HEAD: &str = "# Users with passwords. Whoever reads a hash can log in with it. `dormouse user add NAME --password`, `dormouse user remove NAME`.\n";
 /// Largest file that is read, in bytes: a bundle has some 2,000, a configuration with thousands of peers below a million.
 const MOST: u64 = 4 << 20;
 /// `O_NONBLOCK`: opening a pipe without a writer must not wait.
@@ -77,7 +81,7 @@ fn is_left(name: &str, config: Option<&str>) -> bool {
     }
     let Some(config) = config else { return true };
     let joined = |end: &&str| place.strip_suffix(*end).is_some_and(|name| names::connection(name).is_ok());
-    ["ca.pem", "gateway.", "eap-users.toml", config].iter().any(|ours| place.starts_with(ours))
+    ["ca.pem", "gateway.", PASSWORDS, config].iter().any(|ours| place.starts_with(ours))
         || [".ca.pem", ".pem", ".key"].iter().any(joined)
 }
 

@@ -8,7 +8,7 @@ mod renew;
 use crate::control_verbs::Output;
 use crate::enrol::authority::{Authority, Holder, Issued, MOST_DAYS, day};
 use crate::enrol::names::{self, Domain};
-use crate::enrol::place::{self, CONFIG, Place};
+use crate::enrol::place::{self, CONFIG, PASSWORDS, PASSWORDS_HEAD, Place};
 use crate::enrol::users::{self, User};
 use crate::enrol::wrong;
 use clap::{Args, Subcommand};
@@ -60,6 +60,10 @@ struct InitArgs {
     /// Name servers for the devices, or `none` [default: those of this machine that answer]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     dns: Vec<String>,
+    /// Take users with a name and a password too (EAP-MSCHAPv2), as the clients of phones and of Windows log in: dormouse user add NAME
+    /// --password. So it is without this too where there are such users already
+    #[arg(long)]
+    passwords: bool,
     /// How long the gateway's certificate counts; devices of Apple take 825 days at most
     #[arg(long, value_name = "DAYS", default_value_t = MOST_DAYS)]
     days: u32,
@@ -98,6 +102,7 @@ fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
         reach: args.reach.clone(),
         pool: args.pool.clone(),
         dns: args.dns.clone(),
+        passwords: args.passwords || fs::symlink_metadata(place.path(PASSWORDS)).is_ok(),
     };
     let mut random = [0; 5];
     OsEntropy.fill(&mut random);
@@ -194,7 +199,8 @@ fn make(place: &Place, plan: &Plan, args: &InitArgs) -> Result<Done, Error> {
     let (authority, key) = authority(place, plan, now)?;
     let issued = authority.issue(Holder::Gateway, &plan.id, now, args.days)?;
     let text = plan.configuration(&place.path(""));
-    require_sound(place, &text, &authority, &issued)?;
+    let passwords = place::read(&place.path(PASSWORDS))?;
+    require_sound(place, &text, &authority, &issued, passwords.as_ref())?;
     place.make_private("ca")?;
     let mut replaced: Vec<place::Write<'_>> = vec![
         (place.path("gateway.key"), issued.key.as_bytes(), 0o600),
@@ -222,6 +228,10 @@ fn make(place: &Place, plan: &Plan, args: &InitArgs) -> Result<Done, Error> {
     // They may hold secrets.
     files.extend(old.iter().map(|(_, kept, content)| (kept.clone(), content.as_bytes(), 0o600)));
     files.extend(replaced);
+    // Users that are there stay.
+    if plan.passwords && passwords.is_none() {
+        files.insert(0, (place.path(PASSWORDS), PASSWORDS_HEAD.as_bytes(), 0o600));
+    }
     place::write(&files)?;
     Ok(Done {
         files: files.into_iter().map(|(path, ..)| path).collect(),
@@ -263,7 +273,13 @@ fn authority(
 }
 
 /// What the daemon says of a configuration, before it is written.
-fn require_sound(place: &Place, text: &str, authority: &Authority, issued: &Issued) -> Result<(), Error> {
+fn require_sound(
+    place: &Place,
+    text: &str,
+    authority: &Authority,
+    issued: &Issued,
+    passwords: Option<&Secret>,
+) -> Result<(), Error> {
     let fail =
         |e: String| Error::new(ErrorKind::Other, format!("the configuration that was made is wrong: {e}"));
     let file = config::parse(text).map_err(fail)?;
@@ -271,6 +287,9 @@ fn require_sound(place: &Place, text: &str, authority: &Authority, issued: &Issu
         path if path == place.path("ca.pem") => Ok(authority.pem().as_bytes().to_vec()),
         path if path == place.path("gateway.pem") => Ok(issued.pem.as_bytes().to_vec()),
         path if path == place.path("gateway.key") => Ok(issued.key.as_bytes().to_vec()),
+        path if path == place.path(PASSWORDS) => {
+            Ok(passwords.map_or_else(Vec::new, |p| p.as_bytes().to_vec()))
+        }
         other => Err(format!("{} was not made", other.display())),
     };
     config::resolve(&file, &mut read).map(|_| ()).map_err(|e| fail(e.to_string()))
@@ -345,10 +364,11 @@ fn report(place: &Place, plan: &Plan, done: &Done, closed: &[String]) -> String 
     out.push_str(&notes(plan, closed));
     let _ = writeln!(
         out,
-        "next: systemctl enable --now dormoused (or restart it), then dormouse user add NAME\n\
+        "next: systemctl enable --now dormoused (or restart it), then dormouse user add NAME{}\n\
          undo: systemctl disable --now dormoused, which also ends forwarding and translation; then {}\n\
          {} and {} stay, and so the authority: a later init takes it up, and its users can connect again. To remove it too, rm -r {} {}: \
          all users are lost for good then, and each needs a new file of a new authority",
+        if plan.passwords { " (--password: one who logs in)" } else { "" },
         undo(place, done),
         place.path("ca").display(),
         place.path("ca.pem").display(),
@@ -361,9 +381,9 @@ fn report(place: &Place, plan: &Plan, done: &Done, closed: &[String]) -> String 
 /// The commands that bring back what was there before.
 fn undo(place: &Place, done: &Done) -> String {
     let old = |path: &Path| done.kept.iter().any(|(replaced, _)| replaced == path);
-    let made = [place.config.clone(), place.path("gateway.pem"), place.path("gateway.key")];
-    let made: Vec<String> =
-        made.iter().filter(|path| !old(path)).map(|path| path.display().to_string()).collect();
+    let made = ["gateway.pem", "gateway.key", PASSWORDS].map(|name| place.path(name));
+    let made = made.into_iter().chain([place.config.clone()]).filter(|path| done.files.contains(path));
+    let made: Vec<String> = made.filter(|path| !old(path)).map(|path| path.display().to_string()).collect();
     let mut steps: Vec<String> = Vec::new();
     if !made.is_empty() {
         steps.push(format!("rm {}", made.join(" ")));

@@ -3,6 +3,7 @@
 
 use super::look::Surroundings;
 use crate::enrol::bundle::{list, quoted};
+use crate::enrol::place::PASSWORDS;
 use crate::enrol::{names, wrong};
 use dormouse_control::Error;
 use dormouse_crypto::cert::Identity;
@@ -26,6 +27,8 @@ pub(super) struct Said {
     pub(super) reach: Vec<String>,
     pub(super) pool: Vec<String>,
     pub(super) dns: Vec<String>,
+    /// Users with passwords are taken too; not asked for.
+    pub(super) passwords: bool,
 }
 
 /// What the gateway is to be.
@@ -41,6 +44,8 @@ pub(super) struct Plan {
     pub(super) dns: Vec<IpAddr>,
     /// What to say of these.
     pub(super) notes: Vec<String>,
+    /// It takes users with passwords beside those with certificates.
+    pub(super) passwords: bool,
 }
 
 /// Asks a question that has an answer already, if return is all that is pressed. `None`: there is no terminal to ask on.
@@ -132,7 +137,7 @@ impl Plan {
             question(said.pool.clone(), "Addresses for the devices, one prefix a family", usual.join(", "))?;
         let pool = checked_pool(prefixes(&words(&pool))?, around)?;
         let (dns, notes) = name_servers(said, around, &reach, &id, &mut question, answers)?;
-        Ok(Self { id, reach, pool, dns, notes })
+        Ok(Self { id, reach, pool, dns, notes, passwords: said.passwords })
     }
 
     /// The configuration.
@@ -145,7 +150,7 @@ impl Plan {
             out,
             "[connection.{CONNECTION}]\nrole = \"gateway\"\n\n\
              [connection.{CONNECTION}.local]\nid = {}\ncertificate = {}\nkey = {}\n\n\
-             [connection.{CONNECTION}.remote]\nid = {}\nca = [{}]\n\n\
+             [connection.{CONNECTION}.remote]\nid = {}\nca = [{}]\n{}\n\
              [connection.{CONNECTION}.child]\nlocal = {}\n\n\
              [connection.{CONNECTION}.pool]\naddresses = {}\ndns = {}\n\
              # Forwarding is on while the daemon runs, and devices leave under this machine's own addresses. \"route\": under theirs.\n\
@@ -155,6 +160,11 @@ impl Plan {
             file("gateway.key"),
             quoted(&self.pattern()),
             file("ca.pem"),
+            if self.passwords {
+                format!("auth = \"eap-mschapv2\"\nusers = {}\n", file(PASSWORDS))
+            } else {
+                String::new()
+            },
             list(&self.local()),
             list(&self.pool),
             list(&self.dns),
@@ -277,7 +287,7 @@ mod tests {
     fn said(name: &str, reach: &str, pool: &str, dns: &str) -> Said {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let list = |text: &str| some(text).into_iter().collect();
-        Said { name: some(name), reach: list(reach), pool: list(pool), dns: list(dns) }
+        Said { name: some(name), reach: list(reach), pool: list(pool), dns: list(dns), passwords: false }
     }
 
     fn plan(said: &Said, around: &Surroundings) -> Result<Plan, Error> {

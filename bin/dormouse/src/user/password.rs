@@ -5,7 +5,7 @@ use super::IssueArgs;
 use crate::client::Client;
 use crate::control_verbs::{Output, unexpected};
 use crate::enrol::names::{self, Domain};
-use crate::enrol::place::{self, Place};
+use crate::enrol::place::{self, PASSWORDS, PASSWORDS_HEAD, Place};
 use crate::enrol::wrong;
 use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Verb};
 use dormouse_io::entropy::OsEntropy;
@@ -23,8 +23,6 @@ const ALPHABET: [u8; 32] = *b"abcdefghijkmnpqrstuvwxyz23456789";
 /// Characters of a password, in groups of [`GROUP`]: 100 bits.
 const LENGTH: usize = 20;
 const GROUP: usize = 5;
-/// What the file begins with.
-const HEAD: &str = "# Users with passwords. Whoever reads a hash can log in with it. `dormouse user add NAME --password`, `dormouse user remove NAME`.\n";
 
 /// A connection whose users have passwords.
 struct Users<'f> {
@@ -50,8 +48,8 @@ impl Users<'_> {
     }
 
     fn write(&self, users: &BTreeMap<String, NtHash>) -> Result<(), Error> {
-        let mut text = Zeroizing::new(String::with_capacity(HEAD.len() + 512 * users.len()));
-        text.push_str(HEAD);
+        let mut text = Zeroizing::new(String::with_capacity(PASSWORDS_HEAD.len() + 512 * users.len()));
+        text.push_str(PASSWORDS_HEAD);
         for (name, hash) in users {
             // A string in double quotes of TOML: names of users have nothing to be escaped but these.
             let name = name.replace('\\', "\\\\").replace('"', "\\\"");
@@ -93,7 +91,7 @@ pub(super) fn run(
         [] => {
             let change = format!(
                 "auth = \"eap-mschapv2\" and users = \"{}\" below [connection.NAME.remote]",
-                place.path("eap-users.toml").display()
+                place.path(PASSWORDS).display()
             );
             return Err(wrong("no gateway connection here takes users with passwords").with_change(change));
         }
