@@ -8,12 +8,14 @@ use crate::ladder::State as Ladder;
 use crate::node::{Discard, Inbound, Node, Route};
 use crate::sessions::Session;
 use dormouse_esp::{Accepted, Life, State, Tunnel};
+use dormouse_ike::Endpoint;
 use dormouse_keying::{ChildId, Owner, SaId};
 use dormouse_sansio::packet::InnerPacket;
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::{Flow, protocol};
+use std::net::SocketAddr;
 
 /// What a datagram is to the order in which they are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +43,8 @@ impl Node {
     pub(crate) fn arrival(&self, path: Path, datagram: &[u8], others: bool) -> Option<Arrival> {
         let message = |known| Some(if known { Arrival::Session } else { Arrival::Newcomer });
         let esp = match (path.carrier, classify_natt(datagram)) {
-            (Carrier::Ike, _) => return message(self.ike.has_sa_of(datagram)),
-            (Carrier::NatT, NatT::Ike(bytes)) => return message(self.ike.has_sa_of(bytes)),
+            (Carrier::Ike, _) => return message(self.ike.has_sa_of(path, datagram)),
+            (Carrier::NatT, NatT::Ike(bytes)) => return message(self.ike.has_sa_of(path, bytes)),
             (Carrier::RawHip, _) | (Carrier::HipUdp, NatT::Ike(_)) => {
                 return message(self.manager.as_ref().is_some_and(|(_, m)| m.knows(path, datagram)));
             }
@@ -58,13 +60,15 @@ impl Node {
         self.ike.crowded_until()
     }
 
+    /// What names a datagram's sender, if it would be the first of a handshake by IKE.
+    pub(crate) fn first_of(&self, path: Path, datagram: &[u8]) -> Option<(u64, SocketAddr)> {
+        let spi = ike_message(path, datagram).and_then(Endpoint::first_of)?;
+        Some((spi, path.remote))
+    }
+
     /// Whether a datagram is of a newcomer that may wait for that, and the SPI that names it.
     pub(crate) fn may_wait(&self, now: Instant, path: Path, datagram: &[u8]) -> Option<u64> {
-        let message = match (path.carrier, classify_natt(datagram)) {
-            (Carrier::Ike, _) => datagram,
-            (Carrier::NatT, NatT::Ike(message)) => message,
-            _ => return None,
-        };
+        let message = ike_message(path, datagram)?;
         let spi = message.first_chunk().map(|spi| u64::from_be_bytes(*spi))?;
         self.ike.may_wait(now, path, message).then_some(spi)
     }
@@ -491,5 +495,14 @@ impl Node {
             }
             (Owner::Hip(_), None) => {}
         }
+    }
+}
+
+/// The message of IKE in a datagram, if it has one.
+fn ike_message(path: Path, datagram: &[u8]) -> Option<&[u8]> {
+    match (path.carrier, classify_natt(datagram)) {
+        (Carrier::Ike, _) => Some(datagram),
+        (Carrier::NatT, NatT::Ike(message)) => Some(message),
+        _ => None,
     }
 }

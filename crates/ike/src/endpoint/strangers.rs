@@ -47,13 +47,23 @@ impl Complaints {
 }
 
 impl Endpoint {
-    /// Whether a message is of an SA or a handshake that is here, by its SPI: anybody who has seen one can write it there.
+    /// Whether a message is of an SA or a handshake that is here, by its SPI: anybody who has seen one can write it there. The first message of a
+    /// handshake that has begun is: what its sender says later depends on which one we have taken.
     #[must_use]
-    pub fn has_sa_of(&self, message: &[u8]) -> bool {
+    pub fn has_sa_of(&self, path: Path, message: &[u8]) -> bool {
         Header::parse(message).is_ok_and(|header| {
             let ours = if header.flags.initiator { header.spi_r } else { header.spi_i };
-            self.shared.by_spi.contains_key(&ours)
+            let begun = || self.shared.half_open.begun_by(header.spi_i, path.remote).is_some();
+            self.shared.by_spi.contains_key(&ours) || (header.spi_r == 0 && begun())
         })
+    }
+
+    /// The SPI that names a message's sender, if it would be the first of a handshake.
+    #[must_use]
+    pub fn first_of(message: &[u8]) -> Option<u64> {
+        let header = Header::parse(message).ok()?;
+        let begins = matches!(header.exchange, ExchangeType::IkeSaInit | ExchangeType::IkeSessionResume);
+        (begins && header.flags.initiator && header.spi_r == 0).then_some(header.spi_i)
     }
 
     /// ESP arrived over `path` with an SPI that is not in use: says so with an INVALID_SPI notification in clear (RFC 7296

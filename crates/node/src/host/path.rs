@@ -305,7 +305,10 @@ impl Host {
         match self.node.arrival(from.path, datagram, !self.arrivals.is_empty()) {
             None => self.open_now(now, from, train, datagram),
             Some(kind) => {
-                self.counters.arrivals_dropped += u64::from(!self.arrivals.push(kind, *from, datagram));
+                let first = || self.node.first_of(from.path, datagram);
+                let first = (kind == Arrival::Newcomer).then(first).flatten();
+                let kept = self.arrivals.push(kind, first, *from, datagram);
+                self.counters.arrivals_dropped += u64::from(!kept);
                 Verdict::Done
             }
         }
@@ -324,11 +327,15 @@ impl Host {
         Some(Deadline::strict(at, "a newcomer's turn"))
     }
 
-    /// A newcomer that must not begin yet waits: until there is room, or as long as what has begun may take.
-    fn waits(&mut self, now: Instant, from: &Received, datagram: &[u8]) -> bool {
-        let crowded = self.node.crowded_until().is_some_and(|until| now < until);
-        let spi = crowded.then(|| self.node.may_wait(now, from.path, datagram)).flatten();
-        spi.is_some_and(|spi| self.arrivals.wait(now, (spi, from.path.remote), from, datagram))
+    /// A newcomer that must not begin yet waits: until there is room, or as long as what has begun may take. One that waits already goes on doing so.
+    fn waits(&mut self, now: Instant, room: bool, from: &Received, datagram: &[u8]) -> bool {
+        let crowded = !room && self.node.crowded_until().is_some_and(|until| now < until);
+        if !crowded && self.arrivals.patience().is_none() {
+            return false;
+        }
+        let Some(spi) = self.node.may_wait(now, from.path, datagram) else { return false };
+        let first = (spi, from.path.remote);
+        (crowded || self.arrivals.waits_for_room(first)) && self.arrivals.wait(now, first, from, datagram)
     }
 
     /// Handles the message whose turn it is, or a packet that waited for one; only one, as packets that have come meanwhile go first. Returns
@@ -336,7 +343,7 @@ impl Host {
     pub fn handle_arrival(&mut self, now: Instant) -> Option<Arrival> {
         let room = self.arrivals_deadline().is_some_and(|due| due.at <= now);
         let (kind, from, mut datagram) = self.arrivals.next(room)?;
-        if !room && kind == Arrival::Newcomer && self.waits(now, &from, &datagram) {
+        if kind == Arrival::Newcomer && self.waits(now, room, &from, &datagram) {
             return Some(kind);
         }
         let packet = match self.open_now(now, &from, &mut Train::default(), &mut datagram) {
@@ -358,7 +365,7 @@ impl Host {
                 self.deliver(now, from, (child, seq), (next_header, flow), datagram, range)
             }
             Err(Discard::Esp(dormouse_esp::Discard::Lent { .. })) => {
-                let waits = self.arrivals.push(Arrival::Packet, *from, datagram);
+                let waits = self.arrivals.push(Arrival::Packet, None, *from, datagram);
                 self.counters.arrivals_dropped += u64::from(!waits);
                 Verdict::Done
             }
