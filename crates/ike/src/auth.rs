@@ -257,6 +257,7 @@ const fn without_rfc7427(scheme: Scheme) -> Option<(AuthMethod, Scheme)> {
         Scheme::RsaPkcs1Sha256 => Some((AuthMethod::RsaDigitalSignature, scheme)),
         Scheme::EcdsaSha256 => Some((AuthMethod::Ecdsa256, scheme)),
         Scheme::EcdsaSha384 => Some((AuthMethod::Ecdsa384, scheme)),
+        Scheme::EcdsaSha512 => Some((AuthMethod::Ecdsa521, scheme)),
         _ => None,
     }
 }
@@ -409,6 +410,7 @@ fn verify_signature(
         }
         AuthMethod::Ecdsa256 => key.verify_fixed(Scheme::EcdsaSha256, octets, data)?,
         AuthMethod::Ecdsa384 => key.verify_fixed(Scheme::EcdsaSha384, octets, data)?,
+        AuthMethod::Ecdsa521 => key.verify_fixed(Scheme::EcdsaSha512, octets, data)?,
         other => return Err(wrong_method(other, "a certificate")),
     }
     Ok(false)

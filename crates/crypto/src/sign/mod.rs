@@ -39,7 +39,7 @@ pub enum Scheme {
     EcdsaSha256,
     /// ECDSA with SHA-384.
     EcdsaSha384,
-    /// ECDSA with SHA-512: verified, never made (no curve of ours pairs with it).
+    /// ECDSA with SHA-512: made with P-521, verified with every curve.
     EcdsaSha512,
     /// Ed25519 (RFC 8420).
     Ed25519,

@@ -209,7 +209,7 @@ const fn number(scheme: Scheme) -> Option<SignatureScheme> {
         // A key of ours signs with the one hash that its curve has in TLS.
         Scheme::EcdsaSha256 => Some(SignatureScheme::ECDSA_NISTP256_SHA256),
         Scheme::EcdsaSha384 => Some(SignatureScheme::ECDSA_NISTP384_SHA384),
-        Scheme::EcdsaSha512 => None,
+        Scheme::EcdsaSha512 => Some(SignatureScheme::ECDSA_NISTP521_SHA512),
         Scheme::Ed25519 => Some(SignatureScheme::ED25519),
     }
 }
