@@ -402,7 +402,8 @@ impl Daemon {
                 // First nothing leaves outside, then something goes in.
                 self.block.connected(&connection, &assigned);
                 let local = self.local_prefixes(&connection);
-                self.machine.configure(&connection, assigned, &routes, (source, &local));
+                let news = self.machine.configure(&connection, assigned, &routes, (source, &local));
+                self.warn(news);
             }
             Order::Unconfigure { connection } => self.machine.unconfigure(&connection),
             Order::PeerRoutes { routes, source } => self.peer_routes(&routes, source),
@@ -590,6 +591,6 @@ impl Driver for Daemon {
 
 fn complain(result: Result<()>) {
     if let Err(e) = result {
-        tracing::error!("{e:#}");
+        tracing::error!("{}", dormouse_io::causes(&*e));
     }
 }

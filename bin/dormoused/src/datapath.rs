@@ -173,7 +173,7 @@ impl Daemon {
         match self.wires.kernel.lead(&mut self.machine, child) {
             Ok(()) => tracing::debug!(%child, path = %lend.loan.path, "the kernel carries it"),
             Err(e) => {
-                tracing::warn!("the kernel's ESP: {e:#}");
+                tracing::warn!("the kernel's ESP: {}", dormouse_io::causes(&*e));
                 self.recall(now, child);
             }
         }

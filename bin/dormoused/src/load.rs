@@ -165,7 +165,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         let file = path.to_string_lossy().into_owned();
         let args = ["dormoused", "--config", &file].into_iter().chain(more.iter().copied());
-        let result = load(&Args::parse_from(args)).map_err(|e| format!("{e:#}"));
+        let result = load(&Args::parse_from(args)).map_err(|e| dormouse_io::causes(&*e));
         std::fs::remove_file(&path).unwrap();
         result
     }

@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         return match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
-                eprintln!("dormoused: {e:#}");
+                eprintln!("dormoused: {}", dormouse_io::causes(&*e));
                 ExitCode::FAILURE
             }
         };
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("dormoused: {e:#}");
+            eprintln!("dormoused: {}", dormouse_io::causes(&*e));
             ExitCode::from(code(&e))
         }
     }

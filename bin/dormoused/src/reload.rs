@@ -241,11 +241,14 @@ impl Daemon {
                 keys = restart.join(", "),
                 "the configuration was read again and is in force, but for what a restart takes"
             ),
-            Err(e) => tracing::error!("the configuration stays as it was: {e:#}"),
+            Err(e) => tracing::error!("the configuration stays as it was: {}", dormouse_io::causes(&**e)),
         }
-        let answer = result
-            .map(|restart| Reply::Reloaded { restart })
-            .map_err(|e| Error::new(ErrorKind::Other, format!("the configuration stays as it was: {e:#}")));
+        let answer = result.map(|restart| Reply::Reloaded { restart }).map_err(|e| {
+            Error::new(
+                ErrorKind::Other,
+                format!("the configuration stays as it was: {}", dormouse_io::causes(&*e)),
+            )
+        });
         for client in self.reload.asking.take().unwrap_or_default() {
             self.verbs.reply(client, answer.clone());
         }

@@ -35,9 +35,10 @@ pub(crate) fn error(connection: &str, message: &str, kind: FailureKind, offer: &
         FailureKind::Authentication if message.contains("post-quantum pre-shared key") => {
             (control::ErrorKind::Authentication, Some("ppk"))
         }
-        FailureKind::Authentication => {
-            (control::ErrorKind::Authentication, Some("local or remote: identity, secret, certificate, ca"))
-        }
+        FailureKind::Authentication => (
+            control::ErrorKind::Authentication,
+            Some("local or remote: identity, auth, secret, certificate, ca"),
+        ),
         FailureKind::Proposal if message.contains("ESP") => {
             (control::ErrorKind::Proposal, Some("child.proposals"))
         }

@@ -58,6 +58,7 @@ pub mod bell;
 pub mod beside;
 pub mod block;
 pub mod capture;
+mod causes;
 mod checksum;
 pub mod clock;
 pub mod control;
@@ -102,4 +103,5 @@ pub mod tun;
 pub mod udp;
 pub mod xfrm;
 
+pub use causes::causes;
 pub use gso::SuperPacket;

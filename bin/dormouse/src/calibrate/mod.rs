@@ -181,7 +181,7 @@ fn machine(
     let radio = match wants_radio.then(|| find_radio(args)) {
         Some(Ok(radio)) => Some(radio),
         Some(Err(e)) if args.only.is_empty() => {
-            eprintln!("radio    none, and so none of its figures: {e:#}");
+            eprintln!("radio    none, and so none of its figures: {}", dormouse_io::causes(&*e));
             None
         }
         Some(Err(e)) => return Err(e),

@@ -102,9 +102,9 @@ impl Resolved {
 /// Parses the text of a configuration file.
 ///
 /// # Errors
-/// With line and column from the TOML parser.
+/// With the line, the column and the key, and without what is written there, which may be a secret.
 pub fn parse(text: &str) -> Result<File, String> {
-    toml::from_str(text).map_err(|e| e.to_string())
+    toml::from_str(text).map_err(|e| super::place::complaint(text, &e))
 }
 
 /// Resolves all connections of IKE of a file, in the order of their names. Keys in tokens are refused.
