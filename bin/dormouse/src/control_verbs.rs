@@ -54,6 +54,18 @@ pub(crate) enum ControlVerb {
         #[arg(long, value_name = "IDENTITY", requires = "connection")]
         peer: Option<String>,
     },
+    /// At a gateway: send its clients to another gateway, which must be one that they may go to (`ike.redirects` of ours; RFC 5685). For maintenance, after
+    /// `ike.redirect_to` for those that come
+    Redirect {
+        /// Whose clients
+        connection: String,
+        /// The other gateway: its name or address
+        #[arg(long, value_name = "GATEWAY")]
+        to: String,
+        /// This client alone (the identity that it proved, or an inner address)
+        #[arg(long, value_name = "IDENTITY")]
+        peer: Option<String>,
+    },
     /// At a gateway: refuse an identity or a certificate from now on. Sessions end at once, tickets and full exchanges are refused, also after a restart
     Deny {
         /// The identity that is proved, as `dormouse status` shows it, or the SHA-256 fingerprint of a certificate
@@ -222,6 +234,19 @@ fn down(connection: &Option<String>, peer: &Option<String>, child: Option<u32>) 
     }
 }
 
+/// How many were sent away.
+fn redirected(told: usize, deaf: usize) -> String {
+    let told = match told {
+        0 => "no client was told".to_owned(),
+        1 => "1 client was told, and goes if it may".to_owned(),
+        n => format!("{n} clients were told, and go if they may"),
+    };
+    match deaf {
+        0 => format!("{told}\n"),
+        n => format!("{told}; {n} do not know redirects, and stay\n"),
+    }
+}
+
 pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let out = Output::new(json);
     let (mut client, left) = match verb {
@@ -250,6 +275,12 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
             let (answer, _) = client.ask(Verb::Rekey { connection, peer, keys })?;
             out.done(&answer, "new keys are being made")
         }
+        ControlVerb::Redirect { connection, to, peer } => {
+            let (connection, to, peer) = (connection.clone(), to.clone(), peer.clone());
+            let (answer, reply) = client.ask(Verb::Redirect { connection, peer, to })?;
+            let Reply::Redirected { told, deaf } = reply else { return Err(unexpected(&answer)) };
+            out.print(&answer, || redirected(told, deaf))
+        }
         ControlVerb::Deny { whom, .. } => {
             let (answer, reply) = client.ask(Verb::Deny { whom: whom.clone() })?;
             match reply {
@@ -276,7 +307,7 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         }
         ControlVerb::Suspend => {
             let (answer, _) = client.ask(Verb::Suspend)?;
-            out.done(&answer, "asleep: nothing is sent until dormouse resume")
+            out.done(&answer, "asleep: this machine's own sessions send nothing until dormouse resume")
         }
         ControlVerb::Resume => {
             let (answer, _) = client.ask(Verb::Resume)?;

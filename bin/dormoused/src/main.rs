@@ -18,6 +18,7 @@ mod marked_names;
 mod names;
 mod neighbours;
 mod radio;
+mod redirect;
 mod rekey;
 mod reload;
 mod removal;

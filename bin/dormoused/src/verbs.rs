@@ -267,6 +267,7 @@ impl Daemon {
             Verb::Rekey { connection, peer, keys } => {
                 self.rekey(now, connection, peer.as_deref(), keys).map(|()| Reply::Done)
             }
+            Verb::Redirect { connection, peer, to } => self.redirect(now, &connection, peer.as_deref(), &to),
             Verb::Deny { whom: None } => self.denials(),
             Verb::Deny { whom: Some(whom) } => self.deny(now, client, &whom),
             Verb::Allow { whom } => self.allow(now, client, &whom).map(|()| Reply::Done),

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
-use dormouse_wire::ike::NotifyType;
+use dormouse_wire::ike::{Gateway, NotifyType};
 
 use crate::auth::AuthError;
 use crate::credential::Refusal;
@@ -77,7 +77,7 @@ pub enum NegotiationError {
         got: String,
     },
     /// No configured connection fits what the peer claims to be and how it proves it.
-    #[error("no connection for a peer {claimed} that asks for {asked}, authenticating by {method}")]
+    #[error("no connection for a peer {claimed} that asks for {asked}, authenticating by {method}{}", others(*by_eap))]
     NoConnection {
         /// The peer's IDi.
         claimed: String,
@@ -85,6 +85,8 @@ pub enum NegotiationError {
         asked: String,
         /// Its method.
         method: &'static str,
+        /// Whether a connection would take it by EAP alone.
+        by_eap: bool,
     },
     /// The peer has proved who it is, and is not admitted.
     #[error("not admitted: {0}")]
@@ -122,9 +124,17 @@ pub enum NegotiationError {
     /// The two ends have no post-quantum pre-shared key (PPK) in common, and one of them requires it.
     #[error("no common post-quantum pre-shared key: {0}")]
     Ppk(&'static str),
-    /// The connection has no CHILD SAs, and the peer wants one.
-    #[error("the peer makes no IKE SA without CHILD SAs (RFC 6023)")]
+    /// The connection has no CHILD SAs, or makes them afterwards alone, and the peer wants one at once.
+    #[error(
+        "the peer makes no IKE SA without a CHILD SA (RFC 6023); its `childless`, or ike.childless = \"prefer\" here"
+    )]
     Childless,
+    /// The gateway sends us to another one, where we may go (RFC 5685).
+    #[error("the gateway sends us to {0}")]
+    Redirected(Gateway),
+    /// The gateway sends us to another one, where we may not go.
+    #[error("the gateway sends us to {0}, which ike.redirects does not name")]
+    RedirectRefused(Gateway),
     /// The two ends do not agree on the zones of the CHILD SA, and one of them requires them.
     #[error("no common zones: {0}")]
     Zones(&'static str),
@@ -182,6 +192,10 @@ pub enum NegotiationError {
     /// `close` was called before the SA was established.
     #[error("cancelled")]
     Cancelled,
+}
+
+const fn others(by_eap: bool) -> &'static str {
+    if by_eap { "; who may be meant is taken by EAP alone (remote.auth)" } else { "" }
 }
 
 impl From<AuthError> for NegotiationError {

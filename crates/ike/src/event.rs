@@ -9,8 +9,8 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildSa, HeaderOrder, SaId, SleepVerdict};
 use dormouse_sansio::{Instant, Path};
-use dormouse_wire::ike::AuthMethod;
 use dormouse_wire::ike::dormancy::{LoadReport, Refused};
+use dormouse_wire::ike::{AuthMethod, Gateway};
 use dormouse_wire::sleep::{Mark, SleepFlags};
 
 use crate::auth::SignOrder;
@@ -150,6 +150,13 @@ pub enum Event {
         sa: SaId,
         /// The additional addresses; empty when it has none.
         addresses: Vec<IpAddr>,
+    },
+    /// Client: the gateway of this session sends us to another one, where we may go (RFC 5685). The session stays until it is closed.
+    Redirected {
+        /// The SA.
+        sa: SaId,
+        /// Where to.
+        to: Gateway,
     },
     /// Device: what became of [`crate::Endpoint::announce_sleep`]; exactly one follows each call, unless the SA ends before
     /// ([`Event::Closed`]). From now on the radio may go off.

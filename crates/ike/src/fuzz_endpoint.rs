@@ -33,7 +33,7 @@ pub(crate) fn connection(name: &str, role: Role) -> Connection {
     );
     conn.role = role;
     // Some slices of work, and no more.
-    conn.hardest_puzzle = 12;
+    conn.opening.hardest_puzzle = 12;
     for child in &mut conn.children {
         child.ts_local = vec![SelectorSpec::Dynamic];
         child.ts_remote = vec![SelectorSpec::Dynamic];

@@ -245,6 +245,7 @@ impl Node {
     }
 
     pub(crate) fn take_down(&mut self, now: Instant, connection: &str, why: &str) -> bool {
+        self.forget_redirect(connection);
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
         client.ladder.down();
         client.on_demand = false;
@@ -394,7 +395,7 @@ impl Node {
                 c.ladder.take_expired()
             });
             if let Some(rung) = expired {
-                self.rung_unanswered(id, rung);
+                self.rung_unanswered(now, id, rung);
             }
         }
         self.with_devices(|d, around| d.handle_timeout(now, around));

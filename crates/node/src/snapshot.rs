@@ -104,8 +104,8 @@ impl Node {
     pub fn client_infos(&self, now: Instant) -> Vec<ClientInfo> {
         let info = |c: &Client| ClientInfo {
             name: c.config.name.clone(),
-            gateway: c.config.gateway.clone().unwrap_or_default(),
-            state: c.ladder.state(),
+            gateway: c.gateway().unwrap_or_default(),
+            state: c.state(),
             asleep: self.is_suspended(),
             last_wake: c.ladder.last_wake(),
             ticket_expires: c.ticket().map(|t| t.expires),

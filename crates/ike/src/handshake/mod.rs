@@ -26,6 +26,7 @@ use crate::event::Event;
 use crate::keys::Spis;
 use crate::link::Link;
 use crate::payloads::View;
+use crate::redirect;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -59,9 +60,10 @@ impl<'a> FirstMessage<'a> {
         let spis = Spis { i: self.header.spi_i, r: shared.new_spi(id) };
         let peer_fragments = self.view().has(NotifyType::Ikev2FragmentationSupported);
         let fragmentation = conn.fragmentation.enabled && peer_fragments;
+        let redirects = redirect::follows(self.view());
         let mut stats = Stats::default();
         stats.received(self.datagram.len());
-        Link { id, initiator: false, spis, path: self.path, fragmentation, stats, conn }
+        Link { id, initiator: false, spis, path: self.path, fragmentation, redirects, stats, conn }
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct FirstExchange {
     /// The ticket, when the session is resumed.
     pub(crate) ticket: Option<Box<ClientTicket>>,
     pub(crate) replaces: Option<SaId>,
-    /// There are no CHILD SAs, and the peer can do without (RFC 6023).
+    /// IKE_AUTH makes no CHILD SA, and the peer can do without (RFC 6023).
     pub(crate) childless: bool,
 }
 

@@ -13,6 +13,7 @@ pub use super::half_open::HalfOpen;
 pub use super::hip::{
     Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipGroup, HipIdentity, HipPeer, HipPuzzle,
 };
+pub use super::ike_words::{Childless, EspInUdp, Keepalive};
 pub use super::peers::{Peer, Prefix};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 pub use super::spin::Spin;
@@ -21,7 +22,6 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -307,6 +307,17 @@ pub struct Ike {
     /// `dormancy` on: it costs 8 bytes a packet, and the kernel takes many datagrams at once, but packets of protocol 50 one by one.
     /// `always`: also with other peers.
     pub esp_in_udp: EspInUdp,
+    /// Whether the first CHILD SA is made with the session (in IKE_AUTH) or after it (RFC 6023). `allow`: with it, and clients may have it otherwise.
+    /// `never`: with it. `prefer`: after it, with gateways that can. `force`: after it; others are left, and clients that want it at once refused.
+    /// Costs a round trip; some gateways ask for it, and its keys come from a key exchange of its own. A resumption brings it back at once.
+    pub childless: Childless,
+    /// Client: to which gateways its own may send it (RFC 5685), for maintenance or by load: names, `*.example.org`, addresses or prefixes. Empty: it
+    /// stays. Whoever it is sent to must prove to be `remote.id` by the same means; one that does not take it is left for its own again.
+    pub redirects: Vec<String>,
+    /// Gateway: where clients are sent that can be (RFC 5685), a name or an address; others are served as ever. Before their first exchange if all gateway
+    /// connections say the same, or else when they have proved who they are. `dormouse redirect` sends those that are connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redirect_to: Option<String>,
     /// Client: UDP ports at which the gateway listens for IKE, and for IKE and ESP behind NATs: its `daemon.ike_port` and `daemon.nat_t_port`.
     pub peer_ike_port: u16,
     /// See `peer_ike_port`.
@@ -347,6 +358,9 @@ impl Default for Ike {
             fragmentation: true,
             fragment_size: 1280,
             esp_in_udp: EspInUdp::Auto,
+            childless: Childless::Allow,
+            redirects: Vec::new(),
+            redirect_to: None,
             peer_ike_port: 500,
             peer_nat_t_port: 4500,
             no_nats_allowed: false,
@@ -366,67 +380,6 @@ impl Default for Ike {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Seconds(pub u32);
-
-/// When ESP is carried in UDP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum EspInUdp {
-    /// Where a NAT asks for it, and between our own ends.
-    #[default]
-    Auto,
-    /// Where a NAT asks for it.
-    Nat,
-    /// With every peer.
-    Always,
-}
-
-/// NAT keepalives: `"auto"`, `"off"`, or seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-#[schemars(with = "String")]
-pub enum Keepalive {
-    /// Found by probing the NAT.
-    Auto,
-    /// None are sent.
-    Off,
-    /// A fixed interval in seconds.
-    Every(u32),
-}
-
-impl<'de> Deserialize<'de> for Keepalive {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Keepalive;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"auto\", \"off\" or a number of seconds from 1 to 86400")
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Keepalive, E> {
-                match text {
-                    "auto" => Ok(Keepalive::Auto),
-                    "off" => Ok(Keepalive::Off),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-                }
-            }
-            fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Keepalive, E> {
-                match u32::try_from(n) {
-                    Ok(n @ 1..=86_400) => Ok(Keepalive::Every(n)),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Signed(n), &self)),
-                }
-            }
-        }
-        d.deserialize_any(Visitor)
-    }
-}
-
-impl Serialize for Keepalive {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => s.serialize_str("auto"),
-            Self::Off => s.serialize_str("off"),
-            Self::Every(n) => s.serialize_u32(*n),
-        }
-    }
-}
 
 /// The CHILD SA. Further ones of the same connection stand in `[connection.NAME.children.OTHER]`, with the same keys but for
 /// `request_address`.

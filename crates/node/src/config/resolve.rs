@@ -240,13 +240,14 @@ fn ike_part(
         file::EspInUdp::Nat => ike::EspInUdp::Nat,
         file::EspInUdp::Always => ike::EspInUdp::Always,
     };
+    super::opening::opening(conn, i, key)?;
     conn.remote_ports = ike::Ports { ike: i.peer_ike_port, natt: i.peer_nat_t_port };
     conn.mobility.no_nats_allowed = i.no_nats_allowed;
     conn.mobility.return_routability = i.return_routability;
     conn.initial_contact = i.initial_contact;
     conn.timing.retransmission.initial = Duration::from_millis(i.retransmit_ms.into());
     conn.timing.retransmission.tries = i.retransmit_tries;
-    conn.hardest_puzzle = i.hardest_puzzle;
+    conn.opening.hardest_puzzle = i.hardest_puzzle;
     conn.timing.keepalive = match i.keepalive {
         file::Keepalive::Auto => ike::Keepalive::Auto,
         file::Keepalive::Off => ike::Keepalive::Off,

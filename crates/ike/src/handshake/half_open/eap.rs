@@ -135,7 +135,7 @@ impl Wanted<'_> {
         let How::Init { suite, .. } = how else { return false };
         conn.role.answers()
             && conn.answering.eap.is_some()
-            && conn.is_childless() == self.childless
+            && conn.suits(self.childless)
             && self.asked.is_none_or(|asked| asked.is_same_as(&conn.local_id))
             && proposal::permits(&conn.ike_proposals, suite)
     }
@@ -226,7 +226,8 @@ impl HalfOpen {
             let text =
                 |id: &Option<Identity>, none: &str| id.as_ref().map_or(none.to_owned(), Identity::to_string);
             let (who, whom) = (text(&claimed, "?"), text(&asked, "anyone"));
-            let error = NegotiationError::NoConnection { claimed: who, asked: whom, method: "EAP" };
+            let error =
+                NegotiationError::NoConnection { claimed: who, asked: whom, method: "EAP", by_eap: false };
             return self.refuse_admission(shared, path, claimed, error);
         };
         // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
