@@ -291,6 +291,29 @@ pub fn expires(local: &LocalAuth) -> Option<UnixTime> {
     chain.iter().filter_map(|der| Certificate::from_der(der).ok()).map(|c| c.not_after()).min()
 }
 
+/// By which identity `connection` takes a peer that claims this one; `None` if it does not. A client that knows no other name of itself than the
+/// subject of its certificate, as that of Windows, is who the certificate's alternative name says: if exactly one of these is an identity that the
+/// connection takes. Nothing is verified here.
+#[must_use]
+pub(crate) fn called(
+    connection: &Connection,
+    claimed: &Identity,
+    certificates: &[Certificate],
+) -> Option<Identity> {
+    if connection.remote_id.matches(claimed) {
+        return Some(claimed.clone());
+    }
+    let own = certificates.first().filter(|_| matches!(connection.remote_auth, RemoteAuth::Cert { .. }))?;
+    let names = own.identities();
+    let (subject, alternative): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| matches!(name, Identity::Dn(_)));
+    let is_subject =
+        matches!(claimed, Identity::Dn(_)) && subject.iter().any(|name| name.is_same_as(claimed));
+    let mut taken = alternative.into_iter().filter(|name| connection.remote_id.matches(name));
+    let first = taken.next().filter(|_| is_subject)?;
+    taken.next().is_none().then_some(first)
+}
+
 /// Checks the peer's proof by the rules of `connection`. `certificates` are its CERT payloads as [`certificates`] reads them; `known` learns their path.
 /// "Both parties in the IKE_AUTH exchange MUST verify that all signatures and Message Authentication Codes (MACs) are computed
 /// correctly." (RFC 7296 section 1.2)
@@ -305,10 +328,10 @@ pub fn verify(
     at: UnixTime,
     known: &mut KnownPaths,
 ) -> Result<Believed, AuthError> {
-    let identity = identity(proof.id)?;
-    if !connection.remote_id.matches(&identity) {
-        return Err(AuthError::Identity { got: identity, expected: connection.remote_id.to_string() });
-    }
+    let claimed = identity(proof.id)?;
+    let Some(identity) = called(connection, &claimed, certificates) else {
+        return Err(AuthError::Identity { got: claimed, expected: connection.remote_id.to_string() });
+    };
     match &connection.remote_auth {
         RemoteAuth::Psk(psk) => {
             if auth.method != AuthMethod::SharedKeyMic {
@@ -326,6 +349,7 @@ pub fn verify(
             }
             let (own, others) = certificates.split_first().ok_or(AuthError::NoCertificate)?;
             let verified = trust.verify(own, others, at, *usage, known)?;
+            own.require(&claimed)?;
             let identity = own.require(&identity)?;
             let sha1 = verify_signature(&verified.public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
             known.remember(trust, own, others, &verified);

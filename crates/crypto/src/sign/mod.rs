@@ -12,6 +12,7 @@ mod public;
 
 pub use algorithm_identifier::{algorithm_identifier, from_algorithm_identifier};
 pub use generate::NewKey;
+pub(crate) use generate::pem as key_pem;
 pub use private::{PrivateKeyError, Signer, SigningKey};
 pub use public::{KeyKind, PublicKey, PublicKeyError};
 pub(crate) use public::{RsaPublicKey, modulus_bits};

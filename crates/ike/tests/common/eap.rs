@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_crypto::Secret;
-use dormouse_crypto::cert::{Certificate, TrustStore, Usage};
+use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_eap::NtHash;
 use dormouse_ike::config::{Connection, EapLogin, EapPolicy, IdentityPattern, LocalAuth, RemoteAuth};
@@ -41,6 +41,20 @@ impl Authority {
             key: Arc::new(SigningKey::from_der(&key.serialize_der()).expect("a key")),
             chain: vec![certificate.der().to_vec()],
         }
+    }
+
+    /// A certificate with this subject and these alternative names; and the subject as an identity.
+    pub fn issue_named(&self, subject: &str, names: &[&str]) -> (LocalAuth, Identity) {
+        let key = KeyPair::generate().expect("a key");
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("parameters");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, subject.trim_start_matches("CN="));
+        validity(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let key = Arc::new(SigningKey::from_der(&key.serialize_der()).expect("a key"));
+        let auth = LocalAuth::Cert { key, chain: vec![certificate.der().to_vec()] };
+        (auth, subject.parse().expect("a name"))
     }
 
     pub fn trusted(&self) -> RemoteAuth {

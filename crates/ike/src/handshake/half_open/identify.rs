@@ -172,7 +172,7 @@ impl HalfOpen {
         for conn in shared.config.connections.clone() {
             let fits = conn.role.answers()
                 && conn.is_childless() == childless
-                && conn.remote_id.matches(&identity)
+                && auth::called(&conn, &identity, certificates).is_some()
                 && asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id))
                 && !matches!(conn.remote_auth, RemoteAuth::Eap)
                 && matches!(conn.remote_auth, RemoteAuth::Psk(_)) == by_psk
