@@ -69,7 +69,7 @@ pub fn sign(content: &[u8], certificates: &[&Certificate], key: &SigningKey) -> 
     let kind = attribute(CONTENT_TYPE, element(OID, &[oid::DATA]));
     let digest = attribute(MESSAGE_DIGEST, element(OCTETS, &[&digest]));
     let attributes = [kind.as_bytes(), digest.as_bytes()];
-    // "the DER encoding of the signedAttrs [...] an EXPLICIT SET OF tag is used" (RFC 5652 section 5.4)
+    // What is signed is the DER of the attributes as a SET OF, and not under the tag that they have in the message (RFC 5652 section 5.4).
     let signature = key.sign(scheme, element(SET, &attributes).as_bytes()).ok()?;
     let (issuer, serial) = issuer_and_serial(own.der())?;
     let signer = element(

@@ -139,7 +139,7 @@ impl Of<'_> {
         }
         let auth = |side: &str| self.get(side, "auth").unwrap_or("pubkey");
         let by_password = auth("local") == "eap-mschapv2";
-        for (side, also) in [("local", ", and eap-mschapv2"), ("remote", "")] {
+        for (side, also) in [("local", " and eap-mschapv2"), ("remote", "")] {
             if auth(side) != "pubkey" && !(side == "local" && by_password) {
                 return Err(format!("{side}.auth = {}: only pubkey{also} is taken over", shown(auth(side))));
             }
@@ -554,8 +554,8 @@ mod tests {
             ("version = 2", "version = 1", "connections.office: version = \"1\": only IKEv2 is spoken"),
             (
                 "auth = pubkey\n",
-                "auth = eap-mschapv2\n",
-                "local.auth = \"eap-mschapv2\": only pubkey is taken over",
+                "auth = eap-tls\n",
+                "local.auth = \"eap-tls\": only pubkey and eap-mschapv2 is taken over",
             ),
             ("remote { auth = pubkey }", "remote { auth = psk }", "remote.auth = \"psk\""),
             (
