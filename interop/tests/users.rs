@@ -171,7 +171,7 @@ fn devices_come_by_what_user_add_has_made_for_other_clients() -> Result<()> {
     let mut devices = Vec::new();
     for (n, ((user, _), made)) in clients.into_iter().zip(made).enumerate() {
         let (file, secret) = made?;
-        let (device, _) = another(&mut world, user, 2 + u8::try_from(n)?)?;
+        let (device, _) = another(&mut world, &format!("device-{n}"), 2 + u8::try_from(n)?)?;
         let config = device.dir().join("joined/dormouse.toml");
         let (file, secret) = (file.display(), secret.display());
         let join = format!("join {file} --name vpn --passphrase-file {secret} --config {}", config.display());
