@@ -148,13 +148,13 @@ impl Of<'_> {
         let gateway = gateway.ok_or("remote_addrs does not say where the gateway is")?;
         names::gateway(gateway).map_err(|e| format!("remote_addrs: {}", e.message))?;
         let place = place_of(path);
-        let (proof, own) = if by_password { self.login()? } else { self.certified(&place)? };
-        let id = self.get("local", "id").map_or(own, marked);
-        let gateway_id = self.get("remote", "id").map_or_else(|| gateway.to_owned(), marked);
         let ca = match self.get("remote", "cacerts") {
             Some(names) => one_pem(&place, "x509ca", names)?,
             None => every_pem(&place.join("x509ca"))?,
         };
+        let (proof, own) = if by_password { self.login()? } else { self.certified(&place)? };
+        let id = self.get("local", "id").map_or(own, marked);
+        let gateway_id = self.get("remote", "id").map_or_else(|| gateway.to_owned(), marked);
         let mut remote = Vec::new();
         for list in self.all("children", "remote_ts") {
             remote.extend(prefixes(list)?);
