@@ -1,6 +1,7 @@
 //! The verbs that drive the daemon.
 
 use crate::client::Client;
+use crate::connections::of_connections;
 use crate::exit;
 use crate::render;
 use crate::style::Style;
@@ -18,6 +19,7 @@ pub(crate) enum ControlVerb {
     /// Bring a connection up, and wait until it is
     Up {
         /// Which; may be left out if there is only one
+        #[arg(add = of_connections())]
         connection: Option<String>,
         /// Return at once
         #[arg(long)]
@@ -29,6 +31,7 @@ pub(crate) enum ControlVerb {
     /// Take a connection down: the session is deleted at both ends, its ticket destroyed; at a gateway, remove one of its peers
     Down {
         /// Which; may be left out if there is only one
+        #[arg(add = of_connections())]
         connection: Option<String>,
         /// At a gateway: end the session of this peer (the identity that it proved, or an inner address), told to it if it is awake; its
         /// leases are free, its tickets are refused. It may come back by a full exchange for as long as the configuration and
@@ -43,6 +46,7 @@ pub(crate) enum ControlVerb {
     /// Make new keys at once, for the IKE SA and its CHILD SAs; at a gateway, for those of one peer
     Rekey {
         /// Which; may be left out if there is only one
+        #[arg(add = of_connections())]
         connection: Option<String>,
         /// For the IKE SA alone
         #[arg(long, conflicts_with = "child")]
@@ -90,6 +94,7 @@ pub(crate) enum ControlVerb {
     /// Show connections, sessions, offloads, and what will wake the daemon
     Status {
         /// Only this connection; the exit code says whether it is up
+        #[arg(add = of_connections())]
         connection: Option<String>,
     },
     /// Print what happens as it happens
@@ -97,6 +102,7 @@ pub(crate) enum ControlVerb {
     /// Wait until a connection is in a state, and first for the daemon if it does not run yet
     Wait {
         /// Which; may be left out if there is only one
+        #[arg(add = of_connections())]
         connection: Option<String>,
         /// What to wait for
         #[arg(long, value_enum, default_value_t = WaitFor::Up)]

@@ -2,6 +2,7 @@
 //! is demanded of the files that it replaces; the configuration and the authority stay as they are, and so do users and sessions.
 
 use super::unused;
+use crate::connections::of_connections;
 use crate::control_verbs::{Output, Reload};
 use crate::enrol::authority::{Authority, Holder, Issued, MOST_DAYS, day};
 use crate::enrol::gateway::{connection_of, require_trusted};
@@ -30,7 +31,7 @@ pub(super) struct RenewArgs {
     #[arg(long, value_name = "DAYS", default_value_t = MOST_DAYS)]
     days: u32,
     /// Of which of the gateway's connections, if there are several
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = of_connections())]
     connection: Option<String>,
     /// The gateway's configuration
     #[arg(long, value_name = "FILE", default_value = CONFIG)]

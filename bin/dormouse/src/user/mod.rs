@@ -6,6 +6,7 @@ mod password;
 mod qr;
 
 use crate::client::Client;
+use crate::connections::of_connections;
 use crate::control_verbs::{Output, unexpected};
 use crate::enrol::authority::day;
 use crate::enrol::place::{CONFIG, Place};
@@ -67,7 +68,7 @@ struct IssueArgs {
     #[arg(long)]
     qr: bool,
     /// Of which of the gateway's connections, if there are several
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = of_connections())]
     connection: Option<String>,
     /// Make a password instead, for a client that logs in with one (EAP-MSCHAPv2), and show it once
     #[arg(long, conflicts_with_all = ["days", "form", "out", "qr"])]
