@@ -151,9 +151,8 @@ impl Node {
                 {
                     return Ok(Inbound::Consumed);
                 }
-                self.counters.esp_discards += 1;
+                *self.counters.esp_discards.entry(e.name()).or_default() += 1;
                 if let dormouse_esp::Discard::UnknownSpi { spi } = e {
-                    self.counters.unknown_spi += 1;
                     if let (Carrier::RawEsp | Carrier::HipUdp, Some((_, manager))) =
                         (path.carrier, &mut self.manager)
                     {

@@ -34,6 +34,7 @@ mod sessions;
 mod sleep;
 pub mod sleeper;
 mod snapshot;
+pub mod tally;
 mod tunnels;
 
 pub use data::Train;
@@ -42,8 +43,9 @@ pub use dormouse_ike::LoadReport;
 pub use dormouse_keying::{SleepFlags, SleepVerdict};
 pub use dormouse_standin::{DeviceId, Limits, Verdict};
 pub use event::{Change, Event, FailureKind, Kept, Offer};
-pub use node::{Counters, Discard, Inbound, Node, Route};
+pub use node::{Discard, Inbound, Node, Route};
 pub use rekey::Rekey;
 pub use removal::{Met, NotDone};
 pub use sleep::ANNOUNCE;
 pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};
+pub use tally::{ConnectionTally, Counters, Held};

@@ -25,6 +25,7 @@ use crate::repair::Repairs;
 use crate::revival::Beside;
 use crate::sending::Sending;
 use crate::sessions::Sessions;
+use crate::tally::Counters;
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
 use dormouse_ike::EndpointConfig;
@@ -86,19 +87,6 @@ pub enum Route {
     StandIn(DeviceId),
     /// No policy covers it.
     None,
-}
-
-/// What the node has counted since it began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// NAT keepalives received.
-    pub keepalives_in: u64,
-    /// ESP packets dropped, for any reason.
-    pub esp_discards: u64,
-    /// ESP packets dropped because no SA has their SPI.
-    pub unknown_spi: u64,
-    /// Datagrams that were neither IKE nor ESP.
-    pub malformed: u64,
 }
 
 /// See the module's documentation.

@@ -7,6 +7,7 @@ use crate::ladder::{Failure, Rung, State};
 use crate::node::Node;
 use crate::record::{How, Text};
 use crate::sessions::{Presence, Session, Who, prefixes};
+use crate::tally::refusal;
 use dormouse_esp::Selectors;
 use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike};
@@ -42,6 +43,7 @@ impl Node {
             }
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
+                *self.counters.refused.entry(refusal(&error)).or_default() += 1;
                 // Strangers would otherwise set the pace of the log, and push other lines and records out of it.
                 if self.record_refusal(now, path.remote, claimed.as_ref(), &error) {
                     let line = |text: String| Text::from(text.as_str()).to_string();
