@@ -69,6 +69,8 @@ case $what in test | bench | long)
     say "no NetworkManager: its test in a virtual machine will be skipped"
   interop/vm/resolved check 2>/dev/null || { say "fetching systemd-resolved for the virtual machine (1 MB)"; interop/vm/resolved fetch; } ||
     say "no systemd-resolved: its test in a virtual machine will be skipped"
+  interop/vm/prometheus check 2>/dev/null || { say "fetching Prometheus for the test of daemon.metrics (20 MB)"; interop/vm/prometheus fetch; } ||
+    say "no Prometheus: its test will be skipped"
   interop/vm/l2tp check 2>/dev/null || { say "fetching xl2tpd and pppd for the virtual machine (1 MB)"; interop/vm/l2tp fetch; } ||
     say "no xl2tpd: its test in a virtual machine will be skipped"
   interop/vm/libreswan check 2>/dev/null || { say "fetching libreswan for the virtual machine (26 MB)"; interop/vm/libreswan fetch; } ||

@@ -61,6 +61,8 @@ fn what_is_installed_is_complete_and_can_be_removed() -> Result<()> {
             assert_eq!(mode(&format!("{prefix}/share/man/man1/{page}.1")), Some(0o644), "{found:?}");
         }
         assert_eq!(mode(&format!("{users}/dormouse.conf")), Some(0o644), "{found:?}");
+        let board = format!("{prefix}/share/dormouse/grafana-dashboard.json");
+        assert_eq!(mode(&board), Some(0o644), "{found:?}");
         for unit in ["dormoused", "dormouse-block"] {
             let unit = format!("{prefix}/lib/systemd/system/{unit}.service");
             let text = std::fs::read_to_string(root.0.join(unit.trim_start_matches('/')))?;

@@ -16,11 +16,11 @@ use crate::machine::Machine;
 use crate::radio::Device;
 use crate::reload::Reload;
 use crate::router::Transit;
+use crate::scrape;
 use crate::setup;
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
-use dormouse_control::EventKind;
 use dormouse_ike::config::SelectorSpec;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
@@ -35,9 +35,9 @@ use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
-use dormouse_node::host::{Driver, Host, News, Order, Output};
+use dormouse_node::host::{Driver, Host, Order, Output};
 use dormouse_node::sleeper::Mode;
-use dormouse_node::{Change, Node, SleepFlags, host};
+use dormouse_node::{Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -59,7 +59,8 @@ const FETCHED: u64 = 12;
 const SIGNED: u64 = 13;
 const FILES: u64 = 14;
 const FORWARD: u64 = 15;
-pub(crate) const UDP: u64 = 16;
+const NUMBERS: u64 = 16;
+pub(crate) const UDP: u64 = 17;
 const RAW: u64 = 1 << 16;
 const TRANSIT: u64 = 1 << 20;
 
@@ -158,6 +159,7 @@ impl Daemon {
         let server =
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
+        let shown = scrape::open(&settings)?;
         let client = connections.iter().any(|c| c.role == Role::Client);
         let now = BootClock::now();
         let device = (client || hip.is_some())
@@ -190,7 +192,7 @@ impl Daemon {
             tracing::info!(user = settings.user, ?held, "privileges dropped");
         }
         let gateway = roles.contains(&Role::Gateway);
-        let helpers = Helpers::new(&store, gateway, &audit, settings.ike_port, block.is_used())?;
+        let helpers = Helpers::new(&store, gateway, &audit, settings.ike_port, block.is_used(), shown)?;
         let poller = Poller::new()?;
         let timer = Timer::new()?;
         let mut daemon = Self {
@@ -245,6 +247,9 @@ impl Daemon {
         }
         if let Some(guard) = self.machine.forward.as_ref().and_then(|f| f.guard.as_ref()) {
             self.wakers.poller.add(guard, FORWARD, Interest::READ)?;
+        }
+        if let Some(scrapes) = &self.helpers.scrapes {
+            self.wakers.poller.add(scrapes, NUMBERS, Interest::READ)?;
         }
         if let Some(guard) = self.device.as_ref().and_then(|d| d.guard.as_ref()) {
             self.wakers.poller.add(guard, RADIO, Interest::READ)?;
@@ -340,6 +345,7 @@ impl Daemon {
                     self.warn(news.unwrap_or_default());
                 }
                 MACHINE => self.machine_news(now),
+                NUMBERS => self.hand_numbers_over(now),
                 // One at a time too: what follows costs as much as a message.
                 KEEPER => {
                     let report = self.helpers.keeper.as_mut().and_then(Keeper::next);
@@ -437,19 +443,6 @@ impl Daemon {
         });
     }
 
-    fn tell(&mut self, news: News) {
-        match news {
-            News::Changed(change) => self.announce(change),
-            News::Record(record) => self.helpers.auditor.write(&record),
-            News::Sleep(event) => self.sleep_event(event),
-            News::Announced { connection, verdict } => tracing::debug!(%connection, ?verdict, "announced"),
-            News::Missed { connection, packets } => {
-                tracing::info!(%connection, packets, "lost while the radio slept");
-            }
-            News::Resending { packets } => tracing::debug!(packets, "sent in vain, and sent again"),
-        }
-    }
-
     /// The prefixes on our side of a connection.
     fn local_prefixes(&self, connection: &str) -> Vec<ipnet::IpNet> {
         let resolved = self.connections.iter().find(|c| c.name == connection);
@@ -459,34 +452,6 @@ impl Daemon {
             SelectorSpec::Net(net) | SelectorSpec::Narrow { net, .. } => Some(*net),
         };
         selectors.filter_map(prefix).collect()
-    }
-
-    fn announce(&mut self, change: Change) {
-        match &change {
-            Change::Up { connection, rung, took_ms } => {
-                tracing::info!(%connection, rung = rung.name(), took_ms, "up");
-            }
-            Change::RungFailed { connection, rung, why, .. } => {
-                tracing::warn!(%connection, rung = rung.name(), %why, "a rung of the ladder failed");
-            }
-            Change::Down { connection, why } => tracing::info!(%connection, %why, "down"),
-            Change::PeerUp { connection, peer, resumed } => {
-                tracing::info!(%connection, %peer, resumed, "a client came")
-            }
-            Change::PeerDown { connection, peer, why } => {
-                tracing::info!(%connection, %peer, %why, "a client went")
-            }
-            Change::PeerFailed { connection, peer, why, .. } => {
-                tracing::warn!(%connection, %peer, %why, "a peer was not reached");
-            }
-            Change::PeerRefused { from, claimed, why } => {
-                tracing::warn!(%from, claimed = claimed.as_deref().unwrap_or("?"), %why, "a client was refused");
-            }
-        }
-        if let Some(hip) = &mut self.hip {
-            hip.note(&change);
-        }
-        self.verbs.announce(change);
     }
 
     fn keeper_reports(&mut self, now: Instant, reports: impl IntoIterator<Item = Report>) {
@@ -507,13 +472,6 @@ impl Daemon {
         }
         for (client, request) in requests {
             self.answer(now, client, request);
-        }
-    }
-
-    fn warn(&mut self, messages: Vec<String>) {
-        for message in messages {
-            tracing::warn!("{message}");
-            self.verbs.tell(None, EventKind::Warning { message });
         }
     }
 

@@ -97,6 +97,10 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Down, Self::Offline, Self::Asleep, Self::Connecting, Self::Up, Self::Waiting];
+
     /// The word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {

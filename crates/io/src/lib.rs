@@ -100,6 +100,7 @@ pub mod timer;
 pub mod token;
 pub mod tun;
 pub mod udp;
+pub mod web;
 pub mod xfrm;
 
 pub use gso::SuperPacket;

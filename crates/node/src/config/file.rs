@@ -13,6 +13,8 @@ pub use super::half_open::HalfOpen;
 pub use super::hip::{
     Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipGroup, HipIdentity, HipPeer, HipPuzzle,
 };
+pub use super::keepalive::Keepalive;
+pub use super::metrics::Metrics;
 pub use super::peers::{Peer, Prefix};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 pub use super::spin::Spin;
@@ -21,7 +23,6 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -84,6 +85,15 @@ pub struct Daemon {
     /// What carries ESP. `user`: the daemon. `kernel`: under load the kernel, by an interface `-esp` beside the tunnel's, or the daemon does not start. `auto`:
     /// the kernel where it can; `dormouse status` says why not. What stays with the daemon: docs/how-it-works.md.
     pub data_path: DataPath,
+    /// Where numbers can be read for Prometheus, as `GET /metrics` (docs/administrator.md): an address and port such as `"127.0.0.1:9717"`, or the path of a
+    /// Unix socket. They say how many use the VPN and when, but not who. Empty: nowhere.
+    pub metrics: Metrics,
+    /// From where they may be read, if `metrics` is an address of which other machines can reach it: nobody else is answered there. Such an address
+    /// needs this.
+    #[schemars(with = "Vec<String>")]
+    pub metrics_from: Vec<IpNet>,
+    /// Members of this group may read them besides root, if `metrics` is a path. Empty: root only.
+    pub metrics_group: String,
     /// Gateway: handshakes of callers that have not shown yet that they are there.
     pub half_open: HalfOpen,
     /// Gateway: sessions that may be held at once.
@@ -120,6 +130,9 @@ impl Default for Daemon {
             offload: true,
             spin: Spin::default(),
             data_path: DataPath::User,
+            metrics: Metrics::Off,
+            metrics_from: Vec::new(),
+            metrics_group: String::new(),
             half_open: HalfOpen::default(),
             session_limit: 100_000,
             sleeper_limit: 16_384,
@@ -378,54 +391,6 @@ pub enum EspInUdp {
     Nat,
     /// With every peer.
     Always,
-}
-
-/// NAT keepalives: `"auto"`, `"off"`, or seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-#[schemars(with = "String")]
-pub enum Keepalive {
-    /// Found by probing the NAT.
-    Auto,
-    /// None are sent.
-    Off,
-    /// A fixed interval in seconds.
-    Every(u32),
-}
-
-impl<'de> Deserialize<'de> for Keepalive {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Keepalive;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"auto\", \"off\" or a number of seconds from 1 to 86400")
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Keepalive, E> {
-                match text {
-                    "auto" => Ok(Keepalive::Auto),
-                    "off" => Ok(Keepalive::Off),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-                }
-            }
-            fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Keepalive, E> {
-                match u32::try_from(n) {
-                    Ok(n @ 1..=86_400) => Ok(Keepalive::Every(n)),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Signed(n), &self)),
-                }
-            }
-        }
-        d.deserialize_any(Visitor)
-    }
-}
-
-impl Serialize for Keepalive {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => s.serialize_str("auto"),
-            Self::Off => s.serialize_str("off"),
-            Self::Every(n) => s.serialize_u32(*n),
-        }
-    }
 }
 
 /// The CHILD SA. Further ones of the same connection stand in `[connection.NAME.children.OTHER]`, with the same keys but for

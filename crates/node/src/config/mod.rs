@@ -15,6 +15,8 @@ pub mod half_open;
 pub mod hip;
 mod hip_algorithms;
 mod hip_identities;
+mod keepalive;
+mod metrics;
 mod peers;
 mod place;
 mod resolve;

@@ -49,6 +49,7 @@ pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
     if d.listen.is_empty() {
         return Err(ConfigError::new("daemon.listen", "at least one address is needed, such as \"0.0.0.0\""));
     }
+    super::metrics::validate(d)?;
     super::half_open::validate(d)
 }
 
