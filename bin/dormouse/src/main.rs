@@ -28,6 +28,8 @@ mod render_router;
 mod render_sleep;
 mod report;
 mod style;
+#[cfg(feature = "top")]
+mod top;
 mod trace;
 mod user;
 
@@ -56,6 +58,8 @@ enum Command {
     Control(control_verbs::ControlVerb),
     /// Check this machine, the daemon and its configuration, and say what to change
     Doctor(doctor::DoctorArgs),
+    #[cfg(feature = "top")]
+    Top(top::TopArgs),
     Netcheck(netcheck::NetcheckArgs),
     Report(report::ReportArgs),
     Gateway(gateway::GatewayArgs),
@@ -80,6 +84,8 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
+        #[cfg(feature = "top")]
+        Command::Top(args) => top::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Netcheck(args) => netcheck::run(&args, cli.json).map(Into::into),
         Command::Report(args) => report::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Gateway(args) => gateway::run(&args, &cli.socket, cli.json).map(Into::into),
