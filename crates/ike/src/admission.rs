@@ -102,7 +102,8 @@ impl Admission {
             (_, Shown::Eap(then)) => {
                 let policy = connection.answering.eap.as_ref();
                 let policy = policy.ok_or_else(|| Refusal::Method(identity.clone(), "EAP"))?;
-                let today = policy.who_is(identity).map(|user| Shown::eap(key, &connection.name, user));
+                let user = policy.users().and_then(|users| users.who_is(identity));
+                let today = user.map(|user| Shown::eap(key, &connection.name, user));
                 match today {
                     Some(Shown::Eap(today)) if is_same(today, *then) => {}
                     _ => return Err(Refusal::User(identity.clone())),

@@ -32,8 +32,8 @@ pub use connection::{
     AnsweringConfig, Connection, MobilityConfig, PpkConfig, ResumptionConfig, TimingConfig,
 };
 pub use dormancy::{HoldPolicy, SleepFlags};
-pub(crate) use eap::identity as eap_identity;
-pub use eap::{EapLogin, EapPolicy, EapUser, EapUserError};
+pub(crate) use eap::{EapAsked, identity as eap_identity};
+pub use eap::{EapLogin, EapMethod, EapPolicy, EapUser, EapUserError, EapUsers};
 pub use identity::IdentityPattern;
 pub use peers::{PeerPolicy, PeerRule, Unique};
 pub use revocation::{RevocationMode, RevocationPolicy};

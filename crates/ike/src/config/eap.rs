@@ -51,22 +51,66 @@ pub enum EapUserError {
     Twice(String, String),
 }
 
-/// The users of a gateway's connection.
-#[derive(Clone)]
+/// How a gateway's connection takes users.
+#[derive(Clone, Debug)]
 pub struct EapPolicy {
+    pub(crate) asked: EapAsked,
+}
+
+/// Who is asked whether a user is let in.
+#[derive(Clone, Debug)]
+pub(crate) enum EapAsked {
+    /// The gateway itself: by these methods, in the order in which they are offered.
+    Here { methods: Vec<EapMethod>, users: EapUsers },
+}
+
+/// A way in which users prove who they are to the gateway itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum EapMethod {
+    /// EAP-MSCHAPv2: a password.
+    MsChapV2,
+}
+
+/// The users with passwords whom a gateway knows.
+#[derive(Clone, Default)]
+pub struct EapUsers {
     users: BTreeMap<String, EapUser>,
     /// Names by identity, in its canonical form.
     names: BTreeMap<Vec<u8>, String>,
 }
 
-impl fmt::Debug for EapPolicy {
+impl fmt::Debug for EapUsers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "EapPolicy({} users)", self.users.len())
+        write!(f, "EapUsers({})", self.users.len())
     }
 }
 
 impl EapPolicy {
-    /// Of users, each with the NT hash of a password.
+    /// The gateway knows these users, and takes them by these methods, best first.
+    #[must_use]
+    pub const fn here(methods: Vec<EapMethod>, users: EapUsers) -> Self {
+        Self { asked: EapAsked::Here { methods, users } }
+    }
+
+    /// The users with passwords whom the gateway itself knows.
+    #[must_use]
+    pub const fn users(&self) -> Option<&EapUsers> {
+        match &self.asked {
+            EapAsked::Here { users, .. } => Some(users),
+        }
+    }
+
+    /// The methods by which the gateway itself takes users, best first.
+    #[must_use]
+    pub fn methods(&self) -> &[EapMethod] {
+        match &self.asked {
+            EapAsked::Here { methods, .. } => methods,
+        }
+    }
+}
+
+impl EapUsers {
+    /// Users, each with the NT hash of a password.
     ///
     /// # Errors
     /// The first name that cannot be a user's.
@@ -116,20 +160,20 @@ pub(crate) fn identity(name: &str) -> Option<Identity> {
 mod tests {
     use super::*;
 
-    fn policy(names: &[&str]) -> Result<EapPolicy, EapUserError> {
-        EapPolicy::new(names.iter().map(|n| ((*n).to_owned(), NtHash::from([7; 16]))))
+    fn users_of(names: &[&str]) -> Result<EapUsers, EapUserError> {
+        EapUsers::new(names.iter().map(|n| ((*n).to_owned(), NtHash::from([7; 16]))))
     }
 
     #[test]
     fn users_are_names_and_no_two_of_them_one_identity() {
-        let users = policy(&["alice", "Bob@Example.org"]).unwrap();
+        let users = users_of(&["alice", "Bob@Example.org"]).unwrap();
         assert_eq!(users.user("alice").map(|u| u.identity.to_string()), Some("alice".to_owned()));
         assert!(users.user("Alice").is_none(), "byte for byte");
         let bob = "Bob@example.ORG".parse().unwrap();
         assert!(users.who_is(&bob).is_some() && users.who_is(&"bob@example.org".parse().unwrap()).is_none());
         for bad in ["", "CN=alice", "192.0.2.1", "@alice", "al ice", "*", "keyid:00"] {
-            assert_eq!(policy(&[bad]).unwrap_err(), EapUserError::Name(bad.to_owned()), "{bad}");
+            assert_eq!(users_of(&[bad]).unwrap_err(), EapUserError::Name(bad.to_owned()), "{bad}");
         }
-        assert!(matches!(policy(&["alice", "ALICE"]), Err(EapUserError::Twice(..))));
+        assert!(matches!(users_of(&["alice", "ALICE"]), Err(EapUserError::Twice(..))));
     }
 }

@@ -7,7 +7,7 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::{Certificate, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_eap::NtHash;
-use dormouse_ike::config::{Connection, EapLogin, EapPolicy, IdentityPattern, LocalAuth, RemoteAuth};
+use dormouse_ike::config::{Connection, EapLogin, EapMethod, EapPolicy, EapUsers, IdentityPattern, LocalAuth, RemoteAuth};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
 
 use super::{Pair, client_psk, gateway_psk};
@@ -68,7 +68,8 @@ pub fn login(user: &str, password: &str) -> LocalAuth {
 pub fn users(list: &[(&str, &str)]) -> Option<Arc<EapPolicy>> {
     let hash = |password: &str| NtHash::of_password(password).expect("not too long");
     let users = list.iter().map(|(user, password)| ((*user).to_owned(), hash(password)));
-    Some(Arc::new(EapPolicy::new(users).expect("names of users")))
+    let users = EapUsers::new(users).expect("names of users");
+    Some(Arc::new(EapPolicy::here(vec![EapMethod::MsChapV2], users)))
 }
 
 /// Alice's device, and a gateway that knows her and Bob.

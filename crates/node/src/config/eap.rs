@@ -110,8 +110,8 @@ pub(super) fn policy(
             let content = Zeroizing::new(file_bytes(&key, path, true, read)?);
             let error = |problem: String| ConfigError::new(&key, format!("{}: {problem}", path.display()));
             let users = users(&content).map_err(error)?;
-            let policy = ike::EapPolicy::new(users).map_err(|e| error(e.to_string()))?;
-            Ok(Some(Arc::new(policy)))
+            let users = ike::EapUsers::new(users).map_err(|e| error(e.to_string()))?;
+            Ok(Some(Arc::new(ike::EapPolicy::here(vec![ike::EapMethod::MsChapV2], users))))
         }
     }
 }
@@ -215,7 +215,7 @@ mod tests {
         let users = "auth = \"eap-mschapv2\"\nusers = \"users\"\n";
         let alone = of(&format!("{GATEWAY}{users}"), USERS).unwrap();
         assert!(matches!(alone.remote_auth, ike::RemoteAuth::Eap));
-        assert_eq!(alone.answering.eap.map(|users| users.len()), Some(2));
+        assert_eq!(alone.answering.eap.and_then(|eap| Some(eap.users()?.len())), Some(2));
         let both = of(&format!("{GATEWAY}ca = [\"ca\"]\n{users}"), USERS).unwrap();
         assert!(matches!(both.remote_auth, ike::RemoteAuth::Cert { .. }) && both.answering.eap.is_some());
         let peers = format!("{GATEWAY}{users}[[connection.a.peers]]\nid = \"joe\"\nisolate = true\n");

@@ -8,36 +8,35 @@
 //!
 //! A user who is denied, not one of the connection's or unknown gets the answers of one whose password is wrong.
 
-use core::cell::RefCell;
+mod known;
+mod talk;
+
 use core::net::IpAddr;
-use std::sync::Arc;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
-use dormouse_eap::authenticator::{Authenticator, Config, Method, Step as EapStep, Users};
-use dormouse_eap::{Error as EapError, NtHash};
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Id, NotifyType, Payload, unsupported_critical};
+use known::{Said, Wanted};
+use talk::{Talk, Told, told};
 
 use super::identify::Refusal;
 use super::{Caller, HalfOpen, How, Signature, is_childless};
 use crate::auth::{self, Proof, Proving};
-use crate::config::{Connection, EapUser, LocalAuth, eap_identity};
-use crate::credential::{self, Credential, Shown};
-use crate::endpoint_config::EndpointConfig;
+use crate::config::{Connection, LocalAuth};
+use crate::credential::{self, Credential};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::{Slot, Step};
-use crate::limits::{EAP_BYTES_MAX, EAP_ROUNDS_MAX, STRANGERS_SIGNED_FOR_BY_TOKEN, STRANGERS_SIGNED_FOR_MAX};
+use crate::limits::{STRANGERS_SIGNED_FOR_BY_TOKEN, STRANGERS_SIGNED_FOR_MAX};
 use crate::payloads::{View, notify};
-use crate::proposal;
 use crate::session::Session;
 use crate::shared::Shared;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Eap {
-    conversation: Authenticator,
+    talk: Talk,
     /// The first request: what it asks for is answered with the last.
     first: Vec<Payload>,
     /// Who we have proved to be.
@@ -57,96 +56,6 @@ pub(crate) struct Eap {
     msk: Option<Secret>,
     /// The user is told that it will fail: that is on record, as no word of his may follow.
     failed: bool,
-}
-
-/// What the caller has said of itself.
-#[derive(Clone, Debug, Default)]
-struct Said {
-    /// The user's name.
-    name: Option<String>,
-    /// Whom it means.
-    user: Option<Meant>,
-    /// Why that user is not let in, whatever the password.
-    refused: Option<credential::Refusal>,
-}
-
-/// A user by a connection's rules.
-#[derive(Clone, Debug)]
-struct Meant {
-    connection: String,
-    identity: Identity,
-    /// The entry of then. What it is at the end decides.
-    shown: Shown,
-}
-
-/// The users whom a conversation may be with.
-struct Known<'a> {
-    config: &'a EndpointConfig,
-    among: Vec<&'a Arc<Connection>>,
-    /// What was looked up just now: of the names that may be meant (with a domain of Windows and without) the first that is a user's.
-    said: RefCell<Option<Said>>,
-}
-
-impl Users for Known<'_> {
-    fn mschapv2(&self, name: &str) -> Option<NtHash> {
-        let mut said = Said { name: Some(name.to_owned()), ..Said::default() };
-        let hash = self.look_up(name, &mut said);
-        let mut before = self.said.borrow_mut();
-        if before.as_ref().is_none_or(|before| before.user.is_none()) {
-            *before = Some(said);
-        }
-        hash
-    }
-}
-
-impl Known<'_> {
-    /// "It is important that policy lookups and access control decisions use the actual authenticated identity." (RFC 7296 section 2.16)
-    fn look_up(&self, name: &str, said: &mut Said) -> Option<NtHash> {
-        let entry =
-            |conn: &Arc<Connection>| Some((conn.clone(), conn.answering.eap.as_ref()?.user(name)?.clone()));
-        for (conn, user) in self.among.iter().filter_map(|conn| entry(conn)) {
-            let EapUser { identity, nt_hash } = &user;
-            let denial = self.config.admission.denials.iter().find(|d| d.means(identity, None));
-            let refused = match (conn.takes(identity), denial) {
-                (Err(why), _) => why,
-                (Ok(_), Some(denial)) => credential::Refusal::Denied(denial.clone()),
-                (Ok(_), None) => {
-                    let shown = Shown::eap(&self.config.admission.fingerprint_key, &conn.name, &user);
-                    let meant = Meant { connection: conn.name.clone(), identity: identity.clone(), shown };
-                    (said.user, said.refused) = (Some(meant), None);
-                    return Some(nt_hash.clone());
-                }
-            };
-            said.refused.get_or_insert(refused);
-        }
-        None
-    }
-}
-
-/// Which connections take a caller without a proof.
-struct Wanted<'a> {
-    childless: bool,
-    /// Whom it asks for.
-    asked: Option<&'a Identity>,
-}
-
-impl Wanted<'_> {
-    fn fits(&self, conn: &Connection, how: &How) -> bool {
-        let How::Init { suite, .. } = how else { return false };
-        conn.role.answers()
-            && conn.answering.eap.is_some()
-            && conn.is_childless() == self.childless
-            && self.asked.is_none_or(|asked| asked.is_same_as(&conn.local_id))
-            && proposal::permits(&conn.ike_proposals, suite)
-    }
-}
-
-impl Eap {
-    /// Whom the caller says that it is.
-    fn claimed(&self) -> Option<Identity> {
-        let said = self.said.user.as_ref().map(|user| user.identity.clone());
-        said.or_else(|| eap_identity(self.said.name.as_ref()?))
-    }
 }
 
 impl HalfOpen {
@@ -172,7 +81,7 @@ impl HalfOpen {
 
     /// Who calls, as far as it has said.
     pub(super) fn claimed(&self, view: View<'_>) -> Option<Identity> {
-        let user = self.eap.as_ref().and_then(|eap| eap.claimed());
+        let user = self.eap.as_ref().and_then(|eap| eap.said.claimed());
         user.or_else(|| view.id_i().and_then(|id| auth::identity(id).ok()))
     }
 
@@ -256,16 +165,17 @@ impl HalfOpen {
             }
             Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),
         };
-        let (name, entropy) = (conn.local_id.to_string(), shared.entropy.as_mut());
-        let config = Arc::new(Config::new(Method::MsChapV2, Vec::new(), &name, entropy));
-        let (conversation, request) = Authenticator::begin(&config, None, entropy);
+        let Some((talk, request)) = Talk::begin(&conn, shared.entropy.as_mut()) else {
+            let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what: "no EAP method" };
+            return self.refuse_admission(shared, path, claimed, error);
+        };
         let mut list = vec![Payload::IdR(id_r.clone())];
         list.extend(auth::cert_payloads(&conn.local_auth));
         list.extend([proof.into(), Payload::Eap(request)]);
         let (first, answered, said) = (payloads.to_vec(), Vec::new(), Said::default());
         let (rounds, bytes, msk, failed) = (0, 0, None, false);
         let hears = shared.half_open.came_from(self.link.id).unwrap_or(path.remote.ip());
-        let eap = Eap { conversation, first, id_r, answered, hears, rounds, bytes, said, msk, failed };
+        let eap = Eap { talk, first, id_r, answered, hears, rounds, bytes, said, msk, failed };
         self.eap = Some(Box::new(eap));
         self.answer_eap(shared, path, &list)
     }
@@ -324,6 +234,17 @@ impl HalfOpen {
         };
         // Said just now.
         let claimed = self.claimed(view).or(claimed);
+        self.tell(shared, path, claimed, told)
+    }
+
+    /// Tells the caller what the conversation wants it to hear.
+    fn tell(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        claimed: Option<Identity>,
+        told: Result<Told, &'static str>,
+    ) -> Step {
         match told {
             Ok(Told::Answer(packet, failed)) => {
                 if let Some((error, eap)) = failed.zip(self.eap.as_mut()) {
@@ -410,50 +331,5 @@ fn strangers_signed_for(by: &LocalAuth) -> usize {
     match by {
         LocalAuth::Cert { key, .. } if key.is_elsewhere() => STRANGERS_SIGNED_FOR_BY_TOKEN,
         _ => STRANGERS_SIGNED_FOR_MAX,
-    }
-}
-
-/// What is told to the caller.
-enum Told {
-    /// And the error in the log, if it will end in one.
-    Answer(Vec<u8>, Option<NegotiationError>),
-    /// The last packet, and the error in the log.
-    Refused(Vec<u8>, NegotiationError),
-}
-
-/// Hands a packet to the conversation. The error: why it is none that a peer sends.
-fn told(shared: &mut Shared, how: &How, eap: &mut Eap, packet: &[u8]) -> Result<Told, &'static str> {
-    eap.bytes += packet.len();
-    if eap.rounds >= EAP_ROUNDS_MAX || eap.bytes > EAP_BYTES_MAX {
-        return Err("more of EAP than any method needs");
-    }
-    let Shared { config, entropy, .. } = shared;
-    let id_r = auth::identity(&eap.id_r).ok();
-    let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref() };
-    let among = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
-    let known = Known { config, among, said: RefCell::new(None) };
-    let step = eap.conversation.receive(packet, &known, entropy.as_mut());
-    if let Some(said) = known.said.into_inner() {
-        eap.said = said;
-    }
-    let error = |why: EapError| {
-        let refused = eap.said.refused.clone().map(NegotiationError::UserRefused);
-        refused.unwrap_or_else(|| NegotiationError::Eap(Box::new(why)))
-    };
-    match step {
-        EapStep::Send(answer) => {
-            let failed = eap.conversation.refusal().filter(|_| !eap.failed).cloned();
-            Ok(Told::Answer(answer, failed.map(error)))
-        }
-        EapStep::Succeeded { packet, identity, msk } => {
-            if eap.said.user.is_none() || eap.said.name.as_ref() != Some(&identity) {
-                return Err("EAP has succeeded for a user who was not looked up");
-            }
-            // "[...] the responder MUST send an EAP payload containing the Success message" (RFC 7296 section 2.16)
-            eap.msk = Some(Secret::from(msk.as_bytes()));
-            Ok(Told::Answer(packet, None))
-        }
-        EapStep::Failed { packet, why } => Ok(Told::Refused(packet, error(why))),
-        EapStep::Ignore => Err("no EAP packet that can be answered"),
     }
 }
