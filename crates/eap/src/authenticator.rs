@@ -14,7 +14,7 @@ use crate::packet::{Packet, Type};
 use crate::tls;
 use crate::ttls;
 
-pub use crate::users::Users;
+pub use crate::users::{Users, names};
 
 /// What is offered to peers.
 #[derive(Debug)]

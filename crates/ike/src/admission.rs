@@ -92,7 +92,9 @@ impl Admission {
                 if !trust.trusts(anchor) {
                     return Err(Refusal::Anchor(identity.clone()));
                 }
-                if lenient.usage != Usage::Ike && lenient.usage != *usage {
+                // What EAP-TLS takes besides (RFC 5216, section 5.3).
+                let by_eap = lenient.usage == Usage::IkeOrClientAuth && connection.trust_of_users().is_some();
+                if lenient.usage != Usage::Ike && lenient.usage != *usage && !by_eap {
                     return Err(Refusal::Lenient(identity.clone(), "remote.allow_server_auth"));
                 }
                 if lenient.sha1 && !accept_rsa_sha1 {

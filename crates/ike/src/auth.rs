@@ -287,7 +287,11 @@ pub struct Certified {
 /// When the first certificate of our own chain expires; `None` without any (one that cannot be read is the peer's to refuse).
 #[must_use]
 pub fn expires(local: &LocalAuth) -> Option<UnixTime> {
-    let LocalAuth::Cert { chain, .. } = local else { return None };
+    let chain = match local {
+        LocalAuth::Cert { chain, .. } => chain,
+        LocalAuth::Eap(login) => login.chain(),
+        LocalAuth::Psk(_) => return None,
+    };
     chain.iter().filter_map(|der| Certificate::from_der(der).ok()).map(|c| c.not_after()).min()
 }
 

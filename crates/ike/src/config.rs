@@ -33,7 +33,7 @@ pub use connection::{
 };
 pub use dormancy::{HoldPolicy, SleepFlags};
 pub(crate) use eap::{EapAsked, identity as eap_identity};
-pub use eap::{EapLogin, EapMethod, EapPolicy, EapUser, EapUserError, EapUsers};
+pub use eap::{EapLogin, EapMethod, EapPolicy, EapProof, EapUser, EapUserError, EapUsers};
 pub use identity::IdentityPattern;
 pub use peers::{PeerPolicy, PeerRule, Unique};
 pub use revocation::{RevocationMode, RevocationPolicy};
@@ -72,7 +72,7 @@ pub enum LocalAuth {
         /// DER certificates: our own first, then the intermediates. The root is left out.
         chain: Vec<Vec<u8>>,
     },
-    /// A user's password, by EAP: as an initiator alone, at a gateway that proves itself by a certificate.
+    /// By EAP, as a user: as an initiator alone, at a gateway that proves itself by a certificate.
     Eap(Arc<EapLogin>),
 }
 

@@ -409,6 +409,9 @@ pub enum Refusal {
         "too many handshakes of {0} wait already: for a signature, the status of its certificates, or the store"
     )]
     Waiting(Identity),
+    /// Wrong passwords of the user have come too fast, from the caller's network or from many.
+    #[error("wrong passwords of {0} came too fast: the next is looked at in {1} s")]
+    Guesses(Identity, u64),
     /// Too many callers that have proved nothing wait for our signature.
     #[error("too many callers wait for the gateway to sign before they show who they are (EAP)")]
     Signatures,

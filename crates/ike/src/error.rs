@@ -89,20 +89,20 @@ pub enum NegotiationError {
     /// The peer has proved who it is, and is not admitted.
     #[error("not admitted: {0}")]
     NotAdmitted(#[from] Refusal),
-    /// EAP has failed: the other end has not shown that it knows the password, or says that we have not.
+    /// EAP has failed: the other end has not proved itself, or says that we have not.
     #[error("EAP failed: {0}")]
     Eap(Box<dormouse_eap::Error>),
     /// Whom the caller says that it is by EAP is not let in, with whatever password.
     #[error("not admitted: {0}; the password was not looked at")]
     UserRefused(Refusal),
-    /// The gateway has refused us before it asked for the password.
+    /// The gateway has refused us before it asked for a proof by EAP.
     #[error(
-        "the peer refused {local_id} before it asked for the password of {user}: it takes no users by EAP, or has another name than remote.id"
+        "the peer refused {local_id} before it asked for a proof of {user}: it takes no users by EAP, or has another name than remote.id"
     )]
     NoEap {
         /// Who we said we are.
         local_id: Identity,
-        /// Whose password it was to be.
+        /// Who was to prove that it is he.
         user: String,
     },
     /// The traffic selectors of the two ends have nothing in common.

@@ -13,7 +13,9 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
 use crate::Endpoint;
-use crate::config::{Connection, EapMethod, EapPolicy, EapUsers, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
+use crate::config::{
+    Connection, EapMethod, EapPolicy, EapUsers, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec,
+};
 use crate::endpoint_config::EndpointConfig;
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;

@@ -45,6 +45,7 @@ pub mod fuzz;
 pub mod fuzz_endpoint;
 #[doc(hidden)]
 pub mod fuzz_exchanges;
+mod guesses;
 mod half_opens;
 mod handshake;
 mod keepalive;

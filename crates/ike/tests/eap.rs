@@ -206,7 +206,7 @@ fn certificates_are_taken_beside_users_and_only_where_they_are_configured() {
         (gateway.answering.eap, gateway.remote_auth) = (None, ca.trusted());
     });
     let (ours, theirs) = refused(&mut pair);
-    assert!(ours.contains("before it asked for the password of alice@example.org"), "{ours}");
+    assert!(ours.contains("before it asked for a proof of alice@example.org"), "{ours}");
     assert!(theirs.contains("authenticating by EAP"), "{theirs}");
 }
 

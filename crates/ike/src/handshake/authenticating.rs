@@ -117,6 +117,7 @@ impl Authenticating {
     fn send(shared: &mut Shared, now: Instant, first: FirstExchange, proofs: Vec<Authentication>) -> Self {
         let mut proofs = proofs.into_iter();
         let id_i = first.id_i();
+        let alone = first.is_alone();
         let ppk_used = first
             .ppk()
             .filter(|_| !first.is_by_eap())
@@ -171,6 +172,8 @@ impl Authenticating {
             list.extend(offer.payloads(Vec::new()));
         }
         list.extend(extensions(shared, &conn, &link, offer.zones.as_ref()));
+        // RFC 5998, section 3.
+        list.extend(alone.then(|| notify(NotifyType::EapOnlyAuthentication, [])));
         // "[...] if using PPKs for communication with this responder is optional for the initiator [...] then the initiator MUST include a
         // NO_PPK_AUTH notification in the above message" (RFC 8784 section 3)
         list.extend(ppk_used);
@@ -320,7 +323,7 @@ impl Authenticating {
         shared: &mut Shared,
         now: Instant,
         view: View<'_>,
-        Proved { id_r, vouched_until, credential }: Proved,
+        Proved { id_r, vouched_until, credential, inside: _ }: Proved,
     ) -> Step {
         let id = self.id();
         let Self { link, channel, first, offer, .. } = *self;
@@ -435,7 +438,12 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         method: core.session.method,
         eap: match core.client {
             true => matches!(core.link.conn.local_auth, LocalAuth::Eap(_)),
-            false => matches!(&core.session.credential, Some(c) if matches!(c.shown, Shown::Eap(_))),
+            // A certificate whose owner has proved himself by a key of both is one of EAP-TLS.
+            false => core.session.credential.as_ref().is_some_and(|credential| match credential.shown {
+                Shown::Eap(_) => true,
+                Shown::Certificates { .. } => core.session.method == AuthMethod::SharedKeyMic,
+                Shown::Psk(_) => false,
+            }),
         },
         resumed,
         mobike: mobility.mobike(),

@@ -276,9 +276,10 @@ impl HalfOpen {
         payloads: &[Payload],
     ) -> Step {
         if self.converses() {
-            return self.converse(shared, path, payloads);
+            return self.converse(shared, now, path, payloads);
         }
-        let whole = self.with_first(payloads);
+        let last = payloads;
+        let whole = self.with_first(last);
         let payloads = whole.as_deref().unwrap_or(payloads);
         let view = View(payloads);
         let claimed = self.claimed(view);
@@ -287,13 +288,13 @@ impl HalfOpen {
             return self.refuse(shared, path, claimed, refusal, error);
         }
         if self.proposes_eap(view) {
-            return self.begin_eap(shared, path, payloads);
+            return self.begin_eap(shared, now, path, payloads);
         }
         let caller = match self.identify(shared, now, payloads) {
             Ok(Some(caller)) => caller,
             Ok(None) => {
                 self.wait_until.get_or_insert(now + limits::REVOCATION_WAIT);
-                self.waiting = Some((path, payloads.to_vec()));
+                self.waiting = Some((path, last.to_vec()));
                 return Step::to(Slot::HalfOpen(self));
             }
             Err(Refusal { kind, error }) => {
@@ -341,7 +342,7 @@ impl HalfOpen {
                 }
                 shared.event(Event::Sign { sa: self.link.id, order });
                 self.signature = Signature::Ordered;
-                self.waiting = Some((path, payloads.to_vec()));
+                self.waiting = Some((path, last.to_vec()));
                 return Step::to(Slot::HalfOpen(self));
             }
             Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),

@@ -52,6 +52,11 @@ impl FirstExchange {
         self.ticket.is_none() && matches!(self.link.conn.local_auth, LocalAuth::Eap(_))
     }
 
+    /// Whether the gateway may prove itself inside EAP alone.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(&self.link.conn.local_auth, LocalAuth::Eap(login) if self.is_by_eap() && login.is_alone())
+    }
+
     /// The proofs that our request holds, one after the other: the one that counts and, if it is with a PPK that is not required, the one
     /// without (RFC 8784, section 3). `None` after the last.
     /// "[...] the authentication method used for computing the authentication data MUST be the same as the method indicated in the AUTH

@@ -6,7 +6,7 @@
 pub use super::access_router::{Repair, Router};
 pub use super::audit::Audit;
 pub use super::choose::Choose;
-pub use super::credentials::{Eap, Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
+pub use super::credentials::{Eap, Hidden, LocalAuth, Login, Ppk, PpkKey, RemoteAuth, Revocation, Ways};
 pub use super::data_path::DataPath;
 pub use super::forward::Forward;
 pub use super::half_open::HalfOpen;

@@ -151,7 +151,7 @@ fn connection(
 ) -> Result<Resolved, ConfigError> {
     let key = |k: &str| format!("connection.{name}.{k}");
     let local_id = identity(&key("local.id"), &c.local.id)?;
-    let local_auth = match eap::login(&key("local"), c, read)? {
+    let local_auth = match eap::login(&key("local"), c, read, token)? {
         Some(login) => login,
         None => local_auth(&key("local"), &c.local, read, token)?,
     };
@@ -165,6 +165,7 @@ fn connection(
         remote_auth,
     );
     conn.answering.eap = users;
+    eap::check(name, &conn)?;
     conn.role = match c.role {
         Role::Client => ike::Role::Initiator,
         Role::Gateway | Role::Hip => ike::Role::Responder,
@@ -388,7 +389,7 @@ pub(super) fn pattern(key: &str, text: &str) -> Result<ike::IdentityPattern, Con
     }
 }
 
-fn local_auth(
+pub(super) fn local_auth(
     key: &str,
     a: &file::LocalAuth,
     read: &mut ReadFile<'_>,
@@ -456,7 +457,7 @@ fn remote_auth(
     match (psk, r.ca.is_empty(), local) {
         (_, true, ike::LocalAuth::Eap(_)) | (Some(_), _, ike::LocalAuth::Eap(_)) => Err(ConfigError::new(
             format!("{key}.ca"),
-            "name the authorities that may vouch for the gateway: nothing is said of the password before it has proved by a certificate who it is",
+            "name the authorities that may vouch for the gateway: nothing is said of the user before it has proved by a certificate who it is",
         )),
         (Some(psk), true, _) => Ok(ike::RemoteAuth::Psk(psk)),
         (Some(_), false, _) => {

@@ -17,7 +17,7 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Id, NotifyType, Payload, unsupported_critical};
-use known::{Said, Wanted};
+use known::{By, Said, Wanted};
 use talk::{Talk, Told, told};
 
 use super::identify::Refusal;
@@ -30,6 +30,7 @@ use crate::event::Event;
 use crate::handshake::{Slot, Step};
 use crate::limits::{STRANGERS_SIGNED_FOR_BY_TOKEN, STRANGERS_SIGNED_FOR_MAX};
 use crate::payloads::{View, notify};
+use crate::revocation::Judgement;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -119,6 +120,7 @@ impl HalfOpen {
     pub(super) fn begin_eap(
         mut self: Box<Self>,
         shared: &mut Shared,
+        now: Instant,
         path: Path,
         payloads: &[Payload],
     ) -> Step {
@@ -142,13 +144,20 @@ impl HalfOpen {
         self.link.path = path;
         self.link.conn = conn.clone();
         let id_r = auth::id_payload(&conn.local_id);
+        // By its AUTH and CERT payloads the gateway says that it does not prove itself inside EAP alone (RFC 5998, section 3).
+        let alone = view.has(NotifyType::EapOnlyAuthentication)
+            && conn.answering.eap.as_ref().is_some_and(|policy| policy.is_alone());
         let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
-            Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
-            Signature::NotYet | Signature::Ordered => self.prove_first(&conn, &id_r, shared),
+            _ if alone => Ok(None),
+            Signature::Came(result) => {
+                result.map(|proof| Some(Proving::Done(proof))).map_err(auth::AuthError::from)
+            }
+            Signature::NotYet | Signature::Ordered => self.prove_first(&conn, &id_r, shared).map(Some),
         };
         let proof = match proof {
-            Ok(Proving::Done(proof)) => proof,
-            Ok(Proving::Sign(order)) => {
+            Ok(None) => None,
+            Ok(Some(Proving::Done(proof))) => Some(proof),
+            Ok(Some(Proving::Sign(order))) => {
                 let most = strangers_signed_for(&conn.local_auth);
                 if !shared.callers.sign_for_stranger(self.link.id, most) {
                     return self.refuse_admission(
@@ -165,13 +174,20 @@ impl HalfOpen {
             }
             Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),
         };
-        let Some((talk, request)) = Talk::begin(&conn, shared.entropy.as_mut()) else {
-            let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what: "no EAP method" };
-            return self.refuse_admission(shared, path, claimed, error);
+        let wanted = Wanted { asked: Some(&conn.local_id), ..wanted };
+        let (talk, request) = match Talk::begin(shared, now, &conn, (&wanted, &self.how), alone) {
+            Ok(begun) => begun,
+            Err(why) => {
+                let error = NegotiationError::Eap(Box::new(why));
+                return self.refuse_admission(shared, path, claimed, error);
+            }
         };
         let mut list = vec![Payload::IdR(id_r.clone())];
-        list.extend(auth::cert_payloads(&conn.local_auth));
-        list.extend([proof.into(), Payload::Eap(request)]);
+        if let Some(proof) = proof {
+            list.extend(auth::cert_payloads(&conn.local_auth));
+            list.push(proof.into());
+        }
+        list.push(Payload::Eap(request));
         let (first, answered, said) = (payloads.to_vec(), Vec::new(), Said::default());
         let (rounds, bytes, msk, failed) = (0, 0, None, false);
         let hears = shared.half_open.came_from(self.link.id).unwrap_or(path.remote.ip());
@@ -212,6 +228,7 @@ impl HalfOpen {
     pub(super) fn converse(
         mut self: Box<Self>,
         shared: &mut Shared,
+        now: Instant,
         path: Path,
         payloads: &[Payload],
     ) -> Step {
@@ -229,7 +246,7 @@ impl HalfOpen {
             return self.refuse(shared, path, claimed, refusal, error);
         }
         let told = match (view.eap(), self.eap.as_deref_mut()) {
-            (Some(packet), Some(eap)) => told(shared, &self.how, eap, packet),
+            (Some(packet), Some(eap)) => told(shared, now, &self.how, eap, packet),
             _ => Err("no EAP payload"),
         };
         // Said just now.
@@ -271,12 +288,13 @@ impl HalfOpen {
     }
 
     /// Checks the caller's proof by the conversation's key, and whether the user is let in.
+    /// `None`: the status of its certificate is awaited.
     pub(super) fn identify_eap(
         &self,
-        shared: &Shared,
+        shared: &mut Shared,
         now: Instant,
         view: View<'_>,
-    ) -> Result<Caller, Refusal> {
+    ) -> Result<Option<Caller>, Refusal> {
         let refuse = |error: NegotiationError| Refusal { kind: error.told(), error };
         let malformed = |what| Refusal {
             kind: NotifyType::InvalidSyntax,
@@ -289,8 +307,7 @@ impl HalfOpen {
         // section 2.16)
         let authentication = view.auth().ok_or_else(|| malformed("no AUTH payload after EAP"))?;
         let channel = self.channel.as_ref().ok_or_else(|| malformed("no keys"))?;
-        let config = &shared.config;
-        let conn = config.named(&user.connection).map_err(|e| refuse(e.into()))?;
+        let conn = shared.config.named(&user.connection).cloned().map_err(|e| refuse(e.into()))?;
         let proof = Proof {
             prf: channel.suite.prf,
             sk_p: &channel.sk_pi,
@@ -301,13 +318,33 @@ impl HalfOpen {
         };
         let ppk = self.named_ppk(view).map_err(refuse)?;
         let by_ppk =
-            ppk.of(conn, &proof, &authentication).map_err(|why| refuse(NegotiationError::Ppk(why)))?;
+            ppk.of(&conn, &proof, &authentication).map_err(|why| refuse(NegotiationError::Ppk(why)))?;
         let proof = Proof { sk_p: by_ppk.sk_p.as_ref().unwrap_or(proof.sk_p), ..proof };
         auth::verify_eap(&proof, msk, &by_ppk.authentication).map_err(|e| refuse(e.into()))?;
         let (unix, used) = (shared.unix(now), by_ppk.used.as_deref());
-        let shown = Credential { shown: user.shown.clone(), ppk: None };
-        let credential = config.admission.credential(conn, &user.identity, Some(shown), used);
-        let admitted = config.admission.admits(conn, &user.identity, &credential, unix);
+        let (shown, vouched_until) = match &user.by {
+            By::Entry(shown) => (Credential { shown: shown.clone(), ppk: None }, None),
+            By::Certificate(shown) => {
+                let names = shown.own.identities();
+                match shared.judge(now, (&conn, self.link.id), (shown, &names), self.wait_until) {
+                    Judgement::Admitted(judged) => (judged, Some(shown.verified.expires)),
+                    Judgement::Refused(why) => return Err(refuse(why.into())),
+                    Judgement::Wait => {
+                        let id = self.link.id;
+                        let theirs = conn.takes(&user.identity);
+                        let waits =
+                            theirs.and_then(|theirs| shared.callers.wait(id, &theirs, &user.identity, false));
+                        if waits.is_err() {
+                            shared.config.admission.revocation.stop_waiting(id);
+                        }
+                        return waits.map(|()| None).map_err(|e| refuse(e.into()));
+                    }
+                }
+            }
+        };
+        let admission = &shared.config.admission;
+        let credential = admission.credential(&conn, &user.identity, Some(shown), used);
+        let admitted = admission.admits(&conn, &user.identity, &credential, unix);
         let conn = admitted.map_err(|e| refuse(e.into()))?;
         let from = self.link.path.remote.ip();
         shared
@@ -319,10 +356,10 @@ impl HalfOpen {
             id_r: eap.id_r.clone(),
             method: authentication.method,
             authenticated: unix,
-            vouched_until: None,
+            vouched_until,
             credential: Some(credential),
         };
-        Ok(Caller { conn, identity: user.identity.clone(), session, ppk: by_ppk.ppk })
+        Ok(Some(Caller { conn, identity: user.identity.clone(), session, ppk: by_ppk.ppk }))
     }
 }
 

@@ -73,7 +73,7 @@ impl HalfOpen {
             error: NegotiationError::Malformed { exchange: "IKE_AUTH", what },
         };
         if self.eap_key().is_some() {
-            return self.identify_eap(shared, now, view).map(Some);
+            return self.identify_eap(shared, now, view);
         }
         let id_i = view.id_i().ok_or_else(|| malformed("no IDi payload"))?;
         let authentication = view.auth().ok_or_else(|| malformed("no AUTH payload"))?;
