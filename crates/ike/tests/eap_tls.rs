@@ -317,7 +317,7 @@ fn a_revoked_certificate_is_refused_and_ends_the_session() {
     pair.gateway.endpoint.reconfigure(pair.now, vec![Arc::new(then)], &[]);
     pair.flush();
     pair.run_for(Duration::from_secs(2));
-    assert!(pair.gateway.closed.iter().any(|(_, why)| *why == CloseReason::NotAdmitted));
+    assert!(pair.gateway.closed.iter().any(|(_, why)| *why == CloseReason::Revoked));
 }
 
 #[test]

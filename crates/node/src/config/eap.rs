@@ -315,6 +315,70 @@ mod tests {
     }
 
     #[test]
+    fn a_clients_certificate_inside_eap() {
+        let client = CLIENT.replace("eap-mschapv2", "eap-tls");
+        let own = "certificate = \"cert\"\nkey = \"key\"\n";
+        let login = |more: &str| {
+            let conn = of(&format!("{client}{own}{more}"), "")?;
+            let ike::LocalAuth::Eap(login) = conn.local_auth else { panic!("{:?}", conn.local_auth) };
+            Ok::<_, String>((*login).clone())
+        };
+        assert_eq!(login("").unwrap().user, "joe", "the id");
+        let as_other = login("user = \"ann\"\neap_only = true\n").unwrap();
+        assert_eq!(as_other.user, "ann");
+        assert!(matches!(as_other.proof, ike::EapProof::Certificate { alone: true, server: None, .. }));
+        let elsewhere = login("eap_server = \"radius\"\n").unwrap();
+        assert!(matches!(elsewhere.proof, ike::EapProof::Certificate { alone: false, server: Some(_), .. }));
+        for (more, key) in [
+            ("password = \"x\"\n", "connection.a.local.password: contradicts"),
+            ("secret = \"long enough\"\n", "connection.a.local.secret: contradicts"),
+            ("user = \"\"\n", "connection.a.local.user: is empty"),
+            ("eap_server = \"radius\"\neap_only = true\n", "connection.a.local.eap_server: "),
+        ] {
+            let error = login(more).unwrap_err();
+            assert!(error.starts_with(key), "{more}: {error}");
+        }
+        assert!(wrong(&client, "").starts_with("connection.a.local.certificate: "));
+        let half = format!("{client}certificate = \"cert\"\n");
+        assert!(wrong(&half, "").starts_with("connection.a.local.key: "));
+        let by_password = format!("{CLIENT}user = \"joe\"\npassword = \"x\"\neap_only = true\n");
+        assert!(wrong(&by_password, "").starts_with("connection.a.local.eap_only: "));
+        let without = CLIENT.replace("auth = \"eap-mschapv2\"\n", own) + "eap_only = true\n";
+        assert!(wrong(&without, "").starts_with("connection.a.local.eap_only: "));
+    }
+
+    #[test]
+    fn a_gateway_offers_ways_in_an_order() {
+        let with = |ways: &str, more: &str| format!("{GATEWAY}auth = {ways}\n{more}");
+        let ca = "ca = [\"ca\"]\n";
+        let both =
+            with("[\"eap-tls\", \"eap-mschapv2\"]", &format!("users = \"users\"\n{ca}eap_only = true\n"));
+        let policy = of(&both, USERS).unwrap().answering.eap.unwrap();
+        assert_eq!(policy.methods(), [ike::EapMethod::Tls, ike::EapMethod::MsChapV2]);
+        let tls = of(&with("\"eap-tls\"", ca), "").unwrap().answering.eap.unwrap();
+        assert_eq!((tls.methods(), tls.users().map(|u| u.len())), (&[ike::EapMethod::Tls][..], Some(0)));
+        let ttls = of(&with("\"eap-ttls\"", "users = \"users\"\n"), USERS).unwrap();
+        assert!(matches!(ttls.remote_auth, ike::RemoteAuth::Eap));
+        for (text, key) in [
+            (with("[]", ""), "connection.a.remote.auth: "),
+            (with("[\"eap-tls\", \"eap-tls\"]", ca), "connection.a.remote.auth: "),
+            (with("\"eap-tls\"", ""), "connection.a.remote.ca: "),
+            (with("\"eap-tls\"", &format!("{ca}users = \"users\"\n")), "connection.a.remote.users: "),
+            (with("[\"eap-tls\", \"eap-ttls\"]", ca), "connection.a.remote.users: "),
+            (
+                with("\"eap-mschapv2\"", "users = \"users\"\neap_only = true\n"),
+                "connection.a.remote.eap_only: ",
+            ),
+            (format!("{GATEWAY}eap_only = true\n{ca}"), "connection.a.remote.eap_only: "),
+        ] {
+            let error = wrong(&text, USERS);
+            assert!(error.starts_with(key), "{text}: {error}");
+        }
+        let error = wrong(&with("\"eap-md5\"", ""), "");
+        assert!(error.contains("eap-md5") && error.contains("eap-tls"), "{error}");
+    }
+
+    #[test]
     fn a_gateway_has_users_beside_certificates_or_alone() {
         let users = "auth = \"eap-mschapv2\"\nusers = \"users\"\n";
         let alone = of(&format!("{GATEWAY}{users}"), USERS).unwrap();
