@@ -151,6 +151,15 @@ impl Authenticator {
         self.claimed.as_deref()
     }
 
+    /// The method that is under way.
+    #[must_use]
+    pub const fn method(&self) -> Option<Type> {
+        match &self.state {
+            State::Method { running, .. } => Some(running.kind()),
+            State::Identity | State::Over => None,
+        }
+    }
+
     /// What it will fail with, once that is certain: the peer has been told, and may never answer. A gateway that counts failures counts this one
     /// when the conversation is dropped.
     #[must_use]

@@ -17,7 +17,6 @@ use crate::config_payload::{AssignedConfig, Lease, LeaseRequest};
 use crate::cookie::CookieJar;
 use crate::endpoint_config::EndpointConfig;
 use crate::event::Event;
-use crate::guesses::Guesses;
 use crate::half_opens::{HalfOpens, Refusals};
 use crate::limits;
 use crate::load::LoadHistory;
@@ -45,8 +44,6 @@ pub(crate) struct Shared {
     /// Sessions that callers have begun and not yet established.
     pub(crate) half_open: HalfOpens,
     pub(crate) refusals: Refusals,
-    /// Passwords that callers try.
-    pub(crate) guesses: Guesses,
     pub(crate) load: LoadHistory,
     /// Client: the lineage of each connection's last session that is over, to be named at the next full login.
     pub(crate) lineages: BTreeMap<String, Name>,
@@ -73,7 +70,6 @@ impl Shared {
             sleepers: Sleepers::default(),
             half_open: HalfOpens::new(&config.half_open),
             refusals: Refusals::default(),
-            guesses: Guesses::default(),
             config,
             entropy,
             wall: None,

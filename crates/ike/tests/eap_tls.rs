@@ -254,6 +254,25 @@ fn connections_with_other_authorities_take_their_own_users() {
 }
 
 #[test]
+fn a_user_is_let_in_by_the_methods_of_his_own_connection_alone() {
+    for (mine, up) in [(EapMethod::MsChapV2, true), (EapMethod::Ttls, false)] {
+        let ca = Authority::new("CA");
+        let (client, mut theirs) = connections(&ca);
+        theirs.answering.eap = common::eap::users(&[("somebody.else", "a password")]);
+        let mut own = theirs.clone();
+        own.name = "own".to_owned();
+        own.answering.eap = methods(&[mine], false);
+        let mut config = common::gateway_config(theirs, 15);
+        config.connections.push(Arc::new(own));
+        let mut pair = Pair::with_configs(client, Default::default(), config, 15);
+        pair.connect();
+        pair.run_for(Duration::from_secs(5));
+        let connection = pair.gateway.established().map(|up| up.connection);
+        assert_eq!(connection.as_deref(), up.then_some("own"), "{mine:?}");
+    }
+}
+
+#[test]
 fn long_chains_travel_in_pieces_and_losses_do_no_harm() {
     for seed in seeds(40) {
         let mut pair = pair_of(seed, |ca, client, gateway| {
@@ -466,43 +485,41 @@ fn guesses_are_slowed_down_where_they_come_from() {
     let ca = Authority::new("CA");
     let (client, mut gateway) = connections(&ca);
     gateway.remote_auth = ca.trusted();
-    for method in [EapMethod::MsChapV2] {
-        gateway.answering.eap = methods(&[method], false);
-        let mut pair = Pair::new(client.clone(), gateway.clone(), 14);
-        let attempt = |pair: &mut Pair, password: &str| {
-            let conn = Connection { local_auth: login(ALICE, password), ..client.clone() };
-            pair.conn = Arc::new(conn);
-            pair.connect();
-            pair.run_for(Duration::from_secs(2));
-            let failure = pair.client.failure().map(|e| e.to_string());
-            let theirs = pair.gateway.peer_failure().map(|e| e.to_string());
-            assert!(pair.gateway.peer_failure().is_none(), "once");
-            (failure, theirs)
-        };
-        let mut looked_at = 0;
-        for n in 0..30 {
-            let (ours, theirs) = attempt(&mut pair, &format!("guess {n}"));
-            assert_eq!(ours.as_deref(), Some("EAP failed: wrong user name or password"));
-            looked_at += u32::from(theirs.as_deref() == Some("EAP failed: wrong user name or password"));
-        }
-        assert!((6..15).contains(&looked_at), "{looked_at}");
-        // The right one is not looked at either, and whoever tries cannot tell.
-        let (ours, theirs) = attempt(&mut pair, USERS[0].1);
-        assert_eq!(ours.as_deref(), Some("EAP failed: wrong user name or password"));
-        assert!(theirs.expect("on record").contains("came too fast"));
-        // Another user is not concerned.
-        pair.conn = Arc::new(Connection { local_auth: login(USERS[1].0, USERS[1].1), ..client.clone() });
+    gateway.answering.eap = methods(&[EapMethod::MsChapV2], false);
+    let mut pair = Pair::new(client.clone(), gateway.clone(), 14);
+    let attempt = |pair: &mut Pair, password: &str| {
+        let conn = Connection { local_auth: login(ALICE, password), ..client.clone() };
+        pair.conn = Arc::new(conn);
         pair.connect();
         pair.run_for(Duration::from_secs(2));
-        assert!(pair.client.established().is_some());
-        pair.run_for(Duration::from_secs(64));
-        assert_eq!(attempt(&mut pair, USERS[0].1), (None, None));
-        assert!(pair.client.established().is_some());
-        // A wrong password in the place of a session that is there does not end it.
-        pair.run_for(Duration::from_secs(60));
-        let sessions = pair.gateway.endpoint.len();
-        attempt(&mut pair, "guess");
-        pair.run_for(Duration::from_secs(60));
-        assert_eq!(pair.gateway.endpoint.len(), sessions);
+        let failure = pair.client.failure().map(|e| e.to_string());
+        let theirs = pair.gateway.peer_failure().map(|e| e.to_string());
+        assert!(pair.gateway.peer_failure().is_none(), "once");
+        (failure, theirs)
+    };
+    let mut looked_at = 0;
+    for n in 0..30 {
+        let (ours, theirs) = attempt(&mut pair, &format!("guess {n}"));
+        assert_eq!(ours.as_deref(), Some("EAP failed: wrong user name or password"));
+        looked_at += u32::from(theirs.as_deref() == Some("EAP failed: wrong user name or password"));
     }
+    assert!((6..15).contains(&looked_at), "{looked_at}");
+    // The right one is not looked at either, and whoever tries cannot tell.
+    let (ours, theirs) = attempt(&mut pair, USERS[0].1);
+    assert_eq!(ours.as_deref(), Some("EAP failed: wrong user name or password"));
+    assert!(theirs.expect("on record").contains("came too fast"));
+    // Another user is not concerned.
+    pair.conn = Arc::new(Connection { local_auth: login(USERS[1].0, USERS[1].1), ..client.clone() });
+    pair.connect();
+    pair.run_for(Duration::from_secs(2));
+    assert!(pair.client.established().is_some());
+    pair.run_for(Duration::from_secs(64));
+    assert_eq!(attempt(&mut pair, USERS[0].1), (None, None));
+    assert!(pair.client.established().is_some());
+    // A wrong password in the place of a session that is there does not end it.
+    pair.run_for(Duration::from_secs(60));
+    let sessions = pair.gateway.endpoint.len();
+    attempt(&mut pair, "guess");
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.gateway.endpoint.len(), sessions);
 }

@@ -9,6 +9,7 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_eap::authenticator::Method;
+use dormouse_eap::packet::Type;
 use dormouse_eap::{NtHash, peer, tls};
 use dormouse_sansio::UnixTime;
 
@@ -149,6 +150,15 @@ pub enum EapMethod {
 }
 
 impl EapMethod {
+    /// Its number in EAP.
+    pub(crate) const fn kind(self) -> Type {
+        match self {
+            Self::MsChapV2 => Type::MSCHAPV2,
+            Self::Tls => Type::TLS,
+            Self::Ttls => Type::TTLS,
+        }
+    }
+
     /// Whether the gateway may prove itself by it alone.
     pub(crate) const fn suits_alone(self) -> bool {
         matches!(self, Self::Tls)

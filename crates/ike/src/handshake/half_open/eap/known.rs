@@ -8,6 +8,7 @@ use std::sync::Arc;
 use dormouse_crypto::cert::{Certificate, Identity, Verified};
 use dormouse_eap::NtHash;
 use dormouse_eap::authenticator::{Users, names};
+use dormouse_eap::packet::Type;
 use dormouse_sansio::Instant;
 
 use crate::auth::Certified;
@@ -60,6 +61,8 @@ impl Said {
 pub(super) struct Known<'a> {
     pub(super) config: &'a EndpointConfig,
     pub(super) among: Vec<&'a Arc<Connection>>,
+    /// The method that is under way: a connection's users are not let in by one that another connection alone has.
+    pub(super) method: Option<Type>,
     /// What wrong passwords came before, whence this one comes, and when.
     pub(super) guesses: (&'a Guesses, IpAddr, Instant),
     /// What was looked up just now: of the names that may be meant (with a domain of Windows and without) the first that is a user's.
@@ -134,7 +137,9 @@ impl Known<'_> {
     /// "It is important that policy lookups and access control decisions use the actual authenticated identity." (RFC 7296 section 2.16)
     fn look_up(&self, name: &str, said: &mut Said) -> Option<NtHash> {
         let entry = |conn: &Arc<Connection>| {
-            Some((conn.clone(), conn.answering.eap.as_ref()?.users()?.user(name)?.clone()))
+            let policy = conn.answering.eap.as_ref()?;
+            let takes = policy.methods().iter().any(|method| Some(method.kind()) == self.method);
+            Some((conn.clone(), policy.users().filter(|_| takes)?.user(name)?.clone()))
         };
         let (guesses, from, now) = self.guesses;
         for (conn, user) in self.among.iter().filter_map(|conn| entry(conn)) {

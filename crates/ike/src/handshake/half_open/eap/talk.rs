@@ -106,12 +106,14 @@ fn told_here(
     eap: &mut Eap,
     packet: &[u8],
 ) -> Result<Told, &'static str> {
-    let Shared { config, entropy, guesses, .. } = shared;
+    let Shared { config, entropy, callers, .. } = shared;
+    let guesses = &mut callers.guesses;
     let id_r = auth::identity(&eap.id_r).ok();
     let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref() };
     let among = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
-    let known = Known { config, among, guesses: (&*guesses, eap.hears, now), said: RefCell::new(None) };
     let Talk::Here(conversation) = &mut eap.talk;
+    let (method, guessed) = (conversation.method(), (&*guesses, eap.hears, now));
+    let known = Known { config, among, method, guesses: guessed, said: RefCell::new(None) };
     let step = conversation.receive(packet, &known, entropy.as_mut());
     if let Some(said) = known.said.into_inner() {
         eap.said = said;
