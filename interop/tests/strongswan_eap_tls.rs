@@ -1,4 +1,6 @@
-//! Users with certificates (EAP-TLS), and with passwords inside TLS (EAP-TTLS), with strongSwan at the other end.
+//! Users with certificates (EAP-TLS), and with passwords inside TLS (EAP-TTLS), with strongSwan at the other end: with TLS 1.2, which is what strongSwan 5.9
+//! does unless it is told otherwise. Its TLS 1.3 is of before RFC 9190: as a gateway it ends without the protected word of success, and as a client it crashes
+//! at ours. (`eap.rs` has TLS 1.3 with wpa_supplicant.)
 
 use anyhow::Result;
 use dormouse_interop::scenario::{Auth, PASSWORD, SOON, Scenario, USER};
@@ -6,13 +8,12 @@ use dormouse_interop::strongswan::skip;
 use dormouse_testbed::{Access, Key};
 use std::fs;
 
-fn by_tls(key: Key, version: &str) -> Scenario {
-    let their_settings = format!("tls {{ version_max = {version} }}");
-    Scenario { auth: Auth::Tls(key), their_settings, ..Scenario::default() }
+fn by_tls(key: Key) -> Scenario {
+    Scenario { auth: Auth::Tls(key), ..Scenario::default() }
 }
 
-fn strongswan_joins(key: Key, version: &str) -> Result<()> {
-    let mut run = by_tls(key, version).gateway(Access::B)?;
+fn strongswan_joins(key: Key) -> Result<()> {
+    let mut run = by_tls(key).gateway(Access::B)?;
     run.initiate()?;
     run.data_flows()?;
     let status = run.ours.ok(&["status", "--json"])?.text;
@@ -39,22 +40,22 @@ fn strongswan_joins_our_gateway_by_eap_tls() -> Result<()> {
     if skip("strongSwan joins by EAP-TLS") {
         return Ok(());
     }
-    strongswan_joins(Key::Rsa(2048), "1.2")
+    strongswan_joins(Key::Rsa(2048))
 }
 
 #[test]
-fn strongswan_joins_our_gateway_by_eap_tls_with_tls_13() -> Result<()> {
-    if skip("strongSwan joins by EAP-TLS 1.3") {
+fn strongswan_joins_our_gateway_by_eap_tls_with_ecdsa_keys() -> Result<()> {
+    if skip("strongSwan joins by EAP-TLS with ECDSA") {
         return Ok(());
     }
-    strongswan_joins(Key::P256, "1.3")
+    strongswan_joins(Key::P256)
 }
 
-fn our_device_joins(key: Key, version: &str) -> Result<()> {
+fn our_device_joins(key: Key) -> Result<()> {
     let scenario = Scenario {
         ours: vec![("ike", "fragment_size = 600".into())],
-        their_settings: format!("fragment_size = 600\n tls {{ version_max = {version} }}"),
-        ..by_tls(key, version)
+        their_settings: "fragment_size = 600".into(),
+        ..by_tls(key)
     };
     let mut run = scenario.device(Access::B)?;
     run.up()?;
@@ -74,15 +75,15 @@ fn our_device_joins_strongswans_gateway_by_eap_tls() -> Result<()> {
     if skip("we join by EAP-TLS") {
         return Ok(());
     }
-    our_device_joins(Key::Rsa(2048), "1.2")
+    our_device_joins(Key::Rsa(2048))
 }
 
 #[test]
-fn our_device_joins_strongswans_gateway_by_eap_tls_with_tls_13() -> Result<()> {
-    if skip("we join by EAP-TLS 1.3") {
+fn our_device_joins_strongswans_gateway_by_eap_tls_with_ecdsa_keys() -> Result<()> {
+    if skip("we join by EAP-TLS with ECDSA") {
         return Ok(());
     }
-    our_device_joins(Key::P256, "1.3")
+    our_device_joins(Key::P256)
 }
 
 #[test]
@@ -91,7 +92,7 @@ fn strongswan_takes_our_gateway_that_proves_itself_inside_eap_alone() -> Result<
         return Ok(());
     }
     let ours = vec![("remote", "eap_only = true".into())];
-    let mut run = Scenario { ours, eap_alone: true, ..by_tls(Key::Rsa(2048), "1.2") }.gateway(Access::A)?;
+    let mut run = Scenario { ours, eap_alone: true, ..by_tls(Key::Rsa(2048)) }.gateway(Access::A)?;
     run.initiate()?;
     run.data_flows()?;
     let log = run.theirs.log();
@@ -106,7 +107,7 @@ fn our_device_takes_a_gateway_that_proves_itself_inside_eap_alone() -> Result<()
         return Ok(());
     }
     let ours = vec![("local", "eap_only = true".into())];
-    let mut run = Scenario { ours, eap_alone: true, ..by_tls(Key::Rsa(2048), "1.2") }.device(Access::A)?;
+    let mut run = Scenario { ours, eap_alone: true, ..by_tls(Key::Rsa(2048)) }.device(Access::A)?;
     run.up()?;
     run.data_flows()?;
     Ok(())
