@@ -105,7 +105,10 @@ impl Admission {
                 let policy = connection.answering.eap.as_ref();
                 let policy = policy.ok_or_else(|| Refusal::Method(identity.clone(), "EAP"))?;
                 let user = policy.users().and_then(|users| users.who_is(identity));
-                let today = user.map(|user| Shown::eap(key, &connection.name, user));
+                let today = match user {
+                    Some(user) => Some(Shown::eap(key, &connection.name, user)),
+                    None => policy.is_radius().then(|| Shown::radius(key, &connection.name, identity)),
+                };
                 match today {
                     Some(Shown::Eap(today)) if is_same(today, *then) => {}
                     _ => return Err(Refusal::User(identity.clone())),

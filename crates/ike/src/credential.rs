@@ -137,6 +137,13 @@ impl Shown {
         Self::Eap(tag(key, b"dormouse eap user fingerprint", &parts))
     }
 
+    /// By a user of `connection` whom RADIUS servers know. They are not asked again for a ticket: it says that they were.
+    pub(crate) fn radius(key: &Secret, connection: &str, identity: &Identity) -> Self {
+        let (kind, id) = identity.to_ike();
+        let parts = [connection.as_bytes(), &[kind], &id];
+        Self::Eap(tag(key, b"dormouse radius user fingerprint", &parts))
+    }
+
     /// Writes the canonical encoding.
     fn encode(&self, out: &mut Out) {
         match self {

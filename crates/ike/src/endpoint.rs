@@ -2,6 +2,7 @@
 //! (`effects` has the changes that one SA asks for another); must never look inside a protected message.
 
 mod effects;
+mod elsewhere;
 mod keys;
 mod leases;
 mod newcomer;

@@ -60,7 +60,7 @@ pub enum NegotiationError {
         local_id: Identity,
     },
     /// The peer cannot take us now (TEMPORARY_FAILURE). It has not said that our proof is wrong.
-    #[error("the peer limits our sessions: too many were begun recently, or are being set up")]
+    #[error("the peer cannot take us now: it limits sessions, or cannot ask the servers that know its users")]
     Busy,
     /// The peer did not prove to be who it should be.
     #[error("the peer's authentication failed: {0}")]
@@ -95,6 +95,12 @@ pub enum NegotiationError {
     /// Whom the caller says that it is by EAP is not let in, with whatever password.
     #[error("not admitted: {0}; the password was not looked at")]
     UserRefused(Refusal),
+    /// A RADIUS server does not let the user in.
+    #[error("the RADIUS server {0}")]
+    Radius(String),
+    /// No RADIUS server could be asked.
+    #[error("no RADIUS server answers: {0}")]
+    RadiusSilent(String),
     /// The gateway has refused us before it asked for a proof by EAP.
     #[error(
         "the peer refused {local_id} before it asked for a proof of {user}: it takes no users by EAP, or has another name than remote.id"

@@ -16,6 +16,7 @@ use dormouse_wire::sleep::{Mark, SleepFlags};
 use crate::auth::SignOrder;
 use crate::config_payload::AssignedConfig;
 use crate::credential::Credential;
+use crate::elsewhere::Question;
 use crate::error::NegotiationError;
 use crate::ticket::ClientTicket;
 use crate::ticket::lineage::Operation;
@@ -62,6 +63,8 @@ pub enum Event {
         /// What to sign.
         order: Box<SignOrder>,
     },
+    /// Gateway: ask a RADIUS server, and hand what it says to [`crate::Endpoint::told_elsewhere`]. The handshake waits.
+    AskElsewhere(Box<Question>),
     /// Fetch this by HTTP and hand what came to [`crate::Endpoint::fetched`]: a CRL by GET or, with a body, an OCSP answer by POST
     /// (`application/ocsp-request`). Handshakes may wait for it.
     Fetch {

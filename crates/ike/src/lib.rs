@@ -32,6 +32,7 @@ pub mod config_payload;
 mod cookie;
 mod credential;
 mod describe;
+pub mod elsewhere;
 mod endpoint;
 mod endpoint_config;
 mod error;

@@ -136,6 +136,8 @@ pub(crate) enum EapAsked {
     /// The gateway itself: by these methods, in the order in which they are offered. `alone`: where the method suits and the caller asks for it,
     /// the gateway proves itself inside EAP alone (RFC 5998).
     Here { methods: Vec<EapMethod>, users: EapUsers, alone: bool },
+    /// RADIUS servers, which the driver speaks with ([`crate::Event::AskElsewhere`]).
+    Radius,
 }
 
 /// A way in which users prove who they are to the gateway itself.
@@ -189,8 +191,8 @@ impl EapPolicy {
     /// The same, but the gateway proves itself inside EAP alone to callers that ask for it, where a method suits (RFC 5998).
     #[must_use]
     pub fn alone(mut self) -> Self {
-        match &mut self.asked {
-            EapAsked::Here { alone, .. } => *alone = true,
+        if let EapAsked::Here { alone, .. } = &mut self.asked {
+            *alone = true;
         }
         self
     }
@@ -207,7 +209,20 @@ impl EapPolicy {
             EapAsked::Here { methods, alone, .. } => {
                 *alone && methods.iter().any(|method| method.suits_alone())
             }
+            EapAsked::Radius => false,
         }
+    }
+
+    /// RADIUS servers know the users, and by which methods they prove who they are.
+    #[must_use]
+    pub const fn radius() -> Self {
+        Self { asked: EapAsked::Radius }
+    }
+
+    /// Whether RADIUS servers know the users.
+    #[must_use]
+    pub const fn is_radius(&self) -> bool {
+        matches!(self.asked, EapAsked::Radius)
     }
 
     /// The users with passwords whom the gateway itself knows.
@@ -215,6 +230,7 @@ impl EapPolicy {
     pub const fn users(&self) -> Option<&EapUsers> {
         match &self.asked {
             EapAsked::Here { users, .. } => Some(users),
+            EapAsked::Radius => None,
         }
     }
 
@@ -223,6 +239,7 @@ impl EapPolicy {
     pub fn methods(&self) -> &[EapMethod] {
         match &self.asked {
             EapAsked::Here { methods, .. } => methods,
+            EapAsked::Radius => &[],
         }
     }
 }

@@ -14,7 +14,7 @@ use form::{check_form, is_childless};
 pub(super) use identify::{Caller, Refusal};
 pub(crate) use waiting::Signature;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
@@ -140,7 +140,7 @@ impl HalfOpen {
         if intermediate && self.overfull(datagram) {
             return Step::stay(Slot::HalfOpen(self), Discard::Fragment);
         }
-        if self.waiting.is_some() {
+        if self.waiting.is_some() || self.waits_for_server() {
             return Step::to(Slot::HalfOpen(self));
         }
         // "[...] the Responder SHOULD still keep the computed SK_* keys, so that if it happened to be an attack, then an attacker cannot
@@ -401,7 +401,7 @@ impl HalfOpen {
         proof: Authentication,
         descent: Descent,
     ) -> Step {
-        let id = self.next_id();
+        let (id, fixed) = (self.next_id(), self.granted().address);
         let Self { link, how, channel, nonce_i, nonce_r, nat, begun, clients, eap, .. } = *self;
         let Some(channel) = channel else { return Step::gone() };
         let Caller { conn, identity, session, ppk } = caller;
@@ -423,7 +423,7 @@ impl HalfOpen {
         let lineage = Some(descent.lineage);
         let held = shared.callers.held_by_another(&conn, &identity, lineage, kept.iter().copied());
         let kept = if held.is_none() { kept } else { &[] };
-        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept, false);
+        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept, fixed, false);
         list.extend(cp);
         shared.await_lease(link.id, &assigned);
         let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
@@ -511,6 +511,7 @@ pub(crate) fn assign(
     peer: &Identity,
     view: View<'_>,
     kept: &[IpAddr],
+    fixed: Option<Ipv4Addr>,
     tentative: bool,
 ) -> (AssignedConfig, Option<Payload>, Option<Refusal>) {
     let nothing = AssignedConfig::default;
@@ -522,7 +523,7 @@ pub(crate) fn assign(
         });
         return (nothing(), None, refusal);
     };
-    (request.kept, request.tentative) = (kept.to_vec(), tentative);
+    (request.kept, request.fixed, request.tentative) = (kept.to_vec(), fixed, tentative);
     let pool = shared.config.pool.as_mut().filter(|_| !conn.answering.policy.pool.is_empty());
     let lease = pool.map_or_else(Lease::default, |pool| pool.lease(conn, peer, &request));
     let asked = (request.v4 || request.v6) && !conn.answering.policy.pool.is_empty();

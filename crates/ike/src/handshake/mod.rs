@@ -21,6 +21,7 @@ use dormouse_wire::ike::{Header, NotifyType, Payload};
 use crate::auth::Authentication;
 use crate::claim::Claim;
 use crate::config::Connection;
+use crate::elsewhere::Verdict;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::keys::Spis;
@@ -241,6 +242,14 @@ impl Slot {
         match self {
             Self::HalfOpen(s) => s.signed(shared, now, result).next,
             Self::Signing(s) => s.signed(shared, now, result),
+            other => Some(other),
+        }
+    }
+
+    /// A server has said something about the caller.
+    pub(crate) fn told_elsewhere(self, shared: &mut Shared, verdict: Verdict) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.told_elsewhere(shared, verdict).next,
             other => Some(other),
         }
     }

@@ -8,6 +8,7 @@
 //!
 //! A user who is denied, not one of the connection's or unknown gets the answers of one whose password is wrong.
 
+mod elsewhere;
 mod known;
 mod talk;
 
@@ -280,6 +281,7 @@ impl HalfOpen {
                     false => self.refuse_with(shared, path, ExchangeType::IkeAuth, claimed, &list, error),
                 }
             }
+            Ok(Told::Ask(response)) => self.ask_elsewhere(shared, path, response),
             Err(what) => {
                 let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
                 self.refuse(shared, path, claimed, notify(NotifyType::InvalidSyntax, []), error)
@@ -356,7 +358,7 @@ impl HalfOpen {
             id_r: eap.id_r.clone(),
             method: authentication.method,
             authenticated: unix,
-            vouched_until,
+            vouched_until: vouched_until.or_else(|| self.granted().lasts.map(|lasts| unix + lasts)),
             credential: Some(credential),
         };
         Ok(Some(Caller { conn, identity: user.identity.clone(), session, ppk: by_ppk.ppk }))

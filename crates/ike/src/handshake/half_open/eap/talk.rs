@@ -7,9 +7,11 @@ use std::sync::Arc;
 use dormouse_crypto::Secret;
 use dormouse_eap::Error as EapError;
 use dormouse_eap::authenticator::{Authenticator, Config, Step as EapStep};
+use dormouse_eap::radius::Access;
 use dormouse_sansio::Instant;
 
 use super::Eap;
+use super::elsewhere::Elsewhere;
 use super::known::{By, Known, Meant, Wanted};
 use crate::auth;
 use crate::config::{Connection, EapAsked};
@@ -25,6 +27,8 @@ use crate::shared::Shared;
 pub(super) enum Talk {
     /// With the gateway itself.
     Here(Authenticator),
+    /// With a RADIUS server.
+    Elsewhere(Elsewhere),
 }
 
 /// What is told to the caller.
@@ -33,6 +37,8 @@ pub(super) enum Told {
     Answer(Vec<u8>, Option<NegotiationError>),
     /// The last packet, and the error in the log.
     Refused(Vec<u8>, NegotiationError),
+    /// Nothing yet: this packet of the caller is passed on first.
+    Ask(Vec<u8>),
 }
 
 impl Talk {
@@ -61,6 +67,12 @@ impl Talk {
                 let (conversation, request) = Authenticator::begin(&config, None, entropy);
                 Ok((Self::Here(conversation), request))
             }
+            Some(EapAsked::Radius) => {
+                let mut identifier = [0];
+                entropy.fill(&mut identifier);
+                let request = Access::question(identifier[0])?;
+                Ok((Self::Elsewhere(Elsewhere::default()), request))
+            }
             None => Err(EapError::NoCommonMethod(Vec::new())),
         }
     }
@@ -69,6 +81,7 @@ impl Talk {
     pub(super) fn refusal(&self) -> Option<&EapError> {
         match self {
             Self::Here(conversation) => conversation.refusal(),
+            Self::Elsewhere(_) => None,
         }
     }
 }
@@ -96,6 +109,7 @@ pub(super) fn told(
     }
     match &eap.talk {
         Talk::Here(_) => told_here(shared, now, how, eap, packet),
+        Talk::Elsewhere(_) => Ok(Told::Ask(packet.to_vec())),
     }
 }
 
@@ -111,7 +125,7 @@ fn told_here(
     let id_r = auth::identity(&eap.id_r).ok();
     let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref() };
     let among = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
-    let Talk::Here(conversation) = &mut eap.talk;
+    let Talk::Here(conversation) = &mut eap.talk else { return Err("EAP for another one") };
     let (method, guessed) = (conversation.method(), (&*guesses, eap.hears, now));
     let known = Known { config, among, method, guesses: guessed, said: RefCell::new(None) };
     let step = conversation.receive(packet, &known, entropy.as_mut());
