@@ -21,7 +21,6 @@ use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
 use dormouse_control::EventKind;
-use dormouse_ike::config::SelectorSpec;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
@@ -62,6 +61,7 @@ const FORWARD: u64 = 15;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 1 << 16;
 const TRANSIT: u64 = 1 << 20;
+pub(crate) const RADIUS: u64 = 1 << 32;
 
 /// MTU of the tunnel interface: what fits ESP in UDP over IPv6 on an Ethernet with the widest suite; TCP is clamped to what
 /// the path really carries.
@@ -116,7 +116,8 @@ impl Daemon {
     /// # Errors
     /// Names what is missing or refused.
     pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
-        let Loaded { daemon: settings, written, sleep, connections, hip, standin, router, audit } = loaded;
+        let Loaded { daemon: settings, written, sleep, connections, hip, standin, router, radius, audit } =
+            loaded;
         let bind = !connections.is_empty() && settings.ike_port < 1024;
         privileges::require(Needed { raw: false, bind })?;
         let account = privileges::find_user(&settings.user)?;
@@ -176,6 +177,7 @@ impl Daemon {
         }
         let may_sleep = sleep.settings.mode != Mode::Performance;
         let hip = hip.map(|hip| Directory::new(hip, &denials, (may_sleep, sleepers), &mut node));
+        node.set_radius(now, radius);
         let mut host = Host::new(now, node, pool);
         kernel.begin(&mut host, &mut machine);
         if let Some(router) = &router {
@@ -347,6 +349,7 @@ impl Daemon {
                 }
                 FILES => self.files_come(now),
                 NEIGHBOURS => self.machine.neighbours.iter_mut().for_each(|n| n.answers()),
+                token if token >= RADIUS => self.radius_news(now, token - RADIUS),
                 token if token >= TRANSIT => self.receive_transit(now, (token - TRANSIT) as usize)?,
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize, event.closed)?,
                 token => self.receive(now, (token - UDP) as usize, event.closed)?,
@@ -356,7 +359,7 @@ impl Daemon {
             host::forward(self, now)?;
         }
         let _what = self.host.handle_arrival(now);
-        if tun || ready.iter().any(|r| r.token >= UDP) {
+        if tun || ready.iter().any(|r| (UDP..RADIUS).contains(&r.token)) {
             self.wires.moved = BootClock::now();
         }
         Ok(())
@@ -422,6 +425,7 @@ impl Daemon {
             Order::ReadSignal => self.read_signal(),
             Order::Header(order) => tracing::debug!(?order, "nothing reads headers on this machine"),
             Order::Sign { sa, order } => self.helpers.signers.sign(sa, order),
+            Order::Radius(order) => self.obey_radius(now, order),
             Order::Fetch { id, url, body } => self.helpers.fetcher.fetch(Wanted { id, url, body }),
         }
     }
@@ -448,17 +452,6 @@ impl Daemon {
             }
             News::Resending { packets } => tracing::debug!(packets, "sent in vain, and sent again"),
         }
-    }
-
-    /// The prefixes on our side of a connection.
-    fn local_prefixes(&self, connection: &str) -> Vec<ipnet::IpNet> {
-        let resolved = self.connections.iter().find(|c| c.name == connection);
-        let selectors = resolved.into_iter().flat_map(|c| &c.ike.children).flat_map(|c| &c.ts_local);
-        let prefix = |s: &SelectorSpec| match s {
-            SelectorSpec::Dynamic => None,
-            SelectorSpec::Net(net) | SelectorSpec::Narrow { net, .. } => Some(*net),
-        };
-        selectors.filter_map(prefix).collect()
     }
 
     fn announce(&mut self, change: Change) {
@@ -536,6 +529,7 @@ impl Daemon {
         self.host.stop(now);
         // The farewells: one datagram each, not waited for.
         host::carry_out_all(self, now);
+        self.finish_reports();
         // Which waits until what was asked of it is done.
         if let Some(keeper) = self.helpers.keeper.take() {
             self.keeper_reports(now, keeper.finish());

@@ -18,6 +18,7 @@ mod marked_names;
 mod names;
 mod neighbours;
 mod radio;
+mod radius;
 mod rekey;
 mod reload;
 mod removal;

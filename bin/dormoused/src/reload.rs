@@ -293,6 +293,7 @@ impl Daemon {
         self.helpers.auditor = auditor;
         self.machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
         self.connections = connections;
+        self.host.node_mut().set_radius(now, loaded.radius);
         self.host.reconfigure(now, &self.connections, &difference.changed);
         let new =
             self.connections.iter().filter(|c| c.role == Role::Client && difference.added.contains(&c.name));

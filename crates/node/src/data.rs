@@ -340,7 +340,7 @@ impl Node {
     /// Gateway: whether a packet that came through this tunnel is for another client, and the configuration keeps one of the two from all
     /// others.
     pub fn isolates(&mut self, id: ChildId, flow: &Flow) -> bool {
-        if !self.isolating {
+        if !self.served.isolating {
             return false;
         }
         let Some(from) = self.sad.get(id).map(|tunnel| tunnel.owner) else { return false };

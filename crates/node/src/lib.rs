@@ -4,6 +4,7 @@
 //! Must never read a clock, open a socket or touch the machine: `dormoused` drives it in the world, `dormouse-sim` in virtual
 //! time.
 
+mod accounts;
 pub mod audit;
 mod client;
 pub mod config;
@@ -21,6 +22,7 @@ pub mod lending;
 mod node;
 mod peers;
 pub mod pool;
+pub mod radius;
 mod reconfigure;
 mod record;
 mod rekey;
@@ -30,12 +32,14 @@ mod reports;
 mod resend;
 mod revival;
 mod sending;
+mod served;
 mod sessions;
 mod sleep;
 pub mod sleeper;
 mod snapshot;
 mod tunnels;
 
+pub use accounts::RadiusState;
 pub use data::Train;
 pub use devices::{AbsentInfo, StandInInfo};
 pub use dormouse_ike::LoadReport;

@@ -24,6 +24,7 @@ use crate::lending::Lending;
 use crate::repair::Repairs;
 use crate::revival::Beside;
 use crate::sending::Sending;
+use crate::served::Served;
 use crate::sessions::Sessions;
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
@@ -121,8 +122,7 @@ pub struct Node {
     pub(crate) sending: Sending,
     /// Most packets that the connections would have held for a session.
     pub(crate) hold_packets: usize,
-    /// Gateway: some connection keeps some of its clients apart.
-    pub(crate) isolating: bool,
+    pub(crate) served: Served,
     pub(crate) records: Records,
     pub(crate) repairs: Repairs,
     pub(crate) lending: Lending,
@@ -156,6 +156,7 @@ impl Node {
         endpoint.open_first_zone = dormouse_esp::open_first_zone;
         let router = crate::config::router(&connections);
         let isolating = connections.iter().any(Resolved::isolates);
+        let served = Served { isolating, ..Served::default() };
         let hold_packets = Resolved::most_held(&connections);
         let mut known = Connections::default();
         for connection in connections {
@@ -185,7 +186,7 @@ impl Node {
             path_mtu: 1500,
             sending: Sending::Allowed,
             hold_packets,
-            isolating,
+            served,
             records: Records::default(),
             repairs: Repairs::default(),
             lending: Lending::default(),
@@ -282,6 +283,7 @@ impl Node {
 
     /// The daemon stops: every session ends, in every role, without a word where a ticket brings it back.
     pub fn leave(&mut self, now: Instant) {
+        self.served.leaving = true;
         for client in self.connections.clients_mut() {
             client.ladder.down();
             client.resend.clear();
@@ -385,6 +387,7 @@ impl Node {
         }
         self.repairs.handle_timeout(now);
         self.lending_timeout(now);
+        self.radius_timeout(now);
         let mut came_up = false;
         for id in self.connections.client_ids() {
             let expired = self.connections.client_mut(id).and_then(|c| {
@@ -437,11 +440,12 @@ impl Node {
         ike.into_iter().flatten().chain(draining).filter(move |_| !quiet)
     }
 
-    /// The timers of the ladders, of sessions that are on their way back, and of repairs.
+    /// The timers of the ladders, of sessions that are on their way back, of repairs, loans and RADIUS.
     fn others(&self) -> impl Iterator<Item = Deadline> {
         let ladders = self.connections.clients().filter_map(|c| c.ladder.poll_timeout());
         let back = self.beside.deadline().filter(|_| self.sending.is_allowed());
-        ladders.chain(back).chain(self.repairs.timers()).chain(self.lending.poll_timeout())
+        let gateway = self.lending.poll_timeout().into_iter().chain(self.radius_timers());
+        ladders.chain(back).chain(self.repairs.timers()).chain(gateway)
     }
 
     /// Nothing that IKE could send would arrive: every session of its own is a client's, and no client has a network and a radio.
@@ -583,17 +587,6 @@ impl Node {
         // same answer.
         for connection in self.connections.clients_mut().filter_map(Client::used_up) {
             self.events.push_back(Event::Order(Order::Store(Store::Ticket { connection, bytes: None })));
-        }
-    }
-
-    /// The path to `destination` does not carry an IKE message of so many bytes, and it was not sent.
-    pub fn not_sent(&mut self, destination: std::net::SocketAddr, bytes: usize) {
-        let ike = &self.ike;
-        for client in self.connections.clients_mut() {
-            let mut paths = client.attempt.into_iter().chain(client.sa).filter_map(|sa| ike.path(sa));
-            if paths.any(|path| path.remote == destination) {
-                client.too_big = Some(bytes);
-            }
         }
     }
 }

@@ -36,6 +36,7 @@ impl Node {
             Ike::Heard { sa } => self.heard(Owner::Ike(sa)),
             Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
             Ike::Sign { sa, order } => self.order(Order::Sign { sa, order }),
+            Ike::AskElsewhere(question) => self.ask_elsewhere(now, *question),
             Ike::Fetch { id, url, body } => self.order(Order::Fetch { id, url, body }),
             Ike::Revocations { name, content } => {
                 self.order(Order::Store(Store::Revocations { name, content }))
@@ -106,6 +107,7 @@ impl Node {
         if !e.initiator {
             let (connection, peer) = (e.connection, e.peer.to_string());
             self.changed(Change::PeerUp { connection, peer, resumed: e.resumed });
+            self.account_begin(now, Owner::Ike(e.sa));
             return self.record_begin(Owner::Ike(e.sa), if e.resumed { How::Slow } else { How::Full });
         }
         let Some(client) = self.connections.client_mut(id) else { return };
@@ -305,7 +307,7 @@ impl Node {
                     _ = d.dismiss(|c, w, _| c == id && Some(w) == who.as_deref(), around)
                 });
             }
-            return self.session_ended(now, owner, &reason.to_string());
+            return self.session_ended(now, owner, &reason.to_string(), Some(reason));
         };
         let (serves, other) = (client.sa == Some(sa), client.sa.is_some_and(|now| now != sa));
         self.sad.end_draining_of(owner);
@@ -338,11 +340,18 @@ impl Node {
         self.climb(now);
     }
 
-    /// The session of a peer that came to us has ended.
-    pub(crate) fn session_ended(&mut self, now: Instant, owner: Owner, why: &str) {
+    /// The session of a peer that came to us has ended; `reason`: of IKE.
+    pub(crate) fn session_ended(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        why: &str,
+        reason: Option<CloseReason>,
+    ) {
         self.sad.end_draining_of(owner);
         let Some(session) = self.sessions.remove(owner) else { return };
         self.record_end(now, &session, why);
+        self.account_end(now, &session, reason);
         if session.is_tentative() {
             if let Some(sa) = owner.ike() {
                 self.push(Event::Judged { sa, granted: false });

@@ -2,6 +2,7 @@
 //! never hold an SA of ESP (the SAD does) nor decide when a session ends (its key manager does).
 
 use crate::connections::ConnectionId;
+use crate::radius::Account;
 use crate::record::Traffic;
 use dormouse_ike::admission::Credential;
 use dormouse_ike::config_payload::AssignedConfig;
@@ -118,6 +119,8 @@ pub(crate) struct Session {
     pub(crate) dormancy: bool,
     /// Gateway: the device at the other end, if it is stood in for while it sleeps.
     pub(crate) device: Option<DeviceId>,
+    /// Gateway: what RADIUS servers are told of it.
+    pub(crate) account: Option<Box<Account>>,
 }
 
 impl Session {
@@ -141,6 +144,7 @@ impl Session {
             presence: Presence::Awake,
             dormancy: false,
             device: None,
+            account: None,
         }
     }
 
@@ -237,10 +241,14 @@ impl Sessions {
 
     /// The sessions of the same peer by the same connection as `session`.
     pub(crate) fn of_peer(&self, session: &Session) -> impl Iterator<Item = &Session> {
+        self.owners_of_peer(session).filter_map(|owner| self.get(owner))
+    }
+
+    /// Their owners.
+    pub(crate) fn owners_of_peer(&self, session: &Session) -> impl Iterator<Item = Owner> {
         let (connection, who) = (session.connection, &session.who);
         let from = self.peers.range((connection, who.clone(), FIRST)..);
-        let theirs = from.take_while(move |(c, w, _)| (*c, w) == (connection, who));
-        theirs.filter_map(|(_, _, owner)| self.get(*owner))
+        from.take_while(move |(c, w, _)| (*c, w) == (connection, who)).map(|(_, _, owner)| *owner)
     }
 
     pub(crate) fn get(&self, owner: Owner) -> Option<&Session> {

@@ -139,6 +139,7 @@ impl Node {
         let (connection, peer, resumed) = (session.connection, session.peer.clone(), session.resumed);
         let connection = self.connections.name(connection).to_owned();
         self.changed(Change::PeerUp { connection, peer, resumed });
+        self.account_begin(now, owner);
         self.record_begin(owner, How::AtOnce);
         for id in self.sad.of(owner).to_vec() {
             self.sad.activate(id);

@@ -75,6 +75,9 @@ pub enum Eap {
     /// By a password inside TLS (EAP-TTLS with PAP or MSCHAPv2).
     #[serde(rename = "eap-ttls")]
     Ttls,
+    /// As RADIUS servers want it (`[radius]`), beside which there is no other way.
+    #[serde(rename = "radius")]
+    Radius,
 }
 
 /// One or several of them, best first: `"eap-mschapv2"`, or `["eap-tls", "eap-mschapv2"]`.
@@ -140,7 +143,7 @@ pub struct RemoteAuth {
     /// CRLs of the authorities: files (PEM or DER; read again on reload) or `http://` URLs.
     #[serde(default)]
     pub crl: Vec<String>,
-    /// Gateway: take users who prove themselves by EAP, for which the gateway needs a certificate (`local.certificate`). One way, or several, best first: a
+    /// Gateway: take users who prove themselves by EAP, for which the gateway needs a certificate (`local.certificate`). `"radius"`: the servers of `[radius]` say who is let in, and by which method. Otherwise one way, or several, best first: a
     /// client that refuses one and names another gets that. Clients that prove themselves by certificate or secret are taken beside them if `ca` or a secret
     /// is given. A user is an identity like any other to `id`, `peers`, `pool`, `dormouse deny` and the records; one with a certificate goes by a name in it
     /// that `id` takes.

@@ -168,6 +168,18 @@ pub(super) fn policy(
     let ike::LocalAuth::Cert { key, .. } = local else {
         return wrong("local", "a gateway whose users have passwords proves itself by certificate and key");
     };
+    if ways.contains(&Eap::Radius) {
+        return match (ways.as_slice(), &c.remote.users) {
+            (_, Some(_)) => {
+                wrong("remote.users", "contradicts auth = \"radius\": the servers of [radius] know the users")
+            }
+            ([_], None) => Ok(Some(Arc::new(ike::EapPolicy::radius()))),
+            _ => wrong(
+                "remote.auth",
+                "\"radius\" leaves the ways to the servers of [radius]; take the others out",
+            ),
+        };
+    }
     let with_tls = ways.iter().any(|way| *way != Eap::MsChapV2);
     if with_tls && key.is_elsewhere() {
         return wrong("local.key", "eap-tls and eap-ttls need the gateway's key in a file, not in a token");
@@ -198,7 +210,7 @@ pub(super) fn policy(
     let methods = ways.iter().map(|way| match way {
         Eap::MsChapV2 => ike::EapMethod::MsChapV2,
         Eap::Tls => ike::EapMethod::Tls,
-        Eap::Ttls => ike::EapMethod::Ttls,
+        Eap::Ttls | Eap::Radius => ike::EapMethod::Ttls,
     });
     let policy = ike::EapPolicy::here(methods.collect(), users);
     Ok(Some(Arc::new(if c.remote.eap_only { policy.alone() } else { policy })))

@@ -13,7 +13,9 @@ pub use super::half_open::HalfOpen;
 pub use super::hip::{
     Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipGroup, HipIdentity, HipPeer, HipPuzzle,
 };
+pub use super::keepalive::Keepalive;
 pub use super::peers::{Peer, Prefix};
+pub use super::radius::{Radius, RadiusServer};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 pub use super::spin::Spin;
 pub use super::zones::{Keys, KeysPeer, Protection, Zones};
@@ -21,7 +23,6 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -37,6 +38,9 @@ pub struct File {
     pub standin: super::standin::StandIn,
     /// Gateway: what is put on record of those who come (docs/audit.md).
     pub audit: Audit,
+    /// Gateway: the servers that know the users of connections with `remote.auth = "radius"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub radius: Option<Radius>,
     /// Access router: what stands between a radio and the network. Absent: this machine is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub router: Option<Router>,
@@ -378,54 +382,6 @@ pub enum EspInUdp {
     Nat,
     /// With every peer.
     Always,
-}
-
-/// NAT keepalives: `"auto"`, `"off"`, or seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-#[schemars(with = "String")]
-pub enum Keepalive {
-    /// Found by probing the NAT.
-    Auto,
-    /// None are sent.
-    Off,
-    /// A fixed interval in seconds.
-    Every(u32),
-}
-
-impl<'de> Deserialize<'de> for Keepalive {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Keepalive;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"auto\", \"off\" or a number of seconds from 1 to 86400")
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Keepalive, E> {
-                match text {
-                    "auto" => Ok(Keepalive::Auto),
-                    "off" => Ok(Keepalive::Off),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-                }
-            }
-            fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Keepalive, E> {
-                match u32::try_from(n) {
-                    Ok(n @ 1..=86_400) => Ok(Keepalive::Every(n)),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Signed(n), &self)),
-                }
-            }
-        }
-        d.deserialize_any(Visitor)
-    }
-}
-
-impl Serialize for Keepalive {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => s.serialize_str("auto"),
-            Self::Off => s.serialize_str("off"),
-            Self::Every(n) => s.serialize_u32(*n),
-        }
-    }
 }
 
 /// The CHILD SA. Further ones of the same connection stand in `[connection.NAME.children.OTHER]`, with the same keys but for

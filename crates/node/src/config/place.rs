@@ -13,7 +13,9 @@ impl File {
         let profile = Some(self.sleep.profile.as_str())
             .filter(|p| p.contains('/') && Profile::shipped(p).is_none())
             .map(Path::new);
-        profile.into_iter().chain(self.connection.values().flat_map(of_connection))
+        let radius = self.radius.iter().flat_map(|radius| radius.servers.iter().chain(&radius.accounting));
+        let radius = radius.map(|server| server.secret_file.as_path());
+        profile.into_iter().chain(radius).chain(self.connection.values().flat_map(of_connection))
     }
 }
 
