@@ -228,6 +228,9 @@ pub struct Gateway {
     /// Inner addresses in use and there, as `used/total`, by prefix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
+    /// The servers that know users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub radius: Option<crate::RadiusStatus>,
 }
 
 /// Sessions of the gateway that a status has left out.
