@@ -16,7 +16,7 @@ need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan
 /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so:libcharon-extra-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-eap-mschapv2.so:libcharon-extauth-plugins \
 /usr/lib/python3/dist-packages/dbusmock/__init__.py:python3-dbusmock \
-qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
+qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd freeradius:freeradius /usr/lib/freeradius/rlm_eap_mschapv2.so:freeradius wpa_supplicant:wpasupplicant iw:iw dash:dash \
 modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
 softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils git:git chromium:chromium zstd:zstd"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3"

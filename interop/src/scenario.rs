@@ -32,6 +32,8 @@ pub enum Auth {
     Certificates(Key),
     /// The gateway by a certificate with a key of this kind, the device by a user's password (EAP-MSCHAPv2).
     Password(Key),
+    /// The same, where our gateway asks RADIUS servers; the section `radius` of [`Scenario::ours`] says which.
+    Radius(Key),
     /// The gateway by a certificate with a key of this kind, the device by its own inside EAP (EAP-TLS).
     Tls(Key),
     /// The gateway by a certificate with a key of this kind, the device, which must be strongSwan, by a user's password inside TLS (EAP-TTLS).
@@ -184,7 +186,11 @@ impl Scenario {
     }
 
     fn pki(&self, world: &Roaming) -> Result<Option<Pki>> {
-        let (Auth::Certificates(key) | Auth::Password(key) | Auth::Tls(key) | Auth::Ttls(key)) = self.auth
+        let (Auth::Certificates(key)
+        | Auth::Password(key)
+        | Auth::Radius(key)
+        | Auth::Tls(key)
+        | Auth::Ttls(key)) = self.auth
         else {
             return Ok(None);
         };
@@ -207,7 +213,7 @@ impl Scenario {
         if role == "client" {
             let _ = writeln!(toml, "gateway = \"{}\"", self.outer);
         }
-        let by_password = matches!(self.auth, Auth::Password(_));
+        let by_password = matches!(self.auth, Auth::Password(_) | Auth::Radius(_));
         let (local, remote) = match pki {
             Some(pki) if by_password && role == "client" => (
                 format!(
@@ -224,6 +230,7 @@ impl Scenario {
                     pki.path(&format!("{own}.key"))
                 ),
                 match self.auth {
+                    Auth::Radius(_) => "auth = \"radius\"".to_owned(),
                     Auth::Password(_) => {
                         format!("auth = \"eap-mschapv2\"\nusers = {:?}", pki.path("users.toml"))
                     }
@@ -248,10 +255,11 @@ impl Scenario {
         };
         let _ = write!(
             toml,
-            "[connection.peer.local]\nid = \"{own}\"\n{local}\n{}[connection.peer.remote]\nid = \"{peer}\"\n{remote}\n{}\
+            "{}[connection.peer.local]\nid = \"{own}\"\n{local}\n{}[connection.peer.remote]\nid = \"{peer}\"\n{remote}\n{}\
              [connection.peer.ike]\nproposals = [{}]\n{}[connection.peer.child]\nproposals = [\"{}\"]\n{child}\n{}\
              [connection.peer.wake]\n{}\
              [connection.peer.ppk]\n{}",
+            section("radius"),
             section("local"),
             section("remote"),
             self.our_ike.map_or_else(|| format!("{:?}", self.ike), str::to_owned),
@@ -268,7 +276,7 @@ impl Scenario {
         let by_eap = match self.auth {
             Auth::Tls(_) => "eap-tls",
             Auth::Ttls(_) => "eap-ttls",
-            Auth::Psk | Auth::Certificates(_) | Auth::Password(_) => "eap-mschapv2",
+            Auth::Psk | Auth::Certificates(_) | Auth::Password(_) | Auth::Radius(_) => "eap-mschapv2",
         };
         match self.auth {
             Auth::Psk => format!("{side} {{ auth = psk\n id = {id} }}"),
