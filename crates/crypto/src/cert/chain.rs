@@ -215,7 +215,9 @@ impl TrustStore {
     pub fn of_all(stores: &[&Self]) -> Result<Self, CertificateError> {
         match stores {
             [one] => Ok((*one).clone()),
-            _ => Self::new(stores.iter().flat_map(|s| s.authorities.iter().chain(&s.pinned)).cloned().collect()),
+            _ => Self::new(
+                stores.iter().flat_map(|s| s.authorities.iter().chain(&s.pinned)).cloned().collect(),
+            ),
         }
     }
 
