@@ -1,13 +1,15 @@
 # The two commands that a newcomer needs: `make demo` and `make test`. Both install what is missing (see scripts/setup.sh).
 SHELL := /bin/bash
 CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PACKAGED := $(TARGET)/dist/programs
 # A Rust that scripts/setup.sh has just installed is not on the caller's PATH yet.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 # Results say of which tree the program is that made them.
-build demo bench-quick: export DORMOUSE_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+build deb demo bench-quick: export DORMOUSE_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 
-.PHONY: demo test build setup install uninstall lint unit interop test-long bench bench-quick docs clean
+.PHONY: demo test build deb setup install uninstall lint unit interop test-long bench bench-quick docs clean
 
 demo: setup-demo
 	$(CARGO) build --release --locked -p dormouse -p dormoused
@@ -28,6 +30,14 @@ install: setup-build build
 
 uninstall:
 	./scripts/as-root env PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" ./scripts/install --remove
+
+# Debian packages, in target/deb (docs/packager.md): the device's programs, then the one that has the lab.
+deb: setup-deb
+	$(CARGO) build --profile dist --locked --no-default-features --features dormouse/top -p dormoused -p dormouse
+	install -D -t $(PACKAGED) $(TARGET)/dist/dormoused $(TARGET)/dist/dormouse
+	$(CARGO) build --profile dist --locked -p dormouse
+	install $(TARGET)/dist/dormouse $(PACKAGED)/dormouse-lab
+	BIN=$(PACKAGED) ./scripts/deb $(TARGET)/deb
 
 lint:
 	./scripts/test lint

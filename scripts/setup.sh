@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing on a Debian machine: setup.sh build|demo|test|bench|long. Does nothing, and needs no root, where all is there.
+# Installs what is missing on a Debian machine: setup.sh build|deb|demo|test|bench|long. Does nothing, and needs no root, where all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -9,21 +9,23 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 # proof:package. A proof is a file, a program, or what a program must be: static=PROGRAM, or PROGRAM=WORD that its --version or -V says,
 # because packages that share a program's name do not share what it can do.
 need_build="cc:gcc /usr/include/stdio.h:libc6-dev make:make cmake:cmake perl:perl curl:curl /etc/ssl/certs/ca-certificates.crt:ca-certificates"
+need_deb="$need_build strip:binutils dpkg-shlibdeps:dpkg-dev"
 need_demo="$need_build ip:iproute2 tc:iproute2 nft:nftables ping=iputils:iputils-ping /usr/bin/python3:python3 openssl:openssl"
-need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan-swanctl \
+need_test="$need_demo dpkg-shlibdeps:dpkg-dev /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan-swanctl \
 /usr/lib/ipsec/plugins/libstrongswan-openssl.so:libstrongswan-standard-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-ctr.so:libstrongswan-extra-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so:libcharon-extra-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-eap-mschapv2.so:libcharon-extauth-plugins \
 /usr/lib/python3/dist-packages/dbusmock/__init__.py:python3-dbusmock \
-qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
+qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd freeradius:freeradius /usr/lib/freeradius/rlm_eap_mschapv2.so:freeradius wpa_supplicant:wpasupplicant iw:iw dash:dash \
 modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
 softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils git:git chromium:chromium zstd:zstd"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3"
-need_long="$need_test java:openjdk-17-jre-headless /usr/share/doc/python3-venv:python3-venv"
+need_long="$need_test java:openjdk-17-jre-headless /usr/share/doc/python3-venv:python3-venv debootstrap:debootstrap lintian:lintian \
+systemd-nspawn:systemd-container"
 case $what in
-  build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;; long) need=$need_long ;;
-  *) say "unknown set '$what': build, demo, test, bench or long"; exit 2 ;;
+  build) need=$need_build ;; deb) need=$need_deb ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;; long) need=$need_long ;;
+  *) say "unknown set '$what': build, deb, demo, test, bench or long"; exit 2 ;;
 esac
 
 # Programs for the administrator are not on an ordinary user's PATH.
@@ -69,6 +71,8 @@ case $what in test | bench | long)
     say "no NetworkManager: its test in a virtual machine will be skipped"
   interop/vm/resolved check 2>/dev/null || { say "fetching systemd-resolved for the virtual machine (1 MB)"; interop/vm/resolved fetch; } ||
     say "no systemd-resolved: its test in a virtual machine will be skipped"
+  interop/vm/prometheus check 2>/dev/null || { say "fetching Prometheus for the test of daemon.metrics (20 MB)"; interop/vm/prometheus fetch; } ||
+    say "no Prometheus: its test will be skipped"
   interop/vm/l2tp check 2>/dev/null || { say "fetching xl2tpd and pppd for the virtual machine (1 MB)"; interop/vm/l2tp fetch; } ||
     say "no xl2tpd: its test in a virtual machine will be skipped"
   interop/vm/libreswan check 2>/dev/null || { say "fetching libreswan for the virtual machine (26 MB)"; interop/vm/libreswan fetch; } ||

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 pub mod ends;
+pub mod freeradius;
 pub mod meters;
 pub mod mock;
 pub mod scenario;

@@ -32,6 +32,12 @@ pub enum Auth {
     Certificates(Key),
     /// The gateway by a certificate with a key of this kind, the device by a user's password (EAP-MSCHAPv2).
     Password(Key),
+    /// The same, where our gateway asks RADIUS servers; the section `radius` of [`Scenario::ours`] says which.
+    Radius(Key),
+    /// The gateway by a certificate with a key of this kind, the device by its own inside EAP (EAP-TLS).
+    Tls(Key),
+    /// The gateway by a certificate with a key of this kind, the device, which must be strongSwan, by a user's password inside TLS (EAP-TTLS).
+    Ttls(Key),
 }
 
 /// What a test varies.
@@ -39,6 +45,8 @@ pub enum Auth {
 pub struct Scenario {
     /// Authentication.
     pub auth: Auth,
+    /// strongSwan wants the gateway to prove itself inside EAP alone (RFC 5998), or does so.
+    pub eap_alone: bool,
     /// Algorithms of the IKE SA, in a notation that both programs read.
     pub ike: &'static str,
     /// What ours offers and takes instead, if it is to differ: proposals in the notation of TOML.
@@ -67,6 +75,7 @@ impl Default for Scenario {
     fn default() -> Self {
         Self {
             auth: Auth::Psk,
+            eap_alone: false,
             ike: "aes128gcm16-prfsha256-x25519",
             our_ike: None,
             esp: "aes128gcm16",
@@ -177,7 +186,14 @@ impl Scenario {
     }
 
     fn pki(&self, world: &Roaming) -> Result<Option<Pki>> {
-        let (Auth::Certificates(key) | Auth::Password(key)) = self.auth else { return Ok(None) };
+        let (Auth::Certificates(key)
+        | Auth::Password(key)
+        | Auth::Radius(key)
+        | Auth::Tls(key)
+        | Auth::Ttls(key)) = self.auth
+        else {
+            return Ok(None);
+        };
         let pki = Pki::new(&world.bed.dir().join("pki"), key)?;
         let hash = NtHash::of_password(PASSWORD).map(|hash| hash.to_hex()).unwrap_or_default();
         let users =
@@ -197,7 +213,7 @@ impl Scenario {
         if role == "client" {
             let _ = writeln!(toml, "gateway = \"{}\"", self.outer);
         }
-        let by_password = matches!(self.auth, Auth::Password(_));
+        let by_password = matches!(self.auth, Auth::Password(_) | Auth::Radius(_));
         let (local, remote) = match pki {
             Some(pki) if by_password && role == "client" => (
                 format!(
@@ -213,21 +229,39 @@ impl Scenario {
                     pki.path(&format!("{own}.pem")),
                     pki.path(&format!("{own}.key"))
                 ),
-                match by_password {
-                    true => format!("auth = \"eap-mschapv2\"\nusers = {:?}", pki.path("users.toml")),
-                    false => format!("ca = [{:?}]", pki.path("ca.pem")),
+                match self.auth {
+                    Auth::Radius(_) => "auth = \"radius\"".to_owned(),
+                    Auth::Password(_) => {
+                        format!("auth = \"eap-mschapv2\"\nusers = {:?}", pki.path("users.toml"))
+                    }
+                    Auth::Ttls(_) => {
+                        format!("auth = [\"eap-ttls\"]\nusers = {:?}", pki.path("users.toml"))
+                    }
+                    Auth::Tls(_) if role == "gateway" => {
+                        format!(
+                            "auth = [\"eap-mschapv2\", \"eap-tls\"]\nusers = {:?}\nca = [{:?}]",
+                            pki.path("users.toml"),
+                            pki.path("ca.pem")
+                        )
+                    }
+                    _ => format!("ca = [{:?}]", pki.path("ca.pem")),
                 },
             ),
         };
+        let by_tls = matches!(self.auth, Auth::Tls(_)) && role == "client";
+        let local = if by_tls { format!("auth = \"eap-tls\"\n{local}") } else { local };
         let section = |name: &str| -> String {
             self.ours.iter().filter(|(s, _)| *s == name).map(|(_, lines)| format!("{lines}\n")).collect()
         };
         let _ = write!(
             toml,
-            "[connection.peer.local]\nid = \"{own}\"\n{local}\n[connection.peer.remote]\nid = \"{peer}\"\n{remote}\n\
+            "{}[connection.peer.local]\nid = \"{own}\"\n{local}\n{}[connection.peer.remote]\nid = \"{peer}\"\n{remote}\n{}\
              [connection.peer.ike]\nproposals = [{}]\n{}[connection.peer.child]\nproposals = [\"{}\"]\n{child}\n{}\
              [connection.peer.wake]\n{}\
              [connection.peer.ppk]\n{}",
+            section("radius"),
+            section("local"),
+            section("remote"),
             self.our_ike.map_or_else(|| format!("{:?}", self.ike), str::to_owned),
             section("ike"),
             self.esp,
@@ -239,20 +273,31 @@ impl Scenario {
     }
 
     fn their_auth(&self, side: &str, id: &str) -> String {
+        let by_eap = match self.auth {
+            Auth::Tls(_) => "eap-tls",
+            Auth::Ttls(_) => "eap-ttls",
+            Auth::Psk | Auth::Certificates(_) | Auth::Password(_) | Auth::Radius(_) => "eap-mschapv2",
+        };
         match self.auth {
             Auth::Psk => format!("{side} {{ auth = psk\n id = {id} }}"),
-            Auth::Password(_) if id == "gateway.test" && side == "local" => {
-                format!("local {{ auth = pubkey\n id = {id}\n certs = {id}.pem }}")
-            }
-            Auth::Password(_) if id == "gateway.test" => format!("remote {{ auth = pubkey\n id = {id} }}"),
-            Auth::Password(_) if side == "local" => {
-                format!("local {{ auth = eap-mschapv2\n id = {PHONE}\n eap_id = {USER} }}")
-            }
-            Auth::Password(_) => "remote { auth = eap-mschapv2\n id = %any\n eap_id = %any }".to_owned(),
             Auth::Certificates(_) if side == "local" => {
                 format!("{side} {{ auth = pubkey\n id = {id}\n certs = {id}.pem }}")
             }
             Auth::Certificates(_) => format!("{side} {{ auth = pubkey\n id = {id} }}"),
+            _ if id == "gateway.test" && side == "local" => {
+                let auth = if self.eap_alone { by_eap } else { "pubkey" };
+                format!("local {{ auth = {auth}\n id = {id}\n certs = {id}.pem }}")
+            }
+            _ if id == "gateway.test" => {
+                let auth = if self.eap_alone { by_eap } else { "pubkey" };
+                format!("remote {{ auth = {auth}\n id = {id} }}")
+            }
+            // The device goes by a name in its certificate.
+            Auth::Tls(_) if side == "local" => {
+                format!("local {{ auth = {by_eap}\n id = {id}\n certs = {id}.pem }}")
+            }
+            _ if side == "local" => format!("local {{ auth = {by_eap}\n id = {PHONE}\n eap_id = {USER} }}"),
+            _ => format!("remote {{ auth = {by_eap}\n id = %any\n eap_id = %any }}"),
         }
     }
 

@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 const CHARON: &str = "/usr/lib/ipsec/charon";
 const PLUGINS: &str = "kernel-libipsec random nonce x509 revocation constraints pubkey pkcs1 pkcs8 pkcs12 pem openssl kdf hmac \
-                       sha1 sha2 md4 des aes gcm ctr ccm chapoly curve25519 eap-identity eap-mschapv2 attr kernel-netlink socket-default vici";
+                       sha1 sha2 md4 des aes gcm ctr ccm chapoly curve25519 eap-identity eap-mschapv2 eap-tls eap-ttls attr kernel-netlink socket-default vici";
 
 /// What the tests of this peer need of the machine.
-pub const NEEDS: [Need; 6] = [
+pub const NEEDS: [Need; 8] = [
     Need::Root,
     Need::File(CHARON),
     Need::File("/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so"),
     Need::File("/usr/lib/ipsec/plugins/libstrongswan-eap-mschapv2.so"),
+    Need::File("/usr/lib/ipsec/plugins/libstrongswan-eap-tls.so"),
+    Need::File("/usr/lib/ipsec/plugins/libstrongswan-eap-ttls.so"),
     Need::Program("swanctl"),
     Need::File("/dev/net/tun"),
 ];

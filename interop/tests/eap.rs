@@ -282,7 +282,7 @@ fn a_radius_server_of_hostapd() -> Result<()> {
     let mut account = Account::new(ours, "alice".to_owned(), "1".to_owned(), None, Vec::new());
     let usage = Usage { time: Duration::from_secs(61), received: 5 << 32, ..Usage::default() };
     for (identifier, event) in (0..).zip([Event::Start, Event::Interim(usage), Event::Stop(usage, 1)]) {
-        let report = account.report(identifier, event)?;
+        let report = account.report(identifier, event, Duration::ZERO)?;
         account.answer(&exchange(&socket, 1813, &report)?)?;
     }
     // To who has another secret the server says nothing.

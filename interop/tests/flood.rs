@@ -57,7 +57,7 @@ impl Flooder {
             IdentityPattern::Any,
             RemoteAuth::Psk(secret()),
         );
-        conn.hardest_puzzle = 0;
+        conn.opening.hardest_puzzle = 0;
         let remote = SocketAddr::new(GATEWAY_V6.parse()?, 500);
         Ok(Self {
             endpoint: Endpoint::new(EndpointConfig::default(), Box::new(Seeded::new(n.into()))),

@@ -60,7 +60,12 @@ fn what_is_installed_is_complete_and_can_be_removed() -> Result<()> {
         for page in ["dormouse", "dormouse-up", "dormouse-lab-run"] {
             assert_eq!(mode(&format!("{prefix}/share/man/man1/{page}.1")), Some(0o644), "{found:?}");
         }
+        for page in ["man5/dormouse.toml.5", "man8/dormoused.8"] {
+            assert_eq!(mode(&format!("{prefix}/share/man/{page}")), Some(0o644), "{found:?}");
+        }
         assert_eq!(mode(&format!("{users}/dormouse.conf")), Some(0o644), "{found:?}");
+        let board = format!("{prefix}/share/dormouse/grafana-dashboard.json");
+        assert_eq!(mode(&board), Some(0o644), "{found:?}");
         for unit in ["dormoused", "dormouse-block"] {
             let unit = format!("{prefix}/lib/systemd/system/{unit}.service");
             let text = std::fs::read_to_string(root.0.join(unit.trim_start_matches('/')))?;

@@ -491,7 +491,7 @@ fn a_reload_that_cannot_be_changes_nothing_and_names_the_line() -> Result<()> {
     let line =
         (own + &without_bob(&carol)).lines().position(|l| l.contains("carol.psk")).context("a line")? + 1;
     for (what, text, said) in [
-        ("a syntax error", without_bob("[connection.bob\n"), "TOML parse error at line"),
+        ("a syntax error", without_bob("[connection.bob\n"), "line "),
         ("an unknown key", without_bob("[connection.bob]\nrolle = 1\n"), "rolle"),
         (
             "a missing secret",

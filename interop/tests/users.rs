@@ -120,6 +120,83 @@ fn carries(host: &Host) -> Result<()> {
     host.sh(&format!("ping -c 2 -i 0.2 -W 5 {SERVER}")).map(drop)
 }
 
+/// What `user add` made for a client: the file to join by, and a file with the secret that it said.
+fn exported(world: &Roaming, config: &Path, user: &str, flags: &str) -> Result<(PathBuf, PathBuf)> {
+    let out = world.bed.dir().join(user);
+    let line =
+        format!("--json user add {user} {flags} --out {} --config {}", out.display(), config.display());
+    let said = dormouse(&world.gateway, &line)?;
+    let said: Value = serde_json::from_str(said.lines().next().context("an answer")?)?;
+    let secret = ["passphrase", "password"].iter().find_map(|key| said.get(*key).and_then(Value::as_str));
+    let at = world.bed.dir().join(format!("{user}.secret"));
+    std::fs::write(&at, secret.unwrap_or("none"))?;
+    let file = if flags.contains("networkmanager") { out.join(format!("{user}.nmconnection")) } else { out };
+    Ok((file, at))
+}
+
+/// A device of ours takes what was made for each of the other clients, by certificate and by password, and comes by it; and so does strongSwan with a
+/// password.
+#[test]
+fn devices_come_by_what_user_add_has_made_for_other_clients() -> Result<()> {
+    if !require("users of a gateway", &NEEDS) || skip("user add --as swanctl --password") {
+        return Ok(());
+    }
+    let mut world = Roaming::new(60)?;
+    world.attach(Access::A)?;
+    let host = world.gateway.clone();
+    let config = host.dir().join("made/dormouse.toml");
+    dormouse(
+        &host,
+        &format!("gateway init --name {GATEWAY} --reach 10.99.0.0/24 --yes --config {}", config.display()),
+    )?;
+    let text = std::fs::read_to_string(&config)?;
+    let line = text.lines().find(|line| line.ends_with(".remote]")).context("its remote")?.to_owned();
+    let users = config.with_file_name("eap-users.toml");
+    let more = format!("{line}\nauth = \"eap-mschapv2\"\nusers = \"{}\"", users.display());
+    let text = text.replace(&line, &more);
+    std::fs::write(&config, &text)?;
+    let clients = [
+        ("android", "--as sswan"),
+        ("apple", "--as mobileconfig --sign"),
+        ("desktop", "--as networkmanager"),
+        ("android-pw", "--as sswan --password"),
+        ("apple-pw", "--as mobileconfig --password"),
+        ("desktop-pw", "--as networkmanager --password"),
+        ("own-pw", "--as dormouse --password"),
+    ];
+    let made = clients.map(|(user, flags)| exported(&world, &config, user, flags));
+    let (swan, _) = exported(&world, &config, "swan", "--as swanctl --password")?;
+    let gateway = Dormoused::start(&host, "dns = \"off\"", &text)?;
+    let mut expected = Vec::new();
+    let mut devices = Vec::new();
+    for (n, ((user, _), made)) in clients.into_iter().zip(made).enumerate() {
+        let (file, secret) = made?;
+        let (device, _) = another(&mut world, &format!("device-{n}"), 2 + u8::try_from(n)?)?;
+        let config = device.dir().join("joined/dormouse.toml");
+        let (file, secret) = (file.display(), secret.display());
+        let join = format!("join {file} --name vpn --passphrase-file {secret} --config {}", config.display());
+        let said = dormouse(&device, &join)?;
+        ensure!(said.contains("signed by CN=") == (user == "apple"), "{said}");
+        let daemon = Dormoused::start(&device, "dns = \"off\"", &std::fs::read_to_string(&config)?)?;
+        let up = daemon.ok(&["wait", "vpn", "--timeout", "40"]);
+        up.with_context(|| format!("{user}:\n{}\ngateway:\n{}", daemon.log(), gateway.log()))?;
+        carries(&device).with_context(|| user.to_owned())?;
+        expected.push(format!("{user}.devices.internal"));
+        devices.push(daemon);
+    }
+    let conf = std::fs::read_to_string(swan.join("conf.d/swan.conf"))?;
+    let ca = vec![("x509ca", swan.join("x509ca/swan-ca.pem"))];
+    let theirs = StrongSwan::start(&world.device, None, &conf, &ca, "")?;
+    theirs.ctl(&["--initiate", "--child", "net"]).with_context(|| gateway.log())?;
+    carries(&world.device).with_context(|| format!("{}\n{}", theirs.log_tail(), gateway.log()))?;
+    expected.push("swan.devices.internal".into());
+    expected.sort();
+    let mut known = peers(&gateway)?;
+    known.sort();
+    assert_eq!(known, expected);
+    Ok(())
+}
+
 /// Both users go on while the gateway gets another certificate, a third one comes by it, and of a user that was renewed and is removed neither certificate
 /// counts any more.
 #[test]

@@ -1,6 +1,7 @@
 //! The verbs that drive the daemon.
 
 use crate::client::Client;
+use crate::connections::of_connections;
 use crate::exit;
 use crate::render;
 use crate::style::Style;
@@ -18,6 +19,7 @@ pub(crate) enum ControlVerb {
     /// Bring a connection up, and wait until it is
     Up {
         /// Which; may be left out if there is only one
+        #[arg(add = of_connections())]
         connection: Option<String>,
         /// Return at once
         #[arg(long)]
@@ -29,6 +31,7 @@ pub(crate) enum ControlVerb {
     /// Take a connection down: the session is deleted at both ends, its ticket destroyed; at a gateway, remove one of its peers
     Down {
         /// Which; may be left out if there is only one
+        #[arg(add = of_connections())]
         connection: Option<String>,
         /// At a gateway: end the session of this peer (the identity that it proved, or an inner address), told to it if it is awake; its
         /// leases are free, its tickets are refused. It may come back by a full exchange for as long as the configuration and
@@ -43,6 +46,7 @@ pub(crate) enum ControlVerb {
     /// Make new keys at once, for the IKE SA and its CHILD SAs; at a gateway, for those of one peer
     Rekey {
         /// Which; may be left out if there is only one
+        #[arg(add = of_connections())]
         connection: Option<String>,
         /// For the IKE SA alone
         #[arg(long, conflicts_with = "child")]
@@ -52,6 +56,18 @@ pub(crate) enum ControlVerb {
         child: bool,
         /// At a gateway: of this peer (the identity that it proved, or an inner address)
         #[arg(long, value_name = "IDENTITY", requires = "connection")]
+        peer: Option<String>,
+    },
+    /// At a gateway: send its clients to another gateway, which must be one that they may go to (`ike.redirects` of ours; RFC 5685). For maintenance, after
+    /// `ike.redirect_to` for those that come
+    Redirect {
+        /// Whose clients
+        connection: String,
+        /// The other gateway: its name or address
+        #[arg(long, value_name = "GATEWAY")]
+        to: String,
+        /// This client alone (the identity that it proved, or an inner address)
+        #[arg(long, value_name = "IDENTITY")]
         peer: Option<String>,
     },
     /// At a gateway: refuse an identity or a certificate from now on. Sessions end at once, tickets and full exchanges are refused, also after a restart
@@ -90,6 +106,7 @@ pub(crate) enum ControlVerb {
     /// Show connections, sessions, offloads, and what will wake the daemon
     Status {
         /// Only this connection; the exit code says whether it is up
+        #[arg(add = of_connections())]
         connection: Option<String>,
     },
     /// Print what happens as it happens
@@ -97,6 +114,7 @@ pub(crate) enum ControlVerb {
     /// Wait until a connection is in a state, and first for the daemon if it does not run yet
     Wait {
         /// Which; may be left out if there is only one
+        #[arg(add = of_connections())]
         connection: Option<String>,
         /// What to wait for
         #[arg(long, value_enum, default_value_t = WaitFor::Up)]
@@ -222,6 +240,19 @@ fn down(connection: &Option<String>, peer: &Option<String>, child: Option<u32>) 
     }
 }
 
+/// How many were sent away.
+fn redirected(told: usize, deaf: usize) -> String {
+    let told = match told {
+        0 => "no client was told".to_owned(),
+        1 => "1 client was told, and goes if it may".to_owned(),
+        n => format!("{n} clients were told, and go if they may"),
+    };
+    match deaf {
+        0 => format!("{told}\n"),
+        n => format!("{told}; {n} do not know redirects, and stay\n"),
+    }
+}
+
 pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let out = Output::new(json);
     let (mut client, left) = match verb {
@@ -250,6 +281,12 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
             let (answer, _) = client.ask(Verb::Rekey { connection, peer, keys })?;
             out.done(&answer, "new keys are being made")
         }
+        ControlVerb::Redirect { connection, to, peer } => {
+            let (connection, to, peer) = (connection.clone(), to.clone(), peer.clone());
+            let (answer, reply) = client.ask(Verb::Redirect { connection, peer, to })?;
+            let Reply::Redirected { told, deaf } = reply else { return Err(unexpected(&answer)) };
+            out.print(&answer, || redirected(told, deaf))
+        }
         ControlVerb::Deny { whom, .. } => {
             let (answer, reply) = client.ask(Verb::Deny { whom: whom.clone() })?;
             match reply {
@@ -276,7 +313,7 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         }
         ControlVerb::Suspend => {
             let (answer, _) = client.ask(Verb::Suspend)?;
-            out.done(&answer, "asleep: nothing is sent until dormouse resume")
+            out.done(&answer, "asleep: this machine's own sessions send nothing until dormouse resume")
         }
         ControlVerb::Resume => {
             let (answer, _) = client.ask(Verb::Resume)?;

@@ -8,7 +8,7 @@ use crate::render;
 use crate::style::Style;
 use clap::Args;
 use dormouse_control::{Check, CheckOutcome, Error, ErrorKind, ExitCode, Reply, Response, Verb, line};
-use dormouse_io::netlink::{MAIN, Netlink};
+use dormouse_io::netlink::{self, MAIN, Netlink};
 use dormouse_io::{block, forward, privileges, probe, radio, resolver};
 use dormouse_node::config;
 use dormouse_node::config::block::Blocking;
@@ -46,6 +46,7 @@ pub(crate) fn all(config: &Path, socket: &Path) -> Vec<Check> {
     checks.push(configuration(config));
     let file = written(config);
     checks.extend(machine(running, &file));
+    checks.extend(crate::radius::checks(&file));
     checks.extend(crate::gateway::checks(config, &file));
     checks.extend(crate::user::check(config));
     checks
@@ -75,6 +76,27 @@ impl Advise for Check {
         self.change = Some(change.into());
         self
     }
+}
+
+/// Networks that are on both sides of a client's tunnel.
+fn both_sides(file: &File) -> Option<Check> {
+    const NAME: &str = "local networks";
+    let clients = file.connection.iter().filter(|(_, c)| c.role == Role::Client);
+    let mut netlink = Netlink::new().ok()?;
+    let (links, routes) = (netlink.links().ok()?, netlink.routes().ok()?);
+    let net = |s: &Selector| if let Selector::Net(net) = s { Some(*net) } else { None };
+    let found = clients.flat_map(|(name, c)| {
+        let children = || std::iter::once(&c.child).chain(c.children.values());
+        let own: Vec<_> = children().flat_map(|child| child.local.iter().filter_map(net)).collect();
+        let nets: Vec<_> = children().flat_map(|child| child.remote.iter().filter_map(net)).collect();
+        let overlaps = netlink::overlaps(&nets, &own, &file.daemon.interface, &links, &routes);
+        overlaps.into_iter().map(move |overlap| format!("{name}: {overlap}"))
+    });
+    let found: Vec<String> = found.collect();
+    (!found.is_empty()).then(|| {
+        check(NAME, CheckOutcome::Warning, found.join("; "))
+            .advise("narrow child.remote to what is needed behind the gateway, or give one of the two other addresses")
+    })
 }
 
 /// Is there a daemon, may we talk to it, and what does it say? True if one answers.
@@ -142,6 +164,7 @@ fn machine(running: bool, file: &File) -> Vec<Check> {
     checks.push(reverse_path(Path::new("/proc/sys")));
     checks.extend(conntrack(Path::new("/proc/sys")));
     checks.push(network());
+    checks.extend(both_sides(file));
     checks.extend(forwarding(Path::new("/proc/sys"), running, file));
     checks.extend(firewall(file));
     checks.push(crate::meter::check(Path::new("/")));

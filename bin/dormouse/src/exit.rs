@@ -17,7 +17,7 @@ pub(crate) fn report(error: &Error, json: bool) -> std::process::ExitCode {
 /// The same for the verbs that are not about the daemon.
 pub(crate) fn of_anyhow(result: anyhow::Result<std::process::ExitCode>) -> std::process::ExitCode {
     result.unwrap_or_else(|error| {
-        let text = format!("{error:#}");
+        let text = dormouse_io::causes(&*error);
         let denied = |cause: &(dyn std::error::Error + 'static)| {
             cause
                 .downcast_ref::<std::io::Error>()

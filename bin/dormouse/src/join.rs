@@ -4,10 +4,11 @@
 
 use crate::control_verbs::{Output, Reload};
 use crate::enrol::authority::day;
-use crate::enrol::bundle::{Bundle, list, quoted};
+use crate::enrol::bundle::{Bundle, Proof, list, quoted};
 use crate::enrol::names;
+use crate::enrol::passphrase::Source;
 use crate::enrol::place::{self, CONFIG, Place};
-use crate::enrol::{swanctl, wrong};
+use crate::enrol::{foreign, swanctl, wrong};
 use clap::Args;
 use dormouse_control::{Error, ErrorKind, ExitCode};
 use dormouse_crypto::cert::{Certificate, KnownPaths, TrustStore, Usage};
@@ -21,11 +22,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Join a gateway by the file that `dormouse user add` has made there, or by strongSwan's
+/// Join a gateway by the file that `dormouse user add` has made there, or by another client's
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
-    /// The file; or a swanctl.conf with certificates, which are looked for beside it as swanctl does
+    /// The file; or what another client is given: a swanctl.conf with certificates, which are looked for beside it as swanctl does; a profile
+    /// of strongSwan's app (.sswan), of Apple's devices (.mobileconfig), or of NetworkManager
     file: PathBuf,
+    /// A file whose first line is the passphrase of the key, or the password of the user; otherwise it is asked for
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
     /// What the connection is to be called [default: as the file says]
     #[arg(long, value_name = "CONNECTION")]
     name: Option<String>,
@@ -46,19 +51,23 @@ pub(crate) fn run(args: &JoinArgs, socket: &Path, json: bool) -> Result<ExitCode
         "id": joined.id,
         "gateway": joined.gateway,
         "files": joined.files,
-        "until_unix": joined.until.0,
+        "until_unix": joined.until.map(|until| until.0),
+        "signer": joined.signer,
         "daemon": reload.has_daemon(),
         "restart": reload.restart.clone().unwrap_or_default(),
         "reload_error": reload.refused,
     });
     Output::new(json).print(&format!("{answer}\n"), || {
         let mut text = format!(
-            "connection {}: {} at {}, until {}\n",
+            "connection {}: {} at {}, {}\n",
             joined.name,
             names::harmless(&joined.id),
             names::harmless(&joined.gateway),
-            day(joined.until)
+            joined.until.map_or_else(|| "by password".into(), |until| format!("until {}", day(until)))
         );
+        if let Some(signer) = &joined.signer {
+            let _ = writeln!(text, "note: signed by {signer}, whoever that is: the signature is right, and its certificate was not looked at");
+        }
         if joined.exposed {
             let _ = writeln!(text, "note: others could read {}", args.file.display());
         }
@@ -87,7 +96,10 @@ struct Joined {
     id: String,
     gateway: String,
     files: Vec<PathBuf>,
-    until: UnixTime,
+    /// Until when its certificate counts; `None` of a password.
+    until: Option<UnixTime>,
+    /// Who has signed the file.
+    signer: Option<String>,
     /// Others could read the file.
     exposed: bool,
 }
@@ -96,9 +108,15 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
     let shown = args.file.display().to_string();
     let content =
         place::demand(&args.file, place::read(&args.file)?, "dormouse user add NAME, at the gateway")?;
-    let mut bundle = match str::from_utf8(content.as_bytes()) {
-        Ok(text) if swanctl::is_one(text) => swanctl::connection(&args.file, text, args.name.as_deref())?,
-        _ => Bundle::read(&content, &shown)?,
+    let source = args.passphrase_file.clone().map_or(Source::Terminal, Source::File);
+    let (mut bundle, signer) = match str::from_utf8(content.as_bytes()) {
+        Ok(text) if swanctl::is_one(text) => {
+            (swanctl::connection(&args.file, text, args.name.as_deref())?, None)
+        }
+        _ => match foreign::profile(&args.file, &content, &source)? {
+            Some(profile) => (profile.bundle, profile.signer),
+            None => (Bundle::read(&content, &shown)?, None),
+        },
     };
     bundle.require_valid(now, &shown)?;
     let name = args.name.clone().unwrap_or_else(|| bundle.name.clone());
@@ -114,7 +132,7 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
         })
     };
     let before = parse(old.as_deref().unwrap_or_default())?;
-    let paths = ["ca.pem", "pem", "key"].map(|end| place.path(&format!("{name}.{end}")));
+    let paths = Paths::of(&place, &name, &bundle.proof);
     let text = match (before.connection.get(&name), args.renew) {
         (None, false) => {
             free(&paths)?;
@@ -124,7 +142,7 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
             same(&name, c, &bundle, &paths)?;
             require_vouched(&name, c, &bundle, now)?;
             // Not the file's word but what is there stays, and is judged with the rest.
-            bundle.ca = place::read_text(&paths[0])?.unwrap_or_default();
+            bundle.ca = place::read_text(&paths.ca)?.unwrap_or_default();
             None
         }
         (Some(_), false) => {
@@ -140,12 +158,16 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
     let after = parse(text.as_deref().or(old.as_deref()).unwrap_or_default())?;
     require_sound(&after, &name, &bundle, &paths, now)?;
 
-    let [ca, certificate, key] = paths;
-    let mut files: Vec<place::Write<'_>> =
-        vec![(key, bundle.key.0.as_bytes(), 0o600), (certificate, bundle.certificate.as_bytes(), 0o644)];
+    let mut files: Vec<place::Write<'_>> = match &bundle.proof {
+        Proof::Certificate { certificate, key } => vec![
+            (paths.secret, key.0.as_bytes(), 0o600),
+            (paths.certificate.unwrap_or_default(), certificate.as_bytes(), 0o644),
+        ],
+        Proof::Password { password, .. } => vec![(paths.secret, password.0.as_bytes(), 0o600)],
+    };
     // A renewal leaves alone whom this device trusts, and everything that is configured.
     if let Some(text) = &text {
-        files.push((ca, bundle.ca.as_bytes(), 0o644));
+        files.push((paths.ca, bundle.ca.as_bytes(), 0o644));
         // It may hold secrets of others.
         let kept = fs::metadata(&place.config).map(|meta| meta.permissions().mode() & 0o777);
         files.push((place.config.clone(), text.as_bytes(), kept.unwrap_or(0o644)));
@@ -156,14 +178,36 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
         id: bundle.id.clone(),
         gateway: bundle.gateway.clone(),
         files: files.into_iter().map(|(path, ..)| path).collect(),
-        until: bundle.certificate()?.not_after(),
+        until: bundle.certificate()?.map(|own| own.not_after()),
+        signer,
         exposed: mode & 0o044 != 0,
     })
 }
 
+/// Where the files of a connection go.
+struct Paths {
+    ca: PathBuf,
+    /// Of a device with a certificate.
+    certificate: Option<PathBuf>,
+    /// The certificate's key, or the password.
+    secret: PathBuf,
+}
+
+impl Paths {
+    fn of(place: &Place, name: &str, proof: &Proof) -> Self {
+        let path = |end: &str| place.path(&format!("{name}.{end}"));
+        let (certificate, secret) = match proof {
+            Proof::Certificate { .. } => (Some(path("pem")), path("key")),
+            Proof::Password { .. } => (None, path("password")),
+        };
+        Self { ca: path("ca.pem"), certificate, secret }
+    }
+}
+
 /// Demands that the files to be made are not there yet.
-fn free(paths: &[PathBuf]) -> Result<(), Error> {
-    match paths.iter().find(|path| fs::symlink_metadata(path).is_ok()) {
+fn free(paths: &Paths) -> Result<(), Error> {
+    let mut all = [Some(&paths.ca), paths.certificate.as_ref(), Some(&paths.secret)].into_iter().flatten();
+    match all.find(|path| fs::symlink_metadata(path).is_ok()) {
         None => Ok(()),
         Some(path) => {
             let message = format!("{} is there already, and no connection says whose it is", path.display());
@@ -173,12 +217,7 @@ fn free(paths: &[PathBuf]) -> Result<(), Error> {
 }
 
 /// Demands that a connection is that of the file, and has its files where they are written.
-fn same(
-    name: &str,
-    c: &Connection,
-    bundle: &Bundle,
-    [ca, certificate, key]: &[PathBuf; 3],
-) -> Result<(), Error> {
+fn same(name: &str, c: &Connection, bundle: &Bundle, paths: &Paths) -> Result<(), Error> {
     let differs = |what: &str, has: &str, gets: &str| {
         let message =
             format!("connection.{name}.{what} is {}, the file has {}", names::shown(has), names::shown(gets));
@@ -193,14 +232,27 @@ fn same(
     if c.remote.id != bundle.gateway_id {
         return differs("remote.id", &c.remote.id, &bundle.gateway_id);
     }
-    let ours = c.local.certificate.as_ref() == Some(certificate)
-        && c.local.key.as_ref() == Some(key)
-        && c.remote.ca.contains(ca);
+    let secret = match &bundle.proof {
+        Proof::Certificate { .. } => &c.local.key,
+        Proof::Password { user, .. } => {
+            if c.local.user.as_ref() != Some(user) {
+                return differs("local.user", c.local.user.as_deref().unwrap_or_default(), user);
+            }
+            &c.local.password_file
+        }
+    };
+    let ours = c.local.certificate == paths.certificate
+        && secret.as_ref() == Some(&paths.secret)
+        && c.remote.ca.contains(&paths.ca);
     if ours {
         return Ok(());
     }
-    let message =
-        format!("connection.{name} has its certificate, key or ca elsewhere than {}", certificate.display());
+    let message = match &paths.certificate {
+        Some(path) => {
+            format!("connection.{name} has its certificate, key or ca elsewhere than {}", path.display())
+        }
+        None => format!("connection.{name} has its password or ca elsewhere than {}", paths.secret.display()),
+    };
     Err(wrong(message).with_change("--name OTHER, without --renew"))
 }
 
@@ -212,6 +264,8 @@ fn require_vouched(name: &str, c: &Connection, bundle: &Bundle, now: UnixTime) -
         let other = "--name OTHER, without --renew, if the gateway has another authority now";
         Error::new(ErrorKind::Authentication, message).with_change(other)
     };
+    // A password is believed by the gateway alone, which proves itself by the authority that was joined.
+    let Proof::Certificate { certificate, .. } = &bundle.proof else { return Ok(()) };
     let mut trusted = Vec::new();
     for path in &c.remote.ca {
         let advice = format!("connection.{name}.remote.ca as it was joined");
@@ -220,7 +274,7 @@ fn require_vouched(name: &str, c: &Connection, bundle: &Bundle, now: UnixTime) -
         trusted.extend(all.map_err(|e| fail(format!("{}: {e}", path.display())))?);
     }
     let trust = TrustStore::new(trusted).map_err(|e| fail(e.to_string()))?;
-    let sent = Certificate::from_file_content(bundle.certificate.as_bytes());
+    let sent = Certificate::from_file_content(certificate.as_bytes());
     let sent = sent.map_err(|e| fail(e.to_string()))?;
     let (own, between) = sent.split_first().ok_or_else(|| fail("there is none".into()))?;
     let believed = trust.verify(own, between, now, Usage::Ike, &KnownPaths::default());
@@ -228,22 +282,32 @@ fn require_vouched(name: &str, c: &Connection, bundle: &Bundle, now: UnixTime) -
 }
 
 /// The connection as it is written.
-fn written(name: &str, bundle: &Bundle, [ca, certificate, key]: &[PathBuf; 3]) -> String {
+fn written(name: &str, bundle: &Bundle, paths: &Paths) -> String {
     let path = |path: &Path| quoted(&path.display().to_string());
     let proposals = |before: &str, all: &[String], after: &str| {
         if all.is_empty() { String::new() } else { format!("{before}proposals = {}\n{after}", list(all)) }
     };
+    let proof = match &bundle.proof {
+        Proof::Certificate { .. } => format!(
+            "certificate = {}\nkey = {}",
+            path(paths.certificate.as_deref().unwrap_or(Path::new(""))),
+            path(&paths.secret)
+        ),
+        Proof::Password { user, .. } => format!(
+            "auth = \"eap-mschapv2\"\nuser = {}\npassword_file = {}",
+            quoted(user),
+            path(&paths.secret)
+        ),
+    };
     format!(
         "[connection.{name}]\nrole = \"client\"\ngateway = {}\nauto = true\n\n\
-         [connection.{name}.local]\nid = {}\ncertificate = {}\nkey = {}\n\n\
+         [connection.{name}.local]\nid = {}\n{proof}\n\n\
          [connection.{name}.remote]\nid = {}\nca = [{}]\n\n\
          {}[connection.{name}.child]\nremote = {}\n{}",
         quoted(&bundle.gateway),
         quoted(&bundle.id),
-        path(certificate),
-        path(key),
         quoted(&bundle.gateway_id),
-        path(ca),
+        path(&paths.ca),
         proposals(&format!("[connection.{name}.ike]\n"), &bundle.ike_proposals, "\n"),
         list(&bundle.remote),
         proposals("", &bundle.esp_proposals, ""),
@@ -264,15 +328,19 @@ fn require_sound(
     after: &File,
     name: &str,
     bundle: &Bundle,
-    [ca, certificate, key]: &[PathBuf; 3],
+    paths: &Paths,
     now: UnixTime,
 ) -> Result<(), Error> {
     let fail = |e: String| Error::new(ErrorKind::Other, format!("the daemon would not take it: {e}"));
+    let (certificate, secret) = match &bundle.proof {
+        Proof::Certificate { certificate, key } => (certificate.as_str(), key),
+        Proof::Password { password, .. } => ("", password),
+    };
     let authorities = after.connection.get(name).map(|c| c.remote.ca.clone()).unwrap_or_default();
     let mut read = |path: &Path, _secret: bool| match path {
-        path if path == ca => Ok(bundle.ca.as_bytes().to_vec()),
-        path if path == certificate => Ok(bundle.certificate.as_bytes().to_vec()),
-        path if path == key => Ok(bundle.key.0.as_bytes().to_vec()),
+        path if path == paths.ca => Ok(bundle.ca.as_bytes().to_vec()),
+        path if Some(path) == paths.certificate.as_deref() => Ok(certificate.as_bytes().to_vec()),
+        path if path == paths.secret => Ok(secret.0.as_bytes().to_vec()),
         // A connection that is renewed may have more authorities than the one that was joined.
         other if authorities.iter().any(|path| path == other) => match place::read(other) {
             Ok(Some(content)) => Ok(content.as_bytes().to_vec()),
@@ -295,10 +363,7 @@ fn require_sound(
 mod tests {
     use super::*;
     use crate::enrol::authority::Authority;
-    use crate::enrol::bundle::Parties;
     use crate::enrol::bundle::tests::{NOW, sample, sample_of};
-    use crate::user::swanctl_files;
-    use dormouse_crypto::Secret;
 
     struct Device(PathBuf);
 
@@ -331,7 +396,7 @@ mod tests {
 
         fn join(&self, name: Option<&str>, renew: bool) -> Result<Joined, Error> {
             let (file, config) = (self.0.join("joe.dormouse"), self.0.join("etc/dormouse.toml"));
-            join(&JoinArgs { file, name: name.map(str::to_owned), renew, config }, NOW)
+            join(&JoinArgs { file, passphrase_file: None, name: name.map(str::to_owned), renew, config }, NOW)
         }
 
         fn text(&self) -> String {
@@ -375,34 +440,6 @@ mod tests {
             device.mode(mode);
             assert!(device.join(Some(&format!("more-{mode:o}")), false).unwrap().exposed, "{mode:o}");
         }
-    }
-
-    #[test]
-    fn a_strongswan_device_becomes_ours_with_what_user_add_made_for_it() {
-        let device = Device::new("swanctl", None);
-        let bundle = Bundle::read(&sample("office", "joe.example.org"), "x").unwrap();
-        let parties = Parties {
-            name: bundle.name.clone(),
-            gateway: bundle.gateway.clone(),
-            gateway_id: bundle.gateway_id.clone(),
-            id: bundle.id.clone(),
-            remote: bundle.remote.clone(),
-            ike_proposals: bundle.ike_proposals.clone(),
-            esp_proposals: vec!["aes128gcm16".into()],
-        };
-        let key = Secret::from(bundle.key.0.as_bytes());
-        let made = swanctl_files("joe", &parties, [&bundle.ca, &bundle.certificate], &key);
-        for (name, content) in made {
-            let path = device.0.join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, content.as_bytes()).unwrap();
-        }
-        let (file, config) = (device.0.join("conf.d/joe.conf"), device.0.join("etc/dormouse.toml"));
-        let joined = join(&JoinArgs { file, name: None, renew: false, config }, NOW).unwrap();
-        assert_eq!((joined.name.as_str(), joined.id.as_str()), ("office", "joe.example.org"));
-        let c = &config::parse(&device.text()).unwrap().connection["office"];
-        assert_eq!((&c.ike.proposals, &c.child.proposals), (&parties.ike_proposals, &parties.esp_proposals));
-        assert_eq!(fs::read_to_string(device.0.join("etc/office.key")).unwrap(), bundle.key.0.as_str());
     }
 
     #[test]

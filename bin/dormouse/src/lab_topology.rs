@@ -153,7 +153,7 @@ pub(crate) fn run(args: &TopologyArgs, json: bool) -> Result<ExitCode> {
             Ok(Some(text)) => measure::say(&text)?,
             Ok(None) => break,
             Err(error) if strict => return Err(error.context(line)),
-            Err(error) => eprintln!("error: {error:#}"),
+            Err(error) => eprintln!("error: {}", dormouse_io::causes(&*error)),
         }
     }
     // How much of a script was done is not known then.

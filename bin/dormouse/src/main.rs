@@ -1,11 +1,16 @@
 //! `dormouse`: the command line. Thin over the control protocol, the traces and the lab; owns arguments, rendering and exit codes.
 
+#[cfg(feature = "lab")]
 mod advise;
+#[cfg(feature = "lab")]
 mod bench;
+#[cfg(feature = "lab")]
 mod calibrate;
 mod client;
 mod completions;
+mod connections;
 mod control_verbs;
+#[cfg(feature = "lab")]
 mod demo;
 mod doctor;
 mod enrol;
@@ -13,26 +18,46 @@ mod exit;
 mod gateway;
 mod hip;
 mod join;
+#[cfg(feature = "lab")]
 mod lab;
+#[cfg(any(test, not(feature = "lab")))]
+mod lab_elsewhere;
+#[cfg(feature = "lab")]
 mod lab_link;
+#[cfg(feature = "lab")]
 mod lab_topology;
+#[cfg(feature = "lab")]
+mod lab_verbs;
+mod manual;
+#[cfg(feature = "lab")]
 mod measure;
 mod meter;
 mod netcheck;
+#[cfg(feature = "lab")]
 mod origin;
+mod radius;
+#[cfg(feature = "lab")]
 mod recordings;
 mod reference;
 mod render;
 mod render_hip;
+mod render_radius;
 mod render_router;
 mod render_sleep;
 mod report;
 mod style;
+#[cfg(feature = "top")]
+mod top;
+#[cfg(feature = "lab")]
 mod trace;
 mod user;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use dormouse_control::DEFAULT_SOCKET;
+#[cfg(not(feature = "lab"))]
+use lab_elsewhere::LabVerb;
+#[cfg(feature = "lab")]
+use lab_verbs::LabVerb;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -56,19 +81,17 @@ enum Command {
     Control(control_verbs::ControlVerb),
     /// Check this machine, the daemon and its configuration, and say what to change
     Doctor(doctor::DoctorArgs),
+    #[cfg(feature = "top")]
+    Top(top::TopArgs),
     Netcheck(netcheck::NetcheckArgs),
     Report(report::ReportArgs),
     Gateway(gateway::GatewayArgs),
     User(user::UserArgs),
     Join(join::JoinArgs),
     Hip(hip::HipArgs),
-    Trace(Box<trace::TraceArgs>),
-    Advise(advise::AdviseArgs),
     Meter(meter::MeterArgs),
-    Calibrate(Box<calibrate::CalibrateArgs>),
-    Bench(Box<bench::BenchArgs>),
-    Lab(lab::LabArgs),
-    Demo(demo::DemoArgs),
+    #[command(flatten)]
+    Lab(LabVerb),
     /// Print the configuration reference (Markdown)
     Reference,
     #[command(flatten)]
@@ -76,10 +99,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    #[cfg(not(feature = "lab"))]
+    lab_elsewhere::complete();
+    completions::complete(Cli::command);
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
+        #[cfg(feature = "top")]
+        Command::Top(args) => top::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Netcheck(args) => netcheck::run(&args, cli.json).map(Into::into),
         Command::Report(args) => report::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Gateway(args) => gateway::run(&args, &cli.socket, cli.json).map(Into::into),
@@ -87,14 +115,12 @@ fn main() -> ExitCode {
         Command::Join(args) => join::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Hip(args) => hip::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Pages(pages) => completions::run(&pages, Cli::command()).map(Into::into),
-        Command::Advise(args) => return exit::of_anyhow(advise::run(&args, cli.json)),
-        Command::Lab(args) => return exit::of_anyhow(lab::run(&args, cli.json)),
         Command::Meter(args) => return exit::of_anyhow(meter::run(&args, cli.json)),
-        Command::Calibrate(args) => return exit::of_anyhow(calibrate::run(&args, &cli.socket, cli.json)),
-        Command::Bench(args) => return exit::of_anyhow(bench::run(&args, cli.json)),
-        Command::Demo(args) => return exit::of_anyhow(demo::run(&args, cli.json)),
+        #[cfg(feature = "lab")]
+        Command::Lab(verb) => return exit::of_anyhow(verb.run(&cli.socket, cli.json)),
+        #[cfg(not(feature = "lab"))]
+        Command::Lab(verb) => Err(verb.run()),
         Command::Reference => return reference::run(),
-        Command::Trace(args) => return exit::of_anyhow(trace::run(&args, cli.json)),
     };
     outcome.unwrap_or_else(|error| exit::report(&error, cli.json))
 }

@@ -28,6 +28,9 @@ pub(crate) fn page() -> String {
     section(&mut out, root, "audit", definition(root, "Audit"), defaults.get("audit"));
     section(&mut out, root, "sleep", definition(root, "Sleep"), defaults.get("sleep"));
     section(&mut out, root, "standin", definition(root, "StandIn"), defaults.get("standin"));
+    let radius = serde_json::to_value(dormouse_node::config::file::Radius::default()).ok();
+    section(&mut out, root, "radius", definition(root, "Radius"), radius.as_ref());
+    section(&mut out, root, "[radius.servers]", definition(root, "RadiusServer"), None);
     section(&mut out, root, "router", definition(root, "Router"), None);
     let connection = definition(root, "Connection");
     section(&mut out, root, "connection.NAME", connection, None);

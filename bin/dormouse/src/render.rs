@@ -201,6 +201,7 @@ fn gateway(it: &Gateway, style: Style) -> String {
     }
     out.push_str(&children(it, style));
     out.push_str(&sleepers(it, style));
+    out.extend(it.radius.iter().map(|radius| crate::render_radius::status(radius, style)));
     out
 }
 
@@ -488,6 +489,7 @@ mod tests {
             gateway: Some(Gateway {
                 sessions_total: 1,
                 more: None,
+                radius: None,
                 sessions: vec![Session {
                     peer: "phone".into(),
                     addresses: vec!["10.9.0.3".into()],

@@ -120,12 +120,55 @@ fn a_gateway_a_user_and_a_device_come_of_three_commands() {
         ("user add ../x", "is no name of a user"),
         ("user add bob --as swanctl --qr", "several files are neither one QR code nor one stream"),
         ("user add bob --as swanctl --out -", "several files are neither one QR code nor one stream"),
+        ("user add bob --sign", "--sign is for devices of Apple"),
+        ("user add bob --as sswan --on-demand", "--on-demand is for devices of Apple"),
+        ("user add bob --as windows --out -", "several files are neither one QR code nor one stream"),
         ("join joe.dormouse --name ../x", "is no name of a connection here"),
         ("user add bob --days 900", "1 to 825 are accepted"),
         ("user add bob --connection other", "there is no gateway connection \"other\""),
     ] {
         let (code, said) = gateway.run(arguments);
         assert!(code == 2 && said.contains(part), "{arguments}: {code}: {said}");
+    }
+}
+
+/// A gateway with an RSA key, which Android's own client needs; a profile for devices of Apple says so, and each client gets its own form of it.
+#[test]
+fn each_client_gets_its_file_and_no_passphrase_is_in_it() {
+    let gateway = Place::new("clients");
+    gateway.ok(&format!("{INIT} --key rsa"));
+    for (user, form, file) in [
+        ("a", "sswan", "a.sswan"),
+        ("b", "mobileconfig", "b.mobileconfig"),
+        ("c", "windows", "c.windows/c.ps1"),
+        ("d", "networkmanager", "d.networkmanager/d.nmconnection"),
+        ("e", "swanctl", "e.swanctl/conf.d/e.conf"),
+    ] {
+        let said = gateway.ok(&format!("--json user add {user} --as {form}"));
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let text = String::from_utf8_lossy(&fs::read(gateway.0.join(file)).unwrap()).into_owned();
+        let passphrase = said["passphrase"].as_str();
+        let sealed = matches!(form, "sswan" | "mobileconfig" | "windows");
+        assert_eq!(passphrase.map(str::len), sealed.then_some(23), "{form}");
+        assert!(passphrase.is_none_or(|passphrase| !text.contains(passphrase)), "{form}");
+        assert_eq!(text.contains("<string>RSA</string>"), form == "mobileconfig", "{form}");
+        assert!(gateway.files("")[file] == 0o600, "{form}");
+        // What was made for another client is joined by, with the passphrase from a file.
+        if form == "windows" {
+            continue;
+        }
+        let device = Place::new(form);
+        fs::write(device.0.join("secret"), passphrase.unwrap_or("none")).unwrap();
+        let file = gateway.0.join(file);
+        let said = device.ok(&format!("join {} --passphrase-file secret --name x", file.display()));
+        assert!(
+            said.contains(&format!("connection x: {user}.vpn.example.org at vpn.example.org, until")),
+            "{said}"
+        );
+        let (code, said) = device.run(&format!("join {} --passphrase-file none --name y", file.display()));
+        assert!(!sealed || code != 0 && said.contains("none does not exist"), "{said}");
+        let (code, said) = device.run(&format!("join {} --name z", file.display()));
+        assert!(code == 0 || said.contains("passphrase of the key"), "without a terminal: {said}");
     }
 }
 

@@ -32,3 +32,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub(crate) meter_root: PathBuf,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Args;
+    use clap::CommandFactory as _;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_manual_page_has_the_options_that_there_are() {
+        let page = include_str!("../../../packaging/dormoused.8").replace("\\-", "-");
+        let shown = page.lines().filter_map(|line| line.split("\\fB--").nth(1)?.split("\\fR").next());
+        let shown: BTreeSet<String> = shown.map(str::to_owned).collect();
+        let mut command = Args::command();
+        command.build();
+        let taken = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
+        assert_eq!(shown, taken.map(str::to_owned).collect());
+    }
+}

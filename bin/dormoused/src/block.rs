@@ -453,8 +453,9 @@ pub(crate) fn only(args: &Args) -> Result<()> {
     match block::kept(&path) {
         Ok(None) => Err(error),
         Ok(Some(rules)) => {
-            block::load(&rules)
-                .with_context(|| format!("{error:#}; loading the previous rules failed too"))?;
+            block::load(&rules).with_context(|| {
+                format!("{}; loading the previous rules failed too", dormouse_io::causes(&*error))
+            })?;
             Err(error.context(format!("held, as an earlier configuration says: {}", names(&rules))))
         }
         Err(e) => Err(error.context(format!("nothing is held: {e}"))),

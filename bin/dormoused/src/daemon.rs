@@ -16,12 +16,11 @@ use crate::machine::Machine;
 use crate::radio::Device;
 use crate::reload::Reload;
 use crate::router::Transit;
+use crate::scrape;
 use crate::setup;
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
-use dormouse_control::EventKind;
-use dormouse_ike::config::SelectorSpec;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
@@ -35,9 +34,9 @@ use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
-use dormouse_node::host::{Driver, Host, News, Order, Output};
+use dormouse_node::host::{Driver, Host, Order, Output};
 use dormouse_node::sleeper::Mode;
-use dormouse_node::{Change, Node, SleepFlags, host};
+use dormouse_node::{Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -59,9 +58,11 @@ const FETCHED: u64 = 12;
 const SIGNED: u64 = 13;
 const FILES: u64 = 14;
 const FORWARD: u64 = 15;
-pub(crate) const UDP: u64 = 16;
+const NUMBERS: u64 = 16;
+pub(crate) const UDP: u64 = 17;
 const RAW: u64 = 1 << 16;
 const TRANSIT: u64 = 1 << 20;
+pub(crate) const RADIUS: u64 = 1 << 32;
 
 /// MTU of the tunnel interface: what fits ESP in UDP over IPv6 on an Ethernet with the widest suite; TCP is clamped to what
 /// the path really carries.
@@ -116,7 +117,8 @@ impl Daemon {
     /// # Errors
     /// Names what is missing or refused.
     pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
-        let Loaded { daemon: settings, written, sleep, connections, hip, standin, router, audit } = loaded;
+        let Loaded { daemon: settings, written, sleep, connections, hip, standin, router, radius, audit } =
+            loaded;
         let bind = !connections.is_empty() && settings.ike_port < 1024;
         privileges::require(Needed { raw: false, bind })?;
         let account = privileges::find_user(&settings.user)?;
@@ -158,6 +160,7 @@ impl Daemon {
         let server =
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
+        let shown = scrape::open(&settings)?;
         let client = connections.iter().any(|c| c.role == Role::Client);
         let now = BootClock::now();
         let device = (client || hip.is_some())
@@ -176,6 +179,7 @@ impl Daemon {
         }
         let may_sleep = sleep.settings.mode != Mode::Performance;
         let hip = hip.map(|hip| Directory::new(hip, &denials, (may_sleep, sleepers), &mut node));
+        node.set_radius(now, radius);
         let mut host = Host::new(now, node, pool);
         kernel.begin(&mut host, &mut machine);
         if let Some(router) = &router {
@@ -190,7 +194,7 @@ impl Daemon {
             tracing::info!(user = settings.user, ?held, "privileges dropped");
         }
         let gateway = roles.contains(&Role::Gateway);
-        let helpers = Helpers::new(&store, gateway, &audit, settings.ike_port, block.is_used())?;
+        let helpers = Helpers::new(&store, gateway, &audit, settings.ike_port, block.is_used(), shown)?;
         let poller = Poller::new()?;
         let timer = Timer::new()?;
         let mut daemon = Self {
@@ -245,6 +249,9 @@ impl Daemon {
         }
         if let Some(guard) = self.machine.forward.as_ref().and_then(|f| f.guard.as_ref()) {
             self.wakers.poller.add(guard, FORWARD, Interest::READ)?;
+        }
+        if let Some(scrapes) = &self.helpers.scrapes {
+            self.wakers.poller.add(scrapes, NUMBERS, Interest::READ)?;
         }
         if let Some(guard) = self.device.as_ref().and_then(|d| d.guard.as_ref()) {
             self.wakers.poller.add(guard, RADIO, Interest::READ)?;
@@ -340,6 +347,7 @@ impl Daemon {
                     self.warn(news.unwrap_or_default());
                 }
                 MACHINE => self.machine_news(now),
+                NUMBERS => self.hand_numbers_over(now),
                 // One at a time too: what follows costs as much as a message.
                 KEEPER => {
                     let report = self.helpers.keeper.as_mut().and_then(Keeper::next);
@@ -347,6 +355,7 @@ impl Daemon {
                 }
                 FILES => self.files_come(now),
                 NEIGHBOURS => self.machine.neighbours.iter_mut().for_each(|n| n.answers()),
+                token if token >= RADIUS => self.radius_news(now, token - RADIUS),
                 token if token >= TRANSIT => self.receive_transit(now, (token - TRANSIT) as usize)?,
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize, event.closed)?,
                 token => self.receive(now, (token - UDP) as usize, event.closed)?,
@@ -356,7 +365,7 @@ impl Daemon {
             host::forward(self, now)?;
         }
         let _what = self.host.handle_arrival(now);
-        if tun || ready.iter().any(|r| r.token >= UDP) {
+        if tun || ready.iter().any(|r| (UDP..RADIUS).contains(&r.token)) {
             self.wires.moved = BootClock::now();
         }
         Ok(())
@@ -402,7 +411,8 @@ impl Daemon {
                 // First nothing leaves outside, then something goes in.
                 self.block.connected(&connection, &assigned);
                 let local = self.local_prefixes(&connection);
-                self.machine.configure(&connection, assigned, &routes, (source, &local));
+                let news = self.machine.configure(&connection, assigned, &routes, (source, &local));
+                self.warn(news);
             }
             Order::Unconfigure { connection } => self.machine.unconfigure(&connection),
             Order::PeerRoutes { routes, source } => self.peer_routes(&routes, source),
@@ -422,6 +432,7 @@ impl Daemon {
             Order::ReadSignal => self.read_signal(),
             Order::Header(order) => tracing::debug!(?order, "nothing reads headers on this machine"),
             Order::Sign { sa, order } => self.helpers.signers.sign(sa, order),
+            Order::Radius(order) => self.obey_radius(now, order),
             Order::Fetch { id, url, body } => self.helpers.fetcher.fetch(Wanted { id, url, body }),
         }
     }
@@ -435,58 +446,6 @@ impl Daemon {
             Keep::SleepHistory(bytes) => self.store.set_history(&bytes),
             Keep::Revocations { name, content } => self.store.set_revocations(&name, &content),
         });
-    }
-
-    fn tell(&mut self, news: News) {
-        match news {
-            News::Changed(change) => self.announce(change),
-            News::Record(record) => self.helpers.auditor.write(&record),
-            News::Sleep(event) => self.sleep_event(event),
-            News::Announced { connection, verdict } => tracing::debug!(%connection, ?verdict, "announced"),
-            News::Missed { connection, packets } => {
-                tracing::info!(%connection, packets, "lost while the radio slept");
-            }
-            News::Resending { packets } => tracing::debug!(packets, "sent in vain, and sent again"),
-        }
-    }
-
-    /// The prefixes on our side of a connection.
-    fn local_prefixes(&self, connection: &str) -> Vec<ipnet::IpNet> {
-        let resolved = self.connections.iter().find(|c| c.name == connection);
-        let selectors = resolved.into_iter().flat_map(|c| &c.ike.children).flat_map(|c| &c.ts_local);
-        let prefix = |s: &SelectorSpec| match s {
-            SelectorSpec::Dynamic => None,
-            SelectorSpec::Net(net) | SelectorSpec::Narrow { net, .. } => Some(*net),
-        };
-        selectors.filter_map(prefix).collect()
-    }
-
-    fn announce(&mut self, change: Change) {
-        match &change {
-            Change::Up { connection, rung, took_ms } => {
-                tracing::info!(%connection, rung = rung.name(), took_ms, "up");
-            }
-            Change::RungFailed { connection, rung, why, .. } => {
-                tracing::warn!(%connection, rung = rung.name(), %why, "a rung of the ladder failed");
-            }
-            Change::Down { connection, why } => tracing::info!(%connection, %why, "down"),
-            Change::PeerUp { connection, peer, resumed } => {
-                tracing::info!(%connection, %peer, resumed, "a client came")
-            }
-            Change::PeerDown { connection, peer, why } => {
-                tracing::info!(%connection, %peer, %why, "a client went")
-            }
-            Change::PeerFailed { connection, peer, why, .. } => {
-                tracing::warn!(%connection, %peer, %why, "a peer was not reached");
-            }
-            Change::PeerRefused { from, claimed, why } => {
-                tracing::warn!(%from, claimed = claimed.as_deref().unwrap_or("?"), %why, "a client was refused");
-            }
-        }
-        if let Some(hip) = &mut self.hip {
-            hip.note(&change);
-        }
-        self.verbs.announce(change);
     }
 
     fn keeper_reports(&mut self, now: Instant, reports: impl IntoIterator<Item = Report>) {
@@ -510,13 +469,6 @@ impl Daemon {
         }
     }
 
-    fn warn(&mut self, messages: Vec<String>) {
-        for message in messages {
-            tracing::warn!("{message}");
-            self.verbs.tell(None, EventKind::Warning { message });
-        }
-    }
-
     fn block_news(&mut self) {
         match self.block.news() {
             Ok(warnings) => self.warn(warnings),
@@ -536,6 +488,7 @@ impl Daemon {
         self.host.stop(now);
         // The farewells: one datagram each, not waited for.
         host::carry_out_all(self, now);
+        self.finish_reports();
         // Which waits until what was asked of it is done.
         if let Some(keeper) = self.helpers.keeper.take() {
             self.keeper_reports(now, keeper.finish());
@@ -590,6 +543,6 @@ impl Driver for Daemon {
 
 fn complain(result: Result<()>) {
     if let Err(e) = result {
-        tracing::error!("{e:#}");
+        tracing::error!("{}", dormouse_io::causes(&*e));
     }
 }

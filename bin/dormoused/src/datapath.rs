@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::daemon::{Daemon, TUN, UDP};
 use crate::kernel::Esp;
+use crate::radius::RadiusSockets;
 use anyhow::{Context, Result};
 use dormouse_control::Offload;
 use dormouse_io::SuperPacket;
@@ -44,6 +45,8 @@ pub(crate) struct Wires {
     pub(crate) tun: Tun,
     pub(crate) tun_mtu: u16,
     pub(crate) carriers: Carriers,
+    /// To RADIUS servers.
+    pub(crate) radius: RadiusSockets,
     /// What carries ESP under load, if not this process.
     pub(crate) kernel: Esp,
     tx: TxBatch,
@@ -62,6 +65,7 @@ impl Wires {
             tun,
             tun_mtu,
             carriers,
+            radius: RadiusSockets::default(),
             kernel,
             tx: TxBatch::new(),
             rx: RxBatch::new(),
@@ -173,7 +177,7 @@ impl Daemon {
         match self.wires.kernel.lead(&mut self.machine, child) {
             Ok(()) => tracing::debug!(%child, path = %lend.loan.path, "the kernel carries it"),
             Err(e) => {
-                tracing::warn!("the kernel's ESP: {e:#}");
+                tracing::warn!("the kernel's ESP: {}", dormouse_io::causes(&*e));
                 self.recall(now, child);
             }
         }

@@ -42,7 +42,7 @@ impl Daemon {
         kept.map(|()| Reply::Denied { sessions, known, hit }).map_err(|e| {
             Error::new(
                 ErrorKind::Other,
-                format!("{whom} is denied until the daemon's next start only: {e:#}"),
+                format!("{whom} is denied until the daemon's next start only: {}", dormouse_io::causes(&*e)),
             )
         })
     }
@@ -60,10 +60,9 @@ impl Daemon {
         }
         let mut taken_back = false;
         for (i, name) in names.into_iter().enumerate() {
-            let stored = self
-                .store
-                .allow(&name)
-                .map_err(|e| Error::new(ErrorKind::Other, format!("{name} is still denied: {e:#}")))?;
+            let stored = self.store.allow(&name).map_err(|e| {
+                Error::new(ErrorKind::Other, format!("{name} is still denied: {}", dormouse_io::causes(&*e)))
+            })?;
             let was = denials
                 .get(i)
                 .is_some_and(|denial| self.allow_hit(now, denial) | self.host.node_mut().allow(denial));
@@ -102,7 +101,8 @@ impl Daemon {
 
     /// Who is denied.
     pub(crate) fn denials(&self) -> Result<Reply, Error> {
-        let stored = self.store.denials().map_err(|e| Error::new(ErrorKind::Other, format!("{e:#}")))?;
+        let stored =
+            self.store.denials().map_err(|e| Error::new(ErrorKind::Other, dormouse_io::causes(&*e)))?;
         let denied = |StoredDenial { whom, since }| Denied { whom, since_unix: since.0 };
         Ok(Reply::Denials(stored.into_iter().map(denied).collect()))
     }

@@ -4,10 +4,12 @@
 use crate::audit::Auditor;
 use crate::keeper::{Keeper, Sqlite};
 use crate::names::Names;
+use crate::scrape::Scrapes;
 use crate::signers::Signers;
 use crate::store::Store;
 use anyhow::Result;
 use dormouse_io::fetch::Fetcher;
+use dormouse_io::web::Web;
 use dormouse_node::config::file;
 
 /// See the module's documentation.
@@ -18,11 +20,13 @@ pub(crate) struct Helpers {
     pub(crate) names: Names,
     pub(crate) fetcher: Fetcher,
     pub(crate) signers: Signers,
+    /// Where the daemon's numbers are read, if they are shown.
+    pub(crate) scrapes: Option<Scrapes>,
 }
 
 impl Helpers {
     /// Begins them. Their threads have the privileges of the loop: it must have given its own away. `gateway`: there are lineages and leases to keep.
-    /// `marked`: names that the system does not know are asked for outside of the block too.
+    /// `marked`: names that the system does not know are asked for outside of the block too. `shown`: where numbers are read.
     ///
     /// # Errors
     /// Names what is missing or refused.
@@ -32,6 +36,7 @@ impl Helpers {
         audit: &file::Audit,
         ike_port: u16,
         marked: bool,
+        shown: Option<Web>,
     ) -> Result<Self> {
         let beside = store.beside()?.filter(|_| gateway);
         let keeper = |(lineages, leases)| Keeper::new(Sqlite(lineages), leases);
@@ -41,6 +46,7 @@ impl Helpers {
             names: Names::new(ike_port, marked)?,
             fetcher: Fetcher::new()?,
             signers: Signers::new()?,
+            scrapes: shown.map(Scrapes::new).transpose()?,
         })
     }
 }

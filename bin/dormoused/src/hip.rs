@@ -291,7 +291,7 @@ impl Daemon {
         let (source, auto) = (first.map(|hit| IpAddr::V6(hit.0)), hip.auto);
         // First nothing leaves outside, then something goes in.
         self.block.connected(&hip.connection, &assigned);
-        self.machine.configure(&hip.connection, assigned, &routes, (source, &[]));
+        let _of_tags = self.machine.configure(&hip.connection, assigned, &routes, (source, &[]));
         let mut led: BTreeSet<u8> = first.map(|hit| version(*hit)).into_iter().collect();
         for hit in ours {
             // Each is an address of ours; to the peers of a version leads the first of that.

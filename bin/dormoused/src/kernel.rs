@@ -91,7 +91,9 @@ impl Esp {
         lend: &Lend,
     ) -> bool {
         let taken = match self {
-            Self::Kernel(kernel) => kernel.lend(machine, carriers, lend).map_err(|e| format!("{e:#}")),
+            Self::Kernel(kernel) => {
+                kernel.lend(machine, carriers, lend).map_err(|e| dormouse_io::causes(&*e))
+            }
             Self::User | Self::Unable(_) => Err("there is no other engine".to_owned()),
         };
         if let Err(why) = &taken {
@@ -201,8 +203,8 @@ pub(crate) fn set_up(wanted: DataPath, tun: &Tun, mtu: u16) -> Result<Esp> {
     match Kernel::new(&mut netlink, name, mtu) {
         Ok(kernel) => Ok(Esp::Kernel(kernel)),
         Err(e) if wanted == DataPath::Auto => {
-            tracing::info!("ESP stays in user space: {e:#}");
-            Ok(Esp::Unable(format!("{e:#}")))
+            tracing::info!("ESP stays in user space: {}", dormouse_io::causes(&*e));
+            Ok(Esp::Unable(dormouse_io::causes(&*e)))
         }
         Err(e) => Err(e.context("daemon.data_path = \"kernel\"; \"auto\" would stay in user space")),
     }

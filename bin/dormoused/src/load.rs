@@ -8,6 +8,7 @@ use dormouse_io::files::{self, Files};
 use dormouse_io::token::{self, Token, Uri};
 use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_node::config::{self, ConfigError, Resolved, ResolvedHip, ResolvedSleep, file};
+use dormouse_node::radius::Policy;
 use std::path::{Path, PathBuf};
 
 /// The daemon's own settings and its connections.
@@ -21,6 +22,7 @@ pub(crate) struct Loaded {
     pub(crate) hip: Option<ResolvedHip>,
     pub(crate) standin: config::standin::StandIn,
     pub(crate) router: Option<file::Router>,
+    pub(crate) radius: Option<Policy>,
     pub(crate) audit: file::Audit,
 }
 
@@ -75,6 +77,7 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         .map_err(|e| if pin { e.context(PinRefused) } else { e })?;
     let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
     let hip = config::resolve_hip(&file, read).map_err(wrong)?;
+    let radius = config::resolve_radius(&file, read).map_err(wrong)?;
     // An access router repairs plain TCP without any.
     let by_keys = |router: &Router| router.repair == Repair::EspArq;
     if connections.is_empty() && hip.is_none() && file.router.as_ref().is_none_or(by_keys) {
@@ -95,7 +98,7 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
     }
     let written = serde_json::to_value(&file).unwrap_or_default();
     let file::File { daemon, standin, audit, router, .. } = file;
-    Ok(Loaded { daemon, written, sleep, connections, hip, standin, router, audit })
+    Ok(Loaded { daemon, written, sleep, connections, hip, standin, router, radius, audit })
 }
 
 /// Says in the log what is unwise, or will make peers refuse us: the clock may be wrong, so the daemon runs nevertheless.
@@ -165,7 +168,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         let file = path.to_string_lossy().into_owned();
         let args = ["dormoused", "--config", &file].into_iter().chain(more.iter().copied());
-        let result = load(&Args::parse_from(args)).map_err(|e| format!("{e:#}"));
+        let result = load(&Args::parse_from(args)).map_err(|e| dormouse_io::causes(&*e));
         std::fs::remove_file(&path).unwrap();
         result
     }

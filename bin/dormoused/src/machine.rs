@@ -83,7 +83,7 @@ impl Machine {
             DnsMode::Auto => match start_guard(tun.name()) {
                 Ok((guard, choice)) => (Some(guard), choice),
                 Err(e) => {
-                    tracing::warn!("DNS is left alone: {e:#}");
+                    tracing::warn!("DNS is left alone: {}", dormouse_io::causes(&*e));
                     (None, format!("off: {e}"))
                 }
             },
@@ -135,7 +135,10 @@ impl Machine {
         if proxy == Proxy::Auto {
             match Neighbours::new(self.tun, self.ledger.netlink()) {
                 Ok(neighbours) => self.neighbours = Some(neighbours),
-                Err(e) => tracing::warn!("clients are not answered for in local networks: {e:#}"),
+                Err(e) => tracing::warn!(
+                    "clients are not answered for in local networks: {}",
+                    dormouse_io::causes(&*e)
+                ),
             }
         }
     }
@@ -193,15 +196,19 @@ impl Machine {
 
     /// Client: the tunnel carries these addresses, routes and name servers now. Packets of this machine itself leave with `source`, if
     /// nothing else is taken there, or with what the gateway assigned, or with an address out of `local`, the prefixes on our side of
-    /// the tunnel.
+    /// the tunnel. What a person should know of it is returned.
     pub(crate) fn configure(
         &mut self,
         connection: &str,
         assigned: AssignedConfig,
         nets: &[IpNet],
         (source, local): (Option<IpAddr>, &[IpNet]),
-    ) {
+    ) -> Vec<String> {
         self.unconfigure(connection);
+        let netlink = self.ledger.netlink();
+        let (links, there) = (netlink.links().unwrap_or_default(), netlink.routes().unwrap_or_default());
+        let tunnel = links.iter().find(|l| l.index == self.tun).map_or("", |l| l.name.as_str());
+        let overlaps = dormouse_io::netlink::overlaps(nets, local, tunnel, &links, &there);
         let inner = assigned.addresses();
         for address in &inner {
             let result = self.ledger.add_address(self.tun, IpNet::from(*address));
@@ -223,6 +230,7 @@ impl Machine {
         self.configured
             .insert(connection.into(), Configured { assigned, more: Vec::new(), routes, led: Vec::new() });
         self.set_dns();
+        overlaps.iter().map(|overlap| format!("{connection}: {overlap}")).collect()
     }
 
     /// A connection that is configured has this address too, from which packets of this machine leave to this prefix, if there is one.

@@ -15,19 +15,26 @@ mod leases;
 mod load;
 mod machine;
 mod marked_names;
+mod metrics;
 mod names;
 mod neighbours;
+mod news;
 mod radio;
+mod radius;
+mod redirect;
 mod rekey;
 mod reload;
 mod removal;
 mod router;
+mod scrape;
 mod setup;
+mod sheet;
 mod signers;
 mod sleep_status;
 mod stats;
 mod status;
 mod store;
+mod tally;
 mod verbs;
 mod ways;
 
@@ -80,7 +87,7 @@ fn main() -> ExitCode {
         return match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
-                eprintln!("dormoused: {e:#}");
+                eprintln!("dormoused: {}", dormouse_io::causes(&*e));
                 ExitCode::FAILURE
             }
         };
@@ -89,7 +96,7 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("dormoused: {e:#}");
+            eprintln!("dormoused: {}", dormouse_io::causes(&*e));
             ExitCode::from(code(&e))
         }
     }

@@ -41,7 +41,7 @@ impl Device {
             Ok(Some(guard)) => (Some(guard), "being looked for".to_owned()),
             Ok(None) => (None, "sleep.radio = \"none\"".to_owned()),
             Err(e) => {
-                tracing::warn!("the radio is left alone: {e:#}");
+                tracing::warn!("the radio is left alone: {}", dormouse_io::causes(&*e));
                 (None, e.to_string())
             }
         };
@@ -114,7 +114,10 @@ impl Daemon {
                 }
             },
             Err(e) => {
-                tracing::warn!("the history of earlier runs cannot be read; learning begins afresh: {e:#}")
+                tracing::warn!(
+                    "the history of earlier runs cannot be read; learning begins afresh: {}",
+                    dormouse_io::causes(&*e)
+                )
             }
         }
     }
@@ -224,7 +227,7 @@ impl Daemon {
                 Some(Ok(Some(reply))) => reply,
                 None | Some(Ok(None)) => return,
                 Some(Err(e)) => {
-                    tracing::error!("the radio is left alone from now on: {e:#}");
+                    tracing::error!("the radio is left alone from now on: {}", dormouse_io::causes(&e));
                     device.guard = None;
                     device.radio = control::RadioStatus { driver: None, why: e.to_string() };
                     if self.host.radio_is_off() {

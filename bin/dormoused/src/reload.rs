@@ -241,11 +241,14 @@ impl Daemon {
                 keys = restart.join(", "),
                 "the configuration was read again and is in force, but for what a restart takes"
             ),
-            Err(e) => tracing::error!("the configuration stays as it was: {e:#}"),
+            Err(e) => tracing::error!("the configuration stays as it was: {}", dormouse_io::causes(&**e)),
         }
-        let answer = result
-            .map(|restart| Reply::Reloaded { restart })
-            .map_err(|e| Error::new(ErrorKind::Other, format!("the configuration stays as it was: {e:#}")));
+        let answer = result.map(|restart| Reply::Reloaded { restart }).map_err(|e| {
+            Error::new(
+                ErrorKind::Other,
+                format!("the configuration stays as it was: {}", dormouse_io::causes(&*e)),
+            )
+        });
         for client in self.reload.asking.take().unwrap_or_default() {
             self.verbs.reply(client, answer.clone());
         }
@@ -293,6 +296,7 @@ impl Daemon {
         self.helpers.auditor = auditor;
         self.machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
         self.connections = connections;
+        self.host.node_mut().set_radius(now, loaded.radius);
         self.host.reconfigure(now, &self.connections, &difference.changed);
         let new =
             self.connections.iter().filter(|c| c.role == Role::Client && difference.added.contains(&c.name));

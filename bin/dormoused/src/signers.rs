@@ -52,7 +52,7 @@ impl Signers {
             match self.begin() {
                 Ok(orders) => self.orders = Some(orders),
                 Err(e) => {
-                    tracing::error!("nothing can be signed: {e:#}");
+                    tracing::error!("nothing can be signed: {}", dormouse_io::causes(&*e));
                     return self.too_late(order.sa);
                 }
             }

@@ -19,8 +19,8 @@ impl Daemon {
             ("ike.half_open_displaced", ike.half_open_displaced),
             ("ike.puzzles_given", ike.puzzles_given),
             ("ike.puzzles_solved", ike.puzzles_solved),
-            ("esp.discards", node.esp_discards),
-            ("esp.unknown_spi", node.unknown_spi),
+            ("esp.discards", node.esp_discards()),
+            ("esp.unknown_spi", node.unknown_spi()),
             ("nat.keepalives_in", node.keepalives_in),
             ("plane.malformed", node.malformed),
             ("plane.no_policy", plane.no_policy),
@@ -58,7 +58,7 @@ impl Daemon {
     }
 }
 
-fn lower(kind: &impl std::fmt::Debug) -> String {
+pub(crate) fn lower(kind: &impl std::fmt::Debug) -> String {
     let mut out = String::new();
     for c in format!("{kind:?}").chars() {
         if c.is_uppercase() && !out.is_empty() {

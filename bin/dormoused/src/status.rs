@@ -6,6 +6,7 @@ use dormouse_ike::Description;
 use dormouse_keying::SaId;
 use dormouse_node::config::Resolved;
 use dormouse_node::ladder::{Rung, State};
+use dormouse_node::radius::Health;
 use dormouse_node::{AbsentInfo, ChildInfo, ClientInfo, FailureKind, Node, Offer, SessionInfo, StandInInfo};
 use dormouse_sansio::{Deadline, Instant, UnixTime};
 
@@ -35,9 +36,10 @@ pub(crate) fn error(connection: &str, message: &str, kind: FailureKind, offer: &
         FailureKind::Authentication if message.contains("post-quantum pre-shared key") => {
             (control::ErrorKind::Authentication, Some("ppk"))
         }
-        FailureKind::Authentication => {
-            (control::ErrorKind::Authentication, Some("local or remote: identity, secret, certificate, ca"))
-        }
+        FailureKind::Authentication => (
+            control::ErrorKind::Authentication,
+            Some("local or remote: identity, auth, secret, certificate, ca"),
+        ),
         FailureKind::Proposal if message.contains("ESP") => {
             (control::ErrorKind::Proposal, Some("child.proposals"))
         }
@@ -116,6 +118,31 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
         half_open: node.ike().half_open(),
         refused: node.ike_stats().newcomers_refused(),
         pools: connections.iter().flat_map(|c| &c.pool).map(ToString::to_string).collect(),
+        radius: radius(node, now),
+    })
+}
+
+/// The servers, for `status`.
+fn radius(node: &Node, now: Instant) -> Option<control::RadiusStatus> {
+    let state = node.radius_state()?;
+    let server = |health: &Health| control::RadiusServer {
+        address: health.address.to_string(),
+        answered: health.answered,
+        unanswered: health.unanswered,
+        discarded: health.discarded,
+        answered_seconds_ago: health.last_answer.map(|at| (now - at).as_secs_f64()),
+        silent: health.rests.as_ref().map(|(_, why)| why.clone()),
+    };
+    Some(control::RadiusStatus {
+        nas_identifier: state.policy.name,
+        timeout_seconds: state.policy.timeout.as_secs_f64(),
+        tries: state.policy.tries,
+        interim_seconds: state.policy.interim.map(|interim| interim.as_secs_f64()),
+        servers: state.servers.iter().map(server).collect(),
+        accounting: state.accounting.iter().map(server).collect(),
+        questions: state.questions,
+        reports: state.reports,
+        reports_lost: state.lost,
     })
 }
 
@@ -236,7 +263,7 @@ mod tests {
             assert_eq!(change(message, kind).as_deref(), Some(key), "{message}");
         }
         assert_eq!(change("no answer", FailureKind::Timeout), None);
-        let kind = error("office", "the peer limits our sessions", FailureKind::Busy, &offer).kind;
+        let kind = error("office", "the peer cannot take us now", FailureKind::Busy, &offer).kind;
         assert_eq!(kind.exit_code(), control::ExitCode::Timeout, "nothing is to be mended");
         let said = error("office", "no IKE proposal chosen", FailureKind::Proposal, &offer);
         assert_eq!((said.offered, said.acceptable), (offer.offered, offer.acceptable));

@@ -4,6 +4,7 @@ use crate::daemon::Daemon;
 use crate::forward::Forward;
 use crate::keeper::Keeper;
 use crate::kernel;
+use crate::tally::Tally;
 use crate::{removal, status};
 use dormouse_control as control;
 use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Request, Response, Verb};
@@ -64,6 +65,8 @@ pub(crate) struct Verbs {
     voiding: BTreeMap<ClientId, Voiding>,
     /// By connection.
     failures: BTreeMap<String, Failures>,
+    /// What was announced, in numbers.
+    pub(crate) tally: Tally,
 }
 
 impl Verbs {
@@ -75,6 +78,7 @@ impl Verbs {
             suspending: Vec::new(),
             voiding: BTreeMap::new(),
             failures: BTreeMap::new(),
+            tally: Tally::default(),
         }
     }
 
@@ -114,6 +118,7 @@ impl Verbs {
 
     /// Tells the clients that watch.
     pub(crate) fn announce(&mut self, change: Change) {
+        self.tally.note(&change);
         if let Change::RungFailed { connection, rung, why, kind, offer } = &change {
             let count = self.failures.get(connection).map_or(0, |f| f.count) + 1;
             let failures =
@@ -267,6 +272,7 @@ impl Daemon {
             Verb::Rekey { connection, peer, keys } => {
                 self.rekey(now, connection, peer.as_deref(), keys).map(|()| Reply::Done)
             }
+            Verb::Redirect { connection, peer, to } => self.redirect(now, &connection, peer.as_deref(), &to),
             Verb::Deny { whom: None } => self.denials(),
             Verb::Deny { whom: Some(whom) } => self.deny(now, client, &whom),
             Verb::Allow { whom } => self.allow(now, client, &whom).map(|()| Reply::Done),

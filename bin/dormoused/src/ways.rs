@@ -3,11 +3,23 @@
 
 use crate::daemon::Daemon;
 use anyhow::Result;
+use dormouse_ike::config::SelectorSpec;
 use dormouse_node::config::file::Role;
 use dormouse_sansio::Instant;
 use std::net::IpAddr;
 
 impl Daemon {
+    /// The prefixes on our side of a connection.
+    pub(crate) fn local_prefixes(&self, connection: &str) -> Vec<ipnet::IpNet> {
+        let resolved = self.connections.iter().find(|c| c.name == connection);
+        let selectors = resolved.into_iter().flat_map(|c| &c.ike.children).flat_map(|c| &c.ts_local);
+        let prefix = |s: &SelectorSpec| match s {
+            SelectorSpec::Dynamic => None,
+            SelectorSpec::Net(net) | SelectorSpec::Narrow { net, .. } => Some(*net),
+        };
+        selectors.filter_map(prefix).collect()
+    }
+
     pub(crate) fn network_changed(&mut self, now: Instant) -> Result<()> {
         let mut changed = false;
         while let Some(change) = self.machine.monitor.next()? {

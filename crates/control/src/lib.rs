@@ -24,6 +24,7 @@ mod exit;
 #[doc(hidden)]
 pub mod fuzz;
 mod hip;
+mod radius;
 mod request;
 mod response;
 mod router;
@@ -38,6 +39,7 @@ pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
 pub use exit::ExitCode;
 pub use hip::{HipIdentity, HipNames, HipPeer, HipRegistration, HipState, HipStatus};
+pub use radius::{RadiusServer, RadiusStatus};
 pub use request::{Request, Verb};
 pub use response::{Denied, Outcome, Reply, Response};
 pub use router::{HeaderKeys, RepairedFlow, RouterStatus};

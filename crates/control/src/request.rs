@@ -53,6 +53,17 @@ pub enum Verb {
         #[serde(default)]
         keys: KeysOf,
     },
+    /// Gateway: send the clients of a connection that are there to another gateway (RFC 5685), or the one that `peer` means. Answered
+    /// [`crate::Reply::Redirected`] at once; those that go end their sessions by themselves.
+    Redirect {
+        /// The name of the connection.
+        connection: String,
+        /// As in `down`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer: Option<String>,
+        /// The name or the address of the other gateway.
+        to: String,
+    },
     /// Gateway: whom `whom` means is not admitted from now on, until `allow`: its sessions end at once, its tickets are refused. Answered
     /// [`crate::Reply::Denied`] when that is durable. With `whom: None` nothing changes, and [`crate::Reply::Denials`] says who is denied.
     Deny {

@@ -77,6 +77,13 @@ pub enum Reply {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hit: Option<String>,
     },
+    /// To `redirect`.
+    Redirected {
+        /// Sessions that were told.
+        told: usize,
+        /// Sessions whose clients have not said that they go where they are sent: they stay.
+        deaf: usize,
+    },
     /// To `deny` without a name.
     Denials(Vec<Denied>),
 }

@@ -45,6 +45,9 @@ pub enum SleepState {
 }
 
 impl SleepState {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Awake, Self::Preparing, Self::Asleep, Self::Waking];
+
     /// The word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -97,6 +97,10 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Down, Self::Offline, Self::Asleep, Self::Connecting, Self::Up, Self::Waiting];
+
     /// The word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -228,6 +232,9 @@ pub struct Gateway {
     /// Inner addresses in use and there, as `used/total`, by prefix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
+    /// The servers that know users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub radius: Option<crate::RadiusStatus>,
 }
 
 /// Sessions of the gateway that a status has left out.

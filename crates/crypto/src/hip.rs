@@ -4,14 +4,12 @@
 
 pub mod v1;
 
-use aws_lc_rs::agreement::{self, ECDH_P521, PrivateKey, UnparsedPublicKey};
 use aws_lc_rs::cipher::{
     AES_128, AES_256, DecryptionContext, EncryptionContext, PaddedBlockDecryptingKey,
     PaddedBlockEncryptingKey, UnboundCipherKey,
 };
 use aws_lc_rs::iv::FixedLength;
 use dormouse_sansio::Entropy;
-use zeroize::Zeroizing;
 
 use crate::dh::DhPrivate;
 use crate::dh::modp::{Exponent, Modp};
@@ -50,8 +48,6 @@ pub struct BadPublicValue {
     /// The check that failed.
     pub why: &'static str,
 }
-
-const ECP521_COORDINATE: usize = 66;
 
 impl DhGroup {
     /// Every group that may protect traffic.
@@ -99,7 +95,7 @@ impl DhGroup {
             Self::Modp3072 => Group::Modp3072.public_len(),
             Self::Ecp256 => Group::Ecp256.public_len(),
             Self::Ecp384 => Group::Ecp384.public_len(),
-            Self::Ecp521 => 2 * ECP521_COORDINATE,
+            Self::Ecp521 => Group::Ecp521.public_len(),
             Self::Modp2048 => Group::Modp2048.public_len(),
         }
     }
@@ -115,7 +111,6 @@ pub struct DhKey {
 enum Key {
     Shared(DhPrivate),
     Modp(Exponent),
-    Ecp521(PrivateKey),
 }
 
 impl DhKey {
@@ -127,16 +122,15 @@ impl DhKey {
             DhGroup::Modp3072 => shared(Group::Modp3072)?,
             DhGroup::Ecp256 => shared(Group::Ecp256)?,
             DhGroup::Ecp384 => shared(Group::Ecp384)?,
+            DhGroup::Ecp521 => shared(Group::Ecp521)?,
             DhGroup::Modp2048 => shared(Group::Modp2048)?,
             DhGroup::LabModp384 => Key::Modp(Exponent::generate(Modp::M384, entropy)),
             DhGroup::LabModp768 => Key::Modp(Exponent::generate(Modp::M768, entropy)),
             DhGroup::Modp1536 => Key::Modp(Exponent::generate(Modp::M1536, entropy)),
-            DhGroup::Ecp521 => Key::Ecp521(draw_521(entropy)?),
         };
         let public = match &key {
             Key::Shared(private) => private.public_value().to_vec(),
             Key::Modp(exponent) => exponent.public_value(),
-            Key::Ecp521(private) => private.compute_public_key().ok()?.as_ref().get(1..)?.to_vec(),
         };
         Some(Self { group, key, public })
     }
@@ -166,12 +160,6 @@ impl DhKey {
         match &self.key {
             Key::Shared(private) => private.agree(peer).map_err(|_| bad("it is not in the group")),
             Key::Modp(exponent) => exponent.agree(peer).map_err(bad),
-            Key::Ecp521(private) => {
-                let point = UnparsedPublicKey::new(&ECDH_P521, [&[4], peer].concat());
-                agreement::agree(private, point, bad("it is not a point of the curve"), |secret| {
-                    Ok(Secret::from(secret))
-                })
-            }
         }
     }
 }
@@ -180,16 +168,6 @@ impl core::fmt::Debug for DhKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "DhKey({:?})", self.group)
     }
-}
-
-/// A scalar of P-521: 521 random bits are one but for a chance below 2^-260.
-fn draw_521(entropy: &mut dyn Entropy) -> Option<PrivateKey> {
-    let mut scalar = Zeroizing::new(vec![0; ECP521_COORDINATE]);
-    entropy.fill(&mut scalar);
-    if let Some(top) = scalar.first_mut() {
-        *top &= 1;
-    }
-    PrivateKey::from_private_key(&ECDH_P521, &scalar).ok()
 }
 
 /// A cipher of the ENCRYPTED parameter.

@@ -9,6 +9,7 @@
 //! - [`PrfKey`] and [`prf_plus`] derive keys (RFC 7296, sections 2.13 to 2.18);
 //! - [`DhPrivate`] agrees on secrets;
 //! - [`sign`] and [`cert`] authenticate peers;
+//! - [`pkcs12`] and [`cms`] are the files in which others hand over keys, and what they have signed;
 //! - [`hip`] has what the Host Identity Protocol uses besides;
 //! - [`mobileip`] authenticates the registrations of Mobile IP;
 //! - [`eap`] has the broken ones that MS-CHAPv2 and RADIUS are made of;
@@ -20,6 +21,7 @@
 
 pub mod aead256;
 pub mod cert;
+pub mod cms;
 pub mod dh;
 pub mod eap;
 mod error;
@@ -31,11 +33,13 @@ pub mod measure;
 pub mod mobileip;
 pub mod packet_key;
 mod pem;
+pub mod pkcs12;
 pub mod prf;
 pub mod psk;
 mod secret;
 pub mod sign;
 pub mod suites;
+mod tlv;
 
 pub use aead256::{aead256_open, aead256_seal};
 pub use dh::DhPrivate;

@@ -72,10 +72,14 @@ pub enum Group {
     Modp2048,
     /// 3,072-bit MODP (RFC 3526, section 4).
     Modp3072,
+    /// 4,096-bit MODP (RFC 3526, section 5).
+    Modp4096,
     /// NIST P-256 (RFC 5903).
     Ecp256,
     /// NIST P-384 (RFC 5903).
     Ecp384,
+    /// NIST P-521 (RFC 5903).
+    Ecp521,
     /// Curve25519 (RFC 8031).
     X25519,
     /// ML-KEM-512 (FIPS 203; draft-ietf-ipsecme-ikev2-mlkem).
@@ -165,11 +169,13 @@ const PRF: [PrfRow; 4] = [
 ];
 
 #[rustfmt::skip]
-const GROUP: [GroupRow; 8] = [
+const GROUP: [GroupRow; 10] = [
     GroupRow { alg: Group::Modp2048, id: 14, name: "modp2048", public: 256, answer: 256,  secret: 256 },
     GroupRow { alg: Group::Modp3072, id: 15, name: "modp3072", public: 384, answer: 384,  secret: 384 },
+    GroupRow { alg: Group::Modp4096, id: 16, name: "modp4096", public: 512, answer: 512,  secret: 512 },
     GroupRow { alg: Group::Ecp256,   id: 19, name: "ecp256",   public: 64,  answer: 64,   secret: 32 },
     GroupRow { alg: Group::Ecp384,   id: 20, name: "ecp384",   public: 96,  answer: 96,   secret: 48 },
+    GroupRow { alg: Group::Ecp521,   id: 21, name: "ecp521",   public: 132, answer: 132,  secret: 66 },
     GroupRow { alg: Group::X25519,   id: 31, name: "x25519",   public: 32,  answer: 32,   secret: 32 },
     GroupRow { alg: Group::MlKem512,  id: 35, name: "mlkem512",  public: 800,  answer: 768,  secret: 32 },
     GroupRow { alg: Group::MlKem768,  id: 36, name: "mlkem768",  public: 1184, answer: 1088, secret: 32 },

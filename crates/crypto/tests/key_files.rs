@@ -8,6 +8,7 @@ const RSA_PKCS8: &[u8] = include_bytes!("data/rsa2048.pkcs8.pem");
 const P256_SEC1: &[u8] = include_bytes!("data/p256.sec1.pem");
 const P384_SEC1: &[u8] = include_bytes!("data/p384.sec1.pem");
 const P384_PKCS8: &[u8] = include_bytes!("data/p384.pkcs8.pem");
+const P521_SEC1: &[u8] = include_bytes!("data/p521.sec1.pem");
 const ED25519: &[u8] = include_bytes!("data/ed25519.pkcs8.pem");
 const CERTIFICATE: &[u8] = include_bytes!("data/rsa1024.crt");
 
@@ -27,6 +28,7 @@ fn every_format_gives_a_key_that_signs_what_it_says_it_can() {
         (P256_SEC1, KeyKind::EcdsaP256),
         (P384_SEC1, KeyKind::EcdsaP384),
         (P384_PKCS8, KeyKind::EcdsaP384),
+        (P521_SEC1, KeyKind::EcdsaP521),
         (ED25519, KeyKind::Ed25519),
     ] {
         let key = read(content);
@@ -49,12 +51,13 @@ fn every_format_gives_a_key_that_signs_what_it_says_it_can() {
     assert_ne!(read(P256_SEC1).public_key(), read(P384_SEC1).public_key());
 }
 
-/// RFC 4754: r | s, 64 bytes for P-256 and 96 for P-384.
+/// RFC 4754: r | s, 64 bytes for P-256, 96 for P-384 and 132 for P-521.
 #[test]
 fn the_old_ecdsa_methods_have_signatures_of_fixed_width() {
     for (content, scheme, other, len) in [
         (P256_SEC1, Scheme::EcdsaSha256, Scheme::EcdsaSha384, 64),
         (P384_SEC1, Scheme::EcdsaSha384, Scheme::EcdsaSha256, 96),
+        (P521_SEC1, Scheme::EcdsaSha512, Scheme::EcdsaSha384, 132),
     ] {
         let key = read(content);
         let signature = key.sign_fixed(scheme, b"message").expect("signed");
@@ -105,7 +108,9 @@ fn errors_say_what_the_file_holds() {
     assert_eq!(refuse(include_bytes!("data/rsa1024.key")), weak);
     let x448 = PublicKeyError::Unsupported { oid: "1.3.101.111".to_owned() };
     assert_eq!(refuse(include_bytes!("data/x448.pem")), PrivateKeyError::Unsupported(x448));
-    assert_eq!(refuse(include_bytes!("data/p521.sec1.pem")), PrivateKeyError::Curve);
+    let other_curve = refuse(include_bytes!("data/secp256k1.sec1.pem"));
+    assert_eq!(other_curve, PrivateKeyError::Curve);
+    assert!(other_curve.to_string().contains("P-256, P-384 and P-521 are"), "{other_curve}");
     let cut = &ED25519[..40];
     assert!(matches!(refuse(cut), PrivateKeyError::Pem(_)), "{:?}", refuse(cut));
     let damaged = String::from_utf8_lossy(ED25519).replace("MC4C", "M***");

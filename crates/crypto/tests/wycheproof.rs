@@ -113,12 +113,14 @@ fn ecdsa() {
         (TestName::EcdsaSecp384r1Sha256, Scheme::EcdsaSha256),
         (TestName::EcdsaSecp384r1Sha384, Scheme::EcdsaSha384),
         (TestName::EcdsaSecp384r1Sha512, Scheme::EcdsaSha512),
+        (TestName::EcdsaSecp521r1Sha512, Scheme::EcdsaSha512),
     ] {
         ecdsa_set(name, |key, msg, sig| key.verify(scheme, msg, sig).is_ok());
     }
     for (name, scheme) in [
         (TestName::EcdsaSecp256r1Sha256P1363, Scheme::EcdsaSha256),
         (TestName::EcdsaSecp384r1Sha384P1363, Scheme::EcdsaSha384),
+        (TestName::EcdsaSecp521r1Sha512P1363, Scheme::EcdsaSha512),
     ] {
         ecdsa_set(name, |key, msg, sig| key.verify_fixed(scheme, msg, sig).is_ok());
     }

@@ -14,7 +14,7 @@ use crate::packet::{Packet, Type};
 use crate::tls;
 use crate::ttls;
 
-pub use crate::users::Users;
+pub use crate::users::{Users, names};
 
 /// What is offered to peers.
 #[derive(Debug)]
@@ -149,6 +149,15 @@ impl Authenticator {
     #[must_use]
     pub fn claimed(&self) -> Option<&str> {
         self.claimed.as_deref()
+    }
+
+    /// The method that is under way.
+    #[must_use]
+    pub const fn method(&self) -> Option<Type> {
+        match &self.state {
+            State::Method { running, .. } => Some(running.kind()),
+            State::Identity | State::Over => None,
+        }
     }
 
     /// What it will fail with, once that is certain: the peer has been told, and may never answer. A gateway that counts failures counts this one

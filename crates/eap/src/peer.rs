@@ -6,6 +6,7 @@
 use core::str;
 
 use dormouse_crypto::Secret;
+use dormouse_crypto::cert::{Certificate, Verified};
 use dormouse_sansio::Entropy;
 
 use crate::error::Error;
@@ -87,6 +88,8 @@ pub struct Peer {
     last: Option<(Vec<u8>, Vec<u8>)>,
     /// The method that was refused last.
     offered: Option<Type>,
+    /// Who the server has proved to be by a certificate inside the method.
+    server: Option<Box<(Certificate, Verified)>>,
     turns: u16,
 }
 
@@ -101,7 +104,7 @@ impl Peer {
                 .map(|hash| Running::MsChapV2 { client: mschapv2::Client::new(), hash }),
             Method::Tls(config) => Ok(Running::Tls(Box::new(tls::Client::new(config)))),
         };
-        Self { identity, method: Some(running), wanted, last: None, offered: None, turns: 0 }
+        Self { identity, method: Some(running), wanted, last: None, offered: None, server: None, turns: 0 }
     }
 
     /// What the server has already said that it will fail with. It may never come to that: some servers fall silent then.
@@ -112,6 +115,12 @@ impl Peer {
             Ok(Running::Tls(client)) => client.refusal(),
             Err(_) => None,
         }
+    }
+
+    /// The certificate by which the server has proved inside the method who it is, and how that is trusted, once the conversation has succeeded.
+    #[must_use]
+    pub fn server(&self) -> Option<&(Certificate, Verified)> {
+        self.server.as_deref()
     }
 
     /// Takes the content of an EAP payload.
@@ -201,7 +210,10 @@ impl Peer {
     fn succeed(&mut self) -> Step {
         let msk = match &self.method {
             Some(Ok(Running::MsChapV2 { client, .. })) => client.msk().cloned(),
-            Some(Ok(Running::Tls(client))) => client.msk().cloned(),
+            Some(Ok(Running::Tls(client))) => {
+                self.server = client.server().map(Box::new);
+                client.msk().cloned()
+            }
             _ => None,
         };
         self.method = None;

@@ -351,7 +351,7 @@ fn recorded_accounting() {
             "05020014c325617b8073de9d5c9b63343071de26",
         ),
     ] {
-        assert_eq!(account.report(number, event), Ok(bytes(request)));
+        assert_eq!(account.report(number, event, Duration::ZERO), Ok(bytes(request)));
         let answer = bytes(answer);
         for at in 0..answer.len() {
             let mut forged = answer.clone();
@@ -363,8 +363,13 @@ fn recorded_accounting() {
     }
     let (address, class) = (Some(Ipv4Addr::new(10, 0, 0, 7)), vec![b"one".to_vec(), b"two".to_vec()]);
     let mut account = Account::new(connection(), "alice".to_owned(), "s2".to_owned(), address, class);
-    let report = account.report(0, Event::Start).expect("short");
-    for part in [attribute(8, &[10, 0, 0, 7]), attribute(25, b"one"), attribute(25, b"two")] {
+    let report = account.report(0, Event::Start, Duration::from_secs(9)).expect("short");
+    for part in [
+        attribute(41, &[0, 0, 0, 9]),
+        attribute(8, &[10, 0, 0, 7]),
+        attribute(25, b"one"),
+        attribute(25, b"two"),
+    ] {
         assert!(report.windows(part.len()).any(|window| window == part));
     }
 }

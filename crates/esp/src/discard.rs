@@ -86,3 +86,25 @@ pub enum Discard {
     #[error("authentic, but CE-marked, and the inner packet is not ECN-capable")]
     Congestion,
 }
+
+impl Discard {
+    /// The word for it. The words are stable, for counters.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Length { .. } => "length",
+            Self::UnknownSpi { .. } => "unknown_spi",
+            Self::Lent { .. } => "lent",
+            Self::Replay(_) => "replay",
+            Self::OutOfSpace { .. } => "out_of_space",
+            Self::Unauthentic { .. } => "not_authentic",
+            Self::Zones { .. } => "zones",
+            Self::Expired { .. } => "expired",
+            Self::Padding { .. } => "padding",
+            Self::NextHeader { .. } => "next_header",
+            Self::Inner { .. } => "inner",
+            Self::Selectors => "selectors",
+            Self::Congestion => "congestion",
+        }
+    }
+}

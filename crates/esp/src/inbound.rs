@@ -13,7 +13,7 @@ use dormouse_keying::Mode;
 use crate::discard::Discard;
 use crate::key::SaKey;
 use crate::layout::{Aad, Shape, split_header};
-use crate::lifetime::{Counters, Life, Limits};
+use crate::lifetime::{Carried, Counters, Life, Limits, Total};
 use crate::params::SaParams;
 use crate::replay::{ReplayWindow, Seen};
 use crate::sequence::reconstruct;
@@ -51,7 +51,7 @@ pub struct Inbound {
     esn: bool,
     mode: Mode,
     limits: Limits,
-    counters: Counters,
+    carried: Carried,
     /// Another engine accepts what has a higher number (`crate::loan`).
     ours: u64,
 }
@@ -90,7 +90,7 @@ impl Inbound {
             esn: params.esn,
             mode: params.mode,
             limits: params.limits,
-            counters: Counters::default(),
+            carried: Carried::default(),
             ours: u64::MAX,
         }
     }
@@ -115,13 +115,13 @@ impl Inbound {
     /// What was accepted so far.
     #[must_use]
     pub const fn counters(&self) -> Counters {
-        self.counters
+        self.carried.counters()
     }
 
     /// How far the SA's lifetime is used up. Ask once per batch.
     #[must_use]
     pub fn life(&self) -> Life {
-        self.counters.life(&self.limits)
+        self.carried.counters().life(&self.limits)
     }
 
     /// The newest sequence number accepted; 0 before the first.
@@ -185,8 +185,7 @@ impl Inbound {
             }
             _ => return Err(Discard::NextHeader { next_header }),
         };
-        self.counters.packets += 1;
-        self.counters.bytes += inner_len as u64;
+        self.carried.count(inner_len as u64);
         Ok(Opened { inner: head..head + inner_len, next_header, seq })
     }
 
@@ -228,7 +227,12 @@ impl Inbound {
     }
 
     pub(crate) fn set_counters(&mut self, counters: Counters) {
-        self.counters = counters;
+        self.carried.set(counters);
+    }
+
+    /// What it accepts is a part of this sum from now on.
+    pub(crate) fn join(&mut self, total: &Total) {
+        self.carried.join(total);
     }
 
     #[cfg(test)]
@@ -243,7 +247,7 @@ impl fmt::Debug for Inbound {
             .field("spi", &format_args!("{:#010x}", self.spi))
             .field("key", &self.key)
             .field("sequence", &self.window.top())
-            .field("counters", &self.counters)
+            .field("counters", &self.carried.counters())
             .finish_non_exhaustive()
     }
 }

@@ -50,7 +50,7 @@ mod known_answers;
 
 pub use discard::Discard;
 pub use inbound::{Inbound, Opened};
-pub use lifetime::{Counters, Life, Limits, Volume};
+pub use lifetime::{Counters, Life, Limits, Total, Volume};
 pub use loan::{Loan, Returned, Unfit, Usage};
 pub use outbound::{Outbound, SealError};
 pub use params::SaParams;

@@ -1,4 +1,8 @@
-//! Lifetime by volume (RFC 4301 section 4.4.2.1): what an SA may carry, and what it has carried. Holds no key.
+//! Lifetime by volume (RFC 4301 section 4.4.2.1): what an SA may carry, and what it has carried; and what several SAs have carried together.
+//! Holds no key.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How much one direction of an SA may carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +62,14 @@ impl Counters {
         }
     }
 
+    /// What came to these since they were `before`.
+    const fn since(self, before: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(before.packets),
+            bytes: self.bytes.saturating_sub(before.bytes),
+        }
+    }
+
     pub(crate) fn life(&self, limits: &Limits) -> Life {
         let reached = |v: &Volume| self.packets >= v.packets || self.bytes >= v.bytes;
         if reached(&limits.hard) {
@@ -67,5 +79,83 @@ impl Counters {
         } else {
             Life::Fresh
         }
+    }
+}
+
+/// What one direction of several SAs has carried, also of SAs that are gone: clones are one sum. It is kept as packets pass, so that to read it costs
+/// the same for one SA as for a hundred thousand. One thread adds to it: that of the node whose SAs they are.
+#[derive(Clone, Debug, Default)]
+pub struct Total(Arc<(AtomicU64, AtomicU64)>);
+
+impl Total {
+    /// The sum.
+    #[must_use]
+    pub fn get(&self) -> Counters {
+        Counters { packets: self.0.0.load(Ordering::Relaxed), bytes: self.0.1.load(Ordering::Relaxed) }
+    }
+
+    fn add(&self, more: Counters) {
+        let sum = self.get().plus(more);
+        // No addition in one step: there is one writer, and this costs no more than an ordinary number.
+        self.0.0.store(sum.packets, Ordering::Relaxed);
+        self.0.1.store(sum.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What one direction of an SA has carried, and the sum that it is a part of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carried {
+    own: Counters,
+    total: Option<Total>,
+}
+
+impl Carried {
+    pub(crate) const fn counters(&self) -> Counters {
+        self.own
+    }
+
+    /// One more packet.
+    pub(crate) fn count(&mut self, bytes: u64) {
+        let packet = Counters { packets: 1, bytes };
+        self.own = self.own.plus(packet);
+        if let Some(total) = &self.total {
+            total.add(packet);
+        }
+    }
+
+    /// Another engine has said how far it is.
+    pub(crate) fn set(&mut self, counters: Counters) {
+        if let Some(total) = &self.total {
+            total.add(counters.since(self.own));
+        }
+        self.own = counters;
+    }
+
+    /// It is a part of this sum from now on, with what it has carried already.
+    pub(crate) fn join(&mut self, total: &Total) {
+        total.add(self.own);
+        self.total = Some(total.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_has_each_packet_once_and_keeps_those_of_sas_that_are_gone() {
+        let (total, mut first, mut second) = (Total::default(), Carried::default(), Carried::default());
+        first.count(100);
+        first.join(&total);
+        second.join(&total);
+        second.count(20);
+        first.count(3);
+        drop(second);
+        // Another engine says how far it is, twice: the second time nothing has passed.
+        for _ in 0..2 {
+            first.set(Counters { packets: 12, bytes: 1_103 });
+        }
+        assert_eq!(first.counters(), Counters { packets: 12, bytes: 1_103 });
+        assert_eq!(total.get(), Counters { packets: 13, bytes: 1_123 });
     }
 }

@@ -17,7 +17,7 @@ use crate::ESP_HEADER_LEN;
 use crate::iv::IvSource;
 use crate::key::SaKey;
 use crate::layout::{Aad, Shape};
-use crate::lifetime::{Counters, Life, Limits};
+use crate::lifetime::{Carried, Counters, Life, Limits, Total};
 use crate::params::SaParams;
 use crate::sequence::{Counter, SequenceExhausted};
 use crate::zones::{self, Composite};
@@ -89,7 +89,7 @@ pub struct Outbound {
     /// Traffic-flow padding stops here, in bytes of inner packet.
     inner_mtu: usize,
     limits: Limits,
-    counters: Counters,
+    carried: Carried,
 }
 
 impl Outbound {
@@ -137,7 +137,7 @@ impl Outbound {
             pad_to: if params.mode == Mode::Tunnel { params.pad_to.into() } else { 0 },
             inner_mtu: usize::from(u16::MAX),
             limits,
-            counters: Counters::default(),
+            carried: Carried::default(),
         }
     }
 
@@ -161,13 +161,13 @@ impl Outbound {
     /// What was sealed so far.
     #[must_use]
     pub const fn counters(&self) -> Counters {
-        self.counters
+        self.carried.counters()
     }
 
     /// How far the SA's lifetime is used up. Ask once per batch.
     #[must_use]
     pub fn life(&self) -> Life {
-        self.counters.life(&self.limits)
+        self.carried.counters().life(&self.limits)
     }
 
     /// The last number that it may send.
@@ -217,7 +217,12 @@ impl Outbound {
     }
 
     pub(crate) fn set_counters(&mut self, counters: Counters) {
-        self.counters = counters;
+        self.carried.set(counters);
+    }
+
+    /// What it seals is a part of this sum from now on.
+    pub(crate) fn join(&mut self, total: &Total) {
+        self.carried.join(total);
     }
 
     /// Tells the sender the largest inner packet that fits the path, in bytes: traffic-flow padding stops there.
@@ -340,8 +345,7 @@ impl Outbound {
             key.seal(aad.front(), iv, body, aad.tail(), icv)?;
         }
 
-        self.counters.packets += 1;
-        self.counters.bytes += lengths.inner as u64;
+        self.carried.count(lengths.inner as u64);
         Ok(need)
     }
 
@@ -388,7 +392,7 @@ impl fmt::Debug for Outbound {
             .field("spi", &format_args!("{:#010x}", self.spi))
             .field("key", &self.key)
             .field("sequence", &self.counter.sent())
-            .field("counters", &self.counters)
+            .field("counters", &self.carried.counters())
             .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use crate::beet::{self, PseudoHeader};
 use crate::discard::Discard;
 use crate::engine::{Engine, Keys};
 use crate::inbound::Inbound;
-use crate::lifetime::{Limits, Volume};
+use crate::lifetime::{Limits, Total, Volume};
 use crate::outbound::Outbound;
 use crate::params::SaParams;
 use crate::pmtu::{Overhead, PathMtu};
@@ -217,6 +217,12 @@ impl Tunnel {
     #[must_use]
     pub fn sharing(self, share: Share) -> Self {
         Self { turn: Turn::new(share), ..self }
+    }
+
+    /// What it receives and sends is a part of these sums from now on, with what it has carried already.
+    pub fn join(&mut self, received: &Total, sent: &Total) {
+        self.inbound.join(received);
+        self.outbound.join(sent);
     }
 
     /// What it sends where others of its owner have the same selectors: [`crate::Sad::among`].

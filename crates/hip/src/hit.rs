@@ -211,9 +211,9 @@ impl HostIdentity {
             KeyKind::Rsa { .. } => (RSA, key.rsa_numbers().map(|(e, n)| encode_rsa(&e, &n))),
             KeyKind::EcdsaP256 => (ECDSA, key.ec_point().map(|p| encode_point(CURVE_P256, p))),
             KeyKind::EcdsaP384 => (ECDSA, key.ec_point().map(|p| encode_point(CURVE_P384, p))),
-            KeyKind::Ed25519 => (0, None),
+            KeyKind::EcdsaP521 | KeyKind::Ed25519 => (0, None),
         };
-        let key = encoded.ok_or(BadIdentity("the key is neither RSA nor ECDSA"))?;
+        let key = encoded.ok_or(BadIdentity("the key is neither RSA nor ECDSA on P-256 or P-384"))?;
         Self::from_host_id(HostId { algorithm, key, domain }, Version::V2)
     }
 

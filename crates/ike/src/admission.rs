@@ -92,7 +92,9 @@ impl Admission {
                 if !trust.trusts(anchor) {
                     return Err(Refusal::Anchor(identity.clone()));
                 }
-                if lenient.usage != Usage::Ike && lenient.usage != *usage {
+                // What EAP-TLS takes besides (RFC 5216, section 5.3).
+                let by_eap = lenient.usage == Usage::IkeOrClientAuth && connection.trust_of_users().is_some();
+                if lenient.usage != Usage::Ike && lenient.usage != *usage && !by_eap {
                     return Err(Refusal::Lenient(identity.clone(), "remote.allow_server_auth"));
                 }
                 if lenient.sha1 && !accept_rsa_sha1 {
@@ -102,7 +104,11 @@ impl Admission {
             (_, Shown::Eap(then)) => {
                 let policy = connection.answering.eap.as_ref();
                 let policy = policy.ok_or_else(|| Refusal::Method(identity.clone(), "EAP"))?;
-                let today = policy.who_is(identity).map(|user| Shown::eap(key, &connection.name, user));
+                let user = policy.users().and_then(|users| users.who_is(identity));
+                let today = match user {
+                    Some(user) => Some(Shown::eap(key, &connection.name, user)),
+                    None => policy.is_radius().then(|| Shown::radius(key, &connection.name, identity)),
+                };
                 match today {
                     Some(Shown::Eap(today)) if is_same(today, *then) => {}
                     _ => return Err(Refusal::User(identity.clone())),

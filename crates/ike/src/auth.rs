@@ -257,6 +257,7 @@ const fn without_rfc7427(scheme: Scheme) -> Option<(AuthMethod, Scheme)> {
         Scheme::RsaPkcs1Sha256 => Some((AuthMethod::RsaDigitalSignature, scheme)),
         Scheme::EcdsaSha256 => Some((AuthMethod::Ecdsa256, scheme)),
         Scheme::EcdsaSha384 => Some((AuthMethod::Ecdsa384, scheme)),
+        Scheme::EcdsaSha512 => Some((AuthMethod::Ecdsa521, scheme)),
         _ => None,
     }
 }
@@ -287,8 +288,35 @@ pub struct Certified {
 /// When the first certificate of our own chain expires; `None` without any (one that cannot be read is the peer's to refuse).
 #[must_use]
 pub fn expires(local: &LocalAuth) -> Option<UnixTime> {
-    let LocalAuth::Cert { chain, .. } = local else { return None };
+    let chain = match local {
+        LocalAuth::Cert { chain, .. } => chain,
+        LocalAuth::Eap(login) => login.chain(),
+        LocalAuth::Psk(_) => return None,
+    };
     chain.iter().filter_map(|der| Certificate::from_der(der).ok()).map(|c| c.not_after()).min()
+}
+
+/// By which identity `connection` takes a peer that claims this one; `None` if it does not. A client that knows no other name of itself than the
+/// subject of its certificate, as that of Windows, is who the certificate's alternative name says: if exactly one of these is an identity that the
+/// connection takes. Nothing is verified here.
+#[must_use]
+pub(crate) fn called(
+    connection: &Connection,
+    claimed: &Identity,
+    certificates: &[Certificate],
+) -> Option<Identity> {
+    if connection.remote_id.matches(claimed) {
+        return Some(claimed.clone());
+    }
+    let own = certificates.first().filter(|_| matches!(connection.remote_auth, RemoteAuth::Cert { .. }))?;
+    let names = own.identities();
+    let (subject, alternative): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| matches!(name, Identity::Dn(_)));
+    let is_subject =
+        matches!(claimed, Identity::Dn(_)) && subject.iter().any(|name| name.is_same_as(claimed));
+    let mut taken = alternative.into_iter().filter(|name| connection.remote_id.matches(name));
+    let first = taken.next().filter(|_| is_subject)?;
+    taken.next().is_none().then_some(first)
 }
 
 /// Checks the peer's proof by the rules of `connection`. `certificates` are its CERT payloads as [`certificates`] reads them; `known` learns their path.
@@ -305,10 +333,10 @@ pub fn verify(
     at: UnixTime,
     known: &mut KnownPaths,
 ) -> Result<Believed, AuthError> {
-    let identity = identity(proof.id)?;
-    if !connection.remote_id.matches(&identity) {
-        return Err(AuthError::Identity { got: identity, expected: connection.remote_id.to_string() });
-    }
+    let claimed = identity(proof.id)?;
+    let Some(identity) = called(connection, &claimed, certificates) else {
+        return Err(AuthError::Identity { got: claimed, expected: connection.remote_id.to_string() });
+    };
     match &connection.remote_auth {
         RemoteAuth::Psk(psk) => {
             if auth.method != AuthMethod::SharedKeyMic {
@@ -326,6 +354,7 @@ pub fn verify(
             }
             let (own, others) = certificates.split_first().ok_or(AuthError::NoCertificate)?;
             let verified = trust.verify(own, others, at, *usage, known)?;
+            own.require(&claimed)?;
             let identity = own.require(&identity)?;
             let sha1 = verify_signature(&verified.public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
             known.remember(trust, own, others, &verified);
@@ -409,6 +438,7 @@ fn verify_signature(
         }
         AuthMethod::Ecdsa256 => key.verify_fixed(Scheme::EcdsaSha256, octets, data)?,
         AuthMethod::Ecdsa384 => key.verify_fixed(Scheme::EcdsaSha384, octets, data)?,
+        AuthMethod::Ecdsa521 => key.verify_fixed(Scheme::EcdsaSha512, octets, data)?,
         other => return Err(wrong_method(other, "a certificate")),
     }
     Ok(false)

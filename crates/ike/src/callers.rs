@@ -13,6 +13,7 @@ use dormouse_wire::ike::TsRange;
 
 use crate::config::{Connection, Unique};
 use crate::credential::Refusal;
+use crate::guesses::Guesses;
 use crate::limits::{
     BEGIN_BURST, BEGIN_EVERY, CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, PACES_SWEPT_AT,
 };
@@ -59,6 +60,8 @@ pub(crate) struct Callers {
     waiting: BTreeMap<SaId, (Caller, bool)>,
     /// Handshakes of callers who have proved nothing, and wait for our signature.
     strangers: BTreeSet<SaId>,
+    /// Passwords that they try.
+    pub(crate) guesses: Guesses,
 }
 
 /// What a caller may do at a pace. Full logins have one of their own, so that a thief with a copied ticket does not keep its owner from

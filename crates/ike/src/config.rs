@@ -9,6 +9,7 @@ mod dormancy;
 mod eap;
 mod identity;
 mod peers;
+mod redirect;
 mod revocation;
 mod timing;
 mod zones;
@@ -29,13 +30,14 @@ pub use crate::proposal::{
     default_ike_proposals,
 };
 pub use connection::{
-    AnsweringConfig, Connection, MobilityConfig, PpkConfig, ResumptionConfig, TimingConfig,
+    AnsweringConfig, Connection, MobilityConfig, OpeningConfig, PpkConfig, ResumptionConfig, TimingConfig,
 };
 pub use dormancy::{HoldPolicy, SleepFlags};
-pub(crate) use eap::identity as eap_identity;
-pub use eap::{EapLogin, EapPolicy, EapUser, EapUserError};
+pub(crate) use eap::{EapAsked, identity as eap_identity};
+pub use eap::{EapLogin, EapMethod, EapPolicy, EapProof, EapUser, EapUserError, EapUsers};
 pub use identity::IdentityPattern;
 pub use peers::{PeerPolicy, PeerRule, Unique};
+pub use redirect::RedirectTarget;
 pub use revocation::{RevocationMode, RevocationPolicy};
 pub use timing::{Lifetime, Retransmission, SoftLifetime};
 pub use zones::{RouterPolicy, RouterRule, ZonePolicy};
@@ -72,7 +74,7 @@ pub enum LocalAuth {
         /// DER certificates: our own first, then the intermediates. The root is left out.
         chain: Vec<Vec<u8>>,
     },
-    /// A user's password, by EAP: as an initiator alone, at a gateway that proves itself by a certificate.
+    /// By EAP, as a user: as an initiator alone, at a gateway that proves itself by a certificate.
     Eap(Arc<EapLogin>),
 }
 
@@ -313,6 +315,20 @@ impl EspInUdp {
     pub(crate) fn is_forced(self) -> bool {
         self == Self::Always
     }
+}
+
+/// Whether IKE_AUTH makes the first CHILD SA, or CREATE_CHILD_SA does afterwards (RFC 6023).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Childless {
+    /// IKE_AUTH makes it; a caller that wants it otherwise is refused.
+    Never,
+    /// IKE_AUTH makes it where we call; a caller may choose.
+    #[default]
+    Allow,
+    /// Where we call, CREATE_CHILD_SA makes it if the peer can; a caller may choose.
+    Prefer,
+    /// CREATE_CHILD_SA makes it: other peers are left, and other callers refused.
+    Force,
 }
 
 /// IKE fragmentation (RFC 7383).

@@ -46,6 +46,8 @@ pub struct LeaseRequest {
     pub wanted: Vec<IpAddr>,
     /// Addresses that its ticket names: those of the session that it resumes.
     pub kept: Vec<IpAddr>,
+    /// The IPv4 address that it is to have, if the pool can give it, whatever it had: who knows its user says so.
+    pub fixed: Option<Ipv4Addr>,
     /// Who asks has not shown yet that it is there.
     pub tentative: bool,
 }

@@ -137,6 +137,13 @@ impl Shown {
         Self::Eap(tag(key, b"dormouse eap user fingerprint", &parts))
     }
 
+    /// By a user of `connection` whom RADIUS servers know. They are not asked again for a ticket: it says that they were.
+    pub(crate) fn radius(key: &Secret, connection: &str, identity: &Identity) -> Self {
+        let (kind, id) = identity.to_ike();
+        let parts = [connection.as_bytes(), &[kind], &id];
+        Self::Eap(tag(key, b"dormouse radius user fingerprint", &parts))
+    }
+
     /// Writes the canonical encoding.
     fn encode(&self, out: &mut Out) {
         match self {
@@ -409,6 +416,9 @@ pub enum Refusal {
         "too many handshakes of {0} wait already: for a signature, the status of its certificates, or the store"
     )]
     Waiting(Identity),
+    /// Wrong passwords of the user have come too fast, from the caller's network or from many.
+    #[error("wrong passwords of {0} came too fast: the next is looked at in {1} s")]
+    Guesses(Identity, u64),
     /// Too many callers that have proved nothing wait for our signature.
     #[error("too many callers wait for the gateway to sign before they show who they are (EAP)")]
     Signatures,

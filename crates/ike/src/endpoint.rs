@@ -2,9 +2,11 @@
 //! (`effects` has the changes that one SA asks for another); must never look inside a protected message.
 
 mod effects;
+mod elsewhere;
 mod keys;
 mod leases;
 mod newcomer;
+mod redirect;
 mod renewal;
 mod responder;
 mod revocation;
@@ -357,7 +359,7 @@ impl Endpoint {
 
     /// Client: the lineage of a ticket of an earlier run, to be named at the next full login.
     pub fn set_former_lineage(&mut self, connection: &str, lineage: Name) {
-        self.shared.lineages.insert(connection.to_owned(), lineage);
+        self.shared.former.lineages.insert(connection.to_owned(), lineage);
     }
 
     // ---- input ----

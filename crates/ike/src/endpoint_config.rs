@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use dormouse_crypto::sign::SigningKey;
 use dormouse_keying::{OpenFirstZone, SpiSource};
+use dormouse_wire::ike::Gateway;
 
 use crate::admission::Admission;
 use crate::config::{Connection, HalfOpen, HoldPolicy, Ports, RouterPolicy};
@@ -81,9 +82,17 @@ impl fmt::Debug for EndpointConfig {
 }
 
 impl EndpointConfig {
-    /// Whether a peer may call for an IKE SA without CHILD SAs (RFC 6023).
+    /// Whether a peer's IKE_AUTH request may ask for no CHILD SA (RFC 6023).
     pub(crate) fn has_childless(&self) -> bool {
-        self.connections.iter().any(|c| c.role.answers() && c.is_childless())
+        self.connections.iter().any(|c| c.role.answers() && c.suits(true))
+    }
+
+    /// Where every caller is sent that can be, if all connections say the same: then nobody has to say first who is calling.
+    pub(crate) fn redirects_all(&self) -> Option<&Gateway> {
+        let mut all =
+            self.connections.iter().filter(|c| c.role.answers()).map(|c| c.answering.redirect_to.as_ref());
+        let first = all.next()??;
+        all.all(|to| to == Some(first)).then_some(first)
     }
 
     /// The connection of this name that may answer.

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
-use dormouse_wire::ike::NotifyType;
+use dormouse_wire::ike::{Gateway, NotifyType};
 
 use crate::auth::AuthError;
 use crate::credential::Refusal;
@@ -60,7 +60,7 @@ pub enum NegotiationError {
         local_id: Identity,
     },
     /// The peer cannot take us now (TEMPORARY_FAILURE). It has not said that our proof is wrong.
-    #[error("the peer limits our sessions: too many were begun recently, or are being set up")]
+    #[error("the peer cannot take us now: it limits sessions, or cannot ask the servers that know its users")]
     Busy,
     /// The peer did not prove to be who it should be.
     #[error("the peer's authentication failed: {0}")]
@@ -77,7 +77,7 @@ pub enum NegotiationError {
         got: String,
     },
     /// No configured connection fits what the peer claims to be and how it proves it.
-    #[error("no connection for a peer {claimed} that asks for {asked}, authenticating by {method}")]
+    #[error("no connection for a peer {claimed} that asks for {asked}, authenticating by {method}{}", others(*by_eap))]
     NoConnection {
         /// The peer's IDi.
         claimed: String,
@@ -85,24 +85,32 @@ pub enum NegotiationError {
         asked: String,
         /// Its method.
         method: &'static str,
+        /// Whether a connection would take it by EAP alone.
+        by_eap: bool,
     },
     /// The peer has proved who it is, and is not admitted.
     #[error("not admitted: {0}")]
     NotAdmitted(#[from] Refusal),
-    /// EAP has failed: the other end has not shown that it knows the password, or says that we have not.
+    /// EAP has failed: the other end has not proved itself, or says that we have not.
     #[error("EAP failed: {0}")]
     Eap(Box<dormouse_eap::Error>),
     /// Whom the caller says that it is by EAP is not let in, with whatever password.
     #[error("not admitted: {0}; the password was not looked at")]
     UserRefused(Refusal),
-    /// The gateway has refused us before it asked for the password.
+    /// A RADIUS server does not let the user in.
+    #[error("the RADIUS server {0}")]
+    Radius(String),
+    /// No RADIUS server could be asked.
+    #[error("no RADIUS server answers: {0}")]
+    RadiusSilent(String),
+    /// The gateway has refused us before it asked for a proof by EAP.
     #[error(
-        "the peer refused {local_id} before it asked for the password of {user}: it takes no users by EAP, or has another name than remote.id"
+        "the peer refused {local_id} before it asked for a proof of {user}: it takes no users by EAP, or has another name than remote.id"
     )]
     NoEap {
         /// Who we said we are.
         local_id: Identity,
-        /// Whose password it was to be.
+        /// Who was to prove that it is he.
         user: String,
     },
     /// The traffic selectors of the two ends have nothing in common.
@@ -122,9 +130,17 @@ pub enum NegotiationError {
     /// The two ends have no post-quantum pre-shared key (PPK) in common, and one of them requires it.
     #[error("no common post-quantum pre-shared key: {0}")]
     Ppk(&'static str),
-    /// The connection has no CHILD SAs, and the peer wants one.
-    #[error("the peer makes no IKE SA without CHILD SAs (RFC 6023)")]
+    /// The connection has no CHILD SAs, or makes them afterwards alone, and the peer wants one at once.
+    #[error(
+        "the peer makes no IKE SA without a CHILD SA (RFC 6023); its `childless`, or ike.childless = \"prefer\" here"
+    )]
     Childless,
+    /// The gateway sends us to another one, where we may go (RFC 5685).
+    #[error("the gateway sends us to {0}")]
+    Redirected(Gateway),
+    /// The gateway sends us to another one, where we may not go.
+    #[error("the gateway sends us to {0}, which ike.redirects does not name")]
+    RedirectRefused(Gateway),
     /// The two ends do not agree on the zones of the CHILD SA, and one of them requires them.
     #[error("no common zones: {0}")]
     Zones(&'static str),
@@ -182,6 +198,10 @@ pub enum NegotiationError {
     /// `close` was called before the SA was established.
     #[error("cancelled")]
     Cancelled,
+}
+
+const fn others(by_eap: bool) -> &'static str {
+    if by_eap { "; who may be meant is taken by EAP alone (remote.auth)" } else { "" }
 }
 
 impl From<AuthError> for NegotiationError {

@@ -9,13 +9,14 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildSa, HeaderOrder, SaId, SleepVerdict};
 use dormouse_sansio::{Instant, Path};
-use dormouse_wire::ike::AuthMethod;
 use dormouse_wire::ike::dormancy::{LoadReport, Refused};
+use dormouse_wire::ike::{AuthMethod, Gateway};
 use dormouse_wire::sleep::{Mark, SleepFlags};
 
 use crate::auth::SignOrder;
 use crate::config_payload::AssignedConfig;
 use crate::credential::Credential;
+use crate::elsewhere::Question;
 use crate::error::NegotiationError;
 use crate::ticket::ClientTicket;
 use crate::ticket::lineage::Operation;
@@ -62,6 +63,8 @@ pub enum Event {
         /// What to sign.
         order: Box<SignOrder>,
     },
+    /// Gateway: ask a RADIUS server, and hand what it says to [`crate::Endpoint::told_elsewhere`]. The handshake waits.
+    AskElsewhere(Box<Question>),
     /// Fetch this by HTTP and hand what came to [`crate::Endpoint::fetched`]: a CRL by GET or, with a body, an OCSP answer by POST
     /// (`application/ocsp-request`). Handshakes may wait for it.
     Fetch {
@@ -150,6 +153,13 @@ pub enum Event {
         sa: SaId,
         /// The additional addresses; empty when it has none.
         addresses: Vec<IpAddr>,
+    },
+    /// Client: the gateway of this session sends us to another one, where we may go (RFC 5685). The session stays until it is closed.
+    Redirected {
+        /// The SA.
+        sa: SaId,
+        /// Where to.
+        to: Gateway,
     },
     /// Device: what became of [`crate::Endpoint::announce_sleep`]; exactly one follows each call, unless the SA ends before
     /// ([`Event::Closed`]). From now on the radio may go off.

@@ -13,7 +13,9 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
 use crate::Endpoint;
-use crate::config::{Connection, EapPolicy, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
+use crate::config::{
+    Connection, EapMethod, EapPolicy, EapUsers, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec,
+};
 use crate::endpoint_config::EndpointConfig;
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
@@ -33,7 +35,7 @@ pub(crate) fn connection(name: &str, role: Role) -> Connection {
     );
     conn.role = role;
     // Some slices of work, and no more.
-    conn.hardest_puzzle = 12;
+    conn.opening.hardest_puzzle = 12;
     for child in &mut conn.children {
         child.ts_local = vec![SelectorSpec::Dynamic];
         child.ts_remote = vec![SelectorSpec::Dynamic];
@@ -46,7 +48,8 @@ fn endpoint(name: &str, seed: u64) -> Endpoint {
     let mut conn = connection(name, Role::Both);
     // Also who proves nothing in its first request is answered.
     let users = [("fuzz".to_owned(), NtHash::from([7; NtHash::LEN]))];
-    conn.answering.eap = EapPolicy::new(users).ok().map(Arc::new);
+    let users = EapUsers::new(users).ok();
+    conn.answering.eap = users.map(|users| Arc::new(EapPolicy::here(vec![EapMethod::MsChapV2], users)));
     let config = EndpointConfig {
         connections: vec![Arc::new(conn)],
         ticket_keys: Some(TicketKeys::generate(START, day, day, &mut Seeded::new(seed))),

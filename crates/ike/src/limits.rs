@@ -86,8 +86,22 @@ pub const STRANGERS_SIGNED_FOR_BY_TOKEN: usize = 4;
 /// IKE_AUTH exchanges of one EAP conversation: certificates in pieces of one kilobyte need some twenty.
 /// "[...] needs to be capable of extending the initial protocol exchange to at least ten IKE_AUTH exchanges" (RFC 7296 section 2.16)
 pub const EAP_ROUNDS_MAX: u32 = 40;
-/// Bytes of EAP that one end of a conversation says.
-pub const EAP_BYTES_MAX: usize = 65_536;
+/// Bytes of EAP that one end of a conversation says: chains of certificates are the most.
+pub const EAP_BYTES_MAX: usize = 32_768;
+/// Wrong passwords for one user from one network before the next has to wait: a second, doubled with each up to [`GUESS_WAIT_MOST`].
+pub const GUESSES_FREE: u32 = 5;
+/// The same from all networks together from which the user has not logged in of late, up to [`GUESS_WAIT_MOST_OF_ALL`].
+pub const GUESSES_FREE_OF_ALL: u32 = 20;
+/// Longest wait for a network: some 1,400 guesses a day.
+pub const GUESS_WAIT_MOST: Duration = Duration::from_secs(64);
+/// Longest wait for all networks: no longer, because the user may be at one that is new to us.
+pub const GUESS_WAIT_MOST_OF_ALL: Duration = Duration::from_secs(30);
+/// After so long without a wrong password half of those that came are forgiven.
+pub const GUESSES_FORGIVEN_EVERY: Duration = Duration::from_secs(600);
+/// Networks from which wrong passwords came, and users, that are remembered; beyond, the oldest are forgotten.
+pub const GUESSES_REMEMBERED: usize = 4_096;
+/// Networks of one user from which he has logged in that are remembered.
+pub const NETWORKS_OF_USER: usize = 8;
 /// Most key identifiers (20 bytes each) of one CERTREQ that are looked at.
 pub const CERTREQ_AUTHORITIES_MAX: usize = 512;
 /// Most DNS servers, subnets or domains taken from one configuration payload.

@@ -33,6 +33,10 @@ pub(crate) struct Link {
     /// Both ends can fragment (RFC 7383).
     /// "IKE fragmentation MUST NOT be used unless both peers have indicated their support for it." (RFC 7383 section 2.4)
     pub(crate) fragmentation: bool,
+    /// As responder: the peer goes where it is sent.
+    /// "The gateway MUST keep track of those clients that indicated support for the redirect mechanism and those that didn't." (RFC 5685
+    /// section 3)
+    pub(crate) redirects: bool,
     pub(crate) stats: Stats,
 }
 

@@ -309,7 +309,7 @@ impl IkeSa {
             shared.give_back(&self.core.assigned);
         }
         if let Some(lineage) = self.upkeep.lineage() {
-            shared.lineages.insert(self.core.link.conn.name.clone(), lineage);
+            shared.former.lineages.insert(self.core.link.conn.name.clone(), lineage);
         }
         match reason {
             CloseReason::Unconfirmed => tracing::debug!(sa = %self.core.link.id, %reason, "IKE SA closed"),

@@ -27,6 +27,15 @@ use crate::stats::Stats;
 use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
+/// Client: what the next session of a connection says of what was before it.
+#[derive(Default)]
+pub(crate) struct Former {
+    /// The lineage of the last session that is over, to be named at the next full login.
+    pub(crate) lineages: BTreeMap<String, Name>,
+    /// The gateway that has sent it to the one that it goes to.
+    pub(crate) redirected_from: BTreeMap<String, IpAddr>,
+}
+
 /// See the module's text.
 pub(crate) struct Shared {
     pub(crate) config: EndpointConfig,
@@ -45,8 +54,7 @@ pub(crate) struct Shared {
     pub(crate) half_open: HalfOpens,
     pub(crate) refusals: Refusals,
     pub(crate) load: LoadHistory,
-    /// Client: the lineage of each connection's last session that is over, to be named at the next full login.
-    pub(crate) lineages: BTreeMap<String, Name>,
+    pub(crate) former: Former,
     pub(crate) header: HeaderKeys,
     /// Certificates of peers whose signatures need no second verification.
     pub(crate) known_paths: KnownPaths,
@@ -62,7 +70,7 @@ impl Shared {
         let load = std::mem::take(&mut config.load);
         Self {
             load,
-            lineages: BTreeMap::new(),
+            former: Former::default(),
             header: HeaderKeys::default(),
             known_paths: KnownPaths::default(),
             store_away: false,

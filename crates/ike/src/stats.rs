@@ -64,6 +64,8 @@ pub struct Stats {
     pub puzzles_given: u64,
     /// Solutions of callers that counted.
     pub puzzles_solved: u64,
+    /// Tickets that were given to peers (RFC 5723).
+    pub tickets_issued: u64,
     /// Datagrams dropped, by reason.
     pub discards: BTreeMap<&'static str, u64>,
 }
@@ -74,6 +76,13 @@ impl Stats {
     pub fn newcomers_refused(&self) -> u64 {
         let of = |reason: Discard| self.discards.get(reason.name()).copied().unwrap_or(0);
         of(Discard::TooManyHalfOpen) + of(Discard::Unsolved)
+    }
+
+    /// Cookies that were sent to callers, with a puzzle or without.
+    #[must_use]
+    pub fn cookies_sent(&self) -> u64 {
+        let of = |reason: Discard| self.discards.get(reason.name()).copied().unwrap_or(0);
+        of(Discard::NoCookie) + of(Discard::NoPuzzle)
     }
 
     pub(crate) fn received(&mut self, bytes: usize) {

@@ -200,13 +200,16 @@ fn certificates_are_taken_beside_users_and_only_where_they_are_configured() {
     let mut pair = pair_of(7, |ca, client, _| key(ca, client));
     let (ours, theirs) = refused(&mut pair);
     assert!(ours.contains("or it wants EAP"), "{ours}");
-    assert!(theirs.contains("authenticating by a certificate"), "{theirs}");
+    assert!(
+        theirs.contains("authenticating by a certificate; who may be meant is taken by EAP alone"),
+        "{theirs}"
+    );
     // No users at all.
     let mut pair = pair_of(8, |ca, _, gateway| {
         (gateway.answering.eap, gateway.remote_auth) = (None, ca.trusted());
     });
     let (ours, theirs) = refused(&mut pair);
-    assert!(ours.contains("before it asked for the password of alice@example.org"), "{ours}");
+    assert!(ours.contains("before it asked for a proof of alice@example.org"), "{ours}");
     assert!(theirs.contains("authenticating by EAP"), "{theirs}");
 }
 

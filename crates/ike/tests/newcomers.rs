@@ -114,7 +114,7 @@ impl World {
         let mut conn = client_psk();
         conn.local_id = common::fqdn(&format!("client{n}.example.org"));
         conn.timing.retransmission.tries = 5;
-        conn.hardest_puzzle = hardest_puzzle;
+        conn.opening.hardest_puzzle = hardest_puzzle;
         let mut endpoint =
             Endpoint::new(Default::default(), Box::new(Seeded::new(self.seed * 100_000 + n as u64)));
         endpoint.set_wall_clock(self.now, common::EPOCH);

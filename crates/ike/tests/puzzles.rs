@@ -13,7 +13,7 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, Notify, NotifyTyp
 /// A gateway that gives a puzzle to everybody.
 fn pair(seed: u64, hardest_puzzle: u8, half_open: HalfOpen) -> Pair {
     let mut client = client_psk();
-    client.hardest_puzzle = hardest_puzzle;
+    client.opening.hardest_puzzle = hardest_puzzle;
     let always = HalfOpen { cookie_threshold: 0, per_prefix: 0, ..half_open };
     let gateway = EndpointConfig { half_open: always, ..gateway_config(gateway_psk(), seed) };
     Pair::with_configs(client, EndpointConfig::default(), gateway, seed)
@@ -113,7 +113,7 @@ fn forged(pair: &Pair, list: &[Payload]) -> Vec<u8> {
 #[test]
 fn forged_puzzles_cost_no_more_than_the_client_allows() {
     let mut client = client_psk();
-    client.hardest_puzzle = 12;
+    client.opening.hardest_puzzle = 12;
     let mut pair = Pair::new(client, gateway_psk(), 6);
     pair.connect();
     let hear = |pair: &mut Pair, list: &[Payload]| {

@@ -103,7 +103,13 @@ fn an_empty_pool_or_a_missing_request_is_explained() {
     let mut pair = Pair::with_configs(client_psk(), EndpointConfig::default(), config, 7);
     pair.connect();
     pair.settle();
-    assert!(matches!(pair.client.failure(), Some(NegotiationError::Addresses("the gateway has none left"))));
+    let told = pair.client.failure().expect("refused").to_string();
+    assert!(told.starts_with("no inner address: the gateway has none left"), "{told}");
+    let why = pair.gateway.take(|e| match e {
+        Event::ChildFailed { error, .. } => Some(error.to_string()),
+        _ => None,
+    });
+    assert!(why.is_some_and(|w| w.contains("a larger pool.addresses")));
     let mut client = client_psk();
     client.request.v4 = false;
     client.request.dns = false;

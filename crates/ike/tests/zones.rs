@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::field::{DEVICE, Field, GATEWAY, ROUTERS, behind, device_conn, link, name, zones};
 use common::{Pair, client_psk, gateway_psk, zones_of};
-use dormouse_ike::config::{Connection, EspProposal, IdentityPattern, Lifetime, Role, ZonePolicy};
+use dormouse_ike::config::{Childless, Connection, EspProposal, IdentityPattern, Lifetime, Role, ZonePolicy};
 use dormouse_ike::{Event, Holding, NegotiationError};
 use dormouse_keying::{HeaderNews, Protection, ZoneEnd, ZoneMap};
 
@@ -490,14 +490,26 @@ fn a_client_is_no_router() {
 
 #[test]
 fn an_ike_sa_without_children_needs_both_ends_to_want_none() {
-    // A peer that has a child for us.
-    let (mut caller, answering) = (link(R1, GATEWAY), gateway_psk());
-    caller.local_id = common::fqdn("client.example.org");
-    let mut pair = Pair::new(caller, answering, 23);
-    pair.connect();
-    pair.run_for(seconds(10));
-    assert!(matches!(pair.client.failure(), Some(NegotiationError::Childless)));
-    assert!(pair.client.established().is_none() && pair.gateway.established().is_none());
+    // A peer that has a child for us, and makes it at once or takes it for one that comes later.
+    for childless in [Childless::Never, Childless::Allow] {
+        let (mut caller, mut answering) = (link(R1, GATEWAY), gateway_psk());
+        caller.local_id = common::fqdn("client.example.org");
+        answering.opening.childless = childless;
+        let mut pair = Pair::new(caller, answering, 23);
+        pair.connect();
+        pair.run_for(seconds(10));
+        match childless {
+            Childless::Never => {
+                assert!(matches!(pair.client.failure(), Some(NegotiationError::Childless)));
+                assert!(pair.gateway.established().is_none());
+            }
+            _ => {
+                assert!(matches!(pair.client.failure(), Some(NegotiationError::Zones(_))));
+                assert!(pair.gateway.endpoint.is_empty(), "it was told");
+            }
+        }
+        assert!(pair.client.established().is_none());
+    }
     // A peer that wants a child of us.
     let (caller, mut answering): (Connection, _) = (device_conn(None), link(GATEWAY, DEVICE));
     answering.role = Role::Responder;

@@ -30,22 +30,28 @@ const LISTENER: u64 = 0;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A daemon is listening there.
-    #[error("{}: another dormoused listens there already{}; stop it, or set daemon.socket to another path", path.display(), by(*pid))]
+    #[error("{}: another dormoused listens there already{}; stop it, or set {key} to another path", path.display(), by(*pid))]
     InUse {
         /// The path.
         path: PathBuf,
+        /// The key of the configuration that names it.
+        key: &'static str,
         /// The other daemon's process id, if it is known.
         pid: Option<i32>,
     },
     /// Something that is not a socket is there.
-    #[error("{}: there is something that is not a socket; set daemon.socket to another path", path.display())]
+    #[error("{}: there is something that is not a socket; set {key} to another path", path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,
+        /// The key of the configuration that names it.
+        key: &'static str,
     },
     /// The group does not exist.
-    #[error("group '{group}' does not exist; create it, or change daemon.group")]
+    #[error("group '{group}' does not exist; create it, or change {key}")]
     NoGroup {
+        /// The key of the configuration that names it.
+        key: &'static str,
         /// Its name.
         group: String,
     },
@@ -131,28 +137,7 @@ impl ControlServer {
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, Error> {
         let fail =
             |doing: &'static str| move |source: io::Error| Error::Io { path: path.into(), doing, source };
-        let gid = match group {
-            None => None,
-            Some(name) => match nix::unistd::Group::from_name(name) {
-                Ok(Some(group)) => Some(group.gid.as_raw()),
-                _ => return Err(Error::NoGroup { group: name.into() }),
-            },
-        };
-        if let Some(directory) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
-            made.map_err(fail("create its directory"))?;
-        }
-        clear_stale(path)?;
-        let listener = listen(path).map_err(fail("listen"))?;
-        let mode = if let Some(gid) = gid {
-            std::os::unix::fs::chown(path, None, Some(gid)).map_err(fail("change its group"))?;
-            0o660
-        } else {
-            0o600
-        };
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-            .map_err(fail("change its mode"))?;
-        listener.set_nonblocking(true).map_err(fail("listen"))?;
+        let listener = open(path, group, ("daemon.socket", "daemon.group"))?;
         let poller = Poller::new().map_err(fail("watch"))?;
         poller.add(&listener, LISTENER, Interest::READ).map_err(fail("watch"))?;
         Ok(Self {
@@ -163,7 +148,7 @@ impl ControlServer {
             events: VecDeque::new(),
             ready: Vec::new(),
             path: path.into(),
-            shared: gid.is_some(),
+            shared: group.is_some(),
             reserve: File::open("/dev/null").ok(),
         })
     }
@@ -348,6 +333,38 @@ impl ControlServer {
     }
 }
 
+/// Listens at `path`, with mode 0660 and `group`, or 0600 without, and never waits. What a crashed daemon left there is removed. `keys`: of the
+/// configuration, for the path and the group.
+pub(crate) fn open(
+    path: &Path,
+    group: Option<&str>,
+    keys: (&'static str, &'static str),
+) -> Result<UnixListener, Error> {
+    let fail = |doing: &'static str| move |source: io::Error| Error::Io { path: path.into(), doing, source };
+    let gid = match group {
+        None => None,
+        Some(name) => match nix::unistd::Group::from_name(name) {
+            Ok(Some(group)) => Some(group.gid.as_raw()),
+            _ => return Err(Error::NoGroup { key: keys.1, group: name.into() }),
+        },
+    };
+    if let Some(directory) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
+        made.map_err(fail("create its directory"))?;
+    }
+    clear_stale(path, keys.0)?;
+    let listener = listen(path).map_err(fail("listen"))?;
+    let mode = if let Some(gid) = gid {
+        std::os::unix::fs::chown(path, None, Some(gid)).map_err(fail("change its group"))?;
+        0o660
+    } else {
+        0o600
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail("change its mode"))?;
+    listener.set_nonblocking(true).map_err(fail("listen"))?;
+    Ok(listener)
+}
+
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // The file gets the permissions of the socket (less the umask): it is never open to more people than meant, not even
@@ -359,7 +376,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Removes a socket without a listener.
-fn clear_stale(path: &Path) -> Result<(), Error> {
+fn clear_stale(path: &Path, key: &'static str) -> Result<(), Error> {
     let fail = |doing: &'static str| move |source: io::Error| Error::Io { path: path.into(), doing, source };
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -367,12 +384,12 @@ fn clear_stale(path: &Path) -> Result<(), Error> {
         Err(e) => return Err(fail("look at it")(e)),
     };
     if !meta.file_type().is_socket() {
-        return Err(Error::NotASocket { path: path.into() });
+        return Err(Error::NotASocket { path: path.into(), key });
     }
     match UnixStream::connect(path) {
         Ok(stream) => {
             let pid = getsockopt(&stream, PeerCredentials).ok().map(|c| c.pid());
-            Err(Error::InUse { path: path.into(), pid })
+            Err(Error::InUse { path: path.into(), key, pid })
         }
         Err(e) if e.raw_os_error() == Some(Errno::ECONNREFUSED as i32) => {
             std::fs::remove_file(path).map_err(fail("remove what a crashed daemon left"))

@@ -58,6 +58,7 @@ pub mod bell;
 pub mod beside;
 pub mod block;
 pub mod capture;
+mod causes;
 mod checksum;
 pub mod clock;
 pub mod control;
@@ -100,6 +101,8 @@ pub mod timer;
 pub mod token;
 pub mod tun;
 pub mod udp;
+pub mod web;
 pub mod xfrm;
 
+pub use causes::causes;
 pub use gso::SuperPacket;

@@ -6,14 +6,39 @@ use crate::event::{Event, FailureKind, Offer, Order, Store};
 use crate::hold::HoldQueue;
 use crate::ladder::{Failure, Ladder, State, Wake};
 use dormouse_esp::Selectors;
-use dormouse_ike::NegotiationError;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::limits::UNHEARD_MOST;
 use dormouse_ike::ticket::ClientTicket;
+use dormouse_ike::{Gateway, NegotiationError};
 use dormouse_keying::{ChildId, SaId};
-use dormouse_sansio::{Entropy, UnixTime};
-use std::collections::{BTreeMap, BTreeSet};
+use dormouse_sansio::{Entropy, Instant, UnixTime};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::time::Duration;
+
+/// So often a client is sent elsewhere ([`crate::redirect`]).
+const REDIRECTS_MOST: usize = 5;
+/// Within this time.
+const WITHIN: Duration = Duration::from_secs(300);
+
+/// Where a client goes instead of to its gateway, if it has been sent.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    pub(crate) to: Option<Gateway>,
+    times: VecDeque<Instant>,
+}
+
+impl Elsewhere {
+    /// Whether it may be sent once more.
+    pub(crate) fn admits(&mut self, now: Instant) -> bool {
+        self.times.retain(|at| now - *at < WITHIN);
+        let admitted = self.times.len() < REDIRECTS_MOST;
+        if admitted {
+            self.times.push_back(now);
+        }
+        admitted
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -45,6 +70,8 @@ pub(crate) struct Client {
     pub(crate) last_error: Option<(String, FailureKind)>,
     /// What was offered then.
     pub(crate) last_offer: Offer,
+    /// The gateway that its own has sent it to.
+    pub(crate) elsewhere: Elsewhere,
     /// Bytes of a message of the attempt that runs, or of the SA, that was too big for the path.
     pub(crate) too_big: Option<usize>,
 }
@@ -79,6 +106,7 @@ impl Client {
             announced: None,
             last_error: None,
             last_offer: Offer::default(),
+            elsewhere: Elsewhere::default(),
             too_big: None,
         }
     }
@@ -145,6 +173,25 @@ impl Client {
         if self.ticket.as_ref().is_some_and(|t| t.expires <= now) {
             self.set_ticket(None);
         }
+    }
+
+    /// The name or the address of the gateway that it goes to now.
+    pub(crate) fn gateway(&self) -> Option<String> {
+        let elsewhere = self.elsewhere.to.as_ref().map(ToString::to_string);
+        elsewhere.or_else(|| self.config.gateway.clone())
+    }
+
+    /// What it is doing. A session whose first CHILD SA is still to come (RFC 6023) is not up.
+    pub(crate) fn state(&self) -> State {
+        match (self.ladder.state(), self.ladder.last_wake()) {
+            (State::Up, Some(wake)) if !self.is_complete() => State::Climbing(wake.rung),
+            (state, _) => state,
+        }
+    }
+
+    /// Whether the last success of the ladder was announced: what carries the traffic is there too.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.ladder.last_wake().is_none_or(|wake| self.announced == Some(wake))
     }
 
     pub(crate) fn is_wanted(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The connections of a node and the handles on them. Owns the names, and the clients behind them; must never know a session.
 
 use crate::client::Client;
+use crate::tally::Carried;
 
 /// A connection of this node, for as long as the node lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -12,6 +13,7 @@ pub(crate) struct Connection {
     pub(crate) name: String,
     /// In the role of a client.
     pub(crate) client: Option<Client>,
+    pub(crate) carried: Carried,
     /// The configuration does not have it any more. Sessions that are still ending have its handle.
     gone: bool,
 }
@@ -22,11 +24,12 @@ pub(crate) struct Connections(Vec<Connection>);
 
 impl Connections {
     pub(crate) fn add(&mut self, name: String, client: Option<Client>) -> ConnectionId {
-        let new = Connection { name, client, gone: false };
+        let new = Connection { name, client, carried: Carried::default(), gone: false };
         let was = |c: &Connection| c.gone && c.name == new.name && c.client.is_some() == new.client.is_some();
         match self.0.iter_mut().enumerate().find(|(_, c)| was(c)) {
             Some((at, place)) => {
-                *place = new;
+                // What it has carried is not forgotten: its last sessions may still be ending.
+                *place = Connection { carried: place.carried.clone(), ..new };
                 ConnectionId(at)
             }
             None => {
@@ -52,6 +55,11 @@ impl Connections {
 
     pub(crate) fn name(&self, id: ConnectionId) -> &str {
         self.0.get(id.0).map_or("", |c| c.name.as_str())
+    }
+
+    /// What its tunnels carry is counted here.
+    pub(crate) fn carried(&self, id: ConnectionId) -> Option<&Carried> {
+        self.0.get(id.0).map(|c| &c.carried)
     }
 
     pub(crate) fn client(&self, id: ConnectionId) -> Option<&Client> {

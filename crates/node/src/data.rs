@@ -155,9 +155,8 @@ impl Node {
                 {
                     return Ok(Inbound::Consumed);
                 }
-                self.counters.esp_discards += 1;
+                *self.counters.esp_discards.entry(e.name()).or_default() += 1;
                 if let dormouse_esp::Discard::UnknownSpi { spi } = e {
-                    self.counters.unknown_spi += 1;
                     if let (Carrier::RawEsp | Carrier::HipUdp, Some((_, manager))) =
                         (path.carrier, &mut self.manager)
                     {
@@ -344,7 +343,7 @@ impl Node {
     /// Gateway: whether a packet that came through this tunnel is for another client, and the configuration keeps one of the two from all
     /// others.
     pub fn isolates(&mut self, id: ChildId, flow: &Flow) -> bool {
-        if !self.isolating {
+        if !self.served.isolating {
             return false;
         }
         let Some(from) = self.sad.get(id).map(|tunnel| tunnel.owner) else { return false };

@@ -112,6 +112,16 @@ impl Devices {
         Some(id)
     }
 
+    /// Devices that sleep without an SA.
+    pub(crate) fn absent_count(&self) -> usize {
+        self.absent.len()
+    }
+
+    /// Devices that sleep and are stood in for.
+    pub(crate) fn sleepers(&self) -> usize {
+        self.stand_in.sleepers()
+    }
+
     /// Some device sleeps without an SA, and routes are left to it.
     pub(crate) fn any_absent(&self) -> bool {
         !self.absent.is_empty()
@@ -405,6 +415,6 @@ impl Node {
     /// there is none.
     #[must_use]
     pub fn stand_in_totals(&self) -> Option<(Counters, (usize, usize))> {
-        self.devices.as_ref().map(|d| (d.stand_in.totals(), d.stand_in.waiting()))
+        self.devices.as_ref().map(|d| (d.stand_in.totals().clone(), d.stand_in.waiting()))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::ladder::Rung;
 use crate::pool;
+use crate::radius::SocketOrder;
 use crate::record::Record;
 use dormouse_crypto::Secret;
 use dormouse_esp::Loan;
@@ -152,6 +153,8 @@ pub enum Order {
         /// What to sign.
         order: Box<SignOrder>,
     },
+    /// Gateway: send something to a RADIUS server, or close a socket.
+    Radius(SocketOrder),
     /// Fetch this by HTTP, with bounds on size and time, and hand what came to [`crate::Node::fetched`]: with a body by POST, as
     /// `application/ocsp-request`.
     Fetch {

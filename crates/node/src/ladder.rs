@@ -315,6 +315,20 @@ impl Ladder {
         }
     }
 
+    /// The address of the gateway, if there is a way to it.
+    #[must_use]
+    pub fn gateway_address(&self) -> Option<IpAddr> {
+        self.path.map(|path| path.remote.ip())
+    }
+
+    /// The SA that is established will not carry anything: the attempt is not over yet, and may fail.
+    pub fn reopen(&mut self) {
+        if self.state == State::Up {
+            self.held = None;
+            self.state = State::Climbing(Rung::Full);
+        }
+    }
+
     /// The SA's own traffic moved to another path (NAT traversal changed ports, or the gateway's address changed).
     pub fn moved(&mut self, path: Path) {
         if self.held.is_some() {

@@ -145,7 +145,7 @@ impl Node {
             (alone && tunnel.state() == State::Active, "its keys are being changed"),
             (session.hears(), "its peer sleeps, or is not proved to be there"),
             (session.device.is_none(), "its peer is stood in for while it sleeps"),
-            (!self.isolating, "clients are kept apart here"),
+            (!self.served.isolating, "clients are kept apart here"),
             (carried, "its carrier is not the engine's"),
             (self.is_only(connection), "routes of another connection or peer may lie within its traffic"),
             (lives, "its volume is used up"),

@@ -24,7 +24,9 @@ use crate::lending::Lending;
 use crate::repair::Repairs;
 use crate::revival::Beside;
 use crate::sending::Sending;
+use crate::served::Served;
 use crate::sessions::Sessions;
+use crate::tally::Counters;
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
 use dormouse_ike::EndpointConfig;
@@ -88,19 +90,6 @@ pub enum Route {
     None,
 }
 
-/// What the node has counted since it began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// NAT keepalives received.
-    pub keepalives_in: u64,
-    /// ESP packets dropped, for any reason.
-    pub esp_discards: u64,
-    /// ESP packets dropped because no SA has their SPI.
-    pub unknown_spi: u64,
-    /// Datagrams that were neither IKE nor ESP.
-    pub malformed: u64,
-}
-
 /// See the module's documentation.
 pub struct Node {
     pub(crate) ike: Endpoint,
@@ -121,8 +110,7 @@ pub struct Node {
     pub(crate) sending: Sending,
     /// Most packets that the connections would have held for a session.
     pub(crate) hold_packets: usize,
-    /// Gateway: some connection keeps some of its clients apart.
-    pub(crate) isolating: bool,
+    pub(crate) served: Served,
     pub(crate) records: Records,
     pub(crate) repairs: Repairs,
     pub(crate) lending: Lending,
@@ -156,6 +144,7 @@ impl Node {
         endpoint.open_first_zone = dormouse_esp::open_first_zone;
         let router = crate::config::router(&connections);
         let isolating = connections.iter().any(Resolved::isolates);
+        let served = Served { isolating, ..Served::default() };
         let hold_packets = Resolved::most_held(&connections);
         let mut known = Connections::default();
         for connection in connections {
@@ -185,7 +174,7 @@ impl Node {
             path_mtu: 1500,
             sending: Sending::Allowed,
             hold_packets,
-            isolating,
+            served,
             records: Records::default(),
             repairs: Repairs::default(),
             lending: Lending::default(),
@@ -245,6 +234,7 @@ impl Node {
     }
 
     pub(crate) fn take_down(&mut self, now: Instant, connection: &str, why: &str) -> bool {
+        self.forget_redirect(connection);
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
         client.ladder.down();
         client.on_demand = false;
@@ -282,6 +272,7 @@ impl Node {
 
     /// The daemon stops: every session ends, in every role, without a word where a ticket brings it back.
     pub fn leave(&mut self, now: Instant) {
+        self.served.leaving = true;
         for client in self.connections.clients_mut() {
             client.ladder.down();
             client.resend.clear();
@@ -385,6 +376,7 @@ impl Node {
         }
         self.repairs.handle_timeout(now);
         self.lending_timeout(now);
+        self.radius_timeout(now);
         let mut came_up = false;
         for id in self.connections.client_ids() {
             let expired = self.connections.client_mut(id).and_then(|c| {
@@ -394,7 +386,7 @@ impl Node {
                 c.ladder.take_expired()
             });
             if let Some(rung) = expired {
-                self.rung_unanswered(id, rung);
+                self.rung_unanswered(now, id, rung);
             }
         }
         self.with_devices(|d, around| d.handle_timeout(now, around));
@@ -437,11 +429,12 @@ impl Node {
         ike.into_iter().flatten().chain(draining).filter(move |_| !quiet)
     }
 
-    /// The timers of the ladders, of sessions that are on their way back, and of repairs.
+    /// The timers of the ladders, of sessions that are on their way back, of repairs, loans and RADIUS.
     fn others(&self) -> impl Iterator<Item = Deadline> {
         let ladders = self.connections.clients().filter_map(|c| c.ladder.poll_timeout());
         let back = self.beside.deadline().filter(|_| self.sending.is_allowed());
-        ladders.chain(back).chain(self.repairs.timers()).chain(self.lending.poll_timeout())
+        let gateway = self.lending.poll_timeout().into_iter().chain(self.radius_timers());
+        ladders.chain(back).chain(self.repairs.timers()).chain(gateway)
     }
 
     /// Nothing that IKE could send would arrive: every session of its own is a client's, and no client has a network and a radio.
@@ -583,17 +576,6 @@ impl Node {
         // same answer.
         for connection in self.connections.clients_mut().filter_map(Client::used_up) {
             self.events.push_back(Event::Order(Order::Store(Store::Ticket { connection, bytes: None })));
-        }
-    }
-
-    /// The path to `destination` does not carry an IKE message of so many bytes, and it was not sent.
-    pub fn not_sent(&mut self, destination: std::net::SocketAddr, bytes: usize) {
-        let ike = &self.ike;
-        for client in self.connections.clients_mut() {
-            let mut paths = client.attempt.into_iter().chain(client.sa).filter_map(|sa| ike.path(sa));
-            if paths.any(|path| path.remote == destination) {
-                client.too_big = Some(bytes);
-            }
         }
     }
 }

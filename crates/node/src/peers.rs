@@ -65,6 +65,17 @@ impl Node {
         self.ike.restore_revocations(now, content)
     }
 
+    /// The path to `destination` does not carry an IKE message of so many bytes, and it was not sent.
+    pub fn not_sent(&mut self, destination: SocketAddr, bytes: usize) {
+        let ike = &self.ike;
+        for client in self.connections.clients_mut() {
+            let mut paths = client.attempt.into_iter().chain(client.sa).filter_map(|sa| ike.path(sa));
+            if paths.any(|path| path.remote == destination) {
+                client.too_big = Some(bytes);
+            }
+        }
+    }
+
     /// An ICMP error says that what was sent to `destination` must not be larger than `claimed` bytes. It is not authenticated: see
     /// [`dormouse_esp::pmtu`] for what is believed.
     pub fn path_error(&mut self, now: Instant, destination: SocketAddr, claimed: u32) {

@@ -184,9 +184,14 @@ impl Pool {
         if request.tentative {
             return self.kept(tenant, request);
         }
-        let holder = self.holder_for(tenant, request);
-        let (mut addresses, users) =
-            self.holders.get(&holder).map(|h| (h.addresses, h.users)).unwrap_or_default();
+        let (holder, had) = match request.fixed.filter(|fixed| request.v4 && self.may_fix(tenant, *fixed)) {
+            Some(fixed) => match self.fix(tenant, fixed) {
+                Some(fixed) => fixed,
+                None => return Addresses::default(),
+            },
+            None => (self.holder_for(tenant, request), Addresses::default()),
+        };
+        let (mut addresses, users) = self.holders.get(&holder).map_or((had, 0), |h| (h.addresses, h.users));
         if request.v4 && addresses.v4.is_none() {
             let found = self.find(tenant, request, false);
             addresses.v4 = found.and_then(|a| if let IpAddr::V4(a) = a { Some(a) } else { None });
@@ -285,6 +290,35 @@ impl Pool {
         let free = || theirs.iter().find(|(_, h)| !tenant.several || h.users == 0);
         let unused = || (0..).find(|device| all().all(|(holder, _)| holder.device != *device)).unwrap_or(0);
         kept.or_else(free).map_or_else(|| Lessee::of(tenant, unused()), |(holder, _)| (*holder).clone())
+    }
+
+    fn may_fix(&self, tenant: &Tenant<'_>, fixed: Ipv4Addr) -> bool {
+        let may = self.gives(tenant.from, fixed.into());
+        if !may {
+            tracing::warn!(%fixed, identity = %tenant.identity, "the address that the user is to have is none of the pool's; it gets another one");
+        }
+        may
+    }
+
+    /// The lease of an address that a tenant is to have, and what it begins with; `None` if another uses the address.
+    fn fix(&mut self, tenant: &Tenant<'_>, fixed: Ipv4Addr) -> Option<(Lessee, Addresses)> {
+        let range = Lessee::all_of(tenant);
+        match self.taken.get(&IpAddr::V4(fixed)).cloned() {
+            Some(holder) if range.contains(&holder) => return Some((holder, Addresses::default())),
+            Some(holder) if self.holders.get(&holder).is_some_and(|held| held.users > 0) => {
+                tracing::warn!(%fixed, identity = %tenant.identity, "the address that the user is to have is in use");
+                return None;
+            }
+            Some(holder) => self.evict(&holder),
+            None => {}
+        }
+        let theirs = || self.holders.range(range.clone());
+        let free = theirs().find(|(_, held)| held.users == 0);
+        let free = free.map(|(holder, held)| (holder.clone(), held.addresses.v6));
+        let unused = (0..).find(|device| theirs().all(|(holder, _)| holder.device != *device)).unwrap_or(0);
+        let (holder, v6) = free.unwrap_or_else(|| (Lessee::of(tenant, unused), None));
+        self.evict(&holder);
+        Some((holder, Addresses { v4: Some(fixed), v6 }))
     }
 
     fn fits(&self, tenant: &Tenant<'_>, addresses: Addresses) -> bool {

@@ -21,7 +21,7 @@ impl Node {
     /// again if they were wanted. Others go on with the session that they have.
     /// Clients of a gateway stay if today's configuration admits them and gives them what they have.
     pub fn reconfigure(&mut self, now: Instant, connections: &[Resolved], anew: &BTreeSet<String>) {
-        self.isolating = connections.iter().any(Resolved::isolates);
+        self.served.isolating = connections.iter().any(Resolved::isolates);
         self.hold_packets = Resolved::most_held(connections);
         let beside = self.manager.as_ref().map(|(id, _)| *id);
         let gone = |c: &Connection| connections.iter().all(|r| r.name != c.name);

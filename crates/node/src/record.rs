@@ -103,6 +103,13 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    pub(crate) fn add_all(&mut self, other: Self) {
+        self.packets_in += other.packets_in;
+        self.bytes_in += other.bytes_in;
+        self.packets_out += other.packets_out;
+        self.bytes_out += other.bytes_out;
+    }
+
     pub(crate) fn add(&mut self, tunnel: &Tunnel) {
         let (received, sent) = (tunnel.inbound.counters(), tunnel.outbound.counters());
         self.packets_in += received.packets;

@@ -7,6 +7,7 @@ use crate::ladder::{Failure, Rung, State};
 use crate::node::Node;
 use crate::record::{How, Text};
 use crate::sessions::{Presence, Session, Who, prefixes};
+use crate::tally::refusal;
 use dormouse_esp::Selectors;
 use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike};
@@ -36,12 +37,14 @@ impl Node {
             Ike::Heard { sa } => self.heard(Owner::Ike(sa)),
             Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
             Ike::Sign { sa, order } => self.order(Order::Sign { sa, order }),
+            Ike::AskElsewhere(question) => self.ask_elsewhere(now, *question),
             Ike::Fetch { id, url, body } => self.order(Order::Fetch { id, url, body }),
             Ike::Revocations { name, content } => {
                 self.order(Order::Store(Store::Revocations { name, content }))
             }
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
+                *self.counters.refused.entry(refusal(&error)).or_default() += 1;
                 // Strangers would otherwise set the pace of the log, and push other lines and records out of it.
                 if self.record_refusal(now, path.remote, claimed.as_ref(), &error) {
                     let line = |text: String| Text::from(text.as_str()).to_string();
@@ -49,9 +52,7 @@ impl Node {
                     self.changed(Change::PeerRefused { from, claimed, why: line(error.to_string()) });
                 }
             }
-            Ike::ChildFailed { sa, error } => {
-                tracing::warn!(%sa, %error, "a CHILD SA was refused");
-            }
+            Ike::ChildFailed { sa, error } => self.child_failed(now, sa, &error),
             Ike::Closed { sa, reason } => self.closed(now, sa, reason),
             Ike::ProbeAnswered { sa, .. } => self.probe_answered(now, sa),
             Ike::ProbeFailed { sa } => self.held_failed(now, sa, Failure::Timeout),
@@ -81,6 +82,7 @@ impl Node {
             }
             Ike::Header(order) => self.order(Order::Header(order)),
             Ike::LinkWanted { peer } => self.link_wanted(now, &peer),
+            Ike::Redirected { sa, to } => self.session_redirected(now, sa, to),
             Ike::PeerAddresses { sa, addresses } => self.peer_addresses(sa, addresses),
         }
     }
@@ -106,6 +108,7 @@ impl Node {
         if !e.initiator {
             let (connection, peer) = (e.connection, e.peer.to_string());
             self.changed(Change::PeerUp { connection, peer, resumed: e.resumed });
+            self.account_begin(now, Owner::Ike(e.sa));
             return self.record_begin(Owner::Ike(e.sa), if e.resumed { How::Slow } else { How::Full });
         }
         let Some(client) = self.connections.client_mut(id) else { return };
@@ -216,10 +219,10 @@ impl Node {
     }
 
     /// The deadline of a rung has passed: the failure says how far the attempt came.
-    pub(crate) fn rung_unanswered(&mut self, id: ConnectionId, rung: Rung) {
+    pub(crate) fn rung_unanswered(&mut self, now: Instant, id: ConnectionId, rung: Rung) {
         let Some(client) = self.connections.client_mut(id) else { return };
         let limit = client.ladder.deadline_of(rung);
-        let gateway = client.config.gateway.as_deref().unwrap_or("the gateway");
+        let gateway = client.gateway().unwrap_or_else(|| "the gateway".to_owned());
         let heard = client.attempt.and_then(|sa| self.ike.sa_stats(sa)).is_some_and(|s| s.datagrams_in > 0);
         let (kind, why) = match client.too_big.take() {
             Some(bytes) => (
@@ -240,15 +243,28 @@ impl Node {
         client.last_error = Some((why.clone(), kind));
         client.last_offer = Offer::default();
         let (connection, offer) = (client.config.name.clone(), Offer::default());
+        if rung == Rung::Full {
+            self.come_back(now, &connection);
+        }
         self.changed(Change::RungFailed { connection, rung, why, kind, offer });
     }
 
     fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {
-        let Some(client) = self.connections.clients_mut().find(|c| c.attempt == Some(sa)) else { return };
+        if let dormouse_ike::NegotiationError::Redirected(to) = error
+            && self.attempt_redirected(now, sa, to)
+        {
+            return self.climb(now);
+        }
+        let Some(client) = self.connections.clients_mut().find(|c| c.attempt == Some(sa)) else {
+            return tracing::info!(%sa, %error, "connecting failed");
+        };
         let connection = client.config.name.clone();
         client.attempt = None;
         let (failure, kind) = crate::client::failure_of(error, &mut *self.entropy);
-        let (why, offer) = (error.to_string(), Offer::of(error));
+        let often = matches!(error, dormouse_ike::NegotiationError::Redirected(_));
+        let why =
+            if often { format!("{error}, once too often within a few minutes") } else { error.to_string() };
+        let offer = Offer::of(error);
         client.last_error = Some((why.clone(), kind));
         client.last_offer = offer.clone();
         use dormouse_ike::NegotiationError as E;
@@ -268,10 +284,28 @@ impl Node {
         }
         let Some(client) = self.connections.client_named_mut(&connection) else { return };
         if let State::Climbing(rung) = client.ladder.state() {
+            let connection = connection.clone();
             self.events.push_back(Event::Changed(Change::RungFailed { connection, rung, why, kind, offer }));
         }
         client.ladder.failed(now, failure);
+        if client.ladder.state() == State::Backoff {
+            self.come_back(now, &connection);
+        }
         self.climb(now);
+    }
+
+    /// A CHILD SA was not made. Where the first one of a client's session follows the IKE SA (RFC 6023), the attempt has failed.
+    fn child_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {
+        let Some(client) = self.client_of(Owner::Ike(sa)).filter(|c| !c.is_complete()) else {
+            let session = self.sessions.get(Owner::Ike(sa));
+            let (connection, peer) =
+                session.map_or(("?", "?"), |s| (self.connections.name(s.connection), &s.peer));
+            return tracing::warn!(connection, peer, %error, "a CHILD SA was not made");
+        };
+        (client.sa, client.attempt) = (None, Some(sa));
+        client.ladder.reopen();
+        self.ike.close(now, sa);
+        self.attempt_failed(now, sa, error);
     }
 
     /// The SA that a client holds is of no use any more: it is forgotten here, and the ladder goes on.
@@ -284,7 +318,7 @@ impl Node {
         }
         client.sa = None;
         if let (Failure::Timeout, State::Climbing(rung)) = (why, client.ladder.state()) {
-            self.rung_unanswered(id, rung);
+            self.rung_unanswered(now, id, rung);
         }
         if let Some(client) = self.connections.client_mut(id) {
             client.ladder.failed(now, why);
@@ -305,7 +339,7 @@ impl Node {
                     _ = d.dismiss(|c, w, _| c == id && Some(w) == who.as_deref(), around)
                 });
             }
-            return self.session_ended(now, owner, &reason.to_string());
+            return self.session_ended(now, owner, &reason.to_string(), Some(reason));
         };
         let (serves, other) = (client.sa == Some(sa), client.sa.is_some_and(|now| now != sa));
         self.sad.end_draining_of(owner);
@@ -338,11 +372,18 @@ impl Node {
         self.climb(now);
     }
 
-    /// The session of a peer that came to us has ended.
-    pub(crate) fn session_ended(&mut self, now: Instant, owner: Owner, why: &str) {
+    /// The session of a peer that came to us has ended; `reason`: of IKE.
+    pub(crate) fn session_ended(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        why: &str,
+        reason: Option<CloseReason>,
+    ) {
         self.sad.end_draining_of(owner);
         let Some(session) = self.sessions.remove(owner) else { return };
         self.record_end(now, &session, why);
+        self.account_end(now, &session, reason);
         if session.is_tentative() {
             if let Some(sa) = owner.ike() {
                 self.push(Event::Judged { sa, granted: false });

@@ -2,7 +2,9 @@
 //! never hold an SA of ESP (the SAD does) nor decide when a session ends (its key manager does).
 
 use crate::connections::ConnectionId;
+use crate::radius::Account;
 use crate::record::Traffic;
+use crate::tally::Held;
 use dormouse_ike::admission::Credential;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_keying::{Mark, Owner, SaId};
@@ -113,11 +115,14 @@ pub(crate) struct Session {
     pub(crate) from: Option<IpAddr>,
     pub(crate) assigned: AssignedConfig,
     pub(crate) contact: Contact,
+    /// Of a session in [`Sessions`] it is changed by [`Sessions::change`] alone, which counts.
     pub(crate) presence: Presence,
     /// Both ends know the dormancy extension.
     pub(crate) dormancy: bool,
     /// Gateway: the device at the other end, if it is stood in for while it sleeps.
     pub(crate) device: Option<DeviceId>,
+    /// Gateway: what RADIUS servers are told of it.
+    pub(crate) account: Option<Box<Account>>,
 }
 
 impl Session {
@@ -141,6 +146,7 @@ impl Session {
             presence: Presence::Awake,
             dormancy: false,
             device: None,
+            account: None,
         }
     }
 
@@ -197,6 +203,8 @@ pub(crate) struct Sessions {
     all: BTreeMap<Owner, Box<Session>>,
     leads: BTreeSet<(IpNet, Owner)>,
     peers: BTreeSet<(ConnectionId, Arc<Who>, Owner)>,
+    /// How many there are: counted as they come, go, sleep and wake.
+    held: BTreeMap<ConnectionId, Held>,
 }
 
 /// No owner is before this one.
@@ -207,16 +215,53 @@ impl Sessions {
         self.remove(owner);
         self.peers.insert((session.connection, session.who.clone(), owner));
         self.leads.extend(session.routes().iter().map(|route| (*route, owner)));
+        self.count(&session, true);
         self.all.insert(owner, Box::new(session));
     }
 
     pub(crate) fn remove(&mut self, owner: Owner) -> Option<Session> {
         let session = *self.all.remove(&owner)?;
+        self.count(&session, false);
         self.peers.remove(&(session.connection, session.who.clone(), owner));
         for route in session.routes() {
             self.leads.remove(&(*route, owner));
         }
         Some(session)
+    }
+
+    /// Changes whether a session's peer is there, or sleeps.
+    pub(crate) fn change(&mut self, owner: Owner, change: impl FnOnce(&mut Session)) {
+        let Some(mut session) = self.all.remove(&owner) else { return };
+        self.count(&session, false);
+        change(&mut session);
+        self.count(&session, true);
+        self.all.insert(owner, session);
+    }
+
+    /// It is held from now on, or no longer. One that may be a copied request's does not count.
+    fn count(&mut self, session: &Session, comes: bool) {
+        if session.is_tentative() {
+            return;
+        }
+        let held = self.held.entry(session.connection).or_default();
+        let asleep = usize::from(session.is_asleep());
+        if comes {
+            held.sessions += 1;
+            held.asleep += asleep;
+        } else {
+            held.sessions = held.sessions.saturating_sub(1);
+            held.asleep = held.asleep.saturating_sub(asleep);
+        }
+    }
+
+    /// How many each connection has, also one that the configuration does not have any more.
+    pub(crate) fn all_held(&self) -> impl Iterator<Item = (ConnectionId, Held)> {
+        self.held.iter().map(|(connection, held)| (*connection, *held))
+    }
+
+    /// How many a connection has.
+    pub(crate) fn held(&self, connection: ConnectionId) -> Held {
+        self.held.get(&connection).copied().unwrap_or_default()
     }
 
     /// Gateway: the peer is reached at the addresses of these selectors too. Returns the prefixes that are new. A peer that may
@@ -237,10 +282,14 @@ impl Sessions {
 
     /// The sessions of the same peer by the same connection as `session`.
     pub(crate) fn of_peer(&self, session: &Session) -> impl Iterator<Item = &Session> {
+        self.owners_of_peer(session).filter_map(|owner| self.get(owner))
+    }
+
+    /// Their owners.
+    pub(crate) fn owners_of_peer(&self, session: &Session) -> impl Iterator<Item = Owner> {
         let (connection, who) = (session.connection, &session.who);
         let from = self.peers.range((connection, who.clone(), FIRST)..);
-        let theirs = from.take_while(move |(c, w, _)| (*c, w) == (connection, who));
-        theirs.filter_map(|(_, _, owner)| self.get(*owner))
+        from.take_while(move |(c, w, _)| (*c, w) == (connection, who)).map(|(_, _, owner)| *owner)
     }
 
     pub(crate) fn get(&self, owner: Owner) -> Option<&Session> {

@@ -109,18 +109,18 @@ impl Node {
     // ---- the gateway ----------------------------------------------------------------------------------------------
 
     pub(crate) fn peer_sleeps(&mut self, owner: Owner, marks: Vec<Mark>) {
-        if let Some(session) = self.sessions.get_mut(owner) {
+        self.sessions.change(owner, |session| {
             tracing::debug!(%owner, peer = session.peer, "sleeps");
             session.falls_asleep(marks);
-        }
+        });
         self.sad.rest(owner);
     }
 
     pub(crate) fn peer_awake(&mut self, owner: Owner) {
-        if let Some(session) = self.sessions.get_mut(owner) {
+        self.sessions.change(owner, |session| {
             tracing::debug!(%owner, peer = session.peer, "is awake");
             session.wakes();
-        }
+        });
     }
 
     /// The client of a session that was resumed at once has sent the first ESP packet. False if the session came too late.
@@ -133,12 +133,13 @@ impl Node {
     /// The client of a session that was resumed at once is there.
     pub(crate) fn confirmed(&mut self, now: Instant, sa: SaId) {
         let owner = Owner::Ike(sa);
+        self.sessions.change(owner, |session| session.presence = Presence::Awake);
         let Some(session) = self.sessions.get_mut(owner) else { return };
-        session.presence = Presence::Awake;
         (session.established, session.contact.heard) = (now, Some(now));
         let (connection, peer, resumed) = (session.connection, session.peer.clone(), session.resumed);
         let connection = self.connections.name(connection).to_owned();
         self.changed(Change::PeerUp { connection, peer, resumed });
+        self.account_begin(now, owner);
         self.record_begin(owner, How::AtOnce);
         for id in self.sad.of(owner).to_vec() {
             self.sad.activate(id);

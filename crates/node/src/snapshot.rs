@@ -1,10 +1,12 @@
 //! What a node looks like at one moment: for `dormouse status`. Owns plain data; changes nothing.
 
 use crate::client::Client;
+use crate::devices::Devices;
 use crate::event::{FailureKind, Offer};
 use crate::ladder::{State, Wake};
 use crate::node::Node;
 use crate::sessions::Session;
+use crate::tally::ConnectionTally;
 use dormouse_esp::Counters;
 use dormouse_keying::{ChildId, Mode, Owner, SaId, Share};
 use dormouse_sansio::{Instant, Path, UnixTime};
@@ -104,8 +106,8 @@ impl Node {
     pub fn client_infos(&self, now: Instant) -> Vec<ClientInfo> {
         let info = |c: &Client| ClientInfo {
             name: c.config.name.clone(),
-            gateway: c.config.gateway.clone().unwrap_or_default(),
-            state: c.ladder.state(),
+            gateway: c.gateway().unwrap_or_default(),
+            state: c.state(),
             asleep: self.is_suspended(),
             last_wake: c.ladder.last_wake(),
             ticket_expires: c.ticket().map(|t| t.expires),
@@ -140,7 +142,12 @@ impl Node {
     /// How many sessions of IKE there are in which this node is the gateway.
     #[must_use]
     pub fn gateway_session_count(&self) -> usize {
-        self.sessions.ike_after(None).filter(|(_, session)| self.is_served(session)).count()
+        let beside = self.manager.as_ref().map(|(id, _)| *id);
+        let ours = |id| self.connections.client(id).is_none() && Some(id) != beside;
+        let held = self.sessions.all_held().filter(|(id, _)| ours(*id)).map(|(_, held)| held.sessions).sum();
+        let counted = || self.sessions.ike_after(None).filter(|(_, session)| self.is_served(session)).count();
+        debug_assert_eq!(held, counted());
+        held
     }
 
     /// This node is the gateway of it, or its peer of the key manager beside IKE.
@@ -204,9 +211,31 @@ impl Node {
         self.ike.stats()
     }
 
-    /// Counters of the node itself.
+    /// What the node has counted.
     #[must_use]
-    pub fn counters(&self) -> crate::Counters {
-        self.counters
+    pub const fn counters(&self) -> &crate::Counters {
+        &self.counters
+    }
+
+    /// Each connection in numbers, in the order in which they were configured.
+    pub fn tallies(&self) -> impl Iterator<Item = ConnectionTally> {
+        self.connections.iter().map(|(id, c)| ConnectionTally {
+            connection: c.name.clone(),
+            held: self.sessions.held(id),
+            received: c.carried.received.get(),
+            sent: c.carried.sent.get(),
+        })
+    }
+
+    /// Gateway: devices that sleep without a session, and come back by ticket.
+    #[must_use]
+    pub fn absent_count(&self) -> usize {
+        self.devices.as_ref().map_or(0, Devices::absent_count)
+    }
+
+    /// Gateway: devices that sleep and are stood in for, with a session or without.
+    #[must_use]
+    pub fn stood_in_for(&self) -> usize {
+        self.devices.as_ref().map_or(0, Devices::sleepers)
     }
 }

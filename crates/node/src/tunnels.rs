@@ -48,6 +48,12 @@ impl Node {
         }
         match self.sad.install(install, self.path_mtu, &mut *self.entropy) {
             Ok(()) => {
+                let connection = self.sessions.get(owner).map(|session| session.connection);
+                if let Some(carried) = connection.and_then(|id| self.connections.carried(id))
+                    && let Some(tunnel) = self.sad.get_mut(install.child)
+                {
+                    tunnel.join(&carried.received, &carried.sent);
+                }
                 self.report_from(now, install);
                 self.tunnel_installed(now, owner, install.child);
             }

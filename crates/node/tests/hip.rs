@@ -42,7 +42,7 @@ fn answers(node: &mut Node, carrier: Carrier, port: u16) -> Vec<(Path, Vec<u8>)>
     let path = Path { local: ([192, 0, 2, 1], port).into(), remote: (STRANGER, port).into(), carrier };
     let mut esp = [&0x0102_0304u32.to_be_bytes()[..], &[0; 60]].concat();
     let taken = node.handle_next(Instant::ZERO, path, &mut Train::default(), &mut esp);
-    assert!(!matches!(taken, Ok(Inbound::Inner { .. })) && node.counters().unknown_spi > 0, "{taken:?}");
+    assert!(!matches!(taken, Ok(Inbound::Inner { .. })) && node.counters().unknown_spi() > 0, "{taken:?}");
     let mut datagram = Vec::new();
     let next = || {
         let sent = node.poll_transmit(Instant::ZERO, &mut datagram)?;

@@ -382,7 +382,7 @@ impl Process<'_> {
             Order::Header(order) => machine.headers.push(order),
             Order::Sign { sa, order } => machine.kernel.sign(now, sa, order),
             // No meter measures what does not exist, nor a signal, and no certificate of these worlds says where to ask.
-            Order::ReadMeter | Order::ReadSignal | Order::Fetch { .. } => {}
+            Order::ReadMeter | Order::ReadSignal | Order::Fetch { .. } | Order::Radius(_) => {}
             Order::Lend(lend) => machine.kernel.engine.lend(&lend),
             Order::ReadLoan { child } => {
                 let usage = machine.kernel.engine.read(child);

@@ -1,7 +1,7 @@
 //! The machines of a topology: their cores, made from the text of a configuration, as in the world. Owns that text.
 
 use crate::machine::{self, Disk, Machine};
-use crate::settings::{Family, Settings};
+use crate::settings::{Family, Proof, Settings};
 use crate::topology::{MachineId, Topology};
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
@@ -113,7 +113,7 @@ pub(crate) fn device_connections(settings: &Settings, name: &str) -> Vec<Resolve
         Family::Both => ("\"10.99.0.0/24\", \"fd99::/64\"", "auto"),
     };
     let child = format!("remote = [{remote}]\nrequest_address = \"{request}\"\n");
-    let toml = connection("client", [name, "gateway"], child, settings.certificates, &settings.device);
+    let toml = connection("client", [name, "gateway"], child, settings.proof, &settings.device);
     machine::connections(&toml)
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn gateway(
 pub(crate) fn gateway_connections(settings: &Settings, device: &str) -> Vec<Resolved> {
     let child = "local = [\"10.99.0.0/24\", \"fd99::/64\"]\nremote = [\"dynamic\"]\n".to_owned();
     let prefixes = if settings.other_pool { OTHER_POOL } else { POOL };
-    let toml = connection("gateway", ["gateway", device], child, settings.certificates, &settings.gateway)
+    let toml = connection("gateway", ["gateway", device], child, settings.proof, &settings.gateway)
         + &format!("[connection.{CONNECTION}.pool]\naddresses = {prefixes:?}\n");
     machine::connections(&toml)
 }
@@ -160,15 +160,24 @@ fn connection(
     role: &str,
     [own, peer]: [&str; 2],
     child: String,
-    certificates: bool,
+    proof: Proof,
     extra: &[(&'static str, String)],
 ) -> String {
     let gateway = if role == "client" { format!("gateway = \"{}\"", GATEWAY[0]) } else { String::new() };
     let secret = "secret = \"a secret of the simulation\"".to_owned();
-    let (local, remote) = if certificates {
-        (format!("certificate = \"{own}.pem\"\nkey = \"{own}.key\""), "ca = [\"ca.pem\"]".to_owned())
-    } else {
-        (secret.clone(), secret)
+    let certificate = format!("certificate = \"{own}.pem\"\nkey = \"{own}.key\"");
+    let ca = "ca = [\"ca.pem\"]".to_owned();
+    let users = format!("auth = [\"eap-tls\", \"eap-mschapv2\"]\nusers = \"users\"\n{ca}");
+    let (local, remote) = match (proof, role) {
+        (Proof::Secret, _) => (secret.clone(), secret),
+        (Proof::Certificates, _) => (certificate, ca),
+        (Proof::Password, "client") => {
+            (format!("auth = \"eap-mschapv2\"\nuser = \"{own}.sim\"\npassword_file = \"password\""), ca)
+        }
+        (Proof::Tls, "client") => (format!("auth = \"eap-tls\"\n{certificate}"), ca),
+        (Proof::TlsAlone, "client") => (format!("auth = \"eap-tls\"\neap_only = true\n{certificate}"), ca),
+        (Proof::TlsAlone, _) => (certificate, format!("eap_only = true\n{users}")),
+        (Proof::Password | Proof::Tls, _) => (certificate, users),
     };
     let mut toml = format!(
         "[connection.{CONNECTION}]\nrole = \"{role}\"\n{gateway}\n[connection.{CONNECTION}.local]\nid = \"{own}.sim\"\n{local}\n\

@@ -34,7 +34,7 @@ pub use ends::rekey_peers;
 pub use ledger::{Books, Ledger, Member};
 pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Edit, Script, Step};
-pub use settings::{Family, Lines, Settings};
+pub use settings::{Family, Lines, Proof, Settings};
 pub use shrink::Tale;
 pub use store::Store;
 pub use story::Story;

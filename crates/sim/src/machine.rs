@@ -390,12 +390,14 @@ fn number(packet: &[u8]) -> Option<u64> {
 
 /// The files of the simulation: certificates with Ed25519 keys, whose signatures are a function of what is signed.
 fn read(path: &std::path::Path, _secret: bool) -> Result<Vec<u8>, String> {
-    let files: [(&str, &[u8]); 5] = [
+    let files: [(&str, &[u8]); 7] = [
         ("ca.pem", include_bytes!("pki/ca.pem")),
         ("device.pem", include_bytes!("pki/device.pem")),
         ("device.key", include_bytes!("pki/device.key")),
         ("gateway.pem", include_bytes!("pki/gateway.pem")),
         ("gateway.key", include_bytes!("pki/gateway.key")),
+        ("users", b"[\"device.sim\"]\nnt_hash = \"0794fa752bd6f892467821044c51faa4\"\n"),
+        ("password", b"a password of the simulation\n"),
     ];
     let found = files.iter().find(|(name, _)| path.ends_with(name));
     found.map(|(_, bytes)| bytes.to_vec()).ok_or_else(|| format!("{} in a simulation", path.display()))

@@ -71,6 +71,21 @@ impl Family {
     }
 }
 
+/// How the two ends prove who they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// A secret of both.
+    Secret,
+    /// Certificates.
+    Certificates,
+    /// The gateway by its certificate, the device as a user with a password (EAP-MSCHAPv2), which is not the first method that it is asked for.
+    Password,
+    /// The gateway by its certificate, the device by its own inside EAP (EAP-TLS).
+    Tls,
+    /// The same, but the gateway proves itself inside EAP alone.
+    TlsAlone,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -78,8 +93,8 @@ pub struct Settings {
     pub outer: Family,
     /// Addresses inside.
     pub inner: Family,
-    /// Both ends have certificates instead of secrets.
-    pub certificates: bool,
+    /// How the two ends prove who they are.
+    pub proof: Proof,
     /// One-way delay of the links.
     pub delay: Duration,
     /// Idle time after which the NAT forgets a mapping.
@@ -105,7 +120,7 @@ impl Default for Settings {
         Self {
             outer: Family::V4,
             inner: Family::V4,
-            certificates: false,
+            proof: Proof::Secret,
             delay: Duration::from_millis(20),
             nat_idle: Duration::from_secs(60),
             lag: Duration::ZERO,
@@ -151,7 +166,14 @@ impl Settings {
         }
         let families = [Family::V4, Family::V4, Family::V6, Family::Both];
         (settings.outer, settings.inner) = (pick(&mut rng, &families), pick(&mut rng, &families));
-        settings.certificates = rng.below(3) == 0;
+        let eap = Seeded::new(seed ^ 0x0ea9_0000_0000_7175).below(8);
+        settings.proof = match (rng.below(3), eap) {
+            (_, 0) => Proof::Password,
+            (_, 1) => Proof::Tls,
+            (_, 2) => Proof::TlsAlone,
+            (0, _) => Proof::Certificates,
+            _ => Proof::Secret,
+        };
         settings.draw_ike(&mut rng);
         settings.draw_further(&mut rng, &both[1].1);
         settings.lag = Duration::from_millis(pick(&mut rng, &[0, 0, 3, 30]));

@@ -46,7 +46,7 @@ impl Tale for Story {
         let Settings {
             outer,
             inner,
-            certificates,
+            proof,
             delay,
             nat_idle,
             lag,
@@ -59,7 +59,7 @@ impl Tale for Story {
         } = &self.settings;
         let mut test = format!("#[test]\nfn the_story_of_seed_{}() {{\n", self.seed);
         test += "    let mut settings = Settings::default();\n";
-        let _ = writeln!(test, "    settings.certificates = {certificates};");
+        let _ = writeln!(test, "    settings.proof = Proof::{proof:?};");
         let _ =
             writeln!(test, "    (settings.outer, settings.inner) = (Family::{outer:?}, Family::{inner:?});");
         let _ = writeln!(test, "    settings.engine = {engine};");
@@ -114,8 +114,8 @@ fn simpler_settings(settings: &Settings) -> Vec<Settings> {
     if settings.inner != default.inner {
         simpler.push(Settings { inner: default.inner, ..settings.clone() });
     }
-    if settings.certificates {
-        simpler.push(Settings { certificates: false, ..settings.clone() });
+    if settings.proof != default.proof {
+        simpler.push(Settings { proof: default.proof, ..settings.clone() });
     }
     if settings.hold != default.hold || settings.stand_in.is_some() {
         simpler.push(Settings { hold: default.hold, stand_in: None, ..settings.clone() });

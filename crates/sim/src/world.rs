@@ -506,8 +506,10 @@ impl World {
     }
 }
 
-/// The gateway has sessions, all with devices that it knows to be asleep.
+/// The gateway has sessions, all with devices that it knows to be asleep, and nobody calls: a caller by EAP is answered, when the gateway has signed, before
+/// it has a session in the place of the one that sleeps.
 fn only_sleepers(gateway: &Machine, now: Instant) -> bool {
-    let sessions = gateway.node().map(|n| n.gateway_sessions(now)).unwrap_or_default();
-    !sessions.is_empty() && sessions.iter().all(|s| s.asleep)
+    let Some(node) = gateway.node() else { return false };
+    let sessions = node.gateway_sessions(now);
+    !sessions.is_empty() && sessions.iter().all(|s| s.asleep) && node.ike().half_open() == 0
 }

@@ -122,6 +122,13 @@ impl Counters {
         }
     }
 
+    /// Packets were dropped, by these reasons.
+    pub(crate) fn lose(&mut self, by_reason: &BTreeMap<Reason, u64>) {
+        for (reason, packets) in by_reason {
+            self.drop(*reason, *packets);
+        }
+    }
+
     /// Adds another device's.
     pub fn add(&mut self, other: &Self) {
         self.handled += other.handled;

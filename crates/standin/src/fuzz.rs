@@ -72,7 +72,7 @@ pub fn life(data: &[u8]) -> Counters {
     }
     wake(&mut standin, now, &mut witness);
     assert_eq!(standin.waiting(), (0, 0));
-    standin.totals()
+    standin.totals().clone()
 }
 
 fn towards(standin: &mut StandIn, now: Instant, packet: &[u8], witness: &mut Witness) {

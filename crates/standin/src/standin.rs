@@ -62,8 +62,8 @@ pub struct StandIn {
     outbox: VecDeque<Vec<u8>>,
     /// Networks that devices are in.
     links: Vec<IpNet>,
-    /// Counts of devices that are forgotten.
-    past: Counters,
+    /// Counts of all devices, those that are forgotten included: kept as they grow, so that to read them does not take longer with more devices.
+    totals: Counters,
 }
 
 impl StandIn {
@@ -81,7 +81,7 @@ impl StandIn {
             renewals: BTreeSet::new(),
             outbox: VecDeque::new(),
             links: Vec::new(),
-            past: Counters::default(),
+            totals: Counters::default(),
         }
     }
 
@@ -126,22 +126,28 @@ impl StandIn {
     /// Drops what is kept for a device: an address that it was for has changed hands.
     fn purge(&mut self, now: Instant, id: DeviceId) {
         let (packets, lost) = self.room.take(now, id);
+        self.count(id, |counters| {
+            counters.lose(&lost);
+            counters.drop(Reason::Readdressed, packets.len() as u64);
+        });
+    }
+
+    /// Counts what was done for a device, which may be forgotten.
+    fn count(&mut self, id: DeviceId, what: impl Fn(&mut Counters)) {
+        what(&mut self.totals);
         if let Some(device) = self.devices.get_mut(&id) {
-            device.counters.add(&dropped(lost));
-            device.counters.drop(Reason::Readdressed, packets.len() as u64);
+            what(&mut device.counters);
         }
     }
 
     /// A device is gone for good: nothing of it is kept but its counts.
     pub fn forget(&mut self, id: DeviceId) {
         self.end_sleep(id);
-        let lost = self.room.forget(id).map_or(0, |mut b| {
-            self.past.add(&dropped(b.take_dropped()));
-            b.len() as u64
-        });
-        self.past.drop(Reason::Overslept, lost);
+        if let Some(mut buffer) = self.room.forget(id) {
+            self.totals.lose(&buffer.take_dropped());
+            self.totals.drop(Reason::Overslept, buffer.len() as u64);
+        }
         let Some(device) = self.devices.remove(&id) else { return };
-        self.past.add(&device.counters);
         self.connections.set(self.connections.get().saturating_sub(device.knowledge.tcp.len()));
         for address in device.addresses {
             if self.addresses.get(&address) == Some(&id) {
@@ -180,11 +186,8 @@ impl StandIn {
 
     /// What was done for all devices, those that are forgotten included.
     #[must_use]
-    pub fn totals(&self) -> Counters {
-        self.devices.values().fold(self.past.clone(), |mut sum, device| {
-            sum.add(&device.counters);
-            sum
-        })
+    pub const fn totals(&self) -> &Counters {
+        &self.totals
     }
 
     /// Packets that wait for all devices, and the bytes that they cost.
@@ -235,9 +238,11 @@ impl StandIn {
     pub fn wakes(&mut self, now: Instant, id: DeviceId) -> Vec<Box<[u8]>> {
         let (packets, lost) = self.room.take(now, id);
         self.end_sleep(id);
+        self.count(id, |counters| {
+            counters.delivered += packets.len() as u64;
+            counters.lose(&lost);
+        });
         let Some(device) = self.devices.get_mut(&id) else { return Vec::new() };
-        device.counters.delivered += packets.len() as u64;
-        device.counters.add(&dropped(lost));
         for (flow, connection) in device.knowledge.tcp.release() {
             let mut out = Vec::new();
             let peer_time = connection.held.unwrap_or(0);
@@ -269,11 +274,9 @@ impl StandIn {
         let device = self.devices.get_mut(&id)?;
         let Sleep { until, service, .. } = device.sleep.filter(|s| s.until > now)?;
         let renewal = device.knowledge.dhcp.due(until);
+        self.totals.handled += 1;
         device.counters.handled += 1;
-        let Ok(view) = Packet::parse(packet) else {
-            device.counters.drop(Reason::Malformed, 1);
-            return Some(Verdict::Dropped(Reason::Malformed));
-        };
+        let Ok(view) = Packet::parse(packet) else { return Some(self.drop(id, Reason::Malformed)) };
         let own = device.addresses.contains(&view.dst());
         let on_link = is_on_link(&self.links, &device.addresses, view.src());
         let asked = Asked {
@@ -307,6 +310,7 @@ impl StandIn {
         if let Some(kind) = kind {
             limited = !(bucket.take(now, rate) && self.answers.take(now, self.limits.total_answers));
             if !limited {
+                self.totals.answer(kind);
                 device.counters.answer(kind);
             }
         }
@@ -319,7 +323,7 @@ impl StandIn {
             Step::Answer(_) | Step::AnswerTcp(_) if limited => self.drop(id, Reason::RateLimited),
             Step::Answer(kind) | Step::AnswerTcp(kind) => Verdict::Answered(kind),
             Step::Done(kind) => {
-                device.counters.answer(kind);
+                self.count(id, |counters| counters.answer(kind));
                 Verdict::Answered(kind)
             }
             Step::Drop(reason) => self.drop(id, reason),
@@ -334,18 +338,14 @@ impl StandIn {
     }
 
     fn drop(&mut self, id: DeviceId, reason: Reason) -> Verdict {
-        if let Some(device) = self.devices.get_mut(&id) {
-            device.counters.drop(reason, 1);
-        }
+        self.count(id, |counters| counters.drop(reason, 1));
         Verdict::Dropped(reason)
     }
 
     fn keep(&mut self, now: Instant, id: DeviceId, keep: Keep, packet: &[u8]) -> Verdict {
         match self.room.push(now, id, keep, packet) {
             Ok(()) => {
-                if let Some(device) = self.devices.get_mut(&id) {
-                    device.counters.buffered += 1;
-                }
+                self.count(id, |counters| counters.buffered += 1);
                 self.collect_dropped(id);
                 Verdict::Buffered(keep.class)
             }
@@ -359,9 +359,7 @@ impl StandIn {
     /// Books what a push drove out: of this device, and of the others that had to give way.
     fn collect_dropped(&mut self, id: DeviceId) {
         for (owner, reason, packets) in self.room.take_dropped(id) {
-            if let Some(device) = self.devices.get_mut(&owner) {
-                device.counters.drop(reason, packets);
-            }
+            self.count(owner, |counters| counters.drop(reason, packets));
         }
     }
 
@@ -374,9 +372,11 @@ impl StandIn {
             let (packets, lost) = self.room.take(now, id);
             self.end_sleep(id);
             overslept.push(id);
+            self.count(id, |counters| {
+                counters.lose(&lost);
+                counters.drop(Reason::Overslept, packets.len() as u64);
+            });
             let Some(device) = self.devices.get_mut(&id) else { continue };
-            device.counters.add(&dropped(lost));
-            device.counters.drop(Reason::Overslept, packets.len() as u64);
             // No window update will reach these peers; their own window probes find the room.
             let _silent = device.knowledge.tcp.release();
         }
@@ -446,9 +446,4 @@ fn is_on_link(links: &[IpNet], addresses: &[IpAddr], asker: IpAddr) -> bool {
         IpAddr::V6(asker) => asker.is_unicast_link_local(),
     };
     link_local || links.iter().any(|link| link.contains(&asker) && addresses.iter().any(|a| link.contains(a)))
-}
-
-/// Drops as counters.
-fn dropped(by_reason: BTreeMap<Reason, u64>) -> Counters {
-    Counters { dropped: by_reason, ..Counters::default() }
 }

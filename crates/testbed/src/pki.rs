@@ -8,8 +8,8 @@ use aws_lc_rs::signature::Ed25519KeyPair;
 use dormouse_io::state::write_atomically;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize,
-    date_time_ymd,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_RSA_SHA256,
+    RsaKeySize, date_time_ymd,
 };
 
 /// Kind of key in a certificate.
@@ -21,6 +21,8 @@ pub enum Key {
     P256,
     /// ECDSA P-384.
     P384,
+    /// ECDSA P-521.
+    P521,
     /// Ed25519.
     Ed25519,
 }
@@ -39,6 +41,7 @@ impl Key {
             Self::Rsa(bits) => bail!("RSA with {bits} bits, expected 2048, 3072 or 4096"),
             Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
             Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?,
+            Self::P521 => KeyPair::generate_for(&PKCS_ECDSA_P521_SHA512)?,
             Self::Ed25519 => {
                 // PKCS #8 in version 1: OpenSSL reads no private key that has the public one beside it (RFC 5958).
                 let key = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())?;
@@ -151,7 +154,7 @@ mod tests {
             return;
         }
         let dir = std::env::temp_dir().join(format!("dormouse-pki-{}", std::process::id()));
-        for key in [Key::Rsa(2048), Key::P256, Key::P384, Key::Ed25519] {
+        for key in [Key::Rsa(2048), Key::P256, Key::P384, Key::P521, Key::Ed25519] {
             let pki = Pki::new(&dir, key).expect("an authority");
             pki.issue("a.test", key).expect("a certificate");
             let reads = |args: &[&str]| {

@@ -23,6 +23,7 @@ use dormouse_report::{Table, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::connections::of_connections;
 use crate::measure::{Keep, interrupted, profile};
 use crate::meter::{Which, grain};
 use device::{Machine, Session};
@@ -57,7 +58,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     idle: Option<u32>,
     /// The connection whose session is used; may be left out if there is only one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = of_connections())]
     connection: Option<String>,
     /// The radio's interface [default: the only radio]
     #[arg(long, value_name = "INTERFACE")]
@@ -181,7 +182,7 @@ fn machine(
     let radio = match wants_radio.then(|| find_radio(args)) {
         Some(Ok(radio)) => Some(radio),
         Some(Err(e)) if args.only.is_empty() => {
-            eprintln!("radio    none, and so none of its figures: {e:#}");
+            eprintln!("radio    none, and so none of its figures: {}", dormouse_io::causes(&*e));
             None
         }
         Some(Err(e)) => return Err(e),

@@ -1,7 +1,7 @@
 //! A small certification authority: one key, one certificate, and what it issues. Owns what stands in the certificates, so that the clients
 //! that systems ship accept them; never writes a file.
 //!
-//! All keys are on P-256, which every client knows. The authority may issue end certificates alone (path length 0). A gateway's certificate
+//! Its own key is on P-256, which every client can verify. Theirs are on P-256, or RSA for the clients that know nothing else. The authority may issue end certificates alone (path length 0). A gateway's certificate
 //! has its name or address as a subject alternative name, `serverAuth` (Apple, Windows) and `iKEIntermediate` (Apple's older systems), and
 //! `ipsecIKE` (RFC 4945), and counts for 825 days at most, which is Apple's bound.
 
@@ -79,8 +79,8 @@ pub(crate) fn day(time: UnixTime) -> String {
         .map_or_else(|_| "?".into(), |t| format!("{:04}-{:02}-{:02}", t.year(), u8::from(t.month()), t.day()))
 }
 
-fn new_key() -> Result<(Secret, KeyPair), Error> {
-    let secret = NewKey::EcdsaP256.pem().ok_or_else(|| failed("a new key", "the library made none"))?;
+fn new_key(kind: NewKey) -> Result<(Secret, KeyPair), Error> {
+    let secret = kind.pem().ok_or_else(|| failed("a new key", "the library made none"))?;
     let pair = key_pair(&secret)?;
     Ok((secret, pair))
 }
@@ -93,7 +93,7 @@ fn key_pair(pem: &Secret) -> Result<KeyPair, Error> {
 impl Authority {
     /// A new one, and what [`Authority::load`] reads.
     pub(crate) fn new(name: &str, now: UnixTime) -> Result<(Self, Secret), Error> {
-        let (secret, key) = new_key()?;
+        let (secret, key) = new_key(NewKey::EcdsaP256)?;
         let mut params = Self::params(name);
         params.not_before = at(UnixTime(now.0.saturating_sub(SLOW.as_secs())))?;
         params.not_after = at(now + DAY * AUTHORITY_DAYS)?;
@@ -139,13 +139,14 @@ impl Authority {
         self.certificate.not_after()
     }
 
-    /// A new key for `identity`, and its certificate for so many days.
+    /// A new key of a kind for `identity`, and its certificate for so many days.
     ///
     /// # Errors
     /// If these are none or too many, if the authority itself ends before, or if the result would not be believed.
     pub(crate) fn issue(
         &self,
         holder: Holder,
+        kind: NewKey,
         identity: &Identity,
         now: UnixTime,
         days: u32,
@@ -167,7 +168,7 @@ impl Authority {
             };
             return Err(Error::new(ErrorKind::Other, message).with_change(change));
         }
-        let (secret, mut key) = new_key()?;
+        let (secret, mut key) = new_key(kind)?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, identity.to_string());
         params.subject_alt_names = vec![alternative_name(identity)?];
@@ -238,7 +239,7 @@ mod tests {
             (Holder::Device, "joe@example.org"),
         ] {
             let identity: Identity = name.parse().unwrap();
-            let issued = ca.issue(holder, &identity, NOW, MOST_DAYS).unwrap();
+            let issued = ca.issue(holder, NewKey::EcdsaP256, &identity, NOW, MOST_DAYS).unwrap();
             issued.certificate.require(&identity).unwrap();
             let lasts = issued.certificate.not_after().saturating_since(issued.certificate.not_before());
             assert!(lasts <= DAY * 825, "Apple's bound: {lasts:?}");
@@ -246,12 +247,55 @@ mod tests {
         }
     }
 
+    /// What the makers of clients demand of a gateway's certificate, in its bytes (docs/clients.md): Apple a subject alternative name, `serverAuth`,
+    /// SHA-2 and at most 825 days; Windows `serverAuth`, and recommended `iKEIntermediate`; Android a key of RSA, where that was asked for.
+    #[test]
+    fn a_gateways_certificate_has_in_der_what_the_makers_of_clients_demand() {
+        use dormouse_crypto::sign::KeyKind;
+        let ca = authority();
+        let has = |der: &[u8], bytes: &[u8]| der.windows(bytes.len()).any(|w| w == bytes);
+        let ecdsa_sha256 = [6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
+        for (kind, wanted) in
+            [(NewKey::EcdsaP256, KeyKind::EcdsaP256), (NewKey::Rsa3072, KeyKind::Rsa { bits: 3072 })]
+        {
+            for (name, san) in [
+                ("vpn.example.org", &b"\x82\x0fvpn.example.org"[..]),
+                ("192.0.2.1", &[0x87, 4, 192, 0, 2, 1]),
+            ] {
+                let issued = ca.issue(Holder::Gateway, kind, &name.parse().unwrap(), NOW, MOST_DAYS).unwrap();
+                let der = issued.certificate.der();
+                // subjectAltName, the key usage digitalSignature, and no CA.
+                assert!(has(der, &[6, 3, 0x55, 0x1d, 0x11]) && has(der, san), "{name}");
+                assert!(has(der, &[6, 3, 0x55, 0x1d, 0x0f, 1, 1, 0xff, 4, 4, 3, 2, 7, 0x80]), "{name}");
+                assert!(!issued.certificate.is_ca(), "{name}");
+                // extendedKeyUsage: serverAuth, iKEIntermediate, ipsecIKE.
+                assert!(has(der, &[6, 3, 0x55, 0x1d, 0x25]), "{name}");
+                for usage in [
+                    &[6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 1][..],
+                    &[6, 8, 0x2b, 6, 1, 5, 5, 8, 2, 2],
+                    &[6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 17],
+                ] {
+                    assert!(has(der, usage), "{name}: {usage:x?}");
+                }
+                assert!(has(der, &ecdsa_sha256), "signed with SHA-2");
+                assert_eq!(issued.certificate.public_key().unwrap().kind(), wanted, "{name}");
+                let lasts = issued.certificate.not_after().saturating_since(issued.certificate.not_before());
+                assert!(lasts <= DAY * 825, "{name}: {lasts:?}");
+            }
+        }
+        let der = ca.certificate.der().to_vec();
+        // basicConstraints, critical: a CA whose path has no other below it; keyCertSign and cRLSign.
+        assert!(has(&der, &[6, 3, 0x55, 0x1d, 0x13, 1, 1, 0xff, 4, 8, 0x30, 6, 1, 1, 0xff, 2, 1, 0]));
+        assert!(has(&der, &[6, 3, 0x55, 0x1d, 0x0f, 1, 1, 0xff, 4, 4, 3, 2, 1, 6]));
+        assert!(has(&der, &[6, 3, 0x55, 0x1d, 0x0e]), "a subject key identifier");
+    }
+
     #[test]
     fn an_authority_that_is_loaded_issues_as_before_and_a_wrong_key_is_noticed() {
         let (ca, key) = Authority::new("A test", NOW).unwrap();
         let identity: Identity = "joe.example.org".parse().unwrap();
         let again = Authority::load(&key).unwrap();
-        let issued = again.issue(Holder::Device, &identity, NOW, 1).unwrap();
+        let issued = again.issue(Holder::Device, NewKey::EcdsaP256, &identity, NOW, 1).unwrap();
         ca.vouch(&issued.certificate, NOW).unwrap();
         let (_, other) = Authority::new("A test", NOW).unwrap();
         let file = |key: &[u8], pem: &str| {
@@ -260,7 +304,7 @@ mod tests {
             Authority::load(&Secret::from(format!("{key}{pem}").as_bytes()))
         };
         let strange = file(other.as_bytes(), ca.pem()).unwrap();
-        let error = strange.issue(Holder::Device, &identity, NOW, 1).err().unwrap();
+        let error = strange.issue(Holder::Device, NewKey::EcdsaP256, &identity, NOW, 1).err().unwrap();
         assert!(error.message.contains("is not believed by who trusts ca.pem"), "{error}");
         for (key, pem, said) in [
             (key.as_bytes(), "-----BEGIN CERTIFICATE-----\nnonsense", "ca.pem: "),
@@ -276,16 +320,16 @@ mod tests {
     fn lifetimes_have_bounds() {
         let (ca, joe) = (authority(), "joe.example.org".parse::<Identity>().unwrap());
         for days in [0, 826] {
-            let error = ca.issue(Holder::Device, &joe, NOW, days).err().unwrap();
+            let error = ca.issue(Holder::Device, NewKey::EcdsaP256, &joe, NOW, days).err().unwrap();
             assert!(error.message.contains("1 to 825 are accepted"), "{error}");
         }
         let late = NOW + DAY * (AUTHORITY_DAYS - 10);
-        let error = ca.issue(Holder::Device, &joe, late, 100).err().unwrap();
+        let error = ca.issue(Holder::Device, NewKey::EcdsaP256, &joe, late, 100).err().unwrap();
         assert!(error.message.starts_with("the authority itself ends on 20"), "{error}");
         assert_eq!(error.change.as_deref(), Some("--days 10"));
-        ca.issue(Holder::Device, &joe, late, 10).unwrap();
+        ca.issue(Holder::Device, NewKey::EcdsaP256, &joe, late, 10).unwrap();
         for days in [AUTHORITY_DAYS, AUTHORITY_DAYS + 400] {
-            let error = ca.issue(Holder::Device, &joe, NOW + DAY * days, 1).err().unwrap();
+            let error = ca.issue(Holder::Device, NewKey::EcdsaP256, &joe, NOW + DAY * days, 1).err().unwrap();
             assert!(error.change.unwrap().contains("When the authority ends"));
         }
     }
@@ -296,7 +340,9 @@ mod tests {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
         let ca = authority();
-        let gateway = ca.issue(Holder::Gateway, &"vpn.example.org".parse().unwrap(), NOW, 825).unwrap();
+        let gateway = ca
+            .issue(Holder::Gateway, NewKey::EcdsaP256, &"vpn.example.org".parse().unwrap(), NOW, 825)
+            .unwrap();
         let words = |pem: &str| -> Option<String> {
             let mut openssl = Command::new("openssl")
                 .args(["x509", "-noout", "-text"])

@@ -13,11 +13,9 @@ use std::fmt::Write as _;
 
 const VERSION: u32 = 1;
 
-/// A file for a device.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What a device is given.
+#[derive(Clone, Debug)]
 pub(crate) struct Bundle {
-    version: u32,
     /// What the connection should be called.
     pub(crate) name: String,
     /// The gateway's name or address.
@@ -29,17 +27,43 @@ pub(crate) struct Bundle {
     /// What the tunnel carries.
     pub(crate) remote: Vec<IpNet>,
     /// Algorithms of the IKE SA, where the gateway has its own.
-    #[serde(default)]
     pub(crate) ike_proposals: Vec<String>,
     /// Algorithms of the CHILD SA, likewise.
-    #[serde(default)]
     pub(crate) esp_proposals: Vec<String>,
     /// Who vouches for the gateway.
     pub(crate) ca: String,
-    /// The device's certificate.
-    pub(crate) certificate: String,
-    /// Its key.
-    pub(crate) key: Hidden,
+    /// How the device proves who it is.
+    pub(crate) proof: Proof,
+}
+
+/// How a device proves who it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Proof {
+    /// By a certificate, as PEM, and its key.
+    Certificate { certificate: String, key: Hidden },
+    /// By a name and a password (EAP-MSCHAPv2).
+    Password { user: String, password: Hidden },
+}
+
+/// The file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    version: u32,
+    name: String,
+    gateway: String,
+    gateway_id: String,
+    id: String,
+    remote: Vec<IpNet>,
+    #[serde(default)]
+    ike_proposals: Vec<String>,
+    #[serde(default)]
+    esp_proposals: Vec<String>,
+    ca: String,
+    certificate: Option<String>,
+    key: Option<Hidden>,
+    user: Option<String>,
+    password: Option<Hidden>,
 }
 
 #[derive(Deserialize)]
@@ -69,10 +93,20 @@ pub(crate) fn list<T: ToString>(items: &[T]) -> String {
     format!("[{}]", items.iter().map(|item| quoted(&item.to_string())).collect::<Vec<_>>().join(", "))
 }
 
+/// What a device proves itself with, as the gateway has just made it.
+#[derive(Clone, Copy)]
+pub(crate) enum Given<'a> {
+    /// A certificate and its key, as PEM.
+    Certificate { certificate: &'a str, key: &'a Secret },
+    /// A name and a password.
+    Password { user: &'a str, password: &'a str },
+}
+
 /// The file as it is written.
-pub(crate) fn text(parties: &Parties, ca: &str, certificate: &str, key: &Secret) -> Secret {
-    let mut head = String::from(
-        "# For one device: dormouse join FILE. It holds the device's private key; delete it afterwards.\n",
+pub(crate) fn text(parties: &Parties, ca: &str, given: Given<'_>) -> Secret {
+    let secret = if matches!(given, Given::Password { .. }) { "password" } else { "private key" };
+    let mut head = format!(
+        "# For one device: dormouse join FILE. It holds the device's {secret}; delete it afterwards.\n",
     );
     let _ = writeln!(head, "version = {VERSION}");
     for (key, value) in [
@@ -91,29 +125,25 @@ pub(crate) fn text(parties: &Parties, ca: &str, certificate: &str, key: &Secret)
             let _ = writeln!(head, "{key} = {}", list(proposals));
         }
     }
-    for (key, pem) in [("ca", ca), ("certificate", certificate)] {
-        let _ = writeln!(head, "{key} = '''\n{}'''", pem.replace('\r', ""));
+    let pem = |key: &str, pem: &str| format!("{key} = '''\n{}'''\n", pem.replace('\r', ""));
+    head += &pem("ca", ca);
+    match given {
+        Given::Certificate { certificate, key } => {
+            head += &pem("certificate", certificate);
+            Secret::concat(&[head.as_bytes(), b"key = '''\n", key.as_bytes(), b"'''\n"])
+        }
+        Given::Password { user, password } => {
+            let _ = writeln!(head, "user = {}", quoted(user));
+            Secret::concat(&[head.as_bytes(), b"password = \"", password.as_bytes(), b"\"\n"])
+        }
     }
-    Secret::concat(&[head.as_bytes(), b"key = '''\n", key.as_bytes(), b"'''\n"])
 }
 
 impl Bundle {
     /// What another client's file says.
-    pub(crate) fn of(parties: Parties, [ca, certificate]: [String; 2], key: Hidden) -> Self {
+    pub(crate) fn of(parties: Parties, ca: String, proof: Proof) -> Self {
         let Parties { name, gateway, gateway_id, id, remote, ike_proposals, esp_proposals } = parties;
-        Self {
-            version: VERSION,
-            name,
-            gateway,
-            gateway_id,
-            id,
-            remote,
-            ike_proposals,
-            esp_proposals,
-            ca,
-            certificate,
-            key,
-        }
+        Self { name, gateway, gateway_id, id, remote, ike_proposals, esp_proposals, ca, proof }
     }
 
     /// Reads a file; `shown` is its name for people. What stands in it is never shown: it may be a key, and another file's content.
@@ -141,11 +171,27 @@ impl Bundle {
             Ok(_) => {}
             Err(e) => return none(format!("line {}", line(&e))),
         }
-        let bundle: Self = match toml::from_str(text) {
-            Ok(bundle) => bundle,
+        let written: Written = match toml::from_str(text) {
+            Ok(written) => written,
             Err(e) => return none(format!("line {}", line(&e))),
         };
-        debug_assert_eq!(bundle.version, VERSION, "looked at before");
+        debug_assert_eq!(written.version, VERSION, "looked at before");
+        let proof = match (written.certificate, written.key, written.user, written.password) {
+            (Some(certificate), Some(key), None, None) => Proof::Certificate { certificate, key },
+            (None, None, Some(user), Some(password)) => Proof::Password { user, password },
+            _ => return none("neither a certificate and its key, nor a user and a password".into()),
+        };
+        let bundle = Self {
+            name: written.name,
+            gateway: written.gateway,
+            gateway_id: written.gateway_id,
+            id: written.id,
+            remote: written.remote,
+            ike_proposals: written.ike_proposals,
+            esp_proposals: written.esp_proposals,
+            ca: written.ca,
+            proof,
+        };
         names::gateway(&bundle.gateway)?;
         if bundle.remote.is_empty() {
             return none("it names nothing that the tunnel carries".into());
@@ -155,18 +201,21 @@ impl Bundle {
                 .map_err(|e| Error::new(ErrorKind::Other, format!("{shown}: {what}: {e}")))
         };
         pem("ca", &bundle.ca)?;
-        pem("certificate", &bundle.certificate)?;
+        if let Proof::Certificate { certificate, .. } = &bundle.proof {
+            pem("certificate", certificate)?;
+        }
         Ok(bundle)
     }
 
-    /// The device's certificate.
-    pub(crate) fn certificate(&self) -> Result<Certificate, Error> {
-        Certificate::from_pem(self.certificate.as_bytes()).map_err(|e| wrong(e.to_string()))
+    /// The device's certificate, if it has one.
+    pub(crate) fn certificate(&self) -> Result<Option<Certificate>, Error> {
+        let Proof::Certificate { certificate, .. } = &self.proof else { return Ok(None) };
+        Certificate::from_pem(certificate.as_bytes()).map(Some).map_err(|e| wrong(e.to_string()))
     }
 
-    /// Demands that its certificate counts now.
+    /// Demands that its certificate counts now; a password does until it is taken away.
     pub(crate) fn require_valid(&self, now: UnixTime, shown: &str) -> Result<(), Error> {
-        let certificate = self.certificate()?;
+        let Some(certificate) = self.certificate()? else { return Ok(()) };
         if now > certificate.not_after() {
             let message = format!(
                 "{shown}: its certificate has expired on {}",
@@ -190,6 +239,7 @@ impl Bundle {
 pub(crate) mod tests {
     use super::*;
     use crate::enrol::authority::{Authority, Holder};
+    use dormouse_crypto::sign::NewKey;
 
     pub(crate) const NOW: UnixTime = UnixTime(1_800_000_000);
 
@@ -200,7 +250,7 @@ pub(crate) mod tests {
 
     /// A bundle of this authority.
     pub(crate) fn sample_of(ca: &Authority, name: &str, id: &str) -> Secret {
-        let issued = ca.issue(Holder::Device, &id.parse().unwrap(), NOW, 10).unwrap();
+        let issued = ca.issue(Holder::Device, NewKey::EcdsaP256, &id.parse().unwrap(), NOW, 10).unwrap();
         let parties = Parties {
             name: name.into(),
             gateway: "vpn.example.org".into(),
@@ -210,7 +260,7 @@ pub(crate) mod tests {
             ike_proposals: vec!["aes256gcm16-prfsha384-x25519".into()],
             esp_proposals: Vec::new(),
         };
-        text(&parties, ca.pem(), &issued.pem, &issued.key)
+        text(&parties, ca.pem(), Given::Certificate { certificate: &issued.pem, key: &issued.key })
     }
 
     #[test]
@@ -218,7 +268,8 @@ pub(crate) mod tests {
         let content = sample("office", "joe.example.org");
         let bundle = Bundle::read(&content, "joe.dormouse").unwrap();
         assert_eq!((bundle.name.as_str(), bundle.id.as_str()), ("office", "joe.example.org"));
-        assert!(bundle.key.0.starts_with("-----BEGIN PRIVATE KEY-----"), "PKCS #8");
+        let Proof::Certificate { key, .. } = &bundle.proof else { panic!("a certificate") };
+        assert!(key.0.starts_with("-----BEGIN PRIVATE KEY-----"), "PKCS #8");
         bundle.require_valid(NOW, "joe.dormouse").unwrap();
         assert!(!format!("{bundle:?}").contains("PRIVATE"), "never shown");
     }

@@ -7,14 +7,17 @@
 //! ca/ca.key          the same and its key, root's alone      0600 (directory 0700)
 //! gateway.pem, .key  the gateway's own                       0644, 0600
 //! users/NAME.toml    a user's certificates, never its key    0600 (directory 0700)
-//! NAME.ca.pem, NAME.pem, NAME.key    of a connection that was joined
+//! NAME.ca.pem, NAME.pem, NAME.key    of a connection that was joined; NAME.password instead of the last two where a password proves who it is
 //! ```
 
 pub(crate) mod authority;
 pub(crate) mod bundle;
+pub(crate) mod foreign;
 pub(crate) mod gateway;
 pub(crate) mod names;
+pub(crate) mod passphrase;
 pub(crate) mod place;
+pub(crate) mod plist;
 pub(crate) mod swanctl;
 pub(crate) mod users;
 

@@ -6,7 +6,7 @@
 //! and certificates and key are encoded anew from what was parsed. Otherwise the owner of the directory could have root copy a secret of another
 //! file into one that everybody can read.
 
-use super::bundle::{Bundle, Parties};
+use super::bundle::{Bundle, Parties, Proof};
 use super::names::{self, harmless, shown};
 use super::place;
 use dormouse_control::{Error, ErrorKind};
@@ -137,25 +137,24 @@ impl Of<'_> {
         if let Some(version) = self.get("", "version").filter(|v| *v != "2") {
             return Err(format!("version = {}: only IKEv2 is spoken", shown(version)));
         }
-        for side in ["local", "remote"] {
-            let auth = self.get(side, "auth").unwrap_or("pubkey");
-            if auth != "pubkey" {
-                return Err(format!("{side}.auth = {}: only pubkey is taken over", shown(auth)));
+        let auth = |side: &str| self.get(side, "auth").unwrap_or("pubkey");
+        let by_password = auth("local") == "eap-mschapv2";
+        for (side, also) in [("local", " and eap-mschapv2"), ("remote", "")] {
+            if auth(side) != "pubkey" && !(side == "local" && by_password) {
+                return Err(format!("{side}.auth = {}: only pubkey{also} is taken over", shown(auth(side))));
             }
         }
         let gateway = self.get("", "remote_addrs").map(first).filter(|a| !a.is_empty() && !a.contains('%'));
         let gateway = gateway.ok_or("remote_addrs does not say where the gateway is")?;
         names::gateway(gateway).map_err(|e| format!("remote_addrs: {}", e.message))?;
         let place = place_of(path);
-        let certificate = self.get("local", "certs").ok_or("local.certs names no certificate")?;
-        let certificate = one_pem(&place, "x509", certificate)?;
-        let own = Certificate::from_pem(certificate.as_bytes()).map_err(|e| e.to_string())?;
-        let id = self.get("local", "id").map_or_else(|| own.subject(), marked);
-        let gateway_id = self.get("remote", "id").map_or_else(|| gateway.to_owned(), marked);
         let ca = match self.get("remote", "cacerts") {
             Some(names) => one_pem(&place, "x509ca", names)?,
             None => every_pem(&place.join("x509ca"))?,
         };
+        let (proof, own) = if by_password { self.login()? } else { self.certified(&place)? };
+        let id = self.get("local", "id").map_or(own, marked);
+        let gateway_id = self.get("remote", "id").map_or_else(|| gateway.to_owned(), marked);
         let mut remote = Vec::new();
         for list in self.all("children", "remote_ts") {
             remote.extend(prefixes(list)?);
@@ -169,7 +168,6 @@ impl Of<'_> {
         }
         remote.sort_unstable();
         remote.dedup();
-        let key = key_of(&place, &own)?;
         let proposals = |section: &str, key: &str| {
             let list = self.get(section, key).unwrap_or_default().split(',');
             list.map(str::trim).filter(|p| !p.is_empty() && *p != "default").map(str::to_owned).collect()
@@ -183,7 +181,33 @@ impl Of<'_> {
             ike_proposals: proposals("", "proposals"),
             esp_proposals: proposals("children", "esp_proposals"),
         };
-        Ok(Bundle::of(parties, [ca, certificate], key))
+        Ok(Bundle::of(parties, ca, proof))
+    }
+
+    /// A certificate and its key, and its subject.
+    fn certified(&self, place: &Path) -> Result<(Proof, String), String> {
+        let certificate = self.get("local", "certs").ok_or("local.certs names no certificate")?;
+        let certificate = one_pem(place, "x509", certificate)?;
+        let own = Certificate::from_pem(certificate.as_bytes()).map_err(|e| e.to_string())?;
+        let key = key_of(place, &own)?;
+        Ok((Proof::Certificate { certificate, key }, own.subject()))
+    }
+
+    /// A user and the password that `secrets` has for it, and the user again.
+    fn login(&self) -> Result<(Proof, String), String> {
+        let user = self.get("local", "eap_id").or_else(|| self.get("local", "id"));
+        let user = marked(user.ok_or("local.eap_id does not say who logs in")?);
+        let eap = |at: &[String]| {
+            at.len() == 2 && at.first().is_some_and(|first| first == "secrets") && at[1].starts_with("eap")
+        };
+        let of = |key: &'static str| {
+            let all = self.settings.iter().filter(move |(at, name, _)| eap(at) && name.starts_with(key));
+            all.map(|(at, _, value)| (at, value))
+        };
+        let section = of("id").find(|(_, id)| marked(id) == user).map(|(at, _)| at);
+        let secret = section.and_then(|section| of("secret").find(|(at, _)| *at == section));
+        let (_, password) = secret.ok_or_else(|| format!("secrets has none for {}", shown(&user)))?;
+        Ok((Proof::Password { user: user.clone(), password: Hidden(password.clone()) }, user))
     }
 }
 
@@ -281,7 +305,7 @@ fn key_of(place: &Path, certificate: &Certificate) -> Result<Hidden, String> {
 }
 
 /// The first private key of a PEM file, without what stands around it.
-fn key_section(text: &str) -> Option<&str> {
+pub(super) fn key_section(text: &str) -> Option<&str> {
     const BEGIN: &str = "-----BEGIN ";
     let mut from = 0;
     loop {
@@ -368,11 +392,12 @@ mod tests {
                 Self(std::env::temp_dir().join(format!("dormouse-swanctl-{name}-{}", std::process::id())));
             let _ = fs::remove_dir_all(&dir.0);
             let bundle = Bundle::read(&sample("x", "joe.example.org"), "x").unwrap();
+            let Proof::Certificate { certificate, key } = &bundle.proof else { panic!("a certificate") };
             for (folder, file, content) in [
-                ("x509", "joe.pem", &bundle.certificate),
+                ("x509", "joe.pem", certificate),
                 ("x509ca", "ca.pem", &bundle.ca),
                 ("private", "another.key", &"nonsense".to_owned()),
-                ("private", "joe.key", &bundle.key.0),
+                ("private", "joe.key", &key.0),
             ] {
                 fs::create_dir_all(dir.0.join(folder)).unwrap();
                 fs::write(dir.0.join(folder).join(file), content).unwrap();
@@ -509,15 +534,16 @@ mod tests {
             fs::write(dir.0.join(name), format!("{before}{content}root:x:0\n")).unwrap();
         }
         let taken = dir.read(CONF).unwrap();
-        for pem in [&taken.ca, &taken.certificate] {
+        let Proof::Certificate { certificate, key } = &taken.proof else { panic!("a certificate") };
+        for pem in [&taken.ca, certificate] {
             assert!(pem.starts_with("-----BEGIN CERTIFICATE-----\n"), "{pem}");
             assert!(
                 pem.ends_with("-----END CERTIFICATE-----\n") && pem.matches("BEGIN").count() == 1,
                 "{pem}"
             );
         }
-        assert!(taken.key.0.starts_with("-----BEGIN PRIVATE KEY-----\n"));
-        assert!(taken.key.0.ends_with("-----END PRIVATE KEY-----\n"));
+        assert!(key.0.starts_with("-----BEGIN PRIVATE KEY-----\n"));
+        assert!(key.0.ends_with("-----END PRIVATE KEY-----\n"));
         fs::write(dir.0.join("x509ca/ca.pem"), secret).unwrap();
         assert!(dir.read(CONF).unwrap_err().message.contains("x509ca/ca.pem: "));
     }
@@ -528,8 +554,8 @@ mod tests {
             ("version = 2", "version = 1", "connections.office: version = \"1\": only IKEv2 is spoken"),
             (
                 "auth = pubkey\n",
-                "auth = eap-mschapv2\n",
-                "local.auth = \"eap-mschapv2\": only pubkey is taken over",
+                "auth = eap-tls\n",
+                "local.auth = \"eap-tls\": only pubkey and eap-mschapv2 is taken over",
             ),
             ("remote { auth = pubkey }", "remote { auth = psk }", "remote.auth = \"psk\""),
             (

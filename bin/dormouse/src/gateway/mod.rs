@@ -11,9 +11,10 @@ use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, CONFIG, PASSWORDS, PASSWORDS_HEAD, Place};
 use crate::enrol::users::{self, User};
 use crate::enrol::wrong;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use dormouse_control::{Check, Error, ErrorKind, ExitCode};
 use dormouse_crypto::Secret;
+use dormouse_crypto::sign::NewKey;
 use dormouse_io::clock::unix_now;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::forward;
@@ -67,6 +68,9 @@ struct InitArgs {
     /// How long the gateway's certificate counts; devices of Apple take 825 days at most
     #[arg(long, value_name = "DAYS", default_value_t = MOST_DAYS)]
     days: u32,
+    /// The kind of its key: `rsa` for the client that Android has itself, which knows nothing else (docs/clients.md)
+    #[arg(long, value_enum, default_value_t = Keys::P256)]
+    key: Keys,
     /// Ask nothing: what is not said is as it would be proposed
     #[arg(long, short)]
     yes: bool,
@@ -80,6 +84,24 @@ struct InitArgs {
     /// The configuration to write; everything else goes beside it
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
+}
+
+/// Kinds of key that a gateway's certificate may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Keys {
+    /// ECDSA on P-256
+    P256,
+    /// RSA of 3,072 bits
+    Rsa,
+}
+
+impl Keys {
+    const fn kind(self) -> NewKey {
+        match self {
+            Self::P256 => NewKey::EcdsaP256,
+            Self::Rsa => NewKey::Rsa3072,
+        }
+    }
 }
 
 pub(crate) fn run(args: &GatewayArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
@@ -197,7 +219,7 @@ fn make(place: &Place, plan: &Plan, args: &InitArgs) -> Result<Done, Error> {
     fits_users(place, plan)?;
     let now = unix_now();
     let (authority, key) = authority(place, plan, now)?;
-    let issued = authority.issue(Holder::Gateway, &plan.id, now, args.days)?;
+    let issued = authority.issue(Holder::Gateway, args.key.kind(), &plan.id, now, args.days)?;
     let text = plan.configuration(&place.path(""));
     let passwords = place::read(&place.path(PASSWORDS))?;
     require_sound(place, &text, &authority, &issued, passwords.as_ref())?;

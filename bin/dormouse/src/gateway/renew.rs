@@ -1,7 +1,8 @@
 //! `dormouse gateway renew`: the gateway gets a new key and certificate of the authority that `init` has made, before its old one ends. Owns what
 //! is demanded of the files that it replaces; the configuration and the authority stay as they are, and so do users and sessions.
 
-use super::unused;
+use super::{Keys, unused};
+use crate::connections::of_connections;
 use crate::control_verbs::{Output, Reload};
 use crate::enrol::authority::{Authority, Holder, Issued, MOST_DAYS, day};
 use crate::enrol::gateway::{connection_of, require_trusted};
@@ -11,6 +12,7 @@ use crate::enrol::{names, wrong};
 use clap::Args;
 use dormouse_control::{Check, CheckOutcome, Error, ErrorKind, ExitCode};
 use dormouse_crypto::cert::{Certificate, Identity};
+use dormouse_crypto::sign::{KeyKind, NewKey};
 use dormouse_io::clock::unix_now;
 use dormouse_io::token::Uri;
 use dormouse_node::config::file::{Connection, File, Role};
@@ -29,8 +31,11 @@ pub(super) struct RenewArgs {
     /// How long the new certificate counts; devices of Apple take 825 days at most
     #[arg(long, value_name = "DAYS", default_value_t = MOST_DAYS)]
     days: u32,
+    /// The kind of its key: `rsa` for the client that Android has itself, which knows nothing else [default: as the old one]
+    #[arg(long, value_enum)]
+    key: Option<Keys>,
     /// Of which of the gateway's connections, if there are several
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = of_connections())]
     connection: Option<String>,
     /// The gateway's configuration
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
@@ -103,7 +108,8 @@ fn renew(args: &RenewArgs, now: UnixTime) -> Result<Renewed, Error> {
     let (old_key, old_certificate) = (read(&key)?, read(&certificate)?);
     require_issued(&certificate, &old_certificate, &authority)?;
     let id: Identity = c.local.id.parse().map_err(|e| wrong(format!("connection.{name}.local.id: {e}")))?;
-    let issued = authority.issue(Holder::Gateway, &id, now, args.days)?;
+    let kind = args.key.map_or_else(|| kind_of(&old_certificate), Keys::kind);
+    let issued = authority.issue(Holder::Gateway, kind, &id, now, args.days)?;
     require_sound(&file, [&key, &certificate], &issued, now)?;
 
     // A link is followed: the file itself is replaced.
@@ -128,6 +134,15 @@ fn renew(args: &RenewArgs, now: UnixTime) -> Result<Renewed, Error> {
 
 fn read(path: &Path) -> Result<dormouse_crypto::Secret, Error> {
     place::demand(path, place::read(path)?, "dormouse gateway init --force makes it anew")
+}
+
+/// The kind of key that a certificate is of.
+fn kind_of(certificate: &dormouse_crypto::Secret) -> NewKey {
+    let key = Certificate::from_pem(certificate.as_bytes()).ok().and_then(|own| own.public_key().ok());
+    match key.map(|key| key.kind()) {
+        Some(KeyKind::Rsa { .. }) => Keys::Rsa.kind(),
+        _ => Keys::P256.kind(),
+    }
 }
 
 /// Key and certificate of the connection, if these are files.
@@ -280,7 +295,8 @@ mod tests {
         }
 
         fn certificate(&self, authority: &Authority, id: &str) {
-            let issued = authority.issue(Holder::Gateway, &id.parse().unwrap(), NOW, 90).unwrap();
+            let issued =
+                authority.issue(Holder::Gateway, NewKey::EcdsaP256, &id.parse().unwrap(), NOW, 90).unwrap();
             self.write("gateway.key", issued.key.as_bytes());
             self.write("gateway.pem", issued.pem.as_bytes());
         }
@@ -298,7 +314,7 @@ mod tests {
 
         fn renew(&self, connection: Option<&str>, days: u32, now: UnixTime) -> Result<Renewed, Error> {
             let connection = connection.map(str::to_owned);
-            renew(&RenewArgs { days, connection, config: self.dir.join("dormouse.toml") }, now)
+            renew(&RenewArgs { days, key: None, connection, config: self.dir.join("dormouse.toml") }, now)
         }
 
         fn checks(&self, now: UnixTime) -> Vec<(String, CheckOutcome, Option<String>)> {

@@ -4,6 +4,7 @@
 mod judge;
 mod look;
 
+use crate::connections::of_connections;
 use crate::control_verbs::Output;
 use crate::enrol::place::CONFIG;
 use crate::enrol::{names, wrong};
@@ -29,6 +30,7 @@ const MOST_SEEN: usize = 256;
 #[derive(Debug, Args)]
 pub(crate) struct NetcheckArgs {
     /// Whose gateway [default: the only client connection]
+    #[arg(add = of_connections())]
     connection: Option<String>,
     /// A gateway by its name or address, without a connection
     #[arg(long, value_name = "HOST", conflicts_with = "connection")]

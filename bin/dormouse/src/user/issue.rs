@@ -1,11 +1,11 @@
 //! `dormouse user add` and `renew`: a key, a certificate and one file. Owns the order: the record first, so that whatever was issued can be denied,
 //! then the file that holds the key; the key is kept nowhere else.
 
-use super::form::{Content, Form};
-use super::{IssueArgs, qr, value};
+use super::form::Content;
+use super::{IssueArgs, password, qr, value};
 use crate::control_verbs::Output;
 use crate::enrol::authority::{Authority, Holder, day};
-use crate::enrol::bundle::Parties;
+use crate::enrol::bundle::{Given, Parties};
 use crate::enrol::gateway::{connection_of, require_trusted};
 use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, Place};
@@ -13,7 +13,8 @@ use crate::enrol::users::{self, Known, User};
 use crate::enrol::{failed, not_written, wrong};
 use dormouse_control::{Error, ErrorKind, ExitCode};
 use dormouse_crypto::Secret;
-use dormouse_crypto::cert::Identity;
+use dormouse_crypto::cert::{Certificate, Identity};
+use dormouse_crypto::sign::SigningKey;
 use dormouse_io::clock::unix_now;
 use dormouse_io::state::create_atomically;
 use dormouse_node::config;
@@ -24,6 +25,7 @@ use serde_json::json;
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
+use zeroize::Zeroizing;
 
 /// A file of what a device gets, and its content.
 type File = (String, Secret);
@@ -31,13 +33,14 @@ type File = (String, Secret);
 pub(super) fn run(place: &Place, args: &IssueArgs, renew: bool, out: &Output) -> Result<ExitCode, Error> {
     names::user(&args.name)?;
     let now = unix_now();
-    let file = file(args);
-    if args.form != Form::Dormouse && (args.qr || file.is_none()) {
+    let (file, form) = (file(args), args.form());
+    if form.is_directory() && (args.qr || file.is_none()) {
         return Err(
             wrong("several files are neither one QR code nor one stream").with_change("--out DIRECTORY")
         );
     }
-    let (user, files) = issue(place, args, renew, now)?;
+    let Issued { user, files, passphrase } = issue(place, args, renew, now)?;
+    let passphrase = passphrase.as_ref().map(|text| text.as_str());
     let content = files.first().map(|(_, content)| content.as_bytes()).unwrap_or_default();
     // What was issued is there: that it cannot be drawn is no failure.
     let picture = args.qr.then(|| qr::picture(content).unwrap_or_else(|e| format!("no QR code: {e}\n")));
@@ -46,30 +49,46 @@ pub(super) fn run(place: &Place, args: &IssueArgs, renew: bool, out: &Output) ->
         let mut stdout = std::io::stdout().lock();
         let written = stdout.write_all(content).and_then(|()| stdout.flush());
         written.map_err(|e| Error::new(ErrorKind::Other, format!("standard output: {e}")))?;
-        eprint!("{}", picture.unwrap_or_default());
+        let said = passphrase.map(|text| format!("passphrase of its key, shown this once: {text}\n"));
+        eprint!("{}{}", said.unwrap_or_default(), picture.unwrap_or_default());
         return Ok(ExitCode::Ok);
     };
-    let answer = json!({ "version": 1, "user": value(&user, now), "file": file });
+    let answer = json!({ "version": 1, "user": value(&user, now), "file": file, "passphrase": passphrase });
     out.print(&format!("{answer}\n"), || {
+        let shown = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let advice = form.advice(&shown, &args.name);
+        let how = match passphrase {
+            None => format!("{} has its key: bring it to the device confidentially (a stick, scp)", file.display()),
+            Some(text) => format!(
+                "{} has its key under the passphrase  {text}  which is shown this once: bring both to the device, each by another way",
+                file.display()
+            ),
+        };
         format!(
-            "{} may come until {}\n{} has its key: bring it to the device confidentially (a stick, scp), and there: {}\n{}",
+            "{} may come until {}\n{how}, and there: {advice}\n{}",
             user.id,
             day(user.until()),
-            file.display(),
-            args.form.advice(&file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()),
             picture.unwrap_or_default()
         )
     })
 }
 
 /// Where the file goes; `None`: standard output.
-fn file(args: &IssueArgs) -> Option<PathBuf> {
-    let path = args.out.clone().unwrap_or_else(|| args.form.file_name(&args.name).into());
+pub(super) fn file(args: &IssueArgs) -> Option<PathBuf> {
+    let path = args.out.clone().unwrap_or_else(|| args.form().file_name(&args.name).into());
     (path.as_os_str() != "-").then_some(path)
 }
 
+/// What came of it.
+struct Issued {
+    user: User,
+    files: Vec<File>,
+    /// What the key is encrypted under, where the client takes it so.
+    passphrase: Option<Zeroizing<String>>,
+}
+
 /// Issues, and writes the file and the record.
-fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<(User, Vec<File>), Error> {
+fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<Issued, Error> {
     let name = &args.name;
     let key = place.path("ca/ca.key");
     // Before the lock makes a directory: a machine that is no gateway stays as it is.
@@ -103,7 +122,10 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
         }
         (None, true) => return Err(users::get(place, name).err().unwrap_or_else(|| wrong("no such user"))),
     };
-    let issued = authority.issue(Holder::Device, &identity, now, args.days)?;
+    let form = args.form();
+    let own = Own::of(c, args.sign)?;
+    let gateway_key = own.certificate.as_ref().and_then(|own| own.public_key().ok()).map(|key| key.kind());
+    let issued = authority.issue(Holder::Device, form.key(gateway_key), &identity, now, args.days)?;
     user.id = identity.to_string();
     user.certificates.retain(|known| known.until >= now.0);
     user.certificates.push(Known {
@@ -111,20 +133,55 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
         issued: now.0,
         until: issued.certificate.not_after().0,
     });
-    let parties = Parties {
+    let passphrase = form.has_passphrase().then(password::generate);
+    let content = Content {
+        user: name,
+        parties: &parties(c, identity.to_string()),
+        ca: authority.pem(),
+        given: Given::Certificate { certificate: &issued.pem, key: &issued.key },
+        gateway: own.certificate.as_ref(),
+        passphrase: passphrase.as_ref().map_or("", |text| text.as_str()),
+        sign: own.key.as_ref(),
+        on_demand: args.on_demand,
+    };
+    let files = form.files(&content)?;
+    write(place, before.as_ref(), &user, args, &files)?;
+    Ok(Issued { user, files, passphrase })
+}
+
+/// Who speaks with whom, as a device of this connection is told.
+pub(super) fn parties(c: &Connection, id: String) -> Parties {
+    Parties {
         name: label(&c.local.id),
         gateway: c.local.id.clone(),
         gateway_id: c.local.id.clone(),
-        id: identity.to_string(),
+        id,
         remote: carried(c),
         ike_proposals: c.ike.proposals.clone(),
         esp_proposals: c.child.proposals.clone(),
-    };
-    let content =
-        Content { parties: &parties, ca: authority.pem(), certificate: &issued.pem, key: &issued.key };
-    let files = args.form.files(name, &content);
-    write(place, before.as_ref(), &user, args, &files)?;
-    Ok((user, files))
+    }
+}
+
+/// The gateway's own certificate, as far as it can be read, and its key if something is to be signed.
+pub(super) struct Own {
+    pub(super) certificate: Option<Certificate>,
+    pub(super) key: Option<SigningKey>,
+}
+
+impl Own {
+    pub(super) fn of(c: &Connection, sign: bool) -> Result<Self, Error> {
+        let read = |path: &Option<PathBuf>| path.as_ref().map(|path| place::read(path)).transpose();
+        let content = read(&c.local.certificate).ok().flatten().flatten();
+        let certificate = content.and_then(|content| Certificate::from_pem(content.as_bytes()).ok());
+        if !sign {
+            return Ok(Self { certificate, key: None });
+        }
+        let content = read(&c.local.key)?.flatten();
+        let content = content
+            .ok_or_else(|| wrong("the gateway's key is no file, so that nothing can be signed with it"))?;
+        let key = SigningKey::from_file_content(content.as_bytes()).map_err(|e| wrong(e.to_string()))?;
+        Ok(Self { certificate, key: Some(key) })
+    }
 }
 
 /// Writes the record of the user first and the device's file then: a file whose certificate no record names could not be denied. If the file
@@ -198,6 +255,20 @@ mod tests {
 
     const NOW: UnixTime = UnixTime(1_800_000_000);
 
+    fn arguments(name: &str) -> IssueArgs {
+        IssueArgs {
+            name: name.into(),
+            days: 10,
+            form: None,
+            out: None,
+            qr: false,
+            connection: None,
+            password: false,
+            sign: false,
+            on_demand: false,
+        }
+    }
+
     struct Gateway {
         place: Place,
         dir: PathBuf,
@@ -235,17 +306,9 @@ mod tests {
 
         fn ask(&self, name: &str, renew: bool, out: &str) -> Result<(User, Secret), Error> {
             let out = Some(self.dir.join(out));
-            let form = Form::Dormouse;
-            let args = IssueArgs {
-                name: name.into(),
-                days: 10,
-                form,
-                out,
-                qr: false,
-                connection: None,
-                password: false,
-            };
-            let (user, mut files) = issue(&self.place, &args, renew, NOW)?;
+            let Issued { user, mut files, passphrase } =
+                issue(&self.place, &IssueArgs { out, ..arguments(name) }, renew, NOW)?;
+            assert!(passphrase.is_none());
             Ok((user, files.remove(0).1))
         }
     }
@@ -308,20 +371,18 @@ mod tests {
         let own = text.replace("id = \"vpn.example.org\"", "id = \"one.vpn.example.org\"");
         fs::write(&gateway.place.config, own).unwrap();
         let ask = |name: &str| {
-            let (out, form) = (Some(gateway.dir.join(name)), Form::Dormouse);
-            let connection = Some("devices".to_owned());
-            let args =
-                IssueArgs { name: name.into(), days: 10, form, out, qr: false, connection, password: false };
-            issue(&gateway.place, &args, false, NOW)
+            let (out, connection) = (Some(gateway.dir.join(name)), Some("devices".to_owned()));
+            let args = IssueArgs { out, connection, ..arguments(name) };
+            issue(&gateway.place, &args, false, NOW).map(|issued| issued.user)
         };
         for (name, connection) in [("one", "devices"), ("two", "more")] {
-            let error = ask(name).map(|(user, _)| user).unwrap_err();
+            let error = ask(name).unwrap_err();
             let said =
                 format!("{name}.vpn.example.org is the gateway itself: connection.{connection}.local.id");
             assert_eq!(error.message, said);
             assert!(!gateway.dir.join(name).exists() && !users::path(&gateway.place, name).exists());
         }
-        ask("three").map(|(user, _)| user).unwrap();
+        ask("three").unwrap();
     }
 
     #[test]

@@ -6,11 +6,12 @@ mod password;
 mod qr;
 
 use crate::client::Client;
+use crate::connections::of_connections;
 use crate::control_verbs::{Output, unexpected};
 use crate::enrol::authority::day;
 use crate::enrol::place::{CONFIG, Place};
 use crate::enrol::users::{self, SOON_DAYS, User};
-use crate::enrol::{failed, names};
+use crate::enrol::{failed, names, wrong};
 use clap::{Args, Subcommand};
 use dormouse_control::{Check, CheckOutcome, Error, ExitCode, Reply, Verb};
 use dormouse_io::clock::unix_now;
@@ -57,9 +58,9 @@ struct IssueArgs {
     /// How long the certificate counts
     #[arg(long, default_value_t = 365)]
     days: u32,
-    /// For which client
-    #[arg(long = "as", value_enum, default_value_t = form::Form::Dormouse)]
-    form: form::Form,
+    /// For which client [default: dormouse; with --password none]
+    #[arg(long = "as", value_enum)]
+    form: Option<form::Form>,
     /// Where it goes; a file also to standard output, `-` [default: NAME.dormouse here, or what the client calls it]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -67,16 +68,46 @@ struct IssueArgs {
     #[arg(long)]
     qr: bool,
     /// Of which of the gateway's connections, if there are several
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = of_connections())]
     connection: Option<String>,
     /// Make a password instead, for a client that logs in with one (EAP-MSCHAPv2), and show it once
-    #[arg(long, conflicts_with_all = ["days", "form", "out", "qr"])]
+    #[arg(long, conflicts_with_all = ["days", "qr"])]
     password: bool,
+    /// With --as mobileconfig: sign it with the gateway's key
+    #[arg(long)]
+    sign: bool,
+    /// With --as mobileconfig: the device connects by itself, and stays connected
+    #[arg(long)]
+    on_demand: bool,
+}
+
+impl IssueArgs {
+    /// The client that was named, or our own.
+    fn form(&self) -> form::Form {
+        self.form.unwrap_or(form::Form::Dormouse)
+    }
+
+    /// Demands that what was asked for is something that the client has.
+    fn require_fit(&self) -> Result<(), Error> {
+        let (form, apple) = (self.form(), form::Form::Mobileconfig);
+        for (flag, said) in [("--sign", self.sign), ("--on-demand", self.on_demand)] {
+            if said && form != apple {
+                return Err(wrong(format!("{flag} is for devices of Apple")).with_change("--as mobileconfig"));
+            }
+        }
+        if self.password && self.form.is_none() && self.out.is_some() {
+            return Err(wrong("--out, but for no client").with_change("--as CLIENT"));
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn run(args: &UserArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let place = Place::of(&args.config);
     let out = Output::new(json);
+    if let UserVerb::Add(what) | UserVerb::Renew(what) = &args.verb {
+        what.require_fit()?;
+    }
     match &args.verb {
         UserVerb::Add(what) if what.password => password::run(&place, what, false, socket, &out),
         UserVerb::Renew(what) if what.password => password::run(&place, what, true, socket, &out),
@@ -184,15 +215,21 @@ fn remove(place: &Place, name: &str, socket: &Path, out: &Output) -> Result<Exit
     })
 }
 
-/// What a strongSwan device gets, as `join` reads it.
+/// What a client gets, as `join` reads it: the files, and the passphrase of a key in them.
 #[cfg(test)]
-pub(crate) fn swanctl_files(
+pub(crate) fn exported(
+    form: &str,
     user: &str,
     parties: &crate::enrol::bundle::Parties,
-    [ca, certificate]: [&str; 2],
-    key: &dormouse_crypto::Secret,
+    ca: &str,
+    given: crate::enrol::bundle::Given<'_>,
+    gateway: &dormouse_crypto::cert::Certificate,
+    sign: Option<&dormouse_crypto::sign::SigningKey>,
 ) -> Vec<(String, dormouse_crypto::Secret)> {
-    form::Form::Swanctl.files(user, &form::Content { parties, ca, certificate, key })
+    let form = <form::Form as clap::ValueEnum>::from_str(form, false).unwrap();
+    let (gateway, passphrase) = (Some(gateway), "the passphrase");
+    form.files(&form::Content { user, parties, ca, given, gateway, passphrase, sign, on_demand: false })
+        .unwrap()
 }
 
 /// For `dormouse doctor`: who cannot come any more, or not for long. Where there are no users, nothing.

@@ -2,8 +2,11 @@
 //! file that a gateway's `remote.users` names; a password is shown once, and its hash alone is kept.
 
 use super::IssueArgs;
+use super::form::{Content, Form};
+use super::issue::{Own, file, parties};
 use crate::client::Client;
 use crate::control_verbs::{Output, unexpected};
+use crate::enrol::bundle::Given;
 use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, PASSWORDS, PASSWORDS_HEAD, Place};
 use crate::enrol::wrong;
@@ -127,27 +130,76 @@ pub(super) fn run(
         )));
     }
     let password = generate();
+    let made = args.form.map(|form| device(place, args, form, users, &login, &password)).transpose()?;
     let hash = NtHash::of_password(&password).ok_or_else(|| wrong("a password that is too long"))?;
     known.insert(login.clone(), hash);
-    users.write(&known)?;
+    users.write(&known).inspect_err(|_| {
+        // The password counts nowhere.
+        if let Some(path) = &made {
+            place::remove_all(path);
+        }
+    })?;
     let told = Client::connect(socket).and_then(|mut client| reload(&mut client));
     let counts = told.map_or_else(
         |e| format!("it counts from the next dormouse reload on: {}", e.message),
         |()| "it counts now".into(),
     );
-    let answer =
-        json!({ "version": 1, "user": login, "password": password.as_str(), "gateway": users.c.local.id });
+    let file = made;
+    let answer = json!({
+        "version": 1,
+        "user": login,
+        "password": password.as_str(),
+        "gateway": users.c.local.id,
+        "file": file,
+    });
     out.print(&format!("{answer}\n"), || {
-        format!(
-            "{login} may come with the password  {}  which is shown this once; {counts}\n\
-             at the device: IKEv2 with user name and password (EAP-MSCHAPv2), gateway {}, and the gateway's authority among its trusted ones\n",
-            password.as_str(),
-            users.c.local.id
-        )
+        let first = format!(
+            "{login} may come with the password  {}  which is shown this once; {counts}\n",
+            password.as_str()
+        );
+        let Some((form, path)) = args.form.zip(file) else {
+            return format!(
+                "{first}at the device: IKEv2 with user name and password (EAP-MSCHAPv2), gateway {}, and the gateway's authority among its trusted ones\n",
+                users.c.local.id
+            );
+        };
+        let shown = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let holds = if form.has_password() { "has it too: bring it there confidentially" } else { "has no secret" };
+        format!("{first}{} {holds}; at the device: {}\n", path.display(), form.advice(&shown, &args.name))
     })
 }
 
-fn generate() -> Zeroizing<String> {
+/// The file for a client, or the directory. It is made before the password counts: one that cannot be made leaves nothing.
+fn device(
+    place: &Place,
+    args: &IssueArgs,
+    form: Form,
+    users: &Users<'_>,
+    login: &str,
+    password: &str,
+) -> Result<PathBuf, Error> {
+    let pem = place.path("ca.pem");
+    let advice = "the certificate of the authority that vouches for the gateway";
+    let ca = place::demand(&pem, place::read_text(&pem)?, advice)?;
+    let own = Own::of(users.c, args.sign)?;
+    let files = form.files(&Content {
+        user: &args.name,
+        parties: &parties(users.c, login.to_owned()),
+        ca: &ca,
+        given: Given::Password { user: login, password },
+        gateway: own.certificate.as_ref(),
+        passphrase: "",
+        sign: own.key.as_ref(),
+        on_demand: args.on_demand,
+    })?;
+    let path =
+        file(args).ok_or_else(|| wrong("a file that standard output cannot be").with_change("--out FILE"))?;
+    place::create_all(&path, &files).map_err(|e| e.with_change("another --out"))?;
+    Ok(path)
+}
+
+/// Also for keys that a device gets under a passphrase.
+pub(super) fn generate() -> Zeroizing<String> {
     let mut random = Zeroizing::new([0; LENGTH]);
     OsEntropy.fill(&mut *random);
     let mut password = Zeroizing::new(String::with_capacity(LENGTH + LENGTH / GROUP));

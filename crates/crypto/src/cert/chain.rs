@@ -208,6 +208,19 @@ impl TrustStore {
         Ok(store)
     }
 
+    /// Trusts whom any of these trusts.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_all(stores: &[&Self]) -> Result<Self, CertificateError> {
+        match stores {
+            [one] => Ok((*one).clone()),
+            _ => Self::new(
+                stores.iter().flat_map(|s| s.authorities.iter().chain(&s.pinned)).cloned().collect(),
+            ),
+        }
+    }
+
     /// Names the authorities and their order.
     pub(super) const fn fingerprint(&self) -> [u8; 32] {
         self.fingerprint

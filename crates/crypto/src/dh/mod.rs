@@ -8,7 +8,7 @@
 mod kem;
 pub(crate) mod modp;
 
-use aws_lc_rs::agreement::{self, ECDH_P256, ECDH_P384, PrivateKey, UnparsedPublicKey, X25519};
+use aws_lc_rs::agreement::{self, ECDH_P256, ECDH_P384, ECDH_P521, PrivateKey, UnparsedPublicKey, X25519};
 use dormouse_sansio::Entropy;
 use modp::{Exponent, Modp};
 use zeroize::Zeroizing;
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::secret::Secret;
 use crate::suites::Group;
 
-/// Draws before a source of entropy is declared broken. A draw for P-256 or P-384 fails with a chance below 2^-31.
+/// Draws before a source of entropy is declared broken. A draw for a NIST curve fails with a chance below 2^-31.
 const MAX_DRAWS: u32 = 8;
 
 /// An ephemeral private key with its public value. It is wiped when dropped.
@@ -42,7 +42,10 @@ impl DhPrivate {
         let key = match group {
             Group::Modp2048 => Key::Modp(Exponent::generate(Modp::M2048, entropy)),
             Group::Modp3072 => Key::Modp(Exponent::generate(Modp::M3072, entropy)),
-            Group::Ecp256 | Group::Ecp384 | Group::X25519 => Key::Curve(draw_scalar(group, entropy)?),
+            Group::Modp4096 => Key::Modp(Exponent::generate(Modp::M4096, entropy)),
+            Group::Ecp256 | Group::Ecp384 | Group::Ecp521 | Group::X25519 => {
+                Key::Curve(draw_scalar(group, entropy)?)
+            }
             Group::MlKem512 | Group::MlKem768 | Group::MlKem1024 => {
                 Key::Kem(kem::Decapsulation::generate(group)?)
             }
@@ -130,11 +133,18 @@ fn draw_scalar(group: Group, entropy: &mut dyn Entropy) -> Result<PrivateKey, Er
     let algorithm = match group {
         Group::Ecp256 => &ECDH_P256,
         Group::Ecp384 => &ECDH_P384,
+        Group::Ecp521 => &ECDH_P521,
         _ => &X25519,
     };
     for _ in 0..MAX_DRAWS {
         let mut scalar = Zeroizing::new(vec![0; group.secret_len()]);
         entropy.fill(&mut scalar);
+        if group == Group::Ecp521
+            && let Some(top) = scalar.first_mut()
+        {
+            // 521 bits in 66 bytes.
+            *top &= 1;
+        }
         // The library refuses a scalar of zero or beyond the order of the curve; X25519 takes every string.
         if let Ok(key) = PrivateKey::from_private_key(algorithm, &scalar) {
             return Ok(key);

@@ -2,7 +2,7 @@
 //! constant time on fixed-width Montgomery arithmetic; must never branch or index on an exponent.
 
 use crypto_bigint::modular::{ConstMontyForm, ConstMontyParams};
-use crypto_bigint::{U384, U768, U1536, U2048, U3072, Uint, const_monty_params};
+use crypto_bigint::{U384, U768, U1536, U2048, U3072, U4096, Uint, const_monty_params};
 use dormouse_sansio::Entropy;
 use zeroize::Zeroizing;
 
@@ -38,6 +38,12 @@ const_monty_params!(
     PRIME3072,
     "2^3072 - 2^3008 - 1 + 2^64 * ([2^2942 pi] + 1690314) (RFC 3526, section 4)"
 );
+const_monty_params!(
+    Prime4096,
+    U4096,
+    PRIME4096,
+    "2^4096 - 2^4032 - 1 + 2^64 * ([2^3966 pi] + 240904) (RFC 3526, section 5)"
+);
 
 /// A group, by the bits of its prime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +55,7 @@ pub(crate) enum Modp {
     M1536,
     M2048,
     M3072,
+    M4096,
 }
 
 /// A private exponent of one of the groups.
@@ -58,12 +65,13 @@ pub(crate) enum Exponent {
     M1536(Box<Zeroizing<U1536>>),
     M2048(Box<Zeroizing<U2048>>),
     M3072(Box<Zeroizing<U3072>>),
+    M4096(Box<Zeroizing<U4096>>),
 }
 
 /// Runs the same expression with the prime, the limbs and the bits of the private exponent of whichever group it is.
 ///
 /// RFC 3526, section 8, gives sizes of exponents by two estimates of the group's strength: 180 or 240 bits for 1,536-bit MODP, 220 or
-/// 320 for 2,048-bit, 260 or 420 for 3,072-bit. We take the higher, rounded up to whole words: an exponent of full width would cost
+/// 320 for 2,048-bit, 260 or 420 for 3,072-bit, 300 or 480 for 4,096-bit. We take the higher, rounded up to whole words: an exponent of full width would cost
 /// seven times as much and add nothing.
 macro_rules! with_group {
     ($on:expr, $x:ident, |$P:ident, $LIMBS:ident, $BITS:ident| $body:expr) => {
@@ -98,6 +106,12 @@ macro_rules! with_group {
                 const $BITS: u32 = 448;
                 $body
             }
+            Exponent::M4096($x) => {
+                type $P = Prime4096;
+                const $LIMBS: usize = 64;
+                const $BITS: u32 = 512;
+                $body
+            }
         }
     };
 }
@@ -111,6 +125,7 @@ impl Exponent {
             Modp::M1536 => Self::M1536(draw(entropy, 256)),
             Modp::M2048 => Self::M2048(draw(entropy, 320)),
             Modp::M3072 => Self::M3072(draw(entropy, 448)),
+            Modp::M4096 => Self::M4096(draw(entropy, 512)),
         }
     }
 
@@ -192,6 +207,18 @@ const PRIME3072: &str = "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E0
      ABF5AE8CDB0933D71E8C94E04A25619DCEE3D2261AD2EE6BF12FFA06D98A0864D87602733EC86A64521F2B18177B200C\
      BBE117577A615D6C770988C0BAD946E208E24FA074E5AB3143DB5BFCE0FD108E4B82D120A93AD2CAFFFFFFFFFFFFFFFF";
 
+const PRIME4096: &str = "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DD\
+     EF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7ED\
+     EE386BFB5A899FA5AE9F24117C4B1FE649286651ECE45B3DC2007CB8A163BF0598DA48361C55D39A69163FA8FD24CF5F\
+     83655D23DCA3AD961C62F356208552BB9ED529077096966D670C354E4ABC9804F1746C08CA18217C32905E462E36CE3B\
+     E39E772C180E86039B2783A2EC07A28FB5C55DF06F4C52C9DE2BCBF6955817183995497CEA956AE515D2261898FA0510\
+     15728E5A8AAAC42DAD33170D04507A33A85521ABDF1CBA64ECFB850458DBEF0A8AEA71575D060C7DB3970F85A6E1E4C7\
+     ABF5AE8CDB0933D71E8C94E04A25619DCEE3D2261AD2EE6BF12FFA06D98A0864D87602733EC86A64521F2B18177B200C\
+     BBE117577A615D6C770988C0BAD946E208E24FA074E5AB3143DB5BFCE0FD108E4B82D120A92108011A723C12A787E6D7\
+     88719A10BDBA5B2699C327186AF4E23C1A946834B6150BDA2583E9CA2AD44CE8DBBBC2DB04DE8EF92E8EFC141FBECAA6\
+     287C59474E6BC05D99B2964FA090C3A2233BA186515BE7ED1F612970CEE2D7AFB81BDD762170481CD0069127D5B05AA9\
+     93B4EA988D8FDDC186FFB7DC90A6C08F4DF435C934063199FFFFFFFFFFFFFFFF";
+
 /// The prime of a group, big-endian.
 #[cfg(test)]
 pub(crate) fn prime(group: Modp) -> Vec<u8> {
@@ -201,6 +228,7 @@ pub(crate) fn prime(group: Modp) -> Vec<u8> {
         Modp::M1536 => PRIME1536,
         Modp::M2048 => PRIME2048,
         Modp::M3072 => PRIME3072,
+        Modp::M4096 => PRIME4096,
     })
     .unwrap()
 }
@@ -220,6 +248,7 @@ impl Exponent {
             Modp::M1536 => Self::M1536(padded(exponent)),
             Modp::M2048 => Self::M2048(padded(exponent)),
             Modp::M3072 => Self::M3072(padded(exponent)),
+            Modp::M4096 => Self::M4096(padded(exponent)),
         }
     }
 }

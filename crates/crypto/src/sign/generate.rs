@@ -45,7 +45,8 @@ impl NewKey {
     }
 }
 
-fn pem(der: &[u8]) -> Option<Secret> {
+/// A private key (PKCS #8) as PEM.
+pub(crate) fn pem(der: &[u8]) -> Option<Secret> {
     let text = Zeroizing::new(encode_string("PRIVATE KEY", LineEnding::LF, der).ok()?);
     Some(Secret::from(text.as_bytes()))
 }

@@ -12,6 +12,7 @@ mod public;
 
 pub use algorithm_identifier::{algorithm_identifier, from_algorithm_identifier};
 pub use generate::NewKey;
+pub(crate) use generate::pem as key_pem;
 pub use private::{PrivateKeyError, Signer, SigningKey};
 pub use public::{KeyKind, PublicKey, PublicKeyError};
 pub(crate) use public::{RsaPublicKey, modulus_bits};
@@ -39,7 +40,7 @@ pub enum Scheme {
     EcdsaSha256,
     /// ECDSA with SHA-384.
     EcdsaSha384,
-    /// ECDSA with SHA-512: verified, never made (no curve of ours pairs with it).
+    /// ECDSA with SHA-512: made with P-521, verified with every curve.
     EcdsaSha512,
     /// Ed25519 (RFC 8420).
     Ed25519,

@@ -12,8 +12,9 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeyPair as RsaKeyPair;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING,
-    ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256,
-    RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaSignatureEncoding,
+    ECDSA_P384_SHA384_FIXED_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING, ECDSA_P521_SHA512_FIXED_SIGNING,
+    EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512,
+    RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaSignatureEncoding,
 };
 use der::asn1::{AnyRef, ObjectIdentifier, OctetStringRef, UintRef};
 use der::{Decode, Encode, Reader, Sequence, SliceReader, Tag, Tagged};
@@ -51,7 +52,7 @@ pub enum PrivateKeyError {
     },
     /// An elliptic-curve key that is of no supported curve, or cannot be read.
     #[error(
-        "the elliptic-curve key is not of P-256 or P-384, the curves that are supported, or it is malformed"
+        "the elliptic-curve key is of no curve that is supported (P-256, P-384 and P-521 are), or damaged"
     )]
     Curve,
     /// A key in a token.
@@ -184,6 +185,7 @@ impl SigningKey {
             KeyKind::Rsa { .. } => &RSA_SCHEMES,
             KeyKind::EcdsaP256 => &[Scheme::EcdsaSha256],
             KeyKind::EcdsaP384 => &[Scheme::EcdsaSha384],
+            KeyKind::EcdsaP521 => &[Scheme::EcdsaSha512],
             KeyKind::Ed25519 => &[Scheme::Ed25519],
         }
     }
@@ -217,28 +219,25 @@ impl SigningKey {
             Key::Ed25519(pair) => Ok(pair.try_sign(message).map_err(|_| failed)?.as_ref().to_vec()),
             Key::Elsewhere(signer) => {
                 let signature = signer.sign(scheme, message).ok_or(failed)?;
-                match self.public.kind() {
-                    KeyKind::EcdsaP256 | KeyKind::EcdsaP384 => ecdsa_der(&signature).ok_or(failed),
-                    _ => Ok(signature),
+                match self.public.kind().is_ecdsa() {
+                    true => ecdsa_der(&signature).ok_or(failed),
+                    false => Ok(signature),
                 }
             }
         }
     }
 
-    /// Signs for the authentication methods 9 and 10 (RFC 4754): r | s at the width of the curve.
+    /// Signs for the authentication methods 9 to 11 (RFC 4754): r | s at the width of the curve.
     ///
     /// # Errors
-    /// [`SignatureError::WrongKey`] unless P-256 comes with SHA-256 or P-384 with SHA-384.
+    /// [`SignatureError::WrongKey`] unless P-256 comes with SHA-256, P-384 with SHA-384 or P-521 with SHA-512.
     pub fn sign_fixed(&self, scheme: Scheme, message: &[u8]) -> Result<Vec<u8>, SignatureError> {
         match &self.key {
             Key::Ecdsa { fixed, .. } if self.schemes().contains(&scheme) => {
                 let signature = fixed.sign(&SystemRandom::new(), message);
                 Ok(signature.map_err(|_| SignatureError::Backend { scheme })?.as_ref().to_vec())
             }
-            Key::Elsewhere(signer)
-                if self.schemes().contains(&scheme)
-                    && matches!(self.public.kind(), KeyKind::EcdsaP256 | KeyKind::EcdsaP384) =>
-            {
+            Key::Elsewhere(signer) if self.schemes().contains(&scheme) && self.public.kind().is_ecdsa() => {
                 signer.sign(scheme, message).ok_or(SignatureError::Backend { scheme })
             }
             _ => Err(self.wrong_key(scheme)),
@@ -317,6 +316,7 @@ fn ecdsa(der: &[u8]) -> Result<SigningKey, PrivateKeyError> {
     let curves = [
         (KeyKind::EcdsaP256, 65, &ECDSA_P256_SHA256_ASN1_SIGNING, &ECDSA_P256_SHA256_FIXED_SIGNING),
         (KeyKind::EcdsaP384, 97, &ECDSA_P384_SHA384_ASN1_SIGNING, &ECDSA_P384_SHA384_FIXED_SIGNING),
+        (KeyKind::EcdsaP521, 133, &ECDSA_P521_SHA512_ASN1_SIGNING, &ECDSA_P521_SHA512_FIXED_SIGNING),
     ];
     for (kind, len, asn1, fixed) in curves {
         let pair = EcdsaKeyPair::from_private_key_der(asn1, der);

@@ -12,6 +12,7 @@ use super::{Scheme, SignatureError};
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
 const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
+const P521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const RSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
@@ -32,8 +33,18 @@ pub enum KeyKind {
     EcdsaP256,
     /// ECDSA on P-384.
     EcdsaP384,
+    /// ECDSA on P-521.
+    EcdsaP521,
     /// Ed25519.
     Ed25519,
+}
+
+impl KeyKind {
+    /// Whether it signs by ECDSA.
+    #[must_use]
+    pub const fn is_ecdsa(self) -> bool {
+        matches!(self, Self::EcdsaP256 | Self::EcdsaP384 | Self::EcdsaP521)
+    }
 }
 
 impl fmt::Display for KeyKind {
@@ -42,6 +53,7 @@ impl fmt::Display for KeyKind {
             Self::Rsa { bits } => write!(f, "RSA-{bits}"),
             Self::EcdsaP256 => f.write_str("ECDSA P-256"),
             Self::EcdsaP384 => f.write_str("ECDSA P-384"),
+            Self::EcdsaP521 => f.write_str("ECDSA P-521"),
             Self::Ed25519 => f.write_str("Ed25519"),
         }
     }
@@ -55,7 +67,7 @@ pub enum PublicKeyError {
     Malformed(&'static str),
     /// An algorithm or curve that is not supported.
     #[error(
-        "public keys of algorithm {oid} are not supported; RSA, ECDSA on P-256 and P-384, and Ed25519 are"
+        "public keys of algorithm {oid} are not supported; RSA, ECDSA on P-256, P-384 and P-521, and Ed25519 are"
     )]
     Unsupported {
         /// Its OID: the curve's, if the algorithm is elliptic.
@@ -112,6 +124,7 @@ impl PublicKey {
                 match curve {
                     P256 => Self::from_point(KeyKind::EcdsaP256, encoded, 65),
                     P384 => Self::from_point(KeyKind::EcdsaP384, encoded, 97),
+                    P521 => Self::from_point(KeyKind::EcdsaP521, encoded, 133),
                     other => Err(PublicKeyError::Unsupported { oid: other.to_string() }),
                 }
             }
@@ -170,7 +183,7 @@ impl PublicKey {
     /// The point 0x04 | x | y of an ECDSA key.
     #[must_use]
     pub fn ec_point(&self) -> Option<&[u8]> {
-        matches!(self.kind, KeyKind::EcdsaP256 | KeyKind::EcdsaP384).then_some(&self.encoded)
+        self.kind.is_ecdsa().then_some(&self.encoded)
     }
 
     /// From an uncompressed point (0x04 | x | y) of `len` bytes.
@@ -202,11 +215,11 @@ impl PublicKey {
         self.check(algorithm, message, signature, scheme.name())
     }
 
-    /// Verifies an ECDSA signature of the authentication methods 9 and 10 (RFC 4754): r | s at the width of the curve, with the
+    /// Verifies an ECDSA signature of the authentication methods 9 to 11 (RFC 4754): r | s at the width of the curve, with the
     /// hash that belongs to it.
     ///
     /// # Errors
-    /// [`SignatureError::WrongKey`] unless P-256 comes with SHA-256 or P-384 with SHA-384; [`SignatureError::Invalid`].
+    /// [`SignatureError::WrongKey`] unless P-256 comes with SHA-256, P-384 with SHA-384 or P-521 with SHA-512; [`SignatureError::Invalid`].
     pub fn verify_fixed(
         &self,
         scheme: Scheme,
@@ -216,6 +229,7 @@ impl PublicKey {
         let algorithm: &'static dyn VerificationAlgorithm = match (scheme, self.kind) {
             (Scheme::EcdsaSha256, KeyKind::EcdsaP256) => &signature::ECDSA_P256_SHA256_FIXED,
             (Scheme::EcdsaSha384, KeyKind::EcdsaP384) => &signature::ECDSA_P384_SHA384_FIXED,
+            (Scheme::EcdsaSha512, KeyKind::EcdsaP521) => &signature::ECDSA_P521_SHA512_FIXED,
             _ => return Err(SignatureError::WrongKey { scheme, kind: self.kind }),
         };
         self.check(algorithm, message, signature, scheme.name())
@@ -254,7 +268,7 @@ impl fmt::Debug for PublicKey {
 }
 
 fn verification(scheme: Scheme, kind: KeyKind) -> Option<&'static dyn VerificationAlgorithm> {
-    use KeyKind::{EcdsaP256, EcdsaP384, Rsa};
+    use KeyKind::{EcdsaP256, EcdsaP384, EcdsaP521, Rsa};
     Some(match (scheme, kind) {
         (Scheme::RsaPkcs1Sha256, Rsa { .. }) => &signature::RSA_PKCS1_2048_8192_SHA256,
         (Scheme::RsaPkcs1Sha384, Rsa { .. }) => &signature::RSA_PKCS1_2048_8192_SHA384,
@@ -268,6 +282,9 @@ fn verification(scheme: Scheme, kind: KeyKind) -> Option<&'static dyn Verificati
         (Scheme::EcdsaSha256, EcdsaP384) => &signature::ECDSA_P384_SHA256_ASN1,
         (Scheme::EcdsaSha384, EcdsaP384) => &signature::ECDSA_P384_SHA384_ASN1,
         (Scheme::EcdsaSha512, EcdsaP384) => &signature::ECDSA_P384_SHA512_ASN1,
+        (Scheme::EcdsaSha256, EcdsaP521) => &signature::ECDSA_P521_SHA256_ASN1,
+        (Scheme::EcdsaSha384, EcdsaP521) => &signature::ECDSA_P521_SHA384_ASN1,
+        (Scheme::EcdsaSha512, EcdsaP521) => &signature::ECDSA_P521_SHA512_ASN1,
         (Scheme::Ed25519, KeyKind::Ed25519) => &signature::ED25519,
         _ => return None,
     })

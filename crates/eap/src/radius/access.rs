@@ -11,7 +11,7 @@ use super::attribute::{
     REPLY_MESSAGE, SESSION_TIMEOUT, STATE, USER_NAME,
 };
 use super::mppe;
-use super::sealed::{ACCESS_ACCEPT, ACCESS_CHALLENGE, Discard, Opened, Pending, access_request};
+use super::sealed::{ACCESS_ACCEPT, ACCESS_CHALLENGE, Asks, Discard, Opened, Pending, signed_request};
 use crate::error::Error;
 use crate::keys::Msk;
 use crate::limits::{MAX_TURNS, RADIUS_MTU};
@@ -150,7 +150,7 @@ impl Access {
             attributes.push(STATE, state)?;
         }
         let (pending, packet) =
-            access_request(identifier, attributes, &self.connection.client.secret, entropy)?;
+            signed_request(Asks::Access, identifier, attributes, &self.connection.client.secret, entropy)?;
         (self.pending, self.last) = (Some(pending), last);
         self.turns += 1;
         Ok(packet)

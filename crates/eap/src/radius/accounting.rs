@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::Connection;
 use super::attribute::{
-    ACCT_CAUSE, ACCT_INPUT, ACCT_INPUT_GIGA, ACCT_INPUT_PACKETS, ACCT_OUTPUT, ACCT_OUTPUT_GIGA,
+    ACCT_CAUSE, ACCT_DELAY, ACCT_INPUT, ACCT_INPUT_GIGA, ACCT_INPUT_PACKETS, ACCT_OUTPUT, ACCT_OUTPUT_GIGA,
     ACCT_OUTPUT_PACKETS, ACCT_SESSION, ACCT_STATUS, ACCT_TIME, Attributes, CLASS, FRAMED_ADDRESS, USER_NAME,
 };
 use super::sealed::{Discard, Pending, accounting_request};
@@ -61,11 +61,11 @@ impl Account {
         Self { connection, user, session, address, class, pending: None }
     }
 
-    /// The Accounting-Request that reports `event`.
+    /// The Accounting-Request that reports `event`, which happened `ago` (Acct-Delay-Time, RFC 2866 section 5.2).
     ///
     /// # Errors
     /// [`Error::TooLong`].
-    pub fn report(&mut self, identifier: u8, event: Event) -> Result<Vec<u8>, Error> {
+    pub fn report(&mut self, identifier: u8, event: Event, ago: Duration) -> Result<Vec<u8>, Error> {
         let mut attributes = Attributes::default();
         let (status, usage) = match event {
             Event::Start => (1, None),
@@ -87,6 +87,10 @@ impl Account {
         }
         if let Event::Stop(_, cause) = event {
             attributes.push(ACCT_CAUSE, &cause.to_be_bytes())?;
+        }
+        if ago.as_secs() > 0 {
+            let ago = u32::try_from(ago.as_secs()).unwrap_or(u32::MAX);
+            attributes.push(ACCT_DELAY, &ago.to_be_bytes())?;
         }
         let (pending, packet) = accounting_request(identifier, attributes, &self.connection.client.secret)?;
         self.pending = Some(pending);

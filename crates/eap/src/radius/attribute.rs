@@ -19,6 +19,7 @@ pub(super) const CALLED_STATION: u8 = 30;
 pub(super) const CALLING_STATION: u8 = 31;
 pub(super) const NAS_NAME: u8 = 32;
 pub(super) const ACCT_STATUS: u8 = 40;
+pub(super) const ACCT_DELAY: u8 = 41;
 pub(super) const ACCT_INPUT: u8 = 42;
 pub(super) const ACCT_OUTPUT: u8 = 43;
 pub(super) const ACCT_SESSION: u8 = 44;

@@ -20,6 +20,7 @@ mod accounting;
 mod attribute;
 mod mppe;
 mod sealed;
+mod status;
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use dormouse_crypto::Secret;
 pub use access::{Access, Answer, Broken, Grants};
 pub use accounting::{Account, Event, Usage};
 pub use sealed::Discard;
+pub use status::Status;
 
 /// What is said of the gateway to a server, and what they share.
 #[derive(Clone, Debug)]

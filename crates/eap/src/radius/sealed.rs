@@ -14,6 +14,7 @@ pub(super) const ACCESS_REJECT: u8 = 3;
 pub(super) const ACCOUNTING_REQUEST: u8 = 4;
 pub(super) const ACCOUNTING_RESPONSE: u8 = 5;
 pub(super) const ACCESS_CHALLENGE: u8 = 11;
+pub(super) const STATUS_SERVER: u8 = 12;
 
 /// Why a datagram is no answer. It may come from anybody: wait on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,12 +33,23 @@ pub enum Discard {
     Unauthentic,
 }
 
+/// What a request asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// Whether a user is let in.
+    Access,
+    /// That a report is taken.
+    Report,
+    /// Whether the server is there, at either port (RFC 5997).
+    Status,
+}
+
 /// A request that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) identifier: u8,
     pub(super) authenticator: [u8; 16],
-    is_access: bool,
+    asks: Asks,
 }
 
 /// An authentic packet.
@@ -47,8 +59,9 @@ pub(super) struct Opened<'a> {
     pub(super) attributes: Vec<(u8, &'a [u8])>,
 }
 
-/// An Access-Request, with a random authenticator.
-pub(super) fn access_request(
+/// An Access-Request, or a Status-Server, with a random authenticator.
+pub(super) fn signed_request(
+    asks: Asks,
     identifier: u8,
     attributes: Attributes,
     secret: &Secret,
@@ -60,10 +73,11 @@ pub(super) fn access_request(
     let mut body = vec![MESSAGE_AUTHENTICATOR, 18];
     body.extend([0; 16]);
     body.extend(attributes.into_bytes());
-    let mut packet = packet(ACCESS_REQUEST, identifier, &authenticator, &body)?;
+    let code = if asks == Asks::Status { STATUS_SERVER } else { ACCESS_REQUEST };
+    let mut packet = packet(code, identifier, &authenticator, &body)?;
     let mac = hmac(secret, &packet);
     packet[HEADER + 2..HEADER + 18].copy_from_slice(&mac);
-    Ok((Pending { identifier, authenticator, is_access: true }, packet))
+    Ok((Pending { identifier, authenticator, asks }, packet))
 }
 
 /// An Accounting-Request, whose authenticator proves it: "a one-way MD5 hash calculated over a stream of octets" (RFC 2866 section 3).
@@ -75,7 +89,7 @@ pub(super) fn accounting_request(
     let mut packet = packet(ACCOUNTING_REQUEST, identifier, &[0; 16], &attributes.into_bytes())?;
     let authenticator = eap::md5(&[&packet, secret.as_bytes()]);
     packet[4..HEADER].copy_from_slice(&authenticator);
-    Ok((Pending { identifier, authenticator, is_access: false }, packet))
+    Ok((Pending { identifier, authenticator, asks: Asks::Report }, packet))
 }
 
 fn packet(code: u8, identifier: u8, authenticator: &[u8; 16], body: &[u8]) -> Result<Vec<u8>, Error> {
@@ -99,15 +113,19 @@ impl Pending {
         let packet = datagram.get(..len).filter(|packet| (HEADER..=MAX_RADIUS).contains(&packet.len()));
         let packet = packet.ok_or(Discard::Malformed)?;
         let is_due = match code {
-            ACCESS_ACCEPT | ACCESS_REJECT | ACCESS_CHALLENGE => self.is_access,
-            ACCOUNTING_RESPONSE => !self.is_access,
+            ACCESS_ACCEPT => self.asks != Asks::Report,
+            // "An Access-Reject response MAY be used." (RFC 5997 section 2)
+            ACCESS_REJECT => self.asks != Asks::Report,
+            ACCESS_CHALLENGE => self.asks == Asks::Access,
+            ACCOUNTING_RESPONSE => self.asks != Asks::Access,
             _ => false,
         };
         if !is_due || identifier != self.identifier {
             return Err(Discard::Unexpected);
         }
         let attributes = attribute::parse(&packet[HEADER..]).ok_or(Discard::Malformed)?;
-        if self.is_access {
+        // "Status" decides nothing, and older servers do not sign it.
+        if self.asks == Asks::Access {
             self.check_message(secret, packet)?;
         }
         let expected = eap::md5(&[&packet[..4], &self.authenticator, &packet[HEADER..], secret.as_bytes()]);
@@ -157,7 +175,7 @@ mod tests {
         let secret = Secret::from(&b"xyzzy5461"[..]);
         let authenticator = *bytes("0f403f9473978057bd83d5cb98f4227a").first_chunk().expect("16 bytes");
         let accept = bytes("0200002686fe220e7624ba2a1005f6bf9b55e0b20606000000010f06000000000e06c0a80103");
-        let pending = Pending { identifier: 0, authenticator, is_access: true };
+        let pending = Pending { identifier: 0, authenticator, asks: Asks::Access };
         assert_eq!(pending.open(&secret, &accept), Err(Discard::Unsigned));
         let expected = eap::md5(&[&accept[..4], &authenticator, &accept[HEADER..], secret.as_bytes()]);
         assert_eq!(accept[4..HEADER], expected);

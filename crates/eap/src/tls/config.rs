@@ -136,6 +136,7 @@ impl TunnelConfig {
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     pub(super) tls: Arc<rustls::ClientConfig>,
+    pub(super) servers: Arc<Servers>,
 }
 
 impl ClientConfig {
@@ -170,16 +171,16 @@ impl ClientConfig {
     ) -> Result<Self, ConfigError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
-        let servers = Servers::new(servers, server, clock.clone(), algorithms);
+        let servers = Arc::new(Servers::new(servers, server, clock.clone(), algorithms));
         let mut tls = rustls::ClientConfig::builder_with_details(provider, Arc::new(clock))
             .with_protocol_versions(versions)
             .map_err(|e| ConfigError::Tls(e.to_string()))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(servers))
+            .with_custom_certificate_verifier(Arc::clone(&servers) as _)
             .with_client_cert_resolver(own.resolver());
         tls.resumption = Resumption::disabled();
         tls.enable_sni = false;
-        Ok(Self { tls: Arc::new(tls) })
+        Ok(Self { tls: Arc::new(tls), servers })
     }
 }
 
@@ -209,7 +210,7 @@ const fn number(scheme: Scheme) -> Option<SignatureScheme> {
         // A key of ours signs with the one hash that its curve has in TLS.
         Scheme::EcdsaSha256 => Some(SignatureScheme::ECDSA_NISTP256_SHA256),
         Scheme::EcdsaSha384 => Some(SignatureScheme::ECDSA_NISTP384_SHA384),
-        Scheme::EcdsaSha512 => None,
+        Scheme::EcdsaSha512 => Some(SignatureScheme::ECDSA_NISTP521_SHA512),
         Scheme::Ed25519 => Some(SignatureScheme::ED25519),
     }
 }

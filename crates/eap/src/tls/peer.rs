@@ -4,6 +4,7 @@
 use core::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use dormouse_crypto::cert::{Certificate, Verified};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection};
 
@@ -46,6 +47,12 @@ impl Client {
     /// The key, once all is proved.
     pub(crate) const fn msk(&self) -> Option<&Msk> {
         if let State::Proved(msk) = &self.state { Some(msk) } else { None }
+    }
+
+    /// The server's certificate and how it is trusted, once all is proved.
+    pub(crate) fn server(&self) -> Option<(Certificate, Verified)> {
+        let tls = self.tls.as_ref().filter(|_| self.msk().is_some())?;
+        self.config.servers.judge(tls.peer_certificates()?).ok()
     }
 
     /// What it will fail with.

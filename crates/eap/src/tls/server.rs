@@ -1,11 +1,9 @@
 //! The gateway's part of EAP-TLS. Owns one conversation; must never take a certificate for proved before the handshake has ended.
 
 use core::mem;
-use core::str::FromStr as _;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use dormouse_crypto::cert::{Certificate, Identity};
 use rustls::{Connection, ServerConnection};
 
 use super::config::ServerConfig;
@@ -88,8 +86,8 @@ impl Server {
     fn finish(&mut self, claimed: Option<&str>, users: &dyn Users) -> Turn {
         let chain = self.tls.peer_certificates().unwrap_or_default();
         let admitted = self.clients.judge(chain).and_then(|(certificate, verified)| {
-            users.admits(&certificate, &verified).map_err(Error::NotAdmitted)?;
-            Ok((name(&certificate, claimed), key(&self.tls)?))
+            let name = users.admits(&certificate, &verified, claimed).map_err(Error::NotAdmitted)?;
+            Ok((name, key(&self.tls)?))
         });
         let (identity, msk) = match admitted {
             Ok(admitted) => admitted,
@@ -121,12 +119,4 @@ impl Server {
             Err(why) => Turn::Failed(why),
         }
     }
-}
-
-/// The name of who owns the certificate: the one that it goes by, if it is in there; otherwise the first alternative name, or the subject.
-fn name(certificate: &Certificate, claimed: Option<&str>) -> String {
-    let claimed = claimed.and_then(|name| certificate.require(&Identity::from_str(name).ok()?).ok());
-    let own = certificate.identities();
-    let first = || own.iter().find(|name| !matches!(name, Identity::Dn(_))).or(own.first()).cloned();
-    claimed.or_else(first).map_or_else(|| certificate.subject(), |name| name.to_string())
 }

@@ -59,6 +59,13 @@ impl Servers {
     ) -> Self {
         Self { trust, wanted, clock, algorithms }
     }
+
+    /// The server's certificate and how it is trusted, if it is who it must be; without the proof of its key, which is TLS'.
+    pub(super) fn judge(&self, chain: &[CertificateDer<'_>]) -> Result<(Certificate, Verified), Error> {
+        let (certificate, verified) = judge(&self.trust, &self.clock, chain, Usage::IkeOrServerAuth)?;
+        certificate.require(&self.wanted)?;
+        Ok((certificate, verified))
+    }
 }
 
 fn judge(
@@ -131,10 +138,7 @@ impl ServerCertVerifier for Servers {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let chain = whole(end_entity, intermediates);
-        judge(&self.trust, &self.clock, &chain, Usage::IkeOrServerAuth)
-            .and_then(|(certificate, _)| Ok(certificate.require(&self.wanted)?))
-            .map_err(refuse)?;
+        self.judge(&whole(end_entity, intermediates)).map_err(refuse)?;
         Ok(ServerCertVerified::assertion())
     }
 

@@ -233,9 +233,17 @@ fn a_user_who_may_not_come_in() {
         fn mschapv2(&self, _user: &str) -> Option<NtHash> {
             None
         }
-        fn admits(&self, certificate: &Certificate, verified: &Verified) -> Result<(), String> {
+        fn admits(
+            &self,
+            certificate: &Certificate,
+            verified: &Verified,
+            claimed: Option<&str>,
+        ) -> Result<String, String> {
             assert_eq!(verified.chain[0].serial, certificate.serial());
-            if *certificate == self.0 { Err("revoked".to_owned()) } else { Ok(()) }
+            if *certificate == self.0 {
+                return Err("revoked".to_owned());
+            }
+            Ok(claimed.expect("it has said who it is").to_owned())
         }
     }
     let pki = Pki::new(&PKCS_ED25519);

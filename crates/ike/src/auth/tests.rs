@@ -195,11 +195,12 @@ fn rsa_signs_with_pss_where_it_may_and_pkcs1_for_the_old_method() {
 }
 
 #[test]
-fn ecdsa_without_rfc_7427_uses_methods_9_and_10() {
+fn ecdsa_without_rfc_7427_uses_methods_9_to_11() {
     let authority = authority();
     for (algorithm, method, len) in [
         (&rcgen::PKCS_ECDSA_P256_SHA256, AuthMethod::Ecdsa256, 64),
         (&rcgen::PKCS_ECDSA_P384_SHA384, AuthMethod::Ecdsa384, 96),
+        (&rcgen::PKCS_ECDSA_P521_SHA512, AuthMethod::Ecdsa521, 132),
     ] {
         let local = authority.certify("gateway.example", key(algorithm));
         let scene = Scene::new("gateway.example");

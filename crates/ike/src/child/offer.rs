@@ -176,7 +176,9 @@ impl ChildOffer {
                     acceptable: "unknown to us: the peer refused".to_owned(),
                 }
             }
-            NotifyType::InternalAddressFailure => NegotiationError::Addresses("the gateway has none left"),
+            NotifyType::InternalAddressFailure => NegotiationError::Addresses(
+                "the gateway has none left, which its administrator alone can change (its pool.addresses)",
+            ),
             NotifyType::FailedCpRequired => {
                 NegotiationError::Addresses("the gateway wants us to ask for one (CFG_REQUEST)")
             }

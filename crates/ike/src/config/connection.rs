@@ -5,11 +5,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use dormouse_crypto::cert::Identity;
+use dormouse_wire::ike::Gateway;
 
 use super::{
-    AddressRequest, ChildConfig, EapPolicy, EspInUdp, Fragmentation, IdentityPattern, IkeProposal, Keepalive,
-    Lifetime, Liveness, LocalAuth, OfferedConfig, PeerPolicy, PeerRule, Ports, Ppk, RemoteAuth, Resumption,
-    Retransmission, Role, default_ike_proposals,
+    AddressRequest, ChildConfig, Childless, EapPolicy, EspInUdp, Fragmentation, IdentityPattern, IkeProposal,
+    Keepalive, Lifetime, Liveness, LocalAuth, OfferedConfig, PeerPolicy, PeerRule, Ports, Ppk,
+    RedirectTarget, RemoteAuth, Resumption, Retransmission, Role, default_ike_proposals,
 };
 
 /// A peer, how both prove themselves, and what is protected between them.
@@ -50,8 +51,8 @@ pub struct Connection {
     pub esp_in_udp: EspInUdp,
     /// Timers.
     pub timing: TimingConfig,
-    /// Initiator: zero bits of the hardest puzzle that is solved for a responder under load (RFC 8019); 0: none is.
-    pub hardest_puzzle: u8,
+    /// How sessions begin.
+    pub opening: OpeningConfig,
     /// Session resumption.
     pub resumption: ResumptionConfig,
     /// The dormancy extension (`docs/wire/dormancy.md`), with peers that know it too: announced sleeps, load reports,
@@ -87,10 +88,56 @@ impl Connection {
             fragmentation: Fragmentation::default(),
             esp_in_udp: EspInUdp::default(),
             timing: TimingConfig::default(),
-            hardest_puzzle: 18,
+            opening: OpeningConfig::default(),
             resumption: ResumptionConfig::default(),
             dormancy: true,
         }
+    }
+}
+
+impl Connection {
+    /// Whether it has no CHILD SAs: it is between a gateway and a router, or between two routers, and carries keys (RFC 6023).
+    #[must_use]
+    pub fn is_childless(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// Whether it may be a caller's whose IKE_AUTH request asks for a CHILD SA, or, if it is `childless`, for none.
+    pub(crate) fn suits(&self, childless: bool) -> bool {
+        match childless {
+            true => self.is_childless() || self.opening.childless != Childless::Never,
+            false => !self.is_childless(),
+        }
+    }
+
+    /// Whether, where we call, IKE_AUTH asks for no CHILD SA if the peer can do without.
+    pub(crate) fn calls_childless(&self) -> bool {
+        self.is_childless() || matches!(self.opening.childless, Childless::Prefer | Childless::Force)
+    }
+
+    /// Whether it is given up where one of the two ends does not.
+    pub(crate) fn requires_childless(&self) -> bool {
+        self.is_childless() || self.opening.childless == Childless::Force
+    }
+}
+
+/// How the sessions of a connection begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpeningConfig {
+    /// Initiator: zero bits of the hardest puzzle that is solved for a responder under load (RFC 8019); 0: none is.
+    pub hardest_puzzle: u8,
+    /// Whether IKE_AUTH makes the first CHILD SA, if there is one.
+    pub childless: Childless,
+    /// Initiator: to which gateways the gateway may send us (RFC 5685). Empty: we do not say that we follow.
+    /// "After verifying the nonce data, the client initiates a new IKE_SA_INIT exchange with the VPN gateway listed in the REDIRECT payload,
+    /// provided this is allowed by its Peer Authorization Database (PAD) entries." (RFC 5685 section 3)
+    pub redirects: Vec<RedirectTarget>,
+}
+
+impl Default for OpeningConfig {
+    /// A puzzle of a second's work; CHILD SAs at once; no other gateway.
+    fn default() -> Self {
+        Self { hardest_puzzle: 18, childless: Childless::default(), redirects: Vec::new() }
     }
 }
 
@@ -124,6 +171,8 @@ pub struct AnsweringConfig {
     pub peers_only: bool,
     /// What to hand out.
     pub offer: OfferedConfig,
+    /// Where callers are sent that can be (RFC 5685), instead of being served.
+    pub redirect_to: Option<Gateway>,
     /// The users who are taken by EAP, beside those who prove themselves as [`Connection::remote_auth`] says.
     pub eap: Option<Arc<EapPolicy>>,
 }

@@ -1,28 +1,101 @@
-//! Users who prove who they are by EAP (RFC 7296, section 2.16). Owns whom a gateway knows, and what a client says; the conversation is
-//! `dormouse_eap`'s.
+//! Users who prove who they are by EAP (RFC 7296, section 2.16). Owns whom a gateway knows and by which methods, and what a client says; the
+//! conversation is `dormouse_eap`'s.
 
 use core::fmt;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dormouse_crypto::Secret;
-use dormouse_crypto::cert::Identity;
-use dormouse_eap::{NtHash, peer};
+use dormouse_crypto::cert::{Certificate, Identity, TrustStore};
+use dormouse_crypto::sign::SigningKey;
+use dormouse_eap::authenticator::Method;
+use dormouse_eap::packet::Type;
+use dormouse_eap::{NtHash, peer, tls};
+use dormouse_sansio::UnixTime;
+
+use super::{Connection, LocalAuth, RemoteAuth};
 
 /// A client's user.
 #[derive(Clone)]
 pub struct EapLogin {
     /// Name of the user at the gateway.
     pub user: String,
-    /// The password, in UTF-8.
-    pub password: Secret,
+    /// How he proves that he is it.
+    pub proof: EapProof,
+}
+
+/// How a client's user proves who he is.
+#[derive(Clone)]
+pub enum EapProof {
+    /// By a password in UTF-8 (EAP-MSCHAPv2).
+    Password(Secret),
+    /// By a certificate (EAP-TLS).
+    Certificate {
+        /// The private key.
+        key: Arc<SigningKey>,
+        /// DER certificates: the user's own first, then the intermediates.
+        chain: Vec<Vec<u8>>,
+        /// Whether the gateway may prove itself inside EAP alone, by the certificate that it shows there (RFC 5998).
+        alone: bool,
+        /// Who must prove itself inside EAP, if that is not the gateway but one that it asks: never alone then.
+        server: Option<Identity>,
+    },
 }
 
 impl EapLogin {
-    /// For one conversation.
-    pub(crate) fn credentials(&self) -> peer::Credentials {
-        let method = peer::Method::MsChapV2 { password: self.password.clone() };
-        peer::Credentials { identity: self.user.clone(), method }
+    /// For one conversation with `server`, at a time.
+    ///
+    /// # Errors
+    /// Why TLS cannot be set up.
+    pub(crate) fn credentials(
+        &self,
+        servers: &RemoteAuth,
+        server: &Identity,
+        at: UnixTime,
+    ) -> Result<peer::Credentials, tls::ConfigError> {
+        let method = match &self.proof {
+            EapProof::Password(password) => peer::Method::MsChapV2 { password: password.clone() },
+            EapProof::Certificate { key, chain, server: other, .. } => {
+                let RemoteAuth::Cert { trust, .. } = servers else {
+                    return Err(tls::ConfigError::NoCertificate);
+                };
+                let (own, clock) = (own(key, chain)?, tls::Clock::new(move || at));
+                let server = other.as_ref().unwrap_or(server).clone();
+                let config = tls::ClientConfig::new(&own, (**trust).clone(), server, clock)?;
+                peer::Method::Tls(config)
+            }
+        };
+        Ok(peer::Credentials { identity: self.user.clone(), method })
     }
+
+    /// Whether the gateway may prove itself inside EAP alone.
+    /// A password that can be guessed does not suit (RFC 5998, section 4).
+    pub(crate) const fn is_alone(&self) -> bool {
+        matches!(self.proof, EapProof::Certificate { alone: true, server: None, .. })
+    }
+
+    /// The password.
+    pub(crate) const fn password(&self) -> Option<&Secret> {
+        match &self.proof {
+            EapProof::Password(password) => Some(password),
+            EapProof::Certificate { .. } => None,
+        }
+    }
+
+    /// The certificates, the user's own first.
+    pub(crate) fn chain(&self) -> &[Vec<u8>] {
+        match &self.proof {
+            EapProof::Password(_) => &[],
+            EapProof::Certificate { chain, .. } => chain,
+        }
+    }
+}
+
+/// A certificate and key as EAP-TLS has them.
+fn own(key: &Arc<SigningKey>, chain: &[Vec<u8>]) -> Result<tls::Own, tls::ConfigError> {
+    let read = |der: &Vec<u8>| Certificate::from_der(der).map_err(|e| tls::ConfigError::Tls(e.to_string()));
+    let chain = chain.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    tls::Own::new(&chain, key.clone())
 }
 
 impl fmt::Debug for EapLogin {
@@ -51,22 +124,128 @@ pub enum EapUserError {
     Twice(String, String),
 }
 
-/// The users of a gateway's connection.
-#[derive(Clone)]
+/// How a gateway's connection takes users.
+#[derive(Clone, Debug)]
 pub struct EapPolicy {
+    pub(crate) asked: EapAsked,
+}
+
+/// Who is asked whether a user is let in.
+#[derive(Clone, Debug)]
+pub(crate) enum EapAsked {
+    /// The gateway itself: by these methods, in the order in which they are offered. `alone`: where the method suits and the caller asks for it,
+    /// the gateway proves itself inside EAP alone (RFC 5998).
+    Here { methods: Vec<EapMethod>, users: EapUsers, alone: bool },
+    /// RADIUS servers, which the driver speaks with ([`crate::Event::AskElsewhere`]).
+    Radius,
+}
+
+/// A way in which users prove who they are to the gateway itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum EapMethod {
+    /// EAP-MSCHAPv2: a password.
+    MsChapV2,
+    /// EAP-TLS: a certificate of an authority that the connection trusts.
+    Tls,
+    /// EAP-TTLS: a password inside TLS, itself (PAP) or by MSCHAPv2.
+    Ttls,
+}
+
+impl EapMethod {
+    /// Its number in EAP.
+    pub(crate) const fn kind(self) -> Type {
+        match self {
+            Self::MsChapV2 => Type::MSCHAPV2,
+            Self::Tls => Type::TLS,
+            Self::Ttls => Type::TTLS,
+        }
+    }
+
+    /// Whether the gateway may prove itself by it alone.
+    pub(crate) const fn suits_alone(self) -> bool {
+        matches!(self, Self::Tls)
+    }
+}
+
+/// The users with passwords whom a gateway knows.
+#[derive(Clone, Default)]
+pub struct EapUsers {
     users: BTreeMap<String, EapUser>,
     /// Names by identity, in its canonical form.
     names: BTreeMap<Vec<u8>, String>,
 }
 
-impl fmt::Debug for EapPolicy {
+impl fmt::Debug for EapUsers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "EapPolicy({} users)", self.users.len())
+        write!(f, "EapUsers({})", self.users.len())
     }
 }
 
 impl EapPolicy {
-    /// Of users, each with the NT hash of a password.
+    /// The gateway knows these users, and takes them by these methods, best first.
+    #[must_use]
+    pub const fn here(methods: Vec<EapMethod>, users: EapUsers) -> Self {
+        Self { asked: EapAsked::Here { methods, users, alone: false } }
+    }
+
+    /// The same, but the gateway proves itself inside EAP alone to callers that ask for it, where a method suits (RFC 5998).
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        if let EapAsked::Here { alone, .. } = &mut self.asked {
+            *alone = true;
+        }
+        self
+    }
+
+    /// Whether the gateway itself takes users by this method.
+    #[must_use]
+    pub fn takes(&self, method: EapMethod) -> bool {
+        self.methods().contains(&method)
+    }
+
+    /// Whether the gateway may prove itself inside EAP alone.
+    pub(crate) fn is_alone(&self) -> bool {
+        match &self.asked {
+            EapAsked::Here { methods, alone, .. } => {
+                *alone && methods.iter().any(|method| method.suits_alone())
+            }
+            EapAsked::Radius => false,
+        }
+    }
+
+    /// RADIUS servers know the users, and by which methods they prove who they are.
+    #[must_use]
+    pub const fn radius() -> Self {
+        Self { asked: EapAsked::Radius }
+    }
+
+    /// Whether RADIUS servers know the users.
+    #[must_use]
+    pub const fn is_radius(&self) -> bool {
+        matches!(self.asked, EapAsked::Radius)
+    }
+
+    /// The users with passwords whom the gateway itself knows.
+    #[must_use]
+    pub const fn users(&self) -> Option<&EapUsers> {
+        match &self.asked {
+            EapAsked::Here { users, .. } => Some(users),
+            EapAsked::Radius => None,
+        }
+    }
+
+    /// The methods by which the gateway itself takes users, best first.
+    #[must_use]
+    pub fn methods(&self) -> &[EapMethod] {
+        match &self.asked {
+            EapAsked::Here { methods, .. } => methods,
+            EapAsked::Radius => &[],
+        }
+    }
+}
+
+impl EapUsers {
+    /// Users, each with the NT hash of a password.
     ///
     /// # Errors
     /// The first name that cannot be a user's.
@@ -105,6 +284,70 @@ impl EapPolicy {
     }
 }
 
+impl Connection {
+    /// What the gateway offers to callers by EAP who may be meant for one of `among`, of which `self` stands in: the methods of each that itself asks, in their
+    /// order. `alone`: those alone by which the gateway may prove itself.
+    ///
+    /// # Errors
+    /// Why TLS cannot be set up with the certificate of this connection.
+    pub(crate) fn eap_methods(
+        &self,
+        among: &[&Arc<Self>],
+        alone: bool,
+        at: UnixTime,
+    ) -> Result<Vec<Method>, tls::ConfigError> {
+        let mut kinds: Vec<EapMethod> = Vec::new();
+        for method in
+            among.iter().filter_map(|conn| conn.answering.eap.as_ref()).flat_map(|eap| eap.methods())
+        {
+            if !kinds.contains(method) && (method.suits_alone() || !alone) {
+                kinds.push(*method);
+            }
+        }
+        kinds.into_iter().map(|kind| self.eap_method(kind, among, at)).collect()
+    }
+
+    fn eap_method(
+        &self,
+        kind: EapMethod,
+        among: &[&Arc<Self>],
+        at: UnixTime,
+    ) -> Result<Method, tls::ConfigError> {
+        let own = || match &self.local_auth {
+            LocalAuth::Cert { key, chain } => own(key, chain),
+            LocalAuth::Psk(_) | LocalAuth::Eap(_) => Err(tls::ConfigError::NoCertificate),
+        };
+        let clock = tls::Clock::new(move || at);
+        Ok(match kind {
+            EapMethod::MsChapV2 => Method::MsChapV2,
+            EapMethod::Ttls => Method::Ttls(tls::TunnelConfig::new(&own()?, clock)?),
+            EapMethod::Tls => {
+                let trusts = among.iter().filter_map(|conn| conn.trust_of_users()).collect::<Vec<_>>();
+                let trust = TrustStore::of_all(&trusts).map_err(|e| tls::ConfigError::Tls(e.to_string()))?;
+                Method::Tls(tls::ServerConfig::new(&own()?, trust, clock)?)
+            }
+        })
+    }
+
+    /// Whom it trusts to vouch for users with certificates, if it takes any.
+    pub(crate) fn trust_of_users(&self) -> Option<&TrustStore> {
+        match &self.remote_auth {
+            RemoteAuth::Cert { trust, .. } if self.answering.eap.as_ref()?.takes(EapMethod::Tls) => {
+                Some(trust)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether users can prove themselves by the methods that are configured.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_eap(&self) -> Result<(), tls::ConfigError> {
+        self.eap_methods(&[&Arc::new(self.clone())], false, UnixTime(0)).map(drop)
+    }
+}
+
 /// Who a user of this name is. Whatever else has a notation (addresses, distinguished names) is no user.
 pub(crate) fn identity(name: &str) -> Option<Identity> {
     let identity = name.parse().ok().filter(|id| matches!(id, Identity::Fqdn(_) | Identity::Email(_)))?;
@@ -116,20 +359,20 @@ pub(crate) fn identity(name: &str) -> Option<Identity> {
 mod tests {
     use super::*;
 
-    fn policy(names: &[&str]) -> Result<EapPolicy, EapUserError> {
-        EapPolicy::new(names.iter().map(|n| ((*n).to_owned(), NtHash::from([7; 16]))))
+    fn users_of(names: &[&str]) -> Result<EapUsers, EapUserError> {
+        EapUsers::new(names.iter().map(|n| ((*n).to_owned(), NtHash::from([7; 16]))))
     }
 
     #[test]
     fn users_are_names_and_no_two_of_them_one_identity() {
-        let users = policy(&["alice", "Bob@Example.org"]).unwrap();
+        let users = users_of(&["alice", "Bob@Example.org"]).unwrap();
         assert_eq!(users.user("alice").map(|u| u.identity.to_string()), Some("alice".to_owned()));
         assert!(users.user("Alice").is_none(), "byte for byte");
         let bob = "Bob@example.ORG".parse().unwrap();
         assert!(users.who_is(&bob).is_some() && users.who_is(&"bob@example.org".parse().unwrap()).is_none());
         for bad in ["", "CN=alice", "192.0.2.1", "@alice", "al ice", "*", "keyid:00"] {
-            assert_eq!(policy(&[bad]).unwrap_err(), EapUserError::Name(bad.to_owned()), "{bad}");
+            assert_eq!(users_of(&[bad]).unwrap_err(), EapUserError::Name(bad.to_owned()), "{bad}");
         }
-        assert!(matches!(policy(&["alice", "ALICE"]), Err(EapUserError::Twice(..))));
+        assert!(matches!(users_of(&["alice", "ALICE"]), Err(EapUserError::Twice(..))));
     }
 }

@@ -81,12 +81,6 @@ impl Default for RouterPolicy {
 }
 
 impl Connection {
-    /// Whether it has no CHILD SAs: it is between a gateway and a router, or between two routers, and carries keys (RFC 6023).
-    #[must_use]
-    pub fn is_childless(&self) -> bool {
-        self.children.is_empty()
-    }
-
     /// Whether the vendor id of [`dormouse_wire::ike::mlike`] is sent.
     pub(crate) fn has_zones(&self) -> bool {
         self.is_childless() || self.children.iter().any(|child| child.zones.is_some())

@@ -228,7 +228,7 @@ impl Connection {
     pub fn has_secrets_of(&self, other: &Self) -> bool {
         let own = |c: &Self| match &c.local_auth {
             LocalAuth::Psk(psk) => Some(psk.clone()),
-            LocalAuth::Eap(login) => Some(login.password.clone()),
+            LocalAuth::Eap(login) => login.password().cloned(),
             LocalAuth::Cert { .. } => None,
         };
         let theirs =

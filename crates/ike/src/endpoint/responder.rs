@@ -17,6 +17,7 @@ use crate::handshake::intermediate::{PpkUse, Rounds};
 use crate::handshake::{FirstMessage, Slot, quick};
 use crate::payloads::{View, notify};
 use crate::proposal;
+use crate::redirect;
 use crate::shared::Shared;
 use crate::ticket::{Form, TicketContent};
 
@@ -62,6 +63,15 @@ impl Endpoint {
         if self.shared.config.max_sas.is_some_and(|most| self.len() >= most) {
             return Err(Discard::TooManySas);
         }
+        // Nothing is kept of it.
+        if let Some(to) = self.shared.config.redirects_all()
+            && header.exchange == ExchangeType::IkeSaInit
+            && redirect::follows(view)
+        {
+            let away = Payload::Notify(to.redirect(ni));
+            self.shared.answer_first(path, header, &[away]);
+            return Ok(());
+        }
         let wanted = match header.exchange {
             ExchangeType::IkeSessionResume => self.want_resumption(now, path, view),
             _ => self.want_init(path, view),
@@ -71,6 +81,7 @@ impl Endpoint {
         }
         if let Ok(Wanted { conn, how: How::Resume { ticket, .. }, .. }) = &wanted
             && view.has(NotifyType::DormancyResume)
+            && conn.answering.redirect_to.is_none()
             && let Some(sa) = quick::resume(&mut self.shared, now, &first, conn, ticket)
         {
             self.enter(now, &first, Slot::Established(sa), place.effort);

@@ -127,8 +127,16 @@ impl IkeSa {
                 error: Box::new(NegotiationError::Notified("too many CHILD SAs".to_owned())),
             });
         }
-        let (dynamic, ends) = (self.dynamic(), self.ends());
         let conn = self.core.link.conn.clone();
+        // Its outer address would stand for it, which may be that of others behind the same NAT.
+        if !self.core.client
+            && !conn.answering.policy.pool.is_empty()
+            && self.core.assigned.addresses().is_empty()
+        {
+            let error = NegotiationError::Addresses("the peer did not ask for one (CFG_REQUEST)");
+            return Err(Refused { notify: notify(NotifyType::FailedCpRequired, []), error: Box::new(error) });
+        }
+        let (dynamic, ends) = (self.dynamic(), self.ends());
         let scope = old.and_then(|id| self.children.get(id)).map(Child::scope);
         let zones = view.private(PayloadType::ZoneMap).next().filter(|_| self.mlike);
         let beside = |config| self.children.serve(config) || self.followups.await_child(config);

@@ -401,7 +401,7 @@ impl IkeSa {
 
     /// "A failed attempt to create a Child SA SHOULD NOT tear down the IKE SA" (RFC 7296 section 1.3.1)
     fn child_failed(&self, shared: &mut Shared, error: NegotiationError) {
-        tracing::warn!(sa = %self.core.id(), %error, "CHILD SA failed");
+        tracing::debug!(sa = %self.core.id(), %error, "CHILD SA failed");
         shared.event(Event::ChildFailed { sa: self.core.id(), error });
     }
 }

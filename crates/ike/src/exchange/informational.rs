@@ -34,6 +34,7 @@ impl IkeSa {
             return answer;
         }
         self.take_lifetime(shared, now, view);
+        self.hear_redirect(shared, view);
         parts.extend(self.answer_mobike(shared, now, path, id, view));
         parts.extend(self.answer_sleeping(shared, now, view));
         parts.extend(self.answer_keys(shared, now, view));

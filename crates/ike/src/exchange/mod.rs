@@ -12,6 +12,7 @@ pub(crate) mod informational;
 pub(crate) mod keys;
 pub(crate) mod liveness;
 pub(crate) mod mobike;
+pub(crate) mod redirect;
 pub(crate) mod rekey;
 pub(crate) mod routability;
 pub(crate) mod sleep;
@@ -110,6 +111,7 @@ exchanges! {
     Ticket(ticket::TicketRequest) = ticket::TicketRequest,
     Sleep(sleep::AnnounceSleep) = sleep::AnnounceSleep,
     Keys(crate::mlike::Keys) = crate::mlike::Keys,
+    Redirect(redirect::Redirect) = redirect::Redirect,
 }
 
 impl Exchange {

@@ -274,6 +274,7 @@ impl IkeSa {
             spis,
             path: self.core.link.path,
             fragmentation: self.core.link.fragmentation,
+            redirects: self.core.link.redirects,
             stats: Stats::default(),
         };
         let (mobike, nat) = (self.mobility.mobike(), self.mobility.nat());

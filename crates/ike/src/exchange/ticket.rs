@@ -127,6 +127,7 @@ impl IkeSa {
         let Some(keys) = shared.config.ticket_keys.as_ref() else { return nack() };
         match keys.seal(&content, &mut shared.entropy) {
             Ok(opaque) => {
+                shared.stats.tickets_issued += 1;
                 self.upkeep.note_ticket(None);
                 self.record_ticket(shared, content.expires);
                 let seconds = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);

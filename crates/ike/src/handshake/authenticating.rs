@@ -33,6 +33,7 @@ use crate::mlike::Offered;
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::KeyExchange;
+use crate::redirect;
 use crate::sa::install::Origin;
 use crate::sa::mobility::Mobility;
 use crate::sa::{Birth, IkeSa};
@@ -86,7 +87,7 @@ impl Authenticating {
         first: FirstExchange,
         mut proofs: Vec<Authentication>,
     ) -> Option<Slot> {
-        if first.link.conn.is_childless() && !first.childless {
+        if first.link.conn.requires_childless() && !first.childless && first.ticket.is_none() {
             give_up(shared, &first.link, NegotiationError::Childless);
             return None;
         }
@@ -117,6 +118,7 @@ impl Authenticating {
     fn send(shared: &mut Shared, now: Instant, first: FirstExchange, proofs: Vec<Authentication>) -> Self {
         let mut proofs = proofs.into_iter();
         let id_i = first.id_i();
+        let alone = first.is_alone();
         let ppk_used = first
             .ppk()
             .filter(|_| !first.is_by_eap())
@@ -152,7 +154,7 @@ impl Authenticating {
                 list.push(notify(NotifyType::InitialContact, []));
             }
             if let Some(lineage) =
-                shared.lineages.get(&conn.name).filter(|_| replaces.is_none() && conn.dormancy)
+                shared.former.lineages.get(&conn.name).filter(|_| replaces.is_none() && conn.dormancy)
             {
                 list.push(notify(NotifyType::DormancyLineage, lineage.0));
             }
@@ -171,6 +173,8 @@ impl Authenticating {
             list.extend(offer.payloads(Vec::new()));
         }
         list.extend(extensions(shared, &conn, &link, offer.zones.as_ref()));
+        // RFC 5998, section 3.
+        list.extend(alone.then(|| notify(NotifyType::EapOnlyAuthentication, [])));
         // "[...] if using PPKs for communication with this responder is optional for the initiator [...] then the initiator MUST include a
         // NO_PPK_AUTH notification in the above message" (RFC 8784 section 3)
         list.extend(ppk_used);
@@ -320,7 +324,7 @@ impl Authenticating {
         shared: &mut Shared,
         now: Instant,
         view: View<'_>,
-        Proved { id_r, vouched_until, credential }: Proved,
+        Proved { id_r, vouched_until, credential, inside: _ }: Proved,
     ) -> Step {
         let id = self.id();
         let Self { link, channel, first, offer, .. } = *self;
@@ -356,16 +360,24 @@ impl Authenticating {
         sa.core.note_window(view);
         let nonces = Nonces { i: &first.nonce_i, r: &first.nonce_r };
         let origin = Origin { nonces, secrets: &[], we_began: true, replaces: None, receives_only: false };
-        let agreed = check_addresses(&conn, &sa.core.assigned, view).and_then(|()| match first.childless {
-            true => Ok(None),
-            false => accept_first(&offer, sa.mlike, view).map(Some),
+        // "When the client receives the IKE_AUTH response with the REDIRECT payload, it SHOULD delete the IKEv2 security association with the
+        // gateway by sending an INFORMATIONAL message with a DELETE payload." (RFC 5685 section 6)
+        // "It MUST NOT accept the REDIRECT notification in an intermediate IKE_AUTH response." (RFC 5685 section 6): this is the last one.
+        let stays = redirect::later(view, &conn).map_or(Ok(()), Err);
+        let served = stays.and_then(|()| check_addresses(&conn, &sa.core.assigned, view));
+        let agreed = served.and_then(|()| match first.childless {
+            true if conn.is_childless() && !sa.mlike => Err(NegotiationError::Zones(
+                "this connection is for keys of headers, and the peer exchanges none with us",
+            )),
+            true if view.error().is_none() => Ok(None),
+            _ => accept_first(&offer, sa.mlike, view).map(Some),
         });
         let agreed = match agreed {
             Ok(agreed) => agreed,
             Err(error) => {
                 // The IKE SA stands (RFC 7296 section 2.21.2), and is of no use without its CHILD SA.
                 shared.free_esp_spi(offer.spi_in);
-                tracing::info!(sa = %sa.core.id(), %error, "connecting failed");
+                tracing::debug!(sa = %sa.core.id(), %error, "connecting failed");
                 shared.event(Event::Failed { sa: sa.core.id(), error });
                 sa.dismiss(shared, now);
                 return Step::to(Slot::Established(sa));
@@ -382,7 +394,7 @@ impl Authenticating {
         sa.take_ticket(shared, now, view, 0);
         sa.take_load(shared, view);
         sa.upkeep.replaces(first.replaces);
-        for config in 1..conn.children.len() {
+        for config in usize::from(!first.childless)..conn.children.len() {
             sa.enqueue(CreateChild::missing(config), now);
         }
         sa.pump(shared, now);
@@ -435,7 +447,12 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         method: core.session.method,
         eap: match core.client {
             true => matches!(core.link.conn.local_auth, LocalAuth::Eap(_)),
-            false => matches!(&core.session.credential, Some(c) if matches!(c.shown, Shown::Eap(_))),
+            // A certificate whose owner has proved himself by a key of both is one of EAP-TLS.
+            false => core.session.credential.as_ref().is_some_and(|credential| match credential.shown {
+                Shown::Eap(_) => true,
+                Shown::Certificates { .. } => core.session.method == AuthMethod::SharedKeyMic,
+                Shown::Psk(_) => false,
+            }),
         },
         resumed,
         mobike: mobility.mobike(),
@@ -501,6 +518,6 @@ pub(crate) fn extensions(
 
 pub(super) fn give_up(shared: &mut Shared, link: &Link, error: NegotiationError) {
     shared.by_spi.remove(&link.spis.i);
-    tracing::info!(sa = %link.id, %error, "connecting failed");
+    tracing::debug!(sa = %link.id, %error, "connecting failed");
     shared.event(Event::Failed { sa: link.id, error });
 }

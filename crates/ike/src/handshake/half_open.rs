@@ -4,17 +4,19 @@
 
 mod begin;
 mod eap;
+mod first_child;
 mod form;
 mod identify;
 mod waiting;
 
 pub(crate) use begin::Wanted;
 use eap::Eap;
-use form::{check_form, is_childless};
+use first_child::{first_child, install_first};
+use form::{check_form, is_childless, wrong_form};
 pub(super) use identify::{Caller, Refusal};
 pub(crate) use waiting::Signature;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
@@ -28,8 +30,6 @@ use dormouse_wire::ike::{ExchangeType, Header, Message, NotifyType, Payload};
 use crate::action::Action;
 use crate::auth::{self, Authentication, Proof, Proving};
 use crate::callers::Begin;
-use crate::child::Agreed;
-use crate::child::choose::{Asked, choose};
 use crate::config::{Connection, Ppk};
 use crate::config_payload::AssignedConfig;
 use crate::config_payload::{self, Lease};
@@ -47,8 +47,7 @@ use crate::limits::{self, STORE_PATIENCE};
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
-use crate::proposal::{IkeSuite, KeyExchange};
-use crate::sa::install::Origin;
+use crate::proposal::IkeSuite;
 use crate::sa::mobility::Mobility;
 use crate::sa::{Answer, Birth, IkeSa};
 use crate::shared::Shared;
@@ -140,7 +139,7 @@ impl HalfOpen {
         if intermediate && self.overfull(datagram) {
             return Step::stay(Slot::HalfOpen(self), Discard::Fragment);
         }
-        if self.waiting.is_some() {
+        if self.waiting.is_some() || self.waits_for_server() {
             return Step::to(Slot::HalfOpen(self));
         }
         // "[...] the Responder SHOULD still keep the computed SK_* keys, so that if it happened to be an attack, then an attacker cannot
@@ -276,9 +275,10 @@ impl HalfOpen {
         payloads: &[Payload],
     ) -> Step {
         if self.converses() {
-            return self.converse(shared, path, payloads);
+            return self.converse(shared, now, path, payloads);
         }
-        let whole = self.with_first(payloads);
+        let last = payloads;
+        let whole = self.with_first(last);
         let payloads = whole.as_deref().unwrap_or(payloads);
         let view = View(payloads);
         let claimed = self.claimed(view);
@@ -287,13 +287,13 @@ impl HalfOpen {
             return self.refuse(shared, path, claimed, refusal, error);
         }
         if self.proposes_eap(view) {
-            return self.begin_eap(shared, path, payloads);
+            return self.begin_eap(shared, now, path, payloads);
         }
         let caller = match self.identify(shared, now, payloads) {
             Ok(Some(caller)) => caller,
             Ok(None) => {
                 self.wait_until.get_or_insert(now + limits::REVOCATION_WAIT);
-                self.waiting = Some((path, payloads.to_vec()));
+                self.waiting = Some((path, last.to_vec()));
                 return Step::to(Slot::HalfOpen(self));
             }
             Err(Refusal { kind, error }) => {
@@ -304,9 +304,8 @@ impl HalfOpen {
         // "[...] MUST NOT reply with a modified IKE_AUTH response if the initiator did not send a modified IKE_AUTH request" (RFC 6023
         // section 3)
         // "[...] it SHOULD reply with an INVALID_SYNTAX Notify payload if the client sends an IKE_AUTH request that is modified as described
-        // in Section 5" (RFC 6023 section 3): where the connection has CHILD SAs.
-        if is_childless(view) != caller.conn.is_childless() {
-            let what = "a CHILD SA where there is none, or none where there is one";
+        // in Section 5" (RFC 6023 section 3): where the connection makes its CHILD SA at once.
+        if let Some(what) = wrong_form(&caller.conn, &self.how, is_childless(view)) {
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
             return self.refuse(shared, path, claimed, notify(NotifyType::InvalidSyntax, []), error);
         }
@@ -341,7 +340,7 @@ impl HalfOpen {
                 }
                 shared.event(Event::Sign { sa: self.link.id, order });
                 self.signature = Signature::Ordered;
-                self.waiting = Some((path, payloads.to_vec()));
+                self.waiting = Some((path, last.to_vec()));
                 return Step::to(Slot::HalfOpen(self));
             }
             Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),
@@ -400,7 +399,7 @@ impl HalfOpen {
         proof: Authentication,
         descent: Descent,
     ) -> Step {
-        let id = self.next_id();
+        let (id, fixed) = (self.next_id(), self.granted().address);
         let Self { link, how, channel, nonce_i, nonce_r, nat, begun, clients, eap, .. } = *self;
         let Some(channel) = channel else { return Step::gone() };
         let Caller { conn, identity, session, ppk } = caller;
@@ -422,7 +421,14 @@ impl HalfOpen {
         let lineage = Some(descent.lineage);
         let held = shared.callers.held_by_another(&conn, &identity, lineage, kept.iter().copied());
         let kept = if held.is_none() { kept } else { &[] };
-        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept, false);
+        // "[...] it prevents the creation of a CHILD SA and sends the REDIRECT payload in the IKE_AUTH response. The gateway MUST verify the
+        // client's AUTH payload before sending the REDIRECT payload" (RFC 5685 section 6)
+        // "[...] the gateway MUST send the REDIRECT Notify payload in either the first or the last IKE_AUTH response." (RFC 5685 section 6)
+        let away = conn.answering.redirect_to.clone().filter(|_| link.redirects);
+        let (assigned, cp, no_address) = match &away {
+            Some(_) => Default::default(),
+            None => assign(shared, &conn, &identity, view, kept, fixed, false),
+        };
         list.extend(cp);
         shared.await_lease(link.id, &assigned);
         let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
@@ -443,11 +449,15 @@ impl HalfOpen {
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.claim_hosts(shared);
         sa.core.note_window(view);
+        let childless = is_childless(view);
         let agreed = match no_address {
+            // There is no CHILD SA to refuse for it yet.
+            Some(refusal) if !(childless && refusal.kind == NotifyType::FailedCpRequired) => Err(refusal),
+            _ if childless || away.is_some() => Ok(None),
             Some(refusal) => Err(refusal),
-            None if is_childless(view) => Ok(None),
             None => first_child(shared, &sa, &conn, view, &mut list).map(Some),
         };
+        list.extend(away.map(|to| Payload::Notify(to.redirect(&[]))));
         announce(shared, &sa, resumed, None);
         sa.hear_addresses(shared, view);
         let nonces = Nonces { i: &nonce_i, r: &nonce_r };
@@ -470,35 +480,6 @@ impl HalfOpen {
     }
 }
 
-/// Chooses the first CHILD SA and adds its payloads to the answer.
-fn first_child(
-    shared: &mut Shared,
-    sa: &IkeSa,
-    conn: &Connection,
-    view: View<'_>,
-    list: &mut Vec<Payload>,
-) -> Result<Agreed, Refusal> {
-    let dynamic = sa.dynamic();
-    let told = mlike::opened(view.0).filter(|_| sa.mlike).map(|opened| opened.rest);
-    let zones = told.as_deref().filter(|zones| !zones.is_empty());
-    let asked = Asked { view, zones, beside: None };
-    let chosen =
-        choose(shared, conn, None, asked, &dynamic, sa.ends(), KeyExchange::Never).map_err(|refused| {
-            let kind = match &refused.notify {
-                Payload::Notify(n) => n.kind,
-                _ => NotifyType::NoProposalChosen,
-            };
-            Refusal { kind, error: *refused.error }
-        })?;
-    if let Err(error) = sa.check_hosts(shared, &chosen.agreed) {
-        shared.free_esp_spi(chosen.agreed.spi_in);
-        return Err(Refusal { kind: NotifyType::TsUnacceptable, error });
-    }
-    list.push(chosen.sa);
-    list.extend(chosen.rest);
-    Ok(chosen.agreed)
-}
-
 /// Leases what the peer asks for; see [`config_payload::AddressPool::lease`]. The refusal, if any, is of the CHILD SA alone.
 /// "The responder MUST NOT send a CFG_REPLY without having first received a CP(CFG_REQUEST) from the initiator" (RFC 7296
 /// section 2.19)
@@ -510,6 +491,7 @@ pub(crate) fn assign(
     peer: &Identity,
     view: View<'_>,
     kept: &[IpAddr],
+    fixed: Option<Ipv4Addr>,
     tentative: bool,
 ) -> (AssignedConfig, Option<Payload>, Option<Refusal>) {
     let nothing = AssignedConfig::default;
@@ -521,35 +503,18 @@ pub(crate) fn assign(
         });
         return (nothing(), None, refusal);
     };
-    (request.kept, request.tentative) = (kept.to_vec(), tentative);
+    (request.kept, request.fixed, request.tentative) = (kept.to_vec(), fixed, tentative);
     let pool = shared.config.pool.as_mut().filter(|_| !conn.answering.policy.pool.is_empty());
     let lease = pool.map_or_else(Lease::default, |pool| pool.lease(conn, peer, &request));
     let asked = (request.v4 || request.v6) && !conn.answering.policy.pool.is_empty();
     if asked && lease == Lease::default() {
-        let error = NegotiationError::Addresses("the pool has none left for this peer");
+        let error = NegotiationError::Addresses(
+            "the pool has none left for this peer: all are in use; a larger pool.addresses (or fewer sessions of one identity) helps",
+        );
         return (nothing(), None, Some(Refusal { kind: NotifyType::InternalAddressFailure, error }));
     }
     let (reply, assigned) = config_payload::reply(cp, lease, &conn.answering.offer);
     (assigned, Some(Payload::Cp(reply)), None)
-}
-
-/// Installs the first CHILD SA; the notification that there is none.
-fn install_first(
-    sa: &mut IkeSa,
-    shared: &mut Shared,
-    now: Instant,
-    agreed: Result<Option<Agreed>, Refusal>,
-    nonces: Nonces<'_>,
-) -> Option<Payload> {
-    let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: false };
-    let installed = agreed.and_then(|agreed| {
-        let installed = agreed.map(|agreed| sa.install(shared, now, agreed, &origin));
-        installed.transpose().map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
-    });
-    let Err(Refusal { kind, error }) = installed else { return None };
-    tracing::info!(sa = %sa.core.id(), %error, "no CHILD SA");
-    shared.event(Event::ChildFailed { sa: sa.core.id(), error });
-    Some(notify(kind, []))
 }
 
 /// The notifications of the IKE_AUTH answer.

@@ -25,6 +25,7 @@ use crate::limits::COOKIE_MAX;
 use crate::link::{Channel, Link};
 use crate::payloads::{self, View, notify};
 use crate::proposal::{self, IkeSuite, Mismatch};
+use crate::redirect;
 use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
 use crate::ticket::{ClientTicket, Form};
@@ -106,7 +107,7 @@ impl Opening {
         }
         shared.believes(now, &ticket, &conn).map_err(NegotiationError::TicketUntrusted)?;
         if let Some(lineage) = ticket.lineage {
-            shared.lineages.insert(conn.name.clone(), lineage);
+            shared.former.lineages.insert(conn.name.clone(), lineage);
         }
         // "The client SHOULD NOT use this exchange type unless it knows that the gateway supports it" (RFC 5723 section 4.3.2):
         // it gave the ticket.
@@ -136,6 +137,7 @@ impl Opening {
             spis: Spis { i: spi, r: 0 },
             path,
             fragmentation: false,
+            redirects: false,
             stats: Stats::default(),
         };
         let kind = if matches!(how, How::Init { .. }) { Kind::Init } else { Kind::Resume };
@@ -190,6 +192,7 @@ impl Opening {
             list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
         }
         list.push(notify(NotifyType::SignatureHashAlgorithms, auth::hash_algorithms()));
+        list.extend(redirect::offered(shared, &self.link.conn));
         if let How::Init { .. } = &self.how {
             list.extend(intermediate::offered(&self.link.conn));
         }
@@ -284,7 +287,7 @@ impl Opening {
     fn fail(self: Box<Self>, shared: &mut Shared, error: NegotiationError) {
         self.free(shared);
         shared.by_spi.remove(&self.link.spis.i);
-        tracing::info!(sa = %self.link.id, %error, "connecting failed");
+        tracing::debug!(sa = %self.link.id, %error, "connecting failed");
         shared.event(Event::Failed { sa: self.link.id, error });
     }
 
@@ -317,6 +320,14 @@ impl Opening {
         shared.stats.round_trips += 1;
         if let Some(cookie) = view.notify(NotifyType::Cookie) {
             return self.again_with_cookie(shared, now, view, cookie);
+        }
+        match redirect::first(view, &self.nonce, &self.link.conn) {
+            Ok(None) => {}
+            Ok(Some(error)) => {
+                self.fail(shared, error);
+                return Step::gone();
+            }
+            Err(()) => return Step::stay(Slot::Opening(self), Discard::NotAuthentic),
         }
         let refused = view.error().or_else(|| view.notify(NotifyType::TicketNack));
         if let Some(refusal) = refused {
@@ -481,9 +492,11 @@ impl Opening {
         let peer_hashes =
             view.notify(NotifyType::SignatureHashAlgorithms).map(|n| auth::parse_hash_algorithms(&n.data));
         // "The initiator MUST NOT send the modified IKE_AUTH request if the notification was not present." (RFC 6023 section 3) A ticket
-        // is of a session that had no CHILD SAs either.
-        let known = matches!(how, How::Resume { .. }) || view.has(NotifyType::ChildlessIkev2Supported);
-        let childless = link.conn.is_childless() && known;
+        // is of a session that had no CHILD SAs either, or it brings the first back at once.
+        let childless = match how {
+            How::Resume { .. } => link.conn.is_childless(),
+            How::Init { .. } => link.conn.calls_childless() && view.has(NotifyType::ChildlessIkev2Supported),
+        };
         Ok(FirstExchange {
             childless,
             channel: Channel::new(keys, true),

@@ -21,11 +21,13 @@ use dormouse_wire::ike::{Header, NotifyType, Payload};
 use crate::auth::Authentication;
 use crate::claim::Claim;
 use crate::config::Connection;
+use crate::elsewhere::Verdict;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::keys::Spis;
 use crate::link::Link;
 use crate::payloads::View;
+use crate::redirect;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -59,9 +61,10 @@ impl<'a> FirstMessage<'a> {
         let spis = Spis { i: self.header.spi_i, r: shared.new_spi(id) };
         let peer_fragments = self.view().has(NotifyType::Ikev2FragmentationSupported);
         let fragmentation = conn.fragmentation.enabled && peer_fragments;
+        let redirects = redirect::follows(self.view());
         let mut stats = Stats::default();
         stats.received(self.datagram.len());
-        Link { id, initiator: false, spis, path: self.path, fragmentation, stats, conn }
+        Link { id, initiator: false, spis, path: self.path, fragmentation, redirects, stats, conn }
     }
 }
 
@@ -241,6 +244,14 @@ impl Slot {
         match self {
             Self::HalfOpen(s) => s.signed(shared, now, result).next,
             Self::Signing(s) => s.signed(shared, now, result),
+            other => Some(other),
+        }
+    }
+
+    /// A server has said something about the caller.
+    pub(crate) fn told_elsewhere(self, shared: &mut Shared, verdict: Verdict) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.told_elsewhere(shared, verdict).next,
             other => Some(other),
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct FirstExchange {
     /// The ticket, when the session is resumed.
     pub(crate) ticket: Option<Box<ClientTicket>>,
     pub(crate) replaces: Option<SaId>,
-    /// There are no CHILD SAs, and the peer can do without (RFC 6023).
+    /// IKE_AUTH makes no CHILD SA, and the peer can do without (RFC 6023).
     pub(crate) childless: bool,
 }
 
@@ -50,6 +50,11 @@ impl FirstExchange {
     /// Whether we prove ourselves by EAP, after the first IKE_AUTH exchange.
     pub(super) fn is_by_eap(&self) -> bool {
         self.ticket.is_none() && matches!(self.link.conn.local_auth, LocalAuth::Eap(_))
+    }
+
+    /// Whether the gateway may prove itself inside EAP alone.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(&self.link.conn.local_auth, LocalAuth::Eap(login) if self.is_by_eap() && login.is_alone())
     }
 
     /// The proofs that our request holds, one after the other: the one that counts and, if it is with a PPK that is not required, the one

@@ -31,7 +31,7 @@ impl Opening {
         let Some(asked) = view.notify(NotifyType::Puzzle).and_then(dormouse_wire::ike::Puzzle::of) else {
             return false;
         };
-        let (difficulty, hardest) = (asked.difficulty, self.link.conn.hardest_puzzle);
+        let (difficulty, hardest) = (asked.difficulty, self.link.conn.opening.hardest_puzzle);
         let prf = Prf::by_id(asked.prf).filter(|prf| self.offers(*prf));
         let solver = prf.and_then(|prf| Solver::new(Puzzle { prf, difficulty }, cookie.to_vec(), hardest));
         let (sa, solved) = (self.link.id, solver.is_some());

@@ -97,7 +97,7 @@ impl Core {
             last_out,
             lines,
         } = old;
-        let Link { id: _, conn, initiator: _, spis: _, path, fragmentation: _, stats } = link;
+        let Link { id: _, conn, initiator: _, spis: _, path, fragmentation: _, redirects: _, stats } = link;
         (self.last_in, self.last_out, self.lines) = (*last_in, *last_out, *lines);
         if let (Some(ours), Some(theirs)) = (&mut self.descent, descent) {
             ours.recorded |= theirs.recorded;

@@ -90,11 +90,14 @@ impl Upkeep {
     pub(super) fn schedule_authentication(&mut self, core: &Core, unix: UnixTime, now: Instant) {
         let left = core.session.vouched_until.map(|until| until.saturating_since(unix));
         let left = left.filter(|left| *left <= FAR);
-        self.vouched_at = left.map(|left| now + left);
+        let by_users_server = left.filter(|_| !core.client && core.session.is_users());
+        self.vouched_at = left.filter(|_| by_users_server.is_none()).map(|left| now + left);
         let age = unix.saturating_since(core.session.authenticated);
         if !core.client {
             let lifetime = core.link.conn.answering.policy.lifetime;
-            self.authenticated_until = lifetime.map(|lifetime| now + lifetime.saturating_sub(age));
+            let configured = lifetime.map(|lifetime| lifetime.saturating_sub(age));
+            self.authenticated_until =
+                configured.into_iter().chain(by_users_server).min().map(|left| now + left);
             return;
         }
         if let Reauthentication::By(_) = self.reauthentication {

@@ -196,7 +196,10 @@ pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
         LocalAuth::Cert { chain, .. } => out.list(chain, |out, der| out.bytes(der)),
         LocalAuth::Eap(login) => {
             out.bytes(login.user.as_bytes());
-            secrets.bytes(login.password.as_bytes());
+            out.list(login.chain(), |out, der| out.bytes(der));
+            if let Some(password) = login.password() {
+                secrets.bytes(password.as_bytes());
+            }
         }
     }
     match &conn.remote_auth {

@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_crypto::Secret;
-use dormouse_crypto::cert::{Certificate, TrustStore, Usage};
+use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_eap::NtHash;
-use dormouse_ike::config::{Connection, EapLogin, EapPolicy, IdentityPattern, LocalAuth, RemoteAuth};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
+use dormouse_ike::config::{
+    Connection, EapLogin, EapMethod, EapPolicy, EapProof, EapUsers, IdentityPattern, LocalAuth, RemoteAuth,
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
+    RevokedCertParams, SerialNumber, SignatureAlgorithm,
+};
 
 use super::{Pair, client_psk, gateway_psk};
 
@@ -33,14 +38,64 @@ impl Authority {
     }
 
     pub fn issue(&self, name: &str, algorithm: &'static SignatureAlgorithm) -> LocalAuth {
+        self.issue_with(&[name], algorithm, |_| {})
+    }
+
+    /// For several names, changed as wanted.
+    pub fn issue_with(
+        &self,
+        names: &[&str],
+        algorithm: &'static SignatureAlgorithm,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> LocalAuth {
         let key = KeyPair::generate_for(algorithm).expect("a key");
-        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        let (mails, hosts): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.contains('@'));
+        let hosts: Vec<String> = hosts.into_iter().map(str::to_owned).collect();
+        let mut params = CertificateParams::new(hosts).expect("parameters");
+        let mail = |mail: &str| rcgen::SanType::Rfc822Name(mail.try_into().expect("a mail address"));
+        params.subject_alt_names.extend(mails.into_iter().map(mail));
+        params.distinguished_name.push(rcgen::DnType::CommonName, names.first().copied().unwrap_or("nobody"));
         validity(&mut params);
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         LocalAuth::Cert {
             key: Arc::new(SigningKey::from_der(&key.serialize_der()).expect("a key")),
             chain: vec![certificate.der().to_vec()],
         }
+    }
+
+    /// A certificate with this subject and these alternative names; and the subject as an identity.
+    pub fn issue_named(&self, subject: &str, names: &[&str]) -> (LocalAuth, Identity) {
+        let key = KeyPair::generate().expect("a key");
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("parameters");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, subject.trim_start_matches("CN="));
+        validity(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let key = Arc::new(SigningKey::from_der(&key.serialize_der()).expect("a key"));
+        let auth = LocalAuth::Cert { key, chain: vec![certificate.der().to_vec()] };
+        (auth, subject.parse().expect("a name"))
+    }
+
+    /// A list of revoked certificates by their numbers, made before the origin of the tests, each some time after the one before, and good for two days.
+    pub fn list(&self, serials: &[u64], number: u64) -> Vec<u8> {
+        let this_update = rcgen::date_time_ymd(2027, 1, 15) + Duration::from_secs(number * 60);
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: this_update,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update,
+            next_update: this_update + Duration::from_secs(2 * 86_400),
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).expect("a list").der().to_vec()
     }
 
     pub fn trusted(&self) -> RemoteAuth {
@@ -62,13 +117,29 @@ fn validity(params: &mut CertificateParams) {
 
 pub fn login(user: &str, password: &str) -> LocalAuth {
     let password = Secret::from(password.as_bytes());
-    LocalAuth::Eap(Arc::new(EapLogin { user: user.to_owned(), password }))
+    LocalAuth::Eap(Arc::new(EapLogin { user: user.to_owned(), proof: EapProof::Password(password) }))
+}
+
+/// The user of this name proves himself by a certificate (EAP-TLS); `alone`: the gateway may do so inside EAP alone.
+pub fn login_tls(user: &str, own: LocalAuth, alone: bool) -> LocalAuth {
+    let LocalAuth::Cert { key, chain } = own else { panic!("a certificate") };
+    let proof = EapProof::Certificate { key, chain, alone, server: None };
+    LocalAuth::Eap(Arc::new(EapLogin { user: user.to_owned(), proof }))
+}
+
+/// Users with certificates, by these methods.
+pub fn methods(list: &[EapMethod], alone: bool) -> Option<Arc<EapPolicy>> {
+    let hash = |password: &str| NtHash::of_password(password).expect("not too long");
+    let users = USERS.iter().map(|(user, password)| ((*user).to_owned(), hash(password)));
+    let policy = EapPolicy::here(list.to_vec(), EapUsers::new(users).expect("names of users"));
+    Some(Arc::new(if alone { policy.alone() } else { policy }))
 }
 
 pub fn users(list: &[(&str, &str)]) -> Option<Arc<EapPolicy>> {
     let hash = |password: &str| NtHash::of_password(password).expect("not too long");
     let users = list.iter().map(|(user, password)| ((*user).to_owned(), hash(password)));
-    Some(Arc::new(EapPolicy::new(users).expect("names of users")))
+    let users = EapUsers::new(users).expect("names of users");
+    Some(Arc::new(EapPolicy::here(vec![EapMethod::MsChapV2], users)))
 }
 
 /// Alice's device, and a gateway that knows her and Bob.

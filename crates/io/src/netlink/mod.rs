@@ -16,12 +16,14 @@ mod change;
 mod ledger;
 mod monitor;
 mod outer;
+mod overlap;
 mod query;
 pub(crate) mod socket;
 
 pub use ledger::Ledger;
 pub(crate) use monitor::FilterChanges;
 pub use monitor::{Monitor, NetworkChange};
+pub use overlap::{Overlap, overlaps};
 
 use ipnet::IpNet;
 use std::io;

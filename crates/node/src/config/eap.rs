@@ -1,11 +1,11 @@
-//! Users with passwords, at both ends, as they are written. Owns the file of a gateway's users; must never show a password or its hash: not in
+//! Users, at both ends, as they are written. Owns the file of a gateway's users; must never show a password or its hash: not in
 //! an error either.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::file::{Connection, Hidden, Role};
-use super::resolve::{ConfigError, ReadFile, file_bytes};
+use super::file::{Connection, Eap, Hidden, Login, Role, Ways};
+use super::resolve::{ConfigError, OpenToken, ReadFile, file_bytes, identity, local_auth};
 use dormouse_crypto::Secret;
 pub use dormouse_eap::NtHash;
 use dormouse_ike::config as ike;
@@ -27,35 +27,59 @@ pub(super) fn login(
     section: &str,
     c: &Connection,
     read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
 ) -> Result<Option<ike::LocalAuth>, ConfigError> {
     let local = &c.local;
     let wrong = |key: &str, problem: &str| Err(ConfigError::new(format!("{section}.{key}"), problem));
-    if local.auth.is_none() {
-        let beside = [
-            ("user", local.user.is_some()),
-            ("password", local.password.is_some()),
-            ("password_file", local.password_file.is_some()),
-        ];
-        return match beside.into_iter().find(|(_, is)| *is) {
-            Some((key, _)) => wrong(key, "is for auth = \"eap-mschapv2\", which is not there"),
-            None => Ok(None),
-        };
-    }
-    if c.role != Role::Client {
+    let password = [
+        ("password", local.password.is_some()),
+        ("password_file", local.password_file.is_some()),
+        ("user", local.user.is_some() && local.auth.is_none()),
+    ];
+    let tls = [("eap_only", local.eap_only), ("eap_server", local.eap_server.is_some())];
+    let certificate = [("certificate", local.certificate.is_some()), ("key", local.key.is_some())];
+    let secret = [("secret", local.secret.is_some()), ("secret_file", local.secret_file.is_some())];
+    let given = |keys: &[(&'static str, bool)]| keys.iter().find(|(_, is)| *is).map(|(key, _)| *key);
+    if local.auth.is_some() && c.role != Role::Client {
         return wrong(
             "auth",
-            "a gateway proves itself by certificate and key; its users stand in remote.users",
+            "a gateway proves itself by certificate and key; its users are taken by remote.auth",
         );
     }
-    let others = [
-        ("secret", local.secret.is_some()),
-        ("secret_file", local.secret_file.is_some()),
-        ("certificate", local.certificate.is_some()),
-        ("key", local.key.is_some()),
-    ];
-    if let Some((key, _)) = others.into_iter().find(|(_, is)| *is) {
-        return wrong(key, "contradicts auth = \"eap-mschapv2\", where a password proves who we are");
+    match local.auth {
+        None => match (given(&password), given(&tls)) {
+            (Some(key), _) => wrong(key, "is for auth = \"eap-mschapv2\", which is not there"),
+            (None, Some(key)) => wrong(key, "is for auth = \"eap-tls\", which is not there"),
+            (None, None) => Ok(None),
+        },
+        Some(Login::MsChapV2) => {
+            if let Some(key) = given(&tls) {
+                return wrong(key, "is for auth = \"eap-tls\"");
+            }
+            if let Some(key) = given(&[secret, certificate].concat()) {
+                return wrong(key, "contradicts auth = \"eap-mschapv2\", where a password proves who we are");
+            }
+            by_password(section, c, read).map(Some)
+        }
+        Some(Login::Tls) => {
+            if let Some(key) = given(&[&secret[..], &password].concat()) {
+                return wrong(
+                    key,
+                    "contradicts auth = \"eap-tls\", where certificate and key prove who we are",
+                );
+            }
+            by_certificate(section, c, read, token).map(Some)
+        }
     }
+}
+
+fn by_password(
+    section: &str,
+    c: &Connection,
+    read: &mut ReadFile<'_>,
+) -> Result<ike::LocalAuth, ConfigError> {
+    let local = &c.local;
+    let wrong = |key: &str, problem: &str| Err(ConfigError::new(format!("{section}.{key}"), problem));
     let Some(user) = local.user.clone().filter(|user| !user.is_empty()) else {
         return wrong("user", "auth = \"eap-mschapv2\" needs the user's name");
     };
@@ -76,11 +100,42 @@ pub(super) fn login(
         Ok("") => wrong(key, "is empty"),
         Ok(text) if NtHash::of_password(text).is_none() => wrong(key, "is too long for a password"),
         Ok(_) => {
-            let login = ike::EapLogin { user, password: Secret::from(password) };
-            Ok(Some(ike::LocalAuth::Eap(Arc::new(login))))
+            let proof = ike::EapProof::Password(Secret::from(password));
+            Ok(ike::LocalAuth::Eap(Arc::new(ike::EapLogin { user, proof })))
         }
         Err(_) => wrong(key, "a password is text in UTF-8"),
     }
+}
+
+fn by_certificate(
+    section: &str,
+    c: &Connection,
+    read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
+) -> Result<ike::LocalAuth, ConfigError> {
+    let local = &c.local;
+    let wrong = |key: &str, problem: &str| Err(ConfigError::new(format!("{section}.{key}"), problem));
+    if local.certificate.is_none() {
+        return wrong("certificate", "auth = \"eap-tls\" needs the user's certificate, and its key");
+    }
+    let ike::LocalAuth::Cert { key, chain } = local_auth(section, local, read, token)? else {
+        return wrong("certificate", "auth = \"eap-tls\" needs the user's certificate, and its key");
+    };
+    if key.is_elsewhere() {
+        return wrong("key", "auth = \"eap-tls\" needs the key in a file, not in a token");
+    }
+    let user = local.user.clone().unwrap_or_else(|| local.id.clone());
+    if user.is_empty() {
+        return wrong("user", "is empty");
+    }
+    let of_server = format!("{section}.eap_server");
+    let server = local.eap_server.as_ref().map(|name| identity(&of_server, name)).transpose()?;
+    if server.is_some() && local.eap_only {
+        let problem = "with eap_only the gateway itself must prove who it is inside EAP; keep one of them";
+        return wrong("eap_server", problem);
+    }
+    let proof = ike::EapProof::Certificate { key, chain, alone: local.eap_only, server };
+    Ok(ike::LocalAuth::Eap(Arc::new(ike::EapLogin { user, proof })))
 }
 
 /// A gateway's users.
@@ -94,26 +149,80 @@ pub(super) fn policy(
     read: &mut ReadFile<'_>,
 ) -> Result<Option<Arc<ike::EapPolicy>>, ConfigError> {
     let wrong = |key: &str, problem: &str| Err(ConfigError::new(format!("connection.{name}.{key}"), problem));
-    match (c.remote.auth, &c.remote.users) {
-        (None, None) => Ok(None),
-        (None, Some(_)) => wrong("remote.users", "is for auth = \"eap-mschapv2\", which is not there"),
-        (Some(_), _) if c.role != Role::Gateway => wrong(
+    let Some(Ways(ways)) = &c.remote.auth else {
+        return match (&c.remote.users, c.remote.eap_only) {
+            (Some(_), _) => wrong("remote.users", "is for auth = \"eap-mschapv2\", which is not there"),
+            (None, true) => wrong("remote.eap_only", "is for auth = \"eap-tls\", which is not there"),
+            (None, false) => Ok(None),
+        };
+    };
+    if c.role != Role::Gateway {
+        return wrong(
             "remote.auth",
             "users are a gateway's; a client says local.auth, local.user and local.password_file",
-        ),
-        (Some(_), _) if !matches!(local, ike::LocalAuth::Cert { .. }) => {
-            wrong("local", "a gateway whose users have passwords proves itself by certificate and key")
+        );
+    }
+    if ways.is_empty() || (1..ways.len()).any(|n| ways[..n].contains(&ways[n])) {
+        return wrong("remote.auth", "names one way or several, each once");
+    }
+    let ike::LocalAuth::Cert { key, .. } = local else {
+        return wrong("local", "a gateway whose users have passwords proves itself by certificate and key");
+    };
+    if ways.contains(&Eap::Radius) {
+        return match (ways.as_slice(), &c.remote.users) {
+            (_, Some(_)) => {
+                wrong("remote.users", "contradicts auth = \"radius\": the servers of [radius] know the users")
+            }
+            ([_], None) => Ok(Some(Arc::new(ike::EapPolicy::radius()))),
+            _ => wrong(
+                "remote.auth",
+                "\"radius\" leaves the ways to the servers of [radius]; take the others out",
+            ),
+        };
+    }
+    let with_tls = ways.iter().any(|way| *way != Eap::MsChapV2);
+    if with_tls && key.is_elsewhere() {
+        return wrong("local.key", "eap-tls and eap-ttls need the gateway's key in a file, not in a token");
+    }
+    if ways.contains(&Eap::Tls) && c.remote.ca.is_empty() {
+        return wrong("remote.ca", "auth = \"eap-tls\" needs the authorities of the users' certificates");
+    }
+    if c.remote.eap_only && !ways.contains(&Eap::Tls) {
+        return wrong("remote.eap_only", "is for auth = \"eap-tls\", which is not there");
+    }
+    let by_password = ways.iter().any(|way| *way != Eap::Tls);
+    let users = match &c.remote.users {
+        None if by_password => {
+            return wrong("remote.users", "users with passwords need the file of the users");
         }
-        (Some(_), None) => wrong("remote.users", "auth = \"eap-mschapv2\" needs the file of the users"),
-        (Some(_), Some(path)) => {
+        Some(_) if !by_password => {
+            return wrong("remote.users", "is for users with passwords; auth = \"eap-tls\" takes none");
+        }
+        None => ike::EapUsers::default(),
+        Some(path) => {
             let key = format!("connection.{name}.remote.users");
             let content = Zeroizing::new(file_bytes(&key, path, true, read)?);
             let error = |problem: String| ConfigError::new(&key, format!("{}: {problem}", path.display()));
             let users = users(&content).map_err(error)?;
-            let policy = ike::EapPolicy::new(users).map_err(|e| error(e.to_string()))?;
-            Ok(Some(Arc::new(policy)))
+            ike::EapUsers::new(users).map_err(|e| error(e.to_string()))?
         }
-    }
+    };
+    let methods = ways.iter().map(|way| match way {
+        Eap::MsChapV2 => ike::EapMethod::MsChapV2,
+        Eap::Tls => ike::EapMethod::Tls,
+        Eap::Ttls | Eap::Radius => ike::EapMethod::Ttls,
+    });
+    let policy = ike::EapPolicy::here(methods.collect(), users);
+    Ok(Some(Arc::new(if c.remote.eap_only { policy.alone() } else { policy })))
+}
+
+/// Whether TLS can be set up with what a gateway's connection has.
+///
+/// # Errors
+/// The key to change.
+pub(super) fn check(name: &str, conn: &ike::Connection) -> Result<(), ConfigError> {
+    let wrong = |e: &dyn std::fmt::Display| ConfigError::new(format!("connection.{name}.remote.auth"), e);
+    conn.check_eap().map_err(|e| wrong(&e))
 }
 
 /// The users of a file, with the hashes of their passwords.
@@ -167,6 +276,13 @@ mod tests {
         Ok((*resolved[0].ike).clone())
     }
 
+    fn password(login: &ike::EapLogin) -> &[u8] {
+        match &login.proof {
+            ike::EapProof::Password(password) => password.as_bytes(),
+            ike::EapProof::Certificate { .. } => panic!("{login:?}"),
+        }
+    }
+
     fn wrong(text: &str, users: &str) -> String {
         of(text, users).map(drop).unwrap_err()
     }
@@ -175,10 +291,10 @@ mod tests {
     fn a_clients_password_is_a_line_of_text() {
         let conn = of(&format!("{CLIENT}user = \"joe\"\npassword_file = \"password\"\n"), "").unwrap();
         let ike::LocalAuth::Eap(login) = conn.local_auth else { panic!("{:?}", conn.local_auth) };
-        assert_eq!((login.user.as_str(), login.password.as_bytes()), ("joe", "größer".as_bytes()));
+        assert_eq!((login.user.as_str(), password(&login)), ("joe", "größer".as_bytes()));
         let inline = of(&format!("{CLIENT}user = \"joe\"\npassword = \" 0x41 \"\n"), "").unwrap();
         let ike::LocalAuth::Eap(login) = inline.local_auth else { panic!("{:?}", inline.local_auth) };
-        assert_eq!(login.password.as_bytes(), b" 0x41 ");
+        assert_eq!(password(&login), b" 0x41 ");
     }
 
     #[test]
@@ -211,11 +327,75 @@ mod tests {
     }
 
     #[test]
+    fn a_clients_certificate_inside_eap() {
+        let client = CLIENT.replace("eap-mschapv2", "eap-tls");
+        let own = "certificate = \"cert\"\nkey = \"key\"\n";
+        let login = |more: &str| {
+            let conn = of(&format!("{client}{own}{more}"), "")?;
+            let ike::LocalAuth::Eap(login) = conn.local_auth else { panic!("{:?}", conn.local_auth) };
+            Ok::<_, String>((*login).clone())
+        };
+        assert_eq!(login("").unwrap().user, "joe", "the id");
+        let as_other = login("user = \"ann\"\neap_only = true\n").unwrap();
+        assert_eq!(as_other.user, "ann");
+        assert!(matches!(as_other.proof, ike::EapProof::Certificate { alone: true, server: None, .. }));
+        let elsewhere = login("eap_server = \"radius\"\n").unwrap();
+        assert!(matches!(elsewhere.proof, ike::EapProof::Certificate { alone: false, server: Some(_), .. }));
+        for (more, key) in [
+            ("password = \"x\"\n", "connection.a.local.password: contradicts"),
+            ("secret = \"long enough\"\n", "connection.a.local.secret: contradicts"),
+            ("user = \"\"\n", "connection.a.local.user: is empty"),
+            ("eap_server = \"radius\"\neap_only = true\n", "connection.a.local.eap_server: "),
+        ] {
+            let error = login(more).unwrap_err();
+            assert!(error.starts_with(key), "{more}: {error}");
+        }
+        assert!(wrong(&client, "").starts_with("connection.a.local.certificate: "));
+        let half = format!("{client}certificate = \"cert\"\n");
+        assert!(wrong(&half, "").starts_with("connection.a.local.key: "));
+        let by_password = format!("{CLIENT}user = \"joe\"\npassword = \"x\"\neap_only = true\n");
+        assert!(wrong(&by_password, "").starts_with("connection.a.local.eap_only: "));
+        let without = CLIENT.replace("auth = \"eap-mschapv2\"\n", own) + "eap_only = true\n";
+        assert!(wrong(&without, "").starts_with("connection.a.local.eap_only: "));
+    }
+
+    #[test]
+    fn a_gateway_offers_ways_in_an_order() {
+        let with = |ways: &str, more: &str| format!("{GATEWAY}auth = {ways}\n{more}");
+        let ca = "ca = [\"ca\"]\n";
+        let both =
+            with("[\"eap-tls\", \"eap-mschapv2\"]", &format!("users = \"users\"\n{ca}eap_only = true\n"));
+        let policy = of(&both, USERS).unwrap().answering.eap.unwrap();
+        assert_eq!(policy.methods(), [ike::EapMethod::Tls, ike::EapMethod::MsChapV2]);
+        let tls = of(&with("\"eap-tls\"", ca), "").unwrap().answering.eap.unwrap();
+        assert_eq!((tls.methods(), tls.users().map(|u| u.len())), (&[ike::EapMethod::Tls][..], Some(0)));
+        let ttls = of(&with("\"eap-ttls\"", "users = \"users\"\n"), USERS).unwrap();
+        assert!(matches!(ttls.remote_auth, ike::RemoteAuth::Eap));
+        for (text, key) in [
+            (with("[]", ""), "connection.a.remote.auth: "),
+            (with("[\"eap-tls\", \"eap-tls\"]", ca), "connection.a.remote.auth: "),
+            (with("\"eap-tls\"", ""), "connection.a.remote.ca: "),
+            (with("\"eap-tls\"", &format!("{ca}users = \"users\"\n")), "connection.a.remote.users: "),
+            (with("[\"eap-tls\", \"eap-ttls\"]", ca), "connection.a.remote.users: "),
+            (
+                with("\"eap-mschapv2\"", "users = \"users\"\neap_only = true\n"),
+                "connection.a.remote.eap_only: ",
+            ),
+            (format!("{GATEWAY}eap_only = true\n{ca}"), "connection.a.remote.eap_only: "),
+        ] {
+            let error = wrong(&text, USERS);
+            assert!(error.starts_with(key), "{text}: {error}");
+        }
+        let error = wrong(&with("\"eap-md5\"", ""), "");
+        assert!(error.contains("eap-md5") && error.contains("eap-tls"), "{error}");
+    }
+
+    #[test]
     fn a_gateway_has_users_beside_certificates_or_alone() {
         let users = "auth = \"eap-mschapv2\"\nusers = \"users\"\n";
         let alone = of(&format!("{GATEWAY}{users}"), USERS).unwrap();
         assert!(matches!(alone.remote_auth, ike::RemoteAuth::Eap));
-        assert_eq!(alone.answering.eap.map(|users| users.len()), Some(2));
+        assert_eq!(alone.answering.eap.and_then(|eap| Some(eap.users()?.len())), Some(2));
         let both = of(&format!("{GATEWAY}ca = [\"ca\"]\n{users}"), USERS).unwrap();
         assert!(matches!(both.remote_auth, ike::RemoteAuth::Cert { .. }) && both.answering.eap.is_some());
         let peers = format!("{GATEWAY}{users}[[connection.a.peers]]\nid = \"joe\"\nisolate = true\n");

@@ -6,14 +6,17 @@
 pub use super::access_router::{Repair, Router};
 pub use super::audit::Audit;
 pub use super::choose::Choose;
-pub use super::credentials::{Eap, Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
+pub use super::credentials::{Eap, Hidden, LocalAuth, Login, Ppk, PpkKey, RemoteAuth, Revocation, Ways};
 pub use super::data_path::DataPath;
 pub use super::forward::Forward;
 pub use super::half_open::HalfOpen;
 pub use super::hip::{
     Hip, HipAccept, HipCarrier, HipCipher, HipEspInUdp, HipGroup, HipIdentity, HipPeer, HipPuzzle,
 };
+pub use super::ike_words::{Childless, EspInUdp, Keepalive};
+pub use super::metrics::Metrics;
 pub use super::peers::{Peer, Prefix};
+pub use super::radius::{Radius, RadiusServer};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 pub use super::spin::Spin;
 pub use super::zones::{Keys, KeysPeer, Protection, Zones};
@@ -21,7 +24,6 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -37,6 +39,9 @@ pub struct File {
     pub standin: super::standin::StandIn,
     /// Gateway: what is put on record of those who come (docs/audit.md).
     pub audit: Audit,
+    /// Gateway: the servers that know the users of connections with `remote.auth = "radius"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub radius: Option<Radius>,
     /// Access router: what stands between a radio and the network. Absent: this machine is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub router: Option<Router>,
@@ -84,6 +89,15 @@ pub struct Daemon {
     /// What carries ESP. `user`: the daemon. `kernel`: under load the kernel, by an interface `-esp` beside the tunnel's, or the daemon does not start. `auto`:
     /// the kernel where it can; `dormouse status` says why not. What stays with the daemon: docs/how-it-works.md.
     pub data_path: DataPath,
+    /// Where numbers can be read for Prometheus, as `GET /metrics` (docs/administrator.md): an address and port such as `"127.0.0.1:9717"`, or the path of a
+    /// Unix socket. They say how many use the VPN and when, but not who. Empty: nowhere.
+    pub metrics: Metrics,
+    /// From where they may be read, if `metrics` is an address of which other machines can reach it: nobody else is answered there. Such an address
+    /// needs this.
+    #[schemars(with = "Vec<String>")]
+    pub metrics_from: Vec<IpNet>,
+    /// Members of this group may read them besides root, if `metrics` is a path. Empty: root only.
+    pub metrics_group: String,
     /// Gateway: handshakes of callers that have not shown yet that they are there.
     pub half_open: HalfOpen,
     /// Gateway: sessions that may be held at once.
@@ -120,6 +134,9 @@ impl Default for Daemon {
             offload: true,
             spin: Spin::default(),
             data_path: DataPath::User,
+            metrics: Metrics::Off,
+            metrics_from: Vec::new(),
+            metrics_group: String::new(),
             half_open: HalfOpen::default(),
             session_limit: 100_000,
             sleeper_limit: 16_384,
@@ -307,6 +324,17 @@ pub struct Ike {
     /// `dormancy` on: it costs 8 bytes a packet, and the kernel takes many datagrams at once, but packets of protocol 50 one by one.
     /// `always`: also with other peers.
     pub esp_in_udp: EspInUdp,
+    /// Whether the first CHILD SA is made with the session (in IKE_AUTH) or after it (RFC 6023). `allow`: with it, and clients may have it otherwise.
+    /// `never`: with it. `prefer`: after it, with gateways that can. `force`: after it; others are left, and clients that want it at once refused.
+    /// Costs a round trip; some gateways ask for it, and its keys come from a key exchange of its own. A resumption brings it back at once.
+    pub childless: Childless,
+    /// Client: to which gateways its own may send it (RFC 5685), for maintenance or by load: names, `*.example.org`, addresses or prefixes. Empty: it
+    /// stays. Whoever it is sent to must prove to be `remote.id` by the same means; one that does not take it is left for its own again.
+    pub redirects: Vec<String>,
+    /// Gateway: where clients are sent that can be (RFC 5685), a name or an address; others are served as ever. Before their first exchange if all gateway
+    /// connections say the same, or else when they have proved who they are. `dormouse redirect` sends those that are connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redirect_to: Option<String>,
     /// Client: UDP ports at which the gateway listens for IKE, and for IKE and ESP behind NATs: its `daemon.ike_port` and `daemon.nat_t_port`.
     pub peer_ike_port: u16,
     /// See `peer_ike_port`.
@@ -347,6 +375,9 @@ impl Default for Ike {
             fragmentation: true,
             fragment_size: 1280,
             esp_in_udp: EspInUdp::Auto,
+            childless: Childless::Allow,
+            redirects: Vec::new(),
+            redirect_to: None,
             peer_ike_port: 500,
             peer_nat_t_port: 4500,
             no_nats_allowed: false,
@@ -366,67 +397,6 @@ impl Default for Ike {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Seconds(pub u32);
-
-/// When ESP is carried in UDP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum EspInUdp {
-    /// Where a NAT asks for it, and between our own ends.
-    #[default]
-    Auto,
-    /// Where a NAT asks for it.
-    Nat,
-    /// With every peer.
-    Always,
-}
-
-/// NAT keepalives: `"auto"`, `"off"`, or seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-#[schemars(with = "String")]
-pub enum Keepalive {
-    /// Found by probing the NAT.
-    Auto,
-    /// None are sent.
-    Off,
-    /// A fixed interval in seconds.
-    Every(u32),
-}
-
-impl<'de> Deserialize<'de> for Keepalive {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Keepalive;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"auto\", \"off\" or a number of seconds from 1 to 86400")
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Keepalive, E> {
-                match text {
-                    "auto" => Ok(Keepalive::Auto),
-                    "off" => Ok(Keepalive::Off),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-                }
-            }
-            fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Keepalive, E> {
-                match u32::try_from(n) {
-                    Ok(n @ 1..=86_400) => Ok(Keepalive::Every(n)),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Signed(n), &self)),
-                }
-            }
-        }
-        d.deserialize_any(Visitor)
-    }
-}
-
-impl Serialize for Keepalive {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => s.serialize_str("auto"),
-            Self::Off => s.serialize_str("off"),
-            Self::Every(n) => s.serialize_u32(*n),
-        }
-    }
-}
 
 /// The CHILD SA. Further ones of the same connection stand in `[connection.NAME.children.OTHER]`, with the same keys but for
 /// `request_address`.

@@ -1,8 +1,10 @@
-//! Where things stand: the files that a configuration names, and the line of a key. Owns no meaning.
+//! Where things stand: the files that a configuration names, the line of a key, and what a parser stumbles over. Owns no meaning; must never
+//! repeat a value: it may be a secret, and more people read the log than the file.
 
 use super::file::{Connection, File};
 use super::resolve::ConfigError;
 use dormouse_energy::profile::Profile;
+use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -13,7 +15,9 @@ impl File {
         let profile = Some(self.sleep.profile.as_str())
             .filter(|p| p.contains('/') && Profile::shipped(p).is_none())
             .map(Path::new);
-        profile.into_iter().chain(self.connection.values().flat_map(of_connection))
+        let radius = self.radius.iter().flat_map(|radius| radius.servers.iter().chain(&radius.accounting));
+        let radius = radius.map(|server| server.secret_file.as_path());
+        profile.into_iter().chain(radius).chain(self.connection.values().flat_map(of_connection))
     }
 }
 
@@ -48,6 +52,64 @@ impl ConfigError {
     pub fn in_text(&self, text: &str) -> String {
         let line = line_of(text, &self.key);
         line.map_or_else(|| self.to_string(), |line| format!("line {line}: {self}"))
+    }
+}
+
+/// What the parser says of `text`, with the place and the key, and without what is written there.
+pub(super) fn complaint(text: &str, error: &toml::de::Error) -> String {
+    let what = without_value(error.message());
+    let Some(span) = error.span() else { return what };
+    let before = text.get(..span.start).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    let key = key_at(text, &span).map_or_else(String::new, |key| format!("{key}: "));
+    format!("line {line}, column {column}: {key}{what}")
+}
+
+/// A message of the parser without the value that it quotes: `invalid type: string "abc", expected u16`, ``unknown variant `abc`, expected ...``.
+fn without_value(message: &str) -> String {
+    let message = message.trim_end();
+    let quoting = ["invalid type: ", "invalid value: ", "unknown variant "];
+    let Some(kind) = quoting.into_iter().find(|kind| message.starts_with(kind)) else {
+        // Our own, which quote what cannot be read between '...'.
+        return match (message.find('\''), message.rfind('\'')) {
+            (Some(from), Some(to)) if from < to => format!("what is there{}", &message[to + 1..]),
+            _ => message.replace('\n', "; "),
+        };
+    };
+    let expected = message.rfind(", expected ").map_or("", |at| &message[at..]);
+    match message[kind.len()..].split(['"', '`']).next().map(str::trim) {
+        Some(found) if !found.is_empty() && kind != "unknown variant " => format!("{kind}{found}{expected}"),
+        _ => format!("unknown word{expected}"),
+    }
+}
+
+/// The key whose value, or which itself, stands at `span`, behind the name of its section.
+fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
+    let is_of_key = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    let name = |text: &str| {
+        let text = text.trim();
+        let whole = !text.is_empty() && text.len() <= 64 && text.chars().all(is_of_key);
+        (whole && text.starts_with(|c: char| c.is_ascii_lowercase())).then(|| text.to_owned())
+    };
+    let before = text.get(..span.start)?;
+    let (above, line) = before.rsplit_once('\n').unwrap_or(("", before));
+    let own = match line.trim_end().strip_suffix('=') {
+        Some(left) => name(left.rsplit(|c: char| !is_of_key(c) && c != ' ').next()?),
+        None => {
+            let follows = text.get(span.end..)?.trim_start().starts_with('=');
+            let itself = text.get(span.clone()).filter(|_| follows).and_then(name);
+            itself.or_else(|| name(line.split_once('=')?.0))
+        }
+    };
+    let header = |line: &str| {
+        let inner = line.trim().trim_start_matches('[').split(']').next()?.trim();
+        let known = |c: char| is_of_key(c) || c == '"' || c == ' ' || c == '@';
+        (line.trim_start().starts_with('[') && inner.chars().all(known)).then(|| inner.to_owned())
+    };
+    match (above.lines().rev().find_map(header), own) {
+        (Some(section), Some(own)) => Some(format!("{section}.{own}")),
+        (section, own) => own.or(section),
     }
 }
 
@@ -118,6 +180,47 @@ mod tests {
         assert_eq!(line_of(TEXT, "sleep.profile"), None);
         let error = ConfigError::new("daemon.mtu", "is odd");
         assert_eq!(error.in_text(TEXT), "line 2: daemon.mtu: is odd");
+    }
+
+    /// What stands in a wrong place may be a secret.
+    #[test]
+    fn a_parsers_complaint_names_the_key_and_repeats_no_value() {
+        let head = "[daemon]\nike_port = 500\n[connection.office.local]\nid = \"a\"\n";
+        for (lines, expected) in [
+            ("secret = hunter2\n", "line 5, column 10: connection.office.local.secret: "),
+            ("secret = \"hunter2\n", "line 5, column "),
+            (
+                "secret = 77777777\n",
+                "line 5, column 10: connection.office.local.secret: invalid type: integer, expected",
+            ),
+            (
+                "secret = [\"hunter2\"]\n",
+                "line 5, column 10: connection.office.local.secret: invalid type: sequence",
+            ),
+            ("hunter2\n", "line 5, column "),
+            (
+                "auth = \"hunter2\"\n",
+                "line 5, column 8: connection.office.local.auth: unknown word, expected ",
+            ),
+            (
+                "[connection.office.ppk]\nkeys = [{ id = \"k\", secret = 77777777 }]\n",
+                "line 6, column 30: connection.office.ppk.secret: ",
+            ),
+            (
+                "secrets = \"x\"\n",
+                "line 5, column 1: connection.office.local.secrets: unknown field `secrets`, expected ",
+            ),
+            (
+                "[connection.office.ike]\nrekey = \"hunter2\"\n",
+                "line 6, column 9: connection.office.ike.rekey: invalid type: string, expected u32",
+            ),
+            ("[connection.office.child]\nlocal = [\"hunter2\"]\n", "line 6, column "),
+        ] {
+            let error = parse(&format!("{head}{lines}")).unwrap_err();
+            assert!(error.starts_with(expected), "{lines}: {error}");
+            let told = error.contains("hunter2") || error.contains("77777777");
+            assert!(!told && !error.contains('\n'), "{lines}: {error}");
+        }
     }
 
     #[test]

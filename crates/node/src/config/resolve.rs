@@ -102,9 +102,9 @@ impl Resolved {
 /// Parses the text of a configuration file.
 ///
 /// # Errors
-/// With line and column from the TOML parser.
+/// With the line, the column and the key, and without what is written there, which may be a secret.
 pub fn parse(text: &str) -> Result<File, String> {
-    toml::from_str(text).map_err(|e| e.to_string())
+    toml::from_str(text).map_err(|e| super::place::complaint(text, &e))
 }
 
 /// Resolves all connections of IKE of a file, in the order of their names. Keys in tokens are refused.
@@ -151,7 +151,7 @@ fn connection(
 ) -> Result<Resolved, ConfigError> {
     let key = |k: &str| format!("connection.{name}.{k}");
     let local_id = identity(&key("local.id"), &c.local.id)?;
-    let local_auth = match eap::login(&key("local"), c, read)? {
+    let local_auth = match eap::login(&key("local"), c, read, token)? {
         Some(login) => login,
         None => local_auth(&key("local"), &c.local, read, token)?,
     };
@@ -165,6 +165,7 @@ fn connection(
         remote_auth,
     );
     conn.answering.eap = users;
+    eap::check(name, &conn)?;
     conn.role = match c.role {
         Role::Client => ike::Role::Initiator,
         Role::Gateway | Role::Hip => ike::Role::Responder,
@@ -240,13 +241,14 @@ fn ike_part(
         file::EspInUdp::Nat => ike::EspInUdp::Nat,
         file::EspInUdp::Always => ike::EspInUdp::Always,
     };
+    super::opening::opening(conn, i, key)?;
     conn.remote_ports = ike::Ports { ike: i.peer_ike_port, natt: i.peer_nat_t_port };
     conn.mobility.no_nats_allowed = i.no_nats_allowed;
     conn.mobility.return_routability = i.return_routability;
     conn.initial_contact = i.initial_contact;
     conn.timing.retransmission.initial = Duration::from_millis(i.retransmit_ms.into());
     conn.timing.retransmission.tries = i.retransmit_tries;
-    conn.hardest_puzzle = i.hardest_puzzle;
+    conn.opening.hardest_puzzle = i.hardest_puzzle;
     conn.timing.keepalive = match i.keepalive {
         file::Keepalive::Auto => ike::Keepalive::Auto,
         file::Keepalive::Off => ike::Keepalive::Off,
@@ -388,7 +390,7 @@ pub(super) fn pattern(key: &str, text: &str) -> Result<ike::IdentityPattern, Con
     }
 }
 
-fn local_auth(
+pub(super) fn local_auth(
     key: &str,
     a: &file::LocalAuth,
     read: &mut ReadFile<'_>,
@@ -456,7 +458,7 @@ fn remote_auth(
     match (psk, r.ca.is_empty(), local) {
         (_, true, ike::LocalAuth::Eap(_)) | (Some(_), _, ike::LocalAuth::Eap(_)) => Err(ConfigError::new(
             format!("{key}.ca"),
-            "name the authorities that may vouch for the gateway: nothing is said of the password before it has proved by a certificate who it is",
+            "name the authorities that may vouch for the gateway: nothing is said of the user before it has proved by a certificate who it is",
         )),
         (Some(psk), true, _) => Ok(ike::RemoteAuth::Psk(psk)),
         (Some(_), false, _) => {

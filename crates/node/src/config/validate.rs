@@ -49,6 +49,7 @@ pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
     if d.listen.is_empty() {
         return Err(ConfigError::new("daemon.listen", "at least one address is needed, such as \"0.0.0.0\""));
     }
+    super::metrics::validate(d)?;
     super::half_open::validate(d)
 }
 
@@ -120,6 +121,14 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
     if c.ike.no_nats_allowed && c.ike.esp_in_udp == EspInUdp::Always {
         let problem = "contradicts ike.esp_in_udp = \"always\", which pretends that there is a NAT";
         return wrong("ike.no_nats_allowed", problem.into());
+    }
+    if c.role == Role::Gateway && !c.ike.redirects.is_empty() {
+        let problem = "a gateway is sent nowhere; ike.redirect_to is where it sends its clients";
+        return wrong("ike.redirects", problem.into());
+    }
+    if c.role == Role::Client && c.ike.redirect_to.is_some() {
+        let problem = "a client sends nobody elsewhere; ike.redirects says where it may be sent";
+        return wrong("ike.redirect_to", problem.into());
     }
     if c.ike.retransmit_ms < RETRANSMIT_LEAST {
         let problem =
@@ -255,6 +264,8 @@ mod tests {
             (more("children.net", ""), "connection.a.children.net"),
             (more("ike", "retransmit_ms = 0"), "connection.a.ike.retransmit_ms"),
             (more("ike", "retransmit_tries = 0"), "connection.a.ike.retransmit_tries"),
+            (more("ike", "redirect_to = \"192.0.2.7\""), "connection.a.ike.redirect_to"),
+            (gateway() + "[connection.a.ike]\nredirects = [\"192.0.2.7\"]\n", "connection.a.ike.redirects"),
             (
                 more("ike", "no_nats_allowed = true\nesp_in_udp = \"always\""),
                 "connection.a.ike.no_nats_allowed",

@@ -142,7 +142,7 @@ impl Gateway {
 impl Host {
     /// The name of a connection's gateway, or its address.
     fn gateway_of(&self, connection: &str) -> Option<String> {
-        self.node.connections.client_named(connection)?.config.gateway.clone()
+        self.node.connections.client_named(connection)?.gateway()
     }
 
     /// The name of a connection's gateway is needed.
@@ -160,7 +160,8 @@ impl Host {
 
     /// The connections are others: only the names of their gateways are needed.
     pub(super) fn keep_names(&mut self) {
-        let needed = self.node.connections.clients().filter_map(|c| c.config.gateway.clone()).collect();
+        let needed = self.node.connections.clients();
+        let needed = needed.flat_map(|c| c.gateway().into_iter().chain(c.config.gateway.clone())).collect();
         self.gateways.keep(&needed);
     }
 
@@ -170,7 +171,11 @@ impl Host {
 
     /// What became of an [`Order::Resolve`]. `online`: whether there is a network, so that it is worth asking again for what was not found.
     pub fn resolved(&mut self, now: Instant, name: &str, answer: Answer, online: bool) {
+        let unknown = answer.is_err();
         self.gateways.found(now, name, answer, online);
+        if unknown && online && self.gateways.addresses(name).is_empty() {
+            self.node.elsewhere_is_unknown(now, name);
+        }
         let looks = |output: &Output| matches!(output, Output::Order(Order::FindWays { .. }));
         if !self.outputs.queue.iter().any(looks) {
             self.outputs.push_order(Order::FindWays { fresh: false });
@@ -220,6 +225,12 @@ impl Host {
         let mut found = addresses.into_iter().filter_map(&mut way);
         let first = found.next();
         let others = found.map(|(path, _)| path).collect();
+        // Where it was sent no way leads, and to its own gateway one does.
+        let own = self.node.connections.client_named(connection).and_then(|c| c.config.gateway.clone());
+        let own = own.filter(|own| first.is_none() && *own != name);
+        if own.is_some_and(|own| self.gateways.addresses(&own).iter().any(|ip| way(*ip).is_some())) {
+            self.node.come_back(now, connection);
+        }
         if let Some((_, mtu)) = first {
             self.node.set_path_mtu(mtu);
         }

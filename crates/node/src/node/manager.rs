@@ -108,7 +108,7 @@ impl Node {
                             Ended::Lost => anew.extend(self.revival_lost(now, owner)),
                             Ended::Here => self.revival_ended(now, owner),
                         }
-                        self.session_ended(now, owner, why);
+                        self.session_ended(now, owner, why, None);
                     }
                     event => self.manager_reports(now, connection, event),
                 }

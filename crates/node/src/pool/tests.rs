@@ -258,3 +258,37 @@ fn an_address_in_use_always_has_one_holder() {
     }
     assert!(given > 10_000 && refused > 1_000, "{given} given, {refused} refused");
 }
+
+#[test]
+fn an_address_that_somebody_else_says_counts_before_what_a_tenant_had() {
+    let mut f = Fixture::new(&["10.0.0.0/24", "fd00::/64"]);
+    let fixed = |n: u8| LeaseRequest { fixed: Some([10, 0, 0, n].into()), ..both(&[]) };
+    let first = f.acquire("a");
+    f.pool.release(first);
+    let a = f.ask("a", &fixed(77));
+    assert_eq!((v4(a), a.v6), ([10, 0, 0, 77].into(), first.v6), "of the other family it keeps its own");
+    assert_eq!(f.ask("b", &fixed(77)), Addresses::default(), "another uses it");
+    assert_eq!(f.ask("a", &fixed(77)), a, "it itself may");
+    let restored = f.acquire("c");
+    assert_ne!(restored.v4, a.v4);
+    f.pool.release(a);
+    f.pool.release(a);
+    let b = f.ask("b", &fixed(77));
+    assert_eq!(v4(b), Ipv4Addr::from([10, 0, 0, 77]), "nobody used it");
+    assert_ne!(f.acquire("a").v4, b.v4);
+    assert_eq!(
+        v4(f.ask("b", &fixed(78))),
+        Ipv4Addr::from([10, 0, 0, 78]),
+        "its other session keeps the former"
+    );
+    assert_ne!(f.ask("d", &fixed(77)).v4, b.v4);
+    let outside = LeaseRequest { fixed: Some([192, 0, 2, 7].into()), ..both(&[]) };
+    assert!(v4(f.ask("e", &outside)).octets().starts_with(&[10, 0, 0]), "it is none of the pool's");
+    for (holder, claim) in &f.pool.holders {
+        assert!(claim.addresses.iter().all(|a| f.pool.taken.get(&a) == Some(holder)), "{holder:?}");
+    }
+    assert_eq!(
+        f.pool.taken.len(),
+        f.pool.holders.values().map(|c| c.addresses.iter().count()).sum::<usize>()
+    );
+}

@@ -14,6 +14,7 @@ pub mod mlike;
 mod notify;
 mod payload;
 mod puzzle;
+mod redirect;
 mod sa;
 mod ts;
 
@@ -27,6 +28,7 @@ pub use payload::{
     unsupported_critical,
 };
 pub use puzzle::{PUZZLE_KEYS, Puzzle, puzzle_keys};
+pub use redirect::{Gateway, NoGateway};
 pub use sa::{Attribute, AttributeValue, Proposal, Transform, TransformType};
 pub use ts::{TrafficSelector, TsRange};
 

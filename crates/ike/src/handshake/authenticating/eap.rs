@@ -1,10 +1,12 @@
 //! Our own proof by EAP (RFC 7296, section 2.16), in the IKE_AUTH exchanges after the first. Owns the conversation, which begins when the gateway
-//! has proved who it is by its certificate, and not before; must never end in a session without the key that both ends have made in it.
+//! has proved who it is by its certificate, and not before, unless it is configured that it may do so by the certificate of EAP-TLS (RFC 5998); must never end
+//! in a session without the key that both ends have made in it.
 //!
 //! "[...] EAP methods that do not establish a shared key SHOULD NOT be used, as they are subject to a number of man-in-the-middle attacks" (RFC
-//! 7296 section 2.16): they are not. Nor is EAP alone (RFC 5998), for which EAP-MSCHAPv2 is too weak.
+//! 7296 section 2.16): they are not. Nor is EAP-MSCHAPv2 alone, which is too weak for that.
 
 use dormouse_crypto::Secret;
+use dormouse_eap::Error as EapError;
 use dormouse_eap::peer::{Peer, Step as EapStep};
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
@@ -24,7 +26,7 @@ use crate::window::Outgoing;
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    peer: Peer,
+    pub(super) peer: Peer,
     /// What the gateway has proved before.
     pub(super) gateway: Proved,
     /// Exchanges after the first, and bytes of EAP that have come.
@@ -43,6 +45,11 @@ impl Authenticating {
         }
     }
 
+    /// Whether the gateway may prove itself inside EAP alone.
+    pub(super) fn offers_alone(&self) -> bool {
+        self.login().is_some_and(EapLogin::is_alone)
+    }
+
     /// The id of the exchange that is under way.
     pub(super) fn id(&self) -> u32 {
         self.first.rounds.next_id() + self.eap.as_ref().map_or(0, |eap| eap.rounds)
@@ -56,8 +63,17 @@ impl Authenticating {
         payloads: &[Payload],
         gateway: Proved,
     ) -> Step {
-        let Some(credentials) = self.login().map(EapLogin::credentials) else {
+        let Some(login) = self.login() else {
             return self.establish(shared, now, View(payloads), gateway);
+        };
+        let server = auth::identity(&gateway.id_r).unwrap_or_else(|_| self.link.conn.local_id.clone());
+        let credentials = match login.credentials(&self.link.conn.remote_auth, &server, shared.unix(now)) {
+            Ok(credentials) => credentials,
+            Err(why) => {
+                let error = NegotiationError::Eap(Box::new(EapError::Tls(why.to_string())));
+                self.fail(shared, error);
+                return Step::gone();
+            }
         };
         let peer = Peer::new(credentials);
         self.eap = Some(Box::new(Conversation { peer, gateway, rounds: 0, bytes: 0, msk: None }));

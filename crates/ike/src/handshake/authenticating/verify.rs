@@ -5,7 +5,7 @@ use dormouse_wire::ike::dormancy::Refused;
 use dormouse_wire::ike::{Id, NotifyType, Payload};
 
 use super::Authenticating;
-use crate::auth::{self, Proof};
+use crate::auth::{self, AuthError, Certified, Proof};
 use crate::credential::Credential;
 use crate::error::NegotiationError;
 use crate::handshake::intermediate::PpkUse;
@@ -20,6 +20,8 @@ pub(super) struct Proved {
     /// How long the certificates last that say so.
     pub(super) vouched_until: Option<UnixTime>,
     pub(super) credential: Option<Credential>,
+    /// Nothing yet: it is to prove itself by the conversation of EAP that follows.
+    pub(super) inside: bool,
 }
 
 pub(super) enum Unproven {
@@ -63,6 +65,9 @@ impl Authenticating {
         let conn = &self.link.conn;
         let malformed =
             |what| Unproven::Unbelieved(NegotiationError::Malformed { exchange: "IKE_AUTH", what });
+        if self.eap.is_none() && self.offers_alone() && view.auth().is_none() && view.eap().is_some() {
+            return self.expect_inside(view);
+        }
         let by_eap = self.eap.as_ref().and_then(|eap| Some((&eap.gateway, eap.msk.as_ref()?)));
         let id_r = by_eap.map(|(gateway, _)| &gateway.id_r).or(view.id_r());
         let (Some(id_r), Some(auth)) = (id_r, view.auth()) else {
@@ -79,7 +84,10 @@ impl Authenticating {
         };
         if let Some((gateway, msk)) = by_eap {
             auth::verify_eap(&proof, msk, &auth).map_err(|e| Unproven::Unbelieved(e.into()))?;
-            return Ok(gateway.clone());
+            return match gateway.inside {
+                true => self.proved_inside(shared, now, gateway),
+                false => Ok(gateway.clone()),
+            };
         }
         let believed = match &self.first.ticket {
             Some(ticket) if ticket.id_r != *id_r => {
@@ -111,7 +119,36 @@ impl Authenticating {
                 Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
             }
         }
-        Ok(Proved { id_r: id_r.clone(), vouched_until, credential })
+        Ok(Proved { id_r: id_r.clone(), vouched_until, credential, inside: false })
+    }
+
+    /// The gateway has taken up our offer to prove itself inside EAP alone (RFC 5998): who it says that it is is who it must prove to be there.
+    fn expect_inside(&self, view: View<'_>) -> Result<Proved, Unproven> {
+        let unbelieved = |error: AuthError| Unproven::Unbelieved(error.into());
+        let conn = &self.link.conn;
+        let malformed = NegotiationError::Malformed { exchange: "IKE_AUTH", what: "no IDr payload" };
+        let id_r = view.id_r().ok_or(Unproven::Unbelieved(malformed))?;
+        let got = auth::identity(id_r).map_err(|e| unbelieved(e.into()))?;
+        if !conn.remote_id.matches(&got) {
+            return Err(unbelieved(AuthError::Identity { got, expected: conn.remote_id.to_string() }));
+        }
+        Ok(Proved { id_r: id_r.clone(), vouched_until: None, credential: None, inside: true })
+    }
+
+    /// It has: by a certificate of the identity that it had said, which the conversation has checked.
+    fn proved_inside(&self, shared: &mut Shared, now: Instant, gateway: &Proved) -> Result<Proved, Unproven> {
+        let conn = &self.link.conn;
+        let server = self.eap.as_ref().and_then(|eap| eap.peer.server());
+        let (own, verified) =
+            server.cloned().ok_or_else(|| Unproven::Unbelieved(AuthError::NoCertificate.into()))?;
+        let vouched_until = Some(verified.expires).into_iter().chain(auth::expires(&conn.local_auth)).min();
+        let shown = Certified { own, verified, sha1: false };
+        let credential = match shared.judge(now, (conn, self.link.id), (&shown, &[]), self.wait_until) {
+            Judgement::Admitted(judged) => Some(judged),
+            Judgement::Wait => return Err(Unproven::Waits),
+            Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
+        };
+        Ok(Proved { vouched_until, credential, inside: false, ..gateway.clone() })
     }
 
     /// The error that an answer without a proof says, if it says one.

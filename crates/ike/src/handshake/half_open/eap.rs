@@ -8,36 +8,37 @@
 //!
 //! A user who is denied, not one of the connection's or unknown gets the answers of one whose password is wrong.
 
-use core::cell::RefCell;
+mod elsewhere;
+mod known;
+mod talk;
+
 use core::net::IpAddr;
-use std::sync::Arc;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
-use dormouse_eap::authenticator::{Authenticator, Config, Method, Step as EapStep, Users};
-use dormouse_eap::{Error as EapError, NtHash};
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Id, NotifyType, Payload, unsupported_critical};
+use known::{By, Said, Wanted};
+use talk::{Talk, Told, told};
 
 use super::identify::Refusal;
 use super::{Caller, HalfOpen, How, Signature, is_childless};
 use crate::auth::{self, Proof, Proving};
-use crate::config::{Connection, EapUser, LocalAuth, eap_identity};
-use crate::credential::{self, Credential, Shown};
-use crate::endpoint_config::EndpointConfig;
+use crate::config::{Connection, LocalAuth};
+use crate::credential::{self, Credential};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::{Slot, Step};
-use crate::limits::{EAP_BYTES_MAX, EAP_ROUNDS_MAX, STRANGERS_SIGNED_FOR_BY_TOKEN, STRANGERS_SIGNED_FOR_MAX};
+use crate::limits::{STRANGERS_SIGNED_FOR_BY_TOKEN, STRANGERS_SIGNED_FOR_MAX};
 use crate::payloads::{View, notify};
-use crate::proposal;
+use crate::revocation::Judgement;
 use crate::session::Session;
 use crate::shared::Shared;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Eap {
-    conversation: Authenticator,
+    talk: Talk,
     /// The first request: what it asks for is answered with the last.
     first: Vec<Payload>,
     /// Who we have proved to be.
@@ -57,96 +58,6 @@ pub(crate) struct Eap {
     msk: Option<Secret>,
     /// The user is told that it will fail: that is on record, as no word of his may follow.
     failed: bool,
-}
-
-/// What the caller has said of itself.
-#[derive(Clone, Debug, Default)]
-struct Said {
-    /// The user's name.
-    name: Option<String>,
-    /// Whom it means.
-    user: Option<Meant>,
-    /// Why that user is not let in, whatever the password.
-    refused: Option<credential::Refusal>,
-}
-
-/// A user by a connection's rules.
-#[derive(Clone, Debug)]
-struct Meant {
-    connection: String,
-    identity: Identity,
-    /// The entry of then. What it is at the end decides.
-    shown: Shown,
-}
-
-/// The users whom a conversation may be with.
-struct Known<'a> {
-    config: &'a EndpointConfig,
-    among: Vec<&'a Arc<Connection>>,
-    /// What was looked up just now: of the names that may be meant (with a domain of Windows and without) the first that is a user's.
-    said: RefCell<Option<Said>>,
-}
-
-impl Users for Known<'_> {
-    fn mschapv2(&self, name: &str) -> Option<NtHash> {
-        let mut said = Said { name: Some(name.to_owned()), ..Said::default() };
-        let hash = self.look_up(name, &mut said);
-        let mut before = self.said.borrow_mut();
-        if before.as_ref().is_none_or(|before| before.user.is_none()) {
-            *before = Some(said);
-        }
-        hash
-    }
-}
-
-impl Known<'_> {
-    /// "It is important that policy lookups and access control decisions use the actual authenticated identity." (RFC 7296 section 2.16)
-    fn look_up(&self, name: &str, said: &mut Said) -> Option<NtHash> {
-        let entry =
-            |conn: &Arc<Connection>| Some((conn.clone(), conn.answering.eap.as_ref()?.user(name)?.clone()));
-        for (conn, user) in self.among.iter().filter_map(|conn| entry(conn)) {
-            let EapUser { identity, nt_hash } = &user;
-            let denial = self.config.admission.denials.iter().find(|d| d.means(identity, None));
-            let refused = match (conn.takes(identity), denial) {
-                (Err(why), _) => why,
-                (Ok(_), Some(denial)) => credential::Refusal::Denied(denial.clone()),
-                (Ok(_), None) => {
-                    let shown = Shown::eap(&self.config.admission.fingerprint_key, &conn.name, &user);
-                    let meant = Meant { connection: conn.name.clone(), identity: identity.clone(), shown };
-                    (said.user, said.refused) = (Some(meant), None);
-                    return Some(nt_hash.clone());
-                }
-            };
-            said.refused.get_or_insert(refused);
-        }
-        None
-    }
-}
-
-/// Which connections take a caller without a proof.
-struct Wanted<'a> {
-    childless: bool,
-    /// Whom it asks for.
-    asked: Option<&'a Identity>,
-}
-
-impl Wanted<'_> {
-    fn fits(&self, conn: &Connection, how: &How) -> bool {
-        let How::Init { suite, .. } = how else { return false };
-        conn.role.answers()
-            && conn.answering.eap.is_some()
-            && conn.is_childless() == self.childless
-            && self.asked.is_none_or(|asked| asked.is_same_as(&conn.local_id))
-            && proposal::permits(&conn.ike_proposals, suite)
-    }
-}
-
-impl Eap {
-    /// Whom the caller says that it is.
-    fn claimed(&self) -> Option<Identity> {
-        let said = self.said.user.as_ref().map(|user| user.identity.clone());
-        said.or_else(|| eap_identity(self.said.name.as_ref()?))
-    }
 }
 
 impl HalfOpen {
@@ -172,7 +83,7 @@ impl HalfOpen {
 
     /// Who calls, as far as it has said.
     pub(super) fn claimed(&self, view: View<'_>) -> Option<Identity> {
-        let user = self.eap.as_ref().and_then(|eap| eap.claimed());
+        let user = self.eap.as_ref().and_then(|eap| eap.said.claimed());
         user.or_else(|| view.id_i().and_then(|id| auth::identity(id).ok()))
     }
 
@@ -210,6 +121,7 @@ impl HalfOpen {
     pub(super) fn begin_eap(
         mut self: Box<Self>,
         shared: &mut Shared,
+        now: Instant,
         path: Path,
         payloads: &[Payload],
     ) -> Step {
@@ -226,20 +138,28 @@ impl HalfOpen {
             let text =
                 |id: &Option<Identity>, none: &str| id.as_ref().map_or(none.to_owned(), Identity::to_string);
             let (who, whom) = (text(&claimed, "?"), text(&asked, "anyone"));
-            let error = NegotiationError::NoConnection { claimed: who, asked: whom, method: "EAP" };
+            let error =
+                NegotiationError::NoConnection { claimed: who, asked: whom, method: "EAP", by_eap: false };
             return self.refuse_admission(shared, path, claimed, error);
         };
         // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
         self.link.path = path;
         self.link.conn = conn.clone();
         let id_r = auth::id_payload(&conn.local_id);
+        // By its AUTH and CERT payloads the gateway says that it does not prove itself inside EAP alone (RFC 5998, section 3).
+        let alone = view.has(NotifyType::EapOnlyAuthentication)
+            && conn.answering.eap.as_ref().is_some_and(|policy| policy.is_alone());
         let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
-            Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
-            Signature::NotYet | Signature::Ordered => self.prove_first(&conn, &id_r, shared),
+            _ if alone => Ok(None),
+            Signature::Came(result) => {
+                result.map(|proof| Some(Proving::Done(proof))).map_err(auth::AuthError::from)
+            }
+            Signature::NotYet | Signature::Ordered => self.prove_first(&conn, &id_r, shared).map(Some),
         };
         let proof = match proof {
-            Ok(Proving::Done(proof)) => proof,
-            Ok(Proving::Sign(order)) => {
+            Ok(None) => None,
+            Ok(Some(Proving::Done(proof))) => Some(proof),
+            Ok(Some(Proving::Sign(order))) => {
                 let most = strangers_signed_for(&conn.local_auth);
                 if !shared.callers.sign_for_stranger(self.link.id, most) {
                     return self.refuse_admission(
@@ -256,16 +176,24 @@ impl HalfOpen {
             }
             Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),
         };
-        let (name, entropy) = (conn.local_id.to_string(), shared.entropy.as_mut());
-        let config = Arc::new(Config::new(Method::MsChapV2, Vec::new(), &name, entropy));
-        let (conversation, request) = Authenticator::begin(&config, None, entropy);
+        let wanted = Wanted { asked: Some(&conn.local_id), ..wanted };
+        let (talk, request) = match Talk::begin(shared, now, &conn, (&wanted, &self.how), alone) {
+            Ok(begun) => begun,
+            Err(why) => {
+                let error = NegotiationError::Eap(Box::new(why));
+                return self.refuse_admission(shared, path, claimed, error);
+            }
+        };
         let mut list = vec![Payload::IdR(id_r.clone())];
-        list.extend(auth::cert_payloads(&conn.local_auth));
-        list.extend([proof.into(), Payload::Eap(request)]);
+        if let Some(proof) = proof {
+            list.extend(auth::cert_payloads(&conn.local_auth));
+            list.push(proof.into());
+        }
+        list.push(Payload::Eap(request));
         let (first, answered, said) = (payloads.to_vec(), Vec::new(), Said::default());
         let (rounds, bytes, msk, failed) = (0, 0, None, false);
         let hears = shared.half_open.came_from(self.link.id).unwrap_or(path.remote.ip());
-        let eap = Eap { conversation, first, id_r, answered, hears, rounds, bytes, said, msk, failed };
+        let eap = Eap { talk, first, id_r, answered, hears, rounds, bytes, said, msk, failed };
         self.eap = Some(Box::new(eap));
         self.answer_eap(shared, path, &list)
     }
@@ -302,6 +230,7 @@ impl HalfOpen {
     pub(super) fn converse(
         mut self: Box<Self>,
         shared: &mut Shared,
+        now: Instant,
         path: Path,
         payloads: &[Payload],
     ) -> Step {
@@ -319,11 +248,22 @@ impl HalfOpen {
             return self.refuse(shared, path, claimed, refusal, error);
         }
         let told = match (view.eap(), self.eap.as_deref_mut()) {
-            (Some(packet), Some(eap)) => told(shared, &self.how, eap, packet),
+            (Some(packet), Some(eap)) => told(shared, now, &self.how, eap, packet),
             _ => Err("no EAP payload"),
         };
         // Said just now.
         let claimed = self.claimed(view).or(claimed);
+        self.tell(shared, path, claimed, told)
+    }
+
+    /// Tells the caller what the conversation wants it to hear.
+    fn tell(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        claimed: Option<Identity>,
+        told: Result<Told, &'static str>,
+    ) -> Step {
         match told {
             Ok(Told::Answer(packet, failed)) => {
                 if let Some((error, eap)) = failed.zip(self.eap.as_mut()) {
@@ -342,6 +282,7 @@ impl HalfOpen {
                     false => self.refuse_with(shared, path, ExchangeType::IkeAuth, claimed, &list, error),
                 }
             }
+            Ok(Told::Ask(response)) => self.ask_elsewhere(shared, path, response),
             Err(what) => {
                 let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
                 self.refuse(shared, path, claimed, notify(NotifyType::InvalidSyntax, []), error)
@@ -350,12 +291,13 @@ impl HalfOpen {
     }
 
     /// Checks the caller's proof by the conversation's key, and whether the user is let in.
+    /// `None`: the status of its certificate is awaited.
     pub(super) fn identify_eap(
         &self,
-        shared: &Shared,
+        shared: &mut Shared,
         now: Instant,
         view: View<'_>,
-    ) -> Result<Caller, Refusal> {
+    ) -> Result<Option<Caller>, Refusal> {
         let refuse = |error: NegotiationError| Refusal { kind: error.told(), error };
         let malformed = |what| Refusal {
             kind: NotifyType::InvalidSyntax,
@@ -368,8 +310,7 @@ impl HalfOpen {
         // section 2.16)
         let authentication = view.auth().ok_or_else(|| malformed("no AUTH payload after EAP"))?;
         let channel = self.channel.as_ref().ok_or_else(|| malformed("no keys"))?;
-        let config = &shared.config;
-        let conn = config.named(&user.connection).map_err(|e| refuse(e.into()))?;
+        let conn = shared.config.named(&user.connection).cloned().map_err(|e| refuse(e.into()))?;
         let proof = Proof {
             prf: channel.suite.prf,
             sk_p: &channel.sk_pi,
@@ -380,13 +321,33 @@ impl HalfOpen {
         };
         let ppk = self.named_ppk(view).map_err(refuse)?;
         let by_ppk =
-            ppk.of(conn, &proof, &authentication).map_err(|why| refuse(NegotiationError::Ppk(why)))?;
+            ppk.of(&conn, &proof, &authentication).map_err(|why| refuse(NegotiationError::Ppk(why)))?;
         let proof = Proof { sk_p: by_ppk.sk_p.as_ref().unwrap_or(proof.sk_p), ..proof };
         auth::verify_eap(&proof, msk, &by_ppk.authentication).map_err(|e| refuse(e.into()))?;
         let (unix, used) = (shared.unix(now), by_ppk.used.as_deref());
-        let shown = Credential { shown: user.shown.clone(), ppk: None };
-        let credential = config.admission.credential(conn, &user.identity, Some(shown), used);
-        let admitted = config.admission.admits(conn, &user.identity, &credential, unix);
+        let (shown, vouched_until) = match &user.by {
+            By::Entry(shown) => (Credential { shown: shown.clone(), ppk: None }, None),
+            By::Certificate(shown) => {
+                let names = shown.own.identities();
+                match shared.judge(now, (&conn, self.link.id), (shown, &names), self.wait_until) {
+                    Judgement::Admitted(judged) => (judged, Some(shown.verified.expires)),
+                    Judgement::Refused(why) => return Err(refuse(why.into())),
+                    Judgement::Wait => {
+                        let id = self.link.id;
+                        let theirs = conn.takes(&user.identity);
+                        let waits =
+                            theirs.and_then(|theirs| shared.callers.wait(id, &theirs, &user.identity, false));
+                        if waits.is_err() {
+                            shared.config.admission.revocation.stop_waiting(id);
+                        }
+                        return waits.map(|()| None).map_err(|e| refuse(e.into()));
+                    }
+                }
+            }
+        };
+        let admission = &shared.config.admission;
+        let credential = admission.credential(&conn, &user.identity, Some(shown), used);
+        let admitted = admission.admits(&conn, &user.identity, &credential, unix);
         let conn = admitted.map_err(|e| refuse(e.into()))?;
         let from = self.link.path.remote.ip();
         shared
@@ -398,10 +359,10 @@ impl HalfOpen {
             id_r: eap.id_r.clone(),
             method: authentication.method,
             authenticated: unix,
-            vouched_until: None,
+            vouched_until: vouched_until.or_else(|| self.granted().lasts.map(|lasts| unix + lasts)),
             credential: Some(credential),
         };
-        Ok(Caller { conn, identity: user.identity.clone(), session, ppk: by_ppk.ppk })
+        Ok(Some(Caller { conn, identity: user.identity.clone(), session, ppk: by_ppk.ppk }))
     }
 }
 
@@ -410,50 +371,5 @@ fn strangers_signed_for(by: &LocalAuth) -> usize {
     match by {
         LocalAuth::Cert { key, .. } if key.is_elsewhere() => STRANGERS_SIGNED_FOR_BY_TOKEN,
         _ => STRANGERS_SIGNED_FOR_MAX,
-    }
-}
-
-/// What is told to the caller.
-enum Told {
-    /// And the error in the log, if it will end in one.
-    Answer(Vec<u8>, Option<NegotiationError>),
-    /// The last packet, and the error in the log.
-    Refused(Vec<u8>, NegotiationError),
-}
-
-/// Hands a packet to the conversation. The error: why it is none that a peer sends.
-fn told(shared: &mut Shared, how: &How, eap: &mut Eap, packet: &[u8]) -> Result<Told, &'static str> {
-    eap.bytes += packet.len();
-    if eap.rounds >= EAP_ROUNDS_MAX || eap.bytes > EAP_BYTES_MAX {
-        return Err("more of EAP than any method needs");
-    }
-    let Shared { config, entropy, .. } = shared;
-    let id_r = auth::identity(&eap.id_r).ok();
-    let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref() };
-    let among = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
-    let known = Known { config, among, said: RefCell::new(None) };
-    let step = eap.conversation.receive(packet, &known, entropy.as_mut());
-    if let Some(said) = known.said.into_inner() {
-        eap.said = said;
-    }
-    let error = |why: EapError| {
-        let refused = eap.said.refused.clone().map(NegotiationError::UserRefused);
-        refused.unwrap_or_else(|| NegotiationError::Eap(Box::new(why)))
-    };
-    match step {
-        EapStep::Send(answer) => {
-            let failed = eap.conversation.refusal().filter(|_| !eap.failed).cloned();
-            Ok(Told::Answer(answer, failed.map(error)))
-        }
-        EapStep::Succeeded { packet, identity, msk } => {
-            if eap.said.user.is_none() || eap.said.name.as_ref() != Some(&identity) {
-                return Err("EAP has succeeded for a user who was not looked up");
-            }
-            // "[...] the responder MUST send an EAP payload containing the Success message" (RFC 7296 section 2.16)
-            eap.msk = Some(Secret::from(msk.as_bytes()));
-            Ok(Told::Answer(packet, None))
-        }
-        EapStep::Failed { packet, why } => Ok(Told::Refused(packet, error(why))),
-        EapStep::Ignore => Err("no EAP packet that can be answered"),
     }
 }

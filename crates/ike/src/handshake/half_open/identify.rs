@@ -73,7 +73,7 @@ impl HalfOpen {
             error: NegotiationError::Malformed { exchange: "IKE_AUTH", what },
         };
         if self.eap_key().is_some() {
-            return self.identify_eap(shared, now, view).map(Some);
+            return self.identify_eap(shared, now, view);
         }
         let id_i = view.id_i().ok_or_else(|| malformed("no IDi payload"))?;
         let authentication = view.auth().ok_or_else(|| malformed("no AUTH payload"))?;
@@ -164,16 +164,26 @@ impl HalfOpen {
             return Err(NegotiationError::Malformed { exchange: "IKE_AUTH", what: "a resumed session" });
         };
         let by_psk = authentication.method == AuthMethod::SharedKeyMic;
+        let is_asked =
+            |conn: &Connection| asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id));
+        let by_eap = |conn: &&Arc<Connection>| {
+            let eap = matches!(conn.remote_auth, RemoteAuth::Eap);
+            eap && conn.role.answers() && is_asked(conn)
+        };
         let mut error = NegotiationError::NoConnection {
+            by_eap: shared.config.connections.iter().any(|conn| by_eap(&conn)),
             claimed: identity.to_string(),
             asked: asked.as_ref().map_or_else(|| "anyone".to_owned(), ToString::to_string),
             method: if by_psk { "a pre-shared key" } else { "a certificate" },
         };
-        for conn in shared.config.connections.clone() {
+        let mut connections = shared.config.connections.clone();
+        // Who asks for no CHILD SA is rather a router that carries keys than a client that asks later.
+        connections.sort_by_key(|conn| childless && !conn.is_childless());
+        for conn in connections {
             let fits = conn.role.answers()
-                && conn.is_childless() == childless
-                && conn.remote_id.matches(&identity)
-                && asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id))
+                && conn.suits(childless)
+                && auth::called(&conn, &identity, certificates).is_some()
+                && is_asked(&conn)
                 && !matches!(conn.remote_auth, RemoteAuth::Eap)
                 && matches!(conn.remote_auth, RemoteAuth::Psk(_)) == by_psk
                 && proposal::permits(&conn.ike_proposals, suite);

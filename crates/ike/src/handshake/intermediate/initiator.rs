@@ -47,7 +47,7 @@ pub(crate) fn proceed(shared: &mut Shared, now: Instant, first: FirstExchange) -
 
 fn fail(shared: &mut Shared, first: &FirstExchange, error: NegotiationError) {
     shared.by_spi.remove(&first.link.spis.i);
-    tracing::info!(sa = %first.link.id, %error, "connecting failed");
+    tracing::debug!(sa = %first.link.id, %error, "connecting failed");
     shared.event(Event::Failed { sa: first.link.id, error });
 }
 

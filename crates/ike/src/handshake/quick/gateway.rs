@@ -173,7 +173,7 @@ fn addresses_of_then(
 ) -> Option<(AssignedConfig, Option<Payload>)> {
     let Granted { ticket, child, config, inner, .. } = granted;
     let (assigned, cp, refusal) =
-        assign(shared, &link.conn, &ticket.peer, View(inner), &ticket.addresses, true);
+        assign(shared, &link.conn, &ticket.peer, View(inner), &ticket.addresses, None, true);
     // The selectors of then must be what the configuration makes of them now.
     let policy = policy(&link.conn, *config, &dynamic(&assigned, false, &link.path));
     let same = |was: &[_], now: &[_]| selectors::narrow(&selectors::to_wire(was), now) == was;

@@ -1,0 +1,32 @@
+//! Redirection (RFC 5685): what the driver of either end says.
+
+use core::net::IpAddr;
+
+use dormouse_keying::SaId;
+use dormouse_sansio::Instant;
+use dormouse_wire::ike::Gateway;
+
+use super::Endpoint;
+use crate::exchange::redirect::Redirect;
+
+impl Endpoint {
+    /// Gateway: sends the peer of an established SA to another gateway. `false`, and nothing done, if it has not said that it follows, or is not
+    /// one that called us.
+    pub fn redirect(&mut self, now: Instant, sa: SaId, to: &Gateway) -> bool {
+        let follows = self.established(sa).is_some_and(|ike| ike.core.link.redirects && !ike.core.client);
+        follows
+            && self.with_sa(now, sa, |ike, shared| {
+                ike.enqueue(Redirect(to.clone()), now);
+                ike.pump(shared, now);
+            })
+    }
+
+    /// Client: the next sessions of this connection go to another gateway, to which the one at this address has sent it; `None`: to its own
+    /// again.
+    pub fn set_redirected_from(&mut self, connection: &str, from: Option<IpAddr>) {
+        match from {
+            Some(from) => self.shared.former.redirected_from.insert(connection.to_owned(), from),
+            None => self.shared.former.redirected_from.remove(connection),
+        };
+    }
+}

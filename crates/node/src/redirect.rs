@@ -1,0 +1,146 @@
+//! Sessions that go to another gateway (RFC 5685): a client's, whose gateway sends it there, and at a gateway those of its peers. Owns where a
+//! client goes instead, how often it is sent, and the way back; whether it may go there at all is decided by IKE.
+//!
+//! "the client SHOULD be configured to not accept more than a certain number of redirects (MAX_REDIRECTS) within a short time period
+//! (REDIRECT_LOOP_DETECT_PERIOD) for a particular IKEv2 SA setup. The default value for the MAX_REDIRECTS configuration variable is 5. The
+//! default value for the REDIRECT_LOOP_DETECT_PERIOD configuration variable is 300 seconds." (RFC 5685 section 7)
+//!
+//! A gateway that does not take the client sends it back to the one that is configured: only what is configured is tried for ever.
+//! "Receiving a redirect notification MUST NOT result in the modification of any PAD or SPD entries." (RFC 5685 section 3)
+//! "The redirect mechanism MUST NOT update any state on the client apart from the VPN gateway information." (RFC 5685 section 11)
+
+use crate::client::{Client, Elsewhere};
+use crate::event::{Event, Order};
+use crate::ladder::{Failure, State};
+use crate::node::Node;
+use crate::removal::NotDone;
+use dormouse_ike::Gateway;
+use dormouse_keying::{Owner, SaId};
+use dormouse_sansio::Instant;
+use std::net::IpAddr;
+
+/// Of the peers that were to be sent away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sent {
+    /// Sessions that were told.
+    pub told: usize,
+    /// Those whose peers have not said that they follow.
+    pub deaf: usize,
+}
+
+impl Node {
+    /// The attempt of a client has ended in another gateway's name. `false`: it does not go there, as it was sent too often.
+    pub(crate) fn attempt_redirected(&mut self, now: Instant, sa: SaId, to: &Gateway) -> bool {
+        let client = self.connections.clients_mut().find(|c| c.attempt == Some(sa));
+        let Some(client) = client.filter(|c| c.config.ike.opening.redirects.first().is_some()) else {
+            return false;
+        };
+        let from = client.ladder.gateway_address();
+        if !client.elsewhere.admits(now) {
+            return false;
+        }
+        client.attempt = None;
+        let connection = client.config.name.clone();
+        self.go(now, &connection, from, Some(to.clone()));
+        true
+    }
+
+    /// The gateway of a session sends it to another one.
+    pub(crate) fn session_redirected(&mut self, now: Instant, sa: SaId, to: Gateway) {
+        let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
+        let from = client.ladder.gateway_address();
+        let connection = client.config.name.clone();
+        if !client.elsewhere.admits(now) {
+            return tracing::warn!(%connection, %to, "the gateway sends us on and on: the session stays where it is");
+        }
+        client.sa = None;
+        // "[...] it SHOULD delete the existing security associations with the old gateway by sending an INFORMATIONAL message with a DELETE
+        // payload." (RFC 5685 section 5): and its ticket with them.
+        client.spend_ticket();
+        self.ike.close(now, sa);
+        self.go(now, &connection, from, Some(to));
+    }
+
+    /// What a client was sent to does not take it, or cannot be found: its own gateway is tried again. `false`: it was not sent.
+    pub(crate) fn come_back(&mut self, now: Instant, connection: &str) -> bool {
+        let sent = |c: &&mut Client| c.elsewhere.to.is_some();
+        let Some(client) = self.connections.client_named_mut(connection).filter(sent) else { return false };
+        let gateway = client.gateway().unwrap_or_default();
+        tracing::info!(
+            connection,
+            gateway,
+            "the gateway that we were sent to does not take us: back to our own"
+        );
+        self.go(now, connection, None, None);
+        true
+    }
+
+    /// Names look-ups that came to nothing: of those that lead a client elsewhere.
+    pub(crate) fn elsewhere_is_unknown(&mut self, now: Instant, name: &str) {
+        let sent = |c: &&Client| c.elsewhere.to.as_ref().is_some_and(|to| to.to_string() == name);
+        let sent = self.connections.clients().filter(sent);
+        let names: Vec<String> = sent.map(|c| c.config.name.clone()).collect();
+        for connection in names {
+            self.come_back(now, &connection);
+        }
+    }
+
+    /// Its gateway is another one from now on. The ladder begins again as soon as the way there is known.
+    fn go(&mut self, now: Instant, connection: &str, from: Option<IpAddr>, to: Option<Gateway>) {
+        let may_send = self.sending.is_allowed();
+        let Some(client) = self.connections.client_named_mut(connection) else { return };
+        if let Some(to) = &to {
+            tracing::info!(connection, %to, "sent to another gateway");
+        }
+        client.elsewhere.to = to;
+        client.gateway_addresses.clear();
+        client.ladder.network(now, None, may_send);
+        client.ladder.others(Vec::new());
+        client.ladder.failed(now, Failure::Lost);
+        let wanted = client.ladder.state() != State::Down;
+        self.ike.set_redirected_from(connection, from);
+        if wanted {
+            self.push(Event::NameNeeded { connection: connection.to_owned() });
+            self.order(Order::FindWays { fresh: false });
+        }
+    }
+
+    /// The connection is taken down: it begins at its own gateway, and as if it had not been sent anywhere.
+    pub(crate) fn forget_redirect(&mut self, connection: &str) {
+        if let Some(client) = self.connections.client_named_mut(connection) {
+            client.elsewhere = Elsewhere::default();
+        }
+        self.ike.set_redirected_from(connection, None);
+    }
+
+    /// Gateway: sends the peers of `connection` to another gateway: those that `peer` means, as in [`Node::remove_peer`], or all that hear. Those
+    /// that follow end their sessions here by themselves.
+    ///
+    /// # Errors
+    /// [`NotDone::Unknown`], [`NotDone::Away`], of one peer.
+    pub fn redirect(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        peer: Option<&str>,
+        to: &Gateway,
+    ) -> Result<Sent, NotDone> {
+        let sas = match peer {
+            Some(peer) => self.sas_called(connection, peer)?,
+            None => {
+                let id = self.connections.id(connection);
+                let theirs = self.sessions.iter().filter(|(_, s)| Some(s.connection) == id && s.hears());
+                theirs.filter_map(|(owner, _)| owner.ike()).collect()
+            }
+        };
+        let mut sent = Sent::default();
+        for sa in sas {
+            match self.ike.redirect(now, sa, to) {
+                true => sent.told += 1,
+                false => sent.deaf += 1,
+            }
+        }
+        self.drain_ike(now);
+        Ok(sent)
+    }
+}
