@@ -12,11 +12,10 @@ mod responder;
 mod revocation;
 mod strangers;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
 use core::net::IpAddr;
 use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};

@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn many_networks_do_not_help_much() {
         let (mut guesses, mut now) = (Guesses::default(), Instant::ZERO);
-        let from: Vec<IpAddr> = (0..100_000).map(|n| net(n)).collect();
+        let from: Vec<IpAddr> = (0..100_000).map(net).collect();
         let day = guess(&mut guesses, &from, &mut now, 86_400);
         assert!(day < 4_000, "{day}");
         assert!(guesses.networks.len() <= GUESSES_REMEMBERED);

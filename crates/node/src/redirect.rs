@@ -32,7 +32,7 @@ impl Node {
     /// The attempt of a client has ended in another gateway's name. `false`: it does not go there, as it was sent too often.
     pub(crate) fn attempt_redirected(&mut self, now: Instant, sa: SaId, to: &Gateway) -> bool {
         let client = self.connections.clients_mut().find(|c| c.attempt == Some(sa));
-        let Some(client) = client.filter(|c| c.config.ike.opening.redirects.first().is_some()) else {
+        let Some(client) = client.filter(|c| !c.config.ike.opening.redirects.is_empty()) else {
             return false;
         };
         let from = client.ladder.gateway_address();

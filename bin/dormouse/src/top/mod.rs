@@ -25,7 +25,7 @@ use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use std::io::{IsTerminal, Stdout, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -103,7 +103,7 @@ fn failed(e: &std::io::Error) -> Error {
 }
 
 /// Asks for ever, or until nobody listens.
-fn ask(client: Client, socket: &PathBuf, interval: Duration, news: &SyncSender<News>) {
+fn ask(client: Client, socket: &Path, interval: Duration, news: &SyncSender<News>) {
     let mut connected = Some(client);
     loop {
         let began = BootClock::now();
