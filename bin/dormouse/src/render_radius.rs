@@ -14,7 +14,7 @@ pub(crate) fn status(it: &RadiusStatus, style: Style) -> String {
     let interim = it.interim_seconds.map_or_else(String::new, |s| format!(", reports each {}", duration(s)));
     let lost = if it.reports_lost > 0 { format!(", {} lost", it.reports_lost) } else { String::new() };
     let waits = format!(
-        "{} tries of {}{interim}, as {}; {} questions and {} reports wait{lost}",
+        "{} tries of {}{interim}, as {}; waiting: {} questions, {} reports{lost}",
         it.tries,
         duration(it.timeout_seconds),
         it.nas_identifier,
@@ -70,10 +70,10 @@ mod tests {
         };
         let text = status(&it, Style::plain());
         for line in [
-            "10.0.0.1:1812: answered 4.0 s ago; 3 answered, 0 not\n",
+            "10.0.0.1:1812: answered 4 s ago; 3 answered, 0 not\n",
             "10.0.0.2:1812: nothing listens there; 0 answered, 1 not, 2 datagrams discarded\n",
             "10.0.0.1:1813: not asked yet; 0 answered, 0 not\n",
-            "3 tries of 2.0 s, reports each 10 min, as gw.test; 0 questions and 1 reports wait, 1 lost\n",
+            "3 tries of 2 s, reports each 10 min, as gw.test; waiting: 0 questions, 1 reports, 1 lost\n",
         ] {
             assert!(text.contains(line), "{text}\nhas no\n{line}");
         }
