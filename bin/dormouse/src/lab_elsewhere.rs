@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 const PROGRAM: &str = "dormouse-lab";
+/// The process that becomes it.
+const BECOMES: &str = "DORMOUSE_BECOMES";
 
 /// Verbs that measure
 #[derive(Debug, Subcommand)]
@@ -68,10 +70,17 @@ pub(crate) fn complete() {
     }
 }
 
-/// With the same arguments, and by the same name: results say by which command they were made.
+/// With the same arguments, and by the same name: results say by which command they were made. A program of that name that has no lab itself, as a
+/// link to this one, would become itself for ever: the process stays the same, and says so to whom it becomes.
 fn become_it() -> std::io::Error {
+    let own = std::process::id().to_string();
+    if std::env::var(BECOMES).is_ok_and(|before| before == own) {
+        return std::io::Error::other(
+            "it has no lab itself: it is not the program of the package dormouse-lab",
+        );
+    }
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| "dormouse".into());
     let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name(PROGRAM)).filter(|p| p.is_file());
-    Command::new(beside.unwrap_or_else(|| PROGRAM.into())).arg0(name).args(arguments).exec()
+    Command::new(beside.unwrap_or_else(|| PROGRAM.into())).arg0(name).args(arguments).env(BECOMES, own).exec()
 }

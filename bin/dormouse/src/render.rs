@@ -523,6 +523,7 @@ mod tests {
                     ..Session::default()
                 }],
                 absent: Vec::new(),
+                absent_total: 0,
                 half_open: 2,
                 refused: 5,
                 pools: vec!["10.9.0.0/24 1/253".into()],

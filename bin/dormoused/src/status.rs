@@ -110,11 +110,13 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
         routes: a.routes.iter().map(ToString::to_string).collect(),
         stand_in: stand_in(&a.stand_in, now),
     };
+    let devices = node.absent_devices();
     Some(control::Gateway {
+        absent_total: devices.len(),
         sessions_total: node.gateway_session_count(),
         sessions,
         more,
-        absent: node.absent_devices().iter().map(absent).collect(),
+        absent: devices.iter().take(control::MOST).map(absent).collect(),
         half_open: node.ike().half_open(),
         refused: node.ike_stats().newcomers_refused(),
         pools: connections.iter().flat_map(|c| &c.pool).map(ToString::to_string).collect(),

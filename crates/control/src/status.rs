@@ -221,9 +221,12 @@ pub struct Gateway {
     /// There are more: ask for those `after` this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more: Option<u64>,
-    /// Devices that sleep without a session.
+    /// Devices that sleep without a session, the first [`MOST`] of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<crate::AbsentDevice>,
+    /// How many there are.
+    #[serde(default)]
+    pub absent_total: usize,
     /// Handshakes that are half open.
     pub half_open: usize,
     /// Newcomers that were refused because there were too many, since the daemon started.

@@ -13,6 +13,7 @@ use crate::poller::{Interest, Poller, Ready};
 use crate::privileges;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
+use socket2::{Domain, Socket, Type};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -33,6 +34,8 @@ const MAX_FIELDS: usize = 64;
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(200);
 
 const LISTENER: u64 = 0;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Why it does not listen.
 #[derive(Debug, thiserror::Error)]
@@ -156,15 +159,28 @@ pub struct Web {
     last: u64,
 }
 
+/// A socket that listens. Binding it needs no address that is there already: the daemon starts before networks and tunnels are up.
+fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.set_reuse_address(true)?;
+    if at.is_ipv4() {
+        socket.set_freebind_v4(true)?
+    } else {
+        socket.set_freebind_v6(true)?
+    }
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
 impl Web {
-    /// Listens at an address of this machine. `from`: nobody else is answered; empty: everyone is who reaches it.
+    /// Listens at an address of this machine, or one that it gets later: that of an interface that is not up yet, or in the tunnel. `from`: nobody else is answered; empty: everyone is who reaches it.
     ///
     /// # Errors
     /// [`Error::Tcp`].
     pub fn tcp(at: SocketAddr, from: Vec<IpNet>) -> Result<Self, Error> {
         let fail = |source| Error::Tcp { at, source };
-        let listener = TcpListener::bind(at).map_err(fail)?;
-        listener.set_nonblocking(true).map_err(fail)?;
+        let listener = listen(at).map_err(fail)?;
         Self::new(Listener::Tcp(listener), from, at.ip().is_loopback()).map_err(fail)
     }
 
@@ -440,8 +456,8 @@ mod tests {
             (get("Host: evil.example:9717\r\n"), "421"),
             (get("Host: localhost.evil.example\r\n"), "421"),
             (get("Host: 127.0.0.1.evil.example\r\n"), "421"),
-            (get(&long), "431"),
-            (get(&many), "431"),
+            (get(&format!("{host}{long}")), "431"),
+            (get(&format!("{host}{many}")), "431"),
             (get(host).replace("/metrics", "/later"), "503"),
         ] {
             let answer = judged(&request, true);
@@ -453,6 +469,14 @@ mod tests {
             judged("GET /metrics HTTP/1.1\r\nHost: vpn.example\r\n\r\n", false).starts_with("HTTP/1.1 200")
         );
         assert_eq!(judged("GET /metrics HTTP/1.1\r\nHost: local", true), "", "it is not whole");
+    }
+
+    #[test]
+    fn an_address_that_this_machine_has_not_got_yet_is_waited_for() {
+        for at in ["192.0.2.77:0", "[2001:db8::77]:0"] {
+            let web = Web::tcp(at.parse().unwrap(), Vec::new()).unwrap();
+            assert_ne!(web.address().unwrap().port(), 0);
+        }
     }
 
     fn served(page: &'static str) -> SocketAddr {

@@ -69,9 +69,7 @@ fn head(model: &Model, colour: bool) -> Vec<Line<'static>> {
 fn of_gateway(it: &Gateway, asleep: usize) -> Vec<Line<'static>> {
     let mut line = format!(
         " gateway  {} sessions, {asleep} asleep ({} without a session), {} half open",
-        it.sessions_total,
-        it.absent.len(),
-        it.half_open
+        it.sessions_total, it.absent_total, it.half_open
     );
     if it.refused > 0 {
         line += &format!(", {} newcomers refused", it.refused);

@@ -138,9 +138,12 @@ fn ask(client: Client, socket: &Path, interval: Duration, news: &SyncSender<News
 fn round(client: &mut Client, news: &SyncSender<News>) -> Result<(), Option<Error>> {
     let other =
         || Some(Error::new(ErrorKind::Other, "the daemon answers something else than what it was asked"));
+    let began = BootClock::now();
     let Reply::Status(status) = client.ask(Verb::Status).map_err(Some)?.1 else { return Err(other()) };
+    let took = BootClock::now().saturating_since(began);
     let mut more = status.gateway.as_ref().and_then(|gateway| gateway.more);
     news.send(News::Status(status)).map_err(|_| None)?;
+    std::thread::sleep((took * 9).max(PAUSE));
     while let Some(after) = more {
         let began = BootClock::now();
         let Reply::Sessions(page) = client.ask(Verb::Sessions { after }).map_err(Some)?.1 else {
