@@ -488,8 +488,6 @@ mod tests {
             sleep: None,
             gateway: Some(Gateway {
                 sessions_total: 1,
-                more: None,
-                radius: None,
                 sessions: vec![Session {
                     peer: "phone".into(),
                     addresses: vec!["10.9.0.3".into()],
@@ -522,11 +520,10 @@ mod tests {
                     }),
                     ..Session::default()
                 }],
-                absent: Vec::new(),
-                absent_total: 0,
                 half_open: 2,
                 refused: 5,
                 pools: vec!["10.9.0.0/24 1/253".into()],
+                ..Gateway::default()
             }),
             in_clear: [(false, "::/0", "block = \"off\""), (true, "10.1.0.1", "dormouse portal")]
                 .map(|(intended, what, why)| InClear {
