@@ -387,7 +387,7 @@ mod tests {
             assert!(error.starts_with(key), "{text}: {error}");
         }
         let error = wrong(&with("\"eap-md5\"", ""), "");
-        assert!(error.contains("eap-md5") && error.contains("eap-tls"), "{error}");
+        assert!(error.contains("connection.a.remote.auth") && error.contains("`eap-tls`"), "{error}");
     }
 
     #[test]
