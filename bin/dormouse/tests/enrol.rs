@@ -248,6 +248,24 @@ fn a_user_with_a_password_is_a_line_in_a_file_of_hashes() {
     );
 }
 
+/// While somebody edits the configuration: who was told "removed" would still have his password.
+#[test]
+fn nobody_is_removed_while_the_configuration_cannot_be_read() {
+    let gateway = Place::new("unread");
+    gateway.ok(&format!("{INIT} --passwords"));
+    gateway.ok("user add ann --password");
+    gateway.ok("user add ann");
+    let (config, users) = (gateway.0.join("etc/dormouse.toml"), gateway.0.join("etc/eap-users.toml"));
+    let (whole, kept) = (fs::read_to_string(&config).unwrap(), fs::read(&users).unwrap());
+    fs::write(&config, format!("{whole}\nnonsense\n")).unwrap();
+    for arguments in ["user remove ann", "user list", "user show ann"] {
+        let (code, said) = gateway.run(arguments);
+        assert!(code == 1 && said.contains("etc/dormouse.toml: "), "{arguments}: {code}: {said}");
+    }
+    assert_eq!(fs::read(&users).unwrap(), kept);
+    assert!(gateway.files("etc").contains_key("users/ann.toml"));
+}
+
 /// The files are written and the daemon refuses: who joins again would be told that there is such a connection already.
 #[test]
 fn what_a_daemon_refuses_of_a_joined_connection_is_what_is_left_to_do() {

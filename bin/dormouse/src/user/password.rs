@@ -63,10 +63,15 @@ impl Users<'_> {
     }
 }
 
+/// The configuration; `None` where there is no file. One that does not parse is an error: the users that it names are there all the same.
+fn found(place: &Place) -> Result<Option<File>, Error> {
+    let wrong = |e: String| format!("{}: {}", place.config.display(), e.trim_end());
+    let parse = |text: String| config::parse(&text).map_err(|e| Error::new(ErrorKind::Other, wrong(e)));
+    place::read_text(&place.config)?.map(parse).transpose()
+}
+
 fn configuration(place: &Place) -> Result<File, Error> {
-    let text = place::demand(&place.config, place::read_text(&place.config)?, "dormouse gateway init")?;
-    config::parse(&text)
-        .map_err(|e| Error::new(ErrorKind::Other, format!("{}: {}", place.config.display(), e.trim_end())))
+    place::demand(&place.config, found(place)?, "dormouse gateway init")
 }
 
 /// The connections whose users have passwords.
@@ -221,11 +226,9 @@ fn reload(client: &mut Client) -> Result<(), Error> {
     }
 }
 
-/// The names that users with passwords log in with. Where the configuration cannot be read there are none.
+/// The names that users with passwords log in with. Where there is no configuration there are none.
 pub(super) fn all(place: &Place) -> Result<Vec<String>, Error> {
-    let Some(file) = place::read_text(&place.config)?.and_then(|text| config::parse(&text).ok()) else {
-        return Ok(Vec::new());
-    };
+    let Some(file) = found(place)? else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for users in with_passwords(&file) {
         all.extend(users.read()?.into_keys());
@@ -235,9 +238,7 @@ pub(super) fn all(place: &Place) -> Result<Vec<String>, Error> {
 
 /// Takes a user's passwords away, under the lock of the directory; the daemon ends his sessions. Returns the names that he logged in with.
 pub(super) fn remove(place: &Place, name: &str, socket: &Path) -> Result<Vec<String>, Error> {
-    let Some(file) = place::read_text(&place.config)?.and_then(|text| config::parse(&text).ok()) else {
-        return Ok(Vec::new());
-    };
+    let Some(file) = found(place)? else { return Ok(Vec::new()) };
     let mut removed = Vec::new();
     for users in with_passwords(&file) {
         let Ok(login) = users.login(name) else { continue };
