@@ -7,10 +7,12 @@ use super::issue::{Own, file, parties};
 use crate::client::Client;
 use crate::control_verbs::{Output, unexpected};
 use crate::enrol::bundle::Given;
+use crate::enrol::gateway::{require_named, require_vouched};
 use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, PASSWORDS, PASSWORDS_HEAD, Place};
 use crate::enrol::wrong;
 use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Verb};
+use dormouse_io::clock::unix_now;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_node::config::file::{Connection, File, Role};
 use dormouse_node::config::{self, NtHash};
@@ -96,6 +98,11 @@ pub(super) fn run(
     let wanted = |users: &&Users<'_>| args.connection.as_deref().is_none_or(|name| name == users.connection);
     let users = match all.iter().filter(wanted).collect::<Vec<_>>().as_slice() {
         [one] => *one,
+        [] if !all.is_empty() => {
+            let asked = names::shown(args.connection.as_deref().unwrap_or_default());
+            return Err(wrong(format!("connection {asked} takes no users with passwords"))
+                .with_offer(Vec::new(), all.iter().map(|users| users.connection.to_owned()).collect()));
+        }
         [] => {
             let change = format!(
                 "auth = \"eap-mschapv2\" and users = \"{}\" below [connection.NAME.remote]",
@@ -183,9 +190,11 @@ fn device(
     login: &str,
     password: &str,
 ) -> Result<PathBuf, Error> {
+    require_named(users.connection, users.c)?;
     let pem = place.path("ca.pem");
     let advice = "the certificate of the authority that vouches for the gateway";
     let ca = place::demand(&pem, place::read_text(&pem)?, advice)?;
+    require_vouched(users.connection, users.c, &ca, unix_now())?;
     let own = Own::of(users.c, args.sign)?;
     let files = form.files(&Content {
         user: &args.name,
@@ -197,8 +206,9 @@ fn device(
         sign: own.key.as_ref(),
         on_demand: args.on_demand,
     })?;
-    let path =
-        file(args).ok_or_else(|| wrong("a file that standard output cannot be").with_change("--out FILE"))?;
+    let path = file(args).ok_or_else(|| {
+        wrong("with --password the file cannot go to standard output").with_change("--out FILE")
+    })?;
     place::create_all(&path, &files).map_err(|e| e.with_change("another --out"))?;
     Ok(path)
 }
@@ -234,6 +244,19 @@ pub(super) fn all(place: &Place) -> Result<Vec<String>, Error> {
         all.extend(users.read()?.into_keys());
     }
     Ok(all)
+}
+
+/// The names that this user logs in with.
+pub(super) fn of(place: &Place, name: &str) -> Result<Vec<String>, Error> {
+    let Some(file) = found(place)? else { return Ok(Vec::new()) };
+    let mut logins = Vec::new();
+    for users in with_passwords(&file) {
+        let Ok(login) = users.login(name) else { continue };
+        if users.read()?.contains_key(&login) {
+            logins.push(login);
+        }
+    }
+    Ok(logins)
 }
 
 /// Takes a user's passwords away, under the lock of the directory; the daemon ends his sessions. Returns the names that he logged in with.
