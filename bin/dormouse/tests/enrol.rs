@@ -248,6 +248,69 @@ fn a_user_with_a_password_is_a_line_in_a_file_of_hashes() {
     );
 }
 
+/// While somebody edits the configuration: who was told "removed" would still have his password.
+#[test]
+fn nobody_is_removed_while_the_configuration_cannot_be_read() {
+    let gateway = Place::new("unread");
+    gateway.ok(&format!("{INIT} --passwords"));
+    gateway.ok("user add ann --password");
+    gateway.ok("user add ann");
+    let (config, users) = (gateway.0.join("etc/dormouse.toml"), gateway.0.join("etc/eap-users.toml"));
+    let (whole, kept) = (fs::read_to_string(&config).unwrap(), fs::read(&users).unwrap());
+    fs::write(&config, format!("{whole}\nnonsense\n")).unwrap();
+    for arguments in ["user remove ann", "user list", "user show ann"] {
+        let (code, said) = gateway.run(arguments);
+        assert!(code == 1 && said.contains("etc/dormouse.toml: "), "{arguments}: {code}: {said}");
+    }
+    assert_eq!(fs::read(&users).unwrap(), kept);
+    assert!(gateway.files("etc").contains_key("users/ann.toml"));
+}
+
+/// What a device is told must let it find the gateway and believe it, also where a password says who it is; and what cannot be is said.
+#[test]
+fn a_device_with_a_password_is_told_nothing_that_cannot_work() {
+    let (gateway, other) = (Place::new("told"), Place::new("told-other"));
+    gateway.ok(&format!("{INIT} --passwords"));
+    other.ok(INIT);
+    gateway.ok("user add ann --password");
+    let (config, users) = (gateway.0.join("etc/dormouse.toml"), gateway.0.join("etc/eap-users.toml"));
+    let kept = fs::read(&users).unwrap();
+    let refused = |arguments: &str, parts: &[&str]| {
+        let (code, said) = gateway.run(arguments);
+        assert!(code != 0 && parts.iter().all(|part| said.contains(part)), "{arguments}: {code}: {said}");
+        assert_eq!(fs::read(&users).unwrap(), kept, "{arguments}");
+    };
+    refused(
+        "user add eve --password --connection other",
+        &["connection \"other\" takes no users with passwords", "acceptable: devices"],
+    );
+    refused(
+        "user add eve --password --as sswan --out -",
+        &["with --password the file cannot go to standard output", "--out FILE"],
+    );
+    refused("user add eve --password --out x", &["--out needs --as: without a client there is no file"]);
+    refused("user show eve", &["no user is called eve"]);
+    assert_eq!(gateway.ok("user show ann"), "ann logs in as ann.vpn.example.org with a password\n");
+    gateway.ok("user add ann");
+    let said = gateway.ok("user show ann");
+    assert!(said.contains("sha256:") && said.contains("with a password"), "{said}");
+
+    let whole = fs::read_to_string(&config).unwrap();
+    let another = whole.replace("id = \"vpn.example.org\"", "id = \"vpn@example.org\"");
+    assert_ne!(another, whole);
+    fs::write(&config, another).unwrap();
+    let part = "devices are told to look for the gateway there";
+    refused("user add eve --password --as swanctl", &["connection.devices.local.id: ", part]);
+    fs::write(&config, whole).unwrap();
+    let (own, others) = (gateway.0.join("etc/ca.pem"), other.0.join("etc/ca.pem"));
+    let ca = fs::read(&own).unwrap();
+    fs::copy(&others, &own).unwrap();
+    let part = "ca.pem does not vouch for connection.devices.local.certificate: ";
+    refused("user add eve --password --as swanctl", &[part]);
+    fs::write(&own, ca).unwrap();
+    gateway.ok("user add eve --password --as swanctl");
+}
+
 /// The files are written and the daemon refuses: who joins again would be told that there is such a connection already.
 #[test]
 fn what_a_daemon_refuses_of_a_joined_connection_is_what_is_left_to_do() {

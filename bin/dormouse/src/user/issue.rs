@@ -6,7 +6,7 @@ use super::{IssueArgs, password, qr, value};
 use crate::control_verbs::Output;
 use crate::enrol::authority::{Authority, Holder, day};
 use crate::enrol::bundle::{Given, Parties};
-use crate::enrol::gateway::{connection_of, require_trusted};
+use crate::enrol::gateway::{connection_of, require_named, require_trusted};
 use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, Place};
 use crate::enrol::users::{self, Known, User};
@@ -102,13 +102,7 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
     let wanted = args.connection.as_ref().or(known.as_ref().map(|user| &user.connection));
     let (connection, c) = connection_of(&file, wanted)?;
     require_trusted(connection, c, &authority)?;
-    names::gateway(&c.local.id).map_err(|mut e| {
-        e.message = format!(
-            "connection.{connection}.local.id: {}: devices are told to look for the gateway there",
-            e.message
-        );
-        e
-    })?;
+    require_named(connection, c)?;
     let domain = Domain::of(&c.remote.id, &format!("connection.{connection}.remote.id"))?;
     let identity = domain.identity(name)?;
     require_no_gateways(&file, &identity)?;

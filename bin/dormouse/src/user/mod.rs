@@ -96,7 +96,9 @@ impl IssueArgs {
             }
         }
         if self.password && self.form.is_none() && self.out.is_some() {
-            return Err(wrong("--out, but for no client").with_change("--as CLIENT"));
+            return Err(
+                wrong("--out needs --as: without a client there is no file").with_change("--as CLIENT")
+            );
         }
         Ok(())
     }
@@ -114,7 +116,7 @@ pub(crate) fn run(args: &UserArgs, socket: &Path, json: bool) -> Result<ExitCode
         UserVerb::Add(what) => issue::run(&place, what, false, &out),
         UserVerb::Renew(what) => issue::run(&place, what, true, &out),
         UserVerb::List => list(&place, &out),
-        UserVerb::Show { name } => show(&users::get(&place, name)?, &out),
+        UserVerb::Show { name } => show(&place, name, &out),
         UserVerb::Remove { name } => remove(&place, name, socket, &out),
     }
 }
@@ -160,23 +162,31 @@ fn list(place: &Place, out: &Output) -> Result<ExitCode, Error> {
     })
 }
 
-fn show(user: &User, out: &Output) -> Result<ExitCode, Error> {
-    let now = unix_now();
-    let answer = json!({ "version": 1, "user": value(user, now) });
+/// A user has certificates, a password, or both.
+fn show(place: &Place, name: &str, out: &Output) -> Result<ExitCode, Error> {
+    names::user(name)?;
+    let (now, logins) = (unix_now(), password::of(place, name)?);
+    let user = if logins.is_empty() { Some(users::get(place, name)?) } else { users::find(place, name)? };
+    let found = user.as_ref().map(|user| value(user, now));
+    let answer = json!({ "version": 1, "user": found, "with_password": logins });
     out.print(&format!("{answer}\n"), || {
-        let mut text = format!(
-            "{}  {}  of connection {}: {}\n",
-            user.name,
-            user.id,
-            user.connection,
-            standing(user, now)
-        );
-        for known in &user.certificates {
-            let days = [known.issued, known.until].map(|at| day(UnixTime(at)));
-            text += &format!("  {} to {}  {}\n", days[0], days[1], known.fingerprint);
+        let mut text = user.as_ref().map(|user| shown(user, now)).unwrap_or_default();
+        for login in &logins {
+            text += &format!("{name} logs in as {login} with a password\n");
         }
         text
     })
+}
+
+/// What was issued to a user.
+fn shown(user: &User, now: UnixTime) -> String {
+    let User { name, id, connection, .. } = user;
+    let mut text = format!("{name}  {id}  of connection {connection}: {}\n", standing(user, now));
+    for known in &user.certificates {
+        let days = [known.issued, known.until].map(|at| day(UnixTime(at)));
+        text += &format!("  {} to {}  {}\n", days[0], days[1], known.fingerprint);
+    }
+    text
 }
 
 /// Denies what was issued, by certificate: the name may be given again. The record goes only when all of it is denied.

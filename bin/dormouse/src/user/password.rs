@@ -7,10 +7,12 @@ use super::issue::{Own, file, parties};
 use crate::client::Client;
 use crate::control_verbs::{Output, unexpected};
 use crate::enrol::bundle::Given;
+use crate::enrol::gateway::{require_named, require_vouched};
 use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, PASSWORDS, PASSWORDS_HEAD, Place};
 use crate::enrol::wrong;
 use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Verb};
+use dormouse_io::clock::unix_now;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_node::config::file::{Connection, File, Role};
 use dormouse_node::config::{self, NtHash};
@@ -63,10 +65,15 @@ impl Users<'_> {
     }
 }
 
+/// The configuration; `None` where there is no file. One that does not parse is an error: the users that it names are there all the same.
+fn found(place: &Place) -> Result<Option<File>, Error> {
+    let wrong = |e: String| format!("{}: {}", place.config.display(), e.trim_end());
+    let parse = |text: String| config::parse(&text).map_err(|e| Error::new(ErrorKind::Other, wrong(e)));
+    place::read_text(&place.config)?.map(parse).transpose()
+}
+
 fn configuration(place: &Place) -> Result<File, Error> {
-    let text = place::demand(&place.config, place::read_text(&place.config)?, "dormouse gateway init")?;
-    config::parse(&text)
-        .map_err(|e| Error::new(ErrorKind::Other, format!("{}: {}", place.config.display(), e.trim_end())))
+    place::demand(&place.config, found(place)?, "dormouse gateway init")
 }
 
 /// The connections whose users have passwords.
@@ -91,6 +98,11 @@ pub(super) fn run(
     let wanted = |users: &&Users<'_>| args.connection.as_deref().is_none_or(|name| name == users.connection);
     let users = match all.iter().filter(wanted).collect::<Vec<_>>().as_slice() {
         [one] => *one,
+        [] if !all.is_empty() => {
+            let asked = names::shown(args.connection.as_deref().unwrap_or_default());
+            return Err(wrong(format!("connection {asked} takes no users with passwords"))
+                .with_offer(Vec::new(), all.iter().map(|users| users.connection.to_owned()).collect()));
+        }
         [] => {
             let change = format!(
                 "auth = \"eap-mschapv2\" and users = \"{}\" below [connection.NAME.remote]",
@@ -178,9 +190,11 @@ fn device(
     login: &str,
     password: &str,
 ) -> Result<PathBuf, Error> {
+    require_named(users.connection, users.c)?;
     let pem = place.path("ca.pem");
     let advice = "the certificate of the authority that vouches for the gateway";
     let ca = place::demand(&pem, place::read_text(&pem)?, advice)?;
+    require_vouched(users.connection, users.c, &ca, unix_now())?;
     let own = Own::of(users.c, args.sign)?;
     let files = form.files(&Content {
         user: &args.name,
@@ -192,8 +206,9 @@ fn device(
         sign: own.key.as_ref(),
         on_demand: args.on_demand,
     })?;
-    let path =
-        file(args).ok_or_else(|| wrong("a file that standard output cannot be").with_change("--out FILE"))?;
+    let path = file(args).ok_or_else(|| {
+        wrong("with --password the file cannot go to standard output").with_change("--out FILE")
+    })?;
     place::create_all(&path, &files).map_err(|e| e.with_change("another --out"))?;
     Ok(path)
 }
@@ -221,11 +236,9 @@ fn reload(client: &mut Client) -> Result<(), Error> {
     }
 }
 
-/// The names that users with passwords log in with. Where the configuration cannot be read there are none.
+/// The names that users with passwords log in with. Where there is no configuration there are none.
 pub(super) fn all(place: &Place) -> Result<Vec<String>, Error> {
-    let Some(file) = place::read_text(&place.config)?.and_then(|text| config::parse(&text).ok()) else {
-        return Ok(Vec::new());
-    };
+    let Some(file) = found(place)? else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for users in with_passwords(&file) {
         all.extend(users.read()?.into_keys());
@@ -233,11 +246,22 @@ pub(super) fn all(place: &Place) -> Result<Vec<String>, Error> {
     Ok(all)
 }
 
+/// The names that this user logs in with.
+pub(super) fn of(place: &Place, name: &str) -> Result<Vec<String>, Error> {
+    let Some(file) = found(place)? else { return Ok(Vec::new()) };
+    let mut logins = Vec::new();
+    for users in with_passwords(&file) {
+        let Ok(login) = users.login(name) else { continue };
+        if users.read()?.contains_key(&login) {
+            logins.push(login);
+        }
+    }
+    Ok(logins)
+}
+
 /// Takes a user's passwords away, under the lock of the directory; the daemon ends his sessions. Returns the names that he logged in with.
 pub(super) fn remove(place: &Place, name: &str, socket: &Path) -> Result<Vec<String>, Error> {
-    let Some(file) = place::read_text(&place.config)?.and_then(|text| config::parse(&text).ok()) else {
-        return Ok(Vec::new());
-    };
+    let Some(file) = found(place)? else { return Ok(Vec::new()) };
     let mut removed = Vec::new();
     for users in with_passwords(&file) {
         let Ok(login) = users.login(name) else { continue };

@@ -4,9 +4,10 @@
 
 use super::{Ends, Wrong, password, pem};
 use crate::enrol::bundle::{Bundle, Proof};
-use crate::enrol::names::shown;
+use crate::enrol::names::{harmless, shown};
 use crate::enrol::passphrase::Source;
 use crate::enrol::place;
+use dormouse_control::{Error, ErrorKind};
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Certificate;
 use dormouse_crypto::sign::SigningKey;
@@ -79,6 +80,17 @@ pub(super) fn bundle(path: &Path, text: &str, source: &Source) -> Result<Bundle,
         Some("eap") => {
             let user = get(text, "vpn", "user").ok_or("user is missing")?;
             match get(text, "vpn-secrets", "password") {
+                // NetworkManager's own way to write some characters. Whoever gives a file means its password.
+                Some(text) if text.contains('\\') => match source {
+                    Source::File(_) => password(user, source)?,
+                    Source::Terminal => {
+                        let message = format!("{}: a password with \\ is not taken over", path.display());
+                        let error = Error::new(ErrorKind::Other, harmless(&message));
+                        return Err(error
+                            .with_change("--passphrase-file FILE, with the password in it")
+                            .into());
+                    }
+                },
                 Some(text) => Proof::Password { user: user.to_owned(), password: Hidden(text.to_owned()) },
                 None => password(user, source)?,
             }

@@ -170,6 +170,30 @@ fn networkmanager_names_other_files_only_if_the_connection_is_roots() {
     assert!(world.read(&path, "passphrase").is_err());
 }
 
+/// NetworkManager writes some characters with a `\`: such a password is not the one that the file seems to have.
+#[test]
+fn a_password_of_networkmanager_with_a_backslash_comes_from_a_file_or_not_at_all() {
+    let world = World::new("nm-password");
+    let given = Given::Password { user: "joe.vpn.example.org", password: "secret-word" };
+    let path = world.export("networkmanager", &parties(&["0.0.0.0/0"]), given, false);
+    let text = fs::read_to_string(&path).unwrap();
+    let read = |password: &str, source: &Source| {
+        let content = format!("{text}\n[vpn-secrets]\npassword={password}\n");
+        fs::write(&path, &content).unwrap();
+        profile(&path, &Secret::from(content.as_bytes()), source).map(|found| found.unwrap().bundle.proof)
+    };
+    let error = read("a\\\\b", &Source::Terminal).unwrap_err();
+    assert!(error.message.ends_with("joe.nmconnection: a password with \\ is not taken over"), "{error}");
+    assert!(error.change.unwrap().starts_with("--passphrase-file"));
+    for (written, source, wanted) in [
+        ("a\\\\b", Source::File(world.dir.join("password")), "secret-word"),
+        ("a#}b", Source::Terminal, "a#}b"),
+    ] {
+        let Proof::Password { password, .. } = read(written, &source).unwrap() else { panic!("a password") };
+        assert_eq!(password.0, wanted);
+    }
+}
+
 #[test]
 fn each_thing_that_is_not_taken_over_is_said() {
     let world = World::new("said");

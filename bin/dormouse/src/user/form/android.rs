@@ -1,7 +1,7 @@
 //! A profile of strongSwan's client for Android (`.sswan`, JSON): <https://docs.strongswan.org/docs/latest/os/androidVpnClientProfiles.html>. Owns its
 //! form.
 
-use super::{Content, Given, carries_all, der, plain, uuid};
+use super::{Content, Given, carries_all, der, for_strongswan, plain, uuid};
 use crate::enrol::wrong;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -34,10 +34,9 @@ pub(super) fn profile(content: &Content<'_>) -> Result<Secret, Error> {
         let subnets: Vec<String> = parties.remote.iter().map(ToString::to_string).collect();
         put("split-tunneling", json!({ "subnets": subnets }));
     }
-    // The app takes one proposal, and knows nothing of additional key exchanges.
-    let one = |all: &[String]| all.iter().find(|p| !p.contains('_')).cloned();
+    // The app takes one proposal.
     for (key, all) in [("ike-proposal", &parties.ike_proposals), ("esp-proposal", &parties.esp_proposals)] {
-        if let Some(proposal) = one(all) {
+        if let Some(proposal) = for_strongswan(all).into_iter().next() {
             put(key, Value::from(proposal));
         }
     }

@@ -16,6 +16,7 @@ const ABILITIES: Abilities = Abilities {
     ike: &[Encr::Aes256Gcm16, Encr::Aes256Cbc, Encr::Aes128Gcm16, Encr::Aes128Cbc],
     esp: &[Encr::Aes256Gcm16, Encr::Aes128Gcm16, Encr::Aes256Cbc, Encr::Aes128Cbc],
     hashes: &[Hash::Sha256, Hash::Sha384],
+    esp_hashes: &[Hash::Sha256, Hash::Sha384],
     groups: &[Group::Ecp256, Group::Ecp384, Group::Modp2048, Group::Modp3072, Group::X25519],
 };
 

@@ -52,7 +52,10 @@ pub(super) struct Abilities {
     pub(super) client: &'static str,
     pub(super) ike: &'static [Encr],
     pub(super) esp: &'static [Encr],
+    /// For the IKE SA.
     pub(super) hashes: &'static [Hash],
+    /// For packets, where the cipher does not bring integrity.
+    pub(super) esp_hashes: &'static [Hash],
     pub(super) groups: &'static [Group],
 }
 
@@ -102,7 +105,7 @@ pub(super) fn choose(parties: &Parties, can: &Abilities) -> Result<(Ike, Esp), E
     let ike = Ike { encr: found.0, hash: found.1, group: found.2 };
 
     let esp = proposals(&parties.esp_proposals, default_esp_proposals)?;
-    let mut wanted = can.esp.iter().flat_map(|encr| can.hashes.iter().map(move |hash| (*encr, *hash)));
+    let mut wanted = can.esp.iter().flat_map(|encr| can.esp_hashes.iter().map(move |hash| (*encr, *hash)));
     let fit = |encr: Encr, hash: Hash, p: &EspProposal| {
         p.encr.contains(&encr)
             && integrity_fits(encr, hash, &p.integ)

@@ -14,6 +14,7 @@ use clap::ValueEnum;
 use dormouse_control::Error;
 use dormouse_crypto::cert::Certificate;
 use dormouse_crypto::sign::{KeyKind, NewKey, SigningKey};
+use dormouse_crypto::suites::Group;
 use dormouse_crypto::{HashAlg, Secret, hash, pkcs12};
 use dormouse_io::entropy::OsEntropy;
 
@@ -155,6 +156,26 @@ fn der(pem: &str) -> Result<Vec<u8>, Error> {
 /// Whether a device sends everything through the tunnel.
 fn carries_all(parties: &Parties) -> bool {
     parties.remote.iter().any(|net| net.prefix_len() == 0)
+}
+
+/// The proposals as strongSwan 5.9 takes them, best first; none means its own ones. It knows neither additional key exchanges (`ke1_mlkem768`)
+/// nor `none`, with or without a group, and a single word that it does not know costs the whole connection.
+fn for_strongswan(all: &[String]) -> Vec<String> {
+    let mut taken: Vec<String> = Vec::new();
+    for proposal in all.iter().filter(|proposal| !proposal.contains('_')) {
+        let words: Vec<&str> = proposal.split('-').map(str::trim).filter(|word| *word != "none").collect();
+        let mut texts = vec![words.join("-")];
+        if proposal.split('-').any(|word| word.trim() == "none") {
+            let without = words.into_iter().filter(|word| Group::by_name(word).is_none());
+            texts.push(without.collect::<Vec<_>>().join("-"));
+        }
+        for text in texts {
+            if !taken.contains(&text) {
+                taken.push(text);
+            }
+        }
+    }
+    taken
 }
 
 /// By which a device knows the same profile again, also one that was renewed: made of the authority, the user and the part that it is of (RFC 9562,

@@ -1,7 +1,7 @@
 //! A connection for NetworkManager with its plug-in for strongSwan (`network-manager-strongswan`): a key file, and the files that it names. Owns its
 //! form.
 
-use super::{Content, Given, carries_all, plain, uuid};
+use super::{Content, Given, carries_all, for_strongswan, plain, uuid};
 use dormouse_crypto::Secret;
 use std::fmt::Write as _;
 
@@ -32,11 +32,12 @@ pub(super) fn files(content: &Content<'_>) -> Vec<(String, Secret)> {
         }
     }
     vpn.push_str("virtual=yes\nencap=no\nipcomp=no\n");
-    if parties.ike_proposals.is_empty() && parties.esp_proposals.is_empty() {
+    let (ike, esp) = (for_strongswan(&parties.ike_proposals), for_strongswan(&parties.esp_proposals));
+    if ike.is_empty() && esp.is_empty() {
         vpn.push_str("proposal=no\n");
     } else {
         vpn.push_str("proposal=yes\n");
-        for (key, all) in [("ike", &parties.ike_proposals), ("esp", &parties.esp_proposals)] {
+        for (key, all) in [("ike", ike), ("esp", esp)] {
             if !all.is_empty() {
                 let _ = writeln!(vpn, "{key}={}", all.join(";"));
             }

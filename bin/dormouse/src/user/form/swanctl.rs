@@ -1,10 +1,10 @@
 //! A connection of strongSwan's `swanctl.conf`, and the files that it names. Owns its form.
 
-use super::{Content, Given, plain};
+use super::{Content, Given, for_strongswan, plain};
 use dormouse_crypto::Secret;
 use std::fmt::Write as _;
 
-/// The connection for strongSwan. Its own proposals stay where the gateway has none that were configured.
+/// The connection for strongSwan. Its own proposals stay where the gateway has none that were configured and that it knows.
 fn connection(content: &Content<'_>) -> Secret {
     let (user, parties) = (content.user, content.parties);
     let list = |items: Vec<String>| items.join(", ");
@@ -12,7 +12,8 @@ fn connection(content: &Content<'_>) -> Secret {
     let families = [(true, "0.0.0.0"), (false, "::")];
     let vips = families.iter().filter(|(v4, _)| has(*v4)).map(|(_, any)| (*any).to_owned()).collect();
     let proposals = |key: &str, all: &[String]| {
-        if all.is_empty() { String::new() } else { format!("{key} = {}\n", all.join(", ")) }
+        let known = for_strongswan(all);
+        if known.is_empty() { String::new() } else { format!("{key} = {}\n", known.join(", ")) }
     };
     let local = match content.given {
         Given::Certificate { .. } => format!("      auth = pubkey\n      certs = {user}.pem\n"),

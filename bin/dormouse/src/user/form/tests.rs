@@ -195,6 +195,39 @@ fn a_connection_for_networkmanager_names_its_files() {
     assert!(text.contains("method=eap\nuser=joe.vpn.example.org\n") && !text.contains("abcde"), "{text}");
 }
 
+/// `swanctl` 5.9.8 discards a connection whose proposals have a word that it does not know.
+#[test]
+fn clients_of_strongswan_are_told_proposals_in_the_words_that_they_know() {
+    let world = World::new(NewKey::EcdsaP256);
+    let hybrid = "aes256gcm16-prfsha384-x25519-ke1_mlkem768";
+    let mut some = parties(&["0.0.0.0/0"], &[hybrid, "aes256-sha256-ecp256"]);
+    some.esp_proposals = ["aes256gcm16-x25519-none", "aes256gcm16-none", "aes256-sha256-ecp256-ke1_mlkem768"]
+        .map(str::to_owned)
+        .into();
+    let text = world.file(Form::Swanctl, &some, false, ".conf");
+    for line in
+        ["    proposals = aes256-sha256-ecp256\n", "esp_proposals = aes256gcm16-x25519, aes256gcm16\n"]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let text = world.file(Form::Networkmanager, &some, false, ".nmconnection");
+    let lines = "proposal=yes\nike=aes256-sha256-ecp256\nesp=aes256gcm16-x25519;aes256gcm16\n";
+    assert!(text.contains(lines), "{text}");
+    let text = world.file(Form::Sswan, &some, true, "");
+    let profile: Value = serde_json::from_str(&text).unwrap();
+    let told = (&profile["ike-proposal"], &profile["esp-proposal"]);
+    assert_eq!(told, (&"aes256-sha256-ecp256".into(), &"aes256gcm16-x25519".into()));
+
+    // Nothing that they know: their own.
+    let mut none = parties(&["0.0.0.0/0"], &[hybrid]);
+    none.esp_proposals = vec!["aes256gcm16-x25519-ke1_mlkem768".into()];
+    let text = world.file(Form::Swanctl, &none, false, ".conf");
+    assert!(!text.contains("proposals"), "{text}");
+    let text = world.file(Form::Networkmanager, &none, false, ".nmconnection");
+    assert!(text.contains("proposal=no\n") && !text.contains("mlkem"), "{text}");
+    assert!(!world.file(Form::Sswan, &none, true, "").contains("-proposal"));
+}
+
 #[test]
 fn no_client_is_told_what_its_gateway_would_refuse() {
     let world = World::new(NewKey::EcdsaP256);
@@ -206,6 +239,11 @@ fn no_client_is_told_what_its_gateway_would_refuse() {
             "{error}"
         );
     }
+    let mut esp = parties(&["0.0.0.0/0"], &[]);
+    esp.esp_proposals = vec!["aes256-sha384".into()];
+    let error = world.files(Form::Windows, &esp, true).unwrap_err();
+    assert!(error.message.contains("that the gateway's child.proposals would take"), "{error}");
+    assert!(world.file(Form::Mobileconfig, &esp, true, "").contains("SHA2-384"), "these have it");
     let hybrid = parties(&["0.0.0.0/0"], &["aes256gcm16-prfsha256-ecp256-ke1_mlkem768"]);
     assert!(world.files(Form::Mobileconfig, &hybrid, true).is_err(), "it demands what these do not have");
 }

@@ -13,6 +13,8 @@ const ABILITIES: Abilities = Abilities {
     ike: &[Encr::Aes256Cbc, Encr::Aes128Cbc],
     esp: &[Encr::Aes256Gcm16, Encr::Aes128Gcm16, Encr::Aes256Cbc, Encr::Aes128Cbc],
     hashes: &[Hash::Sha256, Hash::Sha384],
+    // Of -AuthenticationTransformConstants there is SHA256128, and none with SHA-384.
+    esp_hashes: &[Hash::Sha256],
     groups: &[Group::Modp2048, Group::Ecp256, Group::Ecp384],
 };
 
