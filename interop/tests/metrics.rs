@@ -299,14 +299,26 @@ fn prometheus_itself_reads_them_and_promtool_finds_nothing_wrong() -> Result<()>
     Ok(())
 }
 
+/// An interface that comes up later, or the tunnel itself, has no address when the daemon starts.
 #[test]
-fn an_address_of_another_machine_is_named_at_the_start() -> Result<()> {
-    if !require("metrics at a wrong address", &NEEDS) {
+fn an_address_that_comes_later_is_served_then_and_a_directory_that_is_missing_is_named() -> Result<()> {
+    if !require("metrics at an address that comes later", &NEEDS) {
         return Ok(());
     }
-    let pair = pair("metrics = \"192.0.2.77:9717\"\nmetrics_from = [\"192.0.2.78/32\"]");
-    let said = format!("{:#}", pair.err().context("it started")?);
-    assert!(said.contains("daemon.metrics: 192.0.2.77:9717"), "{said}");
+    let made = pair("metrics = \"192.0.2.77:9717\"\nmetrics_from = [\"192.0.2.77/32\"]")?;
+    made.world.gateway.ip("address add 192.0.2.77/32 dev lo")?;
+    let answer = made.world.gateway.run(|| {
+        let mut stream = std::net::TcpStream::connect(("192.0.2.77", PORT))?;
+        stream.write_all(REQUEST.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    })??;
+    samples(body(&answer)?)?;
+    drop(made);
+    let missing = pair("metrics = \"/nowhere/metrics.sock\"");
+    let said = format!("{:#}", missing.err().context("it started")?);
+    assert!(said.contains("/nowhere/metrics.sock"), "{said}");
     Ok(())
 }
 
