@@ -14,15 +14,17 @@ use dormouse_eap::packet::Packet;
 use dormouse_eap::radius::{Access, Answer, Connection, Grants};
 use dormouse_ike::elsewhere::{Accepted, Granted, Question, Verdict};
 use dormouse_keying::SaId;
-use dormouse_sansio::{Instant, Path};
+use dormouse_sansio::Instant;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 
 #[derive(Debug)]
 struct Conversation {
     access: Access,
     server: usize,
     connection: String,
-    path: Path,
+    /// Our address, and the caller's.
+    between: (IpAddr, IpAddr),
     /// The caller's first packet, until a server has answered it: others can be asked.
     first: Option<Vec<u8>>,
     /// Servers that did not answer, and why.
@@ -78,9 +80,9 @@ impl Asking {
 
     fn begin(&mut self, question: Question, work: &mut Work<'_>) {
         let now = work.now;
-        let Question { sa, connection, path, response } = question;
+        let Question { sa, connection, local, from, response } = question;
         if let Some(conversation) = self.conversations.get_mut(&sa) {
-            (conversation.path, conversation.asked) = (path, now);
+            conversation.asked = now;
             return self.send(sa, &response, work);
         }
         if !self.make_room(now) {
@@ -88,13 +90,14 @@ impl Asking {
             return work.out.verdict(sa, Verdict::Unanswered(why));
         }
         let chosen = self.servers.choose(now, &[]);
-        let Some((server, access)) = chosen.and_then(|server| Some((server, self.access(server, path)?)))
+        let between = (local, from);
+        let Some((server, access)) = chosen.and_then(|server| Some((server, self.access(server, between)?)))
         else {
             return work.out.verdict(sa, Verdict::Unanswered("none is configured".to_owned()));
         };
         let (first, tried) = (Some(response.clone()), Vec::new());
         self.conversations
-            .insert(sa, Conversation { access, server, connection, path, first, tried, asked: now });
+            .insert(sa, Conversation { access, server, connection, between, first, tried, asked: now });
         self.send(sa, &response, work);
     }
 
@@ -109,9 +112,9 @@ impl Asking {
         self.conversations.len() < CONVERSATIONS
     }
 
-    fn access(&self, server: usize, path: Path) -> Option<Access> {
-        let client = self.servers.client(server, &self.name, path.local.ip())?;
-        Some(Access::new(Connection { client, from: path.remote.ip().to_string() }))
+    fn access(&self, server: usize, (local, from): (IpAddr, IpAddr)) -> Option<Access> {
+        let client = self.servers.client(server, &self.name, local)?;
+        Some(Access::new(Connection { client, from: from.to_string() }))
     }
 
     fn send(&mut self, sa: SaId, response: &[u8], work: &mut Work<'_>) {
@@ -216,10 +219,10 @@ impl Asking {
         let Some(conversation) = self.conversations.get_mut(&sa) else { return };
         conversation.tried.push((server, why.to_owned()));
         let tried: Vec<usize> = conversation.tried.iter().map(|(server, _)| *server).collect();
-        let (path, asked) = (conversation.path, conversation.asked);
+        let (between, asked) = (conversation.between, conversation.asked);
         let first = conversation.first.clone().filter(|_| now < asked + ASK_NO_LONGER);
         let other =
-            self.servers.choose(now, &tried).and_then(|server| Some((server, self.access(server, path)?)));
+            self.servers.choose(now, &tried).and_then(|server| Some((server, self.access(server, between)?)));
         if let (Some(first), Some((server, access))) = (first, other)
             && let Some(conversation) = self.conversations.get_mut(&sa)
         {

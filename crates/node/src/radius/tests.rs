@@ -4,7 +4,7 @@ use super::limits::{ASK_NO_LONGER, ASKED_AT_ONCE, QUESTIONS_WAITING, REPORT_AGAI
 use super::*;
 use dormouse_crypto::{Secret, eap, mobileip};
 use dormouse_eap::packet::{Packet, Type};
-use dormouse_sansio::{Carrier, Path, Seeded};
+use dormouse_sansio::Seeded;
 
 const SECRET: &[u8] = b"shared with the servers";
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,10 +65,9 @@ impl Bench {
     }
 
     fn ask(&mut self, sa: u64, response: &[u8]) {
-        let at = |n| SocketAddr::from(([192, 0, 2, n], 500));
-        let path = Path { local: at(1), remote: at(2), carrier: Carrier::Ike };
-        let question =
-            Question { sa: SaId::new(sa), connection: "users".to_owned(), path, response: response.to_vec() };
+        let (local, from) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let (sa, connection, response) = (SaId::new(sa), "users".to_owned(), response.to_vec());
+        let question = Question { sa, connection, local, from, response };
         self.radius.ask(self.now, &mut self.random, question);
         self.turn();
     }

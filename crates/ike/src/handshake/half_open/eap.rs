@@ -48,6 +48,9 @@ pub(crate) struct Eap {
     /// Where repetitions are answered: whence IKE_SA_INIT came, and then each request that follows an answer. From any other address a caller could
     /// have certificates sent, for each small request, to whom it wants to be flooded.
     hears: IpAddr,
+    /// Whence IKE_SA_INIT came, and where its answer arrived, without which there are no keys: the caller is there. Any later packet's source can be
+    /// forged: a stranger whose guesses were counted by that could keep a user out whose address he knows.
+    began: IpAddr,
     /// Requests that are answered, and bytes of EAP that have come.
     rounds: u32,
     bytes: usize,
@@ -192,8 +195,8 @@ impl HalfOpen {
         list.push(Payload::Eap(request));
         let (first, answered, said) = (payloads.to_vec(), Vec::new(), Said::default());
         let (rounds, bytes, msk, failed) = (0, 0, None, false);
-        let hears = shared.half_open.came_from(self.link.id).unwrap_or(path.remote.ip());
-        let eap = Eap { talk, first, id_r, answered, hears, rounds, bytes, said, msk, failed };
+        let began = shared.half_open.came_from(self.link.id).unwrap_or(path.remote.ip());
+        let eap = Eap { talk, first, id_r, answered, hears: began, began, rounds, bytes, said, msk, failed };
         self.eap = Some(Box::new(eap));
         self.answer_eap(shared, path, &list)
     }

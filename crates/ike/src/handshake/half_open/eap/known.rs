@@ -63,7 +63,7 @@ pub(super) struct Known<'a> {
     pub(super) among: Vec<&'a Arc<Connection>>,
     /// The method that is under way: a connection's users are not let in by one that another connection alone has.
     pub(super) method: Option<Type>,
-    /// What wrong passwords came before, whence this one comes, and when.
+    /// What wrong passwords came before, where this conversation began, and when it is.
     pub(super) guesses: (&'a Guesses, IpAddr, Instant),
     /// What was looked up just now: of the names that may be meant (with a domain of Windows and without) the first that is a user's.
     pub(super) said: RefCell<Option<Said>>,

@@ -90,7 +90,7 @@ impl Eap {
     /// Counts a wrong password of a user.
     fn count(&self, guesses: &mut Guesses, now: Instant, why: &EapError) {
         if let (EapError::WrongPassword, Some(user)) = (why, &self.said.user) {
-            guesses.wrong(&user.identity, self.hears, now);
+            guesses.wrong(&user.identity, self.began, now);
         }
     }
 }
@@ -126,7 +126,7 @@ fn told_here(
     let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref() };
     let among = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
     let Talk::Here(conversation) = &mut eap.talk else { return Err("EAP for another one") };
-    let (method, guessed) = (conversation.method(), (&*guesses, eap.hears, now));
+    let (method, guessed) = (conversation.method(), (&*guesses, eap.began, now));
     let known = Known { config, among, method, guesses: guessed, said: RefCell::new(None) };
     let step = conversation.receive(packet, &known, entropy.as_mut());
     if let Some(said) = known.said.into_inner() {
@@ -150,7 +150,7 @@ fn told_here(
                 return Err("EAP has succeeded for a user who was not looked up");
             }
             if let Some(Meant { identity, by: By::Entry(_), .. }) = &eap.said.user {
-                guesses.right(identity, eap.hears, now);
+                guesses.right(identity, eap.began, now);
             }
             // "[...] the responder MUST send an EAP payload containing the Success message" (RFC 7296 section 2.16)
             eap.msk = Some(Secret::from(msk.as_bytes()));
