@@ -215,7 +215,7 @@ impl Accounting {
     /// See [`super::asking::Asking::unreachable`].
     pub(super) fn unreachable(&mut self, socket: u64, why: &str, work: &mut Work<'_>) -> bool {
         let Some(Sent { mut report, flight, .. }) = self.end(socket, work.out) else { return false };
-        self.servers.failed(work.now, flight.server, why);
+        self.servers.failed(work.now, flight.since, flight.server, why);
         report.tried.push(flight.server);
         self.send(report, work);
         true

@@ -5,7 +5,8 @@
 
 use super::flight::Flight;
 use super::limits::{
-    ASK_NO_LONGER, ASKED_AT_ONCE, CALLERS_PATIENCE, CONVERSATIONS, QUESTIONS_WAITING, REMEMBERED,
+    ASK_NO_LONGER, ASKED_AT_ONCE, ASKED_AT_ONCE_BY_ONE, CALLERS_PATIENCE, CONVERSATIONS, QUESTIONS_WAITING,
+    REMEMBERED,
 };
 use super::servers::Servers;
 use super::{Out, Patience, SocketOrder, Work};
@@ -13,8 +14,10 @@ use dormouse_crypto::Secret;
 use dormouse_eap::packet::Packet;
 use dormouse_eap::radius::{Access, Answer, Connection, Grants};
 use dormouse_ike::elsewhere::{Accepted, Granted, Question, Verdict};
+use dormouse_ike::prefix::prefix_of;
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
+use ipnet::IpNet;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
@@ -68,7 +71,7 @@ impl Asking {
     }
 
     pub(super) fn ask(&mut self, question: Question, work: &mut Work<'_>) {
-        if self.flights.len() < ASKED_AT_ONCE {
+        if self.flights.len() < ASKED_AT_ONCE && has_room(&self.flying(), question.from) {
             return self.begin(question, work);
         }
         if self.waiting.len() >= QUESTIONS_WAITING {
@@ -76,6 +79,15 @@ impl Asking {
             return work.out.verdict(question.sa, Verdict::Unanswered(why));
         }
         self.waiting.push_back((work.now, question));
+    }
+
+    /// How many requests are on their way of each prefix.
+    fn flying(&self) -> BTreeMap<IpNet, usize> {
+        let mut flying = BTreeMap::new();
+        for conversation in self.flights.values().filter_map(|(sa, _)| self.conversations.get(sa)) {
+            *flying.entry(prefix_of(conversation.between.1)).or_default() += 1;
+        }
+        flying
     }
 
     fn begin(&mut self, question: Question, work: &mut Work<'_>) {
@@ -209,13 +221,13 @@ impl Asking {
     pub(super) fn unreachable(&mut self, socket: u64, why: &str, work: &mut Work<'_>) -> bool {
         let Some((sa, flight)) = self.flights.remove(&socket) else { return false };
         work.out.order(SocketOrder::Close { socket });
-        self.failed(sa, flight.server, why, work);
+        self.failed(sa, &flight, why, work);
         true
     }
 
-    fn failed(&mut self, sa: SaId, server: usize, why: &str, work: &mut Work<'_>) {
-        let now = work.now;
-        self.servers.failed(now, server, why);
+    fn failed(&mut self, sa: SaId, flight: &Flight, why: &str, work: &mut Work<'_>) {
+        let (now, server) = (work.now, flight.server);
+        self.servers.failed(now, flight.since, server, why);
         let Some(conversation) = self.conversations.get_mut(&sa) else { return };
         conversation.tried.push((server, why.to_owned()));
         let tried: Vec<usize> = conversation.tried.iter().map(|(server, _)| *server).collect();
@@ -248,27 +260,25 @@ impl Asking {
         let now = work.now;
         let due = |(socket, (_, flight)): (&u64, &(SaId, Flight))| (flight.due <= now).then_some(*socket);
         for socket in self.flights.iter().filter_map(due).collect::<Vec<_>>() {
-            let Some((sa, flight)) = self.flights.get_mut(&socket) else { continue };
-            let (sa, server) = (*sa, flight.server);
+            let Some((_, flight)) = self.flights.get_mut(&socket) else { continue };
             match flight.overdue(now, socket, self.patience) {
                 Ok(again) => work.out.order(again),
-                Err(why) => {
-                    self.flights.remove(&socket);
-                    work.out.order(SocketOrder::Close { socket });
-                    self.failed(sa, server, &why, work);
-                }
+                Err(why) => _ = self.unreachable(socket, &why, work),
             }
         }
     }
 
-    /// Asks what had to wait, as far as there is room now.
+    /// Asks what had to wait, as far as there is room now: the first of a prefix that has not its share already.
     pub(super) fn go_on(&mut self, work: &mut Work<'_>) {
-        while self.flights.len() < ASKED_AT_ONCE {
-            let Some((since, question)) = self.waiting.pop_front() else { return };
-            // Its caller is not there any more.
-            if since + CALLERS_PATIENCE > work.now {
-                self.begin(question, work);
-            }
+        // Their callers are not there any more.
+        while self.waiting.front().is_some_and(|(since, _)| *since + CALLERS_PATIENCE <= work.now) {
+            self.waiting.pop_front();
+        }
+        while self.flights.len() < ASKED_AT_ONCE && !self.waiting.is_empty() {
+            let flying = self.flying();
+            let first = self.waiting.iter().position(|(_, question)| has_room(&flying, question.from));
+            let Some((_, question)) = first.and_then(|first| self.waiting.remove(first)) else { return };
+            self.begin(question, work);
         }
     }
 
@@ -296,6 +306,11 @@ impl Asking {
     pub(super) fn pending(&self) -> usize {
         self.flights.len() + self.waiting.len()
     }
+}
+
+/// Whether a caller's prefix has not its share of requests on their way already.
+fn has_room(flying: &BTreeMap<IpNet, usize>, from: IpAddr) -> bool {
+    flying.get(&prefix_of(from)).is_none_or(|theirs| *theirs < ASKED_AT_ONCE_BY_ONE)
 }
 
 fn failure(identifier: u8) -> Vec<u8> {

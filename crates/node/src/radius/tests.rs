@@ -1,6 +1,9 @@
 //! Servers that are late, silent, wrong or gone.
 
-use super::limits::{ASK_NO_LONGER, ASKED_AT_ONCE, QUESTIONS_WAITING, REPORT_AGAIN, REPORTED_AT_ONCE, REST};
+use super::limits::{
+    ASK_NO_LONGER, ASKED_AT_ONCE, ASKED_AT_ONCE_BY_ONE, QUESTIONS_WAITING, REPORT_AGAIN, REPORTED_AT_ONCE,
+    REST,
+};
 use super::*;
 use dormouse_crypto::{Secret, eap, mobileip};
 use dormouse_eap::packet::{Packet, Type};
@@ -64,8 +67,13 @@ impl Bench {
         }
     }
 
+    /// Of a caller with an address of its own.
     fn ask(&mut self, sa: u64, response: &[u8]) {
-        let (local, from) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        self.ask_from(std::net::Ipv4Addr::from(0x0a01_0000 + u32::try_from(sa).expect("few")), sa, response);
+    }
+
+    fn ask_from(&mut self, from: std::net::Ipv4Addr, sa: u64, response: &[u8]) {
+        let (local, from) = ([192, 0, 2, 1].into(), from.into());
         let (sa, connection, response) = (SaId::new(sa), "users".to_owned(), response.to_vec());
         let question = Question { sa, connection, local, from, response };
         self.radius.ask(self.now, &mut self.random, question);
@@ -73,9 +81,7 @@ impl Bench {
     }
 
     fn introduce(&mut self, sa: u64) {
-        let name =
-            Packet::Response { identifier: 1, kind: Type::IDENTITY, data: b"alice" }.emit().expect("short");
-        self.ask(sa, &name);
+        self.ask(sa, &alices_name());
     }
 
     fn come(&mut self, socket: u64, datagram: &[u8]) {
@@ -110,6 +116,10 @@ impl Bench {
             other => panic!("{other:?}"),
         }
     }
+}
+
+fn alices_name() -> Vec<u8> {
+    Packet::Response { identifier: 1, kind: Type::IDENTITY, data: b"alice" }.emit().expect("short")
 }
 
 /// A server's answer to a request, as it is sealed with this secret.
@@ -285,6 +295,48 @@ fn a_crowd_waits_its_turn_and_has_an_end() {
     bench.now += Duration::from_secs(31);
     bench.wait(7 * TIMEOUT);
     assert_eq!((bench.open.len(), bench.radius.pending().0), (0, 0));
+}
+
+#[test]
+fn who_comes_often_from_one_address_leaves_room_for_others() {
+    let mut bench = Bench::new(&[1], &[]);
+    let share = ASKED_AT_ONCE_BY_ONE as u64;
+    for sa in 0..share + 2 {
+        bench.ask_from([203, 0, 113, 9].into(), sa, &alices_name());
+    }
+    assert_eq!(
+        (bench.open.len(), bench.radius.pending().0),
+        (ASKED_AT_ONCE_BY_ONE, ASKED_AT_ONCE_BY_ONE + 2)
+    );
+    bench.introduce(1_000);
+    assert_eq!(bench.open.len(), ASKED_AT_ONCE_BY_ONE + 1, "another does not wait");
+    let (socket, _, request, _) = bench.open.pop().expect("the last one");
+    bench.come(socket, &reject(&request));
+    assert_eq!(bench.open.len(), ASKED_AT_ONCE_BY_ONE, "its room is nobody's of theirs");
+    let (socket, _, request, _) = bench.open[0].clone();
+    bench.come(socket, &reject(&request));
+    assert_eq!(
+        (bench.open.len(), bench.radius.pending().0),
+        (ASKED_AT_ONCE_BY_ONE, ASKED_AT_ONCE_BY_ONE + 1)
+    );
+}
+
+#[test]
+fn a_server_that_answers_others_does_not_rest_for_what_it_drops() {
+    let mut bench = Bench::new(&[1, 2], &[]);
+    bench.introduce(1);
+    bench.wait(TIMEOUT);
+    bench.introduce(2);
+    let (socket, _, request, _) = bench.open.pop().expect("the second caller's");
+    bench.come(socket, &reject(&request));
+    bench.told.clear();
+    bench.wait(2 * TIMEOUT);
+    let (socket, to, request, _) = bench.request();
+    assert_eq!(to, address(2), "the first caller's is asked of the other one");
+    bench.come(socket, &reject(&request));
+    bench.introduce(3);
+    assert_eq!(bench.request().1, address(1), "newcomers' are not");
+    assert_eq!(bench.radius.health()[0][0].unanswered, 1);
 }
 
 #[test]
