@@ -354,6 +354,21 @@ fn other_servers_end_what_was_asked() {
     assert_ne!(old, new);
 }
 
+#[test]
+fn without_servers_no_socket_stays_and_nobody_waits() {
+    let mut bench = Bench::new(&[1], &[3]);
+    bench.introduce(1);
+    let account = bench.begin(1, "alice");
+    assert_eq!(bench.open.len(), 2);
+    bench.radius.end_all();
+    bench.turn();
+    assert!(bench.open.is_empty(), "{:?}", bench.open);
+    assert!(bench.unanswered().contains("the configuration has changed"));
+    bench.introduce(2);
+    assert!(bench.unanswered().contains("none is configured"));
+    drop(account);
+}
+
 fn about(user: &str) -> About {
     let [local, remote] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(Into::into);
     About {
