@@ -389,6 +389,25 @@ fn a_gateway_proves_itself_inside_eap_alone_where_both_want_that() {
 }
 
 #[test]
+fn a_gateway_proves_itself_by_a_certificate_to_users_of_a_connection_that_wants_it() {
+    for alone in [false, true] {
+        let (ca, guests_ca) = (Authority::new("CA"), Authority::new("Guests' CA"));
+        let (mut client, mut staff) = by_tls(&ca);
+        let guests =
+            Connection { name: "guests".to_owned(), remote_auth: guests_ca.trusted(), ..staff.clone() };
+        staff.answering.eap = methods(&[EapMethod::Tls], true);
+        client.local_auth = login_tls(ALICE, guests_ca.issue(ALICE, &PKCS_ED25519), alone);
+        let mut config = common::gateway_config(staff, 17);
+        config.connections.push(Arc::new(guests));
+        let mut pair = Pair::with_configs(client, Default::default(), config, 17);
+        pair.connect();
+        pair.run_for(Duration::from_secs(5));
+        let up = pair.gateway.established().map(|up| up.connection);
+        assert_eq!(up.as_deref(), (!alone).then_some("guests"));
+    }
+}
+
+#[test]
 fn a_gateway_is_not_believed_inside_eap_that_is_not_who_it_must_be() {
     let other = Authority::new("Other CA");
     let cases: [(&str, Change<'_>, &str); 4] = [

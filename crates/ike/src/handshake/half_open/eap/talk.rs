@@ -42,8 +42,7 @@ pub(super) enum Told {
 }
 
 impl Talk {
-    /// Begins the conversation as a connection wants it, which stands in for all that `wanted` fits, and gives its first packet. `alone`: the gateway proves
-    /// itself by nothing else.
+    /// Begins the conversation as a connection wants it, which stands in for all that `wanted` fits, and gives its first packet.
     ///
     /// # Errors
     /// Why there can be none.
@@ -52,14 +51,13 @@ impl Talk {
         now: Instant,
         conn: &Connection,
         (wanted, how): (&Wanted<'_>, &How),
-        alone: bool,
     ) -> Result<(Self, Vec<u8>), EapError> {
         let at = shared.unix(now);
         let Shared { config, entropy, .. } = shared;
         match conn.answering.eap.as_ref().map(|policy| &policy.asked) {
             Some(EapAsked::Here { .. }) => {
                 let among: Vec<_> = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
-                let methods = conn.eap_methods(&among, alone, at);
+                let methods = conn.eap_methods(&among, wanted.alone, at);
                 let mut methods = methods.map_err(|e| EapError::Tls(e.to_string()))?.into_iter();
                 let first = methods.next().ok_or(EapError::NoCommonMethod(Vec::new()))?;
                 let (name, entropy) = (conn.local_id.to_string(), entropy.as_mut());
@@ -123,7 +121,7 @@ fn told_here(
     let Shared { config, entropy, callers, .. } = shared;
     let guesses = &mut callers.guesses;
     let id_r = auth::identity(&eap.id_r).ok();
-    let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref() };
+    let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref(), alone: eap.alone };
     let among = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
     let Talk::Here(conversation) = &mut eap.talk else { return Err("EAP for another one") };
     let (method, guessed) = (conversation.method(), (&*guesses, eap.began, now));
