@@ -13,6 +13,7 @@ use super::{Out, Patience, SocketOrder, Work};
 use dormouse_crypto::Secret;
 use dormouse_eap::packet::Packet;
 use dormouse_eap::radius::{Access, Answer, Connection, Grants};
+use dormouse_ike::config::eap_identity;
 use dormouse_ike::elsewhere::{Accepted, Granted, Question, Verdict};
 use dormouse_ike::prefix::prefix_of;
 use dormouse_keying::SaId;
@@ -35,6 +36,15 @@ struct Conversation {
     asked: Instant,
 }
 
+/// A connection, and one of its users as [`Identity::canonical`](dormouse_crypto::cert::Identity::canonical) has him: by the case of letters two mail addresses
+/// can differ, and two host names not.
+type Who = (String, Vec<u8>);
+
+/// `None`: IKE takes nobody of this name.
+fn who(connection: String, user: &str) -> Option<Who> {
+    Some((connection, eap_identity(user)?.canonical()))
+}
+
 /// What a user was granted last, for accounting.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
@@ -51,9 +61,9 @@ pub(super) struct Asking {
     flights: BTreeMap<u64, (SaId, Flight)>,
     conversations: BTreeMap<SaId, Conversation>,
     waiting: VecDeque<(Instant, Question)>,
-    /// By connection and the user's name in lower case.
-    remembered: BTreeMap<(String, String), Memory>,
-    in_order: VecDeque<(String, String)>,
+    /// By connection and user.
+    remembered: BTreeMap<Who, Memory>,
+    in_order: VecDeque<Who>,
 }
 
 impl Asking {
@@ -200,7 +210,7 @@ impl Asking {
     }
 
     pub(super) fn remember(&mut self, connection: String, user: &str, grants: Grants) {
-        let key = (connection, user.to_ascii_lowercase());
+        let Some(key) = who(connection, user) else { return };
         let memory = Memory { name: user.to_owned(), grants };
         if self.remembered.insert(key.clone(), memory).is_none() {
             self.in_order.push_back(key);
@@ -214,7 +224,7 @@ impl Asking {
 
     /// What this user was granted last.
     pub(super) fn granted(&self, connection: &str, user: &str) -> Option<&Memory> {
-        self.remembered.get(&(connection.to_owned(), user.to_ascii_lowercase()))
+        self.remembered.get(&who(connection.to_owned(), user)?)
     }
 
     /// Nothing can be heard at this socket. False if it is not ours.

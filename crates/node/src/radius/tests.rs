@@ -433,6 +433,24 @@ fn a_session_is_told_of_in_its_order() {
 }
 
 #[test]
+fn what_is_remembered_is_of_one_user_and_of_no_other_by_a_like_name() {
+    let mut bench = Bench::new(&[1], &[3]);
+    let grants = || dormouse_eap::radius::Grants { class: vec![b"staff".to_vec()], ..Default::default() };
+    let asking = &mut bench.radius.asking;
+    asking.remember("users".to_owned(), "Carol@Example.org", grants());
+    asking.remember("users".to_owned(), "CN=carol", grants());
+    for (user, theirs) in [
+        ("Carol@example.ORG", true),
+        ("carol@example.org", false),
+        ("Carol@elsewhere.org", false),
+        ("CN=carol", false),
+    ] {
+        assert_eq!(asking.granted("users", user).is_some(), theirs, "{user}");
+    }
+    assert!(asking.granted("guests", "Carol@Example.org").is_none());
+}
+
+#[test]
 fn reports_wait_for_a_server_that_takes_them() {
     let mut bench = Bench::new(&[1], &[3, 4]);
     let account = bench.begin(1, "alice");
