@@ -11,7 +11,7 @@ use super::limits::{
 use super::servers::Servers;
 use super::{Out, Patience, SocketOrder, Work};
 use dormouse_crypto::Secret;
-use dormouse_eap::packet::Packet;
+use dormouse_eap::packet::{Packet, Type};
 use dormouse_eap::radius::{Access, Answer, Connection, Grants};
 use dormouse_ike::config::eap_identity;
 use dormouse_ike::elsewhere::{Accepted, Granted, Question, Verdict};
@@ -106,6 +106,13 @@ impl Asking {
         if let Some(conversation) = self.conversations.get_mut(&sa) {
             conversation.asked = now;
             return self.send(sa, &response, work);
+        }
+        let begins =
+            !matches!(Packet::parse(&response), Ok(Packet::Response { kind, .. }) if kind != Type::IDENTITY);
+        if !begins {
+            let why =
+                "its conversation is not known any more: the configuration has changed, or it was too slow";
+            return work.out.verdict(sa, Verdict::Unanswered(why.to_owned()));
         }
         if !self.make_room(now) {
             let why = format!("{CONVERSATIONS} callers are being asked already");
