@@ -144,7 +144,8 @@ impl Accounting {
             return;
         }
         self.again_at = None;
-        while self.flights.len() < REPORTED_AT_ONCE {
+        // No server may be left after one of them.
+        while self.flights.len() < REPORTED_AT_ONCE && self.again_at.is_none() {
             let free = self.waiting.iter().position(|report| !self.busy.contains(&report.details.session));
             let Some(report) = free.and_then(|at| self.waiting.remove(at)) else { return };
             if report.since + REPORT_NO_LONGER <= work.now {
