@@ -29,6 +29,10 @@ pub(crate) struct RadiusSockets(BTreeMap<u64, UdpSocket>);
 
 impl RadiusSockets {
     fn send(&mut self, poller: &Poller, number: u64, to: SocketAddr, bytes: &[u8]) -> std::io::Result<()> {
+        // One of a former configuration may have the number.
+        if self.0.get(&number).is_some_and(|socket| !hears(socket, to)) {
+            self.0.remove(&number);
+        }
         let socket = match self.0.get(&number) {
             Some(socket) => socket,
             None => {
@@ -120,7 +124,26 @@ impl Daemon {
     }
 }
 
+/// Whether a socket hears this server.
+fn hears(socket: &UdpSocket, server: SocketAddr) -> bool {
+    socket.peer_addr().is_ok_and(|peer| peer == server)
+}
+
 /// Which socket a token means.
 pub(crate) const fn number_of(token: u64) -> Option<u64> {
     token.checked_sub(RADIUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_its_servers_alone() {
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let socket = UdpSocket::bind(at(0)).unwrap();
+        assert!(!hears(&socket, at(1812)), "it is connected to none");
+        socket.connect(at(1812)).unwrap();
+        assert!(hears(&socket, at(1812)) && !hears(&socket, at(1813)));
+    }
 }

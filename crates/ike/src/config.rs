@@ -33,8 +33,10 @@ pub use connection::{
     AnsweringConfig, Connection, MobilityConfig, OpeningConfig, PpkConfig, ResumptionConfig, TimingConfig,
 };
 pub use dormancy::{HoldPolicy, SleepFlags};
-pub(crate) use eap::{EapAsked, identity as eap_identity};
-pub use eap::{EapLogin, EapMethod, EapPolicy, EapProof, EapUser, EapUserError, EapUsers};
+pub(crate) use eap::EapAsked;
+pub use eap::{
+    EapLogin, EapMethod, EapPolicy, EapProof, EapUser, EapUserError, EapUsers, identity as eap_identity,
+};
 pub use identity::IdentityPattern;
 pub use peers::{PeerPolicy, PeerRule, Unique};
 pub use redirect::RedirectTarget;

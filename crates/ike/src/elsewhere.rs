@@ -2,12 +2,11 @@
 //! other about one conversation; must never judge it.
 
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 
 use dormouse_crypto::Secret;
 use dormouse_keying::SaId;
-use dormouse_sansio::Path;
 
 /// What a caller says to who knows it. The first of a conversation is its EAP-Response/Identity.
 #[derive(Debug)]
@@ -16,8 +15,10 @@ pub struct Question {
     pub sa: SaId,
     /// The connection that stands in.
     pub connection: String,
-    /// How the caller comes.
-    pub path: Path,
+    /// Our address that the caller speaks with.
+    pub local: IpAddr,
+    /// Where the caller is, as its IKE_SA_INIT has proved: the sources of later packets can be forged.
+    pub from: IpAddr,
     /// Its EAP packet.
     pub response: Vec<u8>,
 }

@@ -60,7 +60,7 @@ pub mod natd;
 mod outbox;
 mod pace;
 mod payloads;
-mod prefix;
+pub mod prefix;
 pub mod proposal;
 pub mod protect;
 mod puzzle;

@@ -10,7 +10,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 const V6_BITS: u8 = 64;
 
 /// The prefix that `address` is counted by.
-pub(crate) fn prefix_of(address: IpAddr) -> IpNet {
+#[must_use]
+pub fn prefix_of(address: IpAddr) -> IpNet {
     match address.to_canonical() {
         IpAddr::V4(address) => Ipv4Net::from(address).into(),
         IpAddr::V6(address) => {

@@ -4,13 +4,14 @@
 mod common;
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::eap::{Authority, USERS, connections, login, login_tls, methods};
 use common::resumed::resume;
-use common::{Datagram, Faults, Pair, fqdn, seeds};
+use common::{Datagram, Faults, Nat, Pair, fqdn, seeds};
 use dormouse_ike::CloseReason;
 use dormouse_ike::NegotiationError;
 use dormouse_ike::admission::{Denial, Shown};
@@ -388,6 +389,25 @@ fn a_gateway_proves_itself_inside_eap_alone_where_both_want_that() {
 }
 
 #[test]
+fn a_gateway_proves_itself_by_a_certificate_to_users_of_a_connection_that_wants_it() {
+    for alone in [false, true] {
+        let (ca, guests_ca) = (Authority::new("CA"), Authority::new("Guests' CA"));
+        let (mut client, mut staff) = by_tls(&ca);
+        let guests =
+            Connection { name: "guests".to_owned(), remote_auth: guests_ca.trusted(), ..staff.clone() };
+        staff.answering.eap = methods(&[EapMethod::Tls], true);
+        client.local_auth = login_tls(ALICE, guests_ca.issue(ALICE, &PKCS_ED25519), alone);
+        let mut config = common::gateway_config(staff, 17);
+        config.connections.push(Arc::new(guests));
+        let mut pair = Pair::with_configs(client, Default::default(), config, 17);
+        pair.connect();
+        pair.run_for(Duration::from_secs(5));
+        let up = pair.gateway.established().map(|up| up.connection);
+        assert_eq!(up.as_deref(), (!alone).then_some("guests"));
+    }
+}
+
+#[test]
 fn a_gateway_is_not_believed_inside_eap_that_is_not_who_it_must_be() {
     let other = Authority::new("Other CA");
     let cases: [(&str, Change<'_>, &str); 4] = [
@@ -522,4 +542,44 @@ fn guesses_are_slowed_down_where_they_come_from() {
     attempt(&mut pair, "guess");
     pair.run_for(Duration::from_secs(60));
     assert_eq!(pair.gateway.endpoint.len(), sessions);
+}
+
+#[test]
+fn guesses_count_where_they_began_and_not_at_a_source_that_a_packet_claims() {
+    let (client, gateway) = connections(&Authority::new("CA"));
+    let mut pair = Pair::new(client.clone(), gateway, 16);
+    let victims = Nat::new("203.0.113.9", Duration::from_secs(3_600));
+    let responses: Rc<RefCell<Vec<Datagram>>> = Rc::default();
+    let mut verdicts = Vec::new();
+    for n in 0..9 {
+        pair.conn =
+            Arc::new(Connection { local_auth: login(ALICE, &format!("guess {n}")), ..client.clone() });
+        let keep = responses.clone();
+        // The client's name goes with id 3, and what the password makes with the next.
+        pair.filter = Some(Box::new(move |datagram| {
+            let held = datagram.to_gateway && message(datagram)[18] == 35 && message(datagram)[23] > 3;
+            if held {
+                keep.borrow_mut().push(datagram.clone());
+            }
+            !held
+        }));
+        let sa = pair.connect();
+        pair.run_for(Duration::from_millis(200));
+        pair.filter = None;
+        for datagram in responses.take() {
+            let from = SocketAddr::new(victims.public, datagram.from.port());
+            pair.deliver(Datagram { from, ..datagram });
+        }
+        pair.client.endpoint.forget(pair.now, sa);
+        pair.flush();
+        verdicts.extend(pair.gateway.peer_failure().map(|e| e.to_string()));
+    }
+    assert_eq!(verdicts.len(), 9);
+    let too_fast = |verdicts: &[String]| verdicts.iter().any(|why| why.contains("came too fast"));
+    assert!(!too_fast(&verdicts[..5]) && too_fast(&verdicts[5..]), "where they began: {verdicts:?}");
+    pair.client.events.clear();
+    (pair.nat, pair.conn) = (Some(victims), Arc::new(client));
+    pair.connect();
+    pair.run_for(Duration::from_secs(5));
+    assert!(pair.client.established().is_some(), "the victim: {:?}", pair.gateway.peer_failure());
 }

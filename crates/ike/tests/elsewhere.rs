@@ -2,12 +2,15 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::eap::{Authority, USERS, pair_of, users};
 use common::resumed::resume;
-use common::{EPOCH, Faults, Pair, seeds};
+use common::{Datagram, EPOCH, Faults, Pair, seeds};
 use dormouse_crypto::Secret;
 use dormouse_eap::authenticator::{Authenticator, Config, Method, Step, Users};
 use dormouse_eap::packet::{Packet, Type};
@@ -17,7 +20,7 @@ use dormouse_ike::config::{Connection, EapPolicy, IdentityPattern, PeerPolicy};
 use dormouse_ike::elsewhere::{Accepted, Granted, Question, Verdict};
 use dormouse_ike::{CloseReason, Event, NegotiationError};
 use dormouse_keying::SaId;
-use dormouse_sansio::Seeded;
+use dormouse_sansio::{Carrier, Seeded};
 
 const ALICE: &str = USERS[0].0;
 const PASSWORD: &str = USERS[0].1;
@@ -109,6 +112,34 @@ fn pair(seed: u64, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pai
     })
 }
 
+#[test]
+fn a_server_hears_where_the_caller_began_and_not_what_a_packet_claims() {
+    let mut pair = pair(10, |_, _| {});
+    let requests: Rc<RefCell<Vec<Datagram>>> = Rc::default();
+    let keep = requests.clone();
+    pair.filter = Some(Box::new(move |datagram| {
+        let marker = if datagram.carrier == Carrier::NatT { 4 } else { 0 };
+        let message = &datagram.bytes[marker..];
+        let held = datagram.to_gateway && message[18] == 35 && message[23] > 2;
+        if held {
+            keep.borrow_mut().push(datagram.clone());
+        }
+        !held
+    }));
+    pair.connect();
+    pair.run_for(Duration::from_millis(200));
+    pair.filter = None;
+    let held = requests.borrow().clone();
+    assert!(!held.is_empty());
+    for datagram in held {
+        let from = SocketAddr::new([203, 0, 113, 9].into(), datagram.from.port());
+        pair.deliver(Datagram { from, ..datagram });
+        pair.flush();
+    }
+    let asked = question(&mut pair).expect("it asks");
+    assert_eq!(asked.from, pair.default_path().local.ip());
+}
+
 fn failures(pair: &mut Pair) -> (String, String) {
     assert!(pair.gateway.established().is_none() && pair.client.established().is_none());
     let ours = pair.client.failure().expect("the client is refused").to_string();
@@ -156,7 +187,7 @@ fn what_comes_when_nobody_waits_changes_nothing() {
     pair.run_for(Duration::from_secs(1));
     let asked = question(&mut pair).expect("it asks");
     assert_eq!(asked.response[5..], *ALICE.as_bytes());
-    assert_eq!(asked.path.remote.ip(), pair.default_path().local.ip());
+    assert_eq!(asked.from, pair.default_path().local.ip());
     // Of an SA that there is not, and of one that does not wait.
     assert!(!pair.gateway.endpoint.told_elsewhere(
         pair.now,

@@ -36,7 +36,12 @@ impl Node {
         match (&mut self.served.radius, policy) {
             (Some(radius), Some(policy)) if *radius.policy() == policy => {}
             (Some(radius), Some(policy)) => radius.reconfigure(policy),
-            (slot, policy) => *slot = policy.map(Radius::new),
+            (Some(radius), None) => {
+                radius.end_all();
+                self.radius_turn(now);
+                self.served.radius = None;
+            }
+            (slot @ None, policy) => *slot = policy.map(Radius::new),
         }
         self.radius_turn(now);
     }

@@ -300,12 +300,15 @@ impl Pool {
         may
     }
 
-    /// The lease of an address that a tenant is to have, and what it begins with; `None` if another uses the address.
+    /// The lease of an address that a tenant is to have, and what it begins with; `None` if another uses the address, one of his own
+    /// devices too where each has addresses of its own.
     fn fix(&mut self, tenant: &Tenant<'_>, fixed: Ipv4Addr) -> Option<(Lessee, Addresses)> {
         let range = Lessee::all_of(tenant);
+        let used = |holder: &Lessee| self.holders.get(holder).is_some_and(|held| held.users > 0);
+        let shares = |holder: &Lessee| range.contains(holder) && !(tenant.several && used(holder));
         match self.taken.get(&IpAddr::V4(fixed)).cloned() {
-            Some(holder) if range.contains(&holder) => return Some((holder, Addresses::default())),
-            Some(holder) if self.holders.get(&holder).is_some_and(|held| held.users > 0) => {
+            Some(holder) if shares(&holder) => return Some((holder, Addresses::default())),
+            Some(holder) if used(&holder) => {
                 tracing::warn!(%fixed, identity = %tenant.identity, "the address that the user is to have is in use");
                 return None;
             }

@@ -349,7 +349,8 @@ impl Connection {
 }
 
 /// Who a user of this name is. Whatever else has a notation (addresses, distinguished names) is no user.
-pub(crate) fn identity(name: &str) -> Option<Identity> {
+#[must_use]
+pub fn identity(name: &str) -> Option<Identity> {
     let identity = name.parse().ok().filter(|id| matches!(id, Identity::Fqdn(_) | Identity::Email(_)))?;
     // A leading @ would be lost.
     identity.to_string().eq_ignore_ascii_case(name).then_some(identity)

@@ -292,3 +292,15 @@ fn an_address_that_somebody_else_says_counts_before_what_a_tenant_had() {
         f.pool.holders.values().map(|c| c.addresses.iter().count()).sum::<usize>()
     );
 }
+
+#[test]
+fn of_several_devices_one_has_the_address_that_is_said() {
+    let mut f = Fixture::new(&["10.0.0.0/24"]);
+    f.several = true;
+    let fixed = LeaseRequest { fixed: Some([10, 0, 0, 77].into()), ..both(&[]) };
+    let first = f.ask("a", &fixed);
+    assert_eq!(v4(first), Ipv4Addr::from([10, 0, 0, 77]));
+    assert_eq!(f.ask("a", &fixed), Addresses::default(), "his other device uses it");
+    f.pool.release(first);
+    assert_eq!(f.ask("a", &fixed), first, "no device uses it");
+}

@@ -144,7 +144,8 @@ impl Accounting {
             return;
         }
         self.again_at = None;
-        while self.flights.len() < REPORTED_AT_ONCE {
+        // No server may be left after one of them.
+        while self.flights.len() < REPORTED_AT_ONCE && self.again_at.is_none() {
             let free = self.waiting.iter().position(|report| !self.busy.contains(&report.details.session));
             let Some(report) = free.and_then(|at| self.waiting.remove(at)) else { return };
             if report.since + REPORT_NO_LONGER <= work.now {
@@ -215,7 +216,7 @@ impl Accounting {
     /// See [`super::asking::Asking::unreachable`].
     pub(super) fn unreachable(&mut self, socket: u64, why: &str, work: &mut Work<'_>) -> bool {
         let Some(Sent { mut report, flight, .. }) = self.end(socket, work.out) else { return false };
-        self.servers.failed(work.now, flight.server, why);
+        self.servers.failed(work.now, flight.since, flight.server, why);
         report.tried.push(flight.server);
         self.send(report, work);
         true

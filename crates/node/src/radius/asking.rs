@@ -5,29 +5,44 @@
 
 use super::flight::Flight;
 use super::limits::{
-    ASK_NO_LONGER, ASKED_AT_ONCE, CALLERS_PATIENCE, CONVERSATIONS, QUESTIONS_WAITING, REMEMBERED,
+    ASK_NO_LONGER, ASKED_AT_ONCE, ASKED_AT_ONCE_BY_ONE, CALLERS_PATIENCE, CONVERSATIONS, QUESTIONS_WAITING,
+    REMEMBERED,
 };
 use super::servers::Servers;
 use super::{Out, Patience, SocketOrder, Work};
 use dormouse_crypto::Secret;
-use dormouse_eap::packet::Packet;
+use dormouse_eap::packet::{Packet, Type};
 use dormouse_eap::radius::{Access, Answer, Connection, Grants};
+use dormouse_ike::config::eap_identity;
 use dormouse_ike::elsewhere::{Accepted, Granted, Question, Verdict};
+use dormouse_ike::prefix::prefix_of;
 use dormouse_keying::SaId;
-use dormouse_sansio::{Instant, Path};
+use dormouse_sansio::Instant;
+use ipnet::IpNet;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 
 #[derive(Debug)]
 struct Conversation {
     access: Access,
     server: usize,
     connection: String,
-    path: Path,
+    /// Our address, and the caller's.
+    between: (IpAddr, IpAddr),
     /// The caller's first packet, until a server has answered it: others can be asked.
     first: Option<Vec<u8>>,
     /// Servers that did not answer, and why.
     tried: Vec<(usize, String)>,
     asked: Instant,
+}
+
+/// A connection, and one of its users as [`Identity::canonical`](dormouse_crypto::cert::Identity::canonical) has him: by the case of letters two mail addresses
+/// can differ, and two host names not.
+type Who = (String, Vec<u8>);
+
+/// `None`: IKE takes nobody of this name.
+fn who(connection: String, user: &str) -> Option<Who> {
+    Some((connection, eap_identity(user)?.canonical()))
 }
 
 /// What a user was granted last, for accounting.
@@ -46,9 +61,9 @@ pub(super) struct Asking {
     flights: BTreeMap<u64, (SaId, Flight)>,
     conversations: BTreeMap<SaId, Conversation>,
     waiting: VecDeque<(Instant, Question)>,
-    /// By connection and the user's name in lower case.
-    remembered: BTreeMap<(String, String), Memory>,
-    in_order: VecDeque<(String, String)>,
+    /// By connection and user.
+    remembered: BTreeMap<Who, Memory>,
+    in_order: VecDeque<Who>,
 }
 
 impl Asking {
@@ -66,7 +81,7 @@ impl Asking {
     }
 
     pub(super) fn ask(&mut self, question: Question, work: &mut Work<'_>) {
-        if self.flights.len() < ASKED_AT_ONCE {
+        if self.flights.len() < ASKED_AT_ONCE && has_room(&self.flying(), question.from) {
             return self.begin(question, work);
         }
         if self.waiting.len() >= QUESTIONS_WAITING {
@@ -76,25 +91,42 @@ impl Asking {
         self.waiting.push_back((work.now, question));
     }
 
+    /// How many requests are on their way of each prefix.
+    fn flying(&self) -> BTreeMap<IpNet, usize> {
+        let mut flying = BTreeMap::new();
+        for conversation in self.flights.values().filter_map(|(sa, _)| self.conversations.get(sa)) {
+            *flying.entry(prefix_of(conversation.between.1)).or_default() += 1;
+        }
+        flying
+    }
+
     fn begin(&mut self, question: Question, work: &mut Work<'_>) {
         let now = work.now;
-        let Question { sa, connection, path, response } = question;
+        let Question { sa, connection, local, from, response } = question;
         if let Some(conversation) = self.conversations.get_mut(&sa) {
-            (conversation.path, conversation.asked) = (path, now);
+            conversation.asked = now;
             return self.send(sa, &response, work);
+        }
+        let begins =
+            !matches!(Packet::parse(&response), Ok(Packet::Response { kind, .. }) if kind != Type::IDENTITY);
+        if !begins {
+            let why =
+                "its conversation is not known any more: the configuration has changed, or it was too slow";
+            return work.out.verdict(sa, Verdict::Unanswered(why.to_owned()));
         }
         if !self.make_room(now) {
             let why = format!("{CONVERSATIONS} callers are being asked already");
             return work.out.verdict(sa, Verdict::Unanswered(why));
         }
         let chosen = self.servers.choose(now, &[]);
-        let Some((server, access)) = chosen.and_then(|server| Some((server, self.access(server, path)?)))
+        let between = (local, from);
+        let Some((server, access)) = chosen.and_then(|server| Some((server, self.access(server, between)?)))
         else {
             return work.out.verdict(sa, Verdict::Unanswered("none is configured".to_owned()));
         };
         let (first, tried) = (Some(response.clone()), Vec::new());
         self.conversations
-            .insert(sa, Conversation { access, server, connection, path, first, tried, asked: now });
+            .insert(sa, Conversation { access, server, connection, between, first, tried, asked: now });
         self.send(sa, &response, work);
     }
 
@@ -109,9 +141,9 @@ impl Asking {
         self.conversations.len() < CONVERSATIONS
     }
 
-    fn access(&self, server: usize, path: Path) -> Option<Access> {
-        let client = self.servers.client(server, &self.name, path.local.ip())?;
-        Some(Access::new(Connection { client, from: path.remote.ip().to_string() }))
+    fn access(&self, server: usize, (local, from): (IpAddr, IpAddr)) -> Option<Access> {
+        let client = self.servers.client(server, &self.name, local)?;
+        Some(Access::new(Connection { client, from: from.to_string() }))
     }
 
     fn send(&mut self, sa: SaId, response: &[u8], work: &mut Work<'_>) {
@@ -185,7 +217,7 @@ impl Asking {
     }
 
     pub(super) fn remember(&mut self, connection: String, user: &str, grants: Grants) {
-        let key = (connection, user.to_ascii_lowercase());
+        let Some(key) = who(connection, user) else { return };
         let memory = Memory { name: user.to_owned(), grants };
         if self.remembered.insert(key.clone(), memory).is_none() {
             self.in_order.push_back(key);
@@ -199,27 +231,27 @@ impl Asking {
 
     /// What this user was granted last.
     pub(super) fn granted(&self, connection: &str, user: &str) -> Option<&Memory> {
-        self.remembered.get(&(connection.to_owned(), user.to_ascii_lowercase()))
+        self.remembered.get(&who(connection.to_owned(), user)?)
     }
 
     /// Nothing can be heard at this socket. False if it is not ours.
     pub(super) fn unreachable(&mut self, socket: u64, why: &str, work: &mut Work<'_>) -> bool {
         let Some((sa, flight)) = self.flights.remove(&socket) else { return false };
         work.out.order(SocketOrder::Close { socket });
-        self.failed(sa, flight.server, why, work);
+        self.failed(sa, &flight, why, work);
         true
     }
 
-    fn failed(&mut self, sa: SaId, server: usize, why: &str, work: &mut Work<'_>) {
-        let now = work.now;
-        self.servers.failed(now, server, why);
+    fn failed(&mut self, sa: SaId, flight: &Flight, why: &str, work: &mut Work<'_>) {
+        let (now, server) = (work.now, flight.server);
+        self.servers.failed(now, flight.since, server, why);
         let Some(conversation) = self.conversations.get_mut(&sa) else { return };
         conversation.tried.push((server, why.to_owned()));
         let tried: Vec<usize> = conversation.tried.iter().map(|(server, _)| *server).collect();
-        let (path, asked) = (conversation.path, conversation.asked);
+        let (between, asked) = (conversation.between, conversation.asked);
         let first = conversation.first.clone().filter(|_| now < asked + ASK_NO_LONGER);
         let other =
-            self.servers.choose(now, &tried).and_then(|server| Some((server, self.access(server, path)?)));
+            self.servers.choose(now, &tried).and_then(|server| Some((server, self.access(server, between)?)));
         if let (Some(first), Some((server, access))) = (first, other)
             && let Some(conversation) = self.conversations.get_mut(&sa)
         {
@@ -245,27 +277,25 @@ impl Asking {
         let now = work.now;
         let due = |(socket, (_, flight)): (&u64, &(SaId, Flight))| (flight.due <= now).then_some(*socket);
         for socket in self.flights.iter().filter_map(due).collect::<Vec<_>>() {
-            let Some((sa, flight)) = self.flights.get_mut(&socket) else { continue };
-            let (sa, server) = (*sa, flight.server);
+            let Some((_, flight)) = self.flights.get_mut(&socket) else { continue };
             match flight.overdue(now, socket, self.patience) {
                 Ok(again) => work.out.order(again),
-                Err(why) => {
-                    self.flights.remove(&socket);
-                    work.out.order(SocketOrder::Close { socket });
-                    self.failed(sa, server, &why, work);
-                }
+                Err(why) => _ = self.unreachable(socket, &why, work),
             }
         }
     }
 
-    /// Asks what had to wait, as far as there is room now.
+    /// Asks what had to wait, as far as there is room now: the first of a prefix that has not its share already.
     pub(super) fn go_on(&mut self, work: &mut Work<'_>) {
-        while self.flights.len() < ASKED_AT_ONCE {
-            let Some((since, question)) = self.waiting.pop_front() else { return };
-            // Its caller is not there any more.
-            if since + CALLERS_PATIENCE > work.now {
-                self.begin(question, work);
-            }
+        // Their callers are not there any more.
+        while self.waiting.front().is_some_and(|(since, _)| *since + CALLERS_PATIENCE <= work.now) {
+            self.waiting.pop_front();
+        }
+        while self.flights.len() < ASKED_AT_ONCE && !self.waiting.is_empty() {
+            let flying = self.flying();
+            let first = self.waiting.iter().position(|(_, question)| has_room(&flying, question.from));
+            let Some((_, question)) = first.and_then(|first| self.waiting.remove(first)) else { return };
+            self.begin(question, work);
         }
     }
 
@@ -293,6 +323,11 @@ impl Asking {
     pub(super) fn pending(&self) -> usize {
         self.flights.len() + self.waiting.len()
     }
+}
+
+/// Whether a caller's prefix has not its share of requests on their way already.
+fn has_room(flying: &BTreeMap<IpNet, usize>, from: IpAddr) -> bool {
+    flying.get(&prefix_of(from)).is_none_or(|theirs| *theirs < ASKED_AT_ONCE_BY_ONE)
 }
 
 fn failure(identifier: u8) -> Vec<u8> {

@@ -12,6 +12,8 @@ pub(super) struct Flight {
     to: SocketAddr,
     bytes: Vec<u8>,
     sent: u32,
+    /// When it was sent first.
+    pub(super) since: Instant,
     pub(super) due: Instant,
     /// What came instead of an answer.
     pub(super) heard: Option<Discard>,
@@ -25,7 +27,7 @@ impl Flight {
         bytes: Vec<u8>,
         patience: Patience,
     ) -> Self {
-        Self { server, to, bytes, sent: 1, due: now + patience.timeout, heard: None }
+        Self { server, to, bytes, sent: 1, since: now, due: now + patience.timeout, heard: None }
     }
 
     pub(super) fn order(&self, socket: u64) -> SocketOrder {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Questions on their way at once, each with a socket of its own.
 pub(super) const ASKED_AT_ONCE: usize = 256;
+/// Those of one prefix, so that its strangers do not take the turn of all others.
+pub(super) const ASKED_AT_ONCE_BY_ONE: usize = ASKED_AT_ONCE / 8;
 /// Questions that wait for one of these to end; beyond, a caller is told to come again.
 pub(super) const QUESTIONS_WAITING: usize = 4_096;
 /// Conversations whose caller has the word. Those that were left longest ago go first.

@@ -145,6 +145,11 @@ impl Radius {
         *self = next;
     }
 
+    /// Nobody is asked or told any more: who waits for an answer hears so, and sockets are closed, once what is to be done has been polled.
+    pub(crate) fn end_all(&mut self) {
+        self.reconfigure(Policy { servers: Vec::new(), accounting: Vec::new(), ..self.policy.clone() });
+    }
+
     fn with<R>(
         &mut self,
         now: Instant,

@@ -103,9 +103,15 @@ impl Servers {
         tracing::debug!(server = %health.address, %why, "a datagram is no answer");
     }
 
-    pub(super) fn failed(&mut self, now: Instant, which: usize, why: &str) {
+    /// A request that was first sent at `since` was not answered. A server that has answered others meanwhile does not rest: what it drops is this one, which a
+    /// stranger may have made for that.
+    pub(super) fn failed(&mut self, now: Instant, since: Instant, which: usize, why: &str) {
         let Some(Entry { health, .. }) = self.0.get_mut(which) else { return };
         health.unanswered += 1;
+        if health.last_answer.is_some_and(|last| last > since) {
+            tracing::debug!(server = %health.address, why, "the RADIUS server answers others");
+            return;
+        }
         if health.rests.as_ref().is_none_or(|(until, _)| *until <= now) {
             tracing::warn!(server = %health.address, why, "the RADIUS server does not answer, and is asked last for a minute");
         }

@@ -1,10 +1,13 @@
 //! Servers that are late, silent, wrong or gone.
 
-use super::limits::{ASK_NO_LONGER, ASKED_AT_ONCE, QUESTIONS_WAITING, REPORT_AGAIN, REPORTED_AT_ONCE, REST};
+use super::limits::{
+    ASK_NO_LONGER, ASKED_AT_ONCE, ASKED_AT_ONCE_BY_ONE, QUESTIONS_WAITING, REPORT_AGAIN, REPORTED_AT_ONCE,
+    REST,
+};
 use super::*;
 use dormouse_crypto::{Secret, eap, mobileip};
 use dormouse_eap::packet::{Packet, Type};
-use dormouse_sansio::{Carrier, Path, Seeded};
+use dormouse_sansio::Seeded;
 
 const SECRET: &[u8] = b"shared with the servers";
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,19 +67,21 @@ impl Bench {
         }
     }
 
+    /// Of a caller with an address of its own.
     fn ask(&mut self, sa: u64, response: &[u8]) {
-        let at = |n| SocketAddr::from(([192, 0, 2, n], 500));
-        let path = Path { local: at(1), remote: at(2), carrier: Carrier::Ike };
-        let question =
-            Question { sa: SaId::new(sa), connection: "users".to_owned(), path, response: response.to_vec() };
+        self.ask_from(std::net::Ipv4Addr::from(0x0a01_0000 + u32::try_from(sa).expect("few")), sa, response);
+    }
+
+    fn ask_from(&mut self, from: std::net::Ipv4Addr, sa: u64, response: &[u8]) {
+        let (local, from) = ([192, 0, 2, 1].into(), from.into());
+        let (sa, connection, response) = (SaId::new(sa), "users".to_owned(), response.to_vec());
+        let question = Question { sa, connection, local, from, response };
         self.radius.ask(self.now, &mut self.random, question);
         self.turn();
     }
 
     fn introduce(&mut self, sa: u64) {
-        let name =
-            Packet::Response { identifier: 1, kind: Type::IDENTITY, data: b"alice" }.emit().expect("short");
-        self.ask(sa, &name);
+        self.ask(sa, &alices_name());
     }
 
     fn come(&mut self, socket: u64, datagram: &[u8]) {
@@ -111,6 +116,10 @@ impl Bench {
             other => panic!("{other:?}"),
         }
     }
+}
+
+fn alices_name() -> Vec<u8> {
+    Packet::Response { identifier: 1, kind: Type::IDENTITY, data: b"alice" }.emit().expect("short")
 }
 
 /// A server's answer to a request, as it is sealed with this secret.
@@ -255,9 +264,7 @@ fn where_nothing_listens_the_next_is_asked_at_once() {
 #[test]
 fn a_caller_without_a_name_is_not_asked_about() {
     let mut bench = Bench::new(&[1], &[]);
-    for (sa, response) in
-        [&[2, 9, 0, 5, 1][..], &[2, 9, 0, 6, 26, 2], &[1, 9, 0, 5, 1], &[]].iter().enumerate()
-    {
+    for (sa, response) in [&[2, 9, 0, 5, 1][..], &[1, 9, 0, 5, 1], &[]].iter().enumerate() {
         bench.ask(sa as u64, response);
         assert!(bench.open.is_empty());
         let identifier = response.get(1).copied().unwrap_or_default();
@@ -289,6 +296,48 @@ fn a_crowd_waits_its_turn_and_has_an_end() {
 }
 
 #[test]
+fn who_comes_often_from_one_address_leaves_room_for_others() {
+    let mut bench = Bench::new(&[1], &[]);
+    let share = ASKED_AT_ONCE_BY_ONE as u64;
+    for sa in 0..share + 2 {
+        bench.ask_from([203, 0, 113, 9].into(), sa, &alices_name());
+    }
+    assert_eq!(
+        (bench.open.len(), bench.radius.pending().0),
+        (ASKED_AT_ONCE_BY_ONE, ASKED_AT_ONCE_BY_ONE + 2)
+    );
+    bench.introduce(1_000);
+    assert_eq!(bench.open.len(), ASKED_AT_ONCE_BY_ONE + 1, "another does not wait");
+    let (socket, _, request, _) = bench.open.pop().expect("the last one");
+    bench.come(socket, &reject(&request));
+    assert_eq!(bench.open.len(), ASKED_AT_ONCE_BY_ONE, "its room is nobody's of theirs");
+    let (socket, _, request, _) = bench.open[0].clone();
+    bench.come(socket, &reject(&request));
+    assert_eq!(
+        (bench.open.len(), bench.radius.pending().0),
+        (ASKED_AT_ONCE_BY_ONE, ASKED_AT_ONCE_BY_ONE + 1)
+    );
+}
+
+#[test]
+fn a_server_that_answers_others_does_not_rest_for_what_it_drops() {
+    let mut bench = Bench::new(&[1, 2], &[]);
+    bench.introduce(1);
+    bench.wait(TIMEOUT);
+    bench.introduce(2);
+    let (socket, _, request, _) = bench.open.pop().expect("the second caller's");
+    bench.come(socket, &reject(&request));
+    bench.told.clear();
+    bench.wait(2 * TIMEOUT);
+    let (socket, to, request, _) = bench.request();
+    assert_eq!(to, address(2), "the first caller's is asked of the other one");
+    bench.come(socket, &reject(&request));
+    bench.introduce(3);
+    assert_eq!(bench.request().1, address(1), "newcomers' are not");
+    assert_eq!(bench.radius.health()[0][0].unanswered, 1);
+}
+
+#[test]
 fn other_servers_end_what_was_asked() {
     let mut bench = Bench::new(&[1], &[3]);
     bench.introduce(1);
@@ -301,6 +350,37 @@ fn other_servers_end_what_was_asked() {
     let (new, to, ..) = bench.request();
     assert_eq!(to, address(2));
     assert_ne!(old, new);
+}
+
+#[test]
+fn who_was_in_the_middle_when_servers_changed_comes_again_and_has_no_wrong_password() {
+    let mut bench = Bench::new(&[1], &[]);
+    bench.introduce(1);
+    let (socket, _, request, _) = bench.request();
+    bench.come(socket, &challenge(&request));
+    bench.told.clear();
+    let policy = Policy { servers: vec![server(2)], ..bench.radius.policy().clone() };
+    bench.radius.reconfigure(policy);
+    bench.turn();
+    assert!(bench.told.is_empty(), "the caller has the word");
+    bench.ask(1, &[2, 2, 0, 6, 26, 2]);
+    assert!(bench.unanswered().contains("is not known any more"));
+    assert!(bench.open.is_empty());
+}
+
+#[test]
+fn without_servers_no_socket_stays_and_nobody_waits() {
+    let mut bench = Bench::new(&[1], &[3]);
+    bench.introduce(1);
+    let account = bench.begin(1, "alice");
+    assert_eq!(bench.open.len(), 2);
+    bench.radius.end_all();
+    bench.turn();
+    assert!(bench.open.is_empty(), "{:?}", bench.open);
+    assert!(bench.unanswered().contains("the configuration has changed"));
+    bench.introduce(2);
+    assert!(bench.unanswered().contains("none is configured"));
+    drop(account);
 }
 
 fn about(user: &str) -> About {
@@ -364,6 +444,24 @@ fn a_session_is_told_of_in_its_order() {
         assert!(request.windows(part.len()).any(|w| w == part), "{part:?}");
     }
     drop((account, other, third));
+}
+
+#[test]
+fn what_is_remembered_is_of_one_user_and_of_no_other_by_a_like_name() {
+    let mut bench = Bench::new(&[1], &[3]);
+    let grants = || dormouse_eap::radius::Grants { class: vec![b"staff".to_vec()], ..Default::default() };
+    let asking = &mut bench.radius.asking;
+    asking.remember("users".to_owned(), "Carol@Example.org", grants());
+    asking.remember("users".to_owned(), "CN=carol", grants());
+    for (user, theirs) in [
+        ("Carol@example.ORG", true),
+        ("carol@example.org", false),
+        ("Carol@elsewhere.org", false),
+        ("CN=carol", false),
+    ] {
+        assert_eq!(asking.granted("users", user).is_some(), theirs, "{user}");
+    }
+    assert!(asking.granted("guests", "Carol@Example.org").is_none());
 }
 
 #[test]

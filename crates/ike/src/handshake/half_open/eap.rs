@@ -39,6 +39,8 @@ use crate::shared::Shared;
 #[derive(Debug)]
 pub(crate) struct Eap {
     talk: Talk,
+    /// The gateway has proved itself by nothing else.
+    alone: bool,
     /// The first request: what it asks for is answered with the last.
     first: Vec<Payload>,
     /// Who we have proved to be.
@@ -48,6 +50,9 @@ pub(crate) struct Eap {
     /// Where repetitions are answered: whence IKE_SA_INIT came, and then each request that follows an answer. From any other address a caller could
     /// have certificates sent, for each small request, to whom it wants to be flooded.
     hears: IpAddr,
+    /// Whence IKE_SA_INIT came, and where its answer arrived, without which there are no keys: the caller is there. Any later packet's source can be
+    /// forged: a stranger whose guesses were counted by that could keep a user out whose address he knows.
+    began: IpAddr,
     /// Requests that are answered, and bytes of EAP that have come.
     rounds: u32,
     bytes: usize,
@@ -132,7 +137,7 @@ impl HalfOpen {
             return self.refuse(shared, path, claimed, notify(NotifyType::InvalidSyntax, []), error);
         }
         let asked = view.id_r().and_then(|id| auth::identity(id).ok());
-        let wanted = Wanted { childless: is_childless(view), asked: asked.as_ref() };
+        let wanted = Wanted { childless: is_childless(view), asked: asked.as_ref(), alone: false };
         let found = shared.config.connections.iter().find(|conn| wanted.fits(conn, &self.how));
         let Some(conn) = found.cloned() else {
             let text =
@@ -176,8 +181,8 @@ impl HalfOpen {
             }
             Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),
         };
-        let wanted = Wanted { asked: Some(&conn.local_id), ..wanted };
-        let (talk, request) = match Talk::begin(shared, now, &conn, (&wanted, &self.how), alone) {
+        let wanted = Wanted { asked: Some(&conn.local_id), alone, ..wanted };
+        let (talk, request) = match Talk::begin(shared, now, &conn, (&wanted, &self.how)) {
             Ok(begun) => begun,
             Err(why) => {
                 let error = NegotiationError::Eap(Box::new(why));
@@ -192,8 +197,9 @@ impl HalfOpen {
         list.push(Payload::Eap(request));
         let (first, answered, said) = (payloads.to_vec(), Vec::new(), Said::default());
         let (rounds, bytes, msk, failed) = (0, 0, None, false);
-        let hears = shared.half_open.came_from(self.link.id).unwrap_or(path.remote.ip());
-        let eap = Eap { talk, first, id_r, answered, hears, rounds, bytes, said, msk, failed };
+        let began = shared.half_open.came_from(self.link.id).unwrap_or(path.remote.ip());
+        let eap =
+            Eap { talk, alone, first, id_r, answered, hears: began, began, rounds, bytes, said, msk, failed };
         self.eap = Some(Box::new(eap));
         self.answer_eap(shared, path, &list)
     }

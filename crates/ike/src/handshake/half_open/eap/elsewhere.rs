@@ -50,7 +50,9 @@ impl HalfOpen {
         path: Path,
         response: Vec<u8>,
     ) -> Step {
+        let mut from = path.remote.ip();
         if let Some(eap) = self.eap.as_deref_mut() {
+            from = eap.began;
             if let Ok(Packet::Response { kind: Type::IDENTITY, data, .. }) = Packet::parse(&response) {
                 eap.said.name = core::str::from_utf8(data).ok().map(str::to_owned);
             }
@@ -59,7 +61,8 @@ impl HalfOpen {
             }
         }
         let (sa, connection) = (self.link.id, self.link.conn.name.clone());
-        shared.event(Event::AskElsewhere(Box::new(Question { sa, connection, path, response })));
+        let question = Question { sa, connection, local: path.local.ip(), from, response };
+        shared.event(Event::AskElsewhere(Box::new(question)));
         Step::to(Slot::HalfOpen(self))
     }
 

@@ -63,7 +63,7 @@ pub(super) struct Known<'a> {
     pub(super) among: Vec<&'a Arc<Connection>>,
     /// The method that is under way: a connection's users are not let in by one that another connection alone has.
     pub(super) method: Option<Type>,
-    /// What wrong passwords came before, whence this one comes, and when.
+    /// What wrong passwords came before, where this conversation began, and when it is.
     pub(super) guesses: (&'a Guesses, IpAddr, Instant),
     /// What was looked up just now: of the names that may be meant (with a domain of Windows and without) the first that is a user's.
     pub(super) said: RefCell<Option<Said>>,
@@ -170,13 +170,15 @@ pub(super) struct Wanted<'a> {
     pub(super) childless: bool,
     /// Whom it asks for.
     pub(super) asked: Option<&'a Identity>,
+    /// The gateway proves itself by EAP alone: that is not for users of connections that do not allow it.
+    pub(super) alone: bool,
 }
 
 impl Wanted<'_> {
     pub(super) fn fits(&self, conn: &Connection, how: &How) -> bool {
         let How::Init { suite, .. } = how else { return false };
         conn.role.answers()
-            && conn.answering.eap.is_some()
+            && conn.answering.eap.as_ref().is_some_and(|policy| policy.is_alone() || !self.alone)
             && conn.suits(self.childless)
             && self.asked.is_none_or(|asked| asked.is_same_as(&conn.local_id))
             && proposal::permits(&conn.ike_proposals, suite)

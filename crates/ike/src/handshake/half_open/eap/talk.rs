@@ -42,8 +42,7 @@ pub(super) enum Told {
 }
 
 impl Talk {
-    /// Begins the conversation as a connection wants it, which stands in for all that `wanted` fits, and gives its first packet. `alone`: the gateway proves
-    /// itself by nothing else.
+    /// Begins the conversation as a connection wants it, which stands in for all that `wanted` fits, and gives its first packet.
     ///
     /// # Errors
     /// Why there can be none.
@@ -52,14 +51,13 @@ impl Talk {
         now: Instant,
         conn: &Connection,
         (wanted, how): (&Wanted<'_>, &How),
-        alone: bool,
     ) -> Result<(Self, Vec<u8>), EapError> {
         let at = shared.unix(now);
         let Shared { config, entropy, .. } = shared;
         match conn.answering.eap.as_ref().map(|policy| &policy.asked) {
             Some(EapAsked::Here { .. }) => {
                 let among: Vec<_> = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
-                let methods = conn.eap_methods(&among, alone, at);
+                let methods = conn.eap_methods(&among, wanted.alone, at);
                 let mut methods = methods.map_err(|e| EapError::Tls(e.to_string()))?.into_iter();
                 let first = methods.next().ok_or(EapError::NoCommonMethod(Vec::new()))?;
                 let (name, entropy) = (conn.local_id.to_string(), entropy.as_mut());
@@ -90,7 +88,7 @@ impl Eap {
     /// Counts a wrong password of a user.
     fn count(&self, guesses: &mut Guesses, now: Instant, why: &EapError) {
         if let (EapError::WrongPassword, Some(user)) = (why, &self.said.user) {
-            guesses.wrong(&user.identity, self.hears, now);
+            guesses.wrong(&user.identity, self.began, now);
         }
     }
 }
@@ -123,10 +121,10 @@ fn told_here(
     let Shared { config, entropy, callers, .. } = shared;
     let guesses = &mut callers.guesses;
     let id_r = auth::identity(&eap.id_r).ok();
-    let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref() };
+    let wanted = Wanted { childless: is_childless(View(&eap.first)), asked: id_r.as_ref(), alone: eap.alone };
     let among = config.connections.iter().filter(|conn| wanted.fits(conn, how)).collect();
     let Talk::Here(conversation) = &mut eap.talk else { return Err("EAP for another one") };
-    let (method, guessed) = (conversation.method(), (&*guesses, eap.hears, now));
+    let (method, guessed) = (conversation.method(), (&*guesses, eap.began, now));
     let known = Known { config, among, method, guesses: guessed, said: RefCell::new(None) };
     let step = conversation.receive(packet, &known, entropy.as_mut());
     if let Some(said) = known.said.into_inner() {
@@ -150,7 +148,7 @@ fn told_here(
                 return Err("EAP has succeeded for a user who was not looked up");
             }
             if let Some(Meant { identity, by: By::Entry(_), .. }) = &eap.said.user {
-                guesses.right(identity, eap.hears, now);
+                guesses.right(identity, eap.began, now);
             }
             // "[...] the responder MUST send an EAP payload containing the Success message" (RFC 7296 section 2.16)
             eap.msk = Some(Secret::from(msk.as_bytes()));
