@@ -74,7 +74,7 @@ fn a_session_begins_without_a_child_sa() -> Result<()> {
         theirs: format!("childless = {theirs}"),
         ..Scenario::default()
     };
-    for (ours, theirs) in [("force", "force"), ("prefer", "allow"), ("allow", "force"), ("never", "allow")] {
+    for (ours, theirs) in [("force", "force"), ("prefer", "allow"), ("prefer", "force"), ("never", "allow")] {
         let test = format!("childless: ours {ours}, theirs {theirs}");
         both(&test, &scenario(ours, theirs))?;
     }

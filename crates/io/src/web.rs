@@ -333,11 +333,9 @@ fn respond(request: &[u8], local: bool, page: &mut impl FnMut(&str) -> Answer) -
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
     let refused = match parsed.parse(request) {
-        Ok(httparse::Status::Complete(_)) => judge(&parsed, local),
+        Ok(httparse::Status::Complete(whole)) if whole <= MAX_REQUEST => judge(&parsed, local),
         Ok(httparse::Status::Partial) if request.len() < MAX_REQUEST => return None,
-        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-            Err((431, "the request is too long"))
-        }
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => Err((431, "the request is too long")),
         Err(_) => Err((400, "the request is not understood")),
     };
     Some(match refused.map(page) {
