@@ -3,7 +3,7 @@
 //! Owns the two configurations of one scenario, so that they cannot drift apart.
 
 use crate::strongswan::StrongSwan;
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use dormouse_eap::NtHash;
 use dormouse_testbed::{Access, Dormoused, EchoServer, GATEWAY, Key, Pki, Prober, Roaming, SERVER};
 use std::fmt::Write as _;
@@ -314,6 +314,23 @@ impl Scenario {
 }
 
 impl Running {
+    /// Our device comes as this user, goes on with new keys and on another network, and leaves. It begins on network B.
+    ///
+    /// # Errors
+    /// What does not hold, with the logs.
+    pub fn joins_and_roams_as(&mut self, user: &str) -> Result<()> {
+        self.up()?;
+        self.data_flows()?;
+        let sas = self.theirs.sas()?;
+        ensure!(sas.contains(user), "{sas}");
+        self.ours.ok(&["rekey", "peer"])?;
+        self.theirs.wait_log("rekeyed between", SOON)?;
+        self.world.attach(Access::A)?;
+        self.world.detach(Access::B)?;
+        self.data_flows()?;
+        self.ours.ok(&["down", "peer"]).map(drop)
+    }
+
     /// Connects from our side.
     ///
     /// # Errors

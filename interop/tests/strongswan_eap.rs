@@ -62,15 +62,7 @@ fn our_device_joins_strongswans_gateway_as_a_user() -> Result<()> {
         ..by_password(Key::Rsa(3072))
     };
     let mut run = scenario.device(Access::B)?;
-    run.up()?;
-    run.data_flows()?;
-    assert!(run.theirs.sas()?.contains(USER), "{}", run.theirs.sas()?);
-    run.ours.ok(&["rekey", "peer"])?;
-    run.theirs.wait_log("rekeyed between", SOON)?;
-    run.world.attach(Access::A)?;
-    run.world.detach(Access::B)?;
-    run.data_flows()?;
-    run.ours.ok(&["down", "peer"])?;
+    run.joins_and_roams_as(USER)?;
     // A wrong password says so.
     let password = run.world.bed.dir().join("pki/password");
     fs::write(&password, "not that one\n")?;

@@ -58,16 +58,7 @@ fn our_device_joins(key: Key) -> Result<()> {
         ..by_tls(key)
     };
     let mut run = scenario.device(Access::B)?;
-    run.up()?;
-    run.data_flows()?;
-    assert!(run.theirs.sas()?.contains(USER), "{}", run.theirs.sas()?);
-    run.ours.ok(&["rekey", "peer"])?;
-    run.theirs.wait_log("rekeyed between", SOON)?;
-    run.world.attach(Access::A)?;
-    run.world.detach(Access::B)?;
-    run.data_flows()?;
-    run.ours.ok(&["down", "peer"])?;
-    Ok(())
+    run.joins_and_roams_as(USER)
 }
 
 #[test]

@@ -38,12 +38,12 @@ mod tests {
     #[test]
     fn connections_are_those_of_the_configuration() {
         let file = std::env::temp_dir().join(format!("dormouse-names-{}.toml", std::process::id()));
-        let nobody = Path::new("/nonexistent/dormouse.sock");
+        let no_daemon = Path::new("/nonexistent/dormouse.sock");
         let client = "role = \"client\"\ngateway = \"vpn.example.org\"\n";
         std::fs::write(&file, format!("[connection.office]\n{client}[connection.home]\n{client}")).unwrap();
-        assert_eq!(names(&file, nobody), ["home", "office"]);
+        assert_eq!(names(&file, no_daemon), ["home", "office"]);
         std::fs::write(&file, "nonsense").unwrap();
-        assert_eq!(names(&file, nobody), [""; 0]);
+        assert_eq!(names(&file, no_daemon), [""; 0]);
         std::fs::remove_file(&file).unwrap();
         for verb in ["up", "down", "rekey", "status", "wait", "netcheck"] {
             let command = Cli::command();

@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::eap::{Authority, USERS, connections, login, pair_of, users};
+use common::eap::{Authority, USERS, comes_through, connections, login, pair_of, users};
 use common::resumed::resume;
-use common::{Datagram, Faults, Pair, fqdn, gateway_config, seeds};
+use common::{Datagram, Pair, fqdn, gateway_config, seeds};
 use dormouse_crypto::Secret;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::admission::{Denial, Shown};
@@ -19,7 +19,7 @@ use dormouse_ike::config::{
     Connection, Fragmentation, IdentityPattern, PeerPolicy, PeerRule, Ppk, RemoteAuth,
 };
 use dormouse_ike::{CloseReason, EndpointConfig, Event, Kind, NegotiationError};
-use dormouse_sansio::{Carrier, Seeded};
+use dormouse_sansio::Carrier;
 use dormouse_wire::ike::{AuthMethod, NotifyType, Payload};
 
 const ALICE: &str = USERS[0].0;
@@ -221,15 +221,7 @@ fn messages_that_are_lost_repeated_or_late_do_no_harm() {
                 conn.fragmentation = Fragmentation { enabled: seed % 2 == 0, size: 576 };
             }
         });
-        pair.faults = Some(Faults { seed: Seeded::new(seed), lost: 20, doubled: 20, late: 20 });
-        pair.connect();
-        pair.run_for(Duration::from_secs(60));
-        let failure = pair.client.failure().map(|e| e.to_string());
-        assert!(pair.client.established().is_some(), "seed {seed}: {failure:?}");
-        pair.faults = None;
-        pair.run_for(Duration::from_secs(60));
-        assert_eq!(pair.gateway.endpoint.len(), 1, "seed {seed}");
-        pair.assert_agree();
+        comes_through(&mut pair, seed, 20);
     }
 }
 

@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::eap::{Authority, USERS, connections, login, login_tls, methods};
+use common::eap::{Authority, USERS, comes_through, connections, login, login_tls, methods};
 use common::resumed::resume;
-use common::{Datagram, Faults, Nat, Pair, fqdn, seeds};
+use common::{Datagram, Nat, Pair, fqdn, seeds};
 use dormouse_ike::CloseReason;
 use dormouse_ike::NegotiationError;
 use dormouse_ike::admission::{Denial, Shown};
@@ -19,7 +19,7 @@ use dormouse_ike::config::{
     Connection, EapMethod, Fragmentation, IdentityPattern, LocalAuth, PeerRule, RemoteAuth, RevocationMode,
     RevocationPolicy,
 };
-use dormouse_sansio::{Carrier, Seeded};
+use dormouse_sansio::Carrier;
 use dormouse_wire::ike::{NotifyType, Payload};
 use rcgen::{ExtendedKeyUsagePurpose, PKCS_ED25519};
 
@@ -287,15 +287,7 @@ fn long_chains_travel_in_pieces_and_losses_do_no_harm() {
                 conn.fragmentation = Fragmentation { enabled: seed % 2 == 0, size: 576 };
             }
         });
-        pair.faults = Some(Faults { seed: Seeded::new(seed), lost: 5, doubled: 20, late: 20 });
-        pair.connect();
-        pair.run_for(Duration::from_secs(60));
-        let failure = pair.client.failure().map(|e| e.to_string());
-        assert!(pair.client.established().is_some(), "seed {seed}: {failure:?}");
-        pair.faults = None;
-        pair.run_for(Duration::from_secs(60));
-        assert_eq!(pair.gateway.endpoint.len(), 1, "seed {seed}");
-        pair.assert_agree();
+        comes_through(&mut pair, seed, 5);
     }
 }
 

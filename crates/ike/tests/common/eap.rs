@@ -10,12 +10,13 @@ use dormouse_eap::NtHash;
 use dormouse_ike::config::{
     Connection, EapLogin, EapMethod, EapPolicy, EapProof, EapUsers, IdentityPattern, LocalAuth, RemoteAuth,
 };
+use dormouse_sansio::Seeded;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
     RevokedCertParams, SerialNumber, SignatureAlgorithm,
 };
 
-use super::{Pair, client_psk, gateway_psk};
+use super::{Faults, Pair, client_psk, gateway_psk};
 
 /// The users of the tests, with their passwords.
 pub const USERS: [(&str, &str); 2] = [("alice@example.org", "clientPass"), ("bob", "Geheimnis, größer")];
@@ -153,6 +154,19 @@ pub fn connections(ca: &Authority) -> (Connection, Connection) {
     gateway.remote_id = IdentityPattern::Any;
     gateway.answering.eap = users(&USERS);
     (client, gateway)
+}
+
+/// The client comes although so many packets of a hundred are lost, and 20 each repeated or late; nothing is left over at the gateway.
+pub fn comes_through(pair: &mut Pair, seed: u64, lost: u64) {
+    pair.faults = Some(Faults { seed: Seeded::new(seed), lost, doubled: 20, late: 20 });
+    pair.connect();
+    pair.run_for(Duration::from_secs(60));
+    let failure = pair.client.failure().map(|e| e.to_string());
+    assert!(pair.client.established().is_some(), "seed {seed}: {failure:?}");
+    pair.faults = None;
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.gateway.endpoint.len(), 1, "seed {seed}");
+    pair.assert_agree();
 }
 
 pub fn pair_of(seed: u64, change: impl FnOnce(&Authority, &mut Connection, &mut Connection)) -> Pair {

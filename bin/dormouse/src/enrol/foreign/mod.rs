@@ -153,7 +153,7 @@ fn connection_name(shown: &str, gateway: &str) -> String {
 
 /// Key and certificate of a file of PKCS #12, and the certificates beside them.
 fn identity(p12: &[u8], source: &Source) -> Result<(Proof, Vec<Certificate>), Wrong> {
-    // Some are under an empty passphrase, which nobody should be asked for.
+    // Some files have an empty passphrase: it is tried before the user is asked.
     let found = match pkcs12::open(p12, "") {
         Err(pkcs12::Pkcs12Error::Passphrase) => {
             let passphrase = source.ask("passphrase of the key")?;

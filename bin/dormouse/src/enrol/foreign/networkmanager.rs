@@ -1,5 +1,5 @@
 //! Connections of NetworkManager with the plug-in for strongSwan. Owns the reading of such a key file, and the rule which files of those that it names
-//! are read: one of the same name beside it; else, if the connection is root's and nobody else can have written it, the file itself. Otherwise the
+//! are read: one of the same name beside it; else, if the connection is root's and only root can write it, the file itself. Otherwise the
 //! owner of a directory could have root copy another's secret.
 
 use super::{Ends, Wrong, password, pem};
@@ -80,7 +80,7 @@ pub(super) fn bundle(path: &Path, text: &str, source: &Source) -> Result<Bundle,
         Some("eap") => {
             let user = get(text, "vpn", "user").ok_or("user is missing")?;
             match get(text, "vpn-secrets", "password") {
-                // NetworkManager's own way to write some characters. Whoever gives a file means its password.
+                // NetworkManager escapes some characters so, and this reader does not undo it: the password comes from --passphrase-file, if that is given.
                 Some(text) if text.contains('\\') => match source {
                     Source::File(_) => password(user, source)?,
                     Source::Terminal => {
