@@ -29,7 +29,7 @@ esp_proposals = aes128gcm16-x25519 } }')"
 swan --initiate --child net >/tmp/swan/out 2>&1 || fail "strongSwan does not come: $(tail -n 3 /tmp/swan/out)"
 flows "strongSwan as the device: data flows" 10.99.0.1
 begin_load 10.99.0.1 100000
-until_ 20 lent gateway || fail "the gateway lends nothing under load"
+until_ 60 lent gateway || fail "the gateway lends nothing under load"
 end_change "lent by the gateway"
 flows "strongSwan as the device: lent under load" 10.99.0.1
 begin_load 10.99.0.1 100000
@@ -38,7 +38,7 @@ until_ 60 carried || fail "new SAs are not lent"
 end_change "we rekey"
 flows "we rekeyed the CHILD SA under load" 10.99.0.1
 begin_load 10.99.0.1 100000
-until_ 20 lent gateway || fail "not lent before the move"
+until_ 60 lent gateway || fail "not lent before the move"
 move 10.1.0.3 10.1.0.4
 end_change "strongSwan moves"
 flows "strongSwan moved under load" 10.99.0.1

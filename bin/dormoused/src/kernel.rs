@@ -281,13 +281,14 @@ impl Kernel {
             ..inbound.clone()
         };
         let Some(held) = self.loans.get_mut(&loan.child) else { return Ok(()) };
-        for sa in [&inbound, &outbound] {
-            self.xfrm.add_sa(sa)?;
-            held.states.push((sa.destination, sa.spi));
-        }
+        // A packet that a state accepts and no policy lets through would be lost.
         for policy in policies(lend) {
             self.xfrm.add_policy(&policy)?;
             held.policies.push(policy);
+        }
+        for sa in [&inbound, &outbound] {
+            self.xfrm.add_sa(sa)?;
+            held.states.push((sa.destination, sa.spi));
         }
         Ok(())
     }
@@ -342,10 +343,18 @@ impl Kernel {
             _ => carriers.leave_esp(&self.left()),
         };
         report(copies);
-        for policy in &held.policies {
+        // What leads to a state goes before it, what lets its packets through after it.
+        let (before, after): (Vec<_>, Vec<_>) =
+            held.policies.iter().partition(|policy| policy.direction == Direction::Out);
+        for policy in before {
             report(self.xfrm.remove_policy(policy));
         }
-        let mut last = held.states.iter().map(|(destination, spi)| self.xfrm.remove_sa(*destination, *spi));
+        let removed: Vec<_> =
+            held.states.iter().map(|(destination, spi)| self.xfrm.remove_sa(*destination, *spi)).collect();
+        for policy in after {
+            report(self.xfrm.remove_policy(policy));
+        }
+        let mut last = removed.into_iter();
         let (received, sent) = match (last.next(), last.next()) {
             (Some(Ok(Some(received))), Some(Ok(Some(sent)))) => (received, sent),
             // It was never made whole.

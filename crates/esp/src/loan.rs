@@ -30,7 +30,7 @@ use crate::tunnel::{InstallError, Tunnel};
 /// Numbers that stay here when an SA is lent: what a queue of the inner side holds.
 pub const RESERVE: u64 = 1_024;
 /// Numbers of received packets that stay here if both engines see all packets: more than come while a loan begins.
-const OVERLAP: u64 = 256;
+const OVERLAP: u64 = 1_024;
 /// Packets are counted for so long.
 pub const BUSY: Duration = Duration::from_secs(1);
 /// Loans of one SA. After the last one it stays here.

@@ -232,7 +232,7 @@ impl Xfrm {
         .map_err(|source| Error { what: what(), source })
     }
 
-    /// Deletes a state, and returns it as it was at its end; `None` if that could not be heard. Delete the policies that lead to it first.
+    /// Deletes a state, and returns it as it was at its end; `None` if that could not be heard. First delete the policy that leads to it; after it, those that let its packets through.
     ///
     /// # Errors
     /// The kernel's: `ESRCH` if it was gone.
