@@ -213,7 +213,7 @@ impl Node {
         let ips = |path: &Path| (path.local.ip(), path.remote.ip());
         let proves = ips(&tunnel.path) == ips(&path);
         let Some(session) = self.sessions.get_mut(owner) else { return };
-        session.contact.received(now, proves);
+        session.contact.received(now, path.carrier, proves);
         let woke = session.ends_sleep(id.spi(), sequence);
         // What a peer sent before it slept does not say where it will be.
         let moved = moved && (woke || !session.is_asleep() || owner.ike().is_some());

@@ -147,6 +147,11 @@ impl Node {
             (session.device.is_none(), "its peer is stood in for while it sleeps"),
             (!self.served.isolating, "clients are kept apart here"),
             (carried, "its carrier is not the engine's"),
+            // An engine opens what comes by the carrier that it sends by, and nothing else.
+            (
+                session.contact.heard_by == Some(path.carrier),
+                "its peer has sent nothing yet, or by another carrier",
+            ),
             (self.is_only(connection), "routes of another connection or peer may lie within its traffic"),
             (lives, "its volume is used up"),
         ];

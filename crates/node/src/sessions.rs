@@ -8,7 +8,7 @@ use crate::tally::Held;
 use dormouse_ike::admission::Credential;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_keying::{Mark, Owner, SaId};
-use dormouse_sansio::{Instant, Path};
+use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ike::TsRange;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
@@ -49,6 +49,8 @@ pub(crate) struct Contact {
     last_received: Option<Instant>,
     /// When it was last received, whether IKE knows or not.
     pub(crate) heard: Option<Instant>,
+    /// By what it came in last: each end chooses its own (RFC 7296 section 2.23).
+    pub(crate) heard_by: Option<Carrier>,
     /// What the key manager beside IKE was told last, and when: that some has come, or that some was sent.
     told: Option<(bool, Instant)>,
     /// It was sent, ever.
@@ -63,8 +65,8 @@ impl Contact {
     }
 
     /// It came in. `proves`: between the addresses at which the peer is reached.
-    pub(crate) fn received(&mut self, now: Instant, proves: bool) {
-        self.heard = Some(now);
+    pub(crate) fn received(&mut self, now: Instant, carrier: Carrier, proves: bool) {
+        (self.heard, self.heard_by) = (Some(now), Some(carrier));
         if proves {
             self.last_received = Some(now);
         }
@@ -403,7 +405,7 @@ mod tests {
         let (mut contact, now) = (Contact::default(), Instant::ZERO);
         assert_eq!(contact.take_news(), None);
         contact.sent(now);
-        contact.received(now, false);
+        contact.received(now, Carrier::NatT, false);
         assert_eq!(contact.take_news(), Some((Some(now), None)), "what came elsewhere proves nothing");
         assert_eq!((contact.take_news(), contact.heard), (None, Some(now)));
         assert!(contact.tells(now, true) && !contact.tells(now, true) && contact.tells(now, false));

@@ -188,3 +188,16 @@ fn a_gateway_lends_while_it_has_one_session_and_calls_back_when_a_second_one_com
     assert_eq!(both_ways(&mut crowd, &[0, 1]), 0);
     crowd.check();
 }
+
+/// Each end chooses how it sends: what comes as a protocol of its own would not come to an engine that sends in UDP.
+#[test]
+fn an_end_whose_peer_sends_by_another_carrier_lends_nothing() {
+    let mut settings = Settings { engine: true, ..Settings::default() };
+    settings.gateway.push(("ike", "esp_in_udp = \"nat\"".into()));
+    let mut world = World::new(17, settings);
+    world.enter(Access::A);
+    world.run(2 * SECOND);
+    load(&mut world, 100, 0);
+    assert_eq!(out(&world), [0, 0]);
+    world.settle_and_check();
+}
