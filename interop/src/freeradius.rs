@@ -28,6 +28,39 @@ impl FreeRadius {
     /// # Errors
     /// If it does not come up.
     pub fn start(host: &Host, name: &str, address: &str, secret: &str, users: &str) -> Result<Self> {
+        Self::start_with(host, name, address, secret, users, "default_eap_type = mschapv2\n mschapv2 {\n }")
+    }
+
+    /// The same for users with certificates (EAP-TLS), or with passwords inside TLS (EAP-TTLS). `files`: certificates of authorities, its own certificate and the key of that.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start_tls(
+        host: &Host,
+        name: &str,
+        address: &str,
+        secret: &str,
+        users: &str,
+        files: &[PathBuf; 3],
+    ) -> Result<Self> {
+        let [ca, certificate, key] = files.each_ref().map(|path| path.display());
+        // Small fragments: what it says takes several of its packets, and each of these several attributes.
+        let eap = format!(
+            "default_eap_type = tls\n tls-config files {{\n ca_file = {ca}\n certificate_file = {certificate}\n private_key_file = {key}\n\
+             fragment_size = 500\n tls_min_version = \"1.2\"\n tls_max_version = \"1.2\"\n }}\n tls {{\n tls = files\n }}\n\
+             ttls {{\n tls = files\n default_eap_type = mschapv2\n }}\n mschapv2 {{\n }}"
+        );
+        Self::start_with(host, name, address, secret, users, &eap)
+    }
+
+    fn start_with(
+        host: &Host,
+        name: &str,
+        address: &str,
+        secret: &str,
+        users: &str,
+        eap: &str,
+    ) -> Result<Self> {
         let dir = host.dir().join(name);
         fs::create_dir_all(&dir)?;
         fs::set_permissions(&dir, Permissions::from_mode(0o700))?;
@@ -40,7 +73,7 @@ impl FreeRadius {
              security {{\n allow_vulnerable_openssl = yes\n status_server = yes\n}}\n\
              client gateway {{\n ipaddr = 0.0.0.0/0\n secret = \"{secret}\"\n require_message_authenticator = yes\n}}\n\
              modules {{\n files {{\n filename = {at}/users\n }}\n mschap {{\n use_mppe = yes\n }}\n\
-             eap {{\n default_eap_type = mschapv2\n mschapv2 {{\n }}\n }}\n detail {{\n filename = {at}/accounting\n }}\n}}\n\
+             eap {{\n {eap}\n }}\n detail {{\n filename = {at}/accounting\n }}\n}}\n\
              server default {{\n{auth}{acct}authorize {{\n files\n eap\n}}\n\
              authenticate {{\n Auth-Type MS-CHAP {{\n mschap\n }}\n eap\n}}\naccounting {{\n detail\n}}\n}}\n",
             auth = listen("auth", 1812),

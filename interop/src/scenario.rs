@@ -32,8 +32,8 @@ pub enum Auth {
     Certificates(Key),
     /// The gateway by a certificate with a key of this kind, the device by a user's password (EAP-MSCHAPv2).
     Password(Key),
-    /// The same, where our gateway asks RADIUS servers; the section `radius` of [`Scenario::ours`] says which.
-    Radius(Key),
+    /// The same, where our gateway asks RADIUS servers, and strongSwan's method is this; the section `radius` of [`Scenario::ours`] says which servers.
+    Radius(Key, &'static str),
     /// The gateway by a certificate with a key of this kind, the device by its own inside EAP (EAP-TLS).
     Tls(Key),
     /// The gateway by a certificate with a key of this kind, the device, which must be strongSwan, by a user's password inside TLS (EAP-TTLS).
@@ -188,7 +188,7 @@ impl Scenario {
     fn pki(&self, world: &Roaming) -> Result<Option<Pki>> {
         let (Auth::Certificates(key)
         | Auth::Password(key)
-        | Auth::Radius(key)
+        | Auth::Radius(key, _)
         | Auth::Tls(key)
         | Auth::Ttls(key)) = self.auth
         else {
@@ -213,7 +213,7 @@ impl Scenario {
         if role == "client" {
             let _ = writeln!(toml, "gateway = \"{}\"", self.outer);
         }
-        let by_password = matches!(self.auth, Auth::Password(_) | Auth::Radius(_));
+        let by_password = matches!(self.auth, Auth::Password(_) | Auth::Radius(..));
         let (local, remote) = match pki {
             Some(pki) if by_password && role == "client" => (
                 format!(
@@ -230,7 +230,7 @@ impl Scenario {
                     pki.path(&format!("{own}.key"))
                 ),
                 match self.auth {
-                    Auth::Radius(_) => "auth = \"radius\"".to_owned(),
+                    Auth::Radius(..) => "auth = \"radius\"".to_owned(),
                     Auth::Password(_) => {
                         format!("auth = \"eap-mschapv2\"\nusers = {:?}", pki.path("users.toml"))
                     }
@@ -276,7 +276,8 @@ impl Scenario {
         let by_eap = match self.auth {
             Auth::Tls(_) => "eap-tls",
             Auth::Ttls(_) => "eap-ttls",
-            Auth::Psk | Auth::Certificates(_) | Auth::Password(_) | Auth::Radius(_) => "eap-mschapv2",
+            Auth::Radius(_, method) => method,
+            Auth::Psk | Auth::Certificates(_) | Auth::Password(_) => "eap-mschapv2",
         };
         match self.auth {
             Auth::Psk => format!("{side} {{ auth = psk\n id = {id} }}"),

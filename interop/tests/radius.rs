@@ -48,20 +48,26 @@ struct Ours {
 
 impl Ours {
     fn new(world: Roaming, radius: &str) -> Result<Self> {
-        world.attach(Access::A)?;
+        let password = secret(&world.device, "password", PASSWORD)?;
+        let local = format!("auth = \"eap-mschapv2\"\nuser = \"{USER}\"\npassword_file = {password:?}");
         let pki = Pki::new(&world.bed.dir().join("pki"), Key::P256)?;
+        Self::with(world, &pki, radius, &local)
+    }
+
+    /// The device proves itself by these lines.
+    fn with(world: Roaming, pki: &Pki, radius: &str, local: &str) -> Result<Self> {
+        world.attach(Access::A)?;
         pki.issue("gateway.test", Key::P256)?;
         let [ca, certificate, key] =
             ["ca.pem", "gateway.test.pem", "gateway.test.key"].map(|name| pki.path(name));
-        let password = secret(&world.device, "password", PASSWORD)?;
         let gateway = format!(
             "{radius}[connection.peer]\nrole = \"gateway\"\n[connection.peer.local]\nid = \"gateway.test\"\ncertificate = {certificate:?}\n\
              key = {key:?}\n[connection.peer.remote]\nid = \"*\"\nauth = \"radius\"\n[connection.peer.child]\nlocal = [\"10.99.0.0/24\"]\n\
              remote = [\"dynamic\"]\n[connection.peer.pool]\naddresses = [\"10.55.0.0/24\"]\n"
         );
         let device = format!(
-            "[connection.peer]\nrole = \"client\"\ngateway = \"{}\"\n[connection.peer.local]\nid = \"{USER}\"\nauth = \"eap-mschapv2\"\n\
-             user = \"{USER}\"\npassword_file = {password:?}\n[connection.peer.remote]\nid = \"gateway.test\"\nca = [{ca:?}]\n\
+            "[connection.peer]\nrole = \"client\"\ngateway = \"{}\"\n[connection.peer.local]\nid = \"{USER}\"\n{local}\n\
+             [connection.peer.remote]\nid = \"gateway.test\"\nca = [{ca:?}]\n\
              [connection.peer.child]\nremote = [\"10.99.0.0/24\"]\n",
             dormouse_testbed::GATEWAY
         );
@@ -84,34 +90,59 @@ impl Ours {
     }
 }
 
-#[test]
-fn strongswan_joins_as_a_user_whom_freeradius_knows() -> Result<()> {
-    let test = "strongSwan joins as a user of FreeRADIUS";
-    if !require(test, &NEEDS) || strongswan::skip(test) {
-        return Ok(());
-    }
-    let at = std::env::temp_dir().join(format!("dormouse-radius-{}", std::process::id()));
+/// strongSwan at our gateway, by this method of EAP, and the server's log.
+fn strongswan_joins(method: &'static str) -> Result<(Running, FreeRadius)> {
+    let at = std::env::temp_dir().join(format!("dormouse-radius-{method}-{}", std::process::id()));
     fs::write(&at, format!("{SECRET}\n"))?;
     fs::set_permissions(&at, Permissions::from_mode(0o600))?;
     let scenario = Scenario {
-        auth: Auth::Radius(Key::Rsa(2048)),
+        auth: Auth::Radius(Key::Rsa(2048), method),
         ours: vec![("radius", radius("", &[SERVER], &[], &at))],
         ..Scenario::default()
     };
     let run = scenario.gateway(Access::B);
     fs::remove_file(&at)?;
     let mut run: Running = run?;
-    let server =
-        FreeRadius::start(&run.world.server, "radius", SERVER, SECRET, &users("Reply-Message := \"hello\""))?;
+    let users = users("Reply-Message := \"hello\"");
+    let server = if method == "eap-ttls" {
+        let pki = run.world.bed.dir().join("pki");
+        let files = ["ca.pem", "gateway.test.pem", "gateway.test.key"].map(|name| pki.join(name));
+        FreeRadius::start_tls(&run.world.server, "radius", SERVER, SECRET, &users, &files)?
+    } else {
+        FreeRadius::start(&run.world.server, "radius", SERVER, SECRET, &users)?
+    };
     run.initiate().with_context(|| format!("{}\n{}", run.ours.log(), server.log()))?;
     run.data_flows()?;
+    ensure!(peers(&run.ours)? == [USER], "{:?}", peers(&run.ours)?);
+    ensure!(!run.ours.log().contains(SECRET), "the secret is in the log");
+    Ok((run, server))
+}
+
+#[test]
+fn strongswan_joins_as_a_user_whom_freeradius_knows() -> Result<()> {
+    let test = "strongSwan joins as a user of FreeRADIUS";
+    if !require(test, &NEEDS) || strongswan::skip(test) {
+        return Ok(());
+    }
+    let (mut run, _server) = strongswan_joins("eap-mschapv2")?;
     let log = run.theirs.log();
     ensure!(log.contains("EAP method EAP_MSCHAPV2 succeeded, MSK established"), "{log}");
-    ensure!(peers(&run.ours)? == [USER], "{:?}", peers(&run.ours)?);
     let denied = run.ours.ok(&["deny", USER])?.text;
     ensure!(denied.contains("its session has ended"), "{denied}");
     ensure!(run.initiate().is_err(), "denied, although the server lets him in");
-    ensure!(!run.ours.log().contains(SECRET), "the secret is in the log");
+    Ok(())
+}
+
+#[test]
+fn strongswan_joins_with_a_password_inside_tls_that_ends_at_freeradius() -> Result<()> {
+    let test = "strongSwan joins by EAP-TTLS at FreeRADIUS";
+    if !require(test, &NEEDS) || strongswan::skip(test) {
+        return Ok(());
+    }
+    let (run, server) = strongswan_joins("eap-ttls")?;
+    let log = run.theirs.log();
+    ensure!(log.contains("EAP method EAP_TTLS succeeded, MSK established"), "{log}");
+    ensure!(server.log().contains("eap_ttls: Session established"), "{}", server.log());
     Ok(())
 }
 
@@ -178,6 +209,39 @@ fn our_client_comes_with_what_the_server_grants_and_is_accounted_for() -> Result
     ensure!(told.contains("Acct-Terminate-Cause = Admin-Reboot"), "{told}");
     ensure!(!ours.gateway.log().contains(SECRET), "the secret is in the log");
     server.process().stop();
+    Ok(())
+}
+
+/// The gateway only carries what the two say: messages of many attributes, and certificates of an authority that it does not know.
+#[test]
+fn our_client_comes_by_certificate_to_the_server_behind_the_gateway() -> Result<()> {
+    if !require("our client by EAP-TLS at FreeRADIUS", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(60)?;
+    let pki = Pki::new(&world.bed.dir().join("pki"), Key::P256)?;
+    pki.issue("radius.test", Key::Rsa(2048))?;
+    pki.issue(USER, Key::Rsa(2048))?;
+    let files = ["ca.pem", "radius.test.pem", "radius.test.key"].map(|name| pki.path(name));
+    let server = FreeRadius::start_tls(&world.server, "radius", SERVER, SECRET, "", &files)?;
+    let file = secret(&world.gateway, "secret", SECRET)?;
+    let [certificate, key] = [format!("{USER}.pem"), format!("{USER}.key")].map(|name| pki.path(&name));
+    let local = format!(
+        "auth = \"eap-tls\"\ncertificate = {certificate:?}\nkey = {key:?}\neap_server = \"radius.test\""
+    );
+    let ours = Ours::with(world, &pki, &radius("", &[SERVER], &[], &file), &local)?;
+    ours.comes().with_context(|| server.log())?;
+    ours.carries()?;
+    ensure!(peers(&ours.gateway)? == [USER], "{:?}", peers(&ours.gateway)?);
+    ensure!(server.log().matches("EAP-Message = ").count() > 12, "{}", server.log());
+    // Another name than the server's own is not taken.
+    ours.device.ok(&["down", "peer"])?;
+    let config = config(&ours.world.device);
+    let wrong = fs::read_to_string(&config)?.replace("\"radius.test\"", "\"other.test\"");
+    fs::write(&config, wrong)?;
+    ours.device.ok(&["reload"])?;
+    let answer = ours.device.cli(&["up", "peer", "--timeout", "40"])?;
+    ensure!(answer.code == REFUSED, "{} {}\n{}", answer.code, answer.text, ours.logs());
     Ok(())
 }
 

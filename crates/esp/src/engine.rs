@@ -3,7 +3,7 @@
 use dormouse_crypto::Secret;
 use dormouse_sansio::Instant;
 
-use crate::lifetime::Counters;
+use crate::loan::Usage;
 
 /// What is kept of a tunnel so that it can be lent.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub(crate) enum Engine {
     /// Another one.
     Lent {
         keys: Box<Keys>,
-        /// What was counted before, in and out.
-        before: (Counters, Counters),
+        /// What it has said so far.
+        told: Usage,
         /// The last number of the SA.
         last: u64,
     },

@@ -226,8 +226,9 @@ impl Inbound {
         self.ours = 0;
     }
 
-    pub(crate) fn set_counters(&mut self, counters: Counters) {
-        self.carried.set(counters);
+    /// Another engine has accepted these.
+    pub(crate) fn add_counters(&mut self, counters: Counters) {
+        self.carried.add(counters);
     }
 
     /// What it accepts is a part of this sum from now on.

@@ -63,7 +63,7 @@ impl Counters {
     }
 
     /// What came to these since they were `before`.
-    const fn since(self, before: Self) -> Self {
+    pub(crate) const fn since(self, before: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(before.packets),
             bytes: self.bytes.saturating_sub(before.bytes),
@@ -116,19 +116,15 @@ impl Carried {
 
     /// One more packet.
     pub(crate) fn count(&mut self, bytes: u64) {
-        let packet = Counters { packets: 1, bytes };
-        self.own = self.own.plus(packet);
-        if let Some(total) = &self.total {
-            total.add(packet);
-        }
+        self.add(Counters { packets: 1, bytes });
     }
 
-    /// Another engine has said how far it is.
-    pub(crate) fn set(&mut self, counters: Counters) {
+    /// More packets.
+    pub(crate) fn add(&mut self, counters: Counters) {
+        self.own = self.own.plus(counters);
         if let Some(total) = &self.total {
-            total.add(counters.since(self.own));
+            total.add(counters);
         }
-        self.own = counters;
     }
 
     /// It is a part of this sum from now on, with what it has carried already.
@@ -151,10 +147,8 @@ mod tests {
         second.count(20);
         first.count(3);
         drop(second);
-        // Another engine says how far it is, twice: the second time nothing has passed.
-        for _ in 0..2 {
-            first.set(Counters { packets: 12, bytes: 1_103 });
-        }
+        // Another engine has carried some.
+        first.add(Counters { packets: 10, bytes: 1_000 });
         assert_eq!(first.counters(), Counters { packets: 12, bytes: 1_103 });
         assert_eq!(total.get(), Counters { packets: 13, bytes: 1_123 });
     }

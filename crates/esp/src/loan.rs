@@ -29,8 +29,9 @@ use crate::tunnel::{InstallError, Tunnel};
 
 /// Numbers that stay here when an SA is lent: what a queue of the inner side holds.
 pub const RESERVE: u64 = 1_024;
-/// Numbers of received packets that stay here if both engines see all packets: more than come while a loan begins.
-const OVERLAP: u64 = 1_024;
+/// Numbers of received packets that stay here if both engines see all packets: more than come while a loan begins. If the peer lends its SA at the
+/// same time, its numbers leap by [`RESERVE`].
+const OVERLAP: u64 = RESERVE + 1_024;
 /// Packets are counted for so long.
 pub const BUSY: Duration = Duration::from_secs(1);
 /// Loans of one SA. After the last one it stays here.
@@ -224,8 +225,7 @@ impl Tunnel {
             last,
             seen,
         };
-        let before = (self.inbound.counters(), self.outbound.counters());
-        self.engine = Engine::Lent { keys, before, last };
+        self.engine = Engine::Lent { keys, told: Usage::default(), last };
         Some(loan)
     }
 
@@ -243,9 +243,10 @@ impl Tunnel {
 
     /// The other engine says what it has done so far.
     pub fn account(&mut self, usage: &Usage) {
-        if let Engine::Lent { before, .. } = &self.engine {
-            self.inbound.set_counters(before.0.plus(usage.received));
-            self.outbound.set_counters(before.1.plus(usage.sent));
+        if let Engine::Lent { told, .. } = &mut self.engine {
+            self.inbound.add_counters(usage.received.since(told.received));
+            self.outbound.add_counters(usage.sent.since(told.sent));
+            *told = *usage;
         }
     }
 

@@ -216,8 +216,9 @@ impl Outbound {
         self.counter.lend(0);
     }
 
-    pub(crate) fn set_counters(&mut self, counters: Counters) {
-        self.carried.set(counters);
+    /// Another engine has sent these.
+    pub(crate) fn add_counters(&mut self, counters: Counters) {
+        self.carried.add(counters);
     }
 
     /// What it seals is a part of this sum from now on.

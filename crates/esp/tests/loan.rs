@@ -123,7 +123,7 @@ fn assert_new(sent: &mut BTreeSet<u64>, number: u64) -> bool {
 fn each_packet_is_accepted_by_one_engine_and_once() {
     for (carrier, overlap) in [(Carrier::RawEsp, true), (Carrier::NatT, false)] {
         let mut peer = tunnel(carrier);
-        let packets: Vec<Vec<u8>> = (0..900).map(|_| seal(&mut peer).unwrap()).collect();
+        let packets: Vec<Vec<u8>> = (0..3_200).map(|_| seal(&mut peer).unwrap()).collect();
         let mut ours = tunnel(carrier);
         let open = |tunnel: &mut Tunnel, index: usize| tunnel.inbound.open(&mut packets[index].clone());
         // 3 and 40 are missing when it is lent.
@@ -133,20 +133,20 @@ fn each_packet_is_accepted_by_one_engine_and_once() {
         let loan = ours.lend(1_400).unwrap();
         let mut engine = Engine::new(&loan);
         let mut taken = vec![0; packets.len()];
-        for index in (0..700).chain(30..60) {
+        for index in (0..3_000).chain(30..60) {
             let here = open(&mut ours, index).is_ok();
             let there = open(&mut engine.tunnel, index).is_ok();
             taken[index] += usize::from(here) + usize::from(there);
         }
         let before = |index: usize| usize::from(index < 50 && ![3, 40].contains(&index));
-        for (index, times) in taken.iter().enumerate().take(700) {
+        for (index, times) in taken.iter().enumerate().take(3_000) {
             assert_eq!(times + before(index), 1, "packet {index}, overlap {overlap}");
         }
         assert!(ours.give_back(Some(&engine.tunnel.returned())));
-        for index in (0..700).rev() {
+        for index in (0..3_000).rev() {
             assert!(open(&mut ours, index).is_err(), "packet {index} again");
         }
-        for index in 700..900 {
+        for index in 3_000..3_200 {
             open(&mut ours, index).unwrap();
         }
         assert_eq!(engine.tunnel.is_fit(), Err(Unfit::Keys), "what is lent is not lent on");
@@ -156,7 +156,7 @@ fn each_packet_is_accepted_by_one_engine_and_once() {
 #[test]
 fn what_no_engine_has_taken_is_still_taken() {
     let mut peer = tunnel(Carrier::RawEsp);
-    let packets: Vec<Vec<u8>> = (0..400).map(|_| seal(&mut peer).unwrap()).collect();
+    let packets: Vec<Vec<u8>> = (0..2_200).map(|_| seal(&mut peer).unwrap()).collect();
     let mut ours = tunnel(Carrier::RawEsp);
     let loan = ours.lend(1_400).unwrap();
     assert!(ours.give_back(Some(&returned(&loan))), "it was not used");
@@ -165,13 +165,13 @@ fn what_no_engine_has_taken_is_still_taken() {
     }
     let loan = ours.lend(1_400).unwrap();
     let mut engine = Engine::new(&loan);
-    engine.tunnel.inbound.open(&mut packets[389].clone()).unwrap();
+    engine.tunnel.inbound.open(&mut packets[2_189].clone()).unwrap();
     assert!(ours.give_back(Some(&engine.tunnel.returned())));
     let again = |tunnel: &mut Tunnel, at: u64| tunnel.inbound.open(&mut packets[at as usize - 1].clone());
-    for seq in (6..=400).filter(|seq| *seq != 390) {
+    for seq in (2_000..=2_200).filter(|seq| *seq != 2_190) {
         again(&mut ours, seq).unwrap();
     }
-    assert_eq!(again(&mut ours, 390), Err(Discard::Replay(Replay::Seen { seq: 390 })));
+    assert_eq!(again(&mut ours, 2_190), Err(Discard::Replay(Replay::Seen { seq: 2_190 })));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! numbers is ESP's ([`dormouse_esp::loan`]), and what the engine is, the driver's.
 //!
 //! An SA is lent under load alone: after [`LOAD`] packets within a second, of a session that is awake, proved and without a change under way. It is called
-//! back when the engine has carried nothing for [`LOOK`], and at once when anything about its session changes: a sleep of either end, a new path, new
+//! back when nothing has passed for [`LOOK`], and at once when anything about its session changes: a sleep of either end, a new path, new
 //! keys, the end. So all that is rare and delicate happens here, in one place, whichever engine carries the packets; and an idle host has no deadline
 //! for a loan.
 //!
@@ -14,7 +14,7 @@ use crate::event::{Lend, Order};
 use crate::ladder::State as Ladder;
 use crate::node::Node;
 use crate::sessions::prefixes;
-use dormouse_esp::{Life, Returned, State, Unfit, Usage};
+use dormouse_esp::{Life, Returned, State, Tunnel, Unfit, Usage};
 use dormouse_keying::{ChildId, Owner, SleepFlags};
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
 use std::collections::BTreeMap;
@@ -57,6 +57,8 @@ struct Lent {
     owner: Owner,
     path: Path,
     usage: Usage,
+    /// Packets of the SA at the last look, by either engine.
+    carried: u64,
     looked: Instant,
     /// It was called back, and is not here yet.
     called: bool,
@@ -75,6 +77,10 @@ pub(crate) struct Lending {
     prepared: Vec<Prepared>,
     /// How often an SA was lent.
     pub(crate) begun: u64,
+}
+
+fn carried(tunnel: &Tunnel) -> u64 {
+    tunnel.inbound.counters().packets + tunnel.outbound.counters().packets
 }
 
 impl Lending {
@@ -210,7 +216,8 @@ impl Node {
             Err(why) => return tracing::trace!(child = %id, %why, "not lent"),
         };
         let (owner, path) = (tunnel.owner, tunnel.path);
-        let lent = Lent { owner, path, usage: Usage::default(), looked: now, called: false };
+        let carried = carried(tunnel);
+        let lent = Lent { owner, path, usage: Usage::default(), carried, looked: now, called: false };
         self.lending.loans.insert(id, lent);
         self.lending.begun += 1;
         self.order(Order::Lend(Box::new(Lend { loan, connection, local, remote })));
@@ -270,15 +277,19 @@ impl Node {
     /// What an engine has carried of a loan so far, as asked for by [`Order::ReadLoan`]; `None`: it cannot say.
     pub fn loan_read(&mut self, now: Instant, id: ChildId, usage: Option<Usage>) {
         let Some(before) = self.lending.loans.get(&id).map(|lent| lent.usage) else { return };
-        match usage {
-            Some(usage) if usage != before => {
-                if let Some(lent) = self.lending.loans.get_mut(&id) {
-                    lent.usage = usage;
-                }
-                self.loan_moved(now, id, &before, &usage);
-            }
-            // It stands still, or is lost.
-            Some(_) | None => self.recall(id),
+        // It is lost.
+        let Some(usage) = usage else { return self.recall(id) };
+        if usage != before {
+            self.loan_moved(now, id, &before, &usage);
+        }
+        // While a loan begins, what comes may all stay here.
+        let carried = self.sad.get(id).map_or(0, carried);
+        let Some(lent) = self.lending.loans.get_mut(&id) else { return };
+        lent.usage = usage;
+        if lent.carried == carried {
+            self.recall(id);
+        } else {
+            lent.carried = carried;
         }
     }
 

@@ -53,16 +53,14 @@ fn begun(world: &World) -> [u64; 2] {
 
 #[test]
 fn under_load_another_engine_carries_packets_and_gives_them_back_when_it_is_idle() {
-    for (carrier, lenders) in [("nat", [1, 1]), ("always", [1, 0])] {
+    // As a protocol of its own, the first two thousand that come stay here.
+    for (carrier, lenders, rounds) in [("nat", [1, 1], 6_000), ("always", [1, 0], 100)] {
         let mut world = connected(1, carrier);
         assert_eq!(out(&world), [0, 0]);
-        load(&mut world, 100, 0);
+        load(&mut world, rounds, 0);
         assert_eq!(out(&world), lenders, "{carrier}");
-        assert!(
-            world.device().carried_elsewhere() > 150,
-            "{carrier}: {}",
-            world.device().carried_elsewhere()
-        );
+        let carried = world.device().carried_elsewhere();
+        assert!(carried > u64::from(rounds) * 3 / 2, "{carrier}: {carried}");
         world.run(4 * SECOND);
         assert_eq!(out(&world), [0, 0], "{carrier}: nothing is carried");
         let timers = world.device().node().map(dormouse_node::Node::deadlines).unwrap_or_default();
@@ -80,12 +78,18 @@ fn counters_and_liveness_do_not_depend_on_who_carries_the_packets() {
     }
     let [lent, _] = begun(&world);
     assert_eq!(lent, 1, "load has no pause");
-    let infos = world.device().node().map(|n| n.client_infos(world.now())).unwrap_or_default();
-    let session = infos.into_iter().find_map(|i| i.session).expect("a session");
+    let session = |world: &World| {
+        let infos = world.device().node().map(|n| n.client_infos(world.now())).unwrap_or_default();
+        infos.into_iter().find_map(|i| i.session).expect("a session")
+    };
+    let quiet = session(&world).quiet;
+    assert!(quiet < 3 * SECOND, "the gateway is heard all the time: {quiet:?}");
+    world.run(4 * SECOND);
+    assert_eq!(out(&world), [0, 0]);
+    let children = session(&world).children;
     let (sent, received) =
-        session.children.iter().fold((0, 0), |(o, i), c| (o + c.sent.packets, i + c.received.packets));
-    assert!(sent >= 1_900 && received >= 1_900, "{sent} sent, {received} received of 2,000");
-    assert!(session.quiet < 3 * SECOND, "the gateway is heard all the time: {:?}", session.quiet);
+        children.iter().fold((0, 0), |(o, i), c| (o + c.sent.packets, i + c.received.packets));
+    assert!(sent >= 2_000 && received >= 2_000, "{sent} sent, {received} received of 2,000");
     world.settle_and_check();
 }
 
