@@ -48,7 +48,7 @@ impl FreeRadius {
         let eap = format!(
             "default_eap_type = tls\n tls-config files {{\n ca_file = {ca}\n certificate_file = {certificate}\n private_key_file = {key}\n\
              fragment_size = 500\n tls_min_version = \"1.2\"\n tls_max_version = \"1.2\"\n }}\n tls {{\n tls = files\n }}\n\
-             ttls {{\n tls = files\n default_eap_type = mschapv2\n }}\n mschapv2 {{\n }}"
+             ttls {{\n tls = files\n default_eap_type = mschapv2\n virtual_server = default\n }}\n mschapv2 {{\n }}"
         );
         Self::start_with(host, name, address, secret, users, &eap)
     }
