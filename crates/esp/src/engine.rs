@@ -3,7 +3,7 @@
 use dormouse_crypto::Secret;
 use dormouse_sansio::Instant;
 
-use crate::loan::Usage;
+use crate::lifetime::Usage;
 
 /// What is kept of a tunnel so that it can be lent.
 #[derive(Debug)]

@@ -50,8 +50,8 @@ mod known_answers;
 
 pub use discard::Discard;
 pub use inbound::{Inbound, Opened};
-pub use lifetime::{Counters, Life, Limits, Total, Volume};
-pub use loan::{Loan, Returned, Unfit, Usage};
+pub use lifetime::{Counters, Life, Limits, Total, Usage, Volume};
+pub use loan::{Loan, Returned, Unfit};
 pub use outbound::{Outbound, SealError};
 pub use params::SaParams;
 pub use pmtu::{Overhead, PathMtu};

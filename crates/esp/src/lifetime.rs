@@ -102,6 +102,15 @@ impl Total {
     }
 }
 
+/// What another engine has done with a loan so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// What it has sent.
+    pub sent: Counters,
+    /// What it has accepted.
+    pub received: Counters,
+}
+
 /// What one direction of an SA has carried, and the sum that it is a part of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carried {

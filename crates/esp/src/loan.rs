@@ -19,7 +19,7 @@ use dormouse_sansio::{Carrier, Entropy, Instant, Path};
 
 use crate::engine::Engine;
 use crate::inbound::Inbound;
-use crate::lifetime::Counters;
+use crate::lifetime::Usage;
 use crate::outbound::Outbound;
 use crate::params::SaParams;
 use crate::pmtu::Overhead;
@@ -66,15 +66,6 @@ pub struct Loan {
     pub last: u64,
     /// What is not to be accepted any more.
     pub seen: Seen,
-}
-
-/// What the other engine has done with a loan so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
-    /// What it has sent.
-    pub sent: Counters,
-    /// What it has accepted.
-    pub received: Counters,
 }
 
 /// What comes back with a loan.
