@@ -113,7 +113,7 @@ fn a_browser_shows_what_a_device_and_a_gateway_do() -> Result<()> {
     // The daemon goes, and another one comes.
     drop(gateway);
     at_gateway.until("Below is what it said")?;
-    at_gateway.shows("the page without a daemon", &["no daemon answers", "device.test"]);
+    at_gateway.shows("the page without a daemon", &["Below is what it said", "device.test"]);
     let toml = by_secret("gateway", "gateway.test", "*.test", SECRET, POOL);
     let _again = Dormoused::start(&world.gateway, "dns = \"off\"", &toml)?;
     let end = Instant::now() + PATIENCE;

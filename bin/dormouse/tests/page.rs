@@ -1,7 +1,6 @@
 //! `dormouse page` as a browser, another user of the machine and a hostile web site find it; no daemon is there.
 
 #![cfg(feature = "page")]
-#![expect(clippy::disallowed_methods, reason = "drives a real process")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
