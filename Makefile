@@ -33,7 +33,7 @@ uninstall:
 
 # Debian packages, in target/deb (docs/packager.md): the device's programs, then the one that has the lab.
 deb: setup-deb
-	$(CARGO) build --profile dist --locked --no-default-features --features dormouse/top -p dormoused -p dormouse
+	$(CARGO) build --profile dist --locked --no-default-features --features dormouse/page -p dormoused -p dormouse
 	install -D -t $(PACKAGED) $(TARGET)/dist/dormoused $(TARGET)/dist/dormouse
 	$(CARGO) build --profile dist --locked -p dormouse
 	install $(TARGET)/dist/dormouse $(PACKAGED)/dormouse-lab

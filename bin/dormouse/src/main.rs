@@ -35,6 +35,8 @@ mod meter;
 mod netcheck;
 #[cfg(feature = "lab")]
 mod origin;
+#[cfg(feature = "page")]
+mod page;
 mod radius;
 #[cfg(feature = "lab")]
 mod recordings;
@@ -83,6 +85,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     #[cfg(feature = "top")]
     Top(top::TopArgs),
+    #[cfg(feature = "page")]
+    Page(page::PageArgs),
     Netcheck(netcheck::NetcheckArgs),
     Report(report::ReportArgs),
     Gateway(gateway::GatewayArgs),
@@ -108,6 +112,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
         #[cfg(feature = "top")]
         Command::Top(args) => top::run(&args, &cli.socket, cli.json).map(Into::into),
+        #[cfg(feature = "page")]
+        Command::Page(args) => page::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Netcheck(args) => netcheck::run(&args, cli.json).map(Into::into),
         Command::Report(args) => report::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Gateway(args) => gateway::run(&args, &cli.socket, cli.json).map(Into::into),

@@ -41,22 +41,47 @@ pub struct Look {
 /// If the page has a fault or the browser fails; and as [`require`], where nothing may be skipped.
 #[must_use]
 pub fn validate(test: &str, html: &str) -> Option<Vec<Look>> {
-    let looks = look(test, html).unwrap_or_else(|error| panic!("{test}: {error:#}"))?;
+    validated(test, Source::Text(html))
+}
+
+/// As [`validate`], the page that a server of this machine has at `url`.
+///
+/// # Panics
+/// As [`validate`].
+#[must_use]
+pub fn validate_at(test: &str, url: &str) -> Option<Vec<Look>> {
+    validated(test, Source::At(url))
+}
+
+/// Where a page comes from.
+enum Source<'a> {
+    Text(&'a str),
+    At(&'a str),
+}
+
+fn validated(test: &str, source: Source<'_>) -> Option<Vec<Look>> {
+    let looks = look(test, source).unwrap_or_else(|error| panic!("{test}: {error:#}"))?;
     for look in &looks {
         assert!(look.faults.is_empty(), "{test}, {} pixels: {:#?}", look.width, look.faults);
     }
     Some(looks)
 }
 
-fn look(test: &str, html: &str) -> Result<Option<Vec<Look>>> {
+fn look(test: &str, source: Source<'_>) -> Result<Option<Vec<Look>>> {
     let known = ["chromium", "chromium-browser", "google-chrome"];
     let Some(program) = known.into_iter().find(|program| Need::Program(program).missing().is_none()) else {
         let _ = require(test, &[Need::Program(known[0])]);
         return Ok(None);
     };
     let scratch = Scratch::new()?;
-    let page = scratch.0.join("page.html");
-    fs::write(&page, html)?;
+    let place = match source {
+        Source::Text(html) => {
+            let page = scratch.0.join("page.html");
+            fs::write(&page, html)?;
+            format!("file://{}", page.display())
+        }
+        Source::At(url) => url.to_owned(),
+    };
     let mut browser = Browser::start(program, scratch)?;
     let target = browser.ask("Target.createTarget", json!({ "url": "about:blank" }))?;
     let attach = json!({ "targetId": target["targetId"], "flatten": true });
@@ -64,7 +89,6 @@ fn look(test: &str, html: &str) -> Result<Option<Vec<Look>>> {
     for domain in ["Page", "Runtime", "Log"] {
         browser.ask(&format!("{domain}.enable"), json!({}))?;
     }
-    let place = format!("file://{}", page.display());
     WIDTHS.into_iter().map(|width| browser.look(&place, width)).collect::<Result<_>>().map(Some)
 }
 

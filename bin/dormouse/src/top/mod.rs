@@ -4,9 +4,9 @@
 //! A gateway's sessions are asked for a thousand at a time, with pauses of nine times as long as each answer took: watching costs the daemon a tenth of
 //! its time at most, and a round through a hundred thousand sessions takes some tens of seconds.
 
-mod draw;
-mod model;
-mod rows;
+pub(crate) mod draw;
+pub(crate) mod model;
+pub(crate) mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -63,7 +63,7 @@ fn column(text: &str) -> Result<model::Column, String> {
 }
 
 /// What came from the daemon.
-enum News {
+pub(crate) enum News {
     Status(Box<Status>),
     Page(Sessions),
     Trouble(Error),
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &TopArgs, socket: &Path, json: bool) -> Result<ExitCode,
     }
     let (sender, news) = sync_channel(1);
     let socket = socket.to_owned();
-    std::thread::spawn(move || ask(client, &socket, interval, &sender));
+    std::thread::spawn(move || ask(Some(client), &socket, interval, &sender));
     let model = Model::new(args.sort, args.filter.chars().take(FILTER).collect());
     let mut screen = Screen::enter().map_err(|e| failed(&e))?;
     let outcome = watch(&mut screen, model, &news, &stop);
@@ -103,8 +103,8 @@ fn failed(e: &std::io::Error) -> Error {
 }
 
 /// Asks for ever, or until nobody listens.
-fn ask(client: Client, socket: &Path, interval: Duration, news: &SyncSender<News>) {
-    let mut connected = Some(client);
+pub(crate) fn ask(client: Option<Client>, socket: &Path, interval: Duration, news: &SyncSender<News>) {
+    let mut connected = client;
     loop {
         let began = BootClock::now();
         let told = match &mut connected {
