@@ -126,7 +126,7 @@ fn strongswan_joins_as_a_user_whom_freeradius_knows() -> Result<()> {
     if !require(test, &NEEDS) || strongswan::skip(test) {
         return Ok(());
     }
-    let (mut run, _server) = strongswan_joins("eap-mschapv2")?;
+    let (run, _server) = strongswan_joins("eap-mschapv2")?;
     let log = run.theirs.log();
     ensure!(log.contains("EAP method EAP_MSCHAPV2 succeeded, MSK established"), "{log}");
     let denied = run.ours.ok(&["deny", USER])?.text;

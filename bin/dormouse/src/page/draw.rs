@@ -101,7 +101,13 @@ fn energy(it: &EnergyStatus) -> Markup {
     };
     html! {
         dt { "used" } dd { (it.used_joules.round()) " J (" (how) ")" }
-        dt { "saved" } dd { (it.saved_joules.round()) " J against a radio that is always on (estimated)" }
+        dt { "saved" }
+        dd {
+            // A radio that has not slept yet has cost a little more.
+            @if it.saved_joules < 0.0 { "nothing yet: " (-it.saved_joules.round()) " J more than" }
+            @else { (it.saved_joules.round()) " J against" }
+            " a radio that is always on (estimated)"
+        }
     }
 }
 
@@ -302,8 +308,9 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}\n{page}");
         }
-        sleep.energy = energy("meter battery", Some(3.2));
+        sleep.energy = EnergyStatus { saved_joules: -7.6, ..energy("meter battery", Some(3.2)) };
         let page = drawn(Status { sleep: Some(sleep), ..Status::default() });
+        assert!(page.contains("nothing yet: 8 J more than a radio that is always on"), "{page}");
         assert!(page.contains("123 J (measured within 3 J, meter battery)"), "{page}");
     }
 }
