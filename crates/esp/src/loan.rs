@@ -164,9 +164,15 @@ impl Tunnel {
         fit.into_iter().find(|(fit, _)| !fit).map_or(Ok(()), |(_, why)| Err(why))
     }
 
+    /// Packets in both directions: those carried here, and those that another engine has reported ([`Self::account`]).
+    #[must_use]
+    pub const fn packets(&self) -> u64 {
+        self.inbound.counters().packets.saturating_add(self.outbound.counters().packets)
+    }
+
     /// Whether `most` packets have passed here within [`BUSY`]. Asked for each packet or train, only of one that could be lent.
     pub fn is_busy(&mut self, now: Instant, most: u64) -> bool {
-        let packets = self.inbound.counters().packets + self.outbound.counters().packets;
+        let packets = self.packets();
         let Engine::Here(keys) = &mut self.engine else { return false };
         let (since, before) = keys.since;
         if now.saturating_since(since) > BUSY || packets < before {

@@ -58,7 +58,7 @@ struct Lent {
     path: Path,
     usage: Usage,
     /// Packets of the SA at the last look, by either engine.
-    carried: u64,
+    packets: u64,
     looked: Instant,
     /// It was called back, and is not here yet.
     called: bool,
@@ -77,10 +77,6 @@ pub(crate) struct Lending {
     prepared: Vec<Prepared>,
     /// How often an SA was lent.
     pub(crate) begun: u64,
-}
-
-fn carried(tunnel: &Tunnel) -> u64 {
-    tunnel.inbound.counters().packets + tunnel.outbound.counters().packets
 }
 
 impl Lending {
@@ -216,8 +212,8 @@ impl Node {
             Err(why) => return tracing::trace!(child = %id, %why, "not lent"),
         };
         let (owner, path) = (tunnel.owner, tunnel.path);
-        let carried = carried(tunnel);
-        let lent = Lent { owner, path, usage: Usage::default(), carried, looked: now, called: false };
+        let packets = tunnel.packets();
+        let lent = Lent { owner, path, usage: Usage::default(), packets, looked: now, called: false };
         self.lending.loans.insert(id, lent);
         self.lending.begun += 1;
         self.order(Order::Lend(Box::new(Lend { loan, connection, local, remote })));
@@ -283,13 +279,13 @@ impl Node {
             self.loan_moved(now, id, &before, &usage);
         }
         // While a loan begins, what comes may all stay here.
-        let carried = self.sad.get(id).map_or(0, carried);
+        let packets = self.sad.get(id).map_or(0, Tunnel::packets);
         let Some(lent) = self.lending.loans.get_mut(&id) else { return };
         lent.usage = usage;
-        if lent.carried == carried {
+        if lent.packets == packets {
             self.recall(id);
         } else {
-            lent.carried = carried;
+            lent.packets = packets;
         }
     }
 
