@@ -73,6 +73,7 @@ for carrier in always nat; do
   stopped_while_lent() { kill -STOP $device_daemon; ! lent device || return 0; kill -CONT $device_daemon; return 1; }
   until_ 60 stopped_while_lent || fail "not lent before the kill"
   kill -9 $device_daemon; wait $device_daemon
+  [ "$(states device)" = 2 ] || fail "the kernel has given up what the killed daemon lent it"
   stop_load
   rm -f $device/sock
   # As if daemon.interface had another value since.
