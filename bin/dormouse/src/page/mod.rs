@@ -105,7 +105,7 @@ pub(crate) fn run(args: &PageArgs, socket: &Path, json: bool) -> Result<ExitCode
     let told = Arc::clone(&known);
     std::thread::spawn(move || keep(&told, &news));
 
-    // Whoever reads it may have gone: the page is served nevertheless.
+    // The page is served also if its output is closed.
     let _gone = writeln!(std::io::stdout(), "http://{at}/{secret}/");
     let error = web.serve(|path| answer(&known, &secret, path));
     Err(failed(&error))

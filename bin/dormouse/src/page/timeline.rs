@@ -1,4 +1,4 @@
-//! When the radio was awake and when it slept, as far as it is known. Owns the stretches of the last day; what nobody saw is in none of them.
+//! When the radio was awake and when it slept, as far as it is known. Owns the stretches of the last day; times that are not known are in none of them.
 //!
 //! What was before the page began, or while the daemon did not answer, is known of the daemon's latest wakes alone: that the radio slept before each.
 
@@ -6,9 +6,9 @@ use dormouse_control::{SleepState, SleepStatus};
 use dormouse_sansio::Instant;
 use std::time::Duration;
 
-/// So much is kept.
+/// How long a stretch is kept.
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
-/// Looks that are further apart have something between them that nobody saw: the machine was suspended.
+/// Between looks that are further apart the machine was suspended: nothing is known of that time.
 const GAP: Duration = Duration::from_secs(10);
 /// Stretches at most; the oldest go first.
 const MOST: usize = 4_096;
@@ -31,7 +31,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// The daemon's word of now.
+    /// Takes in the daemon's status of now.
     pub(super) fn note(&mut self, now: Instant, it: &SleepStatus) {
         let last = self.stretches.last().map(|s| s.to);
         let asleep = it.state == SleepState::Asleep;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_knew_before_is_shown_and_what_nobody_saw_is_not() {
+    fn what_the_daemon_knew_before_is_shown_and_what_is_not_known_is_not() {
         let mut timeline = Timeline::default();
         timeline.note(at(1_000), &sleep(SleepState::Asleep, Some(50.0), &[(100.0, 200.0), (500.0, 10.0)]));
         timeline.note(at(1_002), &sleep(SleepState::Asleep, Some(52.0), &[]));
