@@ -30,6 +30,7 @@ pub(crate) fn page() -> String {
     section(&mut out, root, "standin", definition(root, "StandIn"), defaults.get("standin"));
     let radius = serde_json::to_value(dormouse_node::config::file::Radius::default()).ok();
     section(&mut out, root, "radius", definition(root, "Radius"), radius.as_ref());
+    section(&mut out, root, "cluster", definition(root, "Cluster"), None);
     section(&mut out, root, "[radius.servers]", definition(root, "RadiusServer"), None);
     section(&mut out, root, "router", definition(root, "Router"), None);
     let connection = definition(root, "Connection");

@@ -278,7 +278,10 @@ fn write_leases(leases: &mut Leases, changes: Changes, reports: &Reports) -> boo
 
 /// Keeps an operation within [`WAITING_MOST`]. The end of a session is never left out.
 fn keep(waiting: &mut Vec<Operation>, new: Operation) {
-    let ends = matches!(new, Operation::End { .. } | Operation::EndAll { .. } | Operation::EndEvery);
+    let ends = matches!(
+        new,
+        Operation::End { .. } | Operation::EndFormer { .. } | Operation::EndAll { .. } | Operation::EndEvery
+    );
     if waiting.len() >= WAITING_MOST && ends {
         make_room(waiting);
     }
@@ -291,7 +294,9 @@ fn keep(waiting: &mut Vec<Operation>, new: Operation) {
 fn make_room(waiting: &mut Vec<Operation>) {
     let mut seen = BTreeSet::new();
     let mut first = |operation: &Operation| match *operation {
-        Operation::End { lineage, holder, .. } => seen.insert((Some(lineage), holder)),
+        Operation::End { lineage, holder, .. } | Operation::EndFormer { lineage, holder } => {
+            seen.insert((Some(lineage), holder))
+        }
         Operation::EndAll { holder } => seen.insert((None, holder)),
         _ => true,
     };
@@ -337,7 +342,9 @@ fn step(now: UnixTime, operation: &Operation) -> Step {
         Operation::Advance { lineage, from, to, ends } => {
             Step::Move { id: lineage.0, from: [from.0; 2], to: to.0, ends }
         }
-        Operation::End { lineage, holder, .. } => Step::End { id: lineage.0, holder: holder.0 },
+        Operation::End { lineage, holder, .. } | Operation::EndFormer { lineage, holder } => {
+            Step::End { id: lineage.0, holder: holder.0 }
+        }
         Operation::EndAll { holder } => Step::EndAll { holder: holder.0 },
         Operation::EndEvery => Step::EndEvery,
     }

@@ -50,6 +50,8 @@ pub(crate) struct Present {
 pub(crate) struct Callers {
     sas: BTreeMap<Caller, BTreeSet<SaId>>,
     present: BTreeMap<SaId, Present>,
+    /// The same by lineage.
+    of_lineage: BTreeMap<Name, BTreeSet<SaId>>,
     /// Inner hosts by who is reached there.
     hosts: BTreeMap<IpAddr, Reached>,
     /// How often each has done what it may do at a pace. They go on when its sessions come and go.
@@ -125,19 +127,22 @@ impl Callers {
         if self.present.get(&id) == now.as_ref() {
             return;
         }
-        if let Some(old) = self.present.remove(&id) {
-            let left = self.sas.get_mut(&old.caller).is_some_and(|ids| {
-                ids.remove(&id);
-                !ids.is_empty()
-            });
-            if !left {
-                self.sas.remove(&old.caller);
-            }
+        if let Some(Present { caller, lineage, .. }) = self.present.remove(&id) {
+            take_out(&mut self.sas, &caller, id);
+            lineage.iter().for_each(|lineage| take_out(&mut self.of_lineage, lineage, id));
         }
         if let Some(present) = now {
             self.sas.entry(present.caller.clone()).or_default().insert(id);
+            if let Some(lineage) = present.lineage {
+                self.of_lineage.entry(lineage).or_default().insert(id);
+            }
             self.present.insert(id, present);
         }
+    }
+
+    /// The SAs of a lineage, those included that rekeying and closing have left.
+    pub(crate) fn of_lineage(&self, lineage: Name) -> impl Iterator<Item = SaId> {
+        self.of_lineage.get(&lineage).into_iter().flatten().copied()
     }
 
     /// SAs of a caller: those that are live, or those that rekeying and closing have left.
@@ -303,6 +308,15 @@ impl Callers {
                 self.hosts.remove(&host);
             }
         }
+    }
+}
+
+/// An SA goes out of an index, and its entry with the last one.
+fn take_out<K: Ord>(index: &mut BTreeMap<K, BTreeSet<SaId>>, key: &K, id: SaId) {
+    let Some(ids) = index.get_mut(key) else { return };
+    ids.remove(&id);
+    if ids.is_empty() {
+        index.remove(key);
     }
 }
 

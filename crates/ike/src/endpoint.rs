@@ -10,6 +10,7 @@ mod redirect;
 mod renewal;
 mod responder;
 mod revocation;
+mod shared_store;
 mod strangers;
 
 use core::net::IpAddr;

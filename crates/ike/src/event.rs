@@ -19,7 +19,7 @@ use crate::credential::Credential;
 use crate::elsewhere::Question;
 use crate::error::NegotiationError;
 use crate::ticket::ClientTicket;
-use crate::ticket::lineage::Operation;
+use crate::ticket::lineage::{Name, Operation};
 
 /// A fact for the driver. Events come in the order in which they must be applied.
 #[derive(Debug)]
@@ -241,6 +241,8 @@ pub struct Established {
     pub path: Path,
     /// What the gateway assigned: addresses, name servers, routes. On a gateway: what it assigned to the peer.
     pub configuration: AssignedConfig,
+    /// Gateway: the lineage of its tickets, by which gateways that share a store know a session.
+    pub lineage: Option<Name>,
     /// A name of the SA that this one replaced by resumption or reauthentication, already closed without messages.
     pub replaced: Option<SaId>,
 }
@@ -276,6 +278,8 @@ pub enum CloseReason {
     Released,
     /// It was resumed at once, but nothing came under its keys, or the ticket was used elsewhere meanwhile.
     Unconfirmed,
+    /// Another gateway has its client now, or has ended its session.
+    Elsewhere,
 }
 
 impl fmt::Display for CloseReason {
@@ -294,6 +298,7 @@ impl fmt::Display for CloseReason {
             Self::Reconfigured => "the configuration gives its peer something else now",
             Self::ProtocolError => "the peer broke the protocol",
             Self::Unconfirmed => "its client has not confirmed it",
+            Self::Elsewhere => "its client is at another gateway",
             Self::Released => "its device sleeps on, and comes back by ticket",
         })
     }

@@ -10,6 +10,7 @@ use crate::event::{Event, Kept, Order};
 use crate::node::Node;
 use crate::sessions::{Session, Sessions, Who};
 use dormouse_ike::admission::Credential;
+use dormouse_ike::ticket::lineage::Name;
 use dormouse_keying::{ChildId, Owner, SleepFlags};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_standin::{Counters, DeviceId, Limits, Service, SleepInfo, StandIn, Verdict};
@@ -35,6 +36,8 @@ pub(crate) struct Devices {
     pins: BTreeMap<DeviceId, Vec<IpAddr>>,
     /// Leases to be pinned (`true`) for a device, or no longer.
     lease_orders: VecDeque<(DeviceId, bool)>,
+    /// By the lineage of their last session.
+    of_lineage: BTreeMap<Name, DeviceId>,
     /// Devices that sleep without an SA, with the routes that were left to them.
     absent: BTreeMap<DeviceId, Vec<IpNet>>,
     next: u64,
@@ -53,6 +56,8 @@ struct Known {
     credential: Option<Credential>,
     /// Other clients do not reach it.
     isolate: bool,
+    /// Of its last session.
+    lineage: Option<Name>,
 }
 
 /// What a change of a device has to do with: it may take routes back, and hand out what was kept.
@@ -105,10 +110,15 @@ impl Devices {
             self.ids.remove(&(connection, who));
             return None;
         }
-        let before = self.known.remove(&id).and_then(|known| known.credential);
+        let before = self.known.remove(&id).and_then(|known| {
+            known.lineage.and_then(|lineage| self.of_lineage.remove(&lineage));
+            known.credential
+        });
         let credential = session.credential.clone().or(before);
-        let (peer, isolate) = (session.peer.clone(), session.isolate);
-        self.known.insert(id, Box::new(Known { connection, who, peer, addresses, credential, isolate }));
+        let (peer, isolate, lineage) = (session.peer.clone(), session.isolate, session.lineage);
+        self.of_lineage.extend(lineage.map(|lineage| (lineage, id)));
+        let known = Known { connection, who, peer, addresses, credential, isolate, lineage };
+        self.known.insert(id, Box::new(known));
         Some(id)
     }
 
@@ -133,8 +143,9 @@ impl Devices {
 
     fn forget(&mut self, id: DeviceId) {
         self.stand_in.forget(id);
-        if let Some(known) = self.known.remove(&id) {
-            self.ids.remove(&(known.connection, known.who));
+        if let Some(Known { connection, who, lineage, .. }) = self.known.remove(&id).map(|known| *known) {
+            self.ids.remove(&(connection, who));
+            lineage.and_then(|lineage| self.of_lineage.remove(&lineage));
         }
         self.lease_orders.push_back((id, false));
     }
@@ -221,12 +232,22 @@ impl Devices {
     ) -> usize {
         let meant = self.known.iter().filter(|(_, k)| meant(k.connection, &k.who, k.credential.as_ref()));
         let ids: Vec<DeviceId> = meant.map(|(id, _)| *id).collect();
-        for id in &ids {
-            let routes = self.absent.remove(id);
-            self.forget(*id);
-            self.give_routes_up(routes.unwrap_or_default(), around);
-        }
+        ids.iter().for_each(|id| self.drop_all_of(*id, around));
         ids.len()
+    }
+
+    /// Another gateway has the device now, whose last session here was of this lineage: what waits for it is dropped, and its routes are
+    /// taken back.
+    pub(crate) fn gone_elsewhere(&mut self, lineage: Name, around: &mut Around<'_>) {
+        if let Some(id) = self.of_lineage.get(&lineage) {
+            self.drop_all_of(*id, around);
+        }
+    }
+
+    fn drop_all_of(&mut self, id: DeviceId, around: &mut Around<'_>) {
+        let routes = self.absent.remove(&id);
+        self.forget(id);
+        self.give_routes_up(routes.unwrap_or_default(), around);
     }
 
     /// Whether other clients reach the device of a session is another matter from now on.
@@ -317,6 +338,7 @@ impl Node {
             longest,
             ids: BTreeMap::new(),
             known: BTreeMap::new(),
+            of_lineage: BTreeMap::new(),
             pins: BTreeMap::new(),
             lease_orders: VecDeque::new(),
             absent: BTreeMap::new(),

@@ -11,6 +11,7 @@
 //! - After each of these and after every command the contract of [`dormouse_sansio`] holds.
 
 mod manager;
+mod shared_store;
 
 use crate::audit::Records;
 use crate::client::Client;

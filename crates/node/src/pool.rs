@@ -2,7 +2,7 @@
 //!
 //! Owns which identity of which connection has which address. Pure: what must outlive the process comes out as [`Change`]s, and
 //! what did comes in by [`Pool::restore`]. Must never hand one address to two identities, nor take one from an identity that
-//! uses it, or that sleeps and has packets waiting.
+//! uses it, or that sleeps and has packets waiting. What is different where several gateways have one pool stands in [`share`].
 
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::config::{Connection, Unique};
@@ -137,6 +137,8 @@ pub struct Pool {
     /// Changes that were told, and up to which of them all are on the disk.
     told: u64,
     durable: u64,
+    /// Our part, if several gateways have this pool.
+    share: Option<Share>,
 }
 
 impl Pool {
@@ -157,7 +159,8 @@ impl Pool {
             let held = self.holders.get(holder);
             held.is_some_and(|held| held.addresses.iter().any(|a| self.home(a).is_none()))
         });
-        let homeless: Vec<Lessee> = homeless.map(|(_, holder)| holder.clone()).collect();
+        let homeless: Vec<Lessee> =
+            homeless.filter(|_| self.may_evict()).map(|(_, holder)| holder.clone()).collect();
         homeless.iter().for_each(|holder| self.evict(holder));
     }
 
@@ -278,7 +281,7 @@ impl Pool {
         let all = self.holders.range(range.clone());
         let outgrown: Vec<Lessee> = all
             .clone()
-            .filter(|(_, h)| h.users == 0 && !self.fits(tenant, h.addresses))
+            .filter(|(_, h)| self.may_evict() && h.users == 0 && !self.fits(tenant, h.addresses))
             .map(|(holder, _)| holder.clone())
             .collect();
         outgrown.into_iter().for_each(|holder| self.evict(&holder));
@@ -312,6 +315,7 @@ impl Pool {
                 tracing::warn!(%fixed, identity = %tenant.identity, "the address that the user is to have is in use");
                 return None;
             }
+            _ if !self.may_evict() => return None,
             Some(holder) => self.evict(&holder),
             None => {}
         }
@@ -344,7 +348,8 @@ impl Pool {
     /// Writes a lease of so many users; false if there is no room for it.
     fn store(&mut self, holder: &Lessee, addresses: Addresses, users: usize) -> bool {
         while self.holders.len() >= MAX_LEASES && !self.holders.contains_key(holder) {
-            let Some((_, oldest)) = self.idle.first().cloned() else { return false };
+            let oldest = self.idle.first().filter(|_| self.may_evict());
+            let Some((_, oldest)) = oldest.cloned() else { return false };
             self.evict(&oldest);
         }
         self.clock += 1;
@@ -366,7 +371,10 @@ impl Pool {
 
     fn find(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest, v6: bool) -> Option<IpAddr> {
         let wishes = request.kept.iter().chain(&request.wanted).copied().filter(|a| a.is_ipv6() == v6);
-        let free = |a: &IpAddr| !self.taken.contains_key(a) && self.gives(tenant.from, *a);
+        let free = |a: &IpAddr| {
+            let ours = self.may_give(*a) || request.kept.contains(a) && self.may_evict();
+            ours && !self.taken.contains_key(a) && self.gives(tenant.from, *a)
+        };
         if let Some(address) = wishes.into_iter().find(free) {
             return Some(address);
         }
@@ -378,7 +386,8 @@ impl Pool {
             let held = self.holders.get(holder);
             held.is_some_and(|h| h.addresses.iter().any(|a| a.is_ipv6() == v6 && self.gives(tenant.from, a)))
         };
-        let oldest = self.idle.iter().map(|(_, holder)| holder).find(|h| theirs(h)).cloned()?;
+        let oldest = self.idle.iter().map(|(_, holder)| holder).find(|h| self.may_evict() && theirs(h));
+        let oldest = oldest.cloned()?;
         self.evict(&oldest);
         from().find_map(|p| self.next_free(p))
     }
@@ -392,7 +401,9 @@ impl Pool {
             let offset = (start + gone) % count;
             let address = address_at(prefix, first + offset);
             gone += match self.home(address) {
-                Some(home) if home == prefix && !self.taken.contains_key(&address) => {
+                Some(home)
+                    if home == prefix && self.may_give(address) && !self.taken.contains_key(&address) =>
+                {
                     self.cursor.insert(prefix, offset + 1);
                     return Some(address);
                 }
@@ -405,13 +416,20 @@ impl Pool {
     }
 
     fn evict(&mut self, holder: &Lessee) {
-        let Some(held) = self.holders.remove(holder) else { return };
+        if self.forget(holder).is_some() {
+            self.told += 1;
+            self.changes.push_back(Change::Evict { holder: holder.clone() });
+        }
+    }
+
+    /// Without a word.
+    fn forget(&mut self, holder: &Lessee) -> Option<Claim> {
+        let held = self.holders.remove(holder)?;
         self.idle.remove(&(held.used, holder.clone()));
         held.addresses.iter().for_each(|a| {
             self.taken.remove(&a);
         });
-        self.told += 1;
-        self.changes.push_back(Change::Evict { holder: holder.clone() });
+        Some(held)
     }
 }
 
@@ -517,5 +535,8 @@ impl AddressPool for SharedPool {
     }
 }
 
+mod share;
 #[cfg(test)]
 mod tests;
+
+pub use share::Share;

@@ -99,6 +99,7 @@ impl Node {
             assigned: e.configuration,
             presence: if e.confirmed { Presence::Awake } else { Presence::Tentative },
             dormancy: e.dormancy,
+            lineage: e.lineage,
             ..Session::new(now, id, e.peer.to_string(), who, e.path)
         };
         self.sessions.insert(Owner::Ike(e.sa), session);

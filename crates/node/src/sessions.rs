@@ -7,6 +7,7 @@ use crate::record::Traffic;
 use crate::tally::Held;
 use dormouse_ike::admission::Credential;
 use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_ike::ticket::lineage::Name;
 use dormouse_keying::{Mark, Owner, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
@@ -123,6 +124,8 @@ pub(crate) struct Session {
     pub(crate) dormancy: bool,
     /// Gateway: the device at the other end, if it is stood in for while it sleeps.
     pub(crate) device: Option<DeviceId>,
+    /// Gateway: the lineage of its tickets.
+    pub(crate) lineage: Option<Name>,
     /// Gateway: what RADIUS servers are told of it.
     pub(crate) account: Option<Box<Account>>,
 }
@@ -148,6 +151,7 @@ impl Session {
             presence: Presence::Awake,
             dormancy: false,
             device: None,
+            lineage: None,
             account: None,
         }
     }

@@ -209,7 +209,7 @@ impl Tickets {
                     self.before.insert(to, from);
                 }
             }
-            Operation::End { lineage, holder, .. } => {
+            Operation::End { lineage, holder, .. } | Operation::EndFormer { lineage, holder } => {
                 if self.holders.get(&lineage) == Some(&holder) {
                     self.ended.insert(lineage);
                 }

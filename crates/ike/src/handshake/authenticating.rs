@@ -460,6 +460,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         confirmed: !sa.is_tentative(),
         path,
         configuration: core.assigned.clone(),
+        lineage: core.descent.as_ref().map(|descent| descent.lineage),
         replaced,
     })));
 }

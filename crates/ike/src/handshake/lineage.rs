@@ -85,7 +85,7 @@ pub(super) fn former_sessions(shared: &mut Shared, sa: &IkeSa, view: View<'_>) {
         shared.actions.push_back(Action::FormerTickets { by: sa.core.id() });
     }
     if let Some(lineage) = view.lineage() {
-        shared.event(Event::Store(Operation::End { sa: None, lineage, holder }));
+        shared.event(Event::Store(Operation::EndFormer { lineage, holder }));
         shared.actions.push_back(Action::Former { by: sa.core.id(), lineage });
     }
 }

@@ -1,5 +1,5 @@
 //! The gateway's ticket keys: sealing under the newest, opening under any that is kept, rotation, and the bytes that carry them
-//! over a restart. Owns the sealed format `version | key id (8) | nonce (12) | AES-256-GCM(content)`, of which version and
+//! over a restart. They are the gateway's own, or those of several gateways, which a store makes and gives out ([`TicketKeys::shared`]). Owns the sealed format `version | key id (8) | nonce (12) | AES-256-GCM(content)`, of which version and
 //! key id are authenticated; must never be shown, nor used for anything else.
 
 use core::time::Duration;
@@ -41,12 +41,42 @@ struct Key {
     secret: [u8; 32],
 }
 
+/// A key that several gateways share.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct SharedKey {
+    /// Its name in tickets.
+    #[zeroize(skip)]
+    pub id: u64,
+    /// It seals from then on, until the next one does.
+    #[zeroize(skip)]
+    pub seals_from: UnixTime,
+    /// It opens until then, and is wiped.
+    #[zeroize(skip)]
+    pub opens_until: UnixTime,
+    /// The key of AES-256-GCM.
+    pub secret: [u8; 32],
+}
+
+impl core::fmt::Debug for SharedKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "SharedKey({:016x})", self.id)
+    }
+}
+
+/// Who makes the keys, and when they go.
+#[derive(Clone)]
+enum Makers {
+    /// This gateway: a key seals for `rotate_after`; then it only opens, for `keep_for`.
+    Us { rotate_after: Duration, keep_for: Duration },
+    /// The store of several gateways. Of each key when it goes, in the order of the keys.
+    Store { until: Vec<UnixTime> },
+}
+
 /// The keys, newest last. Nonces are drawn at random, which is safe for some 2^32 tickets of one key (NIST SP 800-38D, section
 /// 8.3): years of one gateway's traffic, where rotation takes days.
 pub struct TicketKeys {
     keys: Vec<Key>,
-    rotate_after: Duration,
-    keep_for: Duration,
+    makers: Makers,
 }
 
 impl core::fmt::Debug for TicketKeys {
@@ -68,9 +98,20 @@ impl TicketKeys {
         keep_for: Duration,
         entropy: &mut dyn Entropy,
     ) -> Self {
-        let mut keys = Self { keys: Vec::new(), rotate_after, keep_for };
+        let mut keys = Self { keys: Vec::new(), makers: Makers::Us { rotate_after, keep_for } };
         keys.push(now, entropy);
         keys
+    }
+
+    /// The keys of several gateways, as their store has them now: none is ever made here. Each comes before it seals, so that no gateway
+    /// meets a ticket of another one whose key it does not know; of more than fit the newest are taken.
+    #[must_use]
+    pub fn shared(mut keys: Vec<SharedKey>) -> Self {
+        keys.sort_by_key(|key| (key.seals_from, key.id));
+        keys.drain(..keys.len().saturating_sub(limits::TICKET_KEYS_RETIRED_MAX + 2));
+        let until = keys.iter().map(|key| key.opens_until).collect();
+        let key = |key: &SharedKey| Key { id: key.id, born: key.seals_from.0, secret: key.secret };
+        Self { keys: keys.iter().map(key).collect(), makers: Makers::Store { until } }
     }
 
     fn push(&mut self, now: UnixTime, entropy: &mut dyn Entropy) {
@@ -81,20 +122,31 @@ impl TicketKeys {
 
     /// Wipes keys whose tickets have all expired and makes a new key if the newest is old enough. Returns whether anything
     /// changed, so that the driver exports and stores the set before the next ticket is made.
+    /// Never changes anything that is to be stored where a store has the keys.
     pub fn rotate(&mut self, now: UnixTime, entropy: &mut dyn Entropy) -> bool {
-        let due =
-            self.keys.last().is_none_or(|key| now.saturating_since(UnixTime(key.born)) >= self.rotate_after);
-        if due {
-            self.push(now, entropy);
+        match &mut self.makers {
+            Makers::Us { rotate_after, keep_for } => {
+                let (rotate_after, keep_for) = (*rotate_after, *keep_for);
+                let age = |key: &Key| now.saturating_since(UnixTime(key.born));
+                let due = self.keys.last().is_none_or(|key| age(key) >= rotate_after);
+                if due {
+                    self.push(now, entropy);
+                }
+                due | self.drop_useless(now, keep_for)
+            }
+            Makers::Store { until } => {
+                let mut ends = until.iter();
+                self.keys.retain(|_| ends.next().is_some_and(|until| now < *until));
+                until.retain(|until| now < *until);
+                false
+            }
         }
-        due | self.drop_useless(now)
     }
 
     /// A key made its last ticket when its successor was born.
-    fn drop_useless(&mut self, now: UnixTime) -> bool {
+    fn drop_useless(&mut self, now: UnixTime, keep_for: Duration) -> bool {
         let before = self.keys.len();
         let successors: Vec<u64> = self.keys.iter().skip(1).map(|key| key.born).collect();
-        let keep_for = self.keep_for;
         let mut successors = successors.into_iter();
         self.keys.retain(|_| match successors.next() {
             Some(born) => now.saturating_since(UnixTime(born)) <= keep_for,
@@ -105,12 +157,14 @@ impl TicketKeys {
         before != self.keys.len()
     }
 
-    /// Tickets of this lifetime are given from now on: keys are kept so long at least.
+    /// Tickets of this lifetime are given from now on: keys are kept so long at least. Those of a store are kept as it says.
     pub fn keep_for_tickets_of(&mut self, lifetime: Duration) {
-        self.keep_for = self.keep_for.max(self.rotate_after + lifetime);
+        if let Makers::Us { rotate_after, keep_for } = &mut self.makers {
+            *keep_for = (*keep_for).max(*rotate_after + lifetime);
+        }
     }
 
-    /// Seals under the newest key.
+    /// Seals under the newest key that seals when the ticket is issued.
     /// "the ticket content MUST be integrity protected and encrypted" (RFC 5723 section 6.1)
     /// "An IKEv2 responder MUST use strong encryption and integrity protection of the ticket" (RFC 5723 section 9.1)
     ///
@@ -122,7 +176,11 @@ impl TicketKeys {
         entropy: &mut dyn Entropy,
     ) -> Result<Vec<u8>, dormouse_crypto::Error> {
         let failed = dormouse_crypto::Error::Backend { operation: "sealing a ticket" };
-        let key = self.keys.last().ok_or(failed)?;
+        let key = match self.makers {
+            Makers::Us { .. } => self.keys.last(),
+            Makers::Store { .. } => self.keys.iter().rev().find(|key| key.born <= content.issued.0),
+        };
+        let key = key.ok_or(failed)?;
         let mut nonce = [0; NONCE];
         entropy.fill(&mut nonce);
         let mut sealed = content.encode().into_vec();
@@ -201,7 +259,7 @@ impl TicketKeys {
         if keys.is_empty() {
             return Err(KeyExportError::Empty);
         }
-        Ok(Self { keys, rotate_after, keep_for })
+        Ok(Self { keys, makers: Makers::Us { rotate_after, keep_for } })
     }
 }
 

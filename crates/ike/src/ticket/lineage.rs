@@ -97,10 +97,19 @@ pub enum Operation {
         /// When the last ticket of `to` expires, so far.
         ends: UnixTime,
     },
-    /// The session is over: no ticket of its lineage counts. Only if it is this holder's.
+    /// The session is over: no ticket of its lineage counts. Only if it is this holder's; and, where several gateways share the store, only
+    /// if its last session is this gateway's.
     End {
         /// The SA that waits for the answer, if one does.
         sa: Option<SaId>,
+        /// The lineage.
+        lineage: Name,
+        /// Whose it must be.
+        holder: TicketHolder,
+    },
+    /// After a full login, its client names this as its former lineage: no ticket of it counts, whichever gateway has the session. Only if
+    /// it is this holder's.
+    EndFormer {
         /// The lineage.
         lineage: Name,
         /// Whose it must be.
@@ -122,7 +131,11 @@ impl Operation {
         match self {
             Self::Confirm { sa, .. } => Some(*sa),
             Self::End { sa, .. } => *sa,
-            Self::Insert(_) | Self::Advance { .. } | Self::EndAll { .. } | Self::EndEvery => None,
+            Self::Insert(_)
+            | Self::Advance { .. }
+            | Self::EndFormer { .. }
+            | Self::EndAll { .. }
+            | Self::EndEvery => None,
         }
     }
 }
@@ -193,7 +206,7 @@ impl Memory {
                 }
                 Outcome::Done
             }
-            Operation::End { lineage, holder, .. } => {
+            Operation::End { lineage, holder, .. } | Operation::EndFormer { lineage, holder } => {
                 self.rows.retain(|id, r| *id != lineage || r.holder != holder);
                 Outcome::Done
             }

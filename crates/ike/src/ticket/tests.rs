@@ -232,6 +232,36 @@ fn keys_survive_a_restart_and_stay_bounded() {
 }
 
 #[test]
+fn keys_of_a_store_seal_from_their_time_on_and_open_until_theirs() {
+    let key = |id: u64, day: u32| SharedKey {
+        id,
+        seals_from: NOW + DAY * day,
+        opens_until: NOW + DAY * (day + 8),
+        secret: [id as u8; 32],
+    };
+    // In any order, and the next one before it seals.
+    let mut here = TicketKeys::shared(vec![key(2, 1), key(1, 0)]);
+    let there = TicketKeys::shared(vec![key(1, 0), key(2, 1)]);
+    let mut entropy = Seeded::new(3);
+    let issued = |day: u32| TicketContent { issued: NOW + DAY * day, expires: NOW + WEEK * 9, ..content(5) };
+    let id = |ticket: &[u8]| u64::from_be_bytes(ticket[1..9].try_into().unwrap());
+    let first = here.seal(&issued(0), &mut entropy).unwrap();
+    let second = here.seal(&issued(1), &mut entropy).unwrap();
+    assert_eq!((id(&first), id(&second)), (1, 2));
+    assert_eq!(there.open(&first, NOW).unwrap(), issued(0), "at another gateway");
+    let last = UnixTime((NOW + DAY * 8).0 - 1);
+    assert!(!here.rotate(last, &mut entropy) && here.open(&first, last).is_ok());
+    assert!(!here.rotate(NOW + DAY * 8, &mut entropy), "none is made, nothing is to be stored");
+    assert_eq!(here.open(&first, NOW + DAY * 8), Err(TicketRefusal::UnknownKey(1)));
+    assert!(here.open(&second, NOW + DAY * 8).is_ok());
+    here.rotate(NOW + DAY * 9, &mut entropy);
+    assert!(
+        here.seal(&issued(9), &mut entropy).is_err(),
+        "a gateway that was cut off for long gives no tickets"
+    );
+}
+
+#[test]
 fn another_gateways_ticket_names_its_unknown_key() {
     let ticket = keys().seal(&content(5), &mut Seeded::new(2)).unwrap();
     let other = TicketKeys::generate(NOW, DAY, WEEK, &mut Seeded::new(99));

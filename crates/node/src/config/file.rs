@@ -6,6 +6,7 @@
 pub use super::access_router::{Repair, Router};
 pub use super::audit::Audit;
 pub use super::choose::Choose;
+pub use super::cluster::Cluster;
 pub use super::credentials::{Eap, Hidden, LocalAuth, Login, Ppk, PpkKey, RemoteAuth, Revocation, Ways};
 pub use super::data_path::DataPath;
 pub use super::forward::Forward;
@@ -42,6 +43,9 @@ pub struct File {
     /// Gateway: the servers that know the users of connections with `remote.auth = "radius"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub radius: Option<Radius>,
+    /// Gateway: what it shares with other gateways. Absent: it is the only one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
     /// Access router: what stands between a radio and the network. Absent: this machine is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub router: Option<Router>,

@@ -4,6 +4,7 @@ pub mod access_router;
 mod audit;
 pub mod block;
 mod choose;
+mod cluster;
 mod credentials;
 mod data_path;
 pub mod directory;
@@ -29,6 +30,7 @@ pub mod standin;
 mod validate;
 mod zones;
 
+pub use cluster::{ResolvedCluster, resolve_cluster};
 pub use eap::{NtHash, users};
 pub use findings::{Finding, findings};
 pub use hip::{ResolvedHip, resolve_hip};

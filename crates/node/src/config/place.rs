@@ -17,7 +17,15 @@ impl File {
             .map(Path::new);
         let radius = self.radius.iter().flat_map(|radius| radius.servers.iter().chain(&radius.accounting));
         let radius = radius.map(|server| server.secret_file.as_path());
-        profile.into_iter().chain(radius).chain(self.connection.values().flat_map(of_connection))
+        let cluster = self.cluster.iter().flat_map(|cluster| {
+            std::iter::once(&cluster.key_file).chain(&cluster.password_file).chain(&cluster.ca)
+        });
+        let cluster = cluster.map(AsRef::as_ref);
+        profile
+            .into_iter()
+            .chain(radius)
+            .chain(cluster)
+            .chain(self.connection.values().flat_map(of_connection))
     }
 }
 
@@ -227,12 +235,14 @@ mod tests {
     fn every_file_is_named() {
         let file = parse(
             &(TEXT.to_owned()
-                + "[connection.\"a.b\".remote]\nid = \"x\"\nusers = \"users.toml\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[connection.h]\nrole = \"hip\"\n[connection.h.hip]\nkey = \"hip.key\"\nkey_v1 = \"hip-v1.key\"\nhosts = \"hosts\"\nidentities = [{ name = \"i\", key = \"other.key\" }]\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
+                + "[connection.\"a.b\".remote]\nid = \"x\"\nusers = \"users.toml\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[connection.h]\nrole = \"hip\"\n[connection.h.hip]\nkey = \"hip.key\"\nkey_v1 = \"hip-v1.key\"\nhosts = \"hosts\"\nidentities = [{ name = \"i\", key = \"other.key\" }]\n[sleep]\nprofile = \"/etc/profile.toml\"\n[cluster]\ndatabase = \"postgresql://db\"\nname = \"g\"\nkey_file = \"cluster.key\"\nca = \"db.pem\"\n"),
         )
         .unwrap();
         let names: Vec<&str> = file.names().filter_map(Path::to_str).collect();
         let expected = [
             "/etc/profile.toml",
+            "cluster.key",
+            "db.pem",
             "c.pem",
             "pkcs11:object=me",
             "ca.pem",

@@ -304,3 +304,81 @@ fn of_several_devices_one_has_the_address_that_is_said() {
     f.pool.release(first);
     assert_eq!(f.ask("a", &fixed), first, "no device uses it");
 }
+
+/// Two gateways with one pool, of the same tenants.
+fn two_gateways(prefixes: &[&str]) -> [Fixture; 2] {
+    [0, 1].map(|slot| {
+        let mut f = Fixture::new(prefixes);
+        f.pool.set_share(Share { slot, slots: 2, alone: false });
+        f
+    })
+}
+
+#[test]
+fn no_address_is_given_by_two_gateways_and_an_identity_has_its_own_at_both() {
+    let [mut one, mut two] = two_gateways(&["10.0.0.0/26", "fd00::/64"]);
+    for n in 0..200 {
+        let (a, b) = (one.acquire(&format!("a{n}")), two.acquire(&format!("b{n}")));
+        let both = || one.pool.taken.keys().any(|address| two.pool.taken.contains_key(address));
+        assert!(!both(), "{a:?} {b:?}");
+        assert_eq!(a.v4.is_some(), n < 30, "half of 61, but for one: {n}");
+    }
+    let [mut one, mut two] = two_gateways(&OFFICE);
+    let a = one.acquire("a");
+    two.pool.learn(holder("office", "a", 0), a);
+    assert_eq!(two.acquire("a"), a, "it comes by full login");
+    assert!(two.pool.poll_change().is_none_or(|(_, change)| matches!(change, Change::Lease { .. })));
+    // A client that wishes for an address of the other gateway's part does not get it, unless a ticket gives it.
+    let theirs = IpAddr::from([10, 0, 0, 8]);
+    assert_ne!(two.ask("c", &both(&[theirs])).v4, Some([10, 0, 0, 8].into()));
+    let kept = LeaseRequest { kept: vec![theirs], ..both(&[]) };
+    assert_eq!(two.ask("d", &kept).v4, Some([10, 0, 0, 8].into()));
+}
+
+#[test]
+fn a_gateway_that_cannot_ask_the_store_takes_nothing_from_anybody() {
+    let mut f = Fixture::new(&["10.0.0.0/27", "10.0.1.7/32"]);
+    f.pool.set_share(Share { slot: 1, slots: 2, alone: false });
+    let mut given = Vec::new();
+    while given.len() < 14 {
+        given.push(f.acquire(&format!("a{}", given.len())));
+    }
+    given.iter().for_each(|a| f.pool.release(*a));
+    f.pool.set_share(Share { slot: 1, slots: 2, alone: true });
+    assert_eq!(f.acquire("new"), Addresses::default(), "all are somebody's, though unused");
+    assert_eq!(f.acquire("a3"), given[3], "who has one keeps it");
+    let fixed = LeaseRequest { fixed: Some([10, 0, 1, 7].into()), ..both(&[]) };
+    assert_eq!(f.ask("fixed", &fixed), Addresses::default(), "both could give it");
+    f.pool.reconfigure(nets(&["10.9.0.0/24"]));
+    assert!(f.pool.taken.len() >= 14);
+    f.pool.reconfigure(nets(&["10.0.0.0/27", "10.0.1.7/32"]));
+    f.pool.set_share(Share { slot: 1, slots: 2, alone: false });
+    assert_eq!(f.ask("fixed", &fixed).v4, Some([10, 0, 1, 7].into()));
+    let new = f.acquire("new");
+    assert!(new.v4.is_some() && new != given[3], "the longest unused goes");
+}
+
+#[test]
+fn what_the_store_says_is_taken_over_without_touching_what_is_used_or_not_yet_written() {
+    let mut f = Fixture::new(&OFFICE);
+    f.pool.set_share(Share { slot: 0, slots: 2, alone: false });
+    let at = |n| Addresses { v4: Some([10, 0, 0, n].into()), v6: None };
+    let used = f.acquire("used");
+    let fresh = f.acquire("fresh");
+    f.pool.release(fresh);
+    f.pool.written(1);
+    f.pool.learn(holder("office", "old", 0), at(31));
+    f.pool.learn_all(vec![
+        (holder("office", "used", 0), at(33)),
+        (holder("office", "x", 0), at(35)),
+        (holder("office", "y", 0), used),
+    ]);
+    assert_eq!(f.pool.holders.len(), 3, "{:?}", f.pool.holders);
+    assert_eq!(f.acquire("used"), used);
+    assert_eq!(f.acquire("fresh"), fresh, "its lease is on its way to the store");
+    assert_eq!(f.acquire("x"), at(35));
+    f.pool.unlearn(&holder("office", "x", 0));
+    assert_eq!(f.acquire("x"), at(35), "it is used");
+    assert_eq!(f.pool.refused(&holder("office", "x", 0)), Some(at(35)));
+    assert!(!f.pool.taken.contains_key(&IpAddr::from([10, 0, 0, 35])));
+}

@@ -1,0 +1,29 @@
+//! What a gateway hears of the others with which it shares a store: sessions that are theirs now, and the keys of tickets. Owns no state;
+//! must never tell a client of it, which has gone there itself.
+
+use super::Endpoint;
+use crate::event::CloseReason;
+use crate::ticket::TicketKeys;
+use crate::ticket::lineage::Name;
+use dormouse_keying::SaId;
+use dormouse_sansio::Instant;
+
+impl Endpoint {
+    /// Gateway: the last session of this lineage is another gateway's, or was ended there: what there is of it here goes without a word.
+    /// Not a resumption about which the store is still asked. Returns the number of SAs.
+    pub fn gone_elsewhere(&mut self, now: Instant, lineage: Name) -> usize {
+        let here: Vec<SaId> = self.shared.callers.of_lineage(lineage).collect();
+        for id in &here {
+            self.end(*id, CloseReason::Elsewhere);
+        }
+        if !here.is_empty() {
+            self.apply_effects(now);
+        }
+        here.len()
+    }
+
+    /// Gateway: the ticket keys of the gateways that share a store, as it has them now.
+    pub fn set_ticket_keys(&mut self, keys: TicketKeys) {
+        self.shared.config.ticket_keys = Some(keys);
+    }
+}

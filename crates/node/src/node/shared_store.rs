@@ -1,0 +1,45 @@
+//! What a gateway hears of the others with which it shares a store. Owns no state; see [`dormouse_ike::Endpoint::gone_elsewhere`].
+
+use super::Node;
+use crate::pool::Addresses;
+use dormouse_ike::ticket::TicketKeys;
+use dormouse_ike::ticket::lineage::Name;
+use dormouse_keying::{Owner, SaId};
+use dormouse_sansio::Instant;
+use std::net::IpAddr;
+
+impl Node {
+    /// Gateway: another gateway has the client of this lineage now, or has ended its session. What there is of it here goes without a word:
+    /// its SAs, its routes, and what waited for its device. True if there was anything.
+    pub fn gone_elsewhere(&mut self, now: Instant, lineage: Name) -> bool {
+        let asleep = |node: &Self| node.devices.as_ref().map_or(0, |d| d.absent_count());
+        let before = asleep(self);
+        self.with_devices(|d, around| d.gone_elsewhere(lineage, around));
+        let sas = self.ike.gone_elsewhere(now, lineage);
+        self.drain_ike(now);
+        sas > 0 || asleep(self) < before
+    }
+
+    /// Gateway: the ticket keys that gateways share, as the store has them now.
+    pub fn set_ticket_keys(&mut self, keys: TicketKeys) {
+        self.ike.set_ticket_keys(keys);
+    }
+
+    /// Gateway: these addresses are another's: the sessions that have one of them end, and their clients may come back for others. Returns their number.
+    pub fn end_sessions_at(&mut self, now: Instant, addresses: Addresses) -> usize {
+        let meant: Vec<IpAddr> =
+            addresses.v4.map(IpAddr::V4).into_iter().chain(addresses.v6.map(IpAddr::V6)).collect();
+        let has = |owner: Owner| {
+            let session = self.sessions.get(owner)?;
+            let served = self.connections.client(session.connection).is_none();
+            served.then(|| session.assigned.addresses()).filter(|a| a.iter().any(|a| meant.contains(a)))
+        };
+        let sas: Vec<SaId> =
+            self.sessions.ike_sas().into_iter().filter(|sa| has(Owner::Ike(*sa)).is_some()).collect();
+        for sa in &sas {
+            self.ike.close(now, *sa);
+        }
+        self.drain_ike(now);
+        sas.len()
+    }
+}
