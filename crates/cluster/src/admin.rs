@@ -74,7 +74,7 @@ impl Admin {
             return Err(Error::Settings(format!("a cluster has 1 to {SLOTS_MOST} slots")));
         }
         let work = async |link: &mut Link| init(link, slots).await;
-        self.0.within("make the tables", work).await.map_err(owner_rights)
+        self.0.at_length("make the tables", work).await.map_err(owner_rights)
     }
 
     /// Makes a gateway's role, with a password that is drawn here; a role that is there gets a new password.
@@ -123,7 +123,11 @@ impl Admin {
             let rows = tx.execute("delete from dormouse.gateway where name = $1", &[&gateway]).await?;
             let there: bool = tx.query_one(HAS_ROLE, &[&user]).await?.try_get(0)?;
             if there {
-                tx.execute("select pg_terminate_backend(pid) from pg_catalog.pg_stat_activity where usename = $1", &[&user]).await?;
+                tx.execute(
+                    "select pg_terminate_backend(pid) from pg_catalog.pg_stat_activity where usename = $1",
+                    &[&user],
+                )
+                .await?;
                 tx.batch_execute(&format!("drop role \"{user}\"")).await?;
             }
             tx.commit().await?;
@@ -149,7 +153,7 @@ impl Admin {
             link.check_version().await?;
             status::status(link).await
         };
-        self.0.within("read the cluster's state", work).await
+        self.0.at_length("read the cluster's state", work).await
     }
 }
 
@@ -169,7 +173,11 @@ async fn init(link: &mut Link, slots: Option<u8>) -> Result<(), Fault> {
     let there: bool = tx.query_one(HAS_TABLES, &[]).await?.try_get(0)?;
     let found: i32 = if there { tx.query_one(FOUND, &[]).await?.try_get(0)? } else { 0 };
     let missing = usize::try_from(found).ok().and_then(|found| MIGRATIONS.get(found..));
-    let missing = missing.ok_or(Error::Version { server, found, advice: "install the release that the tables are of" })?;
+    let missing = missing.ok_or(Error::Version {
+        server,
+        found,
+        advice: "install the release that the tables are of",
+    })?;
     for migration in missing {
         tx.batch_execute(migration).await?;
     }
@@ -179,7 +187,9 @@ async fn init(link: &mut Link, slots: Option<u8>) -> Result<(), Fault> {
         tx.execute(FIRST, &[&SCHEMA, &i16::from(slots.unwrap_or(4))]).await?;
     }
     if let Some(slots) = slots {
-        let beyond = tx.query("select name from dormouse.gateway where slot >= $1 order by name", &[&i16::from(slots)]).await?;
+        let beyond = tx
+            .query("select name from dormouse.gateway where slot >= $1 order by name", &[&i16::from(slots)])
+            .await?;
         let names: Vec<String> = beyond.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
         if !names.is_empty() {
             let names = names.join(", ");

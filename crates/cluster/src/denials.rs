@@ -21,7 +21,8 @@ pub struct Denial {
 }
 
 const READ: &str = "select whom, since from dormouse.denial order by since, whom";
-const DENY: &str = "with new as (insert into dormouse.denial values ($1, $2) on conflict do nothing returning whom)
+const DENY: &str =
+    "with new as (insert into dormouse.denial values ($1, $2) on conflict do nothing returning whom)
     select count(pg_notify($3, $4)) from new";
 const ALLOW: &str = "with gone as (delete from dormouse.denial where whom = $1 returning whom)
     select count(pg_notify($2, $3)) from gone";

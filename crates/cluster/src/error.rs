@@ -104,7 +104,7 @@ pub enum Error {
         /// Where.
         server: String,
         /// Days since 1970.
-        day: i32,
+        day: u32,
     },
     /// The database says what it cannot.
     #[error("{server}: table dormouse.{table}: {what}")]
@@ -241,7 +241,11 @@ pub(crate) fn explain(server: &str, doing: &'static str, e: &tokio_postgres::Err
     } else if [SqlState::CANNOT_CONNECT_NOW, SqlState::TOO_MANY_CONNECTIONS].contains(code) {
         Error::Unreachable { server, why }
     } else if [SqlState::QUERY_CANCELED, SqlState::LOCK_NOT_AVAILABLE].contains(code) {
-        Error::Refused { server, doing, why: format!("{why} (the server is too slow, or another holds a lock)") }
+        Error::Refused {
+            server,
+            doing,
+            why: format!("{why} (the server is too slow, or another holds a lock)"),
+        }
     } else {
         Error::Refused { server, doing, why }
     }

@@ -79,7 +79,8 @@ impl core::fmt::Debug for Database {
 const CLUSTER: &str = "select schema, slots, incarnation, system_identifier, timeline from dormouse.cluster";
 const LOCK_CLUSTER: &str = "select from dormouse.cluster for update";
 /// The timeline that is written now; that of the last checkpoint is an older one for a while after a promotion.
-const IDENTITY: &str = "select system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint,
+const IDENTITY: &str =
+    "select system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint,
     extract(epoch from clock_timestamp())::bigint from pg_control_system()";
 const OWN_ROW: &str = "select slot, beats from dormouse.gateway where name = $1";
 const FREE_SLOT: &str = "select min(n)::smallint from generate_series(0, $1::integer - 1) n
@@ -114,7 +115,8 @@ impl Database {
             &role(&settings.gateway),
         )?;
         let mut link = Link::connect(&server, &settings.gateway).await?;
-        let joined = link.within("join the cluster", async |link| join(link, settings, beats).await).await?;
+        let joined =
+            link.at_length("join the cluster", async |link| join(link, settings, beats).await).await?;
         Ok((Self { link, key: settings.key.clone() }, joined))
     }
 
@@ -165,13 +167,15 @@ struct Cluster {
 
 async fn join(link: &mut Link, settings: &Settings, remembered: u64) -> Result<Joined, Fault> {
     link.check_version().await?;
-    let listen = format!(
-        "listen \"{ORDERS}{}\"; listen {LEASES}; listen {DENIALS}; listen {KEYS}",
-        settings.gateway
-    );
+    let listen =
+        format!("listen \"{ORDERS}{}\"; listen {LEASES}; listen {DENIALS}; listen {KEYS}", settings.gateway);
     link.client.batch_execute(&listen).await?;
     let server = link.server.clone();
-    let damaged = || Error::Settings(format!("{server}: the heartbeat that this gateway remembers is damaged: {remembered}"));
+    let damaged = || {
+        Error::Settings(format!(
+            "{server}: the heartbeat that this gateway remembers is damaged: {remembered}"
+        ))
+    };
     let remembered = i64::try_from(remembered).map_err(|_| damaged())?;
     if remembered >> BEATS > INCARNATION_MOST {
         return Err(damaged().into());
@@ -225,7 +229,8 @@ async fn join(link: &mut Link, settings: &Settings, remembered: u64) -> Result<J
 async fn read_cluster(server: &str, tx: &Transaction<'_>) -> Result<Cluster, Fault> {
     let row = tx.query_one(CLUSTER, &[]).await?;
     let wrong = |what: &str| Error::Content { server: server.into(), table: "cluster", what: what.into() };
-    let slots = u8::try_from(row.try_get::<_, i16>(1)?).map_err(|_| wrong("slots is not a number up to 64"))?;
+    let slots =
+        u8::try_from(row.try_get::<_, i16>(1)?).map_err(|_| wrong("slots is not a number up to 64"))?;
     let incarnation: i64 = row.try_get(2)?;
     if !(1..INCARNATION_MOST).contains(&incarnation) {
         return Err(wrong("incarnation is out of range").into());

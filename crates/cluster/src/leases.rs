@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::ticket::lineage::TicketHolder;
 use dormouse_sansio::UnixTime;
-use tokio_postgres::{Statement, Transaction};
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{Statement, Transaction};
 
 use crate::error::{Error, Fault};
 use crate::join::Database;
@@ -43,7 +43,8 @@ pub enum Written {
     Refused,
 }
 
-const READ: &str = "select connection, id_type, id_data, device, host(v4), host(v6), used, gateway from dormouse.lease
+const READ: &str =
+    "select connection, id_type, id_data, device, host(v4), host(v6), used, gateway from dormouse.lease
     order by used, connection, id_type, id_data, device";
 
 impl Database {
@@ -56,7 +57,7 @@ impl Database {
             let rows = link.query(READ, &[]).await?;
             rows.iter().map(|row| lease(&link.cells("lease", row))).collect()
         };
-        self.link.within("read leases", work).await
+        self.link.at_length("read leases", work).await
     }
 
     /// Writes changes in their order, in one transaction, and tells the other gateways. One outcome for each.
@@ -171,7 +172,8 @@ async fn write(link: &mut Link, now: UnixTime, changes: &[LeaseChange]) -> Resul
         rest = later;
     }
     let done = lines.iter().zip(&written).filter(|(_, written)| **written == Written::Done);
-    let news: Vec<LeaseNews> = done.filter_map(|(line, _)| line.as_ref()).map(|line| tell_of(line, now)).collect();
+    let news: Vec<LeaseNews> =
+        done.filter_map(|(line, _)| line.as_ref()).map(|line| tell_of(line, now)).collect();
     if !news.is_empty() {
         tx.query(&tell, &[&news::LEASES, &news::payloads(&gateway, &news)]).await?;
     }
@@ -193,7 +195,9 @@ fn together<'a>(lines: &'a [Option<Line<'a>>]) -> Vec<&'a Line<'a>> {
     let (mut keys, mut taken) = (BTreeSet::new(), BTreeSet::new());
     let mut run = Vec::new();
     for line in lines {
-        let Some((line, (v4, v6))) = line.as_ref().and_then(|line| Some((line, line.addresses?))) else { break };
+        let Some((line, (v4, v6))) = line.as_ref().and_then(|line| Some((line, line.addresses?))) else {
+            break;
+        };
         let mut addresses = v4.map(IpAddr::V4).into_iter().chain(v6.map(IpAddr::V6));
         if !keys.insert(line.key) || !addresses.all(|address| taken.insert(address)) {
             break;

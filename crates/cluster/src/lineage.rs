@@ -56,9 +56,10 @@ const MOVE: &str = with_orders!(
     "select n, (select count(rung.*) from rung) from moved"
 );
 
-/// Rows that another locks just now are left for later.
+/// Rows that another locks just now are left for later; what counts by the database's clock too, in case that this gateway's is ahead.
 const EXPIRE: &str = "delete from dormouse.lineage where id in (
-        select id from dormouse.lineage where ends <= $1 order by id limit 4096 for update skip locked)";
+        select id from dormouse.lineage where ends <= $1 and ends <= extract(epoch from clock_timestamp())::bigint + 3600
+        order by id limit 4096 for update skip locked)";
 const INSERT: &str = "insert into dormouse.lineage (id, holder, tip, gateway, ends)
     select a.id, a.holder, a.tip, $1, a.ends from unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[]) as a (id, holder, tip, ends)
     order by a.id on conflict (id) do nothing";
@@ -72,7 +73,8 @@ const SURPLUS: &str = with_orders!(
     )",
     "select count(rung.*) from rung"
 );
-const CROWDED: &str = "select from dormouse.lineage where holder = any($1) group by holder having count(*) > $2";
+const CROWDED: &str =
+    "select from dormouse.lineage where holder = any($1) group by holder having count(*) > $2";
 
 const END: &str = with_orders!(
     "with from_other as (
@@ -98,7 +100,11 @@ impl Database {
     /// See [`Error`]. None of them was carried out then; with [`Error::Lost`] and [`Error::Hangs`] all may have been.
     pub async fn run(&mut self, now: UnixTime, operations: &[Operation]) -> Result<Vec<Outcome>, Error> {
         let runs = runs(now, operations);
-        self.link.within("write lineages", async |link| run(link, seconds(now), &runs).await).await
+        let work = async |link: &mut Link| run(link, seconds(now), &runs).await;
+        match runs.iter().any(|run| matches!(run, Run::EndEvery)) {
+            true => self.link.at_length("end all sessions", work).await,
+            false => self.link.within("write lineages", work).await,
+        }
     }
 }
 

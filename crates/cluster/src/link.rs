@@ -19,7 +19,9 @@ use crate::schema::SCHEMA;
 use crate::server::Server;
 
 /// How long all of a method may take. The server gives up a statement before (see [`SESSION`]).
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(5);
+/// The same where a whole table is read or emptied ([`Link::at_length`]).
+const AT_LENGTH: Duration = Duration::from_secs(60);
 /// How long it may take to connect, log in and set the session up.
 const LOGIN: Duration = Duration::from_secs(8);
 /// Attempts at a transaction that meets another's.
@@ -27,7 +29,7 @@ const ATTEMPTS: usize = 5;
 
 /// Plans by index whatever the statistics say: a table that has just been filled has none, and all statements are by key. What commits is
 /// on the disk.
-const SESSION: &str = "set statement_timeout = '5s'; set lock_timeout = '3s'; set idle_in_transaction_session_timeout = '10s';
+const SESSION: &str = "set statement_timeout = '4s'; set lock_timeout = '2s'; set idle_in_transaction_session_timeout = '10s';
     set default_transaction_isolation = 'read committed'; set search_path = ''; set jit = off;
     set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan;
     select set_config('synchronous_commit', case current_setting('synchronous_commit') when 'remote_apply' then 'remote_apply' else 'on' end, false)";
@@ -68,14 +70,8 @@ impl Link {
             };
             heard.close(gone);
         });
-        let mut link = Self {
-            client,
-            server: name,
-            gateway: gateway.into(),
-            inbox,
-            prepared: BTreeMap::new(),
-            driver,
-        };
+        let mut link =
+            Self { client, server: name, gateway: gateway.into(), inbox, prepared: BTreeMap::new(), driver };
         let set = async |link: &mut Self| Ok(link.client.batch_execute(SESSION).await?);
         link.within("prepare the session", set).await?;
         Ok(link)
@@ -85,6 +81,33 @@ impl Link {
     pub(crate) async fn within<T>(
         &mut self,
         doing: &'static str,
+        work: impl AsyncFnMut(&mut Self) -> Result<T, Fault>,
+    ) -> Result<T, Error> {
+        self.work(doing, ANSWER, work).await
+    }
+
+    /// The same for what takes as long as a table is large.
+    pub(crate) async fn at_length<T>(
+        &mut self,
+        doing: &'static str,
+        mut work: impl AsyncFnMut(&mut Self) -> Result<T, Fault>,
+    ) -> Result<T, Error> {
+        let patient = async |link: &mut Self| {
+            link.client.batch_execute("set statement_timeout = '50s'").await?;
+            let done = work(link).await;
+            // A connection that failed needs none.
+            let reset = link.client.batch_execute("set statement_timeout = '4s'").await;
+            let done = done?;
+            reset?;
+            Ok(done)
+        };
+        self.work(doing, AT_LENGTH, patient).await
+    }
+
+    async fn work<T>(
+        &mut self,
+        doing: &'static str,
+        limit: Duration,
         mut work: impl AsyncFnMut(&mut Self) -> Result<T, Fault>,
     ) -> Result<T, Error> {
         let again = async {
@@ -96,7 +119,7 @@ impl Link {
             }
             work(self).await
         };
-        let done = timeout(ANSWER, again).await;
+        let done = timeout(limit, again).await;
         let server = self.server.clone();
         match done {
             Ok(done) => done.map_err(|fault| self.reason(fault.explain(&server, doing))),
@@ -145,7 +168,9 @@ impl Link {
         let found: i32 = row.try_get(0)?;
         let advice = match found.cmp(&SCHEMA) {
             Ordering::Equal => return Ok(()),
-            Ordering::Less => "run `dormouse cluster init` of this release; gateways of earlier releases stop then",
+            Ordering::Less => {
+                "run `dormouse cluster init` of this release; gateways of earlier releases stop then"
+            }
             Ordering::Greater => "install the release that the tables are of",
         };
         Err(Error::Version { server, found, advice }.into())
@@ -185,9 +210,9 @@ fn refused(server: &str, e: &tokio_postgres::Error) -> Error {
 
 /// What the database says in one row, checked.
 pub(crate) struct Cells<'a> {
-    server: &'a str,
-    table: &'static str,
-    row: &'a Row,
+    pub(crate) server: &'a str,
+    pub(crate) table: &'static str,
+    pub(crate) row: &'a Row,
 }
 
 impl Cells<'_> {

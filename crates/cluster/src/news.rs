@@ -9,7 +9,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dormouse_sansio::UnixTime;
 use tokio::sync::Notify;
 
-
 /// Channels. That of orders is followed by the gateway's name.
 pub(crate) const ORDERS: &str = "dormouse_orders_";
 pub(crate) const LEASES: &str = "dormouse_leases";
@@ -207,9 +206,7 @@ fn read_line(from: &str, line: &str) -> Option<LeaseNews> {
     };
     match *words.as_slice() {
         [ALL] => Some(LeaseNews::ReadAll),
-        ["-", connection, kind, data, device] => {
-            key(connection, kind, data, device).map(LeaseNews::Evict)
-        }
+        ["-", connection, kind, data, device] => key(connection, kind, data, device).map(LeaseNews::Evict),
         ["+", connection, kind, data, device, v4, v6, used] => {
             let holder = key(connection, kind, data, device)?;
             let v4: Option<Ipv4Addr> = if v4 == "_" { None } else { Some(v4.parse().ok()?) };

@@ -22,7 +22,8 @@ pub struct Order {
 /// What has come back meanwhile is no order any more.
 const STALE: &str = "delete from dormouse.orders o using dormouse.lineage l
     where o.gateway = $1 and l.id = o.lineage and l.gateway = $1";
-const READ: &str = "select o.seq, o.lineage from dormouse.orders o left join dormouse.lineage l on l.id = o.lineage
+const READ: &str =
+    "select o.seq, o.lineage from dormouse.orders o left join dormouse.lineage l on l.id = o.lineage
     where o.gateway = $1 and l.gateway is distinct from $1 order by o.seq limit $2";
 const OBEYED: &str = "delete from dormouse.orders where gateway = $1 and seq = any($2)";
 

@@ -32,7 +32,9 @@ pub fn check_name(gateway: &str) -> Result<(), Error> {
     let fits = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     match (1..=32).contains(&gateway.len()) && gateway.bytes().all(fits) {
         true => Ok(()),
-        false => Err(Error::Settings(format!("{gateway:?} is no name of a gateway: 1 to 32 of a-z, 0-9 and -"))),
+        false => {
+            Err(Error::Settings(format!("{gateway:?} is no name of a gateway: 1 to 32 of a-z, 0-9 and -")))
+        }
     }
 }
 
@@ -124,9 +126,8 @@ fn names_user(url: &str) -> bool {
 }
 
 fn ssl_mode(config: &Config, mode: Mode, has_authorities: bool) -> Result<SslMode, String> {
-    let is_loopback = |host: &str| {
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-    };
+    let is_loopback =
+        |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     let tcp = config.get_hosts().iter().filter_map(|host| match host {
         Host::Tcp(host) => Some(is_loopback(host)),
         Host::Unix(_) => None,

@@ -80,7 +80,8 @@ const GATEWAYS: &str = "select g.name, g.slot::bigint, g.address, g.version, g.s
     coalesce(l.n, 0), (select count(*) from dormouse.orders o where o.gateway = g.name)
     from dormouse.gateway g left join (select gateway, count(*) as n from dormouse.lineage group by gateway) l on l.gateway = g.name
     order by g.name";
-const KEYS: &str = "select id, day::bigint, seal_from, seal_until, open_until from dormouse.ticket_key order by day";
+const KEYS: &str =
+    "select id, day::bigint, seal_from, seal_until, open_until from dormouse.ticket_key order by day";
 
 impl Database {
     /// What the cluster looks like.
@@ -88,7 +89,7 @@ impl Database {
     /// # Errors
     /// See [`Error`].
     pub async fn status(&mut self) -> Result<Status, Error> {
-        self.link.within("read the cluster's state", async |link| status(link).await).await
+        self.link.at_length("read the cluster's state", async |link| status(link).await).await
     }
 }
 
@@ -107,7 +108,8 @@ pub(crate) async fn status(link: &mut Link) -> Result<Status, Fault> {
         );
     }
     if cells.get::<&str>(8)? != "on" {
-        warnings.push("the server has full_page_writes = off: a crash of its machine may damage tables".into());
+        warnings
+            .push("the server has full_page_writes = off: a crash of its machine may damage tables".into());
     }
     Ok(Status {
         server: link.server.clone(),

@@ -83,10 +83,9 @@ fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let parsed = x509_cert::Certificate::from_der(certificate).ok()?;
     let algorithm = match parsed.signature_algorithm().oid.to_string().as_str() {
         // RSA and ECDSA with SHA-1, or SHA-256.
-        "1.2.840.113549.1.1.5"
-        | "1.2.840.10045.4.1"
-        | "1.2.840.113549.1.1.11"
-        | "1.2.840.10045.4.3.2" => HashAlg::Sha256,
+        "1.2.840.113549.1.1.5" | "1.2.840.10045.4.1" | "1.2.840.113549.1.1.11" | "1.2.840.10045.4.3.2" => {
+            HashAlg::Sha256
+        }
         "1.2.840.113549.1.1.12" | "1.2.840.10045.4.3.3" => HashAlg::Sha384,
         "1.2.840.113549.1.1.13" | "1.2.840.10045.4.3.4" => HashAlg::Sha512,
         _ => return None,
