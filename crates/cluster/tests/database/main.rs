@@ -1,0 +1,4 @@
+//! The crate against a real PostgreSQL.
+
+mod lineage;
+mod support;
