@@ -123,6 +123,8 @@ impl Admin {
             let rows = tx.execute("delete from dormouse.gateway where name = $1", &[&gateway]).await?;
             let there: bool = tx.query_one(HAS_ROLE, &[&user]).await?.try_get(0)?;
             if there {
+                // Who may make roles may end their sessions only as a member.
+                tx.batch_execute(&format!("grant \"{user}\" to current_user")).await?;
                 tx.execute(
                     "select pg_terminate_backend(pid) from pg_catalog.pg_stat_activity where usename = $1",
                     &[&user],

@@ -126,7 +126,7 @@ const TAKEN: &str = "select count(*) from unnest($1::text[], $2::smallint[], $3:
             (l.connection, l.id_type, l.id_data, l.device) <> (a.connection, a.id_type, a.id_data, a.device))";
 const LEASE: &str = "insert into dormouse.lease (connection, id_type, id_data, device, v4, v6, holder, used, gateway)
     select a.*, $8, $9 from unnest($1::text[], $2::smallint[], $3::bytea[], $4::bigint[], $5::inet[], $6::inet[], $7::bytea[])
-        as a (connection, id_type, id_data, device, v4, v6, holder)
+        as a (connection, id_type, id_data, device, v4, v6, holder) order by a.v4, a.v6
     on conflict (connection, id_type, id_data, device) do update set
         v4 = excluded.v4, v6 = excluded.v6, holder = excluded.holder, used = excluded.used, gateway = excluded.gateway";
 const LIVES_ELSEWHERE: &str =
