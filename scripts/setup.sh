@@ -19,7 +19,8 @@ need_test="$need_demo dpkg-shlibdeps:dpkg-dev /usr/lib/ipsec/charon:strongswan-c
 /usr/lib/python3/dist-packages/dbusmock/__init__.py:python3-dbusmock \
 qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd freeradius:freeradius /usr/lib/freeradius/rlm_eap_mschapv2.so:freeradius wpa_supplicant:wpasupplicant iw:iw dash:dash \
 modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
-softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils git:git chromium:chromium zstd:zstd"
+softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils git:git chromium:chromium zstd:zstd \
+/usr/share/doc/postgresql:postgresql"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3"
 need_long="$need_test java:openjdk-17-jre-headless /usr/share/doc/python3-venv:python3-venv debootstrap:debootstrap lintian:lintian \
 systemd-nspawn:systemd-container"
@@ -57,9 +58,12 @@ if [ ${#missing[@]} -gt 0 ]; then
     tail -20 "$log" >&2; rm -f "$log"; say "apt-get failed"; exit 1
   fi
   rm -f "$log"
-  # The tests run a server of their own; Debian's package starts one for good.
+  # The tests run servers of their own; Debian's packages start one for good.
   if [[ " ${missing[*]} " == *" freeradius "* ]] && [ -d /run/systemd/system ]; then
     "${root[@]}" systemctl disable --now --quiet freeradius || true
+  fi
+  if [[ " ${missing[*]} " == *" postgresql "* ]] && [ -d /run/systemd/system ]; then
+    "${root[@]}" systemctl disable --now --quiet postgresql || true
   fi
   hash -r
   wanted=${missing[*]}

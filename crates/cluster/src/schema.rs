@@ -1,0 +1,91 @@
+//! The tables, by version. Owns what is in the schema `dormouse` and what a gateway's role may do with it; must never change a version
+//! that was released: what comes later is a version of its own.
+
+/// Version of the tables that this release works with.
+pub const SCHEMA: i32 = 1;
+/// Most gateways of one cluster.
+pub const SLOTS_MOST: u8 = 64;
+/// The role that all gateways' roles are members of.
+pub(crate) const GROUP: &str = "dormouse_gateway";
+
+/// `MIGRATIONS[n]` makes version n + 1 out of version n.
+pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] = [VERSION_1];
+
+const VERSION_1: &str = "
+create schema dormouse;
+create table dormouse.cluster (
+    one boolean primary key default true check (one),
+    schema integer not null,
+    slots smallint not null check (slots between 1 and 64),
+    system_identifier bigint not null,
+    timeline bigint not null,
+    incarnation bigint not null check (incarnation > 0)
+);
+comment on column dormouse.cluster.timeline is 'of the server when a gateway last looked: another one means that what was committed may be lost';
+comment on column dormouse.cluster.incarnation is 'how often the lineages were emptied, and one';
+create table dormouse.gateway (
+    name text primary key check (name ~ '^[a-z0-9-]{1,32}$'),
+    slot smallint not null unique check (slot >= 0),
+    address text not null check (length(address) <= 256),
+    version text not null check (length(version) <= 64),
+    seen bigint not null default 0,
+    clock bigint not null default 0,
+    beats bigint not null,
+    sessions bigint not null default 0,
+    sleepers bigint not null default 0
+);
+comment on column dormouse.gateway.seen is 'the last heartbeat, by the clock of the database';
+comment on column dormouse.gateway.clock is 'seconds that the clock of the gateway was ahead of it then';
+create table dormouse.lineage (
+    id bytea primary key check (length(id) = 16),
+    holder bytea not null check (length(holder) = 32),
+    tip bytea not null check (length(tip) = 16),
+    gateway text not null,
+    ends bigint not null
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+create index lineage_by_holder on dormouse.lineage (holder);
+create index lineage_by_end on dormouse.lineage (ends);
+create table dormouse.lease (
+    connection text not null,
+    id_type smallint not null,
+    id_data bytea not null,
+    device bigint not null,
+    holder bytea not null check (length(holder) = 32),
+    v4 inet unique check (family(v4) = 4 and masklen(v4) = 32),
+    v6 inet unique check (family(v6) = 6 and masklen(v6) = 128),
+    used bigint not null,
+    gateway text not null,
+    primary key (connection, id_type, id_data, device)
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+create table dormouse.denial (
+    whom text primary key check (octet_length(whom) <= 2048),
+    since bigint not null
+);
+create table dormouse.ticket_key (
+    day integer primary key check (day >= 0),
+    id bytea not null unique check (length(id) = 8),
+    seal_from bigint not null,
+    seal_until bigint not null,
+    open_until bigint not null,
+    wrapped bytea not null check (length(wrapped) = 60)
+);
+comment on column dormouse.ticket_key.wrapped is 'nonce and AES-256-GCM under the cluster key, which only gateways have';
+create table dormouse.orders (
+    seq bigint generated always as identity primary key,
+    gateway text not null references dormouse.gateway (name) on delete cascade,
+    lineage bytea not null check (length(lineage) = 16)
+);
+comment on table dormouse.orders is 'lineages that a gateway no longer has, and has not let go of yet';
+create index orders_by_gateway on dormouse.orders (gateway, seq);
+";
+
+/// What a gateway may do, and nothing else. Given again at each `init`, so that a later release's need is met.
+pub(crate) const GRANTS: &str = "
+revoke all on all tables in schema dormouse from dormouse_gateway;
+grant usage on schema dormouse to dormouse_gateway;
+grant select, update (system_identifier, timeline, incarnation) on dormouse.cluster to dormouse_gateway;
+grant select, insert, update on dormouse.gateway to dormouse_gateway;
+grant select, insert, update, delete on dormouse.lineage, dormouse.lease, dormouse.ticket_key to dormouse_gateway;
+grant select, insert, delete on dormouse.denial, dormouse.orders to dormouse_gateway;
+grant execute on function pg_catalog.pg_control_system() to dormouse_gateway;
+";

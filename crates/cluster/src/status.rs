@@ -1,0 +1,153 @@
+//! What the cluster looks like, for people.
+
+use dormouse_sansio::UnixTime;
+
+use crate::error::{Error, Fault};
+use crate::join::Database;
+use crate::link::{Cells, Link};
+
+/// One gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GatewayStatus {
+    /// Its name.
+    pub name: String,
+    /// Which addresses are its to give.
+    pub slot: u8,
+    /// What it announces.
+    pub address: String,
+    /// Its release.
+    pub version: String,
+    /// Its last heartbeat, by the clock of the database; `None` if there was none.
+    pub seen: Option<UnixTime>,
+    /// Seconds that its clock was ahead of the database's then.
+    pub clock: i64,
+    /// Sessions that were awake.
+    pub sessions: u64,
+    /// Devices that slept.
+    pub sleepers: u64,
+    /// Lineages that it has.
+    pub lineages: u64,
+    /// Orders that it has not obeyed yet.
+    pub orders: u64,
+}
+
+/// One ticket key, without its secret.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyStatus {
+    /// Its name in tickets.
+    pub id: u64,
+    /// Days since 1970.
+    pub day: u32,
+    /// When tickets may be sealed with it.
+    pub seal_from: UnixTime,
+    /// From when on no ticket is.
+    pub seal_until: UnixTime,
+    /// From when on none is opened with it.
+    pub open_until: UnixTime,
+}
+
+/// The cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Where: hosts and database.
+    pub server: String,
+    /// The clock of the database.
+    pub now: UnixTime,
+    /// Version of the tables.
+    pub schema: i32,
+    /// How many gateways may share the pool.
+    pub slots: u8,
+    /// How often the lineages were emptied, and one.
+    pub incarnation: u64,
+    /// The gateways, by name.
+    pub gateways: Vec<GatewayStatus>,
+    /// Sessions that can be resumed.
+    pub lineages: u64,
+    /// Leases.
+    pub leases: u64,
+    /// Denials.
+    pub denials: u64,
+    /// Ticket keys, the oldest first.
+    pub keys: Vec<KeyStatus>,
+    /// What the server's settings make unsafe, in words.
+    pub warnings: Vec<String>,
+}
+
+const CLUSTER: &str = "select schema::bigint, slots::bigint, incarnation, extract(epoch from clock_timestamp())::bigint,
+    (select count(*) from dormouse.lineage), (select count(*) from dormouse.lease), (select count(*) from dormouse.denial),
+    current_setting('fsync'), current_setting('full_page_writes'), current_setting('ssl') from dormouse.cluster";
+const GATEWAYS: &str = "select g.name, g.slot::bigint, g.address, g.version, g.seen, g.clock, g.sessions, g.sleepers,
+    coalesce(l.n, 0), (select count(*) from dormouse.orders o where o.gateway = g.name)
+    from dormouse.gateway g left join (select gateway, count(*) as n from dormouse.lineage group by gateway) l on l.gateway = g.name
+    order by g.name";
+const KEYS: &str =
+    "select id, day::bigint, seal_from, seal_until, open_until from dormouse.ticket_key order by day";
+
+impl Database {
+    /// What the cluster looks like.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn status(&mut self) -> Result<Status, Error> {
+        self.link.at_length("read the cluster's state", async |link| status(link).await).await
+    }
+}
+
+pub(crate) async fn status(link: &mut Link) -> Result<Status, Fault> {
+    let rows = link.query(GATEWAYS, &[]).await?;
+    let gateways = rows.iter().map(|row| gateway(&link.cells("gateway", row))).collect::<Result<_, _>>()?;
+    let rows = link.query(KEYS, &[]).await?;
+    let keys = rows.iter().map(|row| key(&link.cells("ticket_key", row))).collect::<Result<_, _>>()?;
+    let rows = link.query(CLUSTER, &[]).await?;
+    let row = rows.first().ok_or_else(|| Error::NoTables { server: link.server.clone() })?;
+    let cells = link.cells("cluster", row);
+    let mut warnings = Vec::new();
+    if cells.get::<&str>(7)? != "on" {
+        warnings.push(
+            "the server has fsync = off: after a crash of its machine a used ticket may count again".into(),
+        );
+    }
+    if cells.get::<&str>(8)? != "on" {
+        warnings
+            .push("the server has full_page_writes = off: a crash of its machine may damage tables".into());
+    }
+    Ok(Status {
+        server: link.server.clone(),
+        now: cells.time(3, "the clock")?,
+        schema: cells.number(0, "schema")?,
+        slots: cells.number(1, "slots")?,
+        incarnation: cells.number(2, "incarnation")?,
+        gateways,
+        lineages: cells.number(4, "the number of lineages")?,
+        leases: cells.number(5, "the number of leases")?,
+        denials: cells.number(6, "the number of denials")?,
+        keys,
+        warnings,
+    })
+}
+
+fn gateway(cells: &Cells<'_>) -> Result<GatewayStatus, Fault> {
+    let seen = cells.time(4, "seen")?;
+    Ok(GatewayStatus {
+        name: cells.get(0)?,
+        slot: cells.number(1, "slot")?,
+        address: cells.get(2)?,
+        version: cells.get(3)?,
+        seen: Some(seen).filter(|seen| seen.0 > 0),
+        clock: cells.get(5)?,
+        sessions: cells.number(6, "sessions")?,
+        sleepers: cells.number(7, "sleepers")?,
+        lineages: cells.number(8, "the number of lineages")?,
+        orders: cells.number(9, "the number of orders")?,
+    })
+}
+
+fn key(cells: &Cells<'_>) -> Result<KeyStatus, Fault> {
+    Ok(KeyStatus {
+        id: u64::from_be_bytes(cells.bytes(0, "id")?),
+        day: cells.number(1, "day")?,
+        seal_from: cells.time(2, "seal_from")?,
+        seal_until: cells.time(3, "seal_until")?,
+        open_until: cells.time(4, "open_until")?,
+    })
+}

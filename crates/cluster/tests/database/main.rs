@@ -1,0 +1,7 @@
+//! The crate against a real PostgreSQL.
+
+mod failover;
+mod leases;
+mod lineage;
+mod membership;
+mod support;
