@@ -5,6 +5,7 @@
 
 use crate::args::Args;
 use crate::block::{self, Block};
+use crate::cluster::{Cluster, Joining};
 use crate::datapath::Wires;
 use crate::forward::Forward;
 use crate::helpers::Helpers;
@@ -106,6 +107,8 @@ pub(crate) struct Daemon {
     /// The radio, its meter and the machine's own sleep; only a client and a host of HIP have them.
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
+    /// What it shares with other gateways.
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) helpers: Helpers,
     pub(crate) wakers: Wakers,
     _namespace: Namespace,
@@ -117,15 +120,27 @@ impl Daemon {
     /// # Errors
     /// Names what is missing or refused.
     pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
-        let Loaded { daemon: settings, written, sleep, connections, hip, standin, router, radius, audit } =
-            loaded;
+        let Loaded {
+            daemon: settings,
+            written,
+            sleep,
+            connections,
+            hip,
+            standin,
+            router,
+            radius,
+            cluster,
+            audit,
+        } = loaded;
         let bind = !connections.is_empty() && settings.ike_port < 1024;
         privileges::require(Needed { raw: false, bind })?;
         let account = privileges::find_user(&settings.user)?;
         // Before any thread or child: they inherit the mask.
         let signals = Signals::new()?;
         let mut store = Store::open(&settings.state_dir)?;
-        let (mut endpoint, pool) = setup::endpoint(&settings, &connections, hip.is_some(), &mut store)?;
+        let joining = cluster.map(|c| Joining::new(c, &settings.state_dir, &connections)).transpose()?;
+        let (mut endpoint, pool) =
+            setup::endpoint(&settings, &connections, hip.is_some(), &mut store, joining.as_ref())?;
         let denials = endpoint.admission.denials.clone();
         let standin = standin.limits(settings.session_limit);
         if standin.is_some() {
@@ -194,7 +209,12 @@ impl Daemon {
             tracing::info!(user = settings.user, ?held, "privileges dropped");
         }
         let gateway = roles.contains(&Role::Gateway);
-        let helpers = Helpers::new(&store, gateway, &audit, settings.ike_port, block.is_used(), shown)?;
+        let (cluster, member) = joining.map(Joining::split).unzip();
+        let keeper = match member {
+            Some(member) => Some(Keeper::shared(member)?),
+            None => Keeper::own(&store, gateway)?,
+        };
+        let helpers = Helpers::new(keeper, &audit, settings.ike_port, block.is_used(), shown)?;
         let poller = Poller::new()?;
         let timer = Timer::new()?;
         let mut daemon = Self {
@@ -216,6 +236,7 @@ impl Daemon {
             wires: Wires::new(tun, mtu, carriers, kernel),
             transit,
             store,
+            cluster,
             helpers,
             wakers: Wakers { poller, timer, signals },
         };
@@ -293,6 +314,7 @@ impl Daemon {
         }
         self.restore_history();
         self.begin_hip(now);
+        self.send_denials();
         for c in self.connections.iter().filter(|c| c.auto && c.role == Role::Client) {
             self.host.up(now, &c.name);
         }
@@ -386,6 +408,7 @@ impl Daemon {
         host::carry_out_all(self, now);
         self.answer_waiting(now);
         self.answer_hip(now);
+        self.count_for_others();
         let own = Deadline::earliest(self.waits());
         self.arm(now, Deadline::earlier(self.host.poll_timeout(), own))
     }
@@ -452,9 +475,13 @@ impl Daemon {
         for report in reports {
             match report {
                 Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
-                Report::Reachable(reachable) => self.host.node_mut().set_store(reachable),
+                Report::Reachable(reachable) => {
+                    self.host.node_mut().set_store(reachable);
+                    self.share_reached(reachable);
+                }
                 Report::Written(mark) => self.written(mark),
                 Report::Leased(number) => self.host.leased(number),
+                Report::News(news) => self.cluster_news(now, *news),
             }
         }
     }

@@ -30,6 +30,7 @@ impl Daemon {
             let stored = stored(&denial);
             // All of them, also if one could not be kept.
             kept = self.store.deny(&stored).map(drop).and(kept);
+            self.deny_everywhere(&stored);
             known |= self.is_named(&denial);
             self.record(client, |by_uid| What::Denial { whom: stored.whom.as_str().into(), by_uid });
             // In force whether it could be kept or not.
@@ -49,6 +50,7 @@ impl Daemon {
 
     /// Takes a denial back. `client` has ordered it.
     pub(crate) fn allow(&mut self, now: Instant, client: ClientId, whom: &str) -> Result<(), Error> {
+        self.may_allow()?;
         let (denials, error) = match self.meant(whom) {
             Ok(denials) => (denials, None),
             // One of an earlier release may have been kept that is not understood any more.
@@ -63,10 +65,11 @@ impl Daemon {
             let stored = self.store.allow(&name).map_err(|e| {
                 Error::new(ErrorKind::Other, format!("{name} is still denied: {}", dormouse_io::causes(&*e)))
             })?;
+            let everywhere = self.allow_everywhere(&name);
             let was = denials
                 .get(i)
                 .is_some_and(|denial| self.allow_hit(now, denial) | self.host.node_mut().allow(denial));
-            if was || stored {
+            if was || stored || everywhere {
                 taken_back = true;
                 self.record(client, |by_uid| What::Allowance { whom: name.as_str().into(), by_uid });
                 tracing::warn!(whom = %name, "no longer denied, on request");
@@ -104,7 +107,9 @@ impl Daemon {
         let stored =
             self.store.denials().map_err(|e| Error::new(ErrorKind::Other, dormouse_io::causes(&*e)))?;
         let denied = |StoredDenial { whom, since }| Denied { whom, since_unix: since.0 };
-        Ok(Reply::Denials(stored.into_iter().map(denied).collect()))
+        let shared = self.shared_denials().iter();
+        let unsent = stored.iter().filter(|own| shared.clone().all(|other| other.whom != own.whom));
+        Ok(Reply::Denials(shared.clone().chain(unsent).cloned().map(denied).collect()))
     }
 
     fn is_for_clients(&self) -> Result<(), Error> {

@@ -2,11 +2,10 @@
 //! the audit is written. Owns them; what they find comes back to the loop.
 
 use crate::audit::Auditor;
-use crate::keeper::{Keeper, Sqlite};
+use crate::keeper::Keeper;
 use crate::names::Names;
 use crate::scrape::Scrapes;
 use crate::signers::Signers;
-use crate::store::Store;
 use anyhow::Result;
 use dormouse_io::fetch::Fetcher;
 use dormouse_io::web::Web;
@@ -25,23 +24,20 @@ pub(crate) struct Helpers {
 }
 
 impl Helpers {
-    /// Begins them. Their threads have the privileges of the loop: it must have given its own away. `gateway`: there are lineages and leases to keep.
+    /// Begins them. Their threads have the privileges of the loop: it must have given its own away. `keeper`: of a gateway.
     /// `marked`: names that the system does not know are asked for outside of the block too. `shown`: where numbers are read.
     ///
     /// # Errors
     /// Names what is missing or refused.
     pub(crate) fn new(
-        store: &Store,
-        gateway: bool,
+        keeper: Option<Keeper>,
         audit: &file::Audit,
         ike_port: u16,
         marked: bool,
         shown: Option<Web>,
     ) -> Result<Self> {
-        let beside = store.beside()?.filter(|_| gateway);
-        let keeper = |(lineages, leases)| Keeper::new(Sqlite(lineages), leases);
         Ok(Self {
-            keeper: beside.map(keeper).transpose()?,
+            keeper,
             auditor: Auditor::new(audit)?,
             names: Names::new(ike_port, marked)?,
             fetcher: Fetcher::new()?,

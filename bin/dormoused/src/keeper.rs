@@ -5,6 +5,8 @@
 //! What was ordered while the disk was busy is one transaction for each of the two. A store that fails is tried again. Meanwhile those who
 //! wait for a lineage are told so, and the endpoint refuses tickets; operations whose outcome no SA waits for are kept until then, within
 //! a bound. Answers that wait for a lease go out without it.
+//!
+//! Of gateways that share a database, the thread writes there instead, and tells what the others do ([`shared`]).
 
 use crate::leases::{Changes, Leases};
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
@@ -16,6 +18,7 @@ use dormouse_io::store::lineage::{Lineages, Step};
 use dormouse_keying::SaId;
 use dormouse_node::pool::Change;
 use dormouse_sansio::UnixTime;
+use shared::{Errand, Member, News};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io;
@@ -34,7 +37,7 @@ const WAITING_MOST: usize = 65_536;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What the thread has to say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Report {
     /// To one who waits.
     Outcome(SaId, Outcome),
@@ -44,6 +47,8 @@ pub(crate) enum Report {
     Written(u64),
     /// Changes of leases up to this number are on the disk, or cannot be written for now.
     Leased(u64),
+    /// Of the gateways that share a database.
+    News(Box<News>),
 }
 
 /// See the module's documentation.
@@ -56,6 +61,15 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
+    /// With the gateway's own database; `None` if this is no gateway.
+    ///
+    /// # Errors
+    /// If that cannot be opened, or the system has no thread left.
+    pub(crate) fn own(store: &crate::store::Store, gateway: bool) -> anyhow::Result<Option<Self>> {
+        let beside = store.beside()?.filter(|_| gateway);
+        Ok(beside.map(|(lineages, leases)| Self::new(Sqlite(lineages), leases)).transpose()?)
+    }
+
     /// Starts the thread.
     ///
     /// # Errors
@@ -64,12 +78,24 @@ impl Keeper {
     where
         S: Store<Error: Display> + Send + 'static,
     {
+        Self::start(move |queue, reports| serve(store, leases, queue, reports))
+    }
+
+    /// The same with the database that gateways share.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub(crate) fn shared(member: Member) -> io::Result<Self> {
+        Self::start(move |queue, reports| shared::serve(member, queue, reports))
+    }
+
+    fn start(serve: impl FnOnce(&Queue, &Reports) + Send + 'static) -> io::Result<Self> {
         let queue = Arc::new(Queue::default());
         let to_do = queue.clone();
         let (sender, reports) = channel();
         let bell = Bell::new()?;
         let reports_of = Reports { sender, bell: bell.clone() };
-        let thread = beside::spawn("keeper", move || serve(store, leases, &to_do, &reports_of))?;
+        let thread = beside::spawn("keeper", move || serve(&to_do, &reports_of))?;
         Ok(Self { queue, reports, bell, thread: Some(thread) })
     }
 
@@ -80,10 +106,16 @@ impl Keeper {
 
     /// Hands over a change of a lease. [`Report::Leased`] of its number, or of a later one, follows.
     pub(crate) fn lease(&self, number: u64, change: Change) {
-        let mut state = self.queue.lock();
-        state.leases.put(unix_now(), number, change);
-        state.fresh = true;
-        self.queue.changed.notify_one();
+        self.queue.change(|state| state.leases.put(unix_now(), number, change));
+    }
+
+    /// Hands over what gateways share besides.
+    pub(crate) fn run(&self, errand: Errand) {
+        self.queue.change(|state| {
+            if state.errands.len() < WAITING_MOST {
+                state.errands.push(errand);
+            }
+        });
     }
 
     /// Waits until everything that was asked is done; what there was to say of it.
@@ -101,11 +133,10 @@ impl Keeper {
 
     /// [`Report::Written`] of what this returns, or of a later one, follows when everything is on the disk that was handed over so far.
     pub(crate) fn mark(&self) -> u64 {
-        let mut state = self.queue.lock();
-        state.marked += 1;
-        state.fresh = true;
-        self.queue.changed.notify_one();
-        state.marked
+        self.queue.change(|state| {
+            state.marked += 1;
+            state.marked
+        })
     }
 
     /// The next thing that the thread has said. It stays readable until there was none.
@@ -147,6 +178,7 @@ impl Reports {
 struct Batch {
     operations: Vec<Operation>,
     leases: Changes,
+    errands: Vec<Errand>,
     /// With it everything before this mark is done, of which it was not said yet.
     mark: Option<u64>,
     /// Nothing more will come.
@@ -158,12 +190,22 @@ struct Batch {
 struct Queue {
     state: Mutex<Waiting>,
     changed: Condvar,
+    /// The same for a thread that waits for more than this.
+    bell: tokio::sync::Notify,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        let Self { operations, leases, errands, mark, closed: _ } = self;
+        operations.is_empty() && leases.is_empty() && errands.is_empty() && mark.is_none()
+    }
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     operations: Vec<Operation>,
     leases: Changes,
+    errands: Vec<Errand>,
     /// Something has come since the last look.
     fresh: bool,
     /// The last mark, and the last up to which everything is written.
@@ -177,16 +219,27 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, operation: Operation) {
+    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
         let mut state = self.lock();
-        keep(&mut state.operations, operation);
+        let result = change(&mut state);
         state.fresh = true;
+        drop(state);
         self.changed.notify_one();
+        self.bell.notify_one();
+        result
+    }
+
+    fn put(&self, operation: Operation) {
+        self.change(|state| keep(&mut state.operations, operation));
     }
 
     fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_one();
+        self.change(|state| state.closed = true);
+    }
+
+    /// What there is, without waiting.
+    fn take(&self) -> Batch {
+        take(&mut self.lock())
     }
 
     /// The next batch, when something has come, or is to be tried again.
@@ -202,11 +255,7 @@ impl Queue {
             let waited = self.changed.wait_timeout_while(state, RETRY, idle);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.fresh = false;
-        let count = state.operations.len().min(BATCH);
-        let operations: Vec<Operation> = state.operations.drain(..count).collect();
-        let mark = Some(state.marked).filter(|marked| state.operations.is_empty() && *marked > state.written);
-        Batch { operations, leases: std::mem::take(&mut state.leases), mark, closed: state.closed }
+        take(&mut state)
     }
 
     /// Everything before this mark is done.
@@ -220,12 +269,26 @@ impl Queue {
         state.operations.splice(0..0, batch);
         state.operations.retain(|operation| !matches!(operation, Operation::Confirm { .. }));
     }
+
+    /// The same, of what is shared besides.
+    fn put_back_errands(&self, errands: Vec<Errand>) {
+        self.lock().errands.splice(0..0, errands);
+    }
+}
+
+fn take(state: &mut Waiting) -> Batch {
+    state.fresh = false;
+    let count = state.operations.len().min(BATCH);
+    let operations: Vec<Operation> = state.operations.drain(..count).collect();
+    let mark = Some(state.marked).filter(|marked| state.operations.is_empty() && *marked > state.written);
+    let (leases, errands) = (std::mem::take(&mut state.leases), std::mem::take(&mut state.errands));
+    Batch { operations, leases, errands, mark, closed: state.closed }
 }
 
 fn serve(mut store: impl Store<Error: Display>, mut leases: Leases, queue: &Queue, reports: &Reports) {
     let (mut reachable, mut owing) = (true, false);
     loop {
-        let Batch { operations: batch, leases: changes, mark, closed } = queue.next(reachable && !owing);
+        let Batch { operations: batch, leases: changes, mark, closed, .. } = queue.next(reachable && !owing);
         if owing || !changes.is_empty() {
             owing = write_leases(&mut leases, changes, reports);
         }
@@ -350,5 +413,6 @@ fn step(now: UnixTime, operation: &Operation) -> Step {
     }
 }
 
+pub(crate) mod shared;
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,16 @@ impl Changes {
     pub(crate) fn is_empty(&self) -> bool {
         self.by_holder.is_empty()
     }
+
+    /// The number of the last one.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The changes, without their times.
+    pub(crate) fn into_changes(self) -> Vec<(Lessee, Change)> {
+        self.by_holder.into_iter().map(|(holder, (_, change))| (holder, change)).collect()
+    }
 }
 
 /// See the module's documentation.

@@ -7,7 +7,7 @@ use dormouse_crypto::sign::Signer;
 use dormouse_io::files::{self, Files};
 use dormouse_io::token::{self, Token, Uri};
 use dormouse_node::config::access_router::{Repair, Router};
-use dormouse_node::config::{self, ConfigError, Resolved, ResolvedHip, ResolvedSleep, file};
+use dormouse_node::config::{self, ConfigError, Resolved, ResolvedCluster, ResolvedHip, ResolvedSleep, file};
 use dormouse_node::radius::Policy;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +23,7 @@ pub(crate) struct Loaded {
     pub(crate) standin: config::standin::StandIn,
     pub(crate) router: Option<file::Router>,
     pub(crate) radius: Option<Policy>,
+    pub(crate) cluster: Option<ResolvedCluster>,
     pub(crate) audit: file::Audit,
 }
 
@@ -78,6 +79,7 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
     let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
     let hip = config::resolve_hip(&file, read).map_err(wrong)?;
     let radius = config::resolve_radius(&file, read).map_err(wrong)?;
+    let cluster = config::resolve_cluster(&file, read).map_err(wrong)?;
     // An access router repairs plain TCP without any.
     let by_keys = |router: &Router| router.repair == Repair::EspArq;
     if connections.is_empty() && hip.is_none() && file.router.as_ref().is_none_or(by_keys) {
@@ -98,7 +100,7 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
     }
     let written = serde_json::to_value(&file).unwrap_or_default();
     let file::File { daemon, standin, audit, router, .. } = file;
-    Ok(Loaded { daemon, written, sleep, connections, hip, standin, router, radius, audit })
+    Ok(Loaded { daemon, written, sleep, connections, hip, standin, router, radius, cluster, audit })
 }
 
 /// Says in the log what is unwise, or will make peers refuse us: the clock may be wrong, so the daemon runs nevertheless.

@@ -3,6 +3,7 @@
 mod args;
 mod audit;
 mod block;
+mod cluster;
 mod daemon;
 mod datapath;
 mod denials;

@@ -96,7 +96,7 @@ impl Difference {
     /// `roles`: those that the daemon was started for; `unheld`: connections with something to be held that cannot be.
     fn of(old: &Value, new: &Value, roles: &BTreeSet<Role>, unheld: &BTreeSet<String>) -> Self {
         let mut it = Self::default();
-        for section in ["daemon", "standin", "router"] {
+        for section in ["daemon", "standin", "router", "cluster"] {
             for (key, old, new) in both(old, new, section) {
                 if old != new {
                     it.restart.push(format!("{section}.{key}"));

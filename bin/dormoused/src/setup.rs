@@ -1,6 +1,7 @@
 //! What the daemon is made from, out of its configuration: the IKE endpoint's settings with what the gateway remembers, and the
 //! sockets. Nothing here runs after the set-up.
 
+use crate::cluster::{self, Joining};
 use crate::store::Store;
 use anyhow::{Context, Result};
 use dormouse_crypto::cert::Identity;
@@ -15,7 +16,7 @@ use dormouse_io::store::{OldLease, StoredLessee};
 use dormouse_io::udp::Udp;
 use dormouse_node::config::file::{self, HipCarrier, Role};
 use dormouse_node::config::{Resolved, ResolvedHip};
-use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::pool::{Pool, Share, SharedPool};
 use dormouse_sansio::Carrier;
 use std::net::SocketAddr;
 
@@ -25,6 +26,7 @@ pub(crate) fn endpoint(
     connections: &[Resolved],
     hip: bool,
     store: &mut Store,
+    joining: Option<&Joining>,
 ) -> Result<(EndpointConfig, Option<SharedPool>)> {
     let mut config = EndpointConfig {
         ports: Ports { ike: settings.ike_port, natt: settings.nat_t_port },
@@ -47,19 +49,31 @@ pub(crate) fn endpoint(
         return Ok((config, None));
     }
     let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()));
-    for denial in store.database(&mut pool, &|old| holder_of(&gateways, old))? {
+    // Leases of a time before this gateway shared them with others do not count.
+    let mut unshared = Pool::default();
+    let restored = if joining.is_some() { &mut unshared } else { &mut pool };
+    let own = store.database(restored, &|old| holder_of(&gateways, old))?;
+    let shared = joining.map_or(&[][..], |joining| &joining.beginning.denials);
+    for denial in own.iter().chain(shared) {
         // Who is denied must not be let in because a denial is not understood.
         let whom = denial.whom.parse().with_context(|| {
-            format!("a stored denial cannot be read; delete it (table denial of gateway.db, whom = '{}') and deny again", denial.whom)
+            format!("a stored denial cannot be read; delete it (table denial of gateway.db or of the shared database, whom = '{}') and deny again", denial.whom)
         })?;
         config.admission.denials.insert(whom);
     }
     let Some(lifetime) = gateways.iter().map(|c| c.ike.resumption.lifetime).max() else {
         return Ok((config, None));
     };
-    config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);
     config.load = store.load_history();
-    config.admission.fingerprint_key = store.fingerprint_key()?;
+    if let Some(Joining { beginning, fingerprint_key, .. }) = joining {
+        config.ticket_keys = Some(cluster::ticket_keys(&beginning.keys));
+        config.admission.fingerprint_key = fingerprint_key.clone();
+        pool.set_share(Share { slot: beginning.slot, slots: beginning.slots, alone: false });
+        pool.learn_all(beginning.leases.clone());
+    } else {
+        config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);
+        config.admission.fingerprint_key = store.fingerprint_key()?;
+    }
     let shared = SharedPool::new(pool);
     config.pool = Some(Box::new(shared.clone()));
     Ok((config, Some(shared)))

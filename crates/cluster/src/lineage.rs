@@ -78,8 +78,8 @@ const CROWDED: &str =
 
 const END: &str = with_orders!(
     "with from_other as (
-        delete from dormouse.lineage l using unnest($2::bytea[], $3::bytea[]) as a (id, holder)
-        where l.id = a.id and l.holder = a.holder returning l.id, l.gateway
+        delete from dormouse.lineage l using unnest($2::bytea[], $3::bytea[], $4::boolean[]) as a (id, holder, anywhere)
+        where l.id = a.id and l.holder = a.holder and (a.anywhere or l.gateway = $1) returning l.id, l.gateway
     )",
     "select count(rung.*) from rung"
 );
@@ -113,9 +113,18 @@ impl Database {
 enum Run {
     Move(Vec<Shift>),
     Insert(Vec<Row>),
-    End(Vec<(Name, TicketHolder)>),
+    End(Vec<End>),
     EndAll(Vec<TicketHolder>),
     EndEvery,
+}
+
+/// A row that goes.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    lineage: Name,
+    holder: TicketHolder,
+    /// Also if another gateway has its last session.
+    anywhere: bool,
 }
 
 /// A tip that moves.
@@ -158,11 +167,16 @@ fn runs(now: UnixTime, operations: &[Operation]) -> Vec<Run> {
                 continue;
             }
             (Operation::Insert(row), _) => Run::Insert(vec![row]),
-            (Operation::End { lineage, holder, .. }, Some(Run::End(ends))) => {
-                ends.push((lineage, holder));
-                continue;
+            (Operation::End { .. } | Operation::EndFormer { .. }, last) => {
+                let Some(end) = end(operation) else { continue };
+                match last {
+                    Some(Run::End(ends)) => {
+                        ends.push(end);
+                        continue;
+                    }
+                    _ => Run::End(vec![end]),
+                }
             }
-            (Operation::End { lineage, holder, .. }, _) => Run::End(vec![(lineage, holder)]),
             (Operation::EndAll { holder }, Some(Run::EndAll(all))) => {
                 all.push(holder);
                 continue;
@@ -193,6 +207,14 @@ fn shift(operation: &Operation) -> Option<Shift> {
         Operation::Advance { lineage, from, to, ends } => {
             Some(Shift { lineage, from: [from; 2], to, ends, claims: false })
         }
+        _ => None,
+    }
+}
+
+fn end(operation: &Operation) -> Option<End> {
+    match *operation {
+        Operation::End { lineage, holder, .. } => Some(End { lineage, holder, anywhere: false }),
+        Operation::EndFormer { lineage, holder } => Some(End { lineage, holder, anywhere: true }),
         _ => None,
     }
 }
@@ -249,7 +271,7 @@ async fn lock(tx: &Transaction<'_>, statements: &Statements, runs: &[Run]) -> Re
         match run {
             Run::Move(shifts) => ids.extend(shifts.iter().map(|shift| &shift.lineage.0[..])),
             Run::Insert(rows) => holders.extend(rows.iter().map(|row| &row.holder.0[..])),
-            Run::End(ends) => ids.extend(ends.iter().map(|(id, _)| &id.0[..])),
+            Run::End(ends) => ids.extend(ends.iter().map(|end| &end.lineage.0[..])),
             Run::EndAll(all) => holders.extend(all.iter().map(|holder| &holder.0[..])),
             Run::EndEvery => {}
         }
@@ -273,9 +295,10 @@ async fn run_one(
             rows.len()
         }
         Run::End(ends) => {
-            let ids: Vec<&[u8]> = ends.iter().map(|(id, _)| &id.0[..]).collect();
-            let holders: Vec<&[u8]> = ends.iter().map(|(_, holder)| &holder.0[..]).collect();
-            tx.query(&statements.end, &[&gateway, &ids, &holders]).await?;
+            let ids: Vec<&[u8]> = ends.iter().map(|end| &end.lineage.0[..]).collect();
+            let holders: Vec<&[u8]> = ends.iter().map(|end| &end.holder.0[..]).collect();
+            let anywhere: Vec<bool> = ends.iter().map(|end| end.anywhere).collect();
+            tx.query(&statements.end, &[&gateway, &ids, &holders, &anywhere]).await?;
             ends.len()
         }
         Run::EndAll(all) => {

@@ -26,6 +26,8 @@ pub struct EndpointConfig {
     pub half_open: HalfOpen,
     /// Most IKE SAs held at once, in all states; a caller beyond that is dropped. `None`: no limit of its own.
     pub max_sas: Option<usize>,
+    /// Nobody is let in for now ([`crate::Endpoint::serve_nobody`]).
+    pub serves_nobody: bool,
     /// The window that we announce: requests of a peer that we are ready to keep at once (RFC 7296, section 2.3); 0 means 1.
     pub window: u32,
     /// Keys for the tickets that we give; `None`: no ticket is given or accepted.
@@ -56,6 +58,7 @@ impl Default for EndpointConfig {
             ports: Ports::default(),
             half_open: HalfOpen::default(),
             max_sas: None,
+            serves_nobody: false,
             window: 0,
             ticket_keys: None,
             hold: HoldPolicy::default(),

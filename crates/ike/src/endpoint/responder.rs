@@ -60,7 +60,8 @@ impl Endpoint {
             let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
             return self.refuse_first(path, header, refusal);
         }
-        if self.shared.config.max_sas.is_some_and(|most| self.len() >= most) {
+        let full = self.shared.config.max_sas.is_some_and(|most| self.len() >= most);
+        if full || self.shared.config.serves_nobody {
             return Err(Discard::TooManySas);
         }
         // Nothing is kept of it.

@@ -3,6 +3,7 @@
 
 use super::Endpoint;
 use crate::event::CloseReason;
+use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
 use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
@@ -20,6 +21,19 @@ impl Endpoint {
             self.apply_effects(now);
         }
         here.len()
+    }
+
+    /// Gateway: it has been cut off from the store for so long that it may not know any more who is denied: its sessions end, and nobody is let
+    /// in until this is taken back.
+    pub fn serve_nobody(&mut self, now: Instant, nobody: bool) {
+        self.shared.config.serves_nobody = nobody;
+        let theirs = |slot: &Slot| matches!(slot, Slot::Established(ike) if !ike.core.client);
+        let ids: Vec<SaId> =
+            self.slots.iter().filter(|(_, slot)| nobody && theirs(slot)).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.end_for(now, id, CloseReason::NotAdmitted);
+        }
+        self.apply_effects(now);
     }
 
     /// Gateway: the ticket keys of the gateways that share a store, as it has them now.

@@ -219,6 +219,12 @@ impl Host {
         self.node.down(now, connection)
     }
 
+    /// Gateway: the addresses that it gives.
+    #[must_use]
+    pub fn pool(&self) -> Option<&SharedPool> {
+        self.pool.as_ref()
+    }
+
     /// Gateway: see [`Node::deny`]. Those who have a lease are known as well.
     pub fn deny(&mut self, now: Instant, denial: Denial) -> Met {
         let leases = self.pool.as_ref().is_some_and(|pool| pool.any(|holder| denial.means(holder, None)));

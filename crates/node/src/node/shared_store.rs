@@ -2,6 +2,7 @@
 
 use super::Node;
 use crate::pool::Addresses;
+use crate::tally::Held;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_ike::ticket::lineage::Name;
 use dormouse_keying::{Owner, SaId};
@@ -23,6 +24,22 @@ impl Node {
     /// Gateway: the ticket keys that gateways share, as the store has them now.
     pub fn set_ticket_keys(&mut self, keys: TicketKeys) {
         self.ike.set_ticket_keys(keys);
+    }
+
+    /// Gateway: see [`dormouse_ike::Endpoint::serve_nobody`].
+    pub fn serve_nobody(&mut self, now: Instant, nobody: bool) {
+        self.ike.serve_nobody(now, nobody);
+        self.drain_ike(now);
+    }
+
+    /// The sessions of all who came to us, those that sleep among them.
+    #[must_use]
+    pub fn held_by_gateways(&self) -> Held {
+        let theirs = self.sessions.all_held().filter(|(id, _)| self.connections.client(*id).is_none());
+        theirs.fold(Held::default(), |sum, (_, held)| Held {
+            sessions: sum.sessions + held.sessions,
+            asleep: sum.asleep + held.asleep,
+        })
     }
 
     /// Gateway: these addresses are another's: the sessions that have one of them end, and their clients may come back for others. Returns their number.
