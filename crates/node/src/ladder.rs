@@ -7,8 +7,9 @@
 //! | [`Rung::Resume`] | the gateway has lost the SA, or answers nothing (IKE: by ticket) | two round trips, no public-key operation |
 //! | [`Rung::Full`] | no ticket, or it was refused | IKE_SA_INIT, IKE_INTERMEDIATE if hybrid, IKE_AUTH |
 //!
-//! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]): before an SA is given up for lack of an answer, it
-//! is moved to each of the others, and the last two rungs take turns with them.
+//! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]), and several gateways that share what they know of tickets
+//! one name: before an SA is given up for lack of an answer, it is moved to each of the others, and the last two rungs take turns with
+//! them, beginning with one that has not been silent. The ticket is tried at each of them before a full exchange is.
 //!
 //! A rung that fails or is late hands over to the next; the last one starts again with growing pauses. Without a network,
 //! and while the node may not send, nothing is tried and nothing is due: the ladder is [`State::Offline`], and [`Ladder::poll_timeout`] is
@@ -80,6 +81,8 @@ pub struct Ladder {
     silent: Vec<IpAddr>,
     /// Which of the addresses the next handshake goes to.
     turn: usize,
+    /// How many addresses were asked in vain with the ticket, since the ladder began.
+    unresumed: usize,
     /// The path that the held SA uses. `None`: no SA is held.
     held: Option<Path>,
     /// When the sleep began that ended with the last wake, until the way to the gateway is known again.
@@ -111,6 +114,7 @@ impl Ladder {
             others: Vec::new(),
             silent: Vec::new(),
             turn: 0,
+            unresumed: 0,
             held: None,
             slept_at: None,
             granted: None,
@@ -406,12 +410,16 @@ impl Ladder {
                 if self.state == State::Up {
                     self.climb_started = now;
                 }
+                let speaks = self.ways().position(|way| !self.silent.contains(&way.remote.ip()));
+                self.turn = speaks.unwrap_or(self.turn);
                 self.without_sa(now);
             }
             State::Climbing(Rung::Resume) => {
                 self.has_ticket = self.has_ticket && why == Failure::Timeout;
                 self.turn += usize::from(why == Failure::Timeout);
-                self.connect(now);
+                self.unresumed += 1;
+                let elsewhere = self.has_ticket && self.unresumed < self.ways().count();
+                if elsewhere { self.without_sa(now) } else { self.connect(now) }
             }
             State::Climbing(Rung::Full) => {
                 self.turn += usize::from(why == Failure::Timeout);
@@ -490,6 +498,7 @@ impl Ladder {
             return;
         };
         self.silent.clear();
+        self.unresumed = 0;
         let slept = self.slept_at.take().map(|at| now - at);
         let granted = self.granted.take().filter(|_| slept.is_some());
         let gone = match granted {
@@ -566,7 +575,7 @@ impl Ladder {
         self.wait = Wait::Nothing;
         self.backoff = BACKOFF_FIRST;
         self.silent.clear();
-        self.turn = 0;
+        (self.turn, self.unresumed) = (0, 0);
     }
 
     /// Before another beginning: a handshake that runs is of no use; a held SA stays.

@@ -15,6 +15,7 @@ pub mod hip;
 mod host;
 pub mod mobile;
 mod pki;
+pub mod postgres;
 mod process;
 pub mod radio;
 pub mod repaired;

@@ -338,6 +338,7 @@ impl Worker<'_> {
                 beat = now + BEAT;
                 let beats = database.beat(unix_now(), &self.member.counts.load()).await?;
                 self.set_beats(beats);
+                self.obey(&mut database).await?;
             }
             if keys <= now {
                 keys = now + KEYS;

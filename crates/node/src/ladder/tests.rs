@@ -352,7 +352,29 @@ fn before_an_sa_is_given_up_it_is_moved_to_the_gateways_other_addresses() {
     expire(&mut l);
     assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(2))], "no address answers");
     expire(&mut l);
-    assert_eq!(actions(&mut l), [Action::Abandon, Action::Connect(other(2, 7))], "handshakes take turns");
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(other(2, 7))], "handshakes take turns");
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(other(2, 8))]);
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Connect(path(2))], "none takes the ticket");
+    expire(&mut l);
+    actions(&mut l);
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Resume(other(2, 7))], "and then anew");
+}
+
+#[test]
+fn a_ticket_goes_first_to_an_address_that_has_answered_and_a_refusal_counts_for_all() {
+    let mut l = established();
+    l.others(vec![other(1, 7)]);
+    l.outbound(at(100));
+    expire(&mut l);
+    expire(&mut l);
+    assert_eq!(actions(&mut l).last(), Some(&Action::Update(other(1, 7))));
+    l.doubt(at(110), true);
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(other(1, 7))], "the other is silent");
+    l.failed(at(111), Failure::TicketRefused);
+    assert_eq!(actions(&mut l), [Action::Connect(other(1, 7))]);
 }
 
 #[test]
