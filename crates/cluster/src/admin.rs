@@ -16,7 +16,7 @@ use crate::status::{self, Status};
 const PASSWORD: usize = 24;
 
 /// The database, and how its owner gets in.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Owner {
     /// As [`crate::Settings::url`].
     pub url: String,
