@@ -16,7 +16,7 @@ use crate::status::{self, Status};
 const PASSWORD: usize = 24;
 
 /// The database, and how its owner gets in.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Owner {
     /// As [`crate::Settings::url`].
     pub url: String,
@@ -96,7 +96,7 @@ impl Admin {
             let there: bool = tx.query_one(HAS_ROLE, &[&user]).await?.try_get(0)?;
             let verb = if there { "alter" } else { "create" };
             let sql = Zeroizing::new(format!(
-                "{verb} role \"{user}\" login nosuperuser nocreatedb nocreaterole noreplication password '{}';
+                "{verb} role \"{user}\" login password '{}';
                 grant {GROUP} to \"{user}\"",
                 *verifier
             ));

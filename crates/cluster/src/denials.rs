@@ -20,7 +20,9 @@ pub struct Denial {
     pub since: UnixTime,
 }
 
-const READ: &str = "select whom, since from dormouse.denial order by since, whom";
+const READ: &str = "select whom, since from dormouse.denial order by since, whom limit 1000001";
+/// More than these are not read, lest some be left out unnoticed.
+const MOST: usize = 1_000_000;
 const DENY: &str =
     "with new as (insert into dormouse.denial values ($1, $2) on conflict do nothing returning whom)
     select count(pg_notify($3, $4)) from new";
@@ -35,6 +37,10 @@ impl Database {
     pub async fn denials(&mut self) -> Result<Vec<Denial>, Error> {
         let work = async |link: &mut Link| {
             let rows = link.query(READ, &[]).await?;
+            if rows.len() > MOST {
+                let (server, what) = (link.server.clone(), format!("more than {MOST} rows"));
+                return Err(Error::Content { server, table: "denial", what }.into());
+            }
             rows.iter().map(|row| denial(link, row)).collect()
         };
         self.link.within("read denials", work).await

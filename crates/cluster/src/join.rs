@@ -21,7 +21,7 @@ const BEATS: u32 = 40;
 const INCARNATION_MOST: i64 = 1 << 20;
 
 /// Which database, and who we are there.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// `postgresql://USER@HOST/DATABASE`, several hosts separated by commas; `host` may be a directory with a Unix socket.
     pub url: String,
@@ -35,6 +35,13 @@ pub struct Settings {
     pub address: String,
     /// The 32 bytes that ticket keys are wrapped with, the same at all gateways.
     pub key: Secret,
+}
+
+impl core::fmt::Debug for Settings {
+    /// Without the URL, which may hold a password.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Settings").field("gateway", &self.gateway).finish_non_exhaustive()
+    }
 }
 
 /// What a gateway learns when it joins.
@@ -92,7 +99,7 @@ const RECORD: &str = "update dormouse.cluster set system_identifier = $1, timeli
 const NEW_COUNT: &str = "update dormouse.gateway set beats = $1";
 const BEAT: &str = "update dormouse.gateway set beats = beats + 1, sessions = $2, sleepers = $3,
     seen = extract(epoch from clock_timestamp())::bigint, clock = $4 - extract(epoch from clock_timestamp())::bigint
-    where name = $1 returning beats";
+    where name = $1 returning beats, (select schema from dormouse.cluster)";
 
 impl Database {
     /// Connects and takes the gateway's place. `beats`: the highest own heartbeat that this gateway remembers, 0 if it has none. Read
@@ -124,7 +131,7 @@ impl Database {
     /// for the next [`Database::join`].
     ///
     /// # Errors
-    /// [`Error::Forgotten`] if the gateway was removed; else see [`Error`].
+    /// [`Error::Forgotten`] if the gateway was removed, [`Error::Version`] if the tables are another release's now; else see [`Error`].
     pub async fn beat(&mut self, now: UnixTime, load: &Load) -> Result<u64, Error> {
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let (sessions, sleepers, now) = (count(load.sessions), count(load.sleepers), seconds(now));
@@ -134,7 +141,10 @@ impl Database {
             let Some(row) = rows.first() else {
                 return Err(Error::Forgotten { server: link.server.clone(), gateway }.into());
             };
-            link.cells("gateway", row).number(0, "beats")
+            let cells = link.cells("gateway", row);
+            // The tables may have been brought up to a later release meanwhile.
+            link.is_version(cells.get(1)?)?;
+            cells.number(0, "beats")
         };
         self.link.within("write a heartbeat", work).await
     }

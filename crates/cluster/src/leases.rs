@@ -39,23 +39,26 @@ pub enum LeaseChange {
 pub enum Written {
     /// It is done, and durable.
     Done,
-    /// Nothing has changed: an address is another holder's; or, of an eviction, the holder has a session at another gateway.
+    /// Nothing has changed: an address is another holder's; or, of an eviction, the holder has a session at another gateway; or the
+    /// holder is no identity, or one of more than two thousand bytes.
     Refused,
 }
 
 const READ: &str =
     "select connection, id_type, id_data, device, host(v4), host(v6), used, gateway from dormouse.lease
-    order by used, connection, id_type, id_data, device";
+    order by used desc, connection, id_type, id_data, device limit 1048576";
+/// Bytes of a connection's name and an identity at most: an index of PostgreSQL takes no more than 2,704 of a row.
+const KEY_MOST: usize = 2_048;
 
 impl Database {
-    /// All leases, the longest unused first.
+    /// All leases, the longest unused first; of more than a million those that were used last.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn leases(&mut self) -> Result<Vec<Lease>, Error> {
         let work = async |link: &mut Link| {
             let rows = link.query(READ, &[]).await?;
-            rows.iter().map(|row| lease(&link.cells("lease", row))).collect()
+            rows.iter().rev().map(|row| lease(&link.cells("lease", row))).collect()
         };
         self.link.at_length("read leases", work).await
     }
@@ -99,17 +102,19 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// `None` if it is no identity, or cannot be text.
+    /// `None` if it is no identity, or one that the table cannot hold.
     fn new(change: &'a LeaseChange) -> Option<Self> {
         let (key, addresses) = match change {
             LeaseChange::Lease { holder, v4, v6 } => (holder, Some((*v4, *v6))),
             LeaseChange::Evict { holder } => (holder, None),
         };
+        if key.connection.len() + key.identity.1.len() > KEY_MOST || key.connection.contains('\0') {
+            return None;
+        }
         let identity = Identity::from_ike(key.identity.0, &key.identity.1).ok()?;
         let holder = TicketHolder::of(&key.connection, &identity).0;
         let kind = i16::from(key.identity.0);
-        let line = Self { key, addresses, kind, device: key.device.into(), holder };
-        Some(line).filter(|line| !line.key.connection.contains('\0'))
+        Some(Self { key, addresses, kind, device: key.device.into(), holder })
     }
 }
 

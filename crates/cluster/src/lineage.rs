@@ -99,6 +99,9 @@ impl Database {
     /// # Errors
     /// See [`Error`]. None of them was carried out then; with [`Error::Lost`] and [`Error::Hangs`] all may have been.
     pub async fn run(&mut self, now: UnixTime, operations: &[Operation]) -> Result<Vec<Outcome>, Error> {
+        if operations.is_empty() {
+            return Ok(Vec::new());
+        }
         let runs = runs(now, operations);
         let work = async |link: &mut Link| run(link, seconds(now), &runs).await;
         match runs.iter().any(|run| matches!(run, Run::EndEvery)) {

@@ -162,10 +162,14 @@ impl Link {
 
     /// Before anything else of the tables is touched.
     pub(crate) async fn check_version(&self) -> Result<(), Fault> {
-        let server = self.server.clone();
         let row = self.client.query_opt("select schema from dormouse.cluster", &[]).await?;
-        let row = row.ok_or_else(|| Error::NoTables { server: server.clone() })?;
-        let found: i32 = row.try_get(0)?;
+        let row = row.ok_or_else(|| Error::NoTables { server: self.server.clone() })?;
+        self.is_version(row.try_get(0)?)
+    }
+
+    /// Whether tables of this version are ours to touch.
+    pub(crate) fn is_version(&self, found: i32) -> Result<(), Fault> {
+        let server = self.server.clone();
         let advice = match found.cmp(&SCHEMA) {
             Ordering::Equal => return Ok(()),
             Ordering::Less => {

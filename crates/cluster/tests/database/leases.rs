@@ -4,7 +4,7 @@ use crate::support::{LATER, NOW, Server, World, block, name, possible, run};
 use dormouse_cluster::{Database, Denial, Lease, LeaseChange, LeaseKey, LeaseNews, Notice, Written};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::ticket::lineage::{Operation, Row, TicketHolder};
-use dormouse_sansio::UnixTime;
+use dormouse_sansio::{Entropy, Seeded, UnixTime};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Barrier};
 
@@ -107,14 +107,23 @@ fn others_hear_of_leases_and_oneself_does_not() {
     block(async {
         let world = World::new(Server::shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
-        let large = LeaseKey { connection: "staff".into(), identity: (11, vec![7; 4_000]), device: 0 };
+        // Bytes that nothing makes shorter.
+        let random = |length: usize| {
+            let mut data = vec![0; length];
+            Seeded::new(1).fill(&mut data);
+            LeaseKey { connection: "staff".into(), identity: (11, data), device: 0 }
+        };
+        let large = random(2_000);
+        let too_large = LeaseChange::Lease { holder: random(4_000), v4: v4(3), v6: None };
+        assert_eq!(write(&mut north, &[too_large]).await, [Written::Refused]);
         write(&mut north, &[lease("a", 1), lease("refused", 1), evict("a")]).await;
         let gateway = world.name("north");
         let a = Lease { holder: key("a", 0), v4: v4(1), v6: None, used: NOW, gateway };
         assert_eq!(south.notice().await.unwrap(), Notice::Lease(LeaseNews::Lease(a)));
         assert_eq!(south.notice().await.unwrap(), Notice::Lease(LeaseNews::Evict(key("a", 0))));
         write(&mut north, &[LeaseChange::Lease { holder: large.clone(), v4: v4(2), v6: None }]).await;
-        assert_eq!(south.notice().await.unwrap(), Notice::Lease(LeaseNews::ReadAll));
+        let heard = south.notice().await.unwrap();
+        assert!(matches!(heard, Notice::Lease(LeaseNews::Lease(lease)) if lease.holder == large));
         assert_eq!(south.leases().await.unwrap().first().map(|l| l.holder.clone()), Some(large));
         let raw = world.raw().await;
         raw.batch_execute("notify dormouse_leases, 'x'").await.unwrap();

@@ -8,9 +8,9 @@ use dormouse_keying::SaId;
 use dormouse_sansio::{Entropy, Seeded, UnixTime};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use std::cell::RefCell;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
+use tokio::sync::Mutex;
 
 async fn rows(world: &World) -> Vec<Row> {
     let rows = world
@@ -62,7 +62,7 @@ fn one_gateway_sees_what_the_rules_in_memory_say() {
     let (world, database, raw) = runtime.block_on(async {
         let world = World::new(Server::shared(), None).await;
         let (database, raw) = (world.join("north").await, world.raw().await);
-        (world, RefCell::new(database), raw)
+        (world, Mutex::new(database), raw)
     });
     let batches = prop::collection::vec((0..6_u64, prop::collection::vec(operation(), 0..9)), 1..9);
     let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
@@ -73,7 +73,7 @@ fn one_gateway_sees_what_the_rules_in_memory_say() {
             for (step, operations) in &story {
                 now += step;
                 let expected = memory.run(UnixTime(now), operations).unwrap();
-                let got = database.borrow_mut().run(UnixTime(now), operations).await.unwrap();
+                let got = database.lock().await.run(UnixTime(now), operations).await.unwrap();
                 prop_assert_eq!(got, expected);
                 prop_assert_eq!(rows(&world).await, memory.rows().copied().collect::<Vec<_>>());
             }
