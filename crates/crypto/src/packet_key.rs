@@ -1,7 +1,7 @@
 //! The key that protects packets: ESP payloads and IKE SK payloads. Owns the order of keying material and the composition
 //! of cipher and MAC; it must never choose an IV or a nonce, nor, but for GMAC and CMAC, allocate per packet.
 //!
-//! Combined-mode ciphers (RFC 4106, RFC 5282, RFC 7634): nonce = salt (4, from the keying material) | IV (8, in the packet).
+//! Combined-mode ciphers (RFC 4106, RFC 5282, RFC 7634): nonce = salt (4, from the keying material; 3 with CCM, RFC 4309) | IV (8, in the packet).
 //! CTR (RFC 3686, RFC 5930): counter block = nonce (4, from the keying material) | IV (8) | counter from 1 (4), then
 //! encrypt-then-MAC. CBC (RFC 3602): the IV (16) is in the packet, then encrypt-then-MAC. NULL (RFC 2410): the MAC alone.
 

@@ -21,12 +21,20 @@ pub enum Encr {
     Aes128Ctr,
     /// AES-256-CTR (RFC 3686, RFC 5930).
     Aes256Ctr,
+    /// AES-128-CCM with a 16-byte ICV (RFC 4309, RFC 5282).
+    Aes128Ccm16,
+    /// AES-256-CCM with a 16-byte ICV (RFC 4309, RFC 5282).
+    Aes256Ccm16,
+    /// AES-128-CCM with a 12-byte ICV (RFC 4309, RFC 5282).
+    Aes128Ccm12,
+    /// AES-256-CCM with a 12-byte ICV (RFC 4309, RFC 5282).
+    Aes256Ccm12,
+    /// AES-128-CCM with an 8-byte ICV (RFC 4309, RFC 5282).
+    Aes128Ccm8,
+    /// AES-256-CCM with an 8-byte ICV (RFC 4309, RFC 5282).
+    Aes256Ccm8,
     /// No encryption (RFC 2410). HIP alone can agree on it.
     Null,
-    /// AES-128-CCM with an 8-byte ICV (RFC 4309). HIP alone can agree on it.
-    Aes128Ccm8,
-    /// AES-128-CCM with a 16-byte ICV (RFC 4309). HIP alone can agree on it.
-    Aes128Ccm16,
     /// No encryption, but an initialization vector of 16 bytes: what one kind of HIP peer takes for RFC 2410.
     NullIv16,
     /// AES-128-GCM with an 8-byte ICV (RFC 4106). HIP alone can agree on it.
@@ -128,13 +136,13 @@ struct GroupRow {
 
 /// So many rows of [`ENCR`] can be configured, offered and accepted by IKE. The others have suites of HIP (RFC 7402 section 5.1.2), which
 /// names whole suites and no algorithms.
-const ENCR_OF_IKE: usize = 7;
+const ENCR_OF_IKE: usize = 13;
 /// So many rows of [`INTEG`], likewise.
 const INTEG_OF_IKE: usize = 4;
 
 /// Lengths in bytes, `key_length` (the IKEv2 attribute) in bits. `icv` is 0 where an integrity algorithm brings it.
 #[rustfmt::skip]
-const ENCR: [EncrRow; 13] = [
+const ENCR: [EncrRow; 17] = [
     EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::Aes256Gcm16,      id: 20, key_length: Some(256), name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::ChaCha20Poly1305, id: 28, key_length: None,      name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
@@ -142,9 +150,13 @@ const ENCR: [EncrRow; 13] = [
     EncrRow { alg: Encr::Aes256Cbc,        id: 12, key_length: Some(256), name: "aes256",           key: 32, salt: 0, iv: 16, block: 16, icv: 0 },
     EncrRow { alg: Encr::Aes128Ctr,        id: 13, key_length: Some(128), name: "aes128ctr",        key: 16, salt: 4, iv: 8,  block: 1,  icv: 0 },
     EncrRow { alg: Encr::Aes256Ctr,        id: 13, key_length: Some(256), name: "aes256ctr",        key: 32, salt: 4, iv: 8,  block: 1,  icv: 0 },
-    EncrRow { alg: Encr::Null,             id: 11, key_length: None,      name: "null",             key: 0,  salt: 0, iv: 0,  block: 1,  icv: 0 },
-    EncrRow { alg: Encr::Aes128Ccm8,       id: 14, key_length: Some(128), name: "aes128ccm8",       key: 16, salt: 3, iv: 8,  block: 1,  icv: 8 },
     EncrRow { alg: Encr::Aes128Ccm16,      id: 16, key_length: Some(128), name: "aes128ccm16",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::Aes256Ccm16,      id: 16, key_length: Some(256), name: "aes256ccm16",      key: 32, salt: 3, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::Aes128Ccm12,      id: 15, key_length: Some(128), name: "aes128ccm12",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 12 },
+    EncrRow { alg: Encr::Aes256Ccm12,      id: 15, key_length: Some(256), name: "aes256ccm12",      key: 32, salt: 3, iv: 8,  block: 1,  icv: 12 },
+    EncrRow { alg: Encr::Aes128Ccm8,       id: 14, key_length: Some(128), name: "aes128ccm8",       key: 16, salt: 3, iv: 8,  block: 1,  icv: 8 },
+    EncrRow { alg: Encr::Aes256Ccm8,       id: 14, key_length: Some(256), name: "aes256ccm8",       key: 32, salt: 3, iv: 8,  block: 1,  icv: 8 },
+    EncrRow { alg: Encr::Null,             id: 11, key_length: None,      name: "null",             key: 0,  salt: 0, iv: 0,  block: 1,  icv: 0 },
     EncrRow { alg: Encr::NullIv16,         id: 11, key_length: None,      name: "nulliv16",         key: 0,  salt: 0, iv: 16, block: 1,  icv: 0 },
     EncrRow { alg: Encr::Aes128Gcm8,       id: 18, key_length: Some(128), name: "aes128gcm8",       key: 16, salt: 4, iv: 8,  block: 1,  icv: 8 },
     EncrRow { alg: Encr::Aes128Gmac,       id: 21, key_length: Some(128), name: "aes128gmac",       key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
@@ -288,7 +300,7 @@ impl Encr {
         ENCR[self as usize].key
     }
 
-    /// Length in bytes of the salt (RFC 4106, RFC 7634) or nonce (RFC 3686) that follows the key in the keying material.
+    /// Length in bytes of the salt (RFC 4106, RFC 4309, RFC 7634) or nonce (RFC 3686) that follows the key in the keying material.
     #[must_use]
     pub const fn salt_len(self) -> usize {
         ENCR[self as usize].salt
@@ -425,7 +437,7 @@ mod tests {
     fn zones_are_sealed_by_few() {
         let fit: Vec<Encr> = Encr::ALL.into_iter().filter(|encr| encr.suits_zones()).collect();
         assert_eq!(fit, [Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305]);
-        assert!(!Encr::Aes128Ccm16.suits_zones(), "its salt has three bytes");
+        assert!(!Encr::Aes256Ccm16.suits_zones(), "its salt has three bytes");
         assert!(!Encr::Aes128Gmac.suits_zones(), "it does not encrypt");
     }
 
@@ -451,7 +463,8 @@ mod tests {
         }
         assert_eq!([None, Some(192), Some(256)].map(|bits| Encr::by_esp_id(21, bits)), [None; 3]);
         assert!(Encr::ALL.iter().all(|encr| encr.encrypts()), "none that can be configured reads in clear");
-        assert_eq!(Encr::by_id(12, Some(192)), None, "AES-192 is not offered");
+        let aes_192 = [12, 14, 15, 16].map(|id| Encr::by_id(id, Some(192)));
+        assert_eq!(aes_192, [None; 4], "AES-192 is not offered");
         assert_eq!(Encr::by_id(12, None), None, "AES needs a key length");
         assert_eq!(Encr::by_id(28, Some(256)), None, "ChaCha20-Poly1305 has none");
     }

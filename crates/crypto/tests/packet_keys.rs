@@ -8,8 +8,7 @@ fn unhex(digits: &str) -> Vec<u8> {
 }
 
 /// Those that IKE cannot agree on.
-const OF_HIP: [Encr; 6] =
-    [Encr::Null, Encr::NullIv16, Encr::Aes128Ccm8, Encr::Aes128Ccm16, Encr::Aes128Gcm8, Encr::Aes128Gmac];
+const OF_HIP: [Encr; 4] = [Encr::Null, Encr::NullIv16, Encr::Aes128Gcm8, Encr::Aes128Gmac];
 
 /// Every pairing that can be negotiated.
 fn pairings() -> Vec<(Encr, Option<Integ>)> {

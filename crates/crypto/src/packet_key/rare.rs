@@ -1,13 +1,13 @@
-//! The ciphers of HIP's suites alone (RFC 7402 section 5.1.2): CCM, GCM with an ICV of 8 bytes and CMAC; and GMAC, which IKE has too. Owns how each is put
-//! together from what the libraries have; must never hold a cipher or a MAC of its own.
+//! The ciphers that few choose: CCM (RFC 4309, RFC 5282) and GMAC, which IKE and HIP have; GCM with an ICV of 8 bytes and CMAC, of HIP's suites
+//! alone (RFC 7402 section 5.1.2). Owns how each is put together from what the libraries have; must never hold a cipher or a MAC of its own.
 
-use aes::Aes128;
+use aes::{Aes128, Aes256};
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, UnboundKey};
 use aws_lc_rs::cipher::{self, EncryptingKey, EncryptionContext, UnboundCipherKey};
 use aws_lc_rs::cmac;
 use aws_lc_rs::iv::FixedLength;
 use ccm::aead::array::Array;
-use ccm::consts::{U8, U11, U16};
+use ccm::consts::{U8, U11, U12, U16};
 use ccm::{AeadInOut, KeyInit};
 
 use super::{Around, Keys, Protect, aead_nonce};
@@ -18,8 +18,12 @@ use crate::suites::Encr;
 /// The keys of a combined-mode cipher; `None` for another, or if a length is wrong.
 pub(super) fn aead_keys(encr: Encr, key: &[u8], salt: &[u8]) -> Option<Keys> {
     let keys: Box<dyn Protect> = match encr {
-        Encr::Aes128Ccm8 => Box::new(Ccm::<ccm::Ccm<Aes128, U8, U11>>::new(key, salt)?),
         Encr::Aes128Ccm16 => Box::new(Ccm::<ccm::Ccm<Aes128, U16, U11>>::new(key, salt)?),
+        Encr::Aes256Ccm16 => Box::new(Ccm::<ccm::Ccm<Aes256, U16, U11>>::new(key, salt)?),
+        Encr::Aes128Ccm12 => Box::new(Ccm::<ccm::Ccm<Aes128, U12, U11>>::new(key, salt)?),
+        Encr::Aes256Ccm12 => Box::new(Ccm::<ccm::Ccm<Aes256, U12, U11>>::new(key, salt)?),
+        Encr::Aes128Ccm8 => Box::new(Ccm::<ccm::Ccm<Aes128, U8, U11>>::new(key, salt)?),
+        Encr::Aes256Ccm8 => Box::new(Ccm::<ccm::Ccm<Aes256, U8, U11>>::new(key, salt)?),
         Encr::Aes128Gcm8 => Box::new(Gcm8::new(key, salt)?),
         Encr::Aes128Gmac => Box::new(Gmac(Gcm::new(key, salt)?)),
         _ => return None,

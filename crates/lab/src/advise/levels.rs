@@ -68,7 +68,7 @@ const RETIRED: &str = "RFC 8221, section 5; deprecated by RFC 9395, section 5";
 
 /// Ciphers of ESP.
 #[rustfmt::skip]
-const CIPHERS: [Ruling; 21] = [
+const CIPHERS: [Ruling; 23] = [
     says("aes128gcm16",      Level::Must,      ENCR),
     says("aes256gcm16",      Level::Must,      ENCR),
     says("aes192gcm16",      Level::May,       ENCR),
@@ -78,6 +78,8 @@ const CIPHERS: [Ruling; 21] = [
     says("chacha20poly1305", Level::Should,    ENCR),
     says("aes128ccm8",       Level::Should,    "RFC 8221, section 5 (for IoT)"),
     says("aes256ccm8",       Level::May,       "RFC 8221, section 5: only 128-bit keys are at SHOULD"),
+    says("aes128ccm12",      Level::May,       UNMENTIONED),
+    says("aes256ccm12",      Level::May,       UNMENTIONED),
     says("aes128ccm16",      Level::May,       UNMENTIONED),
     says("aes256ccm16",      Level::May,       UNMENTIONED),
     says("aes128ctr",        Level::May,       "RFC 8221, section 8: not mentioned, so MAY"),
