@@ -252,10 +252,7 @@ impl Kernel {
         let loan = &lend.loan;
         let (ours, peers) = (loan.path.local, loan.path.remote);
         let in_udp = loan.path.carrier == Carrier::NatT;
-        let cipher = match loan.encr {
-            Encr::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
-            _ => Cipher::AesGcm,
-        };
+        let cipher = cipher(loan.encr).with_context(|| format!("the kernel is lent no {}", loan.encr))?;
         let seen = xfrm::Seen { top: loan.seen.top, bits: loan.seen.bits.clone() };
         let inbound = Sa {
             direction: Direction::In,
@@ -395,6 +392,28 @@ fn policies(lend: &Lend) -> Vec<Policy> {
         }
     }
     all
+}
+
+/// The kernel's name for a cipher; none for those whose SAs stay here. Each is named: none can be taken for another.
+const fn cipher(encr: Encr) -> Option<Cipher> {
+    match encr {
+        Encr::Aes128Gcm16 | Encr::Aes256Gcm16 => Some(Cipher::AesGcm),
+        Encr::ChaCha20Poly1305 => Some(Cipher::ChaCha20Poly1305),
+        Encr::Aes128Cbc
+        | Encr::Aes256Cbc
+        | Encr::Aes128Ctr
+        | Encr::Aes256Ctr
+        | Encr::Aes128Ccm16
+        | Encr::Aes256Ccm16
+        | Encr::Aes128Ccm12
+        | Encr::Aes256Ccm12
+        | Encr::Aes128Ccm8
+        | Encr::Aes256Ccm8
+        | Encr::Null
+        | Encr::NullIv16
+        | Encr::Aes128Gcm8
+        | Encr::Aes128Gmac => None,
+    }
 }
 
 /// A state that shows whether the kernel can protect packets at all. Its key is no key of anything.
