@@ -437,3 +437,17 @@ fn report<E: std::fmt::Display>(result: Result<(), E>) {
         tracing::warn!("the kernel's ESP: {e:#}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cipher that the kernel is not lent has no name there by which it could be taken for GCM.
+    #[test]
+    fn the_kernel_knows_three_ciphers() {
+        let known: Vec<Encr> = Encr::ALL.into_iter().filter(|encr| cipher(*encr).is_some()).collect();
+        assert_eq!(known, [Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305]);
+        assert!([Encr::Aes128Gmac, Encr::Aes128Gcm8, Encr::Null].map(cipher).iter().all(Option::is_none));
+        assert_eq!(cipher(Encr::ChaCha20Poly1305), Some(Cipher::ChaCha20Poly1305));
+    }
+}

@@ -73,7 +73,8 @@ pub const fn keymat_len(encr: Encr, integ: Option<Integ>) -> usize {
 
 impl PacketKey {
     /// Takes the keys from `keymat`, [`keymat_len`] bytes: encryption key, salt or nonce if the cipher has one, integrity
-    /// key if there is one. (For an IKE SA that is SK_e | SK_a.)
+    /// key if there is one. (For an IKE SA that is SK_e | SK_a.) Of the salt:
+    /// "It MUST be assigned at the beginning of the security association." (RFC 4309 section 4)
     ///
     /// # Errors
     /// [`Error::Pairing`] if a combined-mode cipher comes with an integrity algorithm or another without, or CMAC with encryption;
@@ -305,6 +306,8 @@ fn mac_algorithm(integ: Integ) -> Option<hmac::Algorithm> {
 }
 
 /// salt | iv. `iv` has been checked to be 8 bytes.
+/// "For the use of AES GCM with the IKEv2 Encrypted Payload, this default nonce format MUST be used and a 12 octet nonce MUST be used." (RFC
+/// 5282 section 4)
 fn aead_nonce(salt: [u8; 4], iv: &[u8]) -> Nonce {
     let mut nonce = [0; 12];
     nonce[..4].copy_from_slice(&salt);

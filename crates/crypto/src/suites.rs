@@ -141,6 +141,16 @@ const ENCR_OF_IKE: usize = 13;
 const INTEG_OF_IKE: usize = 4;
 
 /// Lengths in bytes, `key_length` (the IKEv2 attribute) in bits. `icv` is 0 where an integrity algorithm brings it.
+/// Of CCM and GCM:
+/// "Implementations MUST support M values of 8 octets and 16 octets" (RFC 4309 section 2)
+/// "size is 128 bits, and implementations MUST support this key size." (RFC 4309 section 2)
+/// "The AES CCM IV field MUST be eight octets." (RFC 4309 section 3.1)
+/// "The Initialization Vector (IV) MUST be eight octets." (RFC 5282 section 3.1)
+/// "Implementations MUST support a full-length 16 octet ICV, MAY support 8 or 12 octet ICVs, and MUST NOT support other ICV lengths." (RFC 5282
+/// section 3.2), which is of GCM; and of CCM: "Implementations MUST support ICV sizes of 8 octets and 16 octets. Implementations MAY also support
+/// 12 octet ICVs and MUST NOT support other ICV lengths." (RFC 5282 section 3.2)
+/// "The Key Length attribute MUST have a value of 128, 192, or 256." (RFC 4309 section 7.4), of which "The use of the value 192 is NOT
+/// RECOMMENDED." (RFC 5282 section 7.3)
 #[rustfmt::skip]
 const ENCR: [EncrRow; 17] = [
     EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
@@ -268,6 +278,9 @@ impl Encr {
     /// The cipher of IKE with this transform ID and key-length attribute (in bits). AES without a key length is refused, for
     /// RFC 7296, section 3.3.5, asks for the attribute; ChaCha20-Poly1305 with one is too, for its key has one length and
     /// the attribute must not be sent (RFC 7634, section 4).
+    /// "the Key Length attribute MUST be specified in the IKE Phase 2 exchange" (RFC 4309 section 7.4)
+    /// "the Key Length attribute MUST be specified when any of the identifiers for AES GCM or AES CCM, specified in Section 7.2 of this document,
+    /// is used" (RFC 5282 section 7.3)
     #[must_use]
     pub fn by_id(id: u16, key_length: Option<u16>) -> Option<Self> {
         Self::ALL.into_iter().find(|alg| alg.id() == id && alg.key_length() == key_length)

@@ -1,6 +1,6 @@
 //! Known answers for every suite, held before anything is timed. Owns the vectors; all are published: RFC 3602,
 //! 3686, 7634, 2202, 4868, NIST SP 800-38A, 800-38D and 800-67, FIPS 81, Project Wycheproof (CCM). CCM's vectors for the
-//! 8-byte ICV, which Wycheproof lacks for the nonce of RFC 4309, were computed with OpenSSL.
+//! ICVs of 8 and 12 bytes, which Wycheproof lacks for the nonce of RFC 4309, were computed with OpenSSL.
 
 use super::{Cipher, Integrity, Suite};
 use crate::PacketKey;

@@ -356,7 +356,13 @@ fn what_is_not_encrypted_is_agreed_on_by_both_or_not_at_all() {
     }
     let never: Vec<_> = ["aes128gmac", "null-sha256"].map(str::parse::<EspProposal>).into();
     assert!(never.iter().all(Result::is_err), "no text names it");
-    assert!("aes128gmac-prfsha256-x25519".parse::<IkeProposal>().is_err());
+    let error = "aes256gmac-x25519".parse::<EspProposal>().unwrap_err().to_string();
+    assert!(
+        error.contains("\"aes256gmac\" does not encrypt; a CHILD SA that only authenticates has"),
+        "{error}"
+    );
+    let error = "aes128gmac-prfsha256-x25519".parse::<IkeProposal>().unwrap_err().to_string();
+    assert!(error.ends_with("the messages of IKE are always encrypted"), "{error}");
 }
 
 /// AES-CCM is agreed on, for both kinds of SA, where both ends name it, with the length of key and ICV that they name.

@@ -223,6 +223,20 @@ mod tests {
         }
     }
 
+    /// What is recommended is what the configuration takes, and its figures are those of the very code that the daemon runs.
+    #[test]
+    fn what_can_be_configured_is_measured_as_it_is_used() {
+        let all = dormouse_crypto::measure::Suite::all();
+        for suite in &all {
+            assert_eq!(configurable(&suite.to_string()), suite.negotiable().is_some(), "{suite}");
+            assert!(Judgement::of(&suite.to_string()).is_some(), "{suite}");
+        }
+        for encr in Encr::ALL {
+            assert!(all.iter().any(|suite| suite.negotiable().is_some_and(|(e, _)| e == encr)), "{encr}");
+        }
+        assert!(configurable("aes256ccm12") && overhead("aes256ccm12", 40) == Some(8 + 8 + 12 + 4));
+    }
+
     #[test]
     fn the_worst_part_decides() {
         let of = |suite: &str| Judgement::of(suite).map(|j| (j.level, j.permission()));
