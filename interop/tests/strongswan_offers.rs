@@ -1,5 +1,5 @@
 //! What other IKEv2 peers offer beside the usual, with strongSwan in both roles: large groups, keys on P-521, sessions that begin without a CHILD
-//! SA, redirection.
+//! SA, redirection; AES-CCM.
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
@@ -41,6 +41,19 @@ fn group_16_and_group_21() -> Result<()> {
         run.theirs.ctl(&["--rekey", "--ike", "peer"])?;
         run.theirs.wait_log("rekeyed between", SOON)?;
         run.data_flows()?;
+    }
+    Ok(())
+}
+
+/// All three lengths of the ICV, for IKE's own messages (RFC 5282) and for ESP (RFC 4309).
+#[test]
+fn aes_ccm() -> Result<()> {
+    for (ike, esp) in [
+        ("aes128ccm16-prfsha256-x25519", "aes256ccm8-x25519"),
+        ("aes256ccm12-prfsha256-x25519", "aes128ccm12-x25519"),
+        ("aes256ccm8-prfsha256-x25519", "aes256ccm16-x25519"),
+    ] {
+        both("AES-CCM", &Scenario { ike, esp, ..Scenario::default() })?;
     }
     Ok(())
 }

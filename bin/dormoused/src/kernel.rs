@@ -252,10 +252,7 @@ impl Kernel {
         let loan = &lend.loan;
         let (ours, peers) = (loan.path.local, loan.path.remote);
         let in_udp = loan.path.carrier == Carrier::NatT;
-        let cipher = match loan.encr {
-            Encr::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
-            _ => Cipher::AesGcm,
-        };
+        let cipher = cipher(loan.encr).with_context(|| format!("the kernel is lent no {}", loan.encr))?;
         let seen = xfrm::Seen { top: loan.seen.top, bits: loan.seen.bits.clone() };
         let inbound = Sa {
             direction: Direction::In,
@@ -397,6 +394,28 @@ fn policies(lend: &Lend) -> Vec<Policy> {
     all
 }
 
+/// The kernel's name for a cipher; none for those whose SAs stay here. Each is named: none can be taken for another.
+const fn cipher(encr: Encr) -> Option<Cipher> {
+    match encr {
+        Encr::Aes128Gcm16 | Encr::Aes256Gcm16 => Some(Cipher::AesGcm),
+        Encr::ChaCha20Poly1305 => Some(Cipher::ChaCha20Poly1305),
+        Encr::Aes128Cbc
+        | Encr::Aes256Cbc
+        | Encr::Aes128Ctr
+        | Encr::Aes256Ctr
+        | Encr::Aes128Ccm16
+        | Encr::Aes256Ccm16
+        | Encr::Aes128Ccm12
+        | Encr::Aes256Ccm12
+        | Encr::Aes128Ccm8
+        | Encr::Aes256Ccm8
+        | Encr::Null
+        | Encr::NullIv16
+        | Encr::Aes128Gcm8
+        | Encr::Aes128Gmac => None,
+    }
+}
+
 /// A state that shows whether the kernel can protect packets at all. Its key is no key of anything.
 fn probe() -> Sa<'static> {
     Sa {
@@ -416,5 +435,19 @@ fn probe() -> Sa<'static> {
 fn report<E: std::fmt::Display>(result: Result<(), E>) {
     if let Err(e) = result {
         tracing::warn!("the kernel's ESP: {e:#}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cipher that the kernel is not lent has no name there by which it could be taken for GCM.
+    #[test]
+    fn the_kernel_knows_three_ciphers() {
+        let known: Vec<Encr> = Encr::ALL.into_iter().filter(|encr| cipher(*encr).is_some()).collect();
+        assert_eq!(known, [Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305]);
+        assert!([Encr::Aes128Gmac, Encr::Aes128Gcm8, Encr::Null].map(cipher).iter().all(Option::is_none));
+        assert_eq!(cipher(Encr::ChaCha20Poly1305), Some(Cipher::ChaCha20Poly1305));
     }
 }

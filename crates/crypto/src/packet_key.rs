@@ -1,10 +1,11 @@
 //! The key that protects packets: ESP payloads and IKE SK payloads. Owns the order of keying material and the composition
 //! of cipher and MAC; it must never choose an IV or a nonce, nor, but for GMAC and CMAC, allocate per packet.
 //!
-//! Combined-mode ciphers (RFC 4106, RFC 5282, RFC 7634): nonce = salt (4, from the keying material) | IV (8, in the packet).
+//! Combined-mode ciphers (RFC 4106, RFC 5282, RFC 7634): nonce = salt (4, from the keying material; 3 with CCM, RFC 4309) | IV (8, in the packet).
 //! CTR (RFC 3686, RFC 5930): counter block = nonce (4, from the keying material) | IV (8) | counter from 1 (4), then
 //! encrypt-then-MAC. CBC (RFC 3602): the IV (16) is in the packet, then encrypt-then-MAC. NULL (RFC 2410): the MAC alone.
 
+mod ccm;
 mod rare;
 mod resting;
 
@@ -72,7 +73,8 @@ pub const fn keymat_len(encr: Encr, integ: Option<Integ>) -> usize {
 
 impl PacketKey {
     /// Takes the keys from `keymat`, [`keymat_len`] bytes: encryption key, salt or nonce if the cipher has one, integrity
-    /// key if there is one. (For an IKE SA that is SK_e | SK_a.)
+    /// key if there is one. (For an IKE SA that is SK_e | SK_a.) Of the salt:
+    /// "It MUST be assigned at the beginning of the security association." (RFC 4309 section 4)
     ///
     /// # Errors
     /// [`Error::Pairing`] if a combined-mode cipher comes with an integrity algorithm or another without, or CMAC with encryption;
@@ -304,6 +306,8 @@ fn mac_algorithm(integ: Integ) -> Option<hmac::Algorithm> {
 }
 
 /// salt | iv. `iv` has been checked to be 8 bytes.
+/// "For the use of AES GCM with the IKEv2 Encrypted Payload, this default nonce format MUST be used and a 12 octet nonce MUST be used." (RFC
+/// 5282 section 4)
 fn aead_nonce(salt: [u8; 4], iv: &[u8]) -> Nonce {
     let mut nonce = [0; 12];
     nonce[..4].copy_from_slice(&salt);

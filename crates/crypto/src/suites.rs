@@ -21,12 +21,20 @@ pub enum Encr {
     Aes128Ctr,
     /// AES-256-CTR (RFC 3686, RFC 5930).
     Aes256Ctr,
+    /// AES-128-CCM with a 16-byte ICV (RFC 4309, RFC 5282).
+    Aes128Ccm16,
+    /// AES-256-CCM with a 16-byte ICV (RFC 4309, RFC 5282).
+    Aes256Ccm16,
+    /// AES-128-CCM with a 12-byte ICV (RFC 4309, RFC 5282).
+    Aes128Ccm12,
+    /// AES-256-CCM with a 12-byte ICV (RFC 4309, RFC 5282).
+    Aes256Ccm12,
+    /// AES-128-CCM with an 8-byte ICV (RFC 4309, RFC 5282).
+    Aes128Ccm8,
+    /// AES-256-CCM with an 8-byte ICV (RFC 4309, RFC 5282).
+    Aes256Ccm8,
     /// No encryption (RFC 2410). HIP alone can agree on it.
     Null,
-    /// AES-128-CCM with an 8-byte ICV (RFC 4309). HIP alone can agree on it.
-    Aes128Ccm8,
-    /// AES-128-CCM with a 16-byte ICV (RFC 4309). HIP alone can agree on it.
-    Aes128Ccm16,
     /// No encryption, but an initialization vector of 16 bytes: what one kind of HIP peer takes for RFC 2410.
     NullIv16,
     /// AES-128-GCM with an 8-byte ICV (RFC 4106). HIP alone can agree on it.
@@ -128,13 +136,23 @@ struct GroupRow {
 
 /// So many rows of [`ENCR`] can be configured, offered and accepted by IKE. The others have suites of HIP (RFC 7402 section 5.1.2), which
 /// names whole suites and no algorithms.
-const ENCR_OF_IKE: usize = 7;
+const ENCR_OF_IKE: usize = 13;
 /// So many rows of [`INTEG`], likewise.
 const INTEG_OF_IKE: usize = 4;
 
 /// Lengths in bytes, `key_length` (the IKEv2 attribute) in bits. `icv` is 0 where an integrity algorithm brings it.
+/// Of CCM and GCM:
+/// "Implementations MUST support M values of 8 octets and 16 octets" (RFC 4309 section 2)
+/// "size is 128 bits, and implementations MUST support this key size." (RFC 4309 section 2)
+/// "The AES CCM IV field MUST be eight octets." (RFC 4309 section 3.1)
+/// "The Initialization Vector (IV) MUST be eight octets." (RFC 5282 section 3.1)
+/// "Implementations MUST support a full-length 16 octet ICV, MAY support 8 or 12 octet ICVs, and MUST NOT support other ICV lengths." (RFC 5282
+/// section 3.2), which is of GCM; and of CCM: "Implementations MUST support ICV sizes of 8 octets and 16 octets. Implementations MAY also support
+/// 12 octet ICVs and MUST NOT support other ICV lengths." (RFC 5282 section 3.2)
+/// "The Key Length attribute MUST have a value of 128, 192, or 256." (RFC 4309 section 7.4), of which "The use of the value 192 is NOT
+/// RECOMMENDED." (RFC 5282 section 7.3)
 #[rustfmt::skip]
-const ENCR: [EncrRow; 13] = [
+const ENCR: [EncrRow; 17] = [
     EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::Aes256Gcm16,      id: 20, key_length: Some(256), name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::ChaCha20Poly1305, id: 28, key_length: None,      name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
@@ -142,9 +160,13 @@ const ENCR: [EncrRow; 13] = [
     EncrRow { alg: Encr::Aes256Cbc,        id: 12, key_length: Some(256), name: "aes256",           key: 32, salt: 0, iv: 16, block: 16, icv: 0 },
     EncrRow { alg: Encr::Aes128Ctr,        id: 13, key_length: Some(128), name: "aes128ctr",        key: 16, salt: 4, iv: 8,  block: 1,  icv: 0 },
     EncrRow { alg: Encr::Aes256Ctr,        id: 13, key_length: Some(256), name: "aes256ctr",        key: 32, salt: 4, iv: 8,  block: 1,  icv: 0 },
-    EncrRow { alg: Encr::Null,             id: 11, key_length: None,      name: "null",             key: 0,  salt: 0, iv: 0,  block: 1,  icv: 0 },
-    EncrRow { alg: Encr::Aes128Ccm8,       id: 14, key_length: Some(128), name: "aes128ccm8",       key: 16, salt: 3, iv: 8,  block: 1,  icv: 8 },
     EncrRow { alg: Encr::Aes128Ccm16,      id: 16, key_length: Some(128), name: "aes128ccm16",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::Aes256Ccm16,      id: 16, key_length: Some(256), name: "aes256ccm16",      key: 32, salt: 3, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::Aes128Ccm12,      id: 15, key_length: Some(128), name: "aes128ccm12",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 12 },
+    EncrRow { alg: Encr::Aes256Ccm12,      id: 15, key_length: Some(256), name: "aes256ccm12",      key: 32, salt: 3, iv: 8,  block: 1,  icv: 12 },
+    EncrRow { alg: Encr::Aes128Ccm8,       id: 14, key_length: Some(128), name: "aes128ccm8",       key: 16, salt: 3, iv: 8,  block: 1,  icv: 8 },
+    EncrRow { alg: Encr::Aes256Ccm8,       id: 14, key_length: Some(256), name: "aes256ccm8",       key: 32, salt: 3, iv: 8,  block: 1,  icv: 8 },
+    EncrRow { alg: Encr::Null,             id: 11, key_length: None,      name: "null",             key: 0,  salt: 0, iv: 0,  block: 1,  icv: 0 },
     EncrRow { alg: Encr::NullIv16,         id: 11, key_length: None,      name: "nulliv16",         key: 0,  salt: 0, iv: 16, block: 1,  icv: 0 },
     EncrRow { alg: Encr::Aes128Gcm8,       id: 18, key_length: Some(128), name: "aes128gcm8",       key: 16, salt: 4, iv: 8,  block: 1,  icv: 8 },
     EncrRow { alg: Encr::Aes128Gmac,       id: 21, key_length: Some(128), name: "aes128gmac",       key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
@@ -256,6 +278,9 @@ impl Encr {
     /// The cipher of IKE with this transform ID and key-length attribute (in bits). AES without a key length is refused, for
     /// RFC 7296, section 3.3.5, asks for the attribute; ChaCha20-Poly1305 with one is too, for its key has one length and
     /// the attribute must not be sent (RFC 7634, section 4).
+    /// "the Key Length attribute MUST be specified in the IKE Phase 2 exchange" (RFC 4309 section 7.4)
+    /// "the Key Length attribute MUST be specified when any of the identifiers for AES GCM or AES CCM, specified in Section 7.2 of this document,
+    /// is used" (RFC 5282 section 7.3)
     #[must_use]
     pub fn by_id(id: u16, key_length: Option<u16>) -> Option<Self> {
         Self::ALL.into_iter().find(|alg| alg.id() == id && alg.key_length() == key_length)
@@ -288,7 +313,7 @@ impl Encr {
         ENCR[self as usize].key
     }
 
-    /// Length in bytes of the salt (RFC 4106, RFC 7634) or nonce (RFC 3686) that follows the key in the keying material.
+    /// Length in bytes of the salt (RFC 4106, RFC 4309, RFC 7634) or nonce (RFC 3686) that follows the key in the keying material.
     #[must_use]
     pub const fn salt_len(self) -> usize {
         ENCR[self as usize].salt
@@ -425,7 +450,7 @@ mod tests {
     fn zones_are_sealed_by_few() {
         let fit: Vec<Encr> = Encr::ALL.into_iter().filter(|encr| encr.suits_zones()).collect();
         assert_eq!(fit, [Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305]);
-        assert!(!Encr::Aes128Ccm16.suits_zones(), "its salt has three bytes");
+        assert!(!Encr::Aes256Ccm16.suits_zones(), "its salt has three bytes");
         assert!(!Encr::Aes128Gmac.suits_zones(), "it does not encrypt");
     }
 
@@ -451,7 +476,8 @@ mod tests {
         }
         assert_eq!([None, Some(192), Some(256)].map(|bits| Encr::by_esp_id(21, bits)), [None; 3]);
         assert!(Encr::ALL.iter().all(|encr| encr.encrypts()), "none that can be configured reads in clear");
-        assert_eq!(Encr::by_id(12, Some(192)), None, "AES-192 is not offered");
+        let aes_192 = [12, 14, 15, 16].map(|id| Encr::by_id(id, Some(192)));
+        assert_eq!(aes_192, [None; 4], "AES-192 is not offered");
         assert_eq!(Encr::by_id(12, None), None, "AES needs a key length");
         assert_eq!(Encr::by_id(28, Some(256)), None, "ChaCha20-Poly1305 has none");
     }

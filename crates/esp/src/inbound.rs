@@ -257,6 +257,7 @@ impl fmt::Debug for Inbound {
 ///
 /// RFC 4303 section 2.4: "the receiver SHOULD inspect the Padding field". It is authentic here, so this only finds peers that
 /// err; but a peer that errs there errs elsewhere too, and the drop is counted with its reason.
+/// "When padding is required, it MUST be generated and checked in accordance with the conventions specified in [ESP]." (RFC 4309 section 3.2)
 fn strip_trailer(body: &[u8]) -> Result<(usize, u8), Discard> {
     let [rest @ .., pad_len, next_header] = body else {
         return Err(Discard::Padding { pad_len: 0 });

@@ -2,6 +2,9 @@
 //!
 //! Combined-mode ciphers and CTR need IVs that are unique and may be predictable: the 64-bit sequence number, which never
 //! repeats within an SA (RFC 4106 section 3.1, RFC 7634 section 2, RFC 3686 section 3.1 all allow a counter).
+//! "The same IV and key combination MUST NOT be used more than once." (RFC 4309 section 2)
+//! "The IV MUST be chosen by the encryptor in a manner that ensures that the same IV value is used only once for a given key." (RFC 4309
+//! section 3.1)
 //!
 //! CBC needs IVs that an attacker cannot predict before the plaintext is chosen (RFC 3602 section 3). They come from a generator of
 //! the SA's own: AES-256 in counter mode under a key that was drawn from the entropy handed in, a few KiB at a time. The

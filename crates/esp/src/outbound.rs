@@ -318,6 +318,7 @@ impl Outbound {
     }
 
     /// The packet of sequence number `seq`. The slot has been checked.
+    /// "The Padding, Pad Length, and Next Header fields MUST be concatenated with the plaintext before performing encryption" (RFC 4309 section 3.2)
     fn seal_numbered(
         &mut self,
         slot: &mut [u8],

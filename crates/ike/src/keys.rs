@@ -114,7 +114,9 @@ pub struct IkeKeys {
 
 impl IkeKeys {
     /// `{SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+(SKEYSEED, Ni | Nr | SPIi | SPIr)`, with the PRF of the new
-    /// suite. For an AEAD there is no SK_a, and SK_e includes the salt (RFC 5282, section 7.1).
+    /// suite. For an AEAD "The size and format of each of the SK_ei and SK_er encryption keys MUST be" (RFC 5282 section 7.1) those of ESP's keying
+    /// material, with its salt, and "the SK_ai and SK_ar integrity protection keys are not used; each key MUST be treated as
+    /// having a size of zero (0) octets" (RFC 5282 section 7.1).
     /// "The lengths of SK_d, SK_pi, and SK_pr MUST be the preferred key length of the PRF agreed upon." (RFC 7296 section 2.14)
     ///
     /// # Errors

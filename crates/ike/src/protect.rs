@@ -3,6 +3,9 @@
 //!
 //! The body of SK and SKF is `IV | ciphertext of (payloads | padding | pad length) | ICV`. An AEAD authenticates everything before
 //! the body as associated data; encrypt-then-MAC runs over the whole message up to the ICV. [`PacketKey`] makes the two look alike.
+//! "The associated data (A) MUST consist of the partial contents of the IKEv2 message, starting from the first octet of the Fixed IKE Header
+//! through the last octet of the Payload Header of the Encrypted Payload" (RFC 5282 section 5.1)
+//! "The Initialization Vector and Ciphertext fields shown in Figure 1 (above) MUST NOT be included in the associated data." (RFC 5282 section 5.1)
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -180,7 +183,9 @@ impl Channel {
         28 + 4 + self.key.iv_len() + padded_len(self.key.block_len(), plain_len) + self.key.icv_len()
     }
 
-    /// A counter where the IV must not repeat (RFC 5282, section 3.1; RFC 5930), chance where it must not be predictable.
+    /// A counter where the IV must not repeat (RFC 5930), chance where it must not be predictable.
+    /// "The IV MUST be chosen by the encryptor in a manner that ensures that the same IV value is used only once for a given key." (RFC 5282
+    /// section 3.1)
     fn next_iv(&self, iv: &mut [u8], entropy: &mut dyn Entropy) {
         let sealed = self.sealed.fetch_add(1, Ordering::Relaxed);
         if self.key.block_len() > 1 {
@@ -190,7 +195,7 @@ impl Channel {
         }
     }
 
-    /// Checks and decrypts in place. `message` is the whole message, `protected` what parsing it said; returns the payloads as
+    /// Checks and decrypts in place; "the recipient MUST accept any amount of Padding up to 255 octets" (RFC 5282 section 3). `message` is the whole message, `protected` what parsing it said; returns the payloads as
     /// bytes. For a fragment they are a piece of the chain.
     ///
     /// # Errors

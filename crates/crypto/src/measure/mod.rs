@@ -13,7 +13,6 @@
 //!
 //! [`verify`] holds a suite against known answers. A benchmark must ask it first: a fast wrong cipher is no result.
 
-mod ccm;
 mod composed;
 mod dsa_pair;
 mod known;
@@ -27,7 +26,7 @@ pub use known::{WrongAnswer, verify, verify_with};
 pub use rsa_1024::rsa_1024;
 
 use crate::error::Error;
-use crate::packet_key::{Lengths, PacketKey, Protect};
+use crate::packet_key::{Lengths, PacketKey};
 use crate::suites::{Encr, Integ, UnknownAlgorithm};
 
 /// A cipher that can be measured.
@@ -43,10 +42,14 @@ pub enum Cipher {
     Aes256Ctr,
     /// AES-128-CCM with an 8-byte ICV (RFC 4309).
     Aes128Ccm8,
+    /// AES-128-CCM with a 12-byte ICV (RFC 4309).
+    Aes128Ccm12,
     /// AES-128-CCM with a 16-byte ICV (RFC 4309).
     Aes128Ccm16,
     /// AES-256-CCM with an 8-byte ICV (RFC 4309).
     Aes256Ccm8,
+    /// AES-256-CCM with a 12-byte ICV (RFC 4309).
+    Aes256Ccm12,
     /// AES-256-CCM with a 16-byte ICV (RFC 4309).
     Aes256Ccm16,
     /// AES-128-GCM with a 16-byte ICV (RFC 4106).
@@ -100,15 +103,17 @@ struct IntegrityRow {
 /// Lengths in bytes; `icv` is 0 where an integrity algorithm may bring one. `encr` is the same cipher in the table of what
 /// can be negotiated.
 #[rustfmt::skip]
-const CIPHERS: [CipherRow; 14] = [
+const CIPHERS: [CipherRow; 16] = [
     CipherRow { alg: Cipher::Aes128Cbc,        name: "aes128",           key: 16, salt: 0, iv: 16, block: 16, icv: 0,  encr: Some(Encr::Aes128Cbc) },
     CipherRow { alg: Cipher::Aes256Cbc,        name: "aes256",           key: 32, salt: 0, iv: 16, block: 16, icv: 0,  encr: Some(Encr::Aes256Cbc) },
     CipherRow { alg: Cipher::Aes128Ctr,        name: "aes128ctr",        key: 16, salt: 4, iv: 8,  block: 1,  icv: 0,  encr: Some(Encr::Aes128Ctr) },
     CipherRow { alg: Cipher::Aes256Ctr,        name: "aes256ctr",        key: 32, salt: 4, iv: 8,  block: 1,  icv: 0,  encr: Some(Encr::Aes256Ctr) },
-    CipherRow { alg: Cipher::Aes128Ccm8,       name: "aes128ccm8",       key: 16, salt: 3, iv: 8,  block: 1,  icv: 8,  encr: None },
-    CipherRow { alg: Cipher::Aes128Ccm16,      name: "aes128ccm16",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 16, encr: None },
-    CipherRow { alg: Cipher::Aes256Ccm8,       name: "aes256ccm8",       key: 32, salt: 3, iv: 8,  block: 1,  icv: 8,  encr: None },
-    CipherRow { alg: Cipher::Aes256Ccm16,      name: "aes256ccm16",      key: 32, salt: 3, iv: 8,  block: 1,  icv: 16, encr: None },
+    CipherRow { alg: Cipher::Aes128Ccm8,       name: "aes128ccm8",       key: 16, salt: 3, iv: 8,  block: 1,  icv: 8,  encr: Some(Encr::Aes128Ccm8) },
+    CipherRow { alg: Cipher::Aes128Ccm12,      name: "aes128ccm12",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 12, encr: Some(Encr::Aes128Ccm12) },
+    CipherRow { alg: Cipher::Aes128Ccm16,      name: "aes128ccm16",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 16, encr: Some(Encr::Aes128Ccm16) },
+    CipherRow { alg: Cipher::Aes256Ccm8,       name: "aes256ccm8",       key: 32, salt: 3, iv: 8,  block: 1,  icv: 8,  encr: Some(Encr::Aes256Ccm8) },
+    CipherRow { alg: Cipher::Aes256Ccm12,      name: "aes256ccm12",      key: 32, salt: 3, iv: 8,  block: 1,  icv: 12, encr: Some(Encr::Aes256Ccm12) },
+    CipherRow { alg: Cipher::Aes256Ccm16,      name: "aes256ccm16",      key: 32, salt: 3, iv: 8,  block: 1,  icv: 16, encr: Some(Encr::Aes256Ccm16) },
     CipherRow { alg: Cipher::Aes128Gcm16,      name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16, encr: Some(Encr::Aes128Gcm16) },
     CipherRow { alg: Cipher::Aes256Gcm16,      name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16, encr: Some(Encr::Aes256Gcm16) },
     CipherRow { alg: Cipher::ChaCha20Poly1305, name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16, encr: Some(Encr::ChaCha20Poly1305) },
@@ -248,15 +253,11 @@ impl Suite {
         let failed = Error::Backend { operation: "key set-up" };
         let row = self.cipher.row();
         let (key, rest) = keymat.split_at(row.key);
-        let (salt, mac) = rest.split_at(row.salt);
-        let keys: Option<Box<dyn Protect>> = if self.cipher.is_aead() {
-            ccm::Ccm::new(key, salt).map(|ccm| Box::new(ccm) as Box<dyn Protect>)
-        } else {
-            composed::Composed::new(self.cipher, key, self.integrity, mac).map(|c| Box::new(c) as _)
-        };
+        let (_, mac) = rest.split_at(row.salt);
+        let keys = composed::Composed::new(self.cipher, key, self.integrity, mac).ok_or(failed)?;
         let [iv, icv, block] = [self.iv_len(), self.icv_len(), self.block_len()].map(|n| n as u8);
         let lengths = Lengths { iv, icv, block, separate_mac: !self.cipher.is_aead() };
-        Ok(PacketKey::measured(lengths, keys.ok_or(failed)?))
+        Ok(PacketKey::measured(lengths, Box::new(keys)))
     }
 }
 

@@ -1,15 +1,12 @@
-//! The ciphers of HIP's suites alone (RFC 7402 section 5.1.2): CCM, GCM with an ICV of 8 bytes and CMAC; and GMAC, which IKE has too. Owns how each is put
-//! together from what the libraries have; must never hold a cipher or a MAC of its own.
+//! The ciphers that few choose: GMAC, which IKE and HIP have; GCM with an ICV of 8 bytes and CMAC, of HIP's suites alone (RFC 7402 section 5.1.2);
+//! and, beside, CCM. Owns how each is put together from what the libraries have; must never hold a cipher or a MAC of its own.
 
-use aes::Aes128;
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, UnboundKey};
 use aws_lc_rs::cipher::{self, EncryptingKey, EncryptionContext, UnboundCipherKey};
 use aws_lc_rs::cmac;
 use aws_lc_rs::iv::FixedLength;
-use ccm::aead::array::Array;
-use ccm::consts::{U8, U11, U16};
-use ccm::{AeadInOut, KeyInit};
 
+use super::ccm::Ccm;
 use super::{Around, Keys, Protect, aead_nonce};
 use crate::error::Unauthentic;
 use crate::secret::ct_eq;
@@ -18,8 +15,12 @@ use crate::suites::Encr;
 /// The keys of a combined-mode cipher; `None` for another, or if a length is wrong.
 pub(super) fn aead_keys(encr: Encr, key: &[u8], salt: &[u8]) -> Option<Keys> {
     let keys: Box<dyn Protect> = match encr {
-        Encr::Aes128Ccm8 => Box::new(Ccm::<ccm::Ccm<Aes128, U8, U11>>::new(key, salt)?),
-        Encr::Aes128Ccm16 => Box::new(Ccm::<ccm::Ccm<Aes128, U16, U11>>::new(key, salt)?),
+        Encr::Aes128Ccm16
+        | Encr::Aes256Ccm16
+        | Encr::Aes128Ccm12
+        | Encr::Aes256Ccm12
+        | Encr::Aes128Ccm8
+        | Encr::Aes256Ccm8 => Box::new(Ccm::new(key, salt)?),
         Encr::Aes128Gcm8 => Box::new(Gcm8::new(key, salt)?),
         Encr::Aes128Gmac => Box::new(Gmac(Gcm::new(key, salt)?)),
         _ => return None,
@@ -30,44 +31,6 @@ pub(super) fn aead_keys(encr: Encr, key: &[u8], salt: &[u8]) -> Option<Keys> {
 /// AES-CMAC-96 (RFC 4494) over a packet that is not encrypted.
 pub(super) fn cmac_keys(key: &[u8]) -> Option<Keys> {
     Some(Keys::Boxed(Box::new(Cmac96(cmac::Key::new(cmac::AES_128, key).ok()?))))
-}
-
-/// CCM of RustCrypto, with the salt of RFC 4309: nonce = salt (3) | IV (8).
-struct Ccm<K> {
-    key: K,
-    salt: [u8; 3],
-}
-
-impl<K: KeyInit> Ccm<K> {
-    fn new(key: &[u8], salt: &[u8]) -> Option<Self> {
-        Some(Self { key: K::new_from_slice(key).ok()?, salt: salt.try_into().ok()? })
-    }
-}
-
-impl<K: AeadInOut<NonceSize = U11> + Send + Sync> Ccm<K> {
-    /// salt | iv. `iv` has been checked to be 8 bytes.
-    fn nonce(&self, iv: &[u8]) -> Array<u8, U11> {
-        let mut nonce = Array::default();
-        let (salt, rest) = nonce.split_at_mut(self.salt.len());
-        salt.copy_from_slice(&self.salt);
-        rest.copy_from_slice(iv);
-        nonce
-    }
-}
-
-impl<K: AeadInOut<NonceSize = U11> + Send + Sync> Protect for Ccm<K> {
-    fn seal(&self, around: Around<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), Unauthentic> {
-        let nonce = self.nonce(around.iv);
-        let tag = self.key.encrypt_inout_detached(&nonce, around.aad, data.into());
-        icv.copy_from_slice(&tag.map_err(|_| Unauthentic)?);
-        Ok(())
-    }
-
-    fn open(&self, around: Around<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), Unauthentic> {
-        let nonce = self.nonce(around.iv);
-        let tag = icv.try_into().map_err(|_| Unauthentic)?;
-        self.key.decrypt_inout_detached(&nonce, around.aad, data.into(), tag).map_err(|_| Unauthentic)
-    }
 }
 
 /// AES-128-GCM, which here only seals.

@@ -5,7 +5,7 @@ use dormouse_crypto::{Encr, Integ, Secret};
 use dormouse_esp::{Inbound, Outbound, SaParams};
 use dormouse_sansio::{Entropy, Seeded};
 
-pub(crate) const SUITES: [(Encr, Option<Integ>); 18] = [
+pub(crate) const SUITES: [(Encr, Option<Integ>); 21] = [
     (Encr::Aes128Gcm16, None),
     (Encr::Aes256Gcm16, None),
     (Encr::ChaCha20Poly1305, None),
@@ -19,6 +19,9 @@ pub(crate) const SUITES: [(Encr, Option<Integ>); 18] = [
     (Encr::Null, Some(Integ::HmacSha256_128)),
     (Encr::Aes128Ccm8, None),
     (Encr::Aes128Ccm16, None),
+    (Encr::Aes256Ccm8, None),
+    (Encr::Aes256Ccm12, None),
+    (Encr::Aes256Ccm16, None),
     (Encr::NullIv16, Some(Integ::HmacSha256Whole)),
     (Encr::Aes128Gcm8, None),
     (Encr::Aes128Gmac, None),

@@ -56,6 +56,9 @@ pub enum EsnPolicy {
 /// RFC 8247 (section 2.1 to 2.4): ENCR_AES_GCM_16 and ENCR_CHACHA20_POLY1305 are SHOULD, ENCR_AES_CBC, PRF_HMAC_SHA2_256,
 /// AUTH_HMAC_SHA2_256_128 and group 14 are MUST, group 19 is SHOULD; 256-bit keys are preferred where the AEAD costs
 /// the same, and X25519 leads because it is the cheapest for both ends. HMAC-SHA1 (MUST-) is not offered unless configured.
+/// Nor is CCM, which has shorter ICVs too:
+/// "A 16-octet ICV size SHOULD be used with IKEv2" (RFC 5282 section 7.2)
+/// "the use of 12-octet ICVs (values 15 and 19) is NOT RECOMMENDED" (RFC 5282 section 7.2)
 ///
 /// The first is hybrid: ML-KEM-768 beside the classical exchange, so that what is recorded today cannot be read with a quantum
 /// computer later. A peer without it passes the proposal over and takes the second, which has the same group in the same request: no

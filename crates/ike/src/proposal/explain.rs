@@ -292,6 +292,7 @@ fn transform_text(t: &Transform) -> String {
         (TransformType::Encryption, 12) => format!("aes{bits}"),
         (TransformType::Encryption, 13) => format!("aes{bits}ctr"),
         (TransformType::Encryption, 14) => format!("aes{bits}ccm8"),
+        (TransformType::Encryption, 15) => format!("aes{bits}ccm12"),
         (TransformType::Encryption, 16) => format!("aes{bits}ccm16"),
         (TransformType::Encryption, 18) => format!("aes{bits}gcm8"),
         (TransformType::Encryption, 19) => format!("aes{bits}gcm12"),

@@ -97,6 +97,7 @@ impl<'a> Offer<'a> {
     }
 
     /// Outer `None`: no agreement. An AEAD takes no integrity transform or NONE; anything else needs a real one.
+    /// "an integrity algorithm MUST NOT be selected for that SA" (RFC 5282 section 8)
     pub(super) fn integ(&self, aead: bool, ours: &[Integ]) -> Option<Option<Integ>> {
         if aead {
             let free = !self.any(TransformType::Integrity) || self.has_none(TransformType::Integrity);

@@ -356,5 +356,41 @@ fn what_is_not_encrypted_is_agreed_on_by_both_or_not_at_all() {
     }
     let never: Vec<_> = ["aes128gmac", "null-sha256"].map(str::parse::<EspProposal>).into();
     assert!(never.iter().all(Result::is_err), "no text names it");
-    assert!("aes128gmac-prfsha256-x25519".parse::<IkeProposal>().is_err());
+    let error = "aes256gmac-x25519".parse::<EspProposal>().unwrap_err().to_string();
+    assert!(
+        error.contains("\"aes256gmac\" does not encrypt; a CHILD SA that only authenticates has"),
+        "{error}"
+    );
+    let error = "aes128gmac-prfsha256-x25519".parse::<IkeProposal>().unwrap_err().to_string();
+    assert!(error.ends_with("the messages of IKE are always encrypted"), "{error}");
+}
+
+/// AES-CCM is agreed on, for both kinds of SA, where both ends name it, with the length of key and ICV that they name.
+#[test]
+fn ccm_is_agreed_on_where_it_is_named() {
+    let ccm: Vec<Encr> = Encr::ALL.into_iter().filter(|encr| (14..=16).contains(&encr.id())).collect();
+    assert_eq!(ccm.len(), 6);
+    let esp = |proposals: &[EspProposal]| {
+        esp_offer(proposals, 0x1234_5678, EsnPolicy::Prefer, KeyExchange::Configured)
+    };
+    let select = |offered: &[Proposal], ours: &[EspProposal]| {
+        select_esp(offered, ours, EsnPolicy::Prefer, KeyExchange::Configured, Some(31))
+    };
+    for encr in &ccm {
+        let named: EspProposal = format!("{encr}-x25519").parse().unwrap();
+        let chosen = select(&esp(std::slice::from_ref(&named)), std::slice::from_ref(&named)).unwrap();
+        assert_eq!(chosen.suite.encr, *encr);
+        for other in ccm.iter().filter(|other| *other != encr) {
+            let other: EspProposal = format!("{other}-x25519").parse().unwrap();
+            let refused = select(&esp(&[other]), std::slice::from_ref(&named));
+            assert!(refused.is_err(), "{encr} is no other");
+        }
+        assert!(select(&esp(&[named]), &default_esp_proposals()).is_err(), "{encr} by default");
+        assert!(format!("{encr}-prfsha256-x25519").parse::<IkeProposal>().is_ok());
+        assert!(
+            format!("{encr}-sha256-prfsha256-x25519").parse::<IkeProposal>().is_err(),
+            "{encr} needs no MAC"
+        );
+        assert!(default_ike_proposals().iter().all(|default| !default.encr.contains(encr)));
+    }
 }

@@ -10,6 +10,10 @@ use super::additional::{self, AdditionalKe};
 use super::algorithms::{EspProposal, IkeProposal};
 use super::{EspSuite, IkeSuite};
 
+/// What a proposal of either kind should say instead of a cipher that does not encrypt.
+const IKE_ENCRYPTS: &str = "the messages of IKE are always encrypted";
+const ESP_AUTHENTICATED: &str = "a CHILD SA that only authenticates has protection = \"authenticated\" (AES-GMAC with 128 bits) and no proposals";
+
 /// Why a proposal in text cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProposalError {
@@ -65,6 +69,16 @@ pub enum ProposalError {
         /// The method.
         word: &'static str,
     },
+    /// A cipher that does not encrypt.
+    #[error("proposal \"{proposal}\": \"{word}\" does not encrypt; {instead}")]
+    Readable {
+        /// The proposal.
+        proposal: String,
+        /// The word.
+        word: String,
+        /// What to do.
+        instead: &'static str,
+    },
     /// Additional key exchanges without a first one that is sure to take place.
     #[error(
         "proposal \"{proposal}\": additional key exchanges need a group, and do not go with \"none\"; make two proposals of it"
@@ -103,6 +117,13 @@ fn split(text: &str, kind: &'static str) -> Result<Words, ProposalError> {
             additional::add_word(&mut words.additional, number, group);
         } else if word == "none" && kind == "esp" {
             words.none = true;
+        } else if word == "null" || word.ends_with("gmac") {
+            let instead = if kind == "esp" { ESP_AUTHENTICATED } else { IKE_ENCRYPTS };
+            return Err(ProposalError::Readable {
+                proposal: text.to_owned(),
+                word: word.to_owned(),
+                instead,
+            });
         } else {
             return Err(ProposalError::Unknown {
                 proposal: text.to_owned(),
@@ -134,6 +155,8 @@ fn known(kind: &str) -> String {
     names.join(", ")
 }
 
+/// "if all of the encryption algorithms in any proposal are authenticated encryption algorithms, then the proposal MUST NOT propose any integrity
+/// transforms" (RFC 5282 section 8)
 fn check_ciphers(text: &str, words: &Words) -> Result<(), ProposalError> {
     let missing = |missing| ProposalError::Missing { proposal: text.to_owned(), missing };
     if words.encr.is_empty() {

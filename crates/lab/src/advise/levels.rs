@@ -68,7 +68,7 @@ const RETIRED: &str = "RFC 8221, section 5; deprecated by RFC 9395, section 5";
 
 /// Ciphers of ESP.
 #[rustfmt::skip]
-const CIPHERS: [Ruling; 21] = [
+const CIPHERS: [Ruling; 23] = [
     says("aes128gcm16",      Level::Must,      ENCR),
     says("aes256gcm16",      Level::Must,      ENCR),
     says("aes192gcm16",      Level::May,       ENCR),
@@ -78,6 +78,8 @@ const CIPHERS: [Ruling; 21] = [
     says("chacha20poly1305", Level::Should,    ENCR),
     says("aes128ccm8",       Level::Should,    "RFC 8221, section 5 (for IoT)"),
     says("aes256ccm8",       Level::May,       "RFC 8221, section 5: only 128-bit keys are at SHOULD"),
+    says("aes128ccm12",      Level::May,       UNMENTIONED),
+    says("aes256ccm12",      Level::May,       UNMENTIONED),
     says("aes128ccm16",      Level::May,       UNMENTIONED),
     says("aes256ccm16",      Level::May,       UNMENTIONED),
     says("aes128ctr",        Level::May,       "RFC 8221, section 8: not mentioned, so MAY"),
@@ -219,6 +221,20 @@ mod tests {
             let ruling = INTEGRITIES.iter().find(|r| r.algorithm == integ.name()).expect("listed");
             assert_ne!(ruling.level, Level::MustNot, "{integ}");
         }
+    }
+
+    /// What is recommended is what the configuration takes, and its figures are those of the very code that the daemon runs.
+    #[test]
+    fn what_can_be_configured_is_measured_as_it_is_used() {
+        let all = dormouse_crypto::measure::Suite::all();
+        for suite in &all {
+            assert_eq!(configurable(&suite.to_string()), suite.negotiable().is_some(), "{suite}");
+            assert!(Judgement::of(&suite.to_string()).is_some(), "{suite}");
+        }
+        for encr in Encr::ALL {
+            assert!(all.iter().any(|suite| suite.negotiable().is_some_and(|(e, _)| e == encr)), "{encr}");
+        }
+        assert!(configurable("aes256ccm12") && overhead("aes256ccm12", 40) == Some(8 + 8 + 12 + 4));
     }
 
     #[test]

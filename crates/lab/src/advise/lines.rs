@@ -58,14 +58,30 @@ impl Lines {
 }
 
 /// The IKE proposal beside a suite of ESP. IKE carries few bytes, so this follows RFC 8247, sections 2.1 to 2.4, and not the
-/// measurement: the same AEAD, or AES-CBC with the suite's key length and SHA-256.
+/// measurement: the same AEAD, or AES-CBC with the suite's key length and SHA-256. CCM with an ICV of 12 bytes is not recommended in IKE (RFC 5282,
+/// section 7.2), which gets 16.
 fn ike(suite: &str) -> String {
     let (cipher, integrity) = parts(suite);
     match integrity {
-        None => format!("{cipher}-prfsha256-{GROUPS}"),
+        None => format!("{}-prfsha256-{GROUPS}", cipher.replace("ccm12", "ccm16")),
         Some(_) => {
             let cbc = if cipher.contains("256") { "aes256" } else { "aes128" };
             format!("{cbc}-sha256-prfsha256-{GROUPS}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ike_gets_no_icv_of_12_bytes() {
+        let toml = Lines::new("aes256ccm12", Some("aes128ccm8")).toml;
+        assert!(
+            toml.contains("[\"aes256ccm16-prfsha256-x25519-modp2048\", \"aes128ccm8-prfsha256-"),
+            "{toml}"
+        );
+        assert!(toml.contains("[\"aes256ccm12-x25519-modp2048\", \"aes128ccm8-x25519-modp2048\"]"), "{toml}");
     }
 }

@@ -60,7 +60,9 @@ impl Mode {
             "aes128" | "aes256" if composed => Some(Self::Cbc),
             "aes128ctr" | "aes256ctr" if composed => Some(Self::Ctr),
             "aes128gcm16" | "aes256gcm16" => Some(Self::Gcm),
-            "aes128ccm16" | "aes256ccm16" | "aes128ccm8" | "aes256ccm8" => Some(Self::Ccm),
+            "aes128ccm16" | "aes256ccm16" | "aes128ccm12" | "aes256ccm12" | "aes128ccm8" | "aes256ccm8" => {
+                Some(Self::Ccm)
+            }
             _ => None,
         }
     }

@@ -304,7 +304,7 @@ pub enum Block {
 pub struct Ike {
     /// Algorithms in order of preference, each `encryption[-integrity]-prf-group`, such as `aes256gcm16-prfsha384-x25519` or
     /// `aes256-sha256-modp2048`; additional key exchanges follow as `-ke1_mlkem768` (RFC 9370). Empty: the defaults, which follow RFC 8247
-    /// and offer `x25519-ke1_mlkem768` first.
+    /// and offer `x25519-ke1_mlkem768` first. AES-CCM (RFC 5282; `aes128ccm16`, `aes256ccm12`, `aes128ccm8`) is taken only where it is named.
     pub proposals: Vec<String>,
     /// New keys after this time.
     pub rekey: Seconds,
@@ -409,6 +409,7 @@ pub struct Seconds(pub u32);
 pub struct Child {
     /// Algorithms in order of preference, each `encryption[-integrity][-group]`, such as `aes128gcm16` or
     /// `aes256-sha256-x25519`; a group gives each rekeying its own forward secrecy. Empty: the defaults, which follow RFC 8221.
+    /// AES-CCM (RFC 4309; `aes128ccm16`, `aes256ccm12`, `aes128ccm8`) is taken only where it is named, and the kernel is lent none of its SAs.
     pub proposals: Vec<String>,
     /// `tunnel`, or `transport` for what the two hosts themselves say to each other, with or without NATs between them: of what `local`
     /// and `remote` name, their own two addresses. Where these do not name them, or the peer wants no transport mode, tunnel mode is

@@ -294,6 +294,7 @@ fn described(mut sample: Point) -> Point {
             Cipher::Aes128Cbc
             | Cipher::Aes128Ctr
             | Cipher::Aes128Ccm8
+            | Cipher::Aes128Ccm12
             | Cipher::Aes128Ccm16
             | Cipher::Aes128Gcm16 => Some(128),
             _ => Some(256),

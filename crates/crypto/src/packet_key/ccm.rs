@@ -1,22 +1,26 @@
-//! AES-CCM (RFC 4309, RFC 3610), put together from the CTR and the CBC of the one back end, which has no CCM: so that a
-//! comparison of modes compares modes, and not libraries. Owns the composition; must never allocate per packet.
+//! AES-CCM (RFC 4309, RFC 5282, RFC 3610), put together from the CTR and the CBC of the one back end, which has no CCM: so what is measured is what
+//! is used, and a comparison of modes compares modes, and not libraries. Owns the composition; must never allocate per packet.
 
 use aws_lc_rs::cipher::{self, EncryptingKey, EncryptionContext, UnboundCipherKey};
 use aws_lc_rs::iv::FixedLength;
 use zeroize::Zeroize;
 
+use super::{Around, Protect};
 use crate::error::Unauthentic;
-use crate::packet_key::{Around, Protect};
 use crate::secret::ct_eq;
 
 const BLOCK: usize = 16;
 /// Bytes of message that are fed to CBC at once; a multiple of the block. CBC yields as many bytes as it takes, and only the
 /// last block is wanted, so it works on copies.
 const CHUNK: usize = 512;
-/// L in RFC 3610: with a salt of 3 and an IV of 8 bytes, 4 are left for the length (RFC 4309, section 4).
+/// L in RFC 3610: what a nonce of 11 bytes leaves for the length.
+/// "Implementations MUST support an L value of 4 octets" (RFC 4309 section 2)
 const LENGTH_LEN: usize = 4;
+/// AAD of so many bytes has its length in six bytes, and no longer in two (RFC 3610, section 2.2).
+const LONG_AAD: usize = 0xff00;
 
 /// The keys. How long the ICV is, the buffer for it says.
+/// "The size of KEYMAT MUST be three octets longer than is needed for the associated AES key." (RFC 4309 section 7.1)
 pub(super) struct Ccm {
     ctr: EncryptingKey,
     cbc: EncryptingKey,
@@ -24,9 +28,13 @@ pub(super) struct Ccm {
 }
 
 impl Ccm {
-    /// AES-128 or AES-256 by the length of `key`.
+    /// AES-128 or AES-256 by the length of `key`; `None` for another, or if `salt` has not three bytes.
     pub(super) fn new(key: &[u8], salt: &[u8]) -> Option<Self> {
-        let algorithm = if key.len() == 16 { &cipher::AES_128 } else { &cipher::AES_256 };
+        let algorithm = match key.len() {
+            16 => &cipher::AES_128,
+            32 => &cipher::AES_256,
+            _ => return None,
+        };
         let key = || UnboundCipherKey::new(algorithm, key).ok();
         Some(Self {
             ctr: EncryptingKey::ctr(key()?).ok()?,
@@ -35,7 +43,10 @@ impl Ccm {
         })
     }
 
-    /// The block A_0 or, with other flags, B_0: flags | nonce | counter or length.
+    /// The block A_0 or, with other flags, B_0: flags | salt | `iv` | counter or length. `iv` has been checked to be 8 bytes.
+    /// "Implementations MUST support a nonce of 11 octets." (RFC 4309 section 2)
+    /// "For the use of AES CCM with the IKEv2 Encrypted Payload, this default nonce format MUST be used and an 11 octet nonce MUST be used."
+    /// (RFC 5282 section 4)
     fn block(&self, flags: u8, iv: &[u8], last: u32) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
         block[0] = flags;
@@ -50,7 +61,8 @@ impl Ccm {
         self.ctr.less_safe_encrypt(data, context).map(drop).map_err(|_| Unauthentic)
     }
 
-    /// T, before it is encrypted (RFC 3610, section 2.2).
+    /// T, before it is encrypted (RFC 3610, section 2.2). `icv_len` has been checked to be 8, 12 or 16.
+    /// "The payload MUST NOT be longer than 4,294,967,295 octets" (RFC 4309 section 2)
     fn tag(&self, iv: &[u8], aad: &[u8], data: &[u8], icv_len: usize) -> Result<[u8; BLOCK], Unauthentic> {
         let flags = if aad.is_empty() { 0 } else { 0x40 }
             | u8::try_from((icv_len - 2) / 2 * 8).map_err(|_| Unauthentic)?
@@ -59,8 +71,13 @@ impl Ccm {
         let mut mac = CbcMac { key: &self.cbc, buffer: [0; CHUNK], used: 0, state: [0; BLOCK] };
         mac.update(&self.block(flags, iv, len))?;
         if !aad.is_empty() {
-            // ESP's SPI and sequence number: far below the 0xff00 where the encoding changes.
-            mac.update(&u16::try_from(aad.len()).map_err(|_| Unauthentic)?.to_be_bytes())?;
+            let len = u32::try_from(aad.len()).map_err(|_| Unauthentic)?.to_be_bytes();
+            if aad.len() < LONG_AAD {
+                mac.update(&len[2..])?;
+            } else {
+                mac.update(&[0xff, 0xfe])?;
+                mac.update(&len)?;
+            }
             mac.update(aad)?;
             mac.pad()?;
         }
@@ -87,7 +104,12 @@ impl Protect for Ccm {
         let mut tag = self.tag(iv, aad, data, icv.len())?;
         self.ctr(self.block(LENGTH_LEN as u8 - 1, iv, 0), &mut tag)?;
         let expected = tag.get(..icv.len()).ok_or(Unauthentic)?;
-        if ct_eq(expected, icv) { Ok(()) } else { Err(Unauthentic) }
+        if ct_eq(expected, icv) {
+            return Ok(());
+        }
+        // Nothing of what is not authentic is handed out.
+        data.zeroize();
+        Err(Unauthentic)
     }
 }
 
