@@ -129,15 +129,20 @@ fn a_lineage_that_moves_or_ends_is_ordered_away_from_its_gateway_once() {
             Operation::Advance { lineage, from, to, ends: LATER }
         };
         let end = |id: u64, of: u8| Operation::End { sa: None, lineage: name(id), holder: holder(of) };
+        let former = |id: u64, of: u8| Operation::EndFormer { lineage: name(id), holder: holder(of) };
         run(&mut north, &[confirm(1, 1, 1, 11), advance(1, 11, 12), end(5, 5)]).await;
         // Advancing does not take; a wrong tip does not either; nor does another holder end it.
         run(&mut south, &[advance(1, 12, 13)]).await;
         assert_eq!(run(&mut south, &[confirm(1, 1, 11, 99)]).await, [Outcome::Superseded]);
-        run(&mut south, &[end(1, 2)]).await;
+        run(&mut south, &[former(1, 2)]).await;
+        // The end of a session that it has no more is none of the session that there is.
+        run(&mut south, &[end(1, 1), end(2, 2)]).await;
+        assert_eq!(world.count("select count(*) from dormouse.lineage").await, 4);
         assert_eq!(north.orders().await.unwrap(), []);
         assert_eq!(world.count("select count(*) from dormouse.orders").await, 0);
-        // Four ways to lose one.
-        run(&mut south, &[confirm(1, 13, 12, 14), end(2, 2), Operation::EndAll { holder: holder(3) }]).await;
+        // Three ways to lose one.
+        run(&mut south, &[confirm(1, 13, 12, 14), former(2, 2), Operation::EndAll { holder: holder(3) }])
+            .await;
         assert_eq!(north.notice().await.unwrap(), Notice::Orders);
         let orders = north.orders().await.unwrap();
         assert_eq!(orders.iter().map(|order| order.lineage).collect::<Vec<_>>(), [name(1), name(2), name(3)]);
@@ -145,11 +150,11 @@ fn a_lineage_that_moves_or_ends_is_ordered_away_from_its_gateway_once() {
         assert_eq!(south.orders().await.unwrap(), []);
         south.obeyed(&orders).await.unwrap();
         assert_eq!(north.orders().await.unwrap(), orders, "nobody obeys for another");
+        // No ticket counts any more, and all sessions go on.
         run(&mut south, &[Operation::EndEvery]).await;
-        let all = north.orders().await.unwrap();
-        assert_eq!(all.last().map(|order| order.lineage), Some(name(4)));
-        north.obeyed(&all[..1]).await.unwrap();
-        assert_eq!(north.orders().await.unwrap(), all[1..]);
+        assert_eq!(north.orders().await.unwrap(), orders);
+        north.obeyed(&orders[..1]).await.unwrap();
+        assert_eq!(north.orders().await.unwrap(), orders[1..]);
         // South had 1, but ended it itself.
         assert_eq!(south.orders().await.unwrap(), []);
         assert_eq!(world.count("select count(*) from dormouse.lineage").await, 0);
