@@ -46,7 +46,8 @@ fn operation() -> impl Strategy<Value = Operation> {
                 ends,
             },
             8 => Operation::Advance { lineage, from: name(a), to: name(b), ends },
-            9 => Operation::End { sa: None, lineage, holder: of(id + a % 2) },
+            9 if c < 2 => Operation::End { sa: None, lineage, holder: of(id + a % 2) },
+            9 => Operation::EndFormer { lineage, holder: of(id + a % 2) },
             10 if a == 0 => Operation::EndEvery,
             _ => Operation::EndAll { holder: of(id) },
         }
@@ -84,8 +85,8 @@ fn one_gateway_sees_what_the_rules_in_memory_say() {
 }
 
 #[test]
-fn of_a_holder_so_many_stay_and_the_others_gateways_are_told() {
-    if !possible("of_a_holder_so_many_stay_and_the_others_gateways_are_told") {
+fn of_a_holder_so_many_stay_and_the_sessions_of_the_others_go_on() {
+    if !possible("of_a_holder_so_many_stay_and_the_sessions_of_the_others_go_on") {
         return;
     }
     block(async {
@@ -105,11 +106,8 @@ fn of_a_holder_so_many_stay_and_the_others_gateways_are_told() {
         let left = rows(&world).await;
         assert_eq!(left.len(), LINEAGES_PER_HOLDER);
         assert_eq!(left, memory.rows().copied().collect::<Vec<_>>());
-        let gone: Vec<Name> = (0..20).map(name).filter(|id| left.iter().all(|row| row.id != *id)).collect();
-        let mut told: Vec<Name> = south.orders().await.unwrap().iter().map(|order| order.lineage).collect();
-        told.sort_unstable();
-        assert!(!gone.is_empty());
-        assert_eq!(told, gone, "only the other gateway's");
+        assert!((0..20).map(name).any(|id| left.iter().all(|row| row.id != id)));
+        assert_eq!(south.orders().await.unwrap(), [], "as where one gateway has them all");
         assert_eq!(north.orders().await.unwrap(), []);
     });
 }
