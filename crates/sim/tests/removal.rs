@@ -184,3 +184,32 @@ fn a_peer_is_meant_by_its_identity_or_by_its_inner_address() {
     let device = world.device_mut().node_mut().expect("it runs");
     assert!(device.remove_peer(now, "office", "gateway.sim").is_empty());
 }
+
+/// A device that has gone to another gateway of those that share their tickets: what is left of it goes without a word, what waited for it too;
+/// and it may come back by its ticket.
+#[test]
+fn a_device_that_is_at_another_gateway_leaves_nothing_here_and_may_come_back() {
+    for most in [10, 0] {
+        let mut world = asleep(11, most);
+        world.send_down();
+        world.run(Duration::from_secs(60));
+        let before = world.gateway().node().map(|n| n.ike_stats().datagrams_out);
+        let lineage = world.gateway().disk.lineages.rows().next().expect("a session").id;
+        let now = world.now();
+        let node = world.gateway_mut().node_mut().expect("it runs");
+        assert!(node.gone_elsewhere(now, lineage), "held: {}", most > 0);
+        assert!(!node.gone_elsewhere(now, lineage), "it is gone");
+        world.gateway_mut().flush(now);
+        world.run(Duration::from_secs(60));
+        let node = world.gateway().node().expect("it runs");
+        assert_eq!(Some(node.ike_stats().datagrams_out), before, "it was told");
+        assert!(node.gateway_sessions(world.now()).is_empty() && node.absent_devices().is_empty());
+        assert!(world.gateway().routes.is_empty(), "{:?}", world.gateway().routes);
+        world.wake(Access::A);
+        world.send_up();
+        world.run(Duration::from_secs(20));
+        assert_eq!(last_rung(&world), Some(Rung::Resume), "{:#?}", world.device().changes);
+        assert_eq!(world.gateway().routes.len(), 1);
+        world.settle_and_check();
+    }
+}
