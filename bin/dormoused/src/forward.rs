@@ -45,8 +45,12 @@ impl Forward {
     pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) -> Vec<String> {
         let rules = rules(&self.tunnel, connections);
         let Some(guard) = &mut self.guard else {
-            let asking = connections.iter().filter(|c| c.forwarding.is_some());
-            return asking.map(|c| format!("connection.{}.pool.forward", c.name)).collect();
+            let asks = |c: &Resolved| match (&c.forwarding, c.renewals) {
+                (Some(_), _) => Some(format!("connection.{}.pool.forward", c.name)),
+                (None, Some(_)) => Some(format!("connection.{}.renewals", c.name)),
+                (None, None) => None,
+            };
+            return connections.iter().filter_map(asks).collect();
         };
         if rules != self.rules || self.trouble.is_some() {
             self.trouble = guard.order(&rules).err().map(|e| e.to_string());
@@ -105,7 +109,7 @@ impl Forward {
         } else {
             format!("on; what comes from {nets} leaves from this machine's own addresses")
         };
-        (!self.rules.is_empty()).then(|| check(control::CheckOutcome::Ok, found, None))
+        self.rules.forwards().then(|| check(control::CheckOutcome::Ok, found, None))
     }
 }
 
@@ -115,5 +119,6 @@ fn rules(tunnel: &str, connections: &[Resolved]) -> Rules {
     let has = |v4: bool| all().flat_map(|f| &f.pool).any(|net| net.addr().is_ipv4() == v4);
     let translated = all().filter(|f| f.translate).flat_map(|f| f.pool.clone()).collect();
     let (v4, v6) = (has(true), has(false));
-    Rules { tunnel: tunnel.into(), v4, v6, translated }
+    let renewals = connections.iter().filter_map(|c| c.renewals).collect();
+    Rules { tunnel: tunnel.into(), beside: crate::kernel::interface(tunnel), v4, v6, translated, renewals }
 }

@@ -24,6 +24,7 @@ mod radius;
 mod redirect;
 mod rekey;
 mod reload;
+mod renewals;
 mod removal;
 mod router;
 mod scrape;
