@@ -299,11 +299,14 @@ fn written(name: &str, bundle: &Bundle, paths: &Paths) -> String {
             path(&paths.secret)
         ),
     };
+    let renewals = bundle.renewals.map_or_else(String::new, |at| {
+        format!("\n[connection.{name}.renewals]\nat = {}\n", quoted(&at.to_string()))
+    });
     format!(
         "[connection.{name}]\nrole = \"client\"\ngateway = {}\nauto = true\n\n\
          [connection.{name}.local]\nid = {}\n{proof}\n\n\
          [connection.{name}.remote]\nid = {}\nca = [{}]\n\n\
-         {}[connection.{name}.child]\nremote = {}\n{}",
+         {}[connection.{name}.child]\nremote = {}\n{}{renewals}",
         quoted(&bundle.gateway),
         quoted(&bundle.id),
         quoted(&bundle.gateway_id),

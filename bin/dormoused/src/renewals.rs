@@ -47,7 +47,8 @@ impl Daemon {
                     return Err(wrong(&"no fingerprint of a certificate"));
                 };
                 tracing::info!(%identity, %from, "a certificate was renewed");
-                let (fingerprint, until) = (bytes.iter().map(|b| format!("{b:02x}")).collect::<String>(), UnixTime(until_unix));
+                let (fingerprint, until) =
+                    (bytes.iter().map(|b| format!("{b:02x}")).collect::<String>(), UnixTime(until_unix));
                 self.host.node_mut().record_renewal(connection, &identity, fingerprint, from, until);
             }
             (Renewal::Issued { .. }, None) => return Err(wrong(&"a renewal of nobody")),

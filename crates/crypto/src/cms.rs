@@ -292,7 +292,10 @@ mod tests {
         let ((key, one), (_, two)) = (signer(NewKey::EcdsaP256), signer(NewKey::EcdsaP384));
         let message = certificates_only(&[&one, &two]);
         assert_eq!(certificates_of(&message), Ok(vec![one.clone(), two.clone()]));
-        assert_eq!(certificates_of(&sign(b"content", &[&one, &two], &key).unwrap()), Ok(vec![one.clone(), two]));
+        assert_eq!(
+            certificates_of(&sign(b"content", &[&one, &two], &key).unwrap()),
+            Ok(vec![one.clone(), two])
+        );
         assert!(open(&message).is_err(), "nobody has signed anything");
         for at in 0..message.len() {
             certificates_of(&message[..at]).expect_err("cut off");
@@ -301,7 +304,10 @@ mod tests {
             let _ = certificates_of(&bad);
         }
         assert_eq!(certificates_of(&certificates_only(&[])), Err(CmsError::NoCertificate));
-        assert!(matches!(certificates_of(&certificates_only(&[&one; MOST + 1])), Err(CmsError::Malformed(_))));
+        assert!(matches!(
+            certificates_of(&certificates_only(&[&one; MOST + 1])),
+            Err(CmsError::Malformed(_))
+        ));
     }
 
     #[test]

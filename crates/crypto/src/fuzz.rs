@@ -3,8 +3,8 @@
 use dormouse_sansio::UnixTime;
 
 use crate::cert::{
-    Certificate, Crl, Identity, Issued, KnownPaths, NONCE_LEN, OcspAnswer, OcspRequest, Request,
-    Revocations, TrustStore, Usage,
+    Certificate, Crl, Identity, Issued, KnownPaths, NONCE_LEN, OcspAnswer, OcspRequest, Request, Revocations,
+    TrustStore, Usage,
 };
 use crate::hip::v1;
 use crate::psk::parse_psk;

@@ -243,12 +243,7 @@ mod tests {
             What::End { client: client(), why: identity.into(), seconds: 7, traffic: Traffic::default() },
             What::Refusal { from, claimed: Some(who(identity)), why: identity.into() },
             What::Refusal { from, claimed: None, why: identity.into() },
-            What::Renewal {
-                connection: identity.into(),
-                who: who(identity),
-                from,
-                until_unix: 7,
-            },
+            What::Renewal { connection: identity.into(), who: who(identity), from, until_unix: 7 },
             What::Denial { whom: identity.into(), by_uid: Some(0) },
             What::Allowance { whom: identity.into(), by_uid: Some(0) },
         ];

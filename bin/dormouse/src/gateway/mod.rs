@@ -11,6 +11,7 @@ use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, CONFIG, PASSWORDS, PASSWORDS_HEAD, Place};
 use crate::enrol::users::{self, User};
 use crate::enrol::wrong;
+use crate::renewal::serve;
 use clap::{Args, Subcommand, ValueEnum};
 use dormouse_control::{Check, Error, ErrorKind, ExitCode};
 use dormouse_crypto::Secret;
@@ -45,6 +46,8 @@ enum GatewayVerb {
     /// Make a new key and certificate for this gateway before the old one ends: everything else stays as it is. A daemon that runs takes them up
     /// at once, and sessions go on
     Renew(renew::RenewArgs),
+    /// Answer devices that renew their certificates through the tunnel: runs until it is stopped, as dormouse-renewals.service does
+    Renewals(serve::RenewalsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -65,6 +68,9 @@ struct InitArgs {
     /// --password. So it is without this too where there are such users already
     #[arg(long)]
     passwords: bool,
+    /// Do not let devices renew their certificates themselves, through the tunnel: each needs a new file before its certificate ends
+    #[arg(long)]
+    no_renewals: bool,
     /// How long the gateway's certificate counts; devices of Apple take 825 days at most
     #[arg(long, value_name = "DAYS", default_value_t = MOST_DAYS)]
     days: u32,
@@ -108,6 +114,7 @@ pub(crate) fn run(args: &GatewayArgs, socket: &Path, json: bool) -> Result<ExitC
     match &args.verb {
         GatewayVerb::Init(args) => init(args, json),
         GatewayVerb::Renew(args) => renew::run(args, socket, json),
+        GatewayVerb::Renewals(args) => serve::run(args, socket),
     }
 }
 
@@ -124,6 +131,7 @@ fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
         reach: args.reach.clone(),
         pool: args.pool.clone(),
         dns: args.dns.clone(),
+        no_renewals: args.no_renewals,
         passwords: args.passwords || fs::symlink_metadata(place.path(PASSWORDS)).is_ok(),
     };
     let mut random = [0; 5];
@@ -149,6 +157,7 @@ fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
         "gateway": plan.id.to_string(),
         "pool": plan.pool,
         "dns": plan.dns,
+        "renewals": plan.renewals,
         "files": done.files,
         "certificate_until_unix": done.until.0,
         "authority_until_unix": done.authority_until.0,
@@ -224,6 +233,7 @@ fn make(place: &Place, plan: &Plan, args: &InitArgs) -> Result<Done, Error> {
     let passwords = place::read(&place.path(PASSWORDS))?;
     require_sound(place, &text, &authority, &issued, passwords.as_ref())?;
     place.make_private("ca")?;
+    place.make_private(users::DIRECTORY)?;
     let mut replaced: Vec<place::Write<'_>> = vec![
         (place.path("gateway.key"), issued.key.as_bytes(), 0o600),
         (place.path("gateway.pem"), issued.pem.as_bytes(), 0o644),
@@ -383,6 +393,13 @@ fn report(place: &Place, plan: &Plan, done: &Done, closed: &[String]) -> String 
         "new; keep it safe, and copy it to where no network is"
     };
     let _ = writeln!(out, "  authority     {dir}/ca/ca.key, {kept}");
+    let _ = match plan.renewals {
+        Some(at) => writeln!(
+            out,
+            "  renewals      devices with our client renew their certificates at {at}, inside the tunnel alone (--no-renewals: they do not)"
+        ),
+        None => writeln!(out, "  renewals      none: dormouse user renew NAME makes each device's next file"),
+    };
     out.push_str(&notes(plan, closed));
     let _ = writeln!(
         out,

@@ -53,7 +53,8 @@ impl Request {
     pub fn from_der(der: &[u8]) -> Result<Self, RequestError> {
         let malformed = |what| move || RequestError::Malformed(what);
         let mut outer = Reader(der);
-        let mut whole = outer.inside(SEQUENCE).ok_or_else(malformed("no structure, or one that is cut off"))?;
+        let mut whole =
+            outer.inside(SEQUENCE).ok_or_else(malformed("no structure, or one that is cut off"))?;
         if !outer.is_empty() {
             return Err(RequestError::Malformed("something follows it"));
         }
@@ -198,9 +199,10 @@ mod tests {
     fn another_keys_signature_is_no_proof() {
         let (mut a, b) = (request(NewKey::EcdsaP256, None, &[]), request(NewKey::EcdsaP256, None, &[]));
         // Both have their keys at the same place, in a structure of the same form.
-        let at = a.windows(5).position(|w| w == [3, 66, 0, 4, a[a.len() - 1]]).or_else(|| {
-            a.windows(4).position(|w| w == [3, 66, 0, 4])
-        });
+        let at = a
+            .windows(5)
+            .position(|w| w == [3, 66, 0, 4, a[a.len() - 1]])
+            .or_else(|| a.windows(4).position(|w| w == [3, 66, 0, 4]));
         let at = at.unwrap() + 4;
         a[at..at + 64].copy_from_slice(&b[at..at + 64]);
         assert_eq!(Request::from_der(&a).unwrap_err(), RequestError::Signature);

@@ -19,18 +19,12 @@ pub struct Renewals {
     /// gets: the daemon has it while it runs, lets in from the tunnel what is for this port, and nothing from elsewhere. At a client the same, as its
     /// gateway's administrator says.
     pub at: SocketAddr,
-    /// Gateway: for how long a new certificate counts, in days; 365 if it is not said.
+    /// Gateway: for how long a new certificate counts, in days. Not said: as long as the one that it replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
 }
 
 impl Renewals {
-    /// For how long a new certificate counts, in days.
-    #[must_use]
-    pub fn days(&self) -> u32 {
-        self.days.unwrap_or(365)
-    }
-
     /// Of a gateway's connection: where it is done.
     #[must_use]
     pub fn served(c: &Connection) -> Option<SocketAddr> {
@@ -73,7 +67,8 @@ pub(super) fn validate(name: &str, c: &Connection) -> Result<(), ConfigError> {
             return wrong(".days", "is the gateway's to say; remove it".into());
         }
         if c.local.certificate.is_none() || c.local.key.is_none() {
-            let problem = "there is no certificate to renew: local.certificate and local.key are files of one";
+            let problem =
+                "there is no certificate to renew: local.certificate and local.key are files of one";
             return wrong("", problem.into());
         }
         if !children.any(|child| has(&child.remote, ip)) {
@@ -81,13 +76,15 @@ pub(super) fn validate(name: &str, c: &Connection) -> Result<(), ConfigError> {
         }
         return Ok(());
     }
-    if !(1..=MOST_DAYS).contains(&renewals.days()) {
-        return wrong(".days", format!("{} is not between 1 and {MOST_DAYS}", renewals.days()));
+    if let Some(days) = renewals.days.filter(|days| !(1..=MOST_DAYS).contains(days)) {
+        return wrong(".days", format!("{days} is not between 1 and {MOST_DAYS}"));
     }
     let own: Vec<IpAddr> = c.pool.addresses.iter().filter_map(first_host).collect();
     if !own.contains(&ip) {
         let problem = match own.first() {
-            Some(first) => format!("{ip} is not the first address of a prefix of pool.addresses, such as {first}"),
+            Some(first) => {
+                format!("{ip} is not the first address of a prefix of pool.addresses, such as {first}")
+            }
             None => "needs pool.addresses, whose first address it is at".to_owned(),
         };
         return wrong(".at", problem);
