@@ -153,7 +153,8 @@ impl Daemon {
         if connections.iter().any(|c| c.role == Role::Gateway) {
             machine.serve_clients(settings.proxy_neighbours);
             let kept = args.config.with_extension("forwarding");
-            machine.forward = Some(Forward::new(tun.name(), &connections, &kept)?);
+            machine.forward =
+                Some(Forward::new((tun.name(), &kernel::interface(tun.name())), &connections, &kept)?);
         }
         let transit = router.as_ref().map(|router| Transit::new(router, &mut machine)).transpose()?;
         machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());

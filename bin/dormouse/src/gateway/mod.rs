@@ -27,6 +27,7 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Most files that are kept of one that was replaced.
@@ -118,9 +119,11 @@ pub(crate) fn run(args: &GatewayArgs, socket: &Path, json: bool) -> Result<ExitC
     }
 }
 
-/// For `dormouse doctor`: certificates of the gateway and of the authority that end soon.
+/// For `dormouse doctor`: certificates of the gateway and of the authority that end soon, and the renewal of devices'.
 pub(crate) fn checks(config: &Path, file: &config::file::File) -> Vec<Check> {
-    renew::checks(config, file, unix_now())
+    let mut all = renew::checks(config, file, unix_now());
+    all.extend(crate::renewal::checks(file));
+    all
 }
 
 fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
@@ -142,7 +145,7 @@ fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
         return Err(wrong("there is no terminal to ask on").with_change("--name vpn.example.org, or --yes"));
     }
     let plan = Plan::make(&said, &Surroundings::look(), random, &mut ask, &mut look::ask)?;
-    let closed = closed();
+    let closed = closed(plan.renewals);
     let out = Output::new(json);
     if args.dry_run {
         let text = plan.configuration(&place.path(""));
@@ -328,13 +331,18 @@ fn require_sound(
 }
 
 /// Chains of the firewall that would drop what devices send: by the line that lets it through.
-fn closed() -> Vec<String> {
+fn closed(renewals: Option<SocketAddr>) -> Vec<String> {
     let tunnel = config::file::Daemon::default().interface;
     let quoted = format!("\"{tunnel}\"");
     let mut lines = Vec::new();
     for chain in forward::closed("input", &["4500", "ipsec-nat-t"]).unwrap_or_default() {
         lines.push(format!("nft insert rule {chain} udp dport '{{ 500, 4500 }}' accept"));
         lines.push(format!("nft insert rule {chain} meta l4proto esp accept"));
+    }
+    if let Some(port) = renewals.map(|at| at.port().to_string()) {
+        for chain in forward::closed("input", &[&port]).unwrap_or_default() {
+            lines.push(format!("nft insert rule {chain} iifname {tunnel} tcp dport {port} accept"));
+        }
     }
     for chain in forward::closed("forward", &[&quoted]).unwrap_or_default() {
         lines.push(format!("nft insert rule {chain} iifname {tunnel} accept"));

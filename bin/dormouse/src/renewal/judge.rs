@@ -118,7 +118,7 @@ pub(super) fn judge(
         .and_then(|renewals| renewals.days)
         .map_or_else(|| shown.not_after().saturating_since(shown.not_before()), |days| DAY * days);
     let certificate = authority.reissue(request.key(), &identity, *now, lasts).map_err(|e| broken(&e))?;
-    if certificate.not_after() <= shown.not_after() {
+    if certificate.not_after() < shown.not_after() {
         let (has, gets) = (day(shown.not_after()), day(certificate.not_after()));
         return no(format!("the certificate counts until {has}, a new one would until {gets}"));
     }

@@ -22,19 +22,26 @@ use crate::enrol::place::{self, CONFIG, Place};
 use crate::enrol::{names, wrong};
 use ask::Ends;
 use clap::Args;
-use dormouse_control::{ConnectionState, Error, ErrorKind, ExitCode, Reply, Verb};
+use dormouse_control::{Check, CheckOutcome, ConnectionState, Error, ErrorKind, ExitCode, Reply, Verb};
 use dormouse_crypto::cert::{Certificate, Identity, KnownPaths, TrustStore, Usage};
 use dormouse_crypto::sign::{NewKey, SigningKey};
 use dormouse_io::clock::unix_now;
+use dormouse_io::forward;
 use dormouse_io::token::Uri;
 use dormouse_node::config::file::{Connection, File, Role};
+use dormouse_node::config::renewals::Renewals;
 use dormouse_node::config::{self, findings};
 use dormouse_sansio::UnixTime;
 use files::Pair;
 use serde_json::{Value, json};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a look at the service may take.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Renew this device's certificate at its gateway, through the tunnel: with a new key, which never leaves the device. The old ones stay as FILE.old
 #[derive(Debug, Args)]
@@ -131,6 +138,35 @@ fn unable(name: &str, c: &Connection) -> Error {
     let message = format!("connection.{name}.renewals does not say where its gateway renews certificates");
     wrong(message)
         .with_change("dormouse user renew NAME, at the gateway, and here dormouse join FILE --renew")
+}
+
+/// For `dormouse doctor`, at a gateway: whether devices that renew their certificates are answered, and let in.
+pub(crate) fn checks(file: &File) -> Vec<Check> {
+    let tunnel = &file.daemon.interface;
+    let check = |outcome, found: String, change: Option<String>| {
+        let name = "renewals".to_owned();
+        Check { name, outcome, found, change }
+    };
+    let one = |at: SocketAddr| {
+        let port = at.port().to_string();
+        let closed = forward::closed("input", &[&port]).unwrap_or_default();
+        if let Some(chain) = closed.first() {
+            let found = format!("{} drop devices that renew their certificates", closed.join(", "));
+            let change = format!(
+                "nft insert rule {chain} iifname {tunnel} tcp dport {port} accept; and where the firewall is configured"
+            );
+            return check(CheckOutcome::Warning, found, Some(change));
+        }
+        match TcpStream::connect_timeout(&at, LOOK) {
+            Ok(_) => check(CheckOutcome::Ok, format!("devices renew their certificates at {at}"), None),
+            Err(e) => {
+                let found = format!("nobody renews devices' certificates at {at}: {e}");
+                check(CheckOutcome::Warning, found, Some("systemctl status dormouse-renewals".into()))
+            }
+        }
+    };
+    let all: BTreeSet<SocketAddr> = file.connection.values().filter_map(Renewals::served).collect();
+    all.into_iter().map(one).collect()
 }
 
 /// What became of one.
@@ -265,7 +301,7 @@ impl Device<'_> {
         let believed = trust.verify(new, &others, now, Usage::Ike, &KnownPaths::default());
         believed.map_err(|e| fail(e.to_string()))?;
         new.require(id).map_err(|e| fail(e.to_string()))?;
-        if new.not_after() <= old.not_after() {
+        if new.not_after() < old.not_after() {
             let (has, gets) = (day(old.not_after()), day(new.not_after()));
             return Err(fail(format!("it counts until {gets}, the old certificate until {has}")));
         }

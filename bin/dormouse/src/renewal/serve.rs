@@ -110,6 +110,8 @@ impl Service {
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
         loop {
             match listener.accept() {
+                // This machine itself, which looks whether somebody is here.
+                Ok((_, from)) if listener.local_addr().is_ok_and(|at| at.ip() == from.ip()) => {}
                 Ok((stream, from)) => {
                     if self.take(from.ip()) {
                         let service = Arc::clone(self);

@@ -11,7 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 /// The longest that a certificate may count, in days: what Apple's devices take.
 const MOST_DAYS: u32 = 825;
 
-/// Renewal of clients' certificates through the tunnel.
+/// Renewal of clients' certificates through the tunnel: at a gateway with an authority of its own (`dormouse gateway init`), where `dormouse-renewals.service`
+/// answers, and at its clients (`dormouse renew`).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Renewals {
