@@ -89,7 +89,7 @@ impl Gateway {
     }
 
     fn device(&self, host: &Host, name: &str) -> Result<Device> {
-        let file = self.world.bed.dir().join(name);
+        let file = self.world.bed.dir().join(format!("{name}.dormouse"));
         self.user(&format!("add {name} --days 30 --out {}", file.display()))?;
         let config = host.dir().join("joined/dormouse.toml");
         ok(host, &format!("join {} --name vpn --config {}", file.display(), config.display()))?;

@@ -115,7 +115,8 @@ fn meant<'f>(file: &'f File, args: &RenewArgs) -> Result<Vec<(&'f String, &'f Co
                 Err(Error::new(ErrorKind::UnknownConnection, message).with_offer(Vec::new(), known(&able)))
             }
         },
-        (None, _) if args.if_due => Ok(able),
+        // A key in hardware is renewed where it was made.
+        (None, _) if args.if_due => Ok(able.into_iter().filter(|(_, c)| !in_hardware(c)).collect()),
         (None, [one]) => Ok(vec![*one]),
         (None, []) => Err(match clients().next() {
             Some((name, c)) => unable(name, c),
@@ -126,6 +127,11 @@ fn meant<'f>(file: &'f File, args: &RenewArgs) -> Result<Vec<(&'f String, &'f Co
             .with_offer(Vec::new(), known(&able))
             .with_change("dormouse renew CONNECTION")),
     }
+}
+
+/// Whether the key is none of a file's.
+fn in_hardware(c: &Connection) -> bool {
+    c.local.key.as_ref().and_then(|key| key.to_str()).is_some_and(Uri::is_one)
 }
 
 /// Why a connection renews nothing.
@@ -197,10 +203,10 @@ impl Device<'_> {
         let (Some(certificate), Some(key)) = (&c.local.certificate, &c.local.key) else {
             return Err(unable(name, c));
         };
-        if key.to_str().is_some_and(Uri::is_one) {
+        if in_hardware(c) {
             let message =
                 format!("connection.{name}.local.key is in hardware: it is renewed where it was made");
-            return if if_due { Ok(Outcome::NotDue { until: UnixTime(0) }) } else { Err(wrong(message)) };
+            return Err(wrong(message));
         }
         // Others who change these files wait, and so does a second one of this.
         let lock = self.place.lock()?;

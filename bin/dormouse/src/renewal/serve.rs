@@ -10,6 +10,7 @@ use super::stream::{self, Timed};
 use crate::client::Client;
 use crate::control_verbs::unexpected;
 use crate::enrol::authority::Authority;
+use crate::enrol::names::harmless;
 use crate::enrol::place::{self, CONFIG, Place};
 use clap::Args;
 use dormouse_control::{Error, ErrorKind, ExitCode, Holder, Renewal, Reply, Verb};
@@ -95,9 +96,9 @@ struct Service {
 }
 
 /// A place among those that are open.
-struct Seat<'s>(&'s Service, IpAddr);
+struct Seat(Arc<Service>, IpAddr);
 
-impl Drop for Seat<'_> {
+impl Drop for Seat {
     fn drop(&mut self) {
         let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = busy.iter().position(|ip| *ip == self.1) {
@@ -113,15 +114,12 @@ impl Service {
                 // This machine itself, which looks whether somebody is here.
                 Ok((_, from)) if listener.local_addr().is_ok_and(|at| at.ip() == from.ip()) => {}
                 Ok((stream, from)) => {
-                    if self.take(from.ip()) {
-                        let service = Arc::clone(self);
-                        std::thread::spawn(move || {
-                            let seat = Seat(&service, from.ip());
-                            service.answer(stream, from);
-                            std::thread::sleep(REST);
-                            drop(seat);
-                        });
-                    }
+                    let Some(seat) = self.seat(from.ip()) else { continue };
+                    // Without a thread the seat is free again at once.
+                    let _ = std::thread::Builder::new().spawn(move || {
+                        seat.0.answer(stream, from);
+                        std::thread::sleep(REST);
+                    });
                 }
                 // Descriptors have run out, or the other end is gone already.
                 Err(_) => std::thread::sleep(REST),
@@ -129,13 +127,13 @@ impl Service {
         }
     }
 
-    fn take(&self, ip: IpAddr) -> bool {
+    fn seat(self: &Arc<Self>, ip: IpAddr) -> Option<Seat> {
         let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let room = busy.len() < MOST && busy.iter().filter(|one| **one == ip).count() < MOST_OF_ONE;
-        if room {
+        room.then(|| {
             busy.push(ip);
-        }
-        room
+            Seat(Arc::clone(self), ip)
+        })
     }
 
     fn answer(&self, stream: TcpStream, from: SocketAddr) {
@@ -148,7 +146,7 @@ impl Service {
             Err(e) => return eprintln!("{from}: {}", e.message),
         };
         if let Err(refusal) = self.converse(stream, from, &holder) {
-            println!("{from}, {}: refused: {}", holder.identity, crate::enrol::names::harmless(&refusal.why));
+            println!("{from}, {}: refused: {}", harmless(&holder.identity), harmless(&refusal.why));
             self.record(from, Some(&holder), &refusal);
         }
     }
@@ -199,7 +197,7 @@ impl Service {
             tls.flush()
         });
         if let (Ok(_), Err(e)) = (&result, sent) {
-            println!("{from}, {}: the answer was not taken: {e}", holder.identity);
+            println!("{from}, {}: the answer was not taken: {e}", harmless(&holder.identity));
         }
         result.map(drop)
     }
