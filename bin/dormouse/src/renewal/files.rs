@@ -1,6 +1,5 @@
 //! A device's key and certificate as files: what they were, and both replaced at once. Owns that order, and what undoes it.
 
-use super::shared;
 use crate::enrol::place;
 use crate::enrol::{not_written, wrong};
 use dormouse_control::Error;
@@ -58,7 +57,7 @@ impl Pair {
 
     pub(super) fn signing_key(&self) -> Result<Arc<SigningKey>, Error> {
         let key = SigningKey::from_file_content(self.was_key.content.as_bytes());
-        key.map(shared).map_err(|e| wrong(format!("{}: {e}", self.key.display())))
+        key.map(Arc::new).map_err(|e| wrong(format!("{}: {e}", self.key.display())))
     }
 
     /// A machine that lost its power between the two files has the new key and the old certificate: it gets the old key again. True if so.

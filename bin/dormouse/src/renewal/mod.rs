@@ -37,7 +37,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a look at the service may take.
@@ -70,7 +69,7 @@ pub(crate) fn run(args: &RenewArgs, socket: &Path, json: bool) -> Result<ExitCod
             Ok(Outcome::Renewed { id, until }) => renewed.push((name.clone(), id, until)),
             Ok(Outcome::NotDue { until }) => others.push((name.clone(), until)),
             // The others are not to wait for this one.
-            Err(e) => worst = Some(worst.map_or(e.clone(), |first: Error| first)),
+            Err(e) => worst = worst.or(Some(e)),
         }
     }
     let value = |name: &str, until: &UnixTime| json!({ "connection": name, "until_unix": until.0 });
@@ -109,6 +108,8 @@ fn meant<'f>(file: &'f File, args: &RenewArgs) -> Result<Vec<(&'f String, &'f Co
     match (&args.connection, able.as_slice()) {
         (Some(wanted), _) => match clients().find(|(name, _)| *name == wanted) {
             Some(found) if found.1.renewals.is_some() => Ok(vec![found]),
+            // One that has nothing to renew is never due.
+            Some(_) if args.if_due => Ok(Vec::new()),
             Some((name, c)) => Err(unable(name, c)),
             None => {
                 let message = format!("there is no client connection {}", names::shown(wanted));
@@ -341,9 +342,4 @@ impl Device<'_> {
             None => Ok(()),
         }
     }
-}
-
-/// The signing key of a file, which may be shared between threads of TLS.
-fn shared(key: SigningKey) -> Arc<SigningKey> {
-    Arc::new(key)
 }

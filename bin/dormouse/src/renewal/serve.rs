@@ -277,3 +277,7 @@ impl Service {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;

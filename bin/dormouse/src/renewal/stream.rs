@@ -72,3 +72,46 @@ pub(super) fn read<T, E>(
     }
     Err(io::Error::new(io::ErrorKind::InvalidData, "more than is read"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Both ends of a connection, the first of which has so much time.
+    fn pair(patience: Duration) -> (Timed, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Timed::new(listener.accept().unwrap().0, patience), far)
+    }
+
+    #[test]
+    fn who_sends_a_byte_now_and_then_is_cut_off_like_one_who_sends_none() {
+        for drips in [false, true] {
+            let (mut near, mut far) = pair(Duration::from_millis(300));
+            let dripping = std::thread::spawn(move || {
+                // Until the other end is gone.
+                while drips && far.write_all(b"x").is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                far
+            });
+            let never = |_: &[u8]| Ok::<Option<()>, ()>(None);
+            let e = read(&mut near, 1 << 20, never).expect_err("it ends");
+            assert_eq!(e.kind(), io::ErrorKind::TimedOut);
+            drop(near);
+            dripping.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn no_more_is_read_than_is_allowed_and_an_end_is_told_from_silence() {
+        let (mut near, mut far) = pair(Duration::from_secs(20));
+        far.write_all(&[7; 9000]).unwrap();
+        let e = read(&mut near, 8000, |_| Ok::<Option<()>, ()>(None)).expect_err("too much");
+        assert_eq!(e.kind(), io::ErrorKind::InvalidData);
+        let (mut near, far) = pair(Duration::from_secs(20));
+        drop(far);
+        assert!(read(&mut near, 9, |_| Ok::<Option<()>, ()>(None)).unwrap().is_none());
+    }
+}
