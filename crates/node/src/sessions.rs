@@ -401,7 +401,7 @@ mod tests {
         assert!(sessions.of_address(net.addr()).is_none(), "it leads there, and was not given it");
         for owner in [one, two] {
             let given = AssignedConfig { v4: Some([10, 1, 0, 7].into()), ..AssignedConfig::default() };
-            sessions.change(owner, |s| s.assigned = given);
+            sessions.change(owner, |s| (s.assigned, s.presence) = (given, Presence::Tentative));
         }
         assert!(sessions.of_address(net.addr()).is_none(), "tentative ones may be a copied request's");
         for owner in [one, two] {
