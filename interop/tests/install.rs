@@ -72,6 +72,17 @@ fn what_is_installed_is_complete_and_can_be_removed() -> Result<()> {
             let starts = format!("ExecStart={prefix}/bin/dormoused ");
             assert!(text.lines().any(|line| line.starts_with(&starts)), "{text}");
         }
+        for (unit, command) in [
+            ("dormouse-renewals.service", "dormouse gateway renewals"),
+            ("dormouse-renew.service", "dormouse renew --if-due"),
+        ] {
+            let text = std::fs::read_to_string(
+                root.0.join(format!("{}/lib/systemd/system/{unit}", prefix.trim_start_matches('/'))),
+            )?;
+            let starts = format!("ExecStart={prefix}/bin/{command}");
+            assert!(text.lines().any(|line| line == starts), "{text}");
+        }
+        assert_eq!(mode(&format!("{prefix}/lib/systemd/system/dormouse-renew.timer")), Some(0o644));
 
         install(&root.0, prefix, &["--remove"])?;
         assert_eq!(files(&root.0)?, BTreeMap::new());

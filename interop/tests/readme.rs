@@ -270,9 +270,24 @@ fn the_readmes_gateway_carries_traffic_and_answers_dns_questions() -> Result<()>
     let wait = format!("{} wait office --timeout 20", dormouse.display());
     tablet.sh(&wait).with_context(|| tablet_daemon.log())?;
 
+    // What dormouse-renewals.service runs, and what dormouse-renew.timer would.
+    let log = gateway.dir.join("renewals.log");
+    let mut command = gateway.command(&dormouse);
+    command.args(["gateway", "renewals"]);
+    let mut service = Process::spawn("renewals", &mut command, &log)?;
+    service.wait_for("certificates are renewed at 10.10.0.1:4510", PATIENCE)?;
+    assert_eq!(gateway.doctor("renewals")?.context("renewals")?.0, "ok");
+    let said = device.sh(&format!("{} renew --if-due", dormouse.display()))?;
+    assert!(said.contains("office: not due"), "{said}");
+    let renewed = device.sh(&format!("{} renew", dormouse.display())).with_context(|| service.log())?;
+    assert!(renewed.contains("office: laptop.vpn.example.org until"), "{renewed}");
+    seen_from(&world, WEB[0]).with_context(logs)?;
+    service.stop();
+    assert_eq!(gateway.doctor("renewals")?.context("renewals")?.0, "warning");
+
     // Who is removed is out at once and does not come again; others go on.
     let removed = gateway.sh(&format!("{} user remove laptop", dormouse.display())).with_context(logs)?;
-    assert!(removed.contains("1 certificate(s) denied, 1 session(s) ended"), "{removed}");
+    assert!(removed.contains("2 certificate(s) denied, 1 session(s) ended"), "{removed}");
     let refused = device.sh(&wait).err().context("it is out")?.to_string();
     assert!(refused.contains("the peer refused our authentication as laptop.vpn.example.org"), "{refused}");
     assert!(device.sh(&format!("ping -c 1 -W 2 {}", WEB[0])).is_err(), "nothing leaves in clear either");

@@ -13,12 +13,13 @@ use clap::Args;
 use dormouse_control::{Error, ErrorKind, ExitCode};
 use dormouse_crypto::cert::{Certificate, KnownPaths, TrustStore, Usage};
 use dormouse_io::clock::unix_now;
-use dormouse_node::config::file::{Connection, File, Role};
+use dormouse_node::config::file::{Connection, File, Role, Selector};
 use dormouse_node::config::{self, findings};
 use dormouse_sansio::UnixTime;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -143,7 +144,7 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
             require_vouched(&name, c, &bundle, now)?;
             // Not the file's word but what is there stays, and is judged with the rest.
             bundle.ca = place::read_text(&paths.ca)?.unwrap_or_default();
-            None
+            renewed(&name, c, &bundle).map(|section| appended(old.as_deref().unwrap_or_default(), &section))
         }
         (Some(_), false) => {
             let message = format!("there is a connection {name} already");
@@ -166,8 +167,10 @@ fn join(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
         Proof::Password { password, .. } => vec![(paths.secret, password.0.as_bytes(), 0o600)],
     };
     // A renewal leaves alone whom this device trusts, and everything that is configured.
-    if let Some(text) = &text {
+    if !args.renew {
         files.push((paths.ca, bundle.ca.as_bytes(), 0o644));
+    }
+    if let Some(text) = &text {
         // It may hold secrets of others.
         let kept = fs::metadata(&place.config).map(|meta| meta.permissions().mode() & 0o777);
         files.push((place.config.clone(), text.as_bytes(), kept.unwrap_or(0o644)));
@@ -202,6 +205,14 @@ impl Paths {
         };
         Self { ca: path("ca.pem"), certificate, secret }
     }
+}
+
+/// Where the next certificate is renewed, as it is written: `None` if the connection says so already, or its tunnel does not lead there.
+fn renewed(name: &str, c: &Connection, bundle: &Bundle) -> Option<String> {
+    let at = bundle.renewals.filter(|_| c.renewals.is_none())?;
+    let mut nets = std::iter::once(&c.child).chain(c.children.values()).flat_map(|child| &child.remote);
+    let leads = |s: &Selector| matches!(s, Selector::Net(net) if net.contains(&at.ip()));
+    nets.any(leads).then(|| format!("[connection.{name}.renewals]\nat = {}\n", quoted(&at.to_string())))
 }
 
 /// Demands that the files to be made are not there yet.
@@ -299,11 +310,13 @@ fn written(name: &str, bundle: &Bundle, paths: &Paths) -> String {
             path(&paths.secret)
         ),
     };
+    let at = |at: SocketAddr| format!("\n[connection.{name}.renewals]\nat = {}\n", quoted(&at.to_string()));
+    let renewals = bundle.renewals.map(at).unwrap_or_default();
     format!(
         "[connection.{name}]\nrole = \"client\"\ngateway = {}\nauto = true\n\n\
          [connection.{name}.local]\nid = {}\n{proof}\n\n\
          [connection.{name}.remote]\nid = {}\nca = [{}]\n\n\
-         {}[connection.{name}.child]\nremote = {}\n{}",
+         {}[connection.{name}.child]\nremote = {}\n{}{renewals}",
         quoted(&bundle.gateway),
         quoted(&bundle.id),
         quoted(&bundle.gateway_id),
@@ -476,6 +489,12 @@ mod tests {
         assert_eq!(device.text(), text);
         let changed: Vec<bool> = before.iter().zip(device.contents()).map(|(a, b)| *a != b).collect();
         assert_eq!(changed, [false, false, true, true], "{:?}", device.names());
+        // A connection of before says from now on where the next one is had.
+        let section = "\n[connection.office.renewals]\nat = \"10.10.0.1:4510\"\n";
+        fs::write(device.0.join("etc/dormouse.toml"), text.replace(section, "")).unwrap();
+        device.file(sample("joe.example.org").as_bytes());
+        device.join(None, true).unwrap();
+        assert_eq!(device.text(), text);
         device.file(sample("ann.example.org").as_bytes());
         let error = device.join(None, true).unwrap_err();
         assert_eq!(

@@ -46,6 +46,7 @@ mod render_hip;
 mod render_radius;
 mod render_router;
 mod render_sleep;
+mod renewal;
 mod report;
 mod style;
 #[cfg(feature = "top")]
@@ -92,6 +93,7 @@ enum Command {
     Gateway(gateway::GatewayArgs),
     User(user::UserArgs),
     Join(join::JoinArgs),
+    Renew(renewal::RenewArgs),
     Hip(hip::HipArgs),
     Meter(meter::MeterArgs),
     #[command(flatten)]
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         Command::Gateway(args) => gateway::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::User(args) => user::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Join(args) => join::run(&args, &cli.socket, cli.json).map(Into::into),
+        Command::Renew(args) => renewal::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Hip(args) => hip::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Pages(pages) => completions::run(&pages, Cli::command()).map(Into::into),
         Command::Meter(args) => return exit::of_anyhow(meter::run(&args, cli.json)),

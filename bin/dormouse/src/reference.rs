@@ -52,6 +52,7 @@ pub(crate) fn page() -> String {
     section(&mut out, root, "connection.NAME.child.choose", definition(root, "Choose"), choose);
     let zones = connection.and_then(|c| c.pointer("/properties/child/default/zones"));
     section(&mut out, root, "connection.NAME.child.zones", definition(root, "Zones"), zones);
+    section(&mut out, root, "connection.NAME.renewals", definition(root, "Renewals"), None);
     section(&mut out, root, "connection.NAME.keys", definition(root, "Keys"), None);
     section(&mut out, root, "connection.NAME.hip", definition(root, "Hip"), None);
     for key in ["rendezvous_server", "relay_server"] {

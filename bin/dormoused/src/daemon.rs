@@ -16,6 +16,7 @@ use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::radio::Device;
 use crate::reload::Reload;
+use crate::renewals;
 use crate::router::Transit;
 use crate::scrape;
 use crate::setup;
@@ -165,10 +166,12 @@ impl Daemon {
         if connections.iter().any(|c| c.role == Role::Gateway) {
             machine.serve_clients(settings.proxy_neighbours);
             let kept = args.config.with_extension("forwarding");
-            machine.forward = Some(Forward::new(tun.name(), &connections, &kept)?);
+            machine.forward =
+                Some(Forward::new((tun.name(), &kernel::interface(tun.name())), &connections, &kept)?);
         }
         let transit = router.as_ref().map(|router| Transit::new(router, &mut machine)).transpose()?;
         machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
+        machine.keep_own(renewals::addresses(&connections));
         let reload = Reload::new(args, account.is_some().then_some(&settings.user), written)?;
         let server =
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))

@@ -12,7 +12,8 @@ use std::path::Path;
 pub(crate) struct Forward {
     /// Registered with the poller by the loop; gone if it failed, or if nothing was to be done at the start.
     pub(crate) guard: Option<Guard>,
-    tunnel: String,
+    /// The tunnel interface, and the one beside it.
+    interfaces: (String, String),
     rules: Rules,
     /// Why it is not as ordered.
     trouble: Option<String>,
@@ -23,9 +24,10 @@ impl Forward {
     ///
     /// # Errors
     /// If the guard cannot be started. What it cannot do is logged, and `dormouse doctor` says it.
-    pub(crate) fn new(tunnel: &str, connections: &[Resolved], kept: &Path) -> Result<Self> {
-        let rules = rules(tunnel, connections);
-        let mut new = Self { guard: None, tunnel: tunnel.into(), rules: Rules::default(), trouble: None };
+    pub(crate) fn new((tunnel, beside): (&str, &str), connections: &[Resolved], kept: &Path) -> Result<Self> {
+        let interfaces = (tunnel.to_owned(), beside.to_owned());
+        let rules = rules(&interfaces, connections);
+        let mut new = Self { guard: None, interfaces, rules: Rules::default(), trouble: None };
         let left = || kept.exists() || forward::translates().unwrap_or(false);
         if rules.is_empty() && !left() {
             return Ok(new);
@@ -43,10 +45,14 @@ impl Forward {
 
     /// The configuration was read again; returns the keys that only a new start can obey.
     pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) -> Vec<String> {
-        let rules = rules(&self.tunnel, connections);
+        let rules = rules(&self.interfaces, connections);
         let Some(guard) = &mut self.guard else {
-            let asking = connections.iter().filter(|c| c.forwarding.is_some());
-            return asking.map(|c| format!("connection.{}.pool.forward", c.name)).collect();
+            let asks = |c: &Resolved| match (&c.forwarding, c.renewals) {
+                (Some(_), _) => Some(format!("connection.{}.pool.forward", c.name)),
+                (None, Some(_)) => Some(format!("connection.{}.renewals", c.name)),
+                (None, None) => None,
+            };
+            return connections.iter().filter_map(asks).collect();
         };
         if rules != self.rules || self.trouble.is_some() {
             self.trouble = guard.order(&rules).err().map(|e| e.to_string());
@@ -105,15 +111,16 @@ impl Forward {
         } else {
             format!("on; what comes from {nets} leaves from this machine's own addresses")
         };
-        (!self.rules.is_empty()).then(|| check(control::CheckOutcome::Ok, found, None))
+        self.rules.forwards().then(|| check(control::CheckOutcome::Ok, found, None))
     }
 }
 
 /// What the connections ask for together.
-fn rules(tunnel: &str, connections: &[Resolved]) -> Rules {
+fn rules((tunnel, beside): &(String, String), connections: &[Resolved]) -> Rules {
     let all = || connections.iter().filter_map(|c| c.forwarding.as_ref());
     let has = |v4: bool| all().flat_map(|f| &f.pool).any(|net| net.addr().is_ipv4() == v4);
     let translated = all().filter(|f| f.translate).flat_map(|f| f.pool.clone()).collect();
     let (v4, v6) = (has(true), has(false));
-    Rules { tunnel: tunnel.into(), v4, v6, translated }
+    let renewals = connections.iter().filter_map(|c| c.renewals).collect();
+    Rules { tunnel: tunnel.clone(), beside: beside.clone(), v4, v6, translated, renewals }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Machine {
     local: BTreeSet<IpNet>,
     /// What [`Machine::keep_own_side`] keeps.
     own_side: BTreeSet<IpNet>,
+    /// Gateway: this machine's own addresses inside the tunnel.
+    own: BTreeSet<IpAddr>,
     /// What [`Machine::network_changed`] found last.
     outer: Vec<IpAddr>,
     /// Gateway: where the routes to peers have a source.
@@ -112,6 +114,7 @@ impl Machine {
             local: BTreeSet::new(),
             own_side: BTreeSet::new(),
             outer: Vec::new(),
+            own: BTreeSet::new(),
             sources: BTreeMap::new(),
             peer_names: None,
             installed: false,
@@ -128,6 +131,17 @@ impl Machine {
             report(self.ledger.remove_rule(own_side_rule(*net)), "rule", net);
         }
         self.own_side = prefixes;
+    }
+
+    /// Gateway: these addresses, and no others, are this machine's inside the tunnel.
+    pub(crate) fn keep_own(&mut self, addresses: BTreeSet<IpAddr>) {
+        for address in addresses.difference(&self.own) {
+            report(self.ledger.add_address(self.tun, IpNet::from(*address)), "address", address);
+        }
+        for address in self.own.difference(&addresses) {
+            report(self.ledger.remove_address(self.tun, IpNet::from(*address)), "address", address);
+        }
+        self.own = addresses;
     }
 
     /// Gateway: clients may have addresses in local networks. As root, before privileges are given away.

@@ -27,6 +27,7 @@ mod redirect;
 mod rekey;
 mod reload;
 mod removal;
+mod renewals;
 mod router;
 mod scrape;
 mod setup;

@@ -7,6 +7,7 @@ use crate::audit::Auditor;
 use crate::block;
 use crate::daemon::Daemon;
 use crate::load;
+use crate::renewals;
 use anyhow::{Context, Result, anyhow};
 use dormouse_control::{Error, ErrorKind, Reply};
 use dormouse_io::clock::unix_now;
@@ -22,7 +23,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 /// Keys of a client's connection that its session does not depend on.
-const BESIDE: [&str; 3] = ["auto", "block", "local_network"];
+const BESIDE: [&str; 4] = ["auto", "block", "local_network", "renewals"];
 
 /// Who reads.
 #[derive(Debug)]
@@ -295,6 +296,7 @@ impl Daemon {
 
         self.helpers.auditor = auditor;
         self.machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
+        self.machine.keep_own(renewals::addresses(&connections));
         self.connections = connections;
         self.host.node_mut().set_radius(now, loaded.radius);
         self.host.reconfigure(now, &self.connections, &difference.changed);

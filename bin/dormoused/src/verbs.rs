@@ -280,6 +280,10 @@ impl Daemon {
                 Ok(()) => return self.answer_when_written(now, client),
                 Err(e) => Err(e),
             },
+            Verb::Holder { address } => Ok(self.holder(address)),
+            Verb::Renewal { connection, identity, from, outcome } => self
+                .record_renewal(now, client, &connection, identity.as_deref(), from, outcome)
+                .map(|()| Reply::Done),
             Verb::HipUp { peer, timeout_seconds } => {
                 match self.hip_up(now, client, &peer, timeout_seconds) {
                     Some(result) => result,

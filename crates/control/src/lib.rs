@@ -41,7 +41,7 @@ pub use exit::ExitCode;
 pub use hip::{HipIdentity, HipNames, HipPeer, HipRegistration, HipState, HipStatus};
 pub use radius::{RadiusServer, RadiusStatus};
 pub use request::{Request, Verb};
-pub use response::{Denied, Outcome, Reply, Response};
+pub use response::{Denied, Holder, Outcome, Renewal, Reply, Response};
 pub use router::{HeaderKeys, RepairedFlow, RouterStatus};
 pub use rung::WakeRung;
 pub use sa::{KeysOf, SaStatus, Traffic};

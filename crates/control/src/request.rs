@@ -78,6 +78,24 @@ pub enum Verb {
     /// Gateway: no ticket counts any more that was given until now, as after a restore of old state. Sessions go on; each peer's next one
     /// begins by a full exchange. Answered [`crate::Reply::Done`] when that is ordered.
     ForgetTickets,
+    /// Gateway: who was given this inner address and has a session: [`crate::Reply::Holder`].
+    Holder {
+        /// The address.
+        address: std::net::IpAddr,
+    },
+    /// Gateway: to be put on record by the program that renews clients' certificates, which is root: one was given out, or refused. Answered
+    /// [`crate::Reply::Done`].
+    Renewal {
+        /// By which connection.
+        connection: String,
+        /// Whose; of a refusal, as far as it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<String>,
+        /// The inner address that has asked, and its port.
+        from: std::net::SocketAddr,
+        /// What came of it.
+        outcome: crate::Renewal,
+    },
     /// HIP: begin an association with a peer. Answered [`crate::Reply::Done`] when ESP flows, or at once without a time; an error says why it
     /// came to nothing, [`ErrorKind::Timeout`] that the time is over.
     HipUp {

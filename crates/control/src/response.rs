@@ -86,6 +86,35 @@ pub enum Reply {
     },
     /// To `deny` without a name.
     Denials(Vec<Denied>),
+    /// To `holder`; `None`: nobody has a session with it.
+    Holder(Option<Holder>),
+}
+
+/// Who has an inner address of a gateway.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Holder {
+    /// By which connection.
+    pub connection: String,
+    /// The identity that it proved, as it is displayed.
+    pub identity: String,
+}
+
+/// What came of a request for another certificate.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Renewal {
+    /// There is one.
+    Issued {
+        /// `sha256:` and its fingerprint.
+        fingerprint: String,
+        /// Until when it counts, in Unix time.
+        until_unix: u64,
+    },
+    /// It was refused, and why.
+    Refused {
+        /// In words.
+        why: String,
+    },
 }
 
 /// Who is denied.

@@ -107,6 +107,53 @@ fn issuer_and_serial(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((issuer, serial))
 }
 
+/// A message that carries certificates and signs nothing (RFC 5652, section 5.2), as EST answers with (RFC 7030, section 4.1.3).
+#[must_use]
+pub fn certificates_only(certificates: &[&Certificate]) -> Vec<u8> {
+    let ders: Vec<&[u8]> = certificates.iter().map(|c| c.der()).collect();
+    let none = element(SET, &[]);
+    let inner = element(SEQUENCE, &[element(OID, &[oid::DATA]).as_bytes()]);
+    let data = element(
+        SEQUENCE,
+        &[
+            integer(1).as_bytes(),
+            none.as_bytes(),
+            inner.as_bytes(),
+            element(CONTEXT, &ders).as_bytes(),
+            none.as_bytes(),
+        ],
+    );
+    content_info(SIGNED_DATA, data.as_bytes()).as_bytes().to_vec()
+}
+
+/// The certificates of a message, of which nothing is verified.
+///
+/// # Errors
+/// [`CmsError::Malformed`], also if one of them cannot be read or there are more than are looked at; [`CmsError::NoCertificate`].
+pub fn certificates_of(bytes: &[u8]) -> Result<Vec<Certificate>, CmsError> {
+    let malformed = |what| move || CmsError::Malformed(what);
+    let mut info =
+        Reader(bytes).inside(SEQUENCE).ok_or_else(malformed("no structure, or one that is cut off"))?;
+    if info.take(OID) != Some(SIGNED_DATA) {
+        return Err(CmsError::Malformed("nothing that is signed"));
+    }
+    let mut data =
+        info.inside(CONTEXT).and_then(|mut c| c.inside(SEQUENCE)).ok_or_else(malformed("what is signed"))?;
+    data.number().ok_or_else(malformed("its version"))?;
+    data.take(SET).ok_or_else(malformed("its hashes"))?;
+    data.take(SEQUENCE).ok_or_else(malformed("its content"))?;
+    let mut ders = data.inside(CONTEXT).ok_or(CmsError::NoCertificate)?;
+    let mut certificates = Vec::new();
+    while !ders.is_empty() {
+        let (_, _, der) = ders.next().ok_or_else(malformed("its certificates"))?;
+        if certificates.len() == MOST {
+            return Err(CmsError::Malformed("more certificates than are looked at"));
+        }
+        certificates.push(Certificate::from_der(der).map_err(|_| CmsError::Malformed("its certificates"))?);
+    }
+    if certificates.is_empty() { Err(CmsError::NoCertificate) } else { Ok(certificates) }
+}
+
 /// Whether this begins as such a message does.
 #[must_use]
 pub fn is_one(bytes: &[u8]) -> bool {
@@ -238,6 +285,29 @@ mod tests {
             forged[at] = b'C';
             assert_eq!(open(&forged).unwrap_err(), CmsError::Signature);
         }
+    }
+
+    #[test]
+    fn certificates_alone_are_carried_and_damage_is_refused() {
+        let ((key, one), (_, two)) = (signer(NewKey::EcdsaP256), signer(NewKey::EcdsaP384));
+        let message = certificates_only(&[&one, &two]);
+        assert_eq!(certificates_of(&message), Ok(vec![one.clone(), two.clone()]));
+        assert_eq!(
+            certificates_of(&sign(b"content", &[&one, &two], &key).unwrap()),
+            Ok(vec![one.clone(), two])
+        );
+        assert!(open(&message).is_err(), "nobody has signed anything");
+        for at in 0..message.len() {
+            certificates_of(&message[..at]).expect_err("cut off");
+            let mut bad = message.clone();
+            bad[at] ^= 0x21;
+            let _ = certificates_of(&bad);
+        }
+        assert_eq!(certificates_of(&certificates_only(&[])), Err(CmsError::NoCertificate));
+        assert!(matches!(
+            certificates_of(&certificates_only(&[&one; MOST + 1])),
+            Err(CmsError::Malformed(_))
+        ));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use dormouse_sansio::UnixTime;
 
 use crate::cert::{
-    Certificate, Crl, Identity, Issued, KnownPaths, NONCE_LEN, OcspAnswer, OcspRequest, Revocations,
+    Certificate, Crl, Identity, Issued, KnownPaths, NONCE_LEN, OcspAnswer, OcspRequest, Request, Revocations,
     TrustStore, Usage,
 };
 use crate::hip::v1;
@@ -12,6 +12,8 @@ use crate::sign::{PublicKey, SigningKey, from_algorithm_identifier};
 
 /// Everything that reads certificates: the parser, names, chains and keys.
 pub fn certificate(data: &[u8]) {
+    let _ = Request::from_der(data);
+    let _ = crate::cms::certificates_of(data);
     let Ok(certificates) = Certificate::from_file_content(data) else {
         return;
     };

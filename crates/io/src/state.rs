@@ -129,30 +129,63 @@ pub fn create_atomically(path: &Path, content: &[u8], mode: u32) -> Result<(), E
 /// # Errors
 /// Naming the file and the step. If a file cannot be moved into its place, those before it are in theirs.
 pub fn write_together(files: &[(PathBuf, &[u8], u32)]) -> Result<(), Error> {
+    let placed = files.iter().map(|(path, content, mode)| Placed { path, content, mode: *mode, owner: None });
+    place_together(&placed.collect::<Vec<_>>())
+}
+
+/// A file that is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed<'a> {
+    /// Where.
+    pub path: &'a Path,
+    /// What is in it.
+    pub content: &'a [u8],
+    /// Its permissions; the umask does not count.
+    pub mode: u32,
+    /// Whose it is, user and group; `None`: ours.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// The same, and each file is whose it is to be before it is there.
+///
+/// # Errors
+/// As [`write_together`].
+pub fn place_together(files: &[Placed<'_>]) -> Result<(), Error> {
     let fresh = |path: &Path| {
         let mut name = path.file_name().map(std::ffi::OsString::from).unwrap_or_default();
         name.push(format!(".new-{}", std::process::id()));
         path.with_file_name(name)
     };
     let place = || {
-        for (path, content, mode) in files {
-            write_flushed(&fresh(path), content, *mode)?;
+        for Placed { path, content, mode, owner } in files {
+            let fresh = fresh(path);
+            write_flushed(&fresh, content, *mode)?;
+            give(&fresh, *owner).map_err(failed(path, "chown"))?;
         }
-        for (path, ..) in files {
+        for Placed { path, .. } in files {
             std::fs::rename(fresh(path), path).map_err(failed(path, "rename into place"))?;
         }
-        for directory in files.iter().filter_map(|(path, ..)| path.parent()) {
+        for directory in files.iter().filter_map(|file| file.path.parent()) {
             File::open(directory).and_then(|d| d.sync_all()).map_err(failed(directory, "flush directory"))?;
         }
         Ok(())
     };
     let result = place();
     if result.is_err() {
-        for (path, ..) in files {
+        for Placed { path, .. } in files {
             let _ = std::fs::remove_file(fresh(path));
         }
     }
     result
+}
+
+/// Gives a file that was just made to whom it is to belong.
+fn give(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+    let ours = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    match owner.filter(|owner| *owner != ours) {
+        Some((user, group)) => std::os::unix::fs::lchown(path, Some(user), Some(group)),
+        None => Ok(()),
+    }
 }
 
 fn put(

@@ -1,9 +1,44 @@
-//! What the kernel says of a TCP connection (`TCP_INFO`, tcp(7)). Owns that question alone; must never change a connection.
+//! TCP beside what the standard library has: listening at an address that is not there yet, connecting from one of several addresses, and what the kernel
+//! says of a connection (`TCP_INFO`, tcp(7)). Must never read or write on one.
 
+use socket2::{Domain, Socket, Type};
 use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd as _};
+use std::time::Duration;
 
 use nix::libc;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// A socket that listens. Binding it needs no address that is there already: programs start before networks and tunnels are up.
+///
+/// # Errors
+/// Those of socket(2), bind(2) and listen(2).
+pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM.cloexec(), None)?;
+    socket.set_reuse_address(true)?;
+    if at.is_ipv4() {
+        socket.set_freebind_v4(true)?
+    } else {
+        socket.set_freebind_v6(true)?
+    }
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// A connection from one of this machine's addresses, within a time.
+///
+/// # Errors
+/// Those of bind(2) and connect(2); [`io::ErrorKind::TimedOut`].
+pub fn connect(from: IpAddr, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM.cloexec(), None)?;
+    socket.bind(&SocketAddr::new(from, 0).into())?;
+    socket.connect_timeout(&to.into(), patience)?;
+    Ok(socket.into())
+}
 
 /// How far a connection's sender is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

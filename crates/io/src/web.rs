@@ -11,9 +11,9 @@ use crate::clock::BootClock;
 use crate::control;
 use crate::poller::{Interest, Poller, Ready};
 use crate::privileges;
+use crate::tcp;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
-use socket2::{Domain, Socket, Type};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -34,8 +34,6 @@ const MAX_FIELDS: usize = 64;
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(200);
 
 const LISTENER: u64 = 0;
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
 
 /// Why it does not listen.
 #[derive(Debug, thiserror::Error)]
@@ -159,20 +157,6 @@ pub struct Web {
     last: u64,
 }
 
-/// A socket that listens. Binding it needs no address that is there already: the daemon starts before networks and tunnels are up.
-fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(at), Type::STREAM.nonblocking().cloexec(), None)?;
-    socket.set_reuse_address(true)?;
-    if at.is_ipv4() {
-        socket.set_freebind_v4(true)?
-    } else {
-        socket.set_freebind_v6(true)?
-    }
-    socket.bind(&at.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
 impl Web {
     /// Listens at an address of this machine, or one that it gets later: that of an interface that is not up yet, or in the tunnel. `from`: nobody else is answered; empty: everyone is who reaches it.
     ///
@@ -180,7 +164,8 @@ impl Web {
     /// [`Error::Tcp`].
     pub fn tcp(at: SocketAddr, from: Vec<IpNet>) -> Result<Self, Error> {
         let fail = |source| Error::Tcp { at, source };
-        let listener = listen(at).map_err(fail)?;
+        let listener = tcp::listen(at).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
         Self::new(Listener::Tcp(listener), from, at.ip().is_loopback()).map_err(fail)
     }
 

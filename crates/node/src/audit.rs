@@ -9,7 +9,7 @@ use dormouse_crypto::cert::Identity;
 use dormouse_ike::NegotiationError;
 use dormouse_ike::admission::Credential;
 use dormouse_keying::Owner;
-use dormouse_sansio::{Instant, Pace};
+use dormouse_sansio::{Instant, Pace, UnixTime};
 use dormouse_wire::ike::AuthMethod;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -189,6 +189,40 @@ impl Node {
         let who = Who { identity: peer.into(), identity_type: kind(0), fingerprint: None };
         let whom = if named { Refused::Peer(peer.as_bytes().to_vec()) } else { Refused::Stranger };
         self.refused(now, from, Some(who), why, whom)
+    }
+
+    /// A client's certificate was renewed. `fingerprint`: of the new one, in hexadecimal digits.
+    pub fn record_renewal(
+        &mut self,
+        connection: &str,
+        identity: &Identity,
+        fingerprint: String,
+        from: SocketAddr,
+        until: UnixTime,
+    ) {
+        let who = Who {
+            identity: identity.to_string().as_str().into(),
+            identity_type: kind(identity.to_ike().0),
+            fingerprint: Some(fingerprint),
+        };
+        self.record(What::Renewal { connection: connection.into(), who, from, until_unix: until.0 });
+    }
+
+    /// A client's certificate was not renewed. False if it was only counted.
+    pub fn record_renewal_refusal(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        claimed: Option<&Identity>,
+        why: &str,
+    ) -> bool {
+        let whom = claimed.map_or(Refused::Stranger, |who| Refused::Peer(who.canonical()));
+        let who = claimed.map(|identity| Who {
+            identity: identity.to_string().as_str().into(),
+            identity_type: kind(identity.to_ike().0),
+            fingerprint: None,
+        });
+        self.refused(now, from, who, &format!("renewal: {why}"), whom)
     }
 
     fn refused(

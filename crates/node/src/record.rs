@@ -170,6 +170,18 @@ pub enum What {
         /// Why.
         why: Text,
     },
+    /// A client's certificate was renewed: another one is given out.
+    Renewal {
+        /// By which connection.
+        connection: Text,
+        /// Whose, with the new certificate.
+        #[serde(flatten)]
+        who: Who,
+        /// The inner address that asked, and its port.
+        from: SocketAddr,
+        /// Until when the new certificate counts, in Unix time.
+        until_unix: u64,
+    },
     /// An operator has denied an identity or a certificate.
     Denial {
         /// An identity, or the fingerprint of a certificate.
@@ -231,6 +243,7 @@ mod tests {
             What::End { client: client(), why: identity.into(), seconds: 7, traffic: Traffic::default() },
             What::Refusal { from, claimed: Some(who(identity)), why: identity.into() },
             What::Refusal { from, claimed: None, why: identity.into() },
+            What::Renewal { connection: identity.into(), who: who(identity), from, until_unix: 7 },
             What::Denial { whom: identity.into(), by_uid: Some(0) },
             What::Allowance { whom: identity.into(), by_uid: Some(0) },
         ];

@@ -140,6 +140,14 @@ impl Node {
         self.places(connection).into_iter().map(|((peer, _), _)| peer).collect()
     }
 
+    /// Gateway: who was given this inner address, by its connection, and has a session now.
+    #[must_use]
+    pub fn holder_of(&self, address: IpAddr) -> Option<(&str, &str)> {
+        let session = self.sessions.of_address(address)?;
+        let client = self.connections.client(session.connection).is_some();
+        (!client).then(|| (self.connections.name(session.connection), session.peer.as_str()))
+    }
+
     /// An identity means its own peer; an address the peer with the narrowest prefix that holds it.
     fn peers_called(&self, connection: &str, name: &str) -> BTreeSet<Called> {
         let places = self.places(connection);

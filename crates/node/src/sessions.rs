@@ -286,6 +286,14 @@ impl Sessions {
         self.leads.range((*route, FIRST)..).next().is_some_and(|(other, _)| other == route)
     }
 
+    /// The session that was given this inner address.
+    pub(crate) fn of_address(&self, address: IpAddr) -> Option<&Session> {
+        let net = IpNet::from(address);
+        let theirs = self.leads.range((net, FIRST)..).take_while(|(route, _)| *route == net);
+        let mut sessions = theirs.filter_map(|(_, owner)| self.get(*owner));
+        sessions.find(|session| session.assigned.addresses().contains(&address) && !session.is_tentative())
+    }
+
     /// The sessions of the same peer by the same connection as `session`.
     pub(crate) fn of_peer(&self, session: &Session) -> impl Iterator<Item = &Session> {
         self.owners_of_peer(session).filter_map(|owner| self.get(owner))
@@ -394,6 +402,17 @@ mod tests {
             assert_eq!(sessions.add_routes(owner, &[only, only]), [net]);
             assert_eq!(sessions.add_routes(owner, &[only]), [], "known");
         }
+        assert!(sessions.of_address(net.addr()).is_none(), "it leads there, and was not given it");
+        for owner in [one, two] {
+            let given = AssignedConfig { v4: Some([10, 1, 0, 7].into()), ..AssignedConfig::default() };
+            sessions.change(owner, |s| (s.assigned, s.presence) = (given, Presence::Tentative));
+        }
+        assert!(sessions.of_address(net.addr()).is_none(), "tentative ones may be a copied request's");
+        for owner in [one, two] {
+            sessions.change(owner, |s| s.presence = Presence::Awake);
+        }
+        assert!(sessions.of_address(net.addr()).is_some());
+        assert!(sessions.of_address([10, 1, 0, 8].into()).is_none());
         let ended = sessions.remove(one).expect("a session");
         assert!(sessions.lead_to(&net) && sessions.of_peer(&ended).count() == 1);
         sessions.insert(two, session());

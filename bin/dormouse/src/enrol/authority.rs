@@ -8,11 +8,11 @@
 use dormouse_control::{Error, ErrorKind};
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::{Certificate, Identity, KnownPaths, TrustStore, Usage};
-use dormouse_crypto::sign::NewKey;
+use dormouse_crypto::sign::{KeyKind, NewKey, PublicKey};
 use dormouse_sansio::UnixTime;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    KeyUsagePurpose, PublicKeyData, SanType, SignatureAlgorithm,
 };
 use std::time::Duration;
 use time::OffsetDateTime;
@@ -156,9 +156,7 @@ impl Authority {
                 format!("{days} days: 1 to {MOST_DAYS} are accepted, which is what Apple's devices take");
             return Err(Error::new(ErrorKind::Request, message));
         }
-        // From when on it counts belongs to its days.
-        let from = UnixTime(now.0.saturating_sub(SLOW.as_secs()));
-        let until = from + DAY * days;
+        let (from, until) = lasts(now, DAY * days);
         if until > self.not_after() {
             let message = format!("the authority itself ends on {}", day(self.not_after()));
             let left = self.not_after().saturating_since(now).as_secs() / DAY.as_secs();
@@ -169,6 +167,39 @@ impl Authority {
             return Err(Error::new(ErrorKind::Other, message).with_change(change));
         }
         let (secret, mut key) = new_key(kind)?;
+        let made = self.certify(holder, &key, identity, (from, until));
+        key.zeroize();
+        let (pem, certificate) = made?;
+        self.vouch(&certificate, now)?;
+        Ok(Issued { key: secret, pem, certificate })
+    }
+
+    /// Another certificate of a device for a key that it has made itself: for `lasts`, or as long as the authority itself counts.
+    ///
+    /// # Errors
+    /// If the result would not be believed.
+    pub(crate) fn reissue(
+        &self,
+        key: &PublicKey,
+        identity: &Identity,
+        now: UnixTime,
+        lasts_for: Duration,
+    ) -> Result<Certificate, Error> {
+        let (from, until) = lasts(now, lasts_for.min(DAY * MOST_DAYS));
+        let until = until.min(self.not_after());
+        let (_, certificate) = self.certify(Holder::Device, &OfDevice(key), identity, (from, until))?;
+        self.vouch(&certificate, now)?;
+        Ok(certificate)
+    }
+
+    /// What the certificates say that this authority issues.
+    fn certify(
+        &self,
+        holder: Holder,
+        key: &impl PublicKeyData,
+        identity: &Identity,
+        (from, until): (UnixTime, UnixTime),
+    ) -> Result<(String, Certificate), Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, identity.to_string());
         params.subject_alt_names = vec![alternative_name(identity)?];
@@ -184,12 +215,10 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         (params.not_before, params.not_after) = (at(from)?, at(until)?);
         let issuer = Issuer::new(Self::params(&self.name), &self.key);
-        let made = params.signed_by(&key, &issuer).map_err(|e| failed("the certificate", e));
-        key.zeroize();
-        let pem = made?.pem();
+        let made = params.signed_by(key, &issuer).map_err(|e| failed("the certificate", e))?;
+        let pem = made.pem();
         let certificate = Certificate::from_pem(pem.as_bytes()).map_err(|e| failed("the certificate", e))?;
-        self.vouch(&certificate, now)?;
-        Ok(Issued { key: secret, pem, certificate })
+        Ok((pem, certificate))
     }
 
     /// Whether this certificate is one that this authority has issued, also if it has ended.
@@ -205,6 +234,43 @@ impl Authority {
             .map(|_| ())
             .map_err(|e| failed("what ca/ca.key signs is not believed by who trusts ca.pem", e))
     }
+}
+
+/// From when to when something counts that counts for so long: from when on belongs to it.
+fn lasts(now: UnixTime, lasts: Duration) -> (UnixTime, UnixTime) {
+    let from = UnixTime(now.0.saturating_sub(SLOW.as_secs()));
+    (from, from + lasts)
+}
+
+/// A device's key, as the library takes it.
+struct OfDevice<'k>(&'k PublicKey);
+
+impl PublicKeyData for OfDevice<'_> {
+    fn der_bytes(&self) -> &[u8] {
+        self.0.bits()
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        // Of these, what a SubjectPublicKeyInfo says: the hash does not stand there.
+        match self.0.kind() {
+            KeyKind::Rsa { .. } => &rcgen::PKCS_RSA_SHA256,
+            KeyKind::EcdsaP256 => &rcgen::PKCS_ECDSA_P256_SHA256,
+            KeyKind::EcdsaP384 => &rcgen::PKCS_ECDSA_P384_SHA384,
+            KeyKind::EcdsaP521 => &rcgen::PKCS_ECDSA_P521_SHA512,
+            KeyKind::Ed25519 => &rcgen::PKCS_ED25519,
+        }
+    }
+}
+
+/// A new key, as PEM, and a request in DER for a certificate of it with these names (PKCS #10). The request is no secret.
+pub(crate) fn request(kind: NewKey, identity: &Identity) -> Result<(Secret, Vec<u8>), Error> {
+    let (secret, mut key) = new_key(kind)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, identity.to_string());
+    params.subject_alt_names = vec![alternative_name(identity)?];
+    let made = params.serialize_request(&key).map_err(|e| failed("the request", e));
+    key.zeroize();
+    Ok((secret, made?.der().to_vec()))
 }
 
 fn alternative_name(identity: &Identity) -> Result<SanType, Error> {
@@ -332,6 +398,34 @@ mod tests {
             let error = ca.issue(Holder::Device, NewKey::EcdsaP256, &joe, NOW + DAY * days, 1).err().unwrap();
             assert!(error.change.unwrap().contains("When the authority ends"));
         }
+    }
+
+    #[test]
+    fn a_device_that_has_made_its_key_itself_gets_a_certificate_of_it() {
+        use dormouse_crypto::cert::Request;
+        let ca = authority();
+        let joe: Identity = "joe.example.org".parse().unwrap();
+        for kind in [NewKey::EcdsaP256, NewKey::EcdsaP384, NewKey::Rsa2048] {
+            let (secret, der) = request(kind, &joe).unwrap();
+            let asked = Request::from_der(&der).unwrap();
+            let made = ca.reissue(asked.key(), &joe, NOW, DAY * 90).unwrap();
+            let own = dormouse_crypto::sign::SigningKey::from_pem(secret.as_bytes()).unwrap();
+            assert_eq!(made.public_key().unwrap(), *own.public_key());
+            assert_eq!((made.require(&joe).unwrap(), made.key_hash()), (joe.clone(), asked.key_hash()));
+            let names: Vec<String> = asked.names().iter().map(ToString::to_string).collect();
+            assert_eq!(names, ["CN=joe.example.org", "joe.example.org"]);
+            assert!(
+                made.identities().iter().all(|own| asked.names().iter().any(|name| name.is_same_as(own)))
+            );
+            assert!(ca.has_issued(&made) && made.not_after() > NOW + DAY * 89);
+        }
+        let (_, der) = request(NewKey::EcdsaP256, &joe).unwrap();
+        let key = Request::from_der(&der).unwrap();
+        let late = NOW + DAY * (AUTHORITY_DAYS - 10);
+        let made = ca.reissue(key.key(), &joe, late, DAY * 365).unwrap();
+        assert_eq!(made.not_after(), ca.not_after(), "nothing outlives the authority");
+        assert!(ca.reissue(key.key(), &joe, NOW, DAY * 9999).unwrap().not_after() < NOW + DAY * 826);
+        assert!(ca.reissue(key.key(), &joe, ca.not_after() + DAY, DAY).is_err());
     }
 
     /// What other programs read in them: OpenSSL's words.

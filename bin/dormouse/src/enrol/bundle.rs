@@ -10,6 +10,7 @@ use dormouse_sansio::UnixTime;
 use ipnet::IpNet;
 use serde::Deserialize;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 const VERSION: u32 = 1;
 
@@ -30,6 +31,8 @@ pub(crate) struct Bundle {
     pub(crate) ike_proposals: Vec<String>,
     /// Algorithms of the CHILD SA, likewise.
     pub(crate) esp_proposals: Vec<String>,
+    /// Where its certificate is renewed, inside the tunnel.
+    pub(crate) renewals: Option<SocketAddr>,
     /// Who vouches for the gateway.
     pub(crate) ca: String,
     /// How the device proves who it is.
@@ -59,6 +62,7 @@ struct Written {
     ike_proposals: Vec<String>,
     #[serde(default)]
     esp_proposals: Vec<String>,
+    renewals: Option<SocketAddr>,
     ca: String,
     certificate: Option<String>,
     key: Option<Hidden>,
@@ -81,6 +85,8 @@ pub(crate) struct Parties {
     pub(crate) remote: Vec<IpNet>,
     pub(crate) ike_proposals: Vec<String>,
     pub(crate) esp_proposals: Vec<String>,
+    /// Where a certificate is renewed, inside the tunnel.
+    pub(crate) renewals: Option<SocketAddr>,
 }
 
 /// A text as a TOML string.
@@ -125,6 +131,9 @@ pub(crate) fn text(parties: &Parties, ca: &str, given: Given<'_>) -> Secret {
             let _ = writeln!(head, "{key} = {}", list(proposals));
         }
     }
+    if let (Some(at), Given::Certificate { .. }) = (parties.renewals, given) {
+        let _ = writeln!(head, "renewals = {}", quoted(&at.to_string()));
+    }
     let pem = |key: &str, pem: &str| format!("{key} = '''\n{}'''\n", pem.replace('\r', ""));
     head += &pem("ca", ca);
     match given {
@@ -142,8 +151,9 @@ pub(crate) fn text(parties: &Parties, ca: &str, given: Given<'_>) -> Secret {
 impl Bundle {
     /// What another client's file says.
     pub(crate) fn of(parties: Parties, ca: String, proof: Proof) -> Self {
-        let Parties { name, gateway, gateway_id, id, remote, ike_proposals, esp_proposals } = parties;
-        Self { name, gateway, gateway_id, id, remote, ike_proposals, esp_proposals, ca, proof }
+        let Parties { name, gateway, gateway_id, id, remote, ike_proposals, esp_proposals, renewals } =
+            parties;
+        Self { name, gateway, gateway_id, id, remote, ike_proposals, esp_proposals, renewals, ca, proof }
     }
 
     /// Reads a file; `shown` is its name for people. What stands in it is never shown: it may be a key, and another file's content.
@@ -189,6 +199,7 @@ impl Bundle {
             remote: written.remote,
             ike_proposals: written.ike_proposals,
             esp_proposals: written.esp_proposals,
+            renewals: written.renewals,
             ca: written.ca,
             proof,
         };
@@ -259,6 +270,7 @@ pub(crate) mod tests {
             remote: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
             ike_proposals: vec!["aes256gcm16-prfsha384-x25519".into()],
             esp_proposals: Vec::new(),
+            renewals: Some("10.10.0.1:4510".parse().unwrap()),
         };
         text(&parties, ca.pem(), Given::Certificate { certificate: &issued.pem, key: &issued.key })
     }

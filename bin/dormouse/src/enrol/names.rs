@@ -48,6 +48,15 @@ impl Domain {
     }
 }
 
+/// The name of the user who has this identity, as [`Domain::identity`] makes it.
+pub(crate) fn of_identity<'i>(domain: &Domain, identity: &'i str) -> Option<&'i str> {
+    let name = match domain {
+        Domain::Host(host) => identity.strip_suffix(host.as_str())?.strip_suffix('.')?,
+        Domain::Mail(host) => identity.strip_suffix(host.as_str())?.strip_suffix('@')?,
+    };
+    user(name).is_ok().then_some(name)
+}
+
 /// Whether this can be one label of a host name: lower case, so that one user has one name.
 fn is_label(text: &str) -> bool {
     let fit = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
@@ -193,6 +202,19 @@ mod tests {
             |pattern: &str| Domain::of(pattern, "connection.a.remote.id").and_then(|d| d.identity("joe"));
         assert_eq!(of("*.Example.org").unwrap(), Identity::Fqdn("joe.example.org".into()));
         assert_eq!(of("*@example.org").unwrap().to_string(), "joe@example.org");
+        let name = |pattern: &str, id| of_identity(&Domain::of(pattern, "").unwrap(), id).map(str::to_owned);
+        assert_eq!(name("*.example.org", "joe.example.org").as_deref(), Some("joe"));
+        assert_eq!(name("*@example.org", "joe@example.org").as_deref(), Some("joe"));
+        for other in [
+            "joe.example.com",
+            "joe@example.org",
+            "a.joe.example.org",
+            ".example.org",
+            "example.org",
+            "../x.example.org",
+        ] {
+            assert_eq!(name("*.example.org", other), None, "{other}");
+        }
         for bad in ["*", "joe.example.org", "*.", "*@"] {
             let error = of(bad).expect_err(bad);
             assert!(error.message.contains("says nothing of how users' names end"), "{error}");

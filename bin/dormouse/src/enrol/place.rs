@@ -82,7 +82,7 @@ fn is_left(name: &str, config: Option<&str>) -> bool {
     let Some(config) = config else { return true };
     let joined = |end: &&str| place.strip_suffix(*end).is_some_and(|name| names::connection(name).is_ok());
     ["ca.pem", "gateway.", PASSWORDS, config].iter().any(|ours| place.starts_with(ours))
-        || [".ca.pem", ".pem", ".key", ".password"].iter().any(joined)
+        || [".ca.pem", ".pem", ".key", ".password", ".pem.old", ".key.old"].iter().any(joined)
 }
 
 /// Makes a directory with exactly this mode, independent of the umask; one that is there stays as it is.

@@ -180,6 +180,7 @@ impl Of<'_> {
             remote,
             ike_proposals: proposals("", "proposals"),
             esp_proposals: proposals("children", "esp_proposals"),
+            renewals: None,
         };
         Ok(Bundle::of(parties, ca, proof))
     }

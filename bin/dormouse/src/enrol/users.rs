@@ -3,6 +3,7 @@
 use super::{failed, names, place, wrong};
 use crate::enrol::place::Place;
 use dormouse_control::{Error, ErrorKind};
+use dormouse_crypto::cert::Certificate;
 use dormouse_sansio::UnixTime;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -25,6 +26,9 @@ pub(crate) struct User {
     pub(crate) id: String,
     /// The connection that it was made for.
     pub(crate) connection: String,
+    /// Its devices do not renew their certificates themselves.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) no_renewals: bool,
     /// What was issued, oldest first.
     #[serde(rename = "certificate")]
     pub(crate) certificates: Vec<Known>,
@@ -40,13 +44,28 @@ pub(crate) struct Known {
     pub(crate) issued: u64,
     /// Until when it counts, in Unix time.
     pub(crate) until: u64,
+    /// SHA-256 of its key, in hexadecimal digits: a key gets one certificate. Of earlier releases it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+}
+
+impl Known {
+    /// What is kept of a certificate that is issued now.
+    pub(crate) fn of(certificate: &Certificate, now: UnixTime) -> Self {
+        Self {
+            fingerprint: format!("sha256:{}", hex::encode(certificate.fingerprint())),
+            issued: now.0,
+            until: certificate.not_after().0,
+            key: Some(hex::encode(certificate.key_hash())),
+        }
+    }
 }
 
 impl User {
     /// A new one, without certificates.
     pub(crate) fn new(name: &str, id: String, connection: &str) -> Self {
         let (name, connection) = (name.to_owned(), connection.to_owned());
-        Self { version: VERSION, name, id, connection, certificates: Vec::new() }
+        Self { version: VERSION, name, id, connection, no_renewals: false, certificates: Vec::new() }
     }
 
     /// Until when the newest certificate counts.
@@ -143,7 +162,7 @@ mod tests {
         let mut user = User::new("joe", "joe.example.org".into(), "devices");
         assert_eq!(user.days_left(UnixTime(1)), None);
         for (fingerprint, until) in [("sha256:00", 100), ("sha256:01", 86_400 * 3)] {
-            user.certificates.push(Known { fingerprint: fingerprint.into(), issued: 1, until });
+            user.certificates.push(Known { fingerprint: fingerprint.into(), issued: 1, until, key: None });
         }
         fs::write(path(&place, "joe"), user.text().unwrap()).unwrap();
         fs::write(place.path("users/Not a user.toml"), "").unwrap();

@@ -11,6 +11,7 @@ use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, CONFIG, PASSWORDS, PASSWORDS_HEAD, Place};
 use crate::enrol::users::{self, User};
 use crate::enrol::wrong;
+use crate::renewal::serve;
 use clap::{Args, Subcommand, ValueEnum};
 use dormouse_control::{Check, Error, ErrorKind, ExitCode};
 use dormouse_crypto::Secret;
@@ -26,6 +27,7 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Most files that are kept of one that was replaced.
@@ -45,6 +47,8 @@ enum GatewayVerb {
     /// Make a new key and certificate for this gateway before the old one ends: everything else stays as it is. A daemon that runs takes them up
     /// at once, and sessions go on
     Renew(renew::RenewArgs),
+    /// Answer devices that renew their certificates through the tunnel: runs until it is stopped, as dormouse-renewals.service does
+    Renewals(serve::RenewalsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -65,6 +69,9 @@ struct InitArgs {
     /// --password. So it is without this too where there are such users already
     #[arg(long)]
     passwords: bool,
+    /// Do not let devices renew their certificates themselves, through the tunnel: each needs a new file before its certificate ends
+    #[arg(long)]
+    no_renewals: bool,
     /// How long the gateway's certificate counts; devices of Apple take 825 days at most
     #[arg(long, value_name = "DAYS", default_value_t = MOST_DAYS)]
     days: u32,
@@ -108,12 +115,15 @@ pub(crate) fn run(args: &GatewayArgs, socket: &Path, json: bool) -> Result<ExitC
     match &args.verb {
         GatewayVerb::Init(args) => init(args, json),
         GatewayVerb::Renew(args) => renew::run(args, socket, json),
+        GatewayVerb::Renewals(args) => serve::run(args, socket),
     }
 }
 
-/// For `dormouse doctor`: certificates of the gateway and of the authority that end soon.
+/// For `dormouse doctor`: certificates of the gateway and of the authority that end soon, and the renewal of devices'.
 pub(crate) fn checks(config: &Path, file: &config::file::File) -> Vec<Check> {
-    renew::checks(config, file, unix_now())
+    let mut all = renew::checks(config, file, unix_now());
+    all.extend(crate::renewal::checks(file));
+    all
 }
 
 fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
@@ -124,6 +134,7 @@ fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
         reach: args.reach.clone(),
         pool: args.pool.clone(),
         dns: args.dns.clone(),
+        no_renewals: args.no_renewals,
         passwords: args.passwords || fs::symlink_metadata(place.path(PASSWORDS)).is_ok(),
     };
     let mut random = [0; 5];
@@ -134,7 +145,7 @@ fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
         return Err(wrong("there is no terminal to ask on").with_change("--name vpn.example.org, or --yes"));
     }
     let plan = Plan::make(&said, &Surroundings::look(), random, &mut ask, &mut look::ask)?;
-    let closed = closed();
+    let closed = closed(plan.renewals);
     let out = Output::new(json);
     if args.dry_run {
         let text = plan.configuration(&place.path(""));
@@ -149,6 +160,7 @@ fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
         "gateway": plan.id.to_string(),
         "pool": plan.pool,
         "dns": plan.dns,
+        "renewals": plan.renewals,
         "files": done.files,
         "certificate_until_unix": done.until.0,
         "authority_until_unix": done.authority_until.0,
@@ -224,6 +236,7 @@ fn make(place: &Place, plan: &Plan, args: &InitArgs) -> Result<Done, Error> {
     let passwords = place::read(&place.path(PASSWORDS))?;
     require_sound(place, &text, &authority, &issued, passwords.as_ref())?;
     place.make_private("ca")?;
+    place.make_private(users::DIRECTORY)?;
     let mut replaced: Vec<place::Write<'_>> = vec![
         (place.path("gateway.key"), issued.key.as_bytes(), 0o600),
         (place.path("gateway.pem"), issued.pem.as_bytes(), 0o644),
@@ -318,13 +331,18 @@ fn require_sound(
 }
 
 /// Chains of the firewall that would drop what devices send: by the line that lets it through.
-fn closed() -> Vec<String> {
+fn closed(renewals: Option<SocketAddr>) -> Vec<String> {
     let tunnel = config::file::Daemon::default().interface;
     let quoted = format!("\"{tunnel}\"");
     let mut lines = Vec::new();
     for chain in forward::closed("input", &["4500", "ipsec-nat-t"]).unwrap_or_default() {
         lines.push(format!("nft insert rule {chain} udp dport '{{ 500, 4500 }}' accept"));
         lines.push(format!("nft insert rule {chain} meta l4proto esp accept"));
+    }
+    if let Some(port) = renewals.map(|at| at.port().to_string()) {
+        for chain in forward::closed("input", &[&port]).unwrap_or_default() {
+            lines.push(format!("nft insert rule {chain} iifname {tunnel} tcp dport {port} accept"));
+        }
     }
     for chain in forward::closed("forward", &[&quoted]).unwrap_or_default() {
         lines.push(format!("nft insert rule {chain} iifname {tunnel} accept"));
@@ -383,6 +401,13 @@ fn report(place: &Place, plan: &Plan, done: &Done, closed: &[String]) -> String 
         "new; keep it safe, and copy it to where no network is"
     };
     let _ = writeln!(out, "  authority     {dir}/ca/ca.key, {kept}");
+    let _ = match plan.renewals {
+        Some(at) => writeln!(
+            out,
+            "  renewals      devices with our client renew their certificates at {at}, inside the tunnel alone (--no-renewals: they do not)"
+        ),
+        None => writeln!(out, "  renewals      none: dormouse user renew NAME makes each device's next file"),
+    };
     out.push_str(&notes(plan, closed));
     let _ = writeln!(
         out,

@@ -7,9 +7,10 @@ use crate::enrol::place::PASSWORDS;
 use crate::enrol::{names, wrong};
 use dormouse_control::Error;
 use dormouse_crypto::cert::Identity;
+use dormouse_node::config::renewals::first_host;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The connection that is made.
 pub(super) const CONNECTION: &str = "devices";
@@ -17,6 +18,8 @@ pub(super) const CONNECTION: &str = "devices";
 const NAMELESS: &str = "devices.internal";
 /// Pools, the first that is free: what hotels and homes seldom have.
 const POOLS: [&str; 4] = ["10.10.0.0/24", "10.177.16.0/24", "172.29.77.0/24", "192.168.177.0/24"];
+/// The port of renewals: none that is assigned.
+const RENEWALS: u16 = 4510;
 /// Most prefixes and addresses of one answer.
 const MOST: usize = 64;
 
@@ -29,6 +32,8 @@ pub(super) struct Said {
     pub(super) dns: Vec<String>,
     /// Users with passwords are taken too; not asked for.
     pub(super) passwords: bool,
+    /// Devices do not renew their certificates themselves; not asked for.
+    pub(super) no_renewals: bool,
 }
 
 /// What the gateway is to be.
@@ -46,6 +51,8 @@ pub(super) struct Plan {
     pub(super) notes: Vec<String>,
     /// It takes users with passwords beside those with certificates.
     pub(super) passwords: bool,
+    /// Where devices renew their certificates, inside the tunnel.
+    pub(super) renewals: Option<SocketAddr>,
 }
 
 /// Asks a question that has an answer already, if return is all that is pressed. `None`: there is no terminal to ask on.
@@ -137,7 +144,9 @@ impl Plan {
             question(said.pool.clone(), "Addresses for the devices, one prefix a family", usual.join(", "))?;
         let pool = checked_pool(prefixes(&words(&pool))?, around)?;
         let (dns, notes) = name_servers(said, around, &reach, &id, &mut question, answers)?;
-        Ok(Self { id, reach, pool, dns, notes, passwords: said.passwords })
+        let first = pool.iter().find_map(first_host).filter(|_| !said.no_renewals);
+        let renewals = first.map(|own| SocketAddr::new(own, RENEWALS));
+        Ok(Self { id, reach, pool, dns, notes, passwords: said.passwords, renewals })
     }
 
     /// The configuration.
@@ -169,6 +178,14 @@ impl Plan {
             list(&self.pool),
             list(&self.dns),
         );
+        if let Some(at) = self.renewals {
+            let _ = write!(
+                out,
+                "\n# Devices renew their certificates there (dormouse renew), inside the tunnel: dormouse-renewals.service answers them.\n\
+                 [connection.{CONNECTION}.renewals]\nat = {}\n",
+                quoted(&at.to_string())
+            );
+        }
         out
     }
 
@@ -182,7 +199,9 @@ impl Plan {
 
     fn local(&self) -> Vec<IpNet> {
         if !self.reach.is_empty() {
-            return self.reach.clone();
+            let own = self.renewals.map(|at| IpNet::from(at.ip()));
+            let own = own.filter(|own| !self.reach.iter().any(|net| net.contains(own)));
+            return self.reach.iter().copied().chain(own).collect();
         }
         let has = |v4: bool| self.pool.iter().any(|net| net.addr().is_ipv4() == v4);
         let all = [(true, Ipv4Net::default().into()), (false, Ipv6Net::default().into())];
@@ -287,7 +306,14 @@ mod tests {
     fn said(name: &str, reach: &str, pool: &str, dns: &str) -> Said {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let list = |text: &str| some(text).into_iter().collect();
-        Said { name: some(name), reach: list(reach), pool: list(pool), dns: list(dns), passwords: false }
+        Said {
+            name: some(name),
+            reach: list(reach),
+            pool: list(pool),
+            dns: list(dns),
+            passwords: false,
+            no_renewals: false,
+        }
     }
 
     fn plan(said: &Said, around: &Surroundings) -> Result<Plan, Error> {

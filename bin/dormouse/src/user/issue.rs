@@ -122,15 +122,15 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
     let issued = authority.issue(Holder::Device, form.key(gateway_key), &identity, now, args.days)?;
     user.id = identity.to_string();
     user.certificates.retain(|known| known.until >= now.0);
-    user.certificates.push(Known {
-        fingerprint: format!("sha256:{}", hex::encode(issued.certificate.fingerprint())),
-        issued: now.0,
-        until: issued.certificate.not_after().0,
-    });
+    user.certificates.push(Known::of(&issued.certificate, now));
+    user.no_renewals |= args.no_renewals;
     let passphrase = form.has_passphrase().then(password::generate);
     let content = Content {
         user: name,
-        parties: &parties(c, identity.to_string()),
+        parties: &Parties {
+            renewals: c.renewals.as_ref().map(|renewals| renewals.at).filter(|_| !user.no_renewals),
+            ..parties(c, identity.to_string())
+        },
         ca: authority.pem(),
         given: Given::Certificate { certificate: &issued.pem, key: &issued.key },
         gateway: own.certificate.as_ref(),
@@ -153,6 +153,7 @@ pub(super) fn parties(c: &Connection, id: String) -> Parties {
         remote: carried(c),
         ike_proposals: c.ike.proposals.clone(),
         esp_proposals: c.child.proposals.clone(),
+        renewals: None,
     }
 }
 
@@ -260,6 +261,7 @@ mod tests {
             password: false,
             sign: false,
             on_demand: false,
+            no_renewals: false,
         }
     }
 

@@ -79,6 +79,9 @@ struct IssueArgs {
     /// With --as mobileconfig: the device connects by itself, and stays connected
     #[arg(long)]
     on_demand: bool,
+    /// Its device does not renew the certificate by itself (dormouse renew), so that it ends unless you renew it: for guests
+    #[arg(long, conflicts_with = "password")]
+    no_renewals: bool,
 }
 
 impl IssueArgs {

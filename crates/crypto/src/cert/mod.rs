@@ -5,6 +5,7 @@ mod chain;
 mod dn;
 mod identity;
 mod known;
+mod request;
 mod revocation;
 mod usage;
 
@@ -12,6 +13,7 @@ pub use chain::{CertError, Issued, TrustStore, Verified};
 pub use dn::DnError;
 pub use identity::{Identity, IdentityError};
 pub use known::KnownPaths;
+pub use request::{Request, RequestError};
 pub use revocation::{Crl, NONCE_LEN, OcspAnswer, OcspRequest, Reason, RevocationError, Revocations, Status};
 pub use usage::Usage;
 

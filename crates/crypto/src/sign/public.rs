@@ -186,6 +186,12 @@ impl PublicKey {
         self.kind.is_ecdsa().then_some(&self.encoded)
     }
 
+    /// The subjectPublicKey of its SubjectPublicKeyInfo: RSAPublicKey in DER, a point, or 32 bytes.
+    #[must_use]
+    pub fn bits(&self) -> &[u8] {
+        &self.encoded
+    }
+
     /// From an uncompressed point (0x04 | x | y) of `len` bytes.
     pub(super) fn from_point(kind: KeyKind, point: &[u8], len: usize) -> Result<Self, PublicKeyError> {
         if point.len() != len || point.first() != Some(&4) {

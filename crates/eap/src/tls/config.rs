@@ -94,11 +94,32 @@ impl ServerConfig {
     /// # Errors
     /// [`ConfigError::Tls`].
     pub fn new(own: &Own, clients: TrustStore, clock: Clock) -> Result<Self, ConfigError> {
+        Self::with_versions(own, clients, clock, &[&TLS13, &TLS12])
+    }
+
+    /// The settings of a server of TLS 1.3 by TCP, which believes the same clients by the same rules.
+    ///
+    /// # Errors
+    /// [`ConfigError::Tls`].
+    pub fn by_tcp(
+        own: &Own,
+        clients: TrustStore,
+        clock: Clock,
+    ) -> Result<Arc<rustls::ServerConfig>, ConfigError> {
+        Self::with_versions(own, clients, clock, &[&TLS13]).map(|made| made.tls)
+    }
+
+    fn with_versions(
+        own: &Own,
+        clients: TrustStore,
+        clock: Clock,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+    ) -> Result<Self, ConfigError> {
         let provider = provider();
         let clients =
             Arc::new(Clients::new(clients, clock.clone(), provider.signature_verification_algorithms));
         let mut tls = rustls::ServerConfig::builder_with_details(provider, Arc::new(clock))
-            .with_protocol_versions(&[&TLS13, &TLS12])
+            .with_protocol_versions(versions)
             .map_err(|e| ConfigError::Tls(e.to_string()))?
             .with_client_cert_verifier(Arc::clone(&clients) as _)
             .with_cert_resolver(own.resolver());
@@ -147,6 +168,19 @@ impl ClientConfig {
     /// [`ConfigError::Tls`].
     pub fn new(own: &Own, servers: TrustStore, server: Identity, clock: Clock) -> Result<Self, ConfigError> {
         Self::with_versions(own, servers, server, clock, &[&TLS13, &TLS12])
+    }
+
+    /// The settings of a client of TLS 1.3 by TCP, which believes the same servers by the same rules.
+    ///
+    /// # Errors
+    /// [`ConfigError::Tls`].
+    pub fn by_tcp(
+        own: &Own,
+        servers: TrustStore,
+        server: Identity,
+        clock: Clock,
+    ) -> Result<Arc<rustls::ClientConfig>, ConfigError> {
+        Self::with_versions(own, servers, server, clock, &[&TLS13]).map(|made| made.tls)
     }
 
     /// With TLS 1.2 alone: what many clients still are, for tests of a server.

@@ -136,7 +136,7 @@ impl Keeper {
     }
 
     fn load(&mut self) -> Result<(), String> {
-        let nothing = self.rules.translated.is_empty();
+        let nothing = !self.rules.has_table();
         // Without nftables there is nothing to be removed.
         self.table = match nft::table(TABLE) {
             Ok(None) | Err(_) if nothing => Ok(None),
@@ -151,7 +151,7 @@ impl Keeper {
     /// Loads the table again if it is not there, or is another. Something is said only if it is new.
     fn look(&mut self) -> Option<News> {
         let known = match &self.table {
-            Ok(_) if self.rules.translated.is_empty() => return None,
+            Ok(_) if !self.rules.has_table() => return None,
             Ok(table) if nft::table(TABLE).is_ok_and(|now| now == *table) => return None,
             Ok(_) => None,
             Err(why) => Some(why.clone()),

@@ -13,8 +13,10 @@ use crate::nft;
 use dormouse_sansio::fit_interface;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
+use std::net::SocketAddr;
 
 /// The table's name, in the family `inet`.
 pub const TABLE: &str = "dormouse_forward";
@@ -24,19 +26,34 @@ pub const TABLE: &str = "dormouse_forward";
 pub struct Rules {
     /// The tunnel interface.
     pub tunnel: String,
+    /// The one beside it, by which the kernel's ESP comes.
+    pub beside: String,
     /// IPv4 is forwarded.
     pub v4: bool,
     /// IPv6 is forwarded.
     pub v6: bool,
     /// What clients send from these prefixes leaves from this machine's own addresses.
     pub translated: Vec<IpNet>,
+    /// Where this machine renews clients' certificates: at these of its addresses nothing else is let in, and that from the tunnel alone.
+    pub renewals: BTreeSet<SocketAddr>,
 }
 
 impl Rules {
     /// Whether there is nothing to do.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        !self.v4 && !self.v6 && self.translated.is_empty()
+    pub fn is_empty(&self) -> bool {
+        !self.forwards() && self.renewals.is_empty()
+    }
+
+    /// Whether clients reach anything behind this machine by it.
+    #[must_use]
+    pub const fn forwards(&self) -> bool {
+        self.v4 || self.v6 || !self.translated.is_empty()
+    }
+
+    /// Whether there is a table.
+    fn has_table(&self) -> bool {
+        !self.translated.is_empty() || !self.renewals.is_empty()
     }
 
     /// Which families are forwarded, IPv4 and IPv6: without the table none of those that are to be translated.
@@ -52,23 +69,50 @@ impl Rules {
     fn text(&self) -> io::Result<String> {
         // Made before it is deleted, so that it is no error if it was not there.
         let mut out = format!("table inet {TABLE}\ndelete table inet {TABLE}\n");
-        if self.translated.is_empty() {
+        if !self.has_table() {
             return Ok(out);
         }
-        if !fit_interface(&self.tunnel) {
-            let what = format!("\"{}\" cannot stand in a rule as the tunnel interface's name", self.tunnel);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        for name in [&self.tunnel, &self.beside] {
+            if !fit_interface(name) {
+                let what = format!("\"{name}\" cannot stand in a rule as the tunnel interface's name");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
         }
-        let _ = write!(
-            out,
-            "table inet {TABLE} {{\n chain translate {{\n  type nat hook postrouting priority srcnat; policy accept;\n"
-        );
+        let _ = writeln!(out, "table inet {TABLE} {{");
+        self.translation(&mut out);
+        self.own(&mut out);
+        out.push_str("}\n");
+        Ok(out)
+    }
+
+    fn translation(&self, out: &mut String) {
+        if self.translated.is_empty() {
+            return;
+        }
+        out.push_str(" chain translate {\n  type nat hook postrouting priority srcnat; policy accept;\n");
         for net in IpNet::aggregate(&self.translated) {
             let family = if net.addr().is_ipv4() { "ip" } else { "ip6" };
             let _ = writeln!(out, "  {family} saddr {net} oifname != \"{}\" masquerade", self.tunnel);
         }
-        out.push_str(" }\n}\n");
-        Ok(out)
+        out.push_str(" }\n");
+    }
+
+    /// What comes for the addresses where certificates are renewed. Linux takes what is for an address by any interface: a neighbour outside the tunnel
+    /// could send to it.
+    fn own(&self, out: &mut String) {
+        if self.renewals.is_empty() {
+            return;
+        }
+        out.push_str(" chain renewals {\n  type filter hook input priority filter; policy accept;\n");
+        for at in &self.renewals {
+            let (ip, port) = (at.ip(), at.port());
+            let (family, icmp) = if ip.is_ipv4() { ("ip", "icmp") } else { ("ip6", "ipv6-icmp") };
+            let from = format!("iifname {{ \"{}\", \"{}\" }}", self.tunnel, self.beside);
+            let _ = writeln!(out, "  {family} daddr {ip} {from} tcp dport {port} accept");
+            let _ = writeln!(out, "  {family} daddr {ip} {from} meta l4proto {icmp} accept");
+            let _ = writeln!(out, "  {family} daddr {ip} iifname != \"lo\" drop");
+        }
+        out.push_str(" }\n");
     }
 }
 
@@ -141,7 +185,8 @@ mod tests {
 
     fn rules(tunnel: &str, nets: &[&str]) -> Rules {
         let translated = nets.iter().map(|n| n.parse().unwrap()).collect();
-        Rules { tunnel: tunnel.into(), v4: true, v6: true, translated }
+        let (tunnel, beside) = (tunnel.into(), "esp0".into());
+        Rules { tunnel, beside, v4: true, v6: true, translated, renewals: BTreeSet::new() }
     }
 
     #[test]
@@ -156,6 +201,30 @@ mod tests {
         }
         assert_eq!(text.matches("masquerade").count(), 2, "{text}");
         assert!(text.starts_with(&format!("table inet {TABLE}\ndelete table inet {TABLE}\n")), "in one step");
+    }
+
+    #[test]
+    fn where_certificates_are_renewed_the_tunnel_alone_comes_in_and_to_one_port() {
+        let at = |text: &str| text.parse().unwrap();
+        let only = Rules { v4: false, v6: false, renewals: [at("10.9.0.1:45")].into(), ..rules("t0", &[]) };
+        assert!(!only.is_empty() && !only.forwards());
+        assert_eq!(
+            only.text().unwrap().lines().skip(2).collect::<Vec<_>>(),
+            [
+                "table inet dormouse_forward {",
+                " chain renewals {",
+                "  type filter hook input priority filter; policy accept;",
+                "  ip daddr 10.9.0.1 iifname { \"t0\", \"esp0\" } tcp dport 45 accept",
+                "  ip daddr 10.9.0.1 iifname { \"t0\", \"esp0\" } meta l4proto icmp accept",
+                "  ip daddr 10.9.0.1 iifname != \"lo\" drop",
+                " }",
+                "}",
+            ]
+        );
+        let six = Rules { renewals: [at("[fd09::1]:45")].into(), ..rules("t0", &["fd09::/64"]) };
+        let text = six.text().unwrap();
+        assert!(text.contains("ip6 daddr fd09::1 iifname != \"lo\" drop") && text.contains("masquerade"));
+        assert!(Rules { beside: "a b".into(), ..only }.text().is_err());
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub use super::ike_words::{Childless, EspInUdp, Keepalive};
 pub use super::metrics::Metrics;
 pub use super::peers::{Peer, Prefix};
 pub use super::radius::{Radius, RadiusServer};
+pub use super::renewals::Renewals;
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 pub use super::spin::Spin;
 pub use super::zones::{Keys, KeysPeer, Protection, Zones};
@@ -246,6 +247,10 @@ pub struct Connection {
     /// Gateway: what clients are given.
     #[serde(default)]
     pub pool: Pool,
+    /// Renewal of clients' certificates through the tunnel: at a gateway with an authority of its own (`dormouse gateway init`), and at its clients
+    /// (`dormouse renew`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewals: Option<Renewals>,
     /// Gateway: what becomes of the sessions that an identity has when it begins another one by full authentication.
     #[serde(default)]
     pub unique: Unique,

@@ -43,7 +43,7 @@ pub fn findings(daemon: &Daemon, connections: &[Resolved], now: UnixTime) -> Vec
         let mut find = |key: &str, fatal: bool, problem: String| {
             all.push(Finding { key: format!("connection.{}.{key}", connection.name), problem, fatal });
         };
-        own_certificates(&connection.ike, now, &mut find);
+        own_certificates(connection, now, &mut find);
         authorities(&connection.ike, now, &mut find);
         secrets(connection, &mut find);
         local_networks(connection, &mut find);
@@ -77,21 +77,23 @@ fn validity(certificate: &Certificate, now: UnixTime) -> Option<String> {
 }
 
 /// A certificate that is to be renewed: within its last 30 days, or the last third of its time if that is less.
-fn ends_soon(certificate: &Certificate, now: UnixTime) -> Option<String> {
+fn ends_soon(certificate: &Certificate, now: UnixTime, renew: &str) -> Option<String> {
     let (subject, from, to) = (certificate.subject(), certificate.not_before(), certificate.not_after());
     let left = to.saturating_since(now);
     let soon = left < RENEW.min(to.saturating_since(from) / 3);
     let days = left.as_secs() / 86_400;
-    (from <= now && now <= to && soon).then(|| format!("\"{subject}\" ends in {days} days; renew it"))
+    (from <= now && now <= to && soon).then(|| format!("\"{subject}\" ends in {days} days; {renew}"))
 }
 
-fn own_certificates(conn: &Connection, now: UnixTime, find: &mut Find<'_>) {
+fn own_certificates(connection: &Resolved, now: UnixTime, find: &mut Find<'_>) {
+    let (conn, name) = (&connection.ike, &connection.name);
+    let renew = if connection.renews { format!("dormouse renew {name}") } else { "renew it".to_owned() };
     let LocalAuth::Cert { chain, .. } = &conn.local_auth else { return };
     let chain: Vec<Certificate> = chain.iter().filter_map(|der| Certificate::from_der(der).ok()).collect();
     for problem in chain.iter().filter_map(|certificate| validity(certificate, now)) {
         find("local.certificate", true, problem);
     }
-    for problem in chain.iter().filter_map(|certificate| ends_soon(certificate, now)) {
+    for problem in chain.iter().filter_map(|certificate| ends_soon(certificate, now, &renew)) {
         find("local.certificate", false, problem);
     }
     if let Some(Err(error)) = chain.first().map(|own| own.require(&conn.local_id)) {

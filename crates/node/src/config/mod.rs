@@ -22,6 +22,7 @@ mod opening;
 mod peers;
 mod place;
 mod radius;
+pub mod renewals;
 mod resolve;
 mod resumption;
 pub mod sleep;

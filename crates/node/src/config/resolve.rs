@@ -6,6 +6,7 @@
 use super::block::Blocking;
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
 use super::forward::Forwarding;
+use super::renewals::Renewals;
 use super::{choose, eap, validate, zones};
 use crate::ladder::Deadlines;
 use dormouse_crypto::cert::{Certificate, Crl, Identity, TrustStore, Usage};
@@ -14,6 +15,7 @@ use dormouse_crypto::{Secret, parse_psk};
 use dormouse_ike::config as ike;
 use ipnet::IpNet;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +67,10 @@ pub struct Resolved {
     pub blocking: Option<Blocking>,
     /// Gateway: what the machine does for its clients beside the tunnel.
     pub forwarding: Option<Forwarding>,
+    /// Client: its certificate is renewed through the tunnel.
+    pub renews: bool,
+    /// Gateway: where clients' certificates are renewed.
+    pub renewals: Option<SocketAddr>,
     /// It carries keys of headers alone, to or from such a peer.
     pub keys: Option<file::KeysPeer>,
     /// Client: access routers are told which packets of some CHILD SA came.
@@ -208,6 +214,8 @@ fn connection(
         pool,
         blocking: Blocking::of(c).filter(|_| c.keys.is_none()),
         forwarding: Forwarding::of(c),
+        renews: c.role == Role::Client && c.renewals.is_some(),
+        renewals: Renewals::served(c),
         keys: c.keys.as_ref().map(|keys| keys.peer),
         reports: c.role == Role::Client && children_of(c).any(|child| child.zones.reports),
     })

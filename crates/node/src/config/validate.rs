@@ -97,6 +97,7 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
     }
     super::block::validate(name, c)?;
     super::zones::validate(c).or_else(|(key, problem)| wrong(key, problem.into()))?;
+    super::renewals::validate(name, c)?;
     let pool = &c.pool;
     let given = pool.addresses.is_empty() && pool.dns.is_empty() && pool.routes.is_empty();
     if c.role == Role::Client && !(given && pool.forward == Forward::Off) {

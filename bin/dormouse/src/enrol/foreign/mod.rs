@@ -139,6 +139,7 @@ impl Ends<'_> {
             remote,
             ike_proposals,
             esp_proposals,
+            renewals: None,
         };
         Ok(Bundle::of(parties, ca, proof))
     }

@@ -31,6 +31,7 @@ fn parties(remote: &[&str]) -> Parties {
         remote: remote.iter().map(|net| net.parse().unwrap()).collect(),
         ike_proposals: Vec::new(),
         esp_proposals: Vec::new(),
+        renewals: None,
     }
 }
 

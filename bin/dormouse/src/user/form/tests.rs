@@ -21,6 +21,7 @@ fn parties(remote: &[&str], ike: &[&str]) -> Parties {
         remote: remote.iter().map(|net| net.parse().unwrap()).collect(),
         ike_proposals: ike.iter().map(|one| (*one).to_owned()).collect(),
         esp_proposals: Vec::new(),
+        renewals: None,
     }
 }
 
