@@ -6,7 +6,7 @@ use dormouse_cluster::admin::{Admin, Owner};
 use dormouse_interop::ends::{NET, PATIENCE, POOL, SECRET, by_secret, inner, peers, rung};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_testbed::postgres::{PROGRAMS, Postgres};
-use dormouse_testbed::{Access, Dormoused, GATEWAY, Host, Need, Roaming, SERVER, require};
+use dormouse_testbed::{Access, Dormoused, Extra, GATEWAY, Host, Need, Roaming, SERVER, require};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -61,7 +61,8 @@ fn scene(more: &str) -> Result<Scene> {
             database.authority(),
         );
         let own = by_secret("gateway", "gateway.test", "*.test", SECRET, POOL);
-        Dormoused::start(host, "dns = \"off\"", &format!("{section}{own}"))
+        let extra = Extra { user: "nobody".to_owned(), ..Extra::default() };
+        Dormoused::start_with(host, extra, "dns = \"off\"", &format!("{section}{own}"))
     };
     let gateways = [start(&world.gateway, 0)?, start(&second, 1)?];
     // Both behind one name, the first one first.

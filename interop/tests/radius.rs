@@ -278,7 +278,7 @@ fn servers_that_are_dead_silent_or_of_another_secret() -> Result<()> {
             format!("{daemon}{}[connection.peer]{connection}", radius(lines, servers, &[], file)),
         )?;
         ours.gateway.ok(&["reload"])?;
-        let answer = ours.device.cli(&["up", "peer", "--timeout", "40"])?;
+        let answer = ours.device.cli(&["up", "peer", "--timeout", "15"])?;
         ensure!(
             answer.code != 0 && answer.code != REFUSED,
             "{} {}\n{}",

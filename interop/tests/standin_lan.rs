@@ -95,6 +95,28 @@ fn hosts_of_the_lan_find_a_device_awake_and_asleep_until_it_leaves() -> Result<(
     scene.no_proxies()
 }
 
+/// As when the device was at another gateway of this network a moment ago.
+#[test]
+fn hosts_that_know_the_device_at_another_machine_hear_where_it_is_now() -> Result<()> {
+    if !require("a device that came over", &NEEDS) {
+        return Ok(());
+    }
+    let Scene { device, gateway, inner, world } = connected("")?;
+    device.ok(&["down", "peer"])?;
+    for address in &inner {
+        world
+            .server
+            .ip(&format!("neigh replace {address} lladdr 02:00:00:00:00:01 dev eth0 nud reachable"))?;
+    }
+    let own = world.gateway.sh("cat /sys/class/net/lan/address")?;
+    device.ok(&["up", "peer"])?;
+    for address in &inner {
+        let known = format!("ip neigh show {address} | grep -q 'lladdr {}'", own.trim());
+        world.server.eventually(&known, PATIENCE).with_context(|| gateway.log())?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_gateway_leaves_nothing_behind_however_it_ends() -> Result<()> {
     if !require("neighbours after the gateway", &NEEDS) {

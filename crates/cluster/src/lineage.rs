@@ -1,6 +1,7 @@
 //! Which tickets count, for all gateways. Owns the table `lineage` and the statements on it, each a rule of
 //! `dormouse_ike::ticket::lineage`; and that an order is written, and its gateway's bell rung, in the same transaction for each row that
-//! is moved from another gateway or removed while another has it. Rows that have expired are removed without.
+//! is moved from another gateway, or removed because its session is over, while another has it. Rows that have expired, that are more than
+//! a holder may have, or that go with all others are removed without: no ticket of theirs counts, and their sessions go on.
 //!
 //! A batch is one transaction. Operations of one kind that stand in a row, each on a lineage of its own, are one statement. Rows are locked
 //! in the order of their names, so that two gateways cannot wait for each other; should they, one of them is told so and tries again.
@@ -64,15 +65,11 @@ const INSERT: &str = "insert into dormouse.lineage (id, holder, tip, gateway, en
     select a.id, a.holder, a.tip, $1, a.ends from unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[]) as a (id, holder, tip, ends)
     order by a.id on conflict (id) do nothing";
 /// Of each holder the new row stays, and of the others those that end last.
-const SURPLUS: &str = with_orders!(
-    "with ranked as (
-        select l.id, row_number() over (partition by l.holder order by l.id = any($2) desc, l.ends desc, l.id desc) as n
-        from dormouse.lineage l where l.holder = any($3)
-    ), from_other as (
-        delete from dormouse.lineage l using ranked r where l.id = r.id and r.n > $4 returning l.id, l.gateway
-    )",
-    "select count(rung.*) from rung"
-);
+const SURPLUS: &str = "with ranked as (
+        select l.id, row_number() over (partition by l.holder order by l.id = any($1) desc, l.ends desc, l.id desc) as n
+        from dormouse.lineage l where l.holder = any($2)
+    )
+    delete from dormouse.lineage l using ranked r where l.id = r.id and r.n > $3";
 const CROWDED: &str =
     "select from dormouse.lineage where holder = any($1) group by holder having count(*) > $2";
 
@@ -87,10 +84,7 @@ const END_ALL: &str = with_orders!(
     "with from_other as (delete from dormouse.lineage l where l.holder = any($2) returning l.id, l.gateway)",
     "select count(rung.*) from rung"
 );
-const END_EVERY: &str = with_orders!(
-    "with from_other as (delete from dormouse.lineage l returning l.id, l.gateway)",
-    "select count(rung.*) from rung"
-);
+const END_EVERY: &str = "delete from dormouse.lineage";
 
 impl Database {
     /// Carries out operations in their order, in one transaction; `now` decides which rows may go. One outcome for each,
@@ -310,7 +304,7 @@ async fn run_one(
             all.len()
         }
         Run::EndEvery => {
-            tx.query(&statements.end_every, &[&gateway]).await?;
+            tx.execute(&statements.end_every, &[]).await?;
             1
         }
     };
@@ -356,7 +350,7 @@ async fn insert(
     tx.execute(&statements.insert, &[&gateway, &ids, &holders, &tips, &ends]).await?;
     let most = i64::try_from(LINEAGES_PER_HOLDER).unwrap_or(i64::MAX);
     if !tx.query(&statements.crowded, &[&holders, &most]).await?.is_empty() {
-        tx.query(&statements.surplus, &[&gateway, &ids, &holders, &most]).await?;
+        tx.execute(&statements.surplus, &[&ids, &holders, &most]).await?;
     }
     Ok(())
 }

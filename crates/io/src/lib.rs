@@ -53,6 +53,7 @@ macro_rules! as_fd {
 }
 use as_fd;
 
+mod announce;
 pub mod batch;
 pub mod bell;
 pub mod beside;

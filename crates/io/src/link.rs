@@ -32,7 +32,7 @@ impl LinkSocket {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // Without a protocol until it is bound: nothing of other interfaces arrives before.
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
-        bind(socket.as_raw_fd(), &neighbour(index, [0; 6])?)?;
+        bind(socket.as_raw_fd(), &neighbour(index, [0; 6], libc::ETH_P_IP)?)?;
         Ok(Self { socket, index })
     }
 
@@ -56,18 +56,18 @@ impl LinkSocket {
     /// # Errors
     /// The kernel's.
     pub fn send(&self, to: [u8; 6], packet: &[u8]) -> io::Result<()> {
-        let to = neighbour(self.index, to)?;
+        let to = neighbour(self.index, to, libc::ETH_P_IP)?;
         Ok(sendto(self.socket.as_raw_fd(), packet, &to, MsgFlags::empty()).map(drop)?)
     }
 }
 
-/// The address of a neighbour for IPv4 packets; of all zeros, that of all that comes in.
+/// The address of a neighbour for packets of an Ethernet protocol; of all zeros, that of all that comes in.
 #[expect(unsafe_code, reason = "the library makes no link-layer address itself")]
-fn neighbour(interface: u32, address: [u8; 6]) -> io::Result<LinkAddr> {
+pub(crate) fn neighbour(interface: u32, address: [u8; 6], protocol: libc::c_int) -> io::Result<LinkAddr> {
     let [a, b, c, d, e, f] = address;
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as libc::c_ushort,
-        sll_protocol: (libc::ETH_P_IP as u16).to_be(),
+        sll_protocol: u16::try_from(protocol).map_err(io::Error::other)?.to_be(),
         sll_ifindex: i32::try_from(interface).map_err(io::Error::other)?,
         sll_hatype: 0,
         sll_pkttype: 0,

@@ -1,11 +1,13 @@
 //! The neighbours' guard: a process of its own that makes the kernel answer ARP and neighbour discovery for addresses that lie in a
 //! local network but are reached through the tunnel.
 //!
-//! It makes these entries itself and removes them when the daemon ends, however it ends. For IPv6 it also switches on `proxy_ndp` of an
+//! It makes these entries itself and removes them when the daemon ends, however it ends. Each is announced once: hosts that know the address
+//! at another machine, as of a gateway whose client came over, take this one from then on. For IPv6 it also switches on `proxy_ndp` of an
 //! interface, and off again if it was off. What a guard that was killed has left is recognised by
 //! [`PROTOCOL`](crate::netlink::PROTOCOL) and removed by the next one; two gateways in one network namespace would remove each
 //! other's. Such a guard leaves `proxy_ndp` on, which does nothing without entries. It keeps root with `CAP_NET_ADMIN`, and knows nothing of leases.
 
+use crate::announce::Announcer;
 use crate::helper::{self, Helper};
 use crate::netlink::{Neighbour, Netlink};
 use serde::{Deserialize, Serialize};
@@ -109,10 +111,11 @@ crate::as_fd!(Guard, helper);
 /// If signals or capabilities cannot be given up, or the kernel does not talk.
 pub fn serve() -> io::Result<()> {
     let socket = helper::begin()?;
+    let announcer = Announcer::open();
     if nix::unistd::geteuid().is_root() {
         crate::privileges::keep_net_admin()?;
     }
-    let mut entries = Entries::new(PathBuf::from("/proc/sys"))?;
+    let mut entries = Entries::new(PathBuf::from("/proc/sys"), announcer)?;
     helper::serve(&socket, |order: Result<Order, String>| match order {
         Ok(order) => entries.obey(&order),
         Err(why) => vec![why],
@@ -131,15 +134,16 @@ struct Entries {
     made: BTreeSet<Neighbour>,
     /// Switches that were off, by interface.
     switched: BTreeMap<u32, PathBuf>,
+    announcer: Announcer,
 }
 
 impl Entries {
-    fn new(sysctl: PathBuf) -> io::Result<Self> {
+    fn new(sysctl: PathBuf, announcer: Announcer) -> io::Result<Self> {
         let mut netlink = Netlink::new().map_err(io::Error::other)?;
         for stale in netlink.neighbours().map_err(io::Error::other)? {
             netlink.delete_neighbour(stale).map_err(io::Error::other)?;
         }
-        Ok(Self { netlink, sysctl, made: BTreeSet::new(), switched: BTreeMap::new() })
+        Ok(Self { netlink, sysctl, made: BTreeSet::new(), switched: BTreeMap::new(), announcer })
     }
 
     fn obey(&mut self, order: &Order) -> Vec<String> {
@@ -153,6 +157,10 @@ impl Entries {
             match self.netlink.add_neighbour(*neighbour) {
                 Ok(()) => {
                     self.made.insert(*neighbour);
+                    if let Err(error) = self.announcer.announce(*neighbour) {
+                        // They find out by themselves, within a minute.
+                        tracing::debug!(%error, ?neighbour, "not announced");
+                    }
                 }
                 Err(e) => problems.push(e.to_string()),
             }

@@ -158,25 +158,45 @@ fn after(text: &str, places: &[&str]) -> usize {
     places.iter().fold(0, |at, place| at + text[at..].find(place).expect(place) + place.len())
 }
 
+/// A figure more in a text.
+fn with(text: &str, at: usize) -> String {
+    format!("{}9{}", &text[..at], &text[at..])
+}
+
 fn tampered(dir: &Path) {
-    let with = |text: &str, at: usize| format!("{}9{}", &text[..at], &text[at..]);
-    for (name, places) in [
-        ("paper-000", &["\"ours\": {", "\"high\": "]),
-        ("paper-001", &["\"ours\": {", "\"low\": "]),
-        ("paper-001-l2tp", &["\"ours\": {", "\"high\": "]),
-        ("paper-002", &["\"ours\": {", "\"low\": "]),
-        ("paper-003", &["\"ours\": {", "\"low\": "]),
-        ("paper-003-handoff", &["\"ours\": {", "\"high\": "]),
-        ("paper-003-cost", &["\"ours\": {", "\"low\": "]),
-        ("paper-004", &["\"ours\": {", "\"high\": "]),
-    ] {
+    // Those of paper 000 take as long as all others.
+    std::thread::scope(|scope| {
+        scope.spawn(|| paper_000_tampered(dir));
+        other_intervals(
+            dir,
+            &[
+                ("paper-001", &["\"ours\": {", "\"low\": "]),
+                ("paper-001-l2tp", &["\"ours\": {", "\"high\": "]),
+                ("paper-002", &["\"ours\": {", "\"low\": "]),
+                ("paper-003", &["\"ours\": {", "\"low\": "]),
+                ("paper-003-handoff", &["\"ours\": {", "\"high\": "]),
+                ("paper-003-cost", &["\"ours\": {", "\"low\": "]),
+                ("paper-004", &["\"ours\": {", "\"high\": "]),
+            ],
+        );
+        other_raw_data(dir);
+    });
+}
+
+/// A bound of an interval that is another one shows.
+fn other_intervals(dir: &Path, reports: &[(&str, &[&str; 2])]) {
+    for (name, places) in reports {
         let [raw, report] = ["json", "report.json"].map(|end| dir.join(format!("{name}.{end}")));
         let text = fs::read_to_string(&report).expect("a report");
-        fs::write(&report, with(&text, after(&text, places))).expect("written");
+        fs::write(&report, with(&text, after(&text, *places))).expect("written");
         let (agrees, said) = check(&raw);
         assert!(!agrees && said.contains("  intervals: "), "{name}: {said}");
         fs::write(&report, text).expect("written");
     }
+}
+
+fn paper_000_tampered(dir: &Path) {
+    other_intervals(dir, &[("paper-000", &["\"ours\": {", "\"high\": "])]);
     let raw = dir.join("paper-000.json");
     let report = dir.join("paper-000.report.json");
     let [raw_text, text] = [&raw, &report].map(|path| fs::read_to_string(path).expect("it is there"));
@@ -184,7 +204,6 @@ fn tampered(dir: &Path) {
     let cell = after(&text, &["\"tables\": [", "\"rows\": [", "[", ",", "\""]);
     let cost = after(&raw_text, &["\"cost.all.time-outs\":["]);
     let sent = after(&raw_text, &["\"cost.outgoing.thresholds\":[", "\"until_sent\":["]);
-    other_raw_data(dir);
     for (path, whole, other, stated) in [
         (
             &report,

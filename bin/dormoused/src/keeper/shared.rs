@@ -337,6 +337,9 @@ impl Worker<'_> {
             if beat <= now {
                 beat = now + BEAT;
                 let beats = database.beat(unix_now(), &self.member.counts.load()).await?;
+                if beats != self.beats + 1 {
+                    return Err(Left::Failed(self.two_of_a_name()));
+                }
                 self.set_beats(beats);
                 self.obey(&mut database).await?;
             }
@@ -345,6 +348,14 @@ impl Worker<'_> {
                 self.read_keys(&mut database).await?;
             }
         }
+    }
+
+    /// Somebody else counts our heartbeats: both would give the same addresses.
+    fn two_of_a_name(&self) -> cluster::Error {
+        let name = &self.member.settings.gateway;
+        cluster::Error::Settings(format!(
+            "another gateway joins as \"{name}\": give each a name of its own (cluster.name)"
+        ))
     }
 
     fn set_beats(&mut self, beats: u64) {
