@@ -1,6 +1,8 @@
 //! Two gateways that share a PostgreSQL database, as installed: a device comes back at the other one by its ticket when its own has died, with
 //! its address; what one gateway does to a session, the other one knows; and the database's absence costs full exchanges, and nothing else.
 
+#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
+
 use anyhow::{Context, Result, ensure};
 use dormouse_cluster::admin::{Admin, Owner};
 use dormouse_interop::ends::{NET, PATIENCE, POOL, SECRET, by_secret, inner, peers, rung};

@@ -1,91 +1,21 @@
-//! A gateway that shares its database with others: what the daemon does about the news of `keeper/shared.rs`, and what it must know before it
-//! begins. Owns what the database says of denials, and whether it can be reached; must never wait for it once the loop runs.
+//! A gateway that shares its database with others: what the daemon does about the news of `keeper/shared.rs`. Owns nothing: what it knows of the
+//! others is a [`Cluster`](crate::joining::Cluster). Must never wait for the database.
 //!
 //! A denial of this gateway's is written into its own database first, and goes from there when the shared one has it: so none is lost that
 //! could not be sent, and what was denied before the gateway joined holds for all.
 
 use crate::daemon::Daemon;
-use crate::keeper::shared::{Beginning, Counts, Errand, Member, News};
-use anyhow::{Context, Result};
-use dormouse_cluster::Settings;
+use crate::joining::ticket_keys;
+use crate::keeper::shared::{Errand, News};
 use dormouse_control::{Error, ErrorKind};
-use dormouse_crypto::suites::Prf;
-use dormouse_crypto::{PrfKey, Secret};
 use dormouse_ike::admission::Denial;
-use dormouse_ike::ticket::{SharedKey, TicketKeys};
-use dormouse_io::state::StateDir;
 use dormouse_io::store::StoredDenial;
-use dormouse_node::config::{Resolved, ResolvedCluster};
-use dormouse_node::pool::Share;
 use dormouse_sansio::Instant;
-use std::path::Path;
-use std::sync::Arc;
-use zeroize::Zeroize;
-
-/// See the module's documentation.
-pub(crate) struct Cluster {
-    counts: Arc<Counts>,
-    share: Share,
-    /// All that the database has.
-    denials: Vec<StoredDenial>,
-}
-
-/// A gateway before its loop begins.
-pub(crate) struct Joining {
-    pub(crate) member: Member,
-    pub(crate) beginning: Beginning,
-    /// Of pre-shared keys and passwords, for all gateways.
-    pub(crate) fingerprint_key: Secret,
-}
-
-impl Joining {
-    /// Takes the gateway's place in the database, and waits for it.
-    ///
-    /// # Errors
-    /// If the database cannot be reached, or this gateway has no place there: it does not know then who is denied.
-    pub(crate) fn new(cluster: ResolvedCluster, state: &Path, connections: &[Resolved]) -> Result<Self> {
-        let label: &[u8] = b"dormouse cluster: fingerprints of secrets";
-        let fingerprint_key = PrfKey::new(Prf::HmacSha256, cluster.key.as_bytes()).compute(&[label]);
-        let lifetime = connections.iter().map(|c| c.ike.resumption.lifetime).max().unwrap_or_default();
-        let settings = Settings {
-            url: cluster.database,
-            password: cluster.password,
-            authorities: cluster.authorities,
-            gateway: cluster.name,
-            address: cluster.address,
-            key: cluster.key,
-        };
-        let state = StateDir::open(state).context("daemon.state_dir")?;
-        let counts = Arc::new(Counts::default());
-        let member = Member { settings, state, alone_for: cluster.alone_for, lifetime, counts };
-        let beginning = member.begin().context("cluster.database")?;
-        Ok(Self { member, beginning, fingerprint_key })
-    }
-
-    /// What the daemon keeps, and what its thread gets.
-    pub(crate) fn split(self) -> (Cluster, Member) {
-        let Self { member, beginning: Beginning { slot, slots, denials, .. }, .. } = self;
-        let share = Share { slot, slots, alone: false };
-        (Cluster { counts: member.counts.clone(), share, denials }, member)
-    }
-}
-
-/// The keys as the endpoint takes them.
-pub(crate) fn ticket_keys(keys: &[dormouse_cluster::TicketKey]) -> TicketKeys {
-    let shared = |key: &dormouse_cluster::TicketKey| {
-        let mut secret: [u8; 32] = key.secret.as_bytes().try_into().ok()?;
-        let (id, seals_from, opens_until) = (key.id, key.seal_from, key.open_until);
-        let shared = SharedKey { id, seals_from, opens_until, secret };
-        secret.zeroize();
-        Some(shared)
-    };
-    TicketKeys::shared(keys.iter().filter_map(shared).collect())
-}
 
 impl Daemon {
     /// Denials that only this gateway knows go to all.
     pub(crate) fn send_denials(&mut self) {
-        let (Some(_), Some(keeper)) = (&self.cluster, &self.helpers.keeper) else { return };
+        let (Some(_), Some(keeper)) = (&self.helpers.cluster, &self.helpers.keeper) else { return };
         match self.store.denials() {
             Ok(unsent) => unsent.into_iter().for_each(|denial| keeper.run(Errand::Deny(denial))),
             Err(e) => tracing::error!(
@@ -97,7 +27,7 @@ impl Daemon {
 
     /// What the other gateways are told of this one.
     pub(crate) fn count_for_others(&self) {
-        if let Some(cluster) = &self.cluster {
+        if let Some(cluster) = &self.helpers.cluster {
             let node = self.host.node();
             let held = node.held_by_gateways();
             cluster.counts.set(held.sessions - held.asleep, held.asleep + node.absent_count());
@@ -106,7 +36,7 @@ impl Daemon {
 
     /// Whether the shared database can be asked: if not, this gateway takes no address from anybody.
     pub(crate) fn share_reached(&mut self, reachable: bool) {
-        if let (Some(cluster), Some(pool)) = (&mut self.cluster, self.host.pool()) {
+        if let (Some(cluster), Some(pool)) = (&mut self.helpers.cluster, self.host.pool()) {
             cluster.share.alone = !reachable;
             pool.set_share(cluster.share);
         }
@@ -114,7 +44,7 @@ impl Daemon {
 
     /// Whether the shared database could be asked at the last attempt; `None` if there is none.
     pub(crate) fn reaches_share(&self) -> Option<bool> {
-        self.cluster.as_ref().map(|cluster| !cluster.share.alone)
+        self.helpers.cluster.as_ref().map(|cluster| !cluster.share.alone)
     }
 
     /// Acts on what the other gateways have done.
@@ -159,7 +89,7 @@ impl Daemon {
 
     /// Who is refused now was not before, or the other way round. One of our own that is not on record yet stays.
     fn take_denials(&mut self, now: Instant, all: Vec<StoredDenial>) {
-        let Some(cluster) = &mut self.cluster else { return };
+        let Some(cluster) = &mut self.helpers.cluster else { return };
         let before = std::mem::replace(&mut cluster.denials, all.clone());
         let unsent = self.store.denials().unwrap_or_default();
         let in_list = |list: &[StoredDenial], whom: &str| list.iter().any(|d| d.whom == whom);
@@ -200,7 +130,7 @@ impl Daemon {
     /// # Errors
     /// If they cannot.
     pub(crate) fn may_allow(&self) -> Result<(), Error> {
-        match &self.cluster {
+        match &self.helpers.cluster {
             Some(cluster) if cluster.share.alone => {
                 let message = "the database that the gateways share cannot be reached: nothing has changed";
                 Err(Error::new(ErrorKind::Other, message))
@@ -211,7 +141,9 @@ impl Daemon {
 
     /// Takes a denial back for all gateways. True if there was one.
     pub(crate) fn allow_everywhere(&mut self, whom: &str) -> bool {
-        let (Some(cluster), Some(keeper)) = (&mut self.cluster, &self.helpers.keeper) else { return false };
+        let (Some(cluster), Some(keeper)) = (&mut self.helpers.cluster, &self.helpers.keeper) else {
+            return false;
+        };
         keeper.run(Errand::Allow(whom.to_owned()));
         let count = cluster.denials.len();
         cluster.denials.retain(|denial| denial.whom != whom);
@@ -220,13 +152,13 @@ impl Daemon {
 
     /// A denial of ours goes to all.
     pub(crate) fn deny_everywhere(&mut self, denial: &StoredDenial) {
-        if let (Some(_), Some(keeper)) = (&self.cluster, &self.helpers.keeper) {
+        if let (Some(_), Some(keeper)) = (&self.helpers.cluster, &self.helpers.keeper) {
             keeper.run(Errand::Deny(denial.clone()));
         }
     }
 
     /// Denials that the database has.
     pub(crate) fn shared_denials(&self) -> &[StoredDenial] {
-        self.cluster.as_ref().map_or(&[], |cluster| &cluster.denials)
+        self.helpers.cluster.as_ref().map_or(&[], |cluster| &cluster.denials)
     }
 }

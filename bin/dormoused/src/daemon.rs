@@ -5,11 +5,11 @@
 
 use crate::args::Args;
 use crate::block::{self, Block};
-use crate::cluster::{Cluster, Joining};
 use crate::datapath::Wires;
 use crate::forward::Forward;
 use crate::helpers::Helpers;
 use crate::hip::Directory;
+use crate::joining::Joining;
 use crate::keeper::{Keeper, Report};
 use crate::kernel;
 use crate::load::Loaded;
@@ -107,8 +107,6 @@ pub(crate) struct Daemon {
     /// The radio, its meter and the machine's own sleep; only a client and a host of HIP have them.
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
-    /// What it shares with other gateways.
-    pub(crate) cluster: Option<Cluster>,
     pub(crate) helpers: Helpers,
     pub(crate) wakers: Wakers,
     _namespace: Namespace,
@@ -214,7 +212,7 @@ impl Daemon {
             Some(member) => Some(Keeper::shared(member)?),
             None => Keeper::own(&store, gateway)?,
         };
-        let helpers = Helpers::new(keeper, &audit, settings.ike_port, block.is_used(), shown)?;
+        let helpers = Helpers::new(keeper, cluster, &audit, settings.ike_port, block.is_used(), shown)?;
         let poller = Poller::new()?;
         let timer = Timer::new()?;
         let mut daemon = Self {
@@ -236,7 +234,6 @@ impl Daemon {
             wires: Wires::new(tun, mtu, carriers, kernel),
             transit,
             store,
-            cluster,
             helpers,
             wakers: Wakers { poller, timer, signals },
         };

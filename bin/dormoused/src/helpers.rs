@@ -2,6 +2,7 @@
 //! the audit is written. Owns them; what they find comes back to the loop.
 
 use crate::audit::Auditor;
+use crate::joining::Cluster;
 use crate::keeper::Keeper;
 use crate::names::Names;
 use crate::scrape::Scrapes;
@@ -15,6 +16,8 @@ use dormouse_node::config::file;
 pub(crate) struct Helpers {
     /// What a gateway writes into its database.
     pub(crate) keeper: Option<Keeper>,
+    /// What it knows of the gateways that share one.
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) auditor: Auditor,
     pub(crate) names: Names,
     pub(crate) fetcher: Fetcher,
@@ -31,6 +34,7 @@ impl Helpers {
     /// Names what is missing or refused.
     pub(crate) fn new(
         keeper: Option<Keeper>,
+        cluster: Option<Cluster>,
         audit: &file::Audit,
         ike_port: u16,
         marked: bool,
@@ -38,6 +42,7 @@ impl Helpers {
     ) -> Result<Self> {
         Ok(Self {
             keeper,
+            cluster,
             auditor: Auditor::new(audit)?,
             names: Names::new(ike_port, marked)?,
             fetcher: Fetcher::new()?,

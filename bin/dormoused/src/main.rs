@@ -10,6 +10,7 @@ mod denials;
 mod forward;
 mod helpers;
 mod hip;
+mod joining;
 mod keeper;
 mod kernel;
 mod leases;

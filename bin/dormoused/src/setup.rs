@@ -1,7 +1,7 @@
 //! What the daemon is made from, out of its configuration: the IKE endpoint's settings with what the gateway remembers, and the
 //! sockets. Nothing here runs after the set-up.
 
-use crate::cluster::{self, Joining};
+use crate::joining::{self, Joining};
 use crate::store::Store;
 use anyhow::{Context, Result};
 use dormouse_crypto::cert::Identity;
@@ -66,7 +66,7 @@ pub(crate) fn endpoint(
     };
     config.load = store.load_history();
     if let Some(Joining { beginning, fingerprint_key, .. }) = joining {
-        config.ticket_keys = Some(cluster::ticket_keys(&beginning.keys));
+        config.ticket_keys = Some(joining::ticket_keys(&beginning.keys));
         config.admission.fingerprint_key = fingerprint_key.clone();
         pool.set_share(Share { slot: beginning.slot, slots: beginning.slots, alone: false });
         pool.learn_all(beginning.leases.clone());

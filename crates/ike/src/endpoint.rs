@@ -4,13 +4,12 @@
 mod effects;
 mod elsewhere;
 mod keys;
-mod leases;
 mod newcomer;
 mod redirect;
 mod renewal;
 mod responder;
 mod revocation;
-mod shared_store;
+mod store;
 mod strangers;
 
 use core::net::IpAddr;

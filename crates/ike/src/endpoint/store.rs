@@ -1,5 +1,5 @@
-//! What a gateway hears of the others with which it shares a store: sessions that are theirs now, and the keys of tickets. Owns no state;
-//! must never tell a client of it, which has gone there itself.
+//! What a gateway hears of its store: leases that are on the disk, for which answers wait; and, of the others with which it shares one, sessions
+//! that are theirs now and the keys of tickets. Owns no state; must never tell a client whose session has gone elsewhere, where it is itself.
 
 use super::Endpoint;
 use crate::event::CloseReason;
@@ -34,6 +34,14 @@ impl Endpoint {
             self.end_for(now, id, CloseReason::NotAdmitted);
         }
         self.apply_effects(now);
+    }
+
+    /// Gateway: leases have been written down, or cannot be: the pool says which ([`AddressPool::is_unwritten`]). What waited for them may go.
+    ///
+    /// [`AddressPool::is_unwritten`]: crate::config_payload::AddressPool::is_unwritten
+    pub fn leases_written(&mut self) {
+        let pool = self.shared.config.pool.as_deref();
+        self.shared.out.release(|lease| pool.is_none_or(|pool| !pool.is_unwritten(lease)));
     }
 
     /// Gateway: the ticket keys of the gateways that share a store, as it has them now.
