@@ -47,6 +47,7 @@ pub(crate) fn all(config: &Path, socket: &Path) -> Vec<Check> {
     let file = written(config);
     checks.extend(machine(running, &file));
     checks.extend(crate::radius::checks(&file));
+    checks.extend(crate::cluster::checks(&file));
     checks.extend(crate::gateway::checks(config, &file));
     checks.extend(crate::user::check(config));
     checks

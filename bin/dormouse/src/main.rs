@@ -7,6 +7,7 @@ mod bench;
 #[cfg(feature = "lab")]
 mod calibrate;
 mod client;
+mod cluster;
 mod completions;
 mod connections;
 mod control_verbs;
@@ -91,6 +92,7 @@ enum Command {
     Netcheck(netcheck::NetcheckArgs),
     Report(report::ReportArgs),
     Gateway(gateway::GatewayArgs),
+    Cluster(cluster::ClusterArgs),
     User(user::UserArgs),
     Join(join::JoinArgs),
     Renew(renewal::RenewArgs),
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         Command::Netcheck(args) => netcheck::run(&args, cli.json).map(Into::into),
         Command::Report(args) => report::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Gateway(args) => gateway::run(&args, &cli.socket, cli.json).map(Into::into),
+        Command::Cluster(args) => cluster::run(&args, cli.json).map(Into::into),
         Command::User(args) => user::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Join(args) => join::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Renew(args) => renewal::run(&args, &cli.socket, cli.json).map(Into::into),

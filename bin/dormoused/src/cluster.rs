@@ -42,6 +42,11 @@ impl Daemon {
         }
     }
 
+    /// Whether the shared database could be asked at the last attempt; `None` if there is none.
+    pub(crate) fn reaches_share(&self) -> Option<bool> {
+        self.helpers.cluster.as_ref().map(|cluster| !cluster.share.alone)
+    }
+
     /// Acts on what the other gateways have done.
     pub(crate) fn cluster_news(&mut self, now: Instant, news: News) {
         match news {

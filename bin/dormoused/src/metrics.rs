@@ -31,6 +31,10 @@ impl Daemon {
         if self.connections.iter().any(|c| c.role == Role::Gateway) {
             self.of_gateway(&mut sheet);
         }
+        if let Some(reachable) = self.reaches_share() {
+            sheet.put("dormouse_cluster_reachable", &[], reachable);
+            sheet.put("dormouse_cluster_denials", &[], self.shared_denials().len());
+        }
         self.of_stand_in(&mut sheet);
         if let Some(sleep) = self.sleep_status(now) {
             of_sleep(&sleep, &mut sheet);

@@ -106,6 +106,13 @@ const NAMES: &[Row] = &[
     ("dormouse_cookies_sent", Counter, &[], "Cookies that were asked back, with a puzzle or without"),
     ("dormouse_puzzles_given", Counter, &[], "Puzzles (RFC 8019) that were given to callers"),
     ("dormouse_puzzles_solved", Counter, &[], "Solutions of callers that counted"),
+    (
+        "dormouse_cluster_reachable",
+        Gauge,
+        &[],
+        "Gateway that shares a database: it could be asked at the last attempt",
+    ),
+    ("dormouse_cluster_denials", Gauge, &[], "Gateway that shares a database: denials in it"),
     ("dormouse_stand_in_devices", Gauge, &[], "Devices that sleep and are stood in for"),
     ("dormouse_stand_in_packets", Counter, &[], "Packets that came for devices that slept"),
     ("dormouse_stand_in_answered", Counter, &["kind"], "Answers in their place"),

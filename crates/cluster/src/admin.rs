@@ -3,6 +3,7 @@
 
 use dormouse_crypto::Secret;
 use dormouse_sansio::Entropy;
+use tokio_postgres::Transaction;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Fault};
@@ -49,6 +50,14 @@ const FIRST: &str = "insert into dormouse.cluster (schema, slots, system_identif
     select $1, $2, system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint, 1 from pg_control_system()";
 const HAS_TABLES: &str = "select to_regclass('dormouse.cluster') is not null";
 const HAS_ROLE: &str = "select exists (select from pg_catalog.pg_roles where rolname = $1)";
+const SLOTS: &str = "select slots from dormouse.cluster for update";
+/// A gateway that was not heard for so many seconds does not run, or is cut off.
+const REST: i64 = 60;
+/// One that has just joined was not heard yet, but is connected.
+const RUNNING: &str = "select g.name from dormouse.gateway g
+    where g.seen > extract(epoch from clock_timestamp())::bigint - $1
+        or exists (select from pg_catalog.pg_stat_activity a where a.usename = 'dormouse_' || g.name and a.datname = current_database())
+    order by g.name";
 /// Two administrators at a time would stand in each other's way.
 const ALONE: &str = "select pg_advisory_xact_lock(7237117975334838644)";
 const ADVICE: &str = "log in as the owner of the database, with the right to make roles (`create role NAME login createrole`), or as a superuser";
@@ -67,8 +76,8 @@ impl Admin {
     /// the pool; `None` leaves it, or takes four.
     ///
     /// # Errors
-    /// [`Error::Version`] if the tables are of a later release; [`Error::Settings`] if a gateway has a slot beyond `slots`; else see
-    /// [`Error`]. Nothing has changed then.
+    /// [`Error::Version`] if the tables are of a later release; [`Error::Settings`] if a gateway has a slot beyond `slots`, or if another
+    /// number was in force and a gateway runs; else see [`Error`]. Nothing has changed then.
     pub async fn init(&mut self, slots: Option<u8>) -> Result<(), Error> {
         if slots.is_some_and(|slots| !(1..=SLOTS_MOST).contains(&slots)) {
             return Err(Error::Settings(format!("a cluster has 1 to {SLOTS_MOST} slots")));
@@ -189,6 +198,7 @@ async fn init(link: &mut Link, slots: Option<u8>) -> Result<(), Fault> {
         tx.execute(FIRST, &[&SCHEMA, &i16::from(slots.unwrap_or(4))]).await?;
     }
     if let Some(slots) = slots {
+        require_rest(&tx, slots).await?;
         let beyond = tx
             .query("select name from dormouse.gateway where slot >= $1 order by name", &[&i16::from(slots)])
             .await?;
@@ -206,6 +216,26 @@ async fn init(link: &mut Link, slots: Option<u8>) -> Result<(), Fault> {
     tx.batch_execute(GRANTS).await?;
     tx.commit().await?;
     Ok(())
+}
+
+/// A gateway gives the addresses that the number of slots makes its own, by the number that it read when it joined: one that goes on with
+/// another number than the next would give that one's addresses.
+async fn require_rest(tx: &Transaction<'_>, slots: u8) -> Result<(), Fault> {
+    // Nobody joins meanwhile.
+    let now: i16 = tx.query_one(SLOTS, &[]).await?.try_get(0)?;
+    if now == i16::from(slots) {
+        return Ok(());
+    }
+    let rows = tx.query(RUNNING, &[&REST]).await?;
+    let names: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    match names.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Settings(format!(
+            "the number of slots ({now}) changes only while no gateway runs, or two could give one address: stop {}, and wait for {REST} seconds",
+            names.join(", ")
+        ))
+        .into()),
+    }
 }
 
 /// What the owner lacks is not what a gateway lacks.

@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// More gateways than slots.
     #[error(
-        "{server}: all {slots} slots are taken: remove a gateway that is gone with `dormouse cluster forget`, or make more slots with `dormouse cluster init --slots`"
+        "{server}: all {slots} slots are taken: remove a gateway that is gone with `dormouse cluster forget`, or make more slots with `dormouse cluster init --gateways`"
     )]
     Full {
         /// Where.

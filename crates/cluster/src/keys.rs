@@ -74,7 +74,7 @@ impl TicketKey {
 /// What counts by the database's clock stays, in case that this gateway's is ahead.
 const EXPIRE: &str = "delete from dormouse.ticket_key where open_until <= $1
     and open_until <= extract(epoch from clock_timestamp())::bigint + 3600";
-const READ: &str =
+pub(crate) const READ: &str =
     "select day::bigint, id, seal_from, seal_until, open_until, wrapped from dormouse.ticket_key
     order by day desc limit 4096";
 const NEW: &str = "with new as (
@@ -198,7 +198,7 @@ async fn read(tx: &Transaction<'_>, server: &str, key: &[u8; 32]) -> Result<Vec<
     rows.iter().rev().map(|row| open(&Cells { server, table: "ticket_key", row }, server, key)).collect()
 }
 
-fn open(cells: &Cells<'_>, server: &str, key: &[u8; 32]) -> Result<TicketKey, Fault> {
+pub(crate) fn open(cells: &Cells<'_>, server: &str, key: &[u8; 32]) -> Result<TicketKey, Fault> {
     let day: u32 = cells.number(0, "day")?;
     let mut found = TicketKey {
         id: u64::from_be_bytes(cells.bytes(1, "id")?),

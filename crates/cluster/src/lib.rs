@@ -20,6 +20,7 @@ mod schema;
 mod server;
 mod status;
 mod tls;
+mod viewer;
 
 pub use denials::Denial;
 pub use error::Error;
@@ -30,3 +31,4 @@ pub use news::{Lease, LeaseKey, LeaseNews, Notice};
 pub use orders::Order;
 pub use schema::{SCHEMA, SLOTS_MOST};
 pub use status::{GatewayStatus, KeyStatus, Status};
+pub use viewer::Viewer;

@@ -1,6 +1,7 @@
 //! `dormouse gateway init`: a machine becomes a gateway with an authority of its own; `renew`: it gets another certificate. Owns the order in which
 //! files are made, and what is said of it. The daemon does what the machine needs besides, while it runs (`pool.forward`).
 
+mod join;
 mod look;
 mod plan;
 mod renew;
@@ -91,6 +92,8 @@ struct InitArgs {
     /// The configuration to write; everything else goes beside it
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
+    #[command(flatten)]
+    cluster: join::JoinArgs,
 }
 
 /// Kinds of key that a gateway's certificate may have.
@@ -148,7 +151,7 @@ fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
     let closed = closed(plan.renewals);
     let out = Output::new(json);
     if args.dry_run {
-        let text = plan.configuration(&place.path(""));
+        let text = configuration(&place, &plan, args)?;
         let answer = json!({ "version": 1, "would_write": { "config": place.config, "text": text } });
         return out.print(&format!("{answer}\n"), || {
             format!("{} would be:\n\n{text}\n{}", place.config.display(), notes(&plan, &closed))
@@ -167,7 +170,19 @@ fn init(args: &InitArgs, json: bool) -> Result<ExitCode, Error> {
         "notes": plan.notes,
         "closed_firewall_chains": closed,
     });
-    out.print(&format!("{answer}\n"), || report(&place, &plan, &done, &closed))
+    out.print(&format!("{answer}\n"), || {
+        let next = if args.cluster.joins() {
+            "first: dormouse doctor, which looks at the database too\n"
+        } else {
+            ""
+        };
+        next.to_owned() + &report(&place, &plan, &done, &closed)
+    })
+}
+
+/// The plan's, and the cluster's section of a gateway that joins others.
+fn configuration(place: &Place, plan: &Plan, args: &InitArgs) -> Result<String, Error> {
+    Ok(plan.configuration(&place.path("")) + &args.cluster.section(place)?)
 }
 
 /// Demands that nothing is replaced that was not meant: neither the configuration nor, beside one of another name, what that one names.
@@ -232,7 +247,7 @@ fn make(place: &Place, plan: &Plan, args: &InitArgs) -> Result<Done, Error> {
     let now = unix_now();
     let (authority, key) = authority(place, plan, now)?;
     let issued = authority.issue(Holder::Gateway, args.key.kind(), &plan.id, now, args.days)?;
-    let text = plan.configuration(&place.path(""));
+    let text = configuration(place, plan, args)?;
     let passwords = place::read(&place.path(PASSWORDS))?;
     require_sound(place, &text, &authority, &issued, passwords.as_ref())?;
     place.make_private("ca")?;
@@ -327,7 +342,8 @@ fn require_sound(
         }
         other => Err(format!("{} was not made", other.display())),
     };
-    config::resolve(&file, &mut read).map(|_| ()).map_err(|e| fail(e.to_string()))
+    config::resolve(&file, &mut read).map_err(|e| fail(e.to_string()))?;
+    join::require_sound(&file)
 }
 
 /// Chains of the firewall that would drop what devices send: by the line that lets it through.

@@ -29,7 +29,7 @@ fn a_gateway_keeps_its_slot_until_it_is_forgotten() {
         let (a, b, c) = (world.settings("a").await, world.settings("b").await, world.settings("c").await);
         let (mut north, joined) = world.join_as(&a, 0).await;
         assert_eq!((joined.slot, joined.slots, joined.emptied), (0, 2, false));
-        let (_south, joined) = world.join_as(&b, 0).await;
+        let (mut south, joined) = world.join_as(&b, 0).await;
         assert_eq!((joined.slot, joined.emptied), (1, false));
         let full = refused(&c).await;
         assert!(matches!(full, Error::Full { slots: 2, .. }), "{full}");
@@ -45,6 +45,23 @@ fn a_gateway_keeps_its_slot_until_it_is_forgotten() {
         assert_eq!(world.join_as(&c, 0).await.1.slot, 0, "the lowest that is free");
         // More, and not fewer than are taken.
         assert!(matches!(admin.init(Some(1)).await, Err(Error::Settings(_))));
+        // Not while one is connected, nor while it was heard lately: it would give addresses by the old number.
+        admin.init(Some(2)).await.unwrap();
+        let busy = admin.init(Some(64)).await.expect_err("a gateway runs");
+        assert!(busy.to_string().contains(&format!("stop {}", b.gateway)), "{busy}");
+        south.beat(NOW, &Load::default()).await.unwrap();
+        drop(south);
+        let connected = format!(
+            "select count(*) from pg_stat_activity where usename in ('{}', '{}')",
+            role(&b.gateway),
+            role(&c.gateway)
+        );
+        while world.count(&connected).await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let heard = admin.init(Some(64)).await.expect_err("it was heard just now");
+        assert!(heard.to_string().contains(&b.gateway) && !heard.to_string().contains(&c.gateway), "{heard}");
+        world.raw().await.batch_execute("update dormouse.gateway set seen = seen - 61").await.unwrap();
         admin.init(Some(64)).await.unwrap();
         assert!(admin.init(Some(65)).await.is_err() && admin.init(Some(0)).await.is_err());
         let d = world.settings("d").await;

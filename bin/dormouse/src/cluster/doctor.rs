@@ -1,0 +1,149 @@
+//! What `dormouse doctor` finds out about the database that gateways share. Owns the judgement: the database is asked as the daemon asks it, with the
+//! gateway's own login, and nothing is written.
+
+use super::access::{self, block, told};
+use super::status::{SKEW_MOST, SKEW_SOME, heard, is_heard, skew};
+use super::timed;
+use dormouse_cluster::{Error as Fault, Status, Viewer};
+use dormouse_control::{Check, CheckOutcome, Error, ErrorKind};
+use dormouse_node::config::file::File;
+
+const REACHED: &str = "shared database";
+const RIGHTS: &str = "its rights";
+const KEY: &str = "cluster key";
+const CLOCK: &str = "its clock";
+const OTHERS: &str = "other gateways";
+
+/// What is found; nothing where no database is shared.
+pub(crate) fn checks(file: &File) -> Vec<Check> {
+    let settings = match access::settings(file) {
+        Ok(None) => return Vec::new(),
+        Ok(Some(settings)) => settings,
+        // The check of the configuration says so too, where it may read all.
+        Err(e) => {
+            let outcome = match e.kind {
+                ErrorKind::Permission => CheckOutcome::Skipped,
+                _ => CheckOutcome::Failure,
+            };
+            return vec![check(REACHED, outcome, e.message)];
+        }
+    };
+    let asked = timed(|| {
+        block(async {
+            let mut viewer = Viewer::connect(&settings).await?;
+            let status = viewer.status().await?;
+            Ok((status, viewer.lacking().await?, viewer.check_key().await))
+        })
+    });
+    match asked {
+        Ok(((status, lacking, key), times)) => {
+            let mut found = vec![check(
+                REACHED,
+                CheckOutcome::Ok,
+                format!("{} answers; its tables have version {}", status.server, status.schema),
+            )];
+            found.push(rights(&lacking));
+            found.push(fits(key));
+            found.push(clock(skew(times, status.now)));
+            found.push(others(&status, &settings.gateway));
+            found
+        }
+        Err(Error { message, .. }) => vec![check(REACHED, CheckOutcome::Failure, message)],
+    }
+}
+
+fn check(name: &str, outcome: CheckOutcome, found: impl Into<String>) -> Check {
+    Check { name: name.into(), outcome, found: found.into(), change: None }
+}
+
+fn rights(lacking: &[String]) -> Check {
+    if lacking.is_empty() {
+        return check(RIGHTS, CheckOutcome::Ok, "this gateway's role has those that it needs");
+    }
+    let found = format!("this gateway's role lacks {}", lacking.join(", "));
+    Check {
+        change: Some("dormouse cluster init, as the owner of the database".into()),
+        ..check(RIGHTS, CheckOutcome::Failure, found)
+    }
+}
+
+fn fits(key: Result<usize, Fault>) -> Check {
+    match key {
+        Ok(0) => check(KEY, CheckOutcome::Ok, "there is no ticket key yet that it could open"),
+        Ok(_) => check(KEY, CheckOutcome::Ok, "opens the ticket keys that the gateways share"),
+        Err(e) => {
+            let change = matches!(e, Fault::ClusterKey { .. })
+                .then(|| "copy cluster.key_file from a gateway that works".to_owned());
+            Check { change, ..check(KEY, CheckOutcome::Failure, told(e).message) }
+        }
+    }
+}
+
+fn clock(ahead: i64) -> Check {
+    let by = ahead.abs();
+    let outcome = match by {
+        _ if by > SKEW_MOST => CheckOutcome::Failure,
+        _ if by > SKEW_SOME => CheckOutcome::Warning,
+        _ => return check(CLOCK, CheckOutcome::Ok, "in step with this machine's"),
+    };
+    let way = if ahead > 0 { "ahead of" } else { "behind" };
+    let found =
+        format!("this machine's clock is {by} s {way} the database's: tickets end too early or too late");
+    Check { change: Some("timedatectl set-ntp true, here and there".into()), ..check(CLOCK, outcome, found) }
+}
+
+fn others(status: &Status, own: &str) -> Check {
+    let others: Vec<_> = status.gateways.iter().filter(|gateway| gateway.name != own).collect();
+    if others.is_empty() {
+        return check(OTHERS, CheckOutcome::Ok, "none has joined yet");
+    }
+    let quiet: Vec<String> = others
+        .iter()
+        .filter(|gateway| !is_heard(gateway, status.now))
+        .map(|gateway| format!("{} was heard {}", gateway.name, heard(gateway, status.now)))
+        .collect();
+    if quiet.is_empty() {
+        return check(OTHERS, CheckOutcome::Ok, format!("{} heard", others.len()));
+    }
+    Check {
+        change: Some("look there; for one that is gone: dormouse cluster forget NAME".into()),
+        ..check(OTHERS, CheckOutcome::Warning, quiet.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_node::config;
+
+    #[test]
+    fn clocks_rights_and_keys_are_judged() {
+        for (ahead, outcome) in [
+            (10, CheckOutcome::Ok),
+            (-11, CheckOutcome::Warning),
+            (30, CheckOutcome::Warning),
+            (31, CheckOutcome::Failure),
+        ] {
+            assert_eq!(clock(ahead).outcome, outcome, "{ahead}");
+        }
+        assert!(clock(-11).found.contains("11 s behind"));
+        assert_eq!(rights(&[]).outcome, CheckOutcome::Ok);
+        let lacking = rights(&["lease: update".into()]);
+        assert!(lacking.outcome == CheckOutcome::Failure && lacking.found.ends_with("lacks lease: update"));
+        let other = fits(Err(Fault::ClusterKey { server: "db".into(), day: 1 }));
+        assert!(other.outcome == CheckOutcome::Failure && other.change.is_some(), "{other:?}");
+        assert_eq!(fits(Ok(2)).outcome, CheckOutcome::Ok);
+    }
+
+    #[test]
+    fn a_gateway_alone_is_not_asked_and_one_whose_files_are_missing_is_told() {
+        let gateway = "[connection.a]\nrole = \"gateway\"\n[connection.a.local]\nid = \"gw.test\"\n[connection.a.remote]\nid = \"*\"\n";
+        assert!(checks(&config::parse(gateway).unwrap()).is_empty());
+        let text = format!(
+            "[cluster]\ndatabase = \"postgresql://a@db/d\"\nname = \"gw1\"\nkey_file = \"/nonexistent/key\"\n{gateway}"
+        );
+        let found = checks(&config::parse(&text).unwrap());
+        let [one] = found.as_slice() else { panic!("{found:?}") };
+        assert!(one.outcome == CheckOutcome::Failure && one.found.contains("cluster.key_file"), "{one:?}");
+    }
+}

@@ -1,0 +1,323 @@
+//! `dormouse cluster status`: the cluster as its database tells it. Owns what counts as wrong, and how it looks.
+
+use super::access::{self, block};
+use super::{StatusArgs, timed};
+use crate::control_verbs::Output;
+use crate::enrol::authority::day;
+use crate::enrol::names::harmless;
+use crate::style::{Style, columns, duration};
+use dormouse_cluster::admin::Admin;
+use dormouse_cluster::{GatewayStatus, KeyStatus, Status, Viewer};
+use dormouse_control::{Error, ExitCode};
+use dormouse_report::Table;
+use dormouse_sansio::UnixTime;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A gateway is heard every 5 seconds; one that was silent for longer than this many is taken for gone.
+pub(super) const SILENT: u64 = 30;
+/// Clocks may differ by so many seconds: beyond, tickets may seem expired or not valid yet.
+pub(super) const SKEW_MOST: i64 = 30;
+/// So many are worth a word.
+pub(super) const SKEW_SOME: i64 = 10;
+
+pub(super) fn run(args: &StatusArgs, out: &Output) -> Result<ExitCode, Error> {
+    let (status, asked) = timed(|| match &args.database {
+        Some(url) => {
+            let owner = access::owner(url, args.password_file.as_deref(), args.ca.as_deref())?;
+            block(async { Admin::connect(&owner).await?.status().await })
+        }
+        None => {
+            let settings = access::settings_of(&args.config)?;
+            block(async { Viewer::connect(&settings).await?.status().await })
+        }
+    })?;
+    let judged = Judged::of(&status, skew(asked, status.now));
+    let answer = value(&status, &judged);
+    out.print(&format!("{answer}\n"), || text(&status, &judged, out.style))?;
+    Ok(if judged.failed { ExitCode::Failure } else { ExitCode::Ok })
+}
+
+/// Seconds that this machine's clock is ahead of the database's, which answered at some time between the two; 0 if it may be.
+pub(super) fn skew([begun, ended]: [u64; 2], there: UnixTime) -> i64 {
+    let ahead = |here: u64| i64::try_from(here).unwrap_or(i64::MAX).saturating_sub_unsigned(there.0);
+    if ahead(begun) > 0 { ahead(begun) } else { ahead(ended).min(0) }
+}
+
+/// Whether a gateway was heard lately, by the clock of the database.
+pub(super) fn is_heard(gateway: &GatewayStatus, now: UnixTime) -> bool {
+    gateway.seen.is_some_and(|seen| now.0.saturating_sub(seen.0) <= SILENT)
+}
+
+/// How long ago a gateway was heard.
+pub(super) fn heard(gateway: &GatewayStatus, now: UnixTime) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "two units are shown")]
+    let ago = |seen: UnixTime| format!("{} ago", duration(now.0.saturating_sub(seen.0) as f64));
+    gateway.seen.map_or_else(|| "never".into(), ago)
+}
+
+/// What is wrong.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Judged {
+    pub(super) warnings: Vec<String>,
+    /// Something that somebody has to see to.
+    pub(super) failed: bool,
+}
+
+impl Judged {
+    /// `ahead`: seconds that this machine's clock is ahead of the database's.
+    fn of(status: &Status, ahead: i64) -> Self {
+        let mut it = Self::default();
+        for gateway in &status.gateways {
+            it.gateway(gateway, status.now);
+        }
+        it.clock("this machine", ahead);
+        let mut versions: Vec<String> = status.gateways.iter().map(|g| harmless(&g.version)).collect();
+        versions.sort();
+        versions.dedup();
+        if versions.len() > 1 {
+            it.warn(format!("gateways run different releases: {}", versions.join(", ")));
+        }
+        if !status.gateways.is_empty() && !status.keys.iter().any(|key| seals(key, status.now)) {
+            it.warn(
+                "there is no ticket key of now: no tickets are given until a gateway has made one".into(),
+            );
+        }
+        it.warnings.extend(status.warnings.iter().cloned());
+        it
+    }
+
+    fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
+    fn gateway(&mut self, gateway: &GatewayStatus, now: UnixTime) {
+        let name = &gateway.name;
+        if is_heard(gateway, now) {
+            self.clock(name, gateway.clock);
+            return;
+        }
+        self.failed = true;
+        let ago = match gateway.seen {
+            Some(_) => format!("{name} was last heard {}", heard(gateway, now)),
+            None => format!("{name} has joined, and was not heard yet"),
+        };
+        self.warn(format!(
+            "{ago}: look there (dormouse doctor), or if it is gone for good: dormouse cluster forget {name}"
+        ));
+    }
+
+    fn clock(&mut self, whose: &str, ahead: i64) {
+        let by = ahead.unsigned_abs();
+        if by > SKEW_SOME.unsigned_abs() {
+            let way = if ahead > 0 { "ahead of" } else { "behind" };
+            self.warn(format!("the clock of {whose} is {by} s {way} the database's: synchronise both"));
+            self.failed |= by > SKEW_MOST.unsigned_abs();
+        }
+    }
+}
+
+fn seals(key: &KeyStatus, now: UnixTime) -> bool {
+    (key.seal_from..key.seal_until).contains(&now)
+}
+
+/// What a key is for now.
+fn phase(key: &KeyStatus, now: UnixTime) -> &'static str {
+    match () {
+        () if seals(key, now) => "seals",
+        () if now < key.seal_from => "next",
+        () if now < key.open_until => "opens",
+        () => "over",
+    }
+}
+
+fn value(status: &Status, judged: &Judged) -> Value {
+    let now = status.now;
+    let gateway = |it: &GatewayStatus| {
+        json!({
+            "name": it.name, "slot": it.slot, "address": it.address, "version": it.version,
+            "heard": is_heard(it, now), "seen_unix": it.seen.map(|seen| seen.0),
+            "seen_seconds_ago": it.seen.map(|seen| now.0.saturating_sub(seen.0)),
+            "clock_ahead_seconds": it.clock, "sessions": it.sessions, "sleepers": it.sleepers,
+            "lineages": it.lineages, "orders": it.orders,
+        })
+    };
+    let key = |it: &KeyStatus| {
+        json!({
+            "id": format!("{:016x}", it.id), "day": it.day, "phase": phase(it, now),
+            "age_seconds": now.0.saturating_sub(it.seal_from.0), "seal_from_unix": it.seal_from.0,
+            "seal_until_unix": it.seal_until.0, "open_until_unix": it.open_until.0,
+        })
+    };
+    json!({
+        "version": 1, "database": status.server, "now_unix": now.0, "schema": status.schema,
+        "slots": status.slots, "incarnation": status.incarnation,
+        "lineages": status.lineages, "leases": status.leases, "denials": status.denials,
+        "gateways": status.gateways.iter().map(gateway).collect::<Vec<_>>(),
+        "keys": status.keys.iter().map(key).collect::<Vec<_>>(),
+        "warnings": judged.warnings, "failed": judged.failed,
+    })
+}
+
+fn text(status: &Status, judged: &Judged, style: Style) -> String {
+    let now = status.now;
+    let emptied = match status.incarnation.saturating_sub(1) {
+        0 => String::new(),
+        n => format!(
+            "; all tickets were revoked {n} times, because the database was an earlier state of itself"
+        ),
+    };
+    let mut out = format!(
+        "{}: tables of version {}, {} of {} gateways\n{} sessions that can be resumed, {} leases, {} denials{emptied}\n",
+        style.strong(&harmless(&status.server)),
+        status.schema,
+        status.gateways.len(),
+        status.slots,
+        status.lineages,
+        status.leases,
+        status.denials,
+    );
+    out.push_str(&columns(&gateways(status), style));
+    let mut keys = Table::new(["ticket key", "day", "now", "age", "opens until"]);
+    #[expect(clippy::cast_precision_loss, reason = "two units are shown")]
+    for key in &status.keys {
+        let age = now.0.checked_sub(key.seal_from.0).map_or_else(|| "-".into(), |s| duration(s as f64));
+        let made_for = day(UnixTime(u64::from(key.day) * 86_400));
+        keys.row([format!("{:016x}", key.id), made_for, phase(key, now).into(), age, day(key.open_until)]);
+    }
+    out.push_str(&columns(&keys, style));
+    for warning in &judged.warnings {
+        let _ = writeln!(out, "{} {warning}", style.warning("warning:"));
+    }
+    out
+}
+
+fn gateways(status: &Status) -> Table {
+    let head =
+        ["gateway", "slot", "address", "version", "heard", "clock", "awake", "asleep", "resumable", "orders"];
+    let mut table = Table::new(head);
+    for it in &status.gateways {
+        table.row([
+            harmless(&it.name),
+            it.slot.to_string(),
+            harmless(&it.address),
+            harmless(&it.version),
+            heard(it, status.now),
+            format!("{:+} s", it.clock),
+            it.sessions.to_string(),
+            it.sleepers.to_string(),
+            it.lineages.to_string(),
+            it.orders.to_string(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gateway(name: &str, seen: Option<u64>, clock: i64) -> GatewayStatus {
+        GatewayStatus {
+            name: name.into(),
+            slot: 0,
+            address: "vpn\x1b[2J.example.org".into(),
+            version: "0.1.0".into(),
+            seen: seen.map(UnixTime),
+            clock,
+            sessions: 12,
+            sleepers: 30,
+            lineages: 40,
+            orders: 2,
+        }
+    }
+
+    const DAY: u64 = 86_400;
+    const NOW: u64 = 20_000 * DAY + 3_600;
+
+    fn cluster(gateways: Vec<GatewayStatus>) -> Status {
+        let key = |day: u64| KeyStatus {
+            id: day,
+            day: u32::try_from(day).unwrap(),
+            seal_from: UnixTime(day * DAY),
+            seal_until: UnixTime((day + 1) * DAY + 600),
+            open_until: UnixTime((day + 2) * DAY),
+        };
+        Status {
+            server: "database dormouse at db:5432".into(),
+            now: UnixTime(NOW),
+            schema: 1,
+            slots: 4,
+            incarnation: 1,
+            gateways,
+            lineages: 40,
+            leases: 41,
+            denials: 1,
+            keys: vec![key(19_999), key(20_000), key(20_001)],
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_is_well_has_its_gateways_and_keys_and_no_warning() {
+        let status = cluster(vec![gateway("gw1", Some(NOW - 4), 0), gateway("gw2", Some(NOW - 30), -10)]);
+        let judged = Judged::of(&status, 1);
+        assert_eq!(judged, Judged::default());
+        let text = text(&status, &judged, Style::plain());
+        let lines: Vec<String> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        for line in [
+            "database dormouse at db:5432: tables of version 1, 2 of 4 gateways",
+            "40 sessions that can be resumed, 41 leases, 1 denials",
+            "0000000000004e1f 2024-10-03 opens 1 d 1 h 2024-10-05",
+            "0000000000004e20 2024-10-04 seals 1 h 2024-10-06",
+            "0000000000004e21 2024-10-05 next - 2024-10-07",
+        ] {
+            assert!(lines.iter().any(|one| one == line), "{text}\nhas no\n{line}");
+        }
+        assert!(text.contains("30 s ago  -10 s"), "{text}");
+        assert!(!text.contains('\x1b') && !text.contains("revoked"), "{text:?}");
+        let value = value(&status, &judged);
+        assert_eq!(value["version"], 1);
+        assert_eq!(
+            (&value["gateways"][1]["heard"], &value["keys"][1]["phase"]),
+            (&json!(true), &json!("seals"))
+        );
+        assert_eq!(value["gateways"][0]["seen_seconds_ago"], 4);
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_is_said_and_what_must_be_seen_to_fails() {
+        let of = |gateway, ahead| Judged::of(&cluster(vec![gateway]), ahead);
+        let quiet = of(gateway("gw1", Some(NOW - 31), 0), 0);
+        assert!(quiet.failed && quiet.warnings[0].starts_with("gw1 was last heard 31 s ago: "), "{quiet:?}");
+        let new = of(gateway("gw1", None, 0), 0);
+        assert!(new.failed && new.warnings[0].contains("was not heard yet"), "{new:?}");
+        for (gateway_ahead, own, warning, failed) in [
+            (11, 0, "the clock of gw1 is 11 s ahead of the database's", false),
+            (0, -31, "the clock of this machine is 31 s behind the database's", true),
+        ] {
+            let judged = of(gateway("gw1", Some(NOW), gateway_ahead), own);
+            assert!(judged.warnings[0].starts_with(warning), "{judged:?}");
+            assert_eq!((judged.warnings.len(), judged.failed), (1, failed));
+        }
+        let other = GatewayStatus { version: "0.2.0".into(), ..gateway("gw2", Some(NOW), 0) };
+        let mut status = cluster(vec![gateway("gw1", Some(NOW), 0), other]);
+        status.keys.clear();
+        status.warnings = vec!["fsync".into()];
+        status.incarnation = 3;
+        let judged = Judged::of(&status, 0);
+        assert!(judged.warnings[0].contains("0.1.0, 0.2.0") && judged.warnings[1].contains("no ticket key"));
+        assert_eq!((judged.warnings.len(), judged.failed), (3, false));
+        assert!(text(&status, &judged, Style::plain()).contains("revoked 2 times"));
+    }
+
+    #[test]
+    fn a_clock_is_off_only_as_far_as_it_must_be() {
+        for (asked, there, ahead) in
+            [([100, 108], 104, 0), ([100, 108], 90, 10), ([100, 108], 120, -12), ([100, 100], 100, 0)]
+        {
+            assert_eq!(skew(asked, UnixTime(there)), ahead);
+        }
+    }
+}

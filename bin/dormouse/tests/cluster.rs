@@ -1,0 +1,211 @@
+//! `dormouse cluster` and what `doctor` says of it, against a real PostgreSQL.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use dormouse_cluster::{Database, Load, Settings};
+use dormouse_crypto::Secret;
+use dormouse_io::clock::unix_now;
+use dormouse_sansio::Seeded;
+use dormouse_testbed::postgres::{PROGRAMS, Postgres};
+use dormouse_testbed::{Host, Need, Testbed, require};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const DATABASE: &str = "postgres";
+/// In the host of the server.
+const ADDRESS: &str = "127.0.0.1";
+
+struct Scene {
+    host: Host,
+    server: Postgres,
+    dir: PathBuf,
+    _bed: Testbed,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut bed = Testbed::new().unwrap();
+        let host = bed.host("db").unwrap();
+        let dir = std::env::temp_dir().join(format!("dormouse-cluster-verbs-{}", std::process::id()));
+        let server = Postgres::start(&host, ADDRESS, &dir).unwrap();
+        let dir = host.dir().to_owned();
+        Self { host, server, dir, _bed: bed }
+    }
+
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let output = self.host.command(env!("CARGO_BIN_EXE_dormouse")).args(arguments).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// As the owner of the database.
+    fn owner(&self, arguments: &str) -> (i32, String, String) {
+        let url = self.server.owner(DATABASE);
+        let mut all: Vec<&str> = vec!["cluster"];
+        all.extend(arguments.split(' '));
+        all.extend(["--database", &url]);
+        self.run(&all)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    /// The configuration of a gateway whose key is in this file.
+    fn config(&self, key: &str) -> String {
+        let text = format!(
+            "[cluster]\ndatabase = \"{}\"\nname = \"gw1\"\nkey_file = \"{key}\"\npassword_file = \"{}\"\nca = \"{}\"\n\
+            [connection.a]\nrole = \"gateway\"\n[connection.a.local]\nid = \"gw.test\"\n[connection.a.remote]\nid = \"*\"\n",
+            self.server.url("dormouse_gw1", DATABASE),
+            self.path("gw1/cluster.password"),
+            self.server.authority().display(),
+        );
+        let path = self.path("gateway.toml");
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn settings(&self, key: &str) -> Settings {
+        let digits = fs::read_to_string(key).unwrap();
+        let password = fs::read_to_string(self.path("gw1/cluster.password")).unwrap();
+        Settings {
+            url: self.server.owner(DATABASE),
+            password: Some(Secret::from(password.trim_end().as_bytes().to_vec())),
+            authorities: Vec::new(),
+            gateway: "gw1".into(),
+            address: "gw.test".into(),
+            key: Secret::from(hex::decode(digits.trim_end()).unwrap()),
+        }
+    }
+
+    /// What `doctor` finds: name and outcome of each.
+    fn doctor(&self, config: &str) -> Vec<(String, String)> {
+        let (_, out, _) = self.run(&["--json", "--socket", "/nonexistent", "doctor", "--config", config]);
+        let value: Value = serde_json::from_str(&out).unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let checks = value["result"]["doctor"].as_array().unwrap_or_else(|| panic!("{out}"));
+        checks.iter().map(|check| (text(&check["name"]), text(&check["outcome"]))).collect()
+    }
+}
+
+fn mode(path: &str) -> u32 {
+    fs::metadata(Path::new(path)).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
+    if !require("dormouse cluster", &[Need::Root, Need::File(PROGRAMS)]) {
+        return;
+    }
+    let scene = Scene::new();
+    let key = scene.path("new/cluster.key");
+
+    // The tables and the key, once.
+    let (code, out, err) = scene.owner(&format!("init --key-file {key}"));
+    assert!(
+        code == 0 && out.contains("version 1, new; room for 4 gateways") && out.contains(", new. Every"),
+        "{out}{err}"
+    );
+    assert_eq!(mode(&key), 0o600);
+    let (code, out, _) = scene.owner(&format!("init --key-file {key}"));
+    assert!(code == 0 && out.contains("as they were") && out.contains("as it was"), "{out}");
+
+    // A gateway, whose password is shown only if that is asked for.
+    let out_dir = scene.path("gw1");
+    let (code, out, err) = scene.owner(&format!("add gw1 --out {out_dir} --key-file {key}"));
+    let password = fs::read_to_string(scene.path("gw1/cluster.password")).unwrap();
+    assert!(
+        code == 0 && out.contains("[cluster]\n") && out.contains("postgresql://dormouse_gw1@"),
+        "{out}{err}"
+    );
+    assert!(!out.contains(password.trim()) && mode(&scene.path("gw1/cluster.password")) == 0o600);
+    let (code, _, err) = scene.owner(&format!("add gw1 --out {out_dir}"));
+    assert!(code == 1 && err.contains("is there already"), "{err}");
+    let (code, out, _) = scene.owner(&format!("add gw1 --out {out_dir} --key-file {key} --force --show"));
+    let new = fs::read_to_string(scene.path("gw1/cluster.password")).unwrap();
+    assert!(code == 0 && new != password && out.contains(new.trim()), "{out}");
+
+    // By its own login; it has not joined, and looking does not make it.
+    let config = scene.config(&key);
+    let status = |scene: &Scene| {
+        let (code, out, err) = scene.run(&["--json", "cluster", "status", "--config", &config]);
+        (code, serde_json::from_str::<Value>(&out).unwrap_or_else(|_| panic!("{out}{err}")))
+    };
+    let (code, value) = status(&scene);
+    assert_eq!(
+        (code, &value["version"], value["gateways"].as_array().unwrap().len()),
+        (0, &1.into(), 0),
+        "{value}"
+    );
+    let found = scene.doctor(&config);
+    for name in ["shared database", "its rights", "cluster key", "its clock", "other gateways"] {
+        assert!(found.contains(&(name.into(), "ok".into())), "{name}: {found:?}");
+    }
+
+    // It joins, is heard, and makes a ticket key, which another cluster key does not open.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let now = unix_now();
+    let mut gateway = runtime.block_on(async {
+        let settings = Settings { url: scene.server.owner(DATABASE), password: None, ..scene.settings(&key) };
+        let mut gateway = Database::join(&settings, 0).await.unwrap().0;
+        gateway.ticket_keys(now, Duration::from_secs(86_400), &mut Seeded::new(1)).await.unwrap();
+        gateway
+    });
+    assert_eq!(status(&scene).0, 1, "it was not heard yet");
+    runtime.block_on(gateway.beat(now, &Load { sessions: 3, sleepers: 4 })).unwrap();
+    let (code, value) = status(&scene);
+    let one = &value["gateways"][0];
+    assert_eq!((code, &one["name"], &one["heard"]), (0, &"gw1".into(), &true.into()), "{value}");
+    assert_eq!((&one["sessions"], &value["keys"][0]["phase"]), (&3.into(), &"seals".into()), "{value}");
+    let other = scene.path("other.key");
+    fs::write(&other, "0f".repeat(32)).unwrap();
+    let found = scene.doctor(&scene.config(&other));
+    assert!(found.contains(&("cluster key".into(), "failure".into())), "{found:?}");
+    let (code, out, _) = scene.owner(&format!("init --key-file {}", scene.path("lost.key")));
+    assert!(code == 0 && out.contains("not here") && !Path::new(&scene.path("lost.key")).exists(), "{out}");
+
+    // A second gateway is made only with the authority of the others, and needs nothing else by hand.
+    let place = scene.path("second");
+    fs::create_dir_all(&place).unwrap();
+    let init = format!(
+        "gateway init --yes --name vpn.example.org --reach 10.1.0.0/16 --dns none --pool 10.77.0.0/16 --config {place}/dormouse.toml"
+    );
+    let join = format!(
+        "{init} --join gw2 --database postgresql://owner:secret@db.example.org/vpn --key-file {key} --password-file {}",
+        scene.path("gw1/cluster.password")
+    );
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let run = |text: &str| scene.run(&words(text).iter().map(String::as_str).collect::<Vec<_>>());
+    let (code, _, err) = run(&join);
+    assert!(code == 1 && err.contains("ca/ca.key does not exist"), "{err}");
+    let made = |name: &str| Path::new(&place).join(name).exists();
+    assert!(!made("dormouse.toml") && !made("ca.pem") && !made("ca/ca.key"), "nothing was made");
+    assert_eq!(run(&init).0, 0);
+    let (code, out, err) = run(&format!("{join} --force"));
+    let text = fs::read_to_string(format!("{place}/dormouse.toml")).unwrap();
+    assert!(code == 0 && out.contains("dormouse doctor"), "{out}{err}");
+    assert!(
+        text.contains("postgresql://dormouse_gw2@db.example.org/vpn") && !text.contains("secret"),
+        "{text}"
+    );
+
+    // While it runs, neither the number of slots changes nor its password without a word; then it goes.
+    let (code, _, err) = scene.owner(&format!("init --gateways 8 --key-file {key}"));
+    assert!(code == 2 && err.contains("stop gw1"), "{err}");
+    let (code, _, err) = scene.owner(&format!("add gw1 --out {}", scene.path("again")));
+    assert!(code == 1 && err.contains("has joined"), "{err}");
+    let (code, _, err) = scene.owner("forget gw1");
+    assert!(code == 2 && err.contains("--yes"), "{err}");
+    let (code, out, _) = scene.owner("forget gw1 --yes");
+    assert!(code == 0 && out.contains("is forgotten"), "{out}");
+    assert_eq!(scene.owner("forget gw1 --yes").0, 2, "there is none");
+    assert_eq!(scene.run(&["cluster", "status", "--config", &config]).0, 4, "its role is gone");
+    drop((gateway, runtime));
+
+    let nowhere = "postgresql://x@127.0.0.1:1/vpn";
+    let (code, _, err) = scene.run(&["cluster", "status", "--database", nowhere]);
+    assert!(code == 3 && err.contains("cannot be reached"), "{err}");
+}
