@@ -12,7 +12,12 @@ use dormouse_node::config::{Resolved, ResolvedCluster};
 use dormouse_node::pool::Share;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use zeroize::Zeroize;
+
+/// A start waits so long for a database that may come: less than a service manager waits, and so long that it does not give up on a gateway that
+/// is up before its database.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a gateway knows of the others.
 pub(crate) struct Cluster {
@@ -50,7 +55,7 @@ impl Joining {
         let state = StateDir::open(state).context("daemon.state_dir")?;
         let counts = Arc::new(Counts::default());
         let member = Member { settings, state, alone_for: cluster.alone_for, lifetime, counts };
-        let beginning = member.begin().context("cluster.database")?;
+        let beginning = member.begin_soon(PATIENCE).context("cluster.database")?;
         Ok(Self { member, beginning, fingerprint_key })
     }
 

@@ -92,9 +92,10 @@ const IDENTITY: &str =
 const OWN_ROW: &str = "select slot, beats from dormouse.gateway where name = $1";
 const FREE_SLOT: &str = "select min(n)::smallint from generate_series(0, $1::integer - 1) n
     where not exists (select from dormouse.gateway where slot = n)";
-const NEW_ROW: &str =
-    "insert into dormouse.gateway (name, slot, address, version, beats) values ($1, $2, $3, $4, $5)";
-const RENEW_ROW: &str = "update dormouse.gateway set address = $2, version = $3, beats = $4 where name = $1";
+const NEW_ROW: &str = "insert into dormouse.gateway (name, slot, address, version, beats, seen)
+    values ($1, $2, $3, $4, $5, extract(epoch from clock_timestamp())::bigint)";
+const RENEW_ROW: &str = "update dormouse.gateway set address = $2, version = $3, beats = $4,
+    seen = extract(epoch from clock_timestamp())::bigint where name = $1";
 const RECORD: &str = "update dormouse.cluster set system_identifier = $1, timeline = $2, incarnation = $3";
 const NEW_COUNT: &str = "update dormouse.gateway set beats = $1";
 const BEAT: &str = "update dormouse.gateway set beats = beats + 1, sessions = $2, sleepers = $3,

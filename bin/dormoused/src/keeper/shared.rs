@@ -106,24 +106,37 @@ pub(crate) struct Beginning {
 }
 
 impl Member {
-    /// The first look at the database, which the caller waits for. Its thread, if it needs one for a name, has ended when this returns.
+    /// The first look at the database, which the caller waits for, also for one that may come within `patience`. Its thread, if it needs one for a name, has ended when this returns.
     ///
     /// # Errors
-    /// If there is no connection, or the gateway has no place there.
-    pub(crate) fn begin(&self) -> anyhow::Result<Beginning> {
+    /// If there is no connection in time, or the gateway has no place there.
+    pub(crate) fn begin_soon(&self, patience: Duration) -> anyhow::Result<Beginning> {
         runtime()?.block_on(async {
-            let (mut database, joined) = cluster::Database::join(&self.settings, self.beats()).await?;
-            self.keep(joined.beats);
-            if joined.emptied {
-                tracing::warn!("the database is an earlier state of itself: all tickets are revoked");
+            let until = Instant::now() + patience;
+            loop {
+                match self.begin().await {
+                    Err(e) if !e.needs_somebody() && Instant::now() < until => {
+                        tracing::warn!("waiting for the database: {e}");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                    done => return Ok(done?),
+                }
             }
-            Ok(Beginning {
-                slot: joined.slot,
-                slots: joined.slots,
-                denials: denials(&mut database).await?,
-                leases: leases(&mut database).await?,
-                keys: database.ticket_keys(unix_now(), self.lifetime, &mut OsEntropy).await?,
-            })
+        })
+    }
+
+    async fn begin(&self) -> Result<Beginning, cluster::Error> {
+        let (mut database, joined) = Database::join(&self.settings, self.beats()).await?;
+        self.keep(joined.beats);
+        if joined.emptied {
+            tracing::warn!("the database is an earlier state of itself: all tickets are revoked");
+        }
+        Ok(Beginning {
+            slot: joined.slot,
+            slots: joined.slots,
+            denials: denials(&mut database).await?,
+            leases: leases(&mut database).await?,
+            keys: database.ticket_keys(unix_now(), self.lifetime, &mut OsEntropy).await?,
         })
     }
 
