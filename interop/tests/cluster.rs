@@ -10,6 +10,7 @@ use dormouse_io::entropy::OsEntropy;
 use dormouse_testbed::postgres::{PROGRAMS, Postgres};
 use dormouse_testbed::{Access, Dormoused, Extra, GATEWAY, Host, Need, Roaming, SERVER, require};
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,26 @@ impl Scene {
         self.world.server.ip(&format!("route replace 10.55.0.0/24 via {via}"))
     }
 
+    /// The device logs in at the first gateway and is served; its addresses.
+    fn connect(&self) -> Result<Vec<IpAddr>> {
+        self.back_by(0)?;
+        self.device.ok(&["up", "peer"])?;
+        self.ping()?;
+        inner(&self.device)
+    }
+
+    /// What the device sends brings it to this gateway, which is the one that answers now, by its ticket.
+    fn comes_to(&self, gateway: usize, address: &[IpAddr]) -> Result<()> {
+        self.back_by(gateway)?;
+        until("at this gateway", || {
+            let _lost = self.world.device.sh(&format!("ping -c 1 -W 1 {SERVER}"));
+            Ok(peers(&self.gateways[gateway])? == ["device.test"])
+        })?;
+        ensure!(rung(&self.device)? == "ticket", "{}\n{}", self.device.log(), self.gateways[gateway].log());
+        ensure!(inner(&self.device)? == address);
+        self.ping()
+    }
+
     fn ping(&self) -> Result<()> {
         self.world.device.eventually(&format!("ping -c 1 -W 1 {SERVER}"), PATIENCE).map(drop)
     }
@@ -104,33 +125,18 @@ fn a_device_comes_back_at_the_other_gateway_by_its_ticket_with_its_address() -> 
         return Ok(());
     }
     let mut scene = scene("")?;
-    scene.back_by(0)?;
-    scene.device.ok(&["up", "peer"])?;
-    scene.ping()?;
-    let address = inner(&scene.device)?;
+    let address = scene.connect()?;
     ensure!(peers(&scene.gateways[0])? == ["device.test"], "{}", scene.gateways[0].log());
 
     // Its gateway dies.
     scene.gateways[0].process().kill();
-    scene.back_by(1)?;
-    until("back at the other gateway", || {
-        let _lost = scene.world.device.sh(&format!("ping -c 1 -W 1 {SERVER}"));
-        Ok(peers(&scene.gateways[1])? == ["device.test"])
-    })?;
-    scene.ping()?;
-    ensure!(rung(&scene.device)? == "ticket", "{}\n{}", scene.device.log(), scene.gateways[1].log());
-    ensure!(inner(&scene.device)? == address);
+    scene.comes_to(1, &address)?;
 
     // The first one is there again, and knows nothing of the session; then the device moves back, and the second one lets it go.
     scene.gateways[0].restart()?;
     ensure!(peers(&scene.gateways[0])?.is_empty());
     scene.gateways[1].process().signal(nix::sys::signal::Signal::SIGSTOP);
-    scene.back_by(0)?;
-    until("back at the first gateway", || {
-        let _lost = scene.world.device.sh(&format!("ping -c 1 -W 1 {SERVER}"));
-        Ok(peers(&scene.gateways[0])? == ["device.test"])
-    })?;
-    ensure!(rung(&scene.device)? == "ticket" && inner(&scene.device)? == address);
+    scene.comes_to(0, &address)?;
     scene.gateways[1].process().signal(nix::sys::signal::Signal::SIGCONT);
     scene.gateways[1].process().wait_for("clients are at other gateways now", PATIENCE)?;
     ensure!(peers(&scene.gateways[1])?.is_empty());
@@ -155,10 +161,7 @@ fn without_the_database_sessions_go_on_and_new_ones_begin_by_full_exchanges() ->
         return Ok(());
     }
     let mut scene = scene("")?;
-    scene.back_by(0)?;
-    scene.device.ok(&["up", "peer"])?;
-    scene.ping()?;
-    let address = inner(&scene.device)?;
+    let address = scene.connect()?;
     scene.database.kill();
     for gateway in &mut scene.gateways {
         gateway.process().wait_for("tickets are refused until the database can be reached", PATIENCE)?;
@@ -184,12 +187,5 @@ fn without_the_database_sessions_go_on_and_new_ones_begin_by_full_exchanges() ->
         Ok(scene.database.sql(DATABASE, "select gateway from dormouse.lineage")? == "gw1")
     })?;
     scene.gateways[0].process().kill();
-    scene.back_by(1)?;
-    until("back at the other gateway", || {
-        let _lost = scene.world.device.sh(&format!("ping -c 1 -W 1 {SERVER}"));
-        Ok(peers(&scene.gateways[1])? == ["device.test"])
-    })?;
-    ensure!(rung(&scene.device)? == "ticket", "{}\n{}", scene.device.log(), scene.gateways[1].log());
-    ensure!(inner(&scene.device)? == address);
-    Ok(())
+    scene.comes_to(1, &address)
 }
