@@ -317,14 +317,15 @@ impl Worker<'_> {
         }
         self.obey(&mut database).await?;
         self.tell(News::Denials(denials(&mut database).await?));
+        // Ours first, or those that are not used would be forgotten here, and be given to others.
+        let owed = std::mem::take(&mut self.owed);
+        self.write_leases(&mut database, owed).await?;
         self.tell(News::Leases(leases(&mut database).await?));
         self.read_keys(&mut database).await?;
         if !self.reachable {
             tracing::info!("the database is reached again");
             self.tell(News::TooLongAlone(false));
         }
-        let owed = std::mem::take(&mut self.owed);
-        self.write_leases(&mut database, owed).await?;
         self.set_reachable(true);
         let (mut beat, mut keys) = (Instant::now() + BEAT, Instant::now() + KEYS);
         loop {
