@@ -126,11 +126,8 @@ pub fn certificates_only(certificates: &[&Certificate]) -> Vec<u8> {
     content_info(SIGNED_DATA, data.as_bytes()).as_bytes().to_vec()
 }
 
-/// The certificates of a message, of which nothing is verified.
-///
-/// # Errors
-/// [`CmsError::Malformed`], also if one of them cannot be read or there are more than are looked at; [`CmsError::NoCertificate`].
-pub fn certificates_of(bytes: &[u8]) -> Result<Vec<Certificate>, CmsError> {
+/// What follows version and hashes in a message that is signed, or has its form.
+fn signed_data(bytes: &[u8]) -> Result<Reader<'_>, CmsError> {
     let malformed = |what| move || CmsError::Malformed(what);
     let mut info =
         Reader(bytes).inside(SEQUENCE).ok_or_else(malformed("no structure, or one that is cut off"))?;
@@ -141,6 +138,16 @@ pub fn certificates_of(bytes: &[u8]) -> Result<Vec<Certificate>, CmsError> {
         info.inside(CONTEXT).and_then(|mut c| c.inside(SEQUENCE)).ok_or_else(malformed("what is signed"))?;
     data.number().ok_or_else(malformed("its version"))?;
     data.take(SET).ok_or_else(malformed("its hashes"))?;
+    Ok(data)
+}
+
+/// The certificates of a message, of which nothing is verified.
+///
+/// # Errors
+/// [`CmsError::Malformed`], also if one of them cannot be read or there are more than are looked at; [`CmsError::NoCertificate`].
+pub fn certificates_of(bytes: &[u8]) -> Result<Vec<Certificate>, CmsError> {
+    let malformed = |what| move || CmsError::Malformed(what);
+    let mut data = signed_data(bytes)?;
     data.take(SEQUENCE).ok_or_else(malformed("its content"))?;
     let mut ders = data.inside(CONTEXT).ok_or(CmsError::NoCertificate)?;
     let mut certificates = Vec::new();
@@ -167,15 +174,7 @@ pub fn is_one(bytes: &[u8]) -> bool {
 /// [`CmsError`]: nothing is opened whose signature is not right.
 pub fn open(bytes: &[u8]) -> Result<Signed<'_>, CmsError> {
     let malformed = |what| move || CmsError::Malformed(what);
-    let mut info =
-        Reader(bytes).inside(SEQUENCE).ok_or_else(malformed("no structure, or one that is cut off"))?;
-    if info.take(OID) != Some(SIGNED_DATA) {
-        return Err(CmsError::Malformed("nothing that is signed"));
-    }
-    let mut data =
-        info.inside(CONTEXT).and_then(|mut c| c.inside(SEQUENCE)).ok_or_else(malformed("what is signed"))?;
-    data.number().ok_or_else(malformed("its version"))?;
-    data.take(SET).ok_or_else(malformed("its hashes"))?;
+    let mut data = signed_data(bytes)?;
     let mut inner = data.inside(SEQUENCE).ok_or_else(malformed("its content"))?;
     inner.take(OID).ok_or_else(malformed("its content"))?;
     let content = inner

@@ -163,7 +163,7 @@ fn made(status: &Status, before: Option<i32>, key: Key, path: &Path) -> String {
     };
     let key = match key {
         Key::Made => format!(
-            "{path}, new. Every gateway needs this file: carry it there by a safe way (scp), and keep a copy where no network is. Whoever has it and reads the database can open tickets"
+            "{path}, new. Every gateway needs this file: copy it there with scp, and keep a copy offline. Whoever has it and reads the database can open tickets"
         ),
         Key::There => format!("{path}, as it was"),
         Key::Elsewhere => "not here: the database has ticket keys, which the key file of its gateways opens. Copy it from one of them if this machine is to be a gateway".to_owned(),
@@ -281,7 +281,7 @@ fn added(args: &AddArgs, path: &Path, section: &str, shown: Option<&str>) -> Str
         let _ = writeln!(out, "  {password}");
     }
     if args.out.is_some() {
-        let _ = writeln!(out, "carry it to {PASSWORD} there, with mode 0600, by a safe way");
+        let _ = writeln!(out, "copy it to {PASSWORD} there with scp, with mode 0600");
     }
     let key = args.key_file.display();
     let ca = if args.owner.ca.is_some() { " and the authority's file" } else { "" };

@@ -60,7 +60,7 @@ pub(super) fn heard(gateway: &GatewayStatus, now: UnixTime) -> String {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Judged {
     pub(super) warnings: Vec<String>,
-    /// Something that somebody has to see to.
+    /// A fault that an operator must mend: the exit code is 1.
     pub(super) failed: bool,
 }
 

@@ -80,7 +80,7 @@ impl Pair {
         Ok(true)
     }
 
-    /// Demands that nobody has changed them meanwhile.
+    /// Demands that the files are still as they were read.
     pub(super) fn require_same(&self) -> Result<(), Error> {
         let now = Self::read(&self.key, &self.certificate)?;
         let same = |a: &Was, b: &Was| a.content.as_bytes() == b.content.as_bytes();

@@ -1,5 +1,5 @@
 //! Who gets another certificate: the one decision of renewal at a gateway, and the record of it. Owns the order: the user's record names a certificate before
-//! anybody has it, so that whatever was issued can be denied.
+//! it goes out, so that every certificate that was issued can be denied.
 //!
 //! A request is a right to nothing. Names come from the certificate that was shown, which must be on the record of a user who is still there; the daemon has
 //! said who has the address that the request came from; both must be the same.
@@ -141,7 +141,7 @@ fn user_of(place: &Place, c: &Connection, identity: &Identity) -> Result<User, R
         .ok_or_else(|| Refusal::new(403, format!("{id} is no user of this gateway")))
 }
 
-/// Demands that the certificate is one that the user was given, and that nobody has taken away.
+/// Demands that the certificate is on the user's record, and that neither it nor the user is denied.
 fn require_admitted(
     user: &User,
     shown: &Certificate,

@@ -167,7 +167,7 @@ pub(crate) fn checks(file: &File) -> Vec<Check> {
         match TcpStream::connect_timeout(&at, LOOK) {
             Ok(_) => check(CheckOutcome::Ok, format!("devices renew their certificates at {at}"), None),
             Err(e) => {
-                let found = format!("nobody renews devices' certificates at {at}: {e}");
+                let found = format!("no answer at {at}, where devices renew their certificates: {e}");
                 check(CheckOutcome::Warning, found, Some("systemctl status dormouse-renewals".into()))
             }
         }
@@ -235,7 +235,7 @@ impl Device<'_> {
         let (new_key, request) = authority::request(NewKey::EcdsaP256, &id)?;
         let ends =
             Ends { chain: chain.clone(), key: pair.signing_key()?, trust: trust.clone(), gateway, from, at };
-        // The network is not waited for with the lock: a record of it is in nobody's way.
+        // The lock is not held while the network is waited for.
         drop(lock);
         let answered = ask::ask(&ends, &request)?;
         let new = self.checked(&answered, own, &id, &new_key, &trust, now)?;

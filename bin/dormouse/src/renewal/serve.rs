@@ -1,5 +1,5 @@
 //! `dormouse gateway renewals`: answers devices that renew their certificates, inside the tunnel alone. Owns the listener, who may be connected at once, and
-//! for how long; nothing of the configuration is kept, so that whatever changes counts for the next who asks.
+//! for how long; the configuration is read for each connection, so that a change counts from the next one on.
 //!
 //! It is a process of its own, because it has the authority's key, which the daemon never reads. Who asks is known three times before a byte of his request
 //! is read: the daemon has given his inner address to an identity, TLS has proved his certificate, and its authority is ours.

@@ -11,12 +11,13 @@ use dormouse_cluster as cluster;
 use dormouse_cluster::{
     Database, LeaseChange, LeaseKey, LeaseNews, Load, Notice, Settings, TicketKey, Written,
 };
-use dormouse_ike::ticket::lineage::{Name, Outcome};
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome};
 use dormouse_io::clock::unix_now;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::state::StateDir;
 use dormouse_io::store::StoredDenial;
 use dormouse_node::pool::{Addresses, Change, Lessee};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -186,7 +187,7 @@ pub(super) fn serve(member: Member, queue: &Queue, reports: &Reports) {
                 beats: 0,
                 kept: Instant::now(),
                 reachable: true,
-                owed: Vec::new(),
+                owed: BTreeMap::new(),
             };
             runtime.block_on(keeper.run());
         }
@@ -215,8 +216,8 @@ struct Worker<'a> {
     /// When it was last kept on the disk.
     kept: Instant,
     reachable: bool,
-    /// Leases that could not be written yet, with the holders of each.
-    owed: Vec<(Lessee, Change)>,
+    /// Leases that could not be written yet, the last change of each holder.
+    owed: BTreeMap<Lessee, Change>,
 }
 
 impl Worker<'_> {
@@ -281,8 +282,8 @@ impl Worker<'_> {
     }
 
     /// These cannot be carried out now.
-    fn failed(&self, batch: Vec<dormouse_ike::ticket::lineage::Operation>) {
-        for sa in batch.iter().filter_map(dormouse_ike::ticket::lineage::Operation::asked_by) {
+    fn failed(&self, batch: Vec<Operation>) {
+        for sa in batch.iter().filter_map(Operation::asked_by) {
             self.reports.send(Report::Outcome(sa, Outcome::Failed));
         }
         self.queue.put_back(batch);
@@ -294,10 +295,7 @@ impl Worker<'_> {
             return;
         }
         let last = changes.last();
-        for (holder, change) in changes.into_changes() {
-            self.owed.retain(|(other, _)| *other != holder);
-            self.owed.push((holder, change));
-        }
+        self.owed.extend(changes.into_changes());
         self.reports.send(Report::Leased(last));
     }
 
@@ -319,7 +317,7 @@ impl Worker<'_> {
         self.tell(News::Denials(denials(&mut database).await?));
         // Ours first, or those that are not used would be forgotten here, and be given to others.
         let owed = std::mem::take(&mut self.owed);
-        self.write_leases(&mut database, owed).await?;
+        self.write_leases(&mut database, owed.into_iter().collect()).await?;
         self.tell(News::Leases(leases(&mut database).await?));
         self.read_keys(&mut database).await?;
         if !self.reachable {
