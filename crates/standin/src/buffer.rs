@@ -39,6 +39,8 @@ impl Keep {
 }
 
 type Key = (Class, Flow, u32);
+/// A packet, and how long it is still to be kept.
+type Aged = (Duration, Box<[u8]>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -268,11 +270,25 @@ impl Room {
     /// All that waits for a device and is not too old, in order; its buffer is gone afterwards. Returns the packets, and what was
     /// dropped since it was last asked.
     pub(crate) fn take(&mut self, now: Instant, device: DeviceId) -> (Vec<Box<[u8]>>, BTreeMap<Reason, u64>) {
+        let (fresh, dropped) = self.take_with_ages(now, device);
+        (fresh.into_iter().map(|(_, packet)| packet).collect(), dropped)
+    }
+
+    /// The same, with how long each is still to be kept.
+    pub(crate) fn take_with_ages(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+    ) -> (Vec<Aged>, BTreeMap<Reason, u64>) {
         let Some(mut buffer) = self.forget(device) else { return Default::default() };
         let mut dropped = buffer.take_dropped();
         let before = buffer.packets.len();
-        let fresh: Vec<_> =
-            buffer.packets.into_values().filter(|w| w.until > now).map(|w| w.packet).collect();
+        let fresh: Vec<Aged> = buffer
+            .packets
+            .into_values()
+            .filter(|w| w.until > now)
+            .map(|w| (w.until - now, w.packet))
+            .collect();
         if fresh.len() < before {
             *dropped.entry(Reason::Expired).or_default() += (before - fresh.len()) as u64;
         }

@@ -14,6 +14,9 @@
 //! - After each of these: [`StandIn::poll_transmit`] until it returns `false`, then [`StandIn::handle_timeout`] when
 //!   [`StandIn::poll_timeout`] is due. While no device sleeps there is no deadline.
 //!
+//! A device that sleeps may go to the stand-in of another gateway: [`StandIn::describe`] and [`StandIn::take_waiting`] here,
+//! [`StandIn::enrol`], [`StandIn::sleeps`], [`StandIn::learn`] and [`StandIn::keep_on`] there.
+//!
 //! # What is answered
 //! | asked | answered |
 //! |---|---|
@@ -58,4 +61,4 @@ pub use class::Class;
 pub use counters::{Counters, Kind, Reason};
 pub use device::{DeviceId, Service};
 pub use limits::{Limits, Rate};
-pub use standin::{SleepInfo, StandIn, Verdict};
+pub use standin::{Heard, SleepInfo, Slept, StandIn, Verdict, Waiting};

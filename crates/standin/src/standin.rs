@@ -1,5 +1,7 @@
 //! The stand-in of a gateway: all its devices. Owns which of them sleep and until when; the driving contract is the crate's.
 
+mod handover;
+
 use core::cell::Cell;
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,6 +18,8 @@ use crate::counters::{Counters, Kind, Reason};
 use crate::device::{Device, DeviceId, Service, Sleep};
 use crate::knowledge::{Share, is_for_many};
 use crate::limits::{ADDRESSES, Bucket, CONNECTIONS_TOTAL, Limits};
+
+pub use handover::{Heard, Slept, Waiting};
 
 /// Packets of the stand-in's own that wait to be fetched: no more than one wake can release.
 const OUTBOX: usize = 1_024;

@@ -76,6 +76,18 @@ impl Connections {
         self.table.get_mut(flow)
     }
 
+    /// By the flow from the device.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Flow, &Connection)> {
+        self.table.iter()
+    }
+
+    /// Whether the peer of a connection was told that there is no room ([`Connection::held`]).
+    pub(crate) fn set_held(&mut self, flow: &Flow, held: Option<u32>) {
+        if let Some(connection) = self.table.get_mut(flow) {
+            connection.held = held;
+        }
+    }
+
     pub(crate) fn remove(&mut self, share: Share<'_>, flow: &Flow) {
         if self.table.remove(flow).is_some() {
             share.used.set(share.used.get().saturating_sub(1));
