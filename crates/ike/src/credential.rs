@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use dormouse_crypto::cert::{Identity, IdentityError, Issued, Reason, Usage};
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{HashAlg, PrfKey, Secret, hash};
+use dormouse_wire::codec::Reader;
 
 use crate::auth::Certified;
 use crate::codec::{In, Out, TicketFormatError};
@@ -239,6 +240,25 @@ impl Credential {
             Shown::Psk(_) | Shown::Eap(_) => &[],
             Shown::Certificates { chain, .. } => chain,
         }
+    }
+
+    /// The canonical encoding, for another gateway that has the same fingerprint key.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Out::new();
+        self.encode(&mut out);
+        out.into_vec()
+    }
+
+    /// Reads what [`Credential::to_bytes`] has written.
+    ///
+    /// # Errors
+    /// If these bytes are something else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, TicketFormatError> {
+        let mut r = In(Reader::new("credential", bytes));
+        let credential = Self::decode(&mut r)?;
+        r.0.all()?;
+        Ok(credential)
     }
 
     /// Writes the canonical encoding.

@@ -5,6 +5,8 @@
 //! released and it comes back by ticket. While it is away without an SA its routes stay, and packets to its addresses go to
 //! the stand-in.
 
+mod moves;
+
 use crate::connections::ConnectionId;
 use crate::event::{Event, Kept, Order};
 use crate::node::Node;
@@ -100,24 +102,36 @@ impl Devices {
     fn enrol(&mut self, now: Instant, session: &Session) -> Option<DeviceId> {
         let host = |net: &&IpNet| net.prefix_len() == net.max_prefix_len();
         let addresses: Vec<IpAddr> = session.routes().iter().filter(host).map(IpNet::addr).collect();
-        let (connection, who) = (session.connection, session.who.clone());
-        let id = *self.ids.entry((connection, who.clone())).or_insert_with(|| {
+        let known = Known {
+            connection: session.connection,
+            who: session.who.clone(),
+            peer: session.peer.clone(),
+            addresses,
+            credential: session.credential.clone(),
+            isolate: session.isolate,
+            lineage: session.lineage,
+        };
+        self.know(now, known)
+    }
+
+    /// This is known of a device from now on, which may be one that is known already; `None` if it is not served.
+    fn know(&mut self, now: Instant, mut known: Known) -> Option<DeviceId> {
+        let key = (known.connection, known.who.clone());
+        let id = *self.ids.entry(key.clone()).or_insert_with(|| {
             self.next += 1;
             DeviceId(self.next)
         });
-        if !self.stand_in.enrol(now, id, &addresses) {
+        if !self.stand_in.enrol(now, id, &known.addresses) {
             self.forget(id);
-            self.ids.remove(&(connection, who));
+            self.ids.remove(&key);
             return None;
         }
         let before = self.known.remove(&id).and_then(|known| {
             known.lineage.and_then(|lineage| self.of_lineage.remove(&lineage));
             known.credential
         });
-        let credential = session.credential.clone().or(before);
-        let (peer, isolate, lineage) = (session.peer.clone(), session.isolate, session.lineage);
-        self.of_lineage.extend(lineage.map(|lineage| (lineage, id)));
-        let known = Known { connection, who, peer, addresses, credential, isolate, lineage };
+        known.credential = known.credential.or(before);
+        self.of_lineage.extend(known.lineage.map(|lineage| (lineage, id)));
         self.known.insert(id, Box::new(known));
         Some(id)
     }

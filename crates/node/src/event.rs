@@ -1,5 +1,6 @@
 //! What a node tells its driver. Owns the names; an event is a fact that the driver applies to the machine.
 
+use crate::handover::Handover;
 use crate::ladder::Rung;
 use crate::pool;
 use crate::radius::SocketOrder;
@@ -104,6 +105,8 @@ pub enum Order {
     /// Gateway: do this to the store of lineages, after what was ordered before, and tell [`crate::host::Host::stored`] what became of
     /// it if an SA waits for that. Nothing else waits.
     Lineage(Operation),
+    /// Gateway: to the gateway that has this lineage now, if there is one. Nothing waits for it.
+    HandOver(Box<Handover>),
     /// Client: the tunnel carries these addresses, routes and name servers from now on. Comes again only if something changed.
     Configure {
         /// The connection.

@@ -14,6 +14,7 @@ mod devices;
 pub mod event;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod handover;
 mod headers;
 pub mod hold;
 pub mod host;

@@ -296,12 +296,20 @@ impl Sessions {
 
     /// The sessions of the same peer by the same connection as `session`.
     pub(crate) fn of_peer(&self, session: &Session) -> impl Iterator<Item = &Session> {
-        self.owners_of_peer(session).filter_map(|owner| self.get(owner))
+        self.of_who(session.connection, &session.who)
     }
 
-    /// Their owners.
+    /// The sessions of this peer by this connection.
+    pub(crate) fn of_who(&self, connection: ConnectionId, who: &Arc<Who>) -> impl Iterator<Item = &Session> {
+        self.owners_of(connection, who).filter_map(|owner| self.get(owner))
+    }
+
+    /// The owners of those of the same peer by the same connection as `session`.
     pub(crate) fn owners_of_peer(&self, session: &Session) -> impl Iterator<Item = Owner> {
-        let (connection, who) = (session.connection, &session.who);
+        self.owners_of(session.connection, &session.who)
+    }
+
+    fn owners_of(&self, connection: ConnectionId, who: &Arc<Who>) -> impl Iterator<Item = Owner> {
         let from = self.peers.range((connection, who.clone(), FIRST)..);
         from.take_while(move |(c, w, _)| (*c, w) == (connection, who)).map(|(_, _, owner)| *owner)
     }

@@ -367,6 +367,7 @@ impl Process<'_> {
             }
             Order::Lineage(operation) => machine.store.put(now, Job::Lineage(operation)),
             Order::Lease { number, change } => machine.store.put(now, Job::Lease(number, change)),
+            Order::HandOver(handover) => machine.handed_over.push(*handover),
             Order::Configure { assigned, .. } => machine.inner = assigned.addresses(),
             Order::Unconfigure { .. } => machine.inner.clear(),
             Order::PeerRoutes { routes, .. } => machine.routes.extend(routes),

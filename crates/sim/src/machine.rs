@@ -9,6 +9,7 @@ use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_keying::HeaderOrder;
 use dormouse_node::config::{Resolved, parse, resolve};
+use dormouse_node::handover::Handover;
 use dormouse_node::host::{Host, Side, Store};
 use dormouse_node::pool::{Addresses, Change as LeaseChange, Lessee, SharedPool};
 use dormouse_node::sleeper::{self, Report, Settings, State};
@@ -114,6 +115,8 @@ pub struct Machine {
     pub(crate) transit: VecDeque<(Side, Vec<u8>)>,
     /// A machine that takes header keys and is no access router of its own: what it was told of them, for who takes it.
     pub headers: Vec<HeaderOrder>,
+    /// What was handed over to other gateways.
+    pub handed_over: Vec<Handover>,
     /// Whole packets that came out of the tunnel, for who is an application there and takes them.
     pub inside: Option<Vec<Vec<u8>>>,
     /// Packets for its own side that did not come out of a tunnel: the stand-in's, and errors.
@@ -160,6 +163,7 @@ impl Machine {
             outbox: VecDeque::new(),
             transit: VecDeque::new(),
             headers: Vec::new(),
+            handed_over: Vec::new(),
             inside: None,
             answers: Vec::new(),
             routes: BTreeSet::new(),
@@ -213,6 +217,7 @@ impl Machine {
         self.outbox.clear();
         self.transit.clear();
         self.headers.clear();
+        self.handed_over.clear();
         self.routes.clear();
     }
 
@@ -322,9 +327,10 @@ impl Machine {
         let Some(host) = &self.host else { return 0 };
         let (held, counted) = (host.held() as u64, host.counters());
         // What the stand-in was given and has not given back: it waits, was answered or was dropped.
-        let kept = host.node().stand_in_totals().map_or(0, |(books, _)| books.handled - books.delivered);
+        let books = host.node().stand_in_totals().map(|(books, _)| books).unwrap_or_default();
+        let kept = books.handled + books.taken_over - books.delivered;
         let fates = self.sealed + self.unsent + held + kept + counted.too_big;
-        self.handed.abs_diff(fates + self.held_lost() + self.nowhere())
+        (self.handed + books.taken_over).abs_diff(fates + self.held_lost() + self.nowhere())
     }
 
     /// Sends a numbered packet through the tunnel.

@@ -101,10 +101,14 @@ impl Reason {
 pub struct Counters {
     /// Packets towards sleeping devices. Each was answered alone, taken to wait, or dropped.
     pub handled: u64,
-    /// Packets taken to wait. Each was delivered, dropped later, or waits still.
+    /// Packets taken to wait. Each was delivered, handed over, dropped later, or waits still.
     pub buffered: u64,
     /// Packets delivered on wake.
     pub delivered: u64,
+    /// Packets that waited here and went to another gateway.
+    pub handed_over: u64,
+    /// Packets that waited at another gateway. Each was delivered at once, taken to wait, or dropped; they are not among `handled`.
+    pub taken_over: u64,
     /// Answers by kind, those to packets that also wait included.
     pub answered: BTreeMap<Kind, u64>,
     /// Packets dropped, by reason.
@@ -134,6 +138,8 @@ impl Counters {
         self.handled += other.handled;
         self.buffered += other.buffered;
         self.delivered += other.delivered;
+        self.handed_over += other.handed_over;
+        self.taken_over += other.taken_over;
         for (kind, n) in &other.answered {
             *self.answered.entry(*kind).or_default() += n;
         }

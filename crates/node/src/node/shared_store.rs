@@ -11,10 +11,11 @@ use std::net::IpAddr;
 
 impl Node {
     /// Gateway: another gateway has the client of this lineage now, or has ended its session. What there is of it here goes without a word:
-    /// its SAs, its routes, and what waited for its device. True if there was anything.
+    /// its SAs and its routes. What waited for its device follows it. True if there was anything.
     pub fn gone_elsewhere(&mut self, now: Instant, lineage: Name) -> bool {
         let asleep = |node: &Self| node.devices.as_ref().map_or(0, |d| d.absent_count());
         let before = asleep(self);
+        self.send_after(now, lineage);
         self.with_devices(|d, around| d.gone_elsewhere(lineage, around));
         let sas = self.ike.gone_elsewhere(now, lineage);
         self.drain_ike(now);

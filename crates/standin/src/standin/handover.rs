@@ -14,6 +14,7 @@ use dormouse_wire::ip::icmp::Echo;
 use crate::answer::{Asked, Step, decide};
 use crate::buffer::Keep;
 use crate::class::Class;
+use crate::counters::Reason;
 use crate::device::{DeviceId, Service};
 use crate::knowledge::{Knowledge, Share};
 use crate::limits::CONNECTIONS_TOTAL;
@@ -60,7 +61,10 @@ impl StandIn {
     /// Takes what waits for a device, in the order in which it came: another stand-in has the device, and delivers it.
     pub fn take_waiting(&mut self, now: Instant, id: DeviceId) -> Vec<Waiting> {
         let (packets, lost) = self.room.take_with_ages(now, id);
-        self.count(id, |counters| counters.lose(&lost));
+        self.count(id, |counters| {
+            counters.handed_over += packets.len() as u64;
+            counters.lose(&lost);
+        });
         packets.into_iter().map(|(left, packet)| Waiting { left, packet }).collect()
     }
 
@@ -80,11 +84,23 @@ impl StandIn {
     /// A packet that waited elsewhere for a device that sleeps here: keeps it as if it came now, but no longer than it was to be kept there. What
     /// there was to answer was answered there. False if it is not kept.
     pub fn keep_on(&mut self, now: Instant, id: DeviceId, waiting: &Waiting) -> bool {
-        let Some(device) = self.devices.get_mut(&id) else { return false };
-        let (Some(sleep), Ok(view)) = (device.sleep, Packet::parse(&waiting.packet)) else { return false };
-        if sleep.until <= now || waiting.left.is_zero() || !sleep.service.keep {
-            return false;
+        self.count(id, |counters| counters.taken_over += 1);
+        match self.worth_keeping(now, id, waiting) {
+            Ok(keep) => matches!(self.keep(now, id, keep, &waiting.packet), Verdict::Buffered(_)),
+            Err(reason) => {
+                self.drop(id, reason);
+                false
+            }
         }
+    }
+
+    fn worth_keeping(&mut self, now: Instant, id: DeviceId, waiting: &Waiting) -> Result<Keep, Reason> {
+        let device = self.devices.get_mut(&id).ok_or(Reason::NotKept)?;
+        device.sleep.filter(|sleep| sleep.until > now && sleep.service.keep).ok_or(Reason::NotKept)?;
+        if waiting.left.is_zero() {
+            return Err(Reason::Expired);
+        }
+        let view = Packet::parse(&waiting.packet).map_err(|_| Reason::Malformed)?;
         let asked = Asked {
             now,
             packet: view,
@@ -102,7 +118,19 @@ impl StandIn {
             }
         };
         let age = Some(keep.age.map_or(waiting.left, |age| age.min(waiting.left)));
-        matches!(self.keep(now, id, Keep { age, ..keep }, view.as_bytes()), Verdict::Buffered(_))
+        Ok(Keep { age, ..keep })
+    }
+
+    /// Packets that waited elsewhere for a device that is awake here: those that are still worth it, to be delivered now.
+    pub fn pass_on(&mut self, id: DeviceId, waiting: Vec<Waiting>) -> Vec<Box<[u8]>> {
+        let (fresh, late): (Vec<Waiting>, Vec<Waiting>) =
+            waiting.into_iter().partition(|waiting| !waiting.left.is_zero());
+        self.count(id, |counters| {
+            counters.taken_over += (fresh.len() + late.len()) as u64;
+            counters.delivered += fresh.len() as u64;
+            counters.drop(Reason::Expired, late.len() as u64);
+        });
+        fresh.into_iter().map(|waiting| waiting.packet).collect()
     }
 }
 

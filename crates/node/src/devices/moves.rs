@@ -1,0 +1,114 @@
+//! Devices that go to another gateway, or come from one. Owns nothing; see [`crate::handover`].
+
+use super::{Around, Devices};
+use crate::connections::ConnectionId;
+use crate::event::{Event, Kept};
+use crate::handover::{Handover, Sleeper, Taken};
+use crate::sessions::{Sessions, Who};
+use dormouse_ike::ticket::lineage::Name;
+use dormouse_sansio::Instant;
+use dormouse_standin::{DeviceId, Slept, Waiting};
+use ipnet::IpNet;
+use std::sync::Arc;
+
+impl Devices {
+    /// Devices that sleep and are stood in for, by the lineage of their last session.
+    pub(crate) fn sleeping_lineages(&self) -> Vec<Name> {
+        let asleep = self.of_lineage.iter().filter(|(_, id)| self.stand_in.asleep(**id).is_some());
+        asleep.map(|(lineage, _)| *lineage).collect()
+    }
+
+    /// See [`crate::Node::hand_over`].
+    pub(crate) fn hand_over(
+        &mut self,
+        now: Instant,
+        lineage: Name,
+        sessions: &Sessions,
+        name: impl Fn(ConnectionId) -> String,
+    ) -> Option<Handover> {
+        let id = *self.of_lineage.get(&lineage)?;
+        let slept = self.stand_in.describe(now, id)?;
+        let known = self.known.get(&id)?;
+        let routes = match self.absent.get(&id) {
+            Some(routes) => routes.clone(),
+            None => {
+                let theirs = sessions.of_who(known.connection, &known.who);
+                let mut routes: Vec<IpNet> = theirs.flat_map(|s| s.routes().to_vec()).collect();
+                routes.sort_unstable();
+                routes.dedup();
+                routes
+            }
+        };
+        let device = Sleeper {
+            connection: name(known.connection),
+            identity: known.who.identity.clone(),
+            peer: known.peer.clone(),
+            assigned: known.who.addresses.clone(),
+            addresses: known.addresses.clone(),
+            routes,
+            credential: known.credential.clone(),
+            isolate: known.isolate,
+            slept,
+        };
+        let waiting = self.stand_in.take_waiting(now, id);
+        Some(Handover { lineage, device: Some(Box::new(device)), waiting })
+    }
+
+    /// Takes what waits for a device that another gateway has now.
+    pub(crate) fn left_behind(&mut self, now: Instant, lineage: Name) -> Vec<Waiting> {
+        self.of_lineage.get(&lineage).map(|id| self.stand_in.take_waiting(now, *id)).unwrap_or_default()
+    }
+
+    /// See [`crate::Node::take_over`]. Also the routes that lead to the device from now on.
+    pub(crate) fn take_over(
+        &mut self,
+        now: Instant,
+        connection: Option<ConnectionId>,
+        handover: Handover,
+        around: &mut Around<'_>,
+    ) -> (Taken, Vec<IpNet>) {
+        let Handover { lineage, device, waiting } = handover;
+        if let Some(id) = self.of_lineage.get(&lineage).copied() {
+            return (self.take_waiting(now, id, waiting, around), Vec::new());
+        }
+        let Some((connection, device)) = connection.zip(device) else { return (Taken::Unknown, Vec::new()) };
+        let Sleeper { identity, peer, assigned, addresses, routes, credential, isolate, slept, .. } = *device;
+        let who = Arc::new(Who { identity, addresses: assigned });
+        // It may have logged in here meanwhile.
+        if let Some(id) = self.ids.get(&(connection, who.clone())).copied() {
+            return (self.take_waiting(now, id, waiting, around), Vec::new());
+        }
+        let known =
+            super::Known { connection, who, peer, addresses, credential, isolate, lineage: Some(lineage) };
+        let Some(id) = self.know(now, known) else { return (Taken::Unknown, Vec::new()) };
+        let Slept { service, left, heard } = slept;
+        if self.stand_in.sleeps(now, id, service, now + left.min(self.longest)) {
+            self.lease_orders.push_back((id, true));
+        }
+        self.stand_in.learn(now, id, &heard);
+        self.absent.insert(id, routes.clone());
+        (self.take_waiting(now, id, waiting, around), routes)
+    }
+
+    /// Packets that waited at another gateway, for a device that is known here.
+    fn take_waiting(
+        &mut self,
+        now: Instant,
+        id: DeviceId,
+        waiting: Vec<Waiting>,
+        around: &mut Around<'_>,
+    ) -> Taken {
+        if self.stand_in.asleep(id).is_some() {
+            for packet in &waiting {
+                let _counted = self.stand_in.keep_on(now, id, packet);
+            }
+            return Taken::Kept;
+        }
+        let packets = self.stand_in.pass_on(id, waiting);
+        let packets: Vec<Kept> = packets.into_iter().map(|packet| Kept { device: id, packet }).collect();
+        if !packets.is_empty() {
+            around.events.push_back(Event::Deliver { packets });
+        }
+        Taken::Delivered
+    }
+}
