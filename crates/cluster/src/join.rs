@@ -66,6 +66,8 @@ pub struct Load {
     pub sessions: u64,
     /// Devices that sleep.
     pub sleepers: u64,
+    /// It gives its devices away: no other gateway gives it any.
+    pub draining: bool,
 }
 
 /// A gateway's connection to what it shares with others.
@@ -94,11 +96,12 @@ const FREE_SLOT: &str = "select min(n)::smallint from generate_series(0, $1::int
     where not exists (select from dormouse.gateway where slot = n)";
 const NEW_ROW: &str = "insert into dormouse.gateway (name, slot, address, version, beats, seen)
     values ($1, $2, $3, $4, $5, extract(epoch from clock_timestamp())::bigint)";
-const RENEW_ROW: &str = "update dormouse.gateway set address = $2, version = $3, beats = $4,
+const RENEW_ROW: &str =
+    "update dormouse.gateway set address = $2, version = $3, beats = $4, draining = false,
     seen = extract(epoch from clock_timestamp())::bigint where name = $1";
 const RECORD: &str = "update dormouse.cluster set system_identifier = $1, timeline = $2, incarnation = $3";
 const NEW_COUNT: &str = "update dormouse.gateway set beats = $1";
-const BEAT: &str = "update dormouse.gateway set beats = beats + 1, sessions = $2, sleepers = $3,
+const BEAT: &str = "update dormouse.gateway set beats = beats + 1, sessions = $2, sleepers = $3, draining = $5,
     seen = extract(epoch from clock_timestamp())::bigint, clock = $4 - extract(epoch from clock_timestamp())::bigint
     where name = $1 returning beats, (select schema from dormouse.cluster)";
 
@@ -138,7 +141,7 @@ impl Database {
         let (sessions, sleepers, now) = (count(load.sessions), count(load.sleepers), seconds(now));
         let work = async |link: &mut Link| {
             let gateway = link.gateway.clone();
-            let rows = link.query(BEAT, &[&gateway, &sessions, &sleepers, &now]).await?;
+            let rows = link.query(BEAT, &[&gateway, &sessions, &sleepers, &now, &load.draining]).await?;
             let Some(row) = rows.first() else {
                 return Err(Error::Forgotten { server: link.server.clone(), gateway }.into());
             };

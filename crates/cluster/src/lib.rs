@@ -9,6 +9,7 @@
 pub mod admin;
 mod denials;
 mod error;
+mod handover;
 mod join;
 mod keys;
 mod leases;
@@ -24,6 +25,7 @@ mod viewer;
 
 pub use denials::Denial;
 pub use error::Error;
+pub use handover::{Arrived, Other, Parcel};
 pub use join::{Database, Joined, Load, Settings};
 pub use keys::TicketKey;
 pub use leases::{LeaseChange, Written};

@@ -2,14 +2,14 @@
 //! that was released: what comes later is a version of its own.
 
 /// Version of the tables that this release works with.
-pub const SCHEMA: i32 = 1;
+pub const SCHEMA: i32 = 2;
 /// Most gateways of one cluster.
 pub const SLOTS_MOST: u8 = 64;
 /// The role that all gateways' roles are members of.
 pub(crate) const GROUP: &str = "dormouse_gateway";
 
 /// `MIGRATIONS[n]` makes version n + 1 out of version n.
-pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] = [VERSION_1];
+pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] = [VERSION_1, VERSION_2];
 
 const VERSION_1: &str = "
 create schema dormouse;
@@ -79,6 +79,23 @@ comment on table dormouse.orders is 'lineages that a gateway no longer has, and 
 create index orders_by_gateway on dormouse.orders (gateway, seq);
 ";
 
+/// Devices that go from one gateway to another.
+const VERSION_2: &str = "
+alter table dormouse.gateway add column draining boolean not null default false;
+create table dormouse.handover (
+    seq bigint generated always as identity primary key,
+    gateway text not null references dormouse.gateway (name) on delete cascade,
+    lineage bytea not null check (length(lineage) = 16),
+    ends bigint not null,
+    sealed bytea not null check (length(sealed) between 28 and 4194332)
+);
+comment on table dormouse.handover is 'what a gateway is told of a device that is there';
+comment on column dormouse.handover.sealed is 'nonce and AES-256-GCM under a key made of the cluster key';
+create index handover_by_gateway on dormouse.handover (gateway, seq);
+create index handover_by_lineage on dormouse.handover (lineage);
+create index handover_by_end on dormouse.handover (ends);
+";
+
 /// What a gateway may do, and nothing else. Given again at each `init`, so that a later release's need is met.
 pub(crate) const GRANTS: &str = "
 revoke all on all tables in schema dormouse from dormouse_gateway;
@@ -87,5 +104,6 @@ grant select, update (system_identifier, timeline, incarnation) on dormouse.clus
 grant select, insert, update on dormouse.gateway to dormouse_gateway;
 grant select, insert, update, delete on dormouse.lineage, dormouse.lease, dormouse.ticket_key to dormouse_gateway;
 grant select, insert, delete on dormouse.denial, dormouse.orders to dormouse_gateway;
+grant select, insert, delete, update (gateway) on dormouse.handover to dormouse_gateway;
 grant execute on function pg_catalog.pg_control_system() to dormouse_gateway;
 ";

@@ -25,6 +25,8 @@ pub struct GatewayStatus {
     pub sessions: u64,
     /// Devices that slept.
     pub sleepers: u64,
+    /// It gives its devices away.
+    pub draining: bool,
     /// Lineages that it has.
     pub lineages: u64,
     /// Orders that it has not obeyed yet.
@@ -77,7 +79,7 @@ const CLUSTER: &str = "select schema::bigint, slots::bigint, incarnation, extrac
     (select count(*) from dormouse.lineage), (select count(*) from dormouse.lease), (select count(*) from dormouse.denial),
     current_setting('fsync'), current_setting('full_page_writes'), current_setting('ssl') from dormouse.cluster";
 const GATEWAYS: &str = "select g.name, g.slot::bigint, g.address, g.version, g.seen, g.clock, g.sessions, g.sleepers,
-    coalesce(l.n, 0), (select count(*) from dormouse.orders o where o.gateway = g.name)
+    coalesce(l.n, 0), (select count(*) from dormouse.orders o where o.gateway = g.name), g.draining
     from dormouse.gateway g left join (select gateway, count(*) as n from dormouse.lineage group by gateway) l on l.gateway = g.name
     order by g.name";
 const KEYS: &str =
@@ -137,6 +139,7 @@ fn gateway(cells: &Cells<'_>) -> Result<GatewayStatus, Fault> {
         clock: cells.get(5)?,
         sessions: cells.number(6, "sessions")?,
         sleepers: cells.number(7, "sleepers")?,
+        draining: cells.get(10)?,
         lineages: cells.number(8, "the number of lineages")?,
         orders: cells.number(9, "the number of orders")?,
     })

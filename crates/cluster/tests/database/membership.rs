@@ -396,7 +396,7 @@ fn the_status_says_who_is_there_and_what_there_is() {
         assert_eq!(run(&mut south, &[confirm(1, 1, 1, 2)]).await, [Outcome::Done]);
         keys(&mut south, NOW.0, 1).await;
         let clock = UnixTime(joined.database_time.0 + 100);
-        let beats = north.beat(clock, &Load { sessions: 3, sleepers: 4 }).await.unwrap();
+        let beats = north.beat(clock, &Load { sessions: 3, sleepers: 4, draining: true }).await.unwrap();
         assert_eq!(beats, joined.beats + 1);
         let status = south.status().await.unwrap();
         assert_eq!(world.admin().await.status().await.unwrap().gateways, status.gateways);
@@ -405,7 +405,7 @@ fn the_status_says_who_is_there_and_what_there_is() {
         assert!(status.warnings.iter().any(|warning| warning.contains("fsync")), "{:?}", status.warnings);
         let [a, b] = status.gateways.as_slice() else { panic!("{:?}", status.gateways) };
         assert_eq!((&a.name, a.slot, a.address.as_str()), (&world.name("north"), 0, "north.example"));
-        assert_eq!((a.sessions, a.sleepers, a.lineages, a.orders), (3, 4, 1, 1));
+        assert_eq!((a.sessions, a.sleepers, a.lineages, a.orders, a.draining), (3, 4, 1, 1, true));
         assert!((99..=101).contains(&a.clock) && a.seen.is_some(), "{a:?}");
         assert_eq!((&b.name, b.slot, b.lineages, b.orders), (&world.name("south"), 1, 1, 0));
         assert!(b.seen.is_some(), "joining counts");
