@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 const NEEDS: [Need; 3] = [Need::Root, Need::File("/dev/net/tun"), Need::File(PROGRAMS)];
 const SECOND: &str = "203.0.113.5";
 const DATABASE: &str = "postgres";
+const PORT: u16 = 7_070;
 
 /// The world with a second gateway beside the first, and the database on the server behind both.
 struct Scene {
@@ -63,7 +64,7 @@ fn scene(more: &str) -> Result<Scene> {
             n + 1,
             database.authority(),
         );
-        let own = by_secret("gateway", "gateway.test", "*.test", SECRET, POOL);
+        let own = by_secret("gateway", "gateway.test", "*.test", SECRET, POOL) + "[standin]\n";
         let extra = Extra { user: "nobody".to_owned(), ..Extra::default() };
         Dormoused::start_with(host, extra, "dns = \"off\"", &format!("{section}{own}"))
     };
@@ -72,7 +73,8 @@ fn scene(more: &str) -> Result<Scene> {
     world
         .device
         .etc("hosts", &format!("127.0.0.1 localhost\n{GATEWAY} gateway.test\n{SECOND} gateway.test\n"))?;
-    let client = by_secret("client", "device.test", "gateway.test", SECRET, NET);
+    let client =
+        by_secret("client", "device.test", "gateway.test", SECRET, NET) + "[sleep]\nradio = \"none\"\n";
     let client = client.replace(&format!("gateway = \"{GATEWAY}\""), "gateway = \"gateway.test\"");
     let device = Dormoused::start(&world.device, "dns = \"off\"", &client)?;
     Ok(Scene { world, second, database, gateways, device })
@@ -103,6 +105,13 @@ impl Scene {
         ensure!(rung(&self.device)? == "ticket", "{}\n{}", self.device.log(), self.gateways[gateway].log());
         ensure!(inner(&self.device)? == address);
         self.ping()
+    }
+
+    /// Packets that wait at a gateway for devices that sleep.
+    fn waiting(&self, gateway: usize) -> Result<u64> {
+        let stats = self.gateways[gateway].ok(&["stats", "--json"])?;
+        let waiting = stats.json.pointer("/result/stats/counters/standin.waiting_packets");
+        waiting.and_then(serde_json::Value::as_u64).context(stats.text)
     }
 
     fn ping(&self) -> Result<()> {
@@ -188,4 +197,78 @@ fn without_the_database_sessions_go_on_and_new_ones_begin_by_full_exchanges() ->
     })?;
     scene.gateways[0].process().kill();
     scene.comes_to(1, &address)
+}
+
+#[test]
+fn a_gateway_that_is_drained_gives_its_devices_and_what_waits_for_them_to_the_other_one() -> Result<()> {
+    if !require("a gateway that is drained", &NEEDS) {
+        return Ok(());
+    }
+    let mut scene = scene("")?;
+    let address = scene.connect()?;
+
+    // Awake: it goes with its ticket, and the daemon ends.
+    let drained = scene.gateways[0].ok(&["drain"])?.text;
+    ensure!(
+        drained.contains("1 client went to other gateways\n0 devices that sleep handed over\n"),
+        "{drained}"
+    );
+    let ended = scene.gateways[0].process().wait(PATIENCE);
+    ensure!(ended.is_some_and(|status| status.success()), "{ended:?} {}", scene.gateways[0].log());
+    ensure!(
+        peers(&scene.gateways[1])? == ["device.test"] && rung(&scene.device)? == "ticket",
+        "{}",
+        scene.device.log()
+    );
+    ensure!(inner(&scene.device)? == address);
+    scene.back_by(1)?;
+    scene.ping()?;
+
+    // Alone it stays.
+    let alone = scene.gateways[1].cli(&["drain"])?;
+    ensure!(alone.code != 0 && alone.text.contains("no other gateway was heard"), "{}", alone.text);
+    scene.ping()?;
+
+    // Asleep: what waits for it goes along, and what comes for it later waits there.
+    scene.gateways[0].restart()?;
+    scene.device.ok(&["suspend"])?;
+    until("the gateway knows", || {
+        Ok(scene.gateways[1].ok(&["status", "--json"])?.text.contains("\"asleep\":{"))
+    })?;
+    scene.world.detach(Access::A)?;
+    let inner_address = *address.first().context("an address")?;
+    let send = |what: &str| {
+        let text = what.to_owned();
+        scene.world.server.within(move || {
+            let socket = std::net::UdpSocket::bind((SERVER, 0))?;
+            socket.send_to(text.as_bytes(), (inner_address, PORT)).map(drop)
+        })
+    };
+    send("before")?.join().map_err(|_| anyhow::anyhow!("the thread panicked"))???;
+    until("it waits", || Ok(scene.waiting(1)? == 1))?;
+    let drained = scene.gateways[1].ok(&["drain"])?.text;
+    ensure!(
+        drained.contains("0 clients went to other gateways\n1 device that sleeps handed over\n"),
+        "{drained}"
+    );
+    scene.gateways[1].process().wait(PATIENCE).context("it ends")?;
+    scene.back_by(0)?;
+    until("it waits at the other one", || Ok(scene.waiting(0)? == 1))?;
+    send("after")?.join().map_err(|_| anyhow::anyhow!("the thread panicked"))???;
+    until("both wait", || Ok(scene.waiting(0)? == 2))?;
+    let receiver = scene.world.device.within(move || std::net::UdpSocket::bind((inner_address, PORT)))?;
+    let receiver = receiver.join().map_err(|_| anyhow::anyhow!("the thread panicked"))???;
+    receiver.set_read_timeout(Some(PATIENCE))?;
+    scene.world.attach(Access::A)?;
+    scene.device.ok(&["resume"])?;
+    let mut received = Vec::new();
+    while received.len() < 2 {
+        let mut text = [0; 64];
+        let len =
+            receiver.recv(&mut text).with_context(|| format!("{received:?}\n{}", scene.gateways[0].log()))?;
+        received.push(String::from_utf8_lossy(&text[..len]).into_owned());
+    }
+    ensure!(received == ["before", "after"], "{received:?}");
+    ensure!(rung(&scene.device)? == "ticket" && inner(&scene.device)? == address, "{}", scene.device.log());
+    scene.ping()
 }

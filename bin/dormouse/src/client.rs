@@ -61,6 +61,10 @@ impl Client {
             Verb::Wait { timeout_seconds: Some(t), .. } | Verb::HipUp { timeout_seconds: Some(t), .. } => {
                 Some(PATIENCE + Duration::try_from_secs_f64(*t).unwrap_or(Duration::MAX / 2))
             }
+            // Clients have their time, sleepers half a minute more.
+            Verb::Drain { within_seconds } => {
+                Some(PATIENCE * 2 + Duration::from_secs(30) + Duration::from_secs((*within_seconds).into()))
+            }
             // It reads every file that is configured.
             Verb::Reload => Some(PATIENCE * 6),
             _ => Some(PATIENCE),

@@ -70,6 +70,13 @@ pub(crate) enum ControlVerb {
         #[arg(long, value_name = "IDENTITY")]
         peer: Option<String>,
     },
+    /// At a gateway that shares its database with others: give them its clients and the devices that sleep, with what waits for them, and stop the daemon.
+    /// Before an upgrade or a restart; docs/cluster.md
+    Drain {
+        /// So many seconds clients that are awake have to go
+        #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=3600))]
+        within: u32,
+    },
     /// At a gateway: refuse an identity or a certificate from now on. Sessions end at once, tickets and full exchanges are refused, also after a restart
     Deny {
         /// The identity that is proved, as `dormouse status` shows it, or the SHA-256 fingerprint of a certificate
@@ -240,6 +247,26 @@ fn down(connection: &Option<String>, peer: &Option<String>, child: Option<u32>) 
     }
 }
 
+/// What became of a gateway's devices.
+fn drained(gone: usize, left: usize, handed_over: usize, kept: usize) -> String {
+    let clients = |n: usize| if n == 1 { "1 client".to_owned() } else { format!("{n} clients") };
+    let sleepers =
+        |n: usize| if n == 1 { "1 device that sleeps".to_owned() } else { format!("{n} devices that sleep") };
+    let mut lines = vec![
+        format!("{} went to other gateways", clients(gone)),
+        format!("{} handed over", sleepers(handed_over)),
+    ];
+    if left > 0 {
+        lines
+            .push(format!("{} did not go where they were sent: they come back by themselves", clients(left)));
+    }
+    if kept > 0 {
+        lines.push(format!("{} could not be handed over: what waited for them is lost", sleepers(kept)));
+    }
+    lines.push("the daemon stops".to_owned());
+    lines.join("\n")
+}
+
 /// How many were sent away.
 fn redirected(told: usize, deaf: usize) -> String {
     let told = match told {
@@ -286,6 +313,13 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
             let (answer, reply) = client.ask(Verb::Redirect { connection, peer, to })?;
             let Reply::Redirected { told, deaf } = reply else { return Err(unexpected(&answer)) };
             out.print(&answer, || redirected(told, deaf))
+        }
+        ControlVerb::Drain { within } => {
+            let (answer, reply) = client.ask(Verb::Drain { within_seconds: *within })?;
+            let Reply::Drained { gone, left, handed_over, kept } = reply else {
+                return Err(unexpected(&answer));
+            };
+            out.print(&answer, || drained(gone, left, handed_over, kept))
         }
         ControlVerb::Deny { whom, .. } => {
             let (answer, reply) = client.ask(Verb::Deny { whom: whom.clone() })?;

@@ -65,6 +65,9 @@ impl Daemon {
             }
             News::Keys(keys) => self.host.node_mut().set_ticket_keys(ticket_keys(&keys)),
             News::TooLongAlone(alone) => self.end_alone(now, alone),
+            News::Arrived(all) => self.take_over(now, &all),
+            News::HandedOver(lineage, done) => self.handed_over(now, lineage, done),
+            News::Others(others) => self.drain_to(now, others),
             News::Leases(_) | News::Lease(..) | News::Evicted(_) | News::Refused(_) => {
                 self.lease_news(now, news)
             }

@@ -408,6 +408,7 @@ impl Daemon {
         host::carry_out_all(self, now);
         self.answer_waiting(now);
         self.answer_hip(now);
+        self.drain_on(now);
         self.count_for_others();
         let own = Deadline::earliest(self.waits());
         self.arm(now, Deadline::earlier(self.host.poll_timeout(), own))
@@ -415,7 +416,7 @@ impl Daemon {
 
     /// When each client of the control socket has waited long enough.
     pub(crate) fn waits(&self) -> impl Iterator<Item = Deadline> {
-        self.verbs.timers().chain(self.hip.iter().flat_map(Directory::timers))
+        self.verbs.timers().chain(self.hip.iter().flat_map(Directory::timers)).chain(self.drain_timer())
     }
 
     fn obey(&mut self, now: Instant, order: Order) {
@@ -430,6 +431,7 @@ impl Daemon {
                     keeper.put(operation);
                 }
             }
+            Order::HandOver(handover) => self.hand_over(&handover, None),
             Order::Configure { connection, assigned, routes, source } => {
                 // First nothing leaves outside, then something goes in.
                 self.block.connected(&connection, &assigned);

@@ -1,5 +1,6 @@
 //! How a gateway joins others: what it must know of their database before its loop begins. Owns the first look at it, which the start waits for.
 
+use crate::drain::Drain;
 use crate::keeper::shared::{Beginning, Counts, Member};
 use anyhow::{Context, Result};
 use dormouse_cluster::Settings;
@@ -25,6 +26,8 @@ pub(crate) struct Cluster {
     pub(crate) share: Share,
     /// All that the database has.
     pub(crate) denials: Vec<StoredDenial>,
+    /// It gives its devices away, and ends then.
+    pub(crate) drain: Option<Drain>,
 }
 
 /// A gateway before its loop begins.
@@ -63,7 +66,7 @@ impl Joining {
     pub(crate) fn split(self) -> (Cluster, Member) {
         let Self { member, beginning: Beginning { slot, slots, denials, .. }, .. } = self;
         let share = Share { slot, slots, alone: false };
-        (Cluster { counts: member.counts.clone(), share, denials }, member)
+        (Cluster { counts: member.counts.clone(), share, denials, drain: None }, member)
     }
 }
 

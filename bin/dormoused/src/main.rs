@@ -7,6 +7,7 @@ mod cluster;
 mod daemon;
 mod datapath;
 mod denials;
+mod drain;
 mod forward;
 mod helpers;
 mod hip;

@@ -272,6 +272,10 @@ impl Daemon {
             Verb::Rekey { connection, peer, keys } => {
                 self.rekey(now, connection, peer.as_deref(), keys).map(|()| Reply::Done)
             }
+            Verb::Drain { within_seconds } => match self.drain(now, client, within_seconds) {
+                Ok(()) => return,
+                Err(e) => Err(e),
+            },
             Verb::Redirect { connection, peer, to } => self.redirect(now, &connection, peer.as_deref(), &to),
             Verb::Deny { whom: None } => self.denials(),
             Verb::Deny { whom: Some(whom) } => self.deny(now, client, &whom),

@@ -64,6 +64,12 @@ pub enum Verb {
         /// The name or the address of the other gateway.
         to: String,
     },
+    /// Gateway that shares its database with others: sends its clients to them, hands devices that sleep over with what waits for them, and ends the
+    /// daemon. Answered [`crate::Reply::Drained`] just before that. [`ErrorKind::NotConnected`] if there is no other gateway: nothing has changed then.
+    Drain {
+        /// So many seconds clients have to go.
+        within_seconds: u32,
+    },
     /// Gateway: whom `whom` means is not admitted from now on, until `allow`: its sessions end at once, its tickets are refused. Answered
     /// [`crate::Reply::Denied`] when that is durable. With `whom: None` nothing changes, and [`crate::Reply::Denials`] says who is denied.
     Deny {

@@ -84,6 +84,17 @@ pub enum Reply {
         /// Sessions whose clients have not said that they go where they are sent: they stay.
         deaf: usize,
     },
+    /// To `drain`: the daemon ends now.
+    Drained {
+        /// Sessions whose clients have gone to other gateways.
+        gone: usize,
+        /// Sessions whose clients go when this gateway is silent: they do not know redirects, or had too little time.
+        left: usize,
+        /// Devices that sleep and are other gateways' now.
+        handed_over: usize,
+        /// Devices that sleep and could not be handed over: what waits for them is lost.
+        kept: usize,
+    },
     /// To `deny` without a name.
     Denials(Vec<Denied>),
     /// To `holder`; `None`: nobody has a session with it.

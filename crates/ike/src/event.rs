@@ -161,6 +161,14 @@ pub enum Event {
         /// Where to.
         to: Gateway,
     },
+    /// Client: the gateway of this session goes, and another one of its name takes the ticket (docs/wire/dormancy.md). The session stays until that
+    /// one has it.
+    Elsewhere {
+        /// The SA.
+        sa: SaId,
+        /// The address of that gateway, if it was said.
+        to: Option<IpAddr>,
+    },
     /// Device: what became of [`crate::Endpoint::announce_sleep`]; exactly one follows each call, unless the SA ends before
     /// ([`Event::Closed`]). From now on the radio may go off.
     SleepAnswered {

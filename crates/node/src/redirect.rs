@@ -61,6 +61,38 @@ impl Node {
         self.go(now, &connection, from, Some(to));
     }
 
+    /// The gateway of a session goes, and another one of its name takes the ticket.
+    pub(crate) fn session_leaves(&mut self, now: Instant, sa: SaId, to: Option<IpAddr>) {
+        let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
+        let connection = client.config.name.clone();
+        if !client.elsewhere.admits(now) {
+            return tracing::warn!(%connection, ?to, "the gateway sends us on and on: the session stays where it is");
+        }
+        if client.ladder.leave(now, to) {
+            tracing::info!(%connection, ?to, "the gateway goes: with the ticket to another one of its name");
+            self.climb(now);
+        } else {
+            tracing::info!(%connection, ?to, "the gateway goes, and no other address of its name is known to us");
+        }
+    }
+
+    /// Gateway: sessions of clients that hear, in the order of their SAs.
+    #[must_use]
+    pub fn awake_clients(&self) -> Vec<SaId> {
+        let theirs = self
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.hears() && self.connections.client(s.connection).is_none());
+        theirs.filter_map(|(owner, _)| owner.ike()).collect()
+    }
+
+    /// Gateway: sends one of [`Node::awake_clients`] to a gateway that shares its tickets. False if it does not go where it is sent.
+    pub fn send_away(&mut self, now: Instant, sa: SaId, to: &Gateway) -> bool {
+        let told = self.ike.send_away(now, sa, to);
+        self.drain_ike(now);
+        told
+    }
+
     /// What a client was sent to does not take it, or cannot be found: its own gateway is tried again. `false`: it was not sent.
     pub(crate) fn come_back(&mut self, now: Instant, connection: &str) -> bool {
         let sent = |c: &&mut Client| c.elsewhere.to.is_some();

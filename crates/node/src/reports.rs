@@ -83,6 +83,7 @@ impl Node {
             Ike::Header(order) => self.order(Order::Header(order)),
             Ike::LinkWanted { peer } => self.link_wanted(now, &peer),
             Ike::Redirected { sa, to } => self.session_redirected(now, sa, to),
+            Ike::Elsewhere { sa, to } => self.session_leaves(now, sa, to),
             Ike::PeerAddresses { sa, addresses } => self.peer_addresses(sa, addresses),
         }
     }
@@ -350,6 +351,10 @@ impl Node {
         }
         let Some(client) = self.connections.client_mut(id).filter(|_| serves) else { return };
         client.sa = None;
+        if client.attempt.is_some() && !client.ladder.data_flows() {
+            // It was left for another one, which is on its way.
+            return;
+        }
         // "[...] when an IKE SA is deleted by the client or the gateway, the client MUST delete its stored ticket" (RFC 5723
         // section 6.2): an SA that only fell silent was not deleted.
         use CloseReason::{ByPeer, CertificateExpired, Expired, ProtocolError, Revoked};

@@ -9,7 +9,7 @@ use super::{Batch, Queue, Report, Reports};
 use crate::leases::Changes;
 use dormouse_cluster as cluster;
 use dormouse_cluster::{
-    Database, LeaseChange, LeaseKey, LeaseNews, Load, Notice, Settings, TicketKey, Written,
+    Database, LeaseChange, LeaseKey, LeaseNews, Load, Notice, Other, Parcel, Settings, TicketKey, Written,
 };
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome};
 use dormouse_io::clock::unix_now;
@@ -19,7 +19,7 @@ use dormouse_io::store::StoredDenial;
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -55,6 +55,12 @@ pub(crate) enum News {
     Keys(Vec<TicketKey>),
     /// The database has been out of reach for as long as it may be, or is back.
     TooLongAlone(bool),
+    /// Other gateways have told us of devices, in these words.
+    Arrived(Vec<Vec<u8>>),
+    /// The device of this lineage is the other gateway's to which it was to go; or it is not, and cannot be now.
+    HandedOver(Name, bool),
+    /// Gateways that devices can go to.
+    Others(Vec<Other>),
 }
 
 /// Something for the database besides lineages and leases.
@@ -62,6 +68,10 @@ pub(crate) enum News {
 pub(crate) enum Errand {
     Deny(StoredDenial),
     Allow(String),
+    /// Tell another gateway of a device. Not tried again: what waits for it gets old.
+    HandOver(Parcel),
+    /// Say where devices can go: [`News::Others`].
+    Others,
 }
 
 /// What the others are told of this gateway, as the loop last counted it.
@@ -69,6 +79,7 @@ pub(crate) enum Errand {
 pub(crate) struct Counts {
     sessions: AtomicU64,
     sleepers: AtomicU64,
+    draining: AtomicBool,
 }
 
 impl Counts {
@@ -78,10 +89,16 @@ impl Counts {
         self.sleepers.store(sleepers as u64, Ordering::Relaxed);
     }
 
+    /// From now on no other gateway gives this one devices.
+    pub(crate) fn drain(&self, draining: bool) {
+        self.draining.store(draining, Ordering::Relaxed);
+    }
+
     fn load(&self) -> Load {
         Load {
             sessions: self.sessions.load(Ordering::Relaxed),
             sleepers: self.sleepers.load(Ordering::Relaxed),
+            draining: self.draining.load(Ordering::Relaxed),
         }
     }
 }
@@ -269,7 +286,7 @@ impl Worker<'_> {
         loop {
             let Batch { operations, leases, errands, closed, .. } = self.queue.take();
             self.failed(operations);
-            self.queue.put_back_errands(errands);
+            self.not_run(errands);
             self.owe(leases);
             if closed {
                 return true;
@@ -320,6 +337,8 @@ impl Worker<'_> {
         self.write_leases(&mut database, owed.into_iter().collect()).await?;
         self.tell(News::Leases(leases(&mut database).await?));
         self.read_keys(&mut database).await?;
+        // After the leases, which those that come have.
+        self.receive(&mut database).await?;
         if !self.reachable {
             tracing::info!("the database is reached again");
             self.tell(News::TooLongAlone(false));
@@ -348,18 +367,24 @@ impl Worker<'_> {
             let now = Instant::now();
             if beat <= now {
                 beat = now + BEAT;
-                let beats = database.beat(unix_now(), &self.member.counts.load()).await?;
-                if beats != self.beats + 1 {
-                    return Err(Left::Failed(self.two_of_a_name()));
-                }
-                self.set_beats(beats);
-                self.obey(&mut database).await?;
+                self.beat(&mut database).await?;
             }
             if keys <= now {
                 keys = now + KEYS;
                 self.read_keys(&mut database).await?;
             }
         }
+    }
+
+    /// A heartbeat; and what was missed of what others say is heard.
+    async fn beat(&mut self, database: &mut Database) -> Result<(), cluster::Error> {
+        let beats = database.beat(unix_now(), &self.member.counts.load()).await?;
+        if beats != self.beats + 1 {
+            return Err(self.two_of_a_name());
+        }
+        self.set_beats(beats);
+        self.obey(database).await?;
+        self.receive(database).await
     }
 
     /// Somebody else counts our heartbeats: both would give the same addresses.
@@ -381,7 +406,10 @@ impl Worker<'_> {
 
     async fn heard(&self, database: &mut Database, notice: Notice) -> Result<(), cluster::Error> {
         match notice {
-            Notice::Orders => self.obey(database).await?,
+            Notice::Orders => {
+                self.obey(database).await?;
+                self.receive(database).await?;
+            }
             Notice::Denials => self.tell(News::Denials(denials(database).await?)),
             Notice::Keys => self.read_keys(database).await?,
             Notice::Lease(LeaseNews::ReadAll) => self.tell(News::Leases(leases(database).await?)),
@@ -421,7 +449,7 @@ impl Worker<'_> {
             if let Err(e) = self.write_leases(database, leases.into_changes()).await {
                 self.reports.send(Report::Leased(last));
                 self.failed(operations);
-                self.queue.put_back_errands(errands);
+                self.not_run(errands);
                 return Err(e);
             }
             self.reports.send(Report::Leased(last));
@@ -437,41 +465,16 @@ impl Worker<'_> {
                 }
                 Err(e) => {
                     self.failed(operations);
-                    self.queue.put_back_errands(errands);
+                    self.not_run(errands);
                     return Err(e);
                 }
             }
         }
-        let mut errands = errands.into_iter();
-        while let Some(errand) = errands.next() {
-            if let Err(e) = self.run_errand(database, &errand).await {
-                self.queue.put_back_errands(std::iter::once(errand).chain(errands).collect());
-                return Err(e);
-            }
-        }
+        self.run_errands(database, errands).await?;
         if let Some(mark) = mark {
             self.queue.written(mark);
             self.reports.send(Report::Written(mark));
         }
-        Ok(())
-    }
-
-    async fn run_errand(&self, database: &mut Database, errand: &Errand) -> Result<(), cluster::Error> {
-        match errand {
-            Errand::Deny(StoredDenial { whom, since }) => {
-                match database.deny(&cluster::Denial { whom: whom.clone(), since: *since }).await {
-                    Ok(_new) => self.tell(News::Denied(whom.clone())),
-                    // It would fail again.
-                    Err(e @ cluster::Error::Settings(_)) => {
-                        tracing::error!(%whom, "denied at this gateway only: {e}");
-                    }
-                    Err(e) => return Err(e),
-                }
-            }
-            Errand::Allow(whom) => _ = database.allow(whom).await?,
-        }
-        // Others are told by the database, this gateway is not.
-        self.tell(News::Denials(denials(database).await?));
         Ok(())
     }
 
@@ -517,3 +520,5 @@ impl Worker<'_> {
         Ok(())
     }
 }
+
+mod errands;

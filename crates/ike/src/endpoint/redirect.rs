@@ -14,11 +14,25 @@ impl Endpoint {
     /// one that called us.
     pub fn redirect(&mut self, now: Instant, sa: SaId, to: &Gateway) -> bool {
         let follows = self.established(sa).is_some_and(|ike| ike.core.link.redirects && !ike.core.client);
-        follows
-            && self.with_sa(now, sa, |ike, shared| {
-                ike.enqueue(Redirect(to.clone()), now);
-                ike.pump(shared, now);
-            })
+        follows && self.tell(now, sa, Redirect::To(to.clone()))
+    }
+
+    /// Gateway: sends the peer of an established SA to another gateway that shares the tickets of this one: one of ours goes there by its ticket, and
+    /// keeps its session here until then. `to` is an address, or a name for peers that go by RFC 5685. `false`, and nothing done, if it goes by neither.
+    pub fn send_away(&mut self, now: Instant, sa: SaId, to: &Gateway) -> bool {
+        let established = self.established(sa).filter(|ike| !ike.core.client);
+        if established.is_some_and(|ike| ike.dormancy.is_open() && ike.upkeep.had_ticket()) {
+            let address = matches!(to, Gateway::Address(_)).then(|| to.clone());
+            return self.tell(now, sa, Redirect::WithTicket(address));
+        }
+        self.redirect(now, sa, to)
+    }
+
+    fn tell(&mut self, now: Instant, sa: SaId, what: Redirect) -> bool {
+        self.with_sa(now, sa, |ike, shared| {
+            ike.enqueue(what, now);
+            ike.pump(shared, now);
+        })
     }
 
     /// Client: the next sessions of this connection go to another gateway, to which the one at this address has sent it; `None`: to its own

@@ -1,8 +1,8 @@
-//! Sending a peer to another gateway in the middle of its session (RFC 5685 section 5), and being sent. Owns the request and its answer; that the
-//! peer goes, it says itself by a Delete payload.
+//! Sending a peer to another gateway in the middle of its session (RFC 5685 section 5, or with its ticket as in docs/wire/dormancy.md), and being
+//! sent. Owns the request and its answer; that the peer goes, it says itself by a Delete payload, or the other gateway does.
 
 use dormouse_sansio::{Class, Instant};
-use dormouse_wire::ike::{Gateway, Payload};
+use dormouse_wire::ike::{Gateway, NotifyType, Payload};
 
 use super::{Exchange, Reply, Request, Run};
 use crate::error::NegotiationError;
@@ -17,11 +17,20 @@ use crate::stats::Kind;
 /// "The gateway MUST NOT include any nonce data in the REDIRECT payload, since it is a gateway-initiated redirect and is protected by the IKEv2
 /// security association." (RFC 5685 section 5)
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Redirect(pub(crate) Gateway);
+pub(crate) enum Redirect {
+    /// For good.
+    To(Gateway),
+    /// Where its ticket counts too: at this gateway, or at any other of the same name.
+    WithTicket(Option<Gateway>),
+}
 
 impl Run for Redirect {
     fn build(&mut self, _: &mut IkeSa, _: &mut Shared, _: Instant) -> Option<Request> {
-        let payloads = vec![Payload::Notify(self.0.redirect(&[]))];
+        let notify = match self {
+            Self::To(gateway) => gateway.redirect(&[]),
+            Self::WithTicket(gateway) => Gateway::elsewhere(gateway.as_ref()),
+        };
+        let payloads = vec![Payload::Notify(notify)];
         Some(Request { payloads, kind: Kind::Informational, class: Class::Timely })
     }
 
@@ -45,6 +54,12 @@ impl IkeSa {
             }
             Some(error) => tracing::warn!(sa = %self.core.id(), %error, "the session stays"),
             None => {}
+        }
+        let elsewhere = view.notify(NotifyType::DormancyElsewhere);
+        if let Some(notify) = elsewhere.filter(|_| self.core.client && self.dormancy.is_open()) {
+            let to = Gateway::of(&notify.data)
+                .and_then(|(to, _)| if let Gateway::Address(to) = to { Some(to) } else { None });
+            shared.event(Event::Elsewhere { sa: self.core.id(), to });
         }
     }
 }

@@ -181,6 +181,8 @@ code_points! {
         DormancyLineage = 53255, "DORMANCY_LINEAGE";
         /// A resumed session is deleted at once.
         DormancyRefused = 53256, "DORMANCY_REFUSED";
+        /// The session's ticket counts at other gateways of the same name, and this one goes.
+        DormancyElsewhere = 53257, "DORMANCY_ELSEWHERE";
 
         // The same after the vendor id of `super::mlike`: docs/wire/mlike.md.
         /// Keys of the first zone, for a router.

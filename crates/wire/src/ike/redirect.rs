@@ -71,6 +71,12 @@ impl Gateway {
         Notify::new(NotifyType::Redirect, [self.data(), nonce.to_vec()].concat())
     }
 
+    /// The notification of docs/wire/dormancy.md: another gateway takes the ticket, this one if it is said.
+    #[must_use]
+    pub fn elsewhere(to: Option<&Self>) -> Notify {
+        Notify::new(NotifyType::DormancyElsewhere, to.map(Self::data).unwrap_or_default())
+    }
+
     /// The notification that tells the new gateway which one has sent us.
     #[must_use]
     pub fn redirected_from(address: IpAddr) -> Notify {

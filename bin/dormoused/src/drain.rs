@@ -1,0 +1,256 @@
+//! `dormouse drain`: a gateway that shares its database with others gives them its devices, and ends. Owns who was told and what is on its way. Where
+//! devices go is where the fewest are, by what the gateways said last and what was given since.
+//!
+//! Clients that are awake are told first, some at a time: they come back by ticket, and their packets go through here until then. When they are gone,
+//! or their time is over, devices that sleep are handed over in the database, each with what waits for it. What comes for one meanwhile follows.
+//!
+//! # Timer
+//! *drain*: clients that have come, or have not gone yet, are looked at again.
+
+use crate::daemon::Daemon;
+use crate::keeper::shared::Errand;
+use dormouse_cluster::{Other, Parcel};
+use dormouse_control::{Error, ErrorKind, Reply};
+use dormouse_ike::ticket::lineage::Name;
+use dormouse_io::control::ClientId;
+use dormouse_keying::SaId;
+use dormouse_node::Gateway;
+use dormouse_node::handover::{Handover, Taken};
+use dormouse_sansio::{Deadline, Instant};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(250);
+/// Clients that are told in one look, so that they do not all come to the others at once.
+const TOLD_AT_ONCE: usize = 250;
+/// Devices that are on their way at once: what waits for them is in memory twice.
+const UNDER_WAY: usize = 256;
+/// For devices that sleep, after the time that the others have.
+const FOR_SLEEPERS: Duration = Duration::from_secs(30);
+/// Nothing that waits without its device is worth more.
+const WORTH: Duration = Duration::from_secs(15 * 60);
+
+/// A gateway that gives its devices away.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    /// Who has asked for it.
+    client: ClientId,
+    /// Until then clients that are awake have time.
+    until: Instant,
+    look: Instant,
+    /// Where devices can go; `None` until the database has said.
+    others: Option<Vec<Other>>,
+    /// Sessions whose clients were told.
+    told: BTreeSet<SaId>,
+    /// Devices that are being handed over.
+    under_way: BTreeSet<Name>,
+    /// Those that could not be.
+    kept: BTreeSet<Name>,
+    handed_over: usize,
+    /// Nobody awake is waited for any more.
+    sleepers: bool,
+}
+
+impl Drain {
+    /// The gateway that has the fewest devices gets one more.
+    fn next(&mut self) -> Option<&Other> {
+        let other = self.others.iter_mut().flatten().min_by_key(|other| other.devices)?;
+        other.devices += 1;
+        Some(other)
+    }
+}
+
+impl Daemon {
+    /// Begins. The answer comes when it is over.
+    ///
+    /// # Errors
+    /// If this gateway shares nothing, is at it already, or cannot reach the database.
+    pub(crate) fn drain(&mut self, now: Instant, client: ClientId, seconds: u32) -> Result<(), Error> {
+        let (Some(cluster), Some(keeper)) = (&mut self.helpers.cluster, &self.helpers.keeper) else {
+            let message = "this daemon shares its devices with no other gateway: there is no [cluster]";
+            return Err(Error::new(ErrorKind::Request, message));
+        };
+        if cluster.drain.is_some() {
+            return Err(Error::new(ErrorKind::Request, "it is being drained already"));
+        }
+        if cluster.share.alone {
+            let message = "the database that the gateways share cannot be reached: nothing has changed";
+            return Err(Error::new(ErrorKind::Other, message));
+        }
+        cluster.counts.drain(true);
+        cluster.drain = Some(Drain {
+            client,
+            until: now + Duration::from_secs(seconds.into()),
+            look: now + LOOK,
+            others: None,
+            told: BTreeSet::new(),
+            under_way: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            handed_over: 0,
+            sleepers: false,
+        });
+        keeper.run(Errand::Others);
+        Ok(())
+    }
+
+    fn draining(&mut self) -> Option<&mut Drain> {
+        self.helpers.cluster.as_mut()?.drain.as_mut()
+    }
+
+    pub(crate) fn drain_timer(&self) -> Option<Deadline> {
+        let drain = self.helpers.cluster.as_ref()?.drain.as_ref()?;
+        Some(Deadline::strict(drain.look, "drain"))
+    }
+
+    /// These gateways are there.
+    pub(crate) fn drain_to(&mut self, now: Instant, others: Vec<Other>) {
+        let Some(drain) = self.draining() else { return };
+        if others.is_empty() {
+            let message = "no other gateway was heard lately: nothing has changed";
+            return self.drain_ends(Err(Error::new(ErrorKind::NotConnected, message)));
+        }
+        tracing::info!(to = ?others.iter().map(|other| &other.name).collect::<Vec<_>>(), "devices go to other gateways");
+        (drain.others, drain.look) = (Some(others), now);
+    }
+
+    /// It stays as it was, or ends.
+    fn drain_ends(&mut self, answer: Result<Reply, Error>) {
+        let Some(cluster) = &mut self.helpers.cluster else { return };
+        if let Some(drain) = cluster.drain.take() {
+            cluster.counts.drain(false);
+            self.stopping |= answer.is_ok();
+            self.verbs.reply(drain.client, answer);
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn drain_on(&mut self, now: Instant) {
+        let Some(drain) = self.draining() else { return };
+        if drain.look > now {
+            return;
+        }
+        drain.look = now + LOOK;
+        if drain.others.is_none() {
+            if drain.until <= now {
+                let message = "the database that the gateways share does not answer: nothing has changed";
+                self.drain_ends(Err(Error::new(ErrorKind::Other, message)));
+            }
+            return;
+        }
+        self.send_clients_away(now);
+        self.give_sleepers_away(now);
+    }
+
+    fn send_clients_away(&mut self, now: Instant) {
+        let awake = self.host.node().awake_clients();
+        let Some(drain) = self.helpers.cluster.as_mut().and_then(|cluster| cluster.drain.as_mut()) else {
+            return;
+        };
+        if drain.sleepers {
+            return;
+        }
+        let untold: Vec<SaId> = awake.iter().filter(|sa| !drain.told.contains(sa)).copied().collect();
+        let rest = untold.len() > TOLD_AT_ONCE;
+        let mut follow = false;
+        for sa in untold.into_iter().take(TOLD_AT_ONCE) {
+            drain.told.insert(sa);
+            let Some(to) = drain.next().and_then(|other| other.address.parse::<Gateway>().ok()) else {
+                continue;
+            };
+            follow |= self.host.node_mut().send_away(now, sa, &to);
+        }
+        let goes = |sa: &&SaId| drain.told.contains(sa);
+        drain.sleepers = drain.until <= now || !(rest || follow || awake.iter().any(|sa| goes(&sa)));
+    }
+
+    fn give_sleepers_away(&mut self, now: Instant) {
+        let Some(drain) = self.helpers.cluster.as_mut().and_then(|cluster| cluster.drain.as_mut()) else {
+            return;
+        };
+        if !drain.sleepers {
+            return;
+        }
+        let node = self.host.node_mut();
+        let mut next = Vec::new();
+        let candidates = node.handover_candidates();
+        let untried =
+            candidates.iter().filter(|name| !drain.under_way.contains(name) && !drain.kept.contains(name));
+        for lineage in
+            untried.take(UNDER_WAY.saturating_sub(drain.under_way.len())).copied().collect::<Vec<_>>()
+        {
+            let to = drain.next().map(|other| other.name.clone());
+            if let Some(handover) = node.hand_over(now, lineage) {
+                drain.under_way.insert(lineage);
+                next.push((handover, to));
+            }
+        }
+        let over = drain.under_way.is_empty() || drain.until + FOR_SLEEPERS <= now;
+        for (handover, to) in next {
+            self.hand_over(&handover, to);
+        }
+        if over {
+            self.drained();
+        }
+    }
+
+    /// All that could go is gone.
+    fn drained(&mut self) {
+        let left = self.host.node().awake_clients().len();
+        let Some(drain) = self.draining() else { return };
+        let gone = drain.told.len().saturating_sub(left);
+        let (handed_over, kept) = (drain.handed_over, drain.kept.len() + drain.under_way.len());
+        tracing::info!(gone, left, handed_over, kept, "drained");
+        self.drain_ends(Ok(Reply::Drained { gone, left, handed_over, kept }));
+    }
+
+    /// Tells another gateway of a device: the one that has it, or `to`, which has it from now on.
+    pub(crate) fn hand_over(&self, handover: &Handover, to: Option<String>) {
+        let (Some(keeper), Some(_)) = (&self.helpers.keeper, &self.helpers.cluster) else { return };
+        let longest =
+            handover.waiting.iter().map(|waiting| waiting.left).max().unwrap_or_default().min(WORTH);
+        let lasts = handover.device.as_ref().map_or(longest, |device| device.slept.left);
+        match handover.encode() {
+            Ok(content) => {
+                keeper.run(Errand::HandOver(Parcel { lineage: handover.lineage, to, lasts, content }));
+            }
+            Err(e) => tracing::error!(%e, "a device is not handed over"),
+        }
+    }
+
+    /// What became of one that was to go to a gateway.
+    pub(crate) fn handed_over(&mut self, now: Instant, lineage: Name, done: bool) {
+        if done {
+            // What came for it meanwhile follows.
+            self.host.node_mut().gone_elsewhere(now, lineage);
+        }
+        let Some(drain) = self.draining() else { return };
+        drain.under_way.remove(&lineage);
+        if done {
+            drain.handed_over += 1;
+        } else {
+            drain.kept.insert(lineage);
+        }
+        drain.look = now;
+    }
+
+    /// What other gateways tell of devices.
+    pub(crate) fn take_over(&mut self, now: Instant, all: &[Vec<u8>]) {
+        for bytes in all {
+            let handover = match Handover::decode(bytes) {
+                Ok(handover) => handover,
+                Err(e) => {
+                    tracing::warn!(%e, "what another gateway tells of a device is of another release, or damaged");
+                    continue;
+                }
+            };
+            let (packets, peer) = (handover.waiting.len(), handover.device.as_ref().map(|d| d.peer.clone()));
+            match self.host.node_mut().take_over(now, handover) {
+                Taken::Unknown => {
+                    tracing::debug!(packets, "packets of another gateway are for a device that is not here")
+                }
+                taken => tracing::info!(packets, peer, ?taken, "a device of another gateway"),
+            }
+        }
+    }
+}
