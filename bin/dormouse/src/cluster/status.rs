@@ -52,7 +52,14 @@ pub(super) fn is_heard(gateway: &GatewayStatus, now: UnixTime) -> bool {
 /// How long ago a gateway was heard.
 pub(super) fn heard(gateway: &GatewayStatus, now: UnixTime) -> String {
     #[expect(clippy::cast_precision_loss, reason = "two units are shown")]
-    let ago = |seen: UnixTime| format!("{} ago", duration(now.0.saturating_sub(seen.0) as f64));
+    let ago = |seen: UnixTime| {
+        let drains = match (gateway.draining, is_heard(gateway, now)) {
+            (true, true) => ", draining",
+            (true, false) => ", drained",
+            (false, _) => "",
+        };
+        format!("{} ago{drains}", duration(now.0.saturating_sub(seen.0) as f64))
+    };
     gateway.seen.map_or_else(|| "never".into(), ago)
 }
 
@@ -97,6 +104,10 @@ impl Judged {
             self.clock(name, gateway.clock);
             return;
         }
+        if gateway.draining {
+            // It was stopped on purpose, and its devices are elsewhere.
+            return;
+        }
         self.failed = true;
         let ago = match gateway.seen {
             Some(_) => format!("{name} was last heard {}", heard(gateway, now)),
@@ -139,7 +150,7 @@ fn value(status: &Status, judged: &Judged) -> Value {
             "heard": is_heard(it, now), "seen_unix": it.seen.map(|seen| seen.0),
             "seen_seconds_ago": it.seen.map(|seen| now.0.saturating_sub(seen.0)),
             "clock_ahead_seconds": it.clock, "sessions": it.sessions, "sleepers": it.sleepers,
-            "lineages": it.lineages, "orders": it.orders,
+            "lineages": it.lineages, "orders": it.orders, "draining": it.draining,
         })
     };
     let key = |it: &KeyStatus| {
@@ -227,6 +238,7 @@ mod tests {
             clock,
             sessions: 12,
             sleepers: 30,
+            draining: false,
             lineages: 40,
             orders: 2,
         }
@@ -291,6 +303,9 @@ mod tests {
         let of = |gateway, ahead| Judged::of(&cluster(vec![gateway]), ahead);
         let quiet = of(gateway("gw1", Some(NOW - 31), 0), 0);
         assert!(quiet.failed && quiet.warnings[0].starts_with("gw1 was last heard 31 s ago: "), "{quiet:?}");
+        let drained = GatewayStatus { draining: true, ..gateway("gw1", Some(NOW - 31), 0) };
+        assert_eq!(heard(&drained, UnixTime(NOW)), "31 s ago, drained");
+        assert_eq!(of(drained, 0), Judged::default(), "it was stopped on purpose");
         let new = of(gateway("gw1", None, 0), 0);
         assert!(new.failed && new.warnings[0].contains("was not heard yet"), "{new:?}");
         for (gateway_ahead, own, warning, failed) in [
