@@ -107,6 +107,13 @@ impl Scene {
         self.ping()
     }
 
+    /// Its ticket counts: a login does not wait for that.
+    fn is_on_record_at(&self, gateway: &str) -> Result<()> {
+        let on_record =
+            || Ok(self.database.sql(DATABASE, "select gateway from dormouse.lineage")? == gateway);
+        until("the session is on record", on_record)
+    }
+
     /// Packets that wait at a gateway for devices that sleep.
     fn waiting(&self, gateway: usize) -> Result<u64> {
         let stats = self.gateways[gateway].ok(&["stats", "--json"])?;
@@ -136,6 +143,7 @@ fn a_device_comes_back_at_the_other_gateway_by_its_ticket_with_its_address() -> 
     let mut scene = scene("")?;
     let address = scene.connect()?;
     ensure!(peers(&scene.gateways[0])? == ["device.test"], "{}", scene.gateways[0].log());
+    scene.is_on_record_at("gw1")?;
 
     // Its gateway dies.
     scene.gateways[0].process().kill();
@@ -192,9 +200,7 @@ fn without_the_database_sessions_go_on_and_new_ones_begin_by_full_exchanges() ->
     scene.database.go()?;
     scene.gateways[0].process().wait_for("the database is reached again", PATIENCE)?;
     scene.gateways[1].process().wait_for("denied at another gateway", PATIENCE)?;
-    until("the session is on record", || {
-        Ok(scene.database.sql(DATABASE, "select gateway from dormouse.lineage")? == "gw1")
-    })?;
+    scene.is_on_record_at("gw1")?;
     scene.gateways[0].process().kill();
     scene.comes_to(1, &address)
 }
@@ -206,6 +212,7 @@ fn a_gateway_that_is_drained_gives_its_devices_and_what_waits_for_them_to_the_ot
     }
     let mut scene = scene("")?;
     let address = scene.connect()?;
+    scene.is_on_record_at("gw1")?;
 
     // Awake: it goes with its ticket, and the daemon ends.
     let drained = scene.gateways[0].ok(&["drain"])?.text;

@@ -157,7 +157,7 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     assert_eq!(status(&scene).0, 0, "joining counts");
     scene.server.sql(DATABASE, "update dormouse.gateway set seen = seen - 31").unwrap();
     assert_eq!(status(&scene).0, 1, "it was not heard of late");
-    runtime.block_on(gateway.beat(now, &Load { sessions: 3, sleepers: 4 })).unwrap();
+    runtime.block_on(gateway.beat(now, &Load { sessions: 3, sleepers: 4, draining: false })).unwrap();
     let (code, value) = status(&scene);
     let one = &value["gateways"][0];
     assert_eq!((code, &one["name"], &one["heard"]), (0, &"gw1".into(), &true.into()), "{value}");

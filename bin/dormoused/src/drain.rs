@@ -41,8 +41,9 @@ pub(crate) struct Drain {
     look: Instant,
     /// Where devices can go; `None` until the database has said.
     others: Option<Vec<Other>>,
-    /// Sessions whose clients were told.
+    /// Sessions whose clients were told, and those of clients that go nowhere.
     told: BTreeSet<SaId>,
+    deaf: BTreeSet<SaId>,
     /// Devices that are being handed over.
     under_way: BTreeSet<Name>,
     /// Those that could not be.
@@ -85,6 +86,7 @@ impl Daemon {
             look: now + LOOK,
             others: None,
             told: BTreeSet::new(),
+            deaf: BTreeSet::new(),
             under_way: BTreeSet::new(),
             kept: BTreeSet::new(),
             handed_over: 0,
@@ -150,18 +152,20 @@ impl Daemon {
         if drain.sleepers {
             return;
         }
-        let untold: Vec<SaId> = awake.iter().filter(|sa| !drain.told.contains(sa)).copied().collect();
+        let known = |sa: &&SaId| drain.told.contains(sa) || drain.deaf.contains(sa);
+        let untold: Vec<SaId> = awake.iter().filter(|sa| !known(sa)).copied().collect();
         let rest = untold.len() > TOLD_AT_ONCE;
-        let mut follow = false;
         for sa in untold.into_iter().take(TOLD_AT_ONCE) {
-            drain.told.insert(sa);
-            let Some(to) = drain.next().and_then(|other| other.address.parse::<Gateway>().ok()) else {
-                continue;
+            let to = drain.next().and_then(|other| other.address.parse::<Gateway>().ok());
+            let goes = to.is_some_and(|to| self.host.node_mut().send_away(now, sa, &to));
+            if goes {
+                drain.told.insert(sa)
+            } else {
+                drain.deaf.insert(sa)
             };
-            follow |= self.host.node_mut().send_away(now, sa, &to);
         }
-        let goes = |sa: &&SaId| drain.told.contains(sa);
-        drain.sleepers = drain.until <= now || !(rest || follow || awake.iter().any(|sa| goes(&sa)));
+        let on_their_way = rest || awake.iter().any(|sa| drain.told.contains(sa));
+        drain.sleepers = drain.until <= now || !on_their_way;
     }
 
     fn give_sleepers_away(&mut self, now: Instant) {
@@ -172,13 +176,12 @@ impl Daemon {
             return;
         }
         let node = self.host.node_mut();
+        let tried = |name: &Name| drain.under_way.contains(name) || drain.kept.contains(name);
+        let room = UNDER_WAY.saturating_sub(drain.under_way.len());
+        let candidates = node.handover_candidates().into_iter();
+        let untried: Vec<Name> = candidates.filter(|name| !tried(name)).take(room).collect();
         let mut next = Vec::new();
-        let candidates = node.handover_candidates();
-        let untried =
-            candidates.iter().filter(|name| !drain.under_way.contains(name) && !drain.kept.contains(name));
-        for lineage in
-            untried.take(UNDER_WAY.saturating_sub(drain.under_way.len())).copied().collect::<Vec<_>>()
-        {
+        for lineage in untried {
             let to = drain.next().map(|other| other.name.clone());
             if let Some(handover) = node.hand_over(now, lineage) {
                 drain.under_way.insert(lineage);
@@ -196,9 +199,11 @@ impl Daemon {
 
     /// All that could go is gone.
     fn drained(&mut self) {
-        let left = self.host.node().awake_clients().len();
+        let awake = self.host.node().awake_clients();
         let Some(drain) = self.draining() else { return };
-        let gone = drain.told.len().saturating_sub(left);
+        // In the order of their numbers.
+        let gone = drain.told.iter().filter(|sa| awake.binary_search(sa).is_err()).count();
+        let left = awake.len();
         let (handed_over, kept) = (drain.handed_over, drain.kept.len() + drain.under_way.len());
         tracing::info!(gone, left, handed_over, kept, "drained");
         self.drain_ends(Ok(Reply::Drained { gone, left, handed_over, kept }));
