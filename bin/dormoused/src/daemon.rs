@@ -475,10 +475,7 @@ impl Daemon {
         for report in reports {
             match report {
                 Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
-                Report::Reachable(reachable) => {
-                    self.host.node_mut().set_store(reachable);
-                    self.share_reached(reachable);
-                }
+                Report::Reachable(reachable) => self.store_reached(reachable),
                 Report::Written(mark) => self.written(mark),
                 Report::Leased(number) => self.host.leased(number),
                 Report::News(news) => self.cluster_news(now, *news),

@@ -35,6 +35,7 @@ mod revival;
 mod sending;
 mod served;
 mod sessions;
+pub mod shared;
 mod sleep;
 pub mod sleeper;
 mod snapshot;
