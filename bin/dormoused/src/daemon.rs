@@ -431,7 +431,7 @@ impl Daemon {
                     keeper.put(operation);
                 }
             }
-            Order::HandOver(handover) => self.hand_over(&handover, None),
+            Order::HandOver(handover) => self.hand_over(*handover, None),
             Order::Configure { connection, assigned, routes, source } => {
                 // First nothing leaves outside, then something goes in.
                 self.block.connected(&connection, &assigned);
@@ -477,10 +477,7 @@ impl Daemon {
         for report in reports {
             match report {
                 Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
-                Report::Reachable(reachable) => {
-                    self.host.node_mut().set_store(reachable);
-                    self.share_reached(reachable);
-                }
+                Report::Reachable(reachable) => self.store_reached(reachable),
                 Report::Written(mark) => self.written(mark),
                 Report::Leased(number) => self.host.leased(number),
                 Report::News(news) => self.cluster_news(now, *news),

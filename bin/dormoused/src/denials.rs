@@ -10,7 +10,7 @@ use dormouse_io::store::StoredDenial;
 use dormouse_node::Met;
 use dormouse_node::audit::What;
 use dormouse_node::config::file::Role;
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Instant, UnixTime};
 use dormouse_wire::hip::Hit;
 
 impl Daemon {
@@ -106,10 +106,12 @@ impl Daemon {
     pub(crate) fn denials(&self) -> Result<Reply, Error> {
         let stored =
             self.store.denials().map_err(|e| Error::new(ErrorKind::Other, dormouse_io::causes(&*e)))?;
-        let denied = |StoredDenial { whom, since }| Denied { whom, since_unix: since.0 };
-        let shared = self.shared_denials().iter();
-        let unsent = stored.iter().filter(|own| shared.clone().all(|other| other.whom != own.whom));
-        Ok(Reply::Denials(shared.clone().chain(unsent).cloned().map(denied).collect()))
+        let shared = self.shared_denials().iter().map(|d| (d.whom.clone(), d.since));
+        let all: Vec<(String, UnixTime)> = shared.collect();
+        let unsent = stored.into_iter().filter(|own| all.iter().all(|(whom, _)| *whom != own.whom));
+        let unsent: Vec<(String, UnixTime)> = unsent.map(|own| (own.whom, own.since)).collect();
+        let denied = |(whom, since): (String, UnixTime)| Denied { whom, since_unix: since.0 };
+        Ok(Reply::Denials(all.into_iter().chain(unsent).map(denied).collect()))
     }
 
     fn is_for_clients(&self) -> Result<(), Error> {

@@ -8,14 +8,13 @@
 //! *drain*: clients that have come, or have not gone yet, are looked at again.
 
 use crate::daemon::Daemon;
-use crate::keeper::shared::Errand;
-use dormouse_cluster::{Other, Parcel};
 use dormouse_control::{Error, ErrorKind, Reply};
 use dormouse_ike::ticket::lineage::Name;
 use dormouse_io::control::ClientId;
 use dormouse_keying::SaId;
 use dormouse_node::Gateway;
-use dormouse_node::handover::{Handover, Taken};
+use dormouse_node::handover::Handover;
+use dormouse_node::shared::{Errand, Other, Parcel};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,8 +27,6 @@ const TOLD_AT_ONCE: usize = 250;
 const UNDER_WAY: usize = 256;
 /// For devices that sleep, after the time that the others have.
 const FOR_SLEEPERS: Duration = Duration::from_secs(30);
-/// Nothing that waits without its device is worth more.
-const WORTH: Duration = Duration::from_secs(15 * 60);
 
 /// A gateway that gives its devices away.
 #[derive(Debug)]
@@ -75,7 +72,7 @@ impl Daemon {
         if cluster.drain.is_some() {
             return Err(Error::new(ErrorKind::Request, "it is being drained already"));
         }
-        if cluster.share.alone {
+        if cluster.company.share.alone {
             let message = "the database that the gateways share cannot be reached: nothing has changed";
             return Err(Error::new(ErrorKind::Other, message));
         }
@@ -190,7 +187,7 @@ impl Daemon {
         }
         let over = drain.under_way.is_empty() || drain.until + FOR_SLEEPERS <= now;
         for (handover, to) in next {
-            self.hand_over(&handover, to);
+            self.hand_over(handover, to);
         }
         if over {
             self.drained();
@@ -210,25 +207,14 @@ impl Daemon {
     }
 
     /// Tells another gateway of a device: the one that has it, or `to`, which has it from now on.
-    pub(crate) fn hand_over(&self, handover: &Handover, to: Option<String>) {
-        let (Some(keeper), Some(_)) = (&self.helpers.keeper, &self.helpers.cluster) else { return };
-        let longest =
-            handover.waiting.iter().map(|waiting| waiting.left).max().unwrap_or_default().min(WORTH);
-        let lasts = handover.device.as_ref().map_or(longest, |device| device.slept.left);
-        match handover.encode() {
-            Ok(content) => {
-                keeper.run(Errand::HandOver(Parcel { lineage: handover.lineage, to, lasts, content }));
-            }
-            Err(e) => tracing::error!(%e, "a device is not handed over"),
+    pub(crate) fn hand_over(&self, handover: Handover, to: Option<String>) {
+        if let (Some(keeper), Some(_)) = (&self.helpers.keeper, &self.helpers.cluster) {
+            keeper.run(Errand::HandOver(Box::new(Parcel { handover, to })));
         }
     }
 
     /// What became of one that was to go to a gateway.
     pub(crate) fn handed_over(&mut self, now: Instant, lineage: Name, done: bool) {
-        if done {
-            // What came for it meanwhile follows.
-            self.host.node_mut().gone_elsewhere(now, lineage);
-        }
         let Some(drain) = self.draining() else { return };
         drain.under_way.remove(&lineage);
         if done {
@@ -237,25 +223,5 @@ impl Daemon {
             drain.kept.insert(lineage);
         }
         drain.look = now;
-    }
-
-    /// What other gateways tell of devices.
-    pub(crate) fn take_over(&mut self, now: Instant, all: &[Vec<u8>]) {
-        for bytes in all {
-            let handover = match Handover::decode(bytes) {
-                Ok(handover) => handover,
-                Err(e) => {
-                    tracing::warn!(%e, "what another gateway tells of a device is of another release, or damaged");
-                    continue;
-                }
-            };
-            let (packets, peer) = (handover.waiting.len(), handover.device.as_ref().map(|d| d.peer.clone()));
-            match self.host.node_mut().take_over(now, handover) {
-                Taken::Unknown => {
-                    tracing::debug!(packets, "packets of another gateway are for a device that is not here")
-                }
-                taken => tracing::info!(packets, peer, ?taken, "a device of another gateway"),
-            }
-        }
     }
 }

@@ -1,20 +1,17 @@
 //! How a gateway joins others: what it must know of their database before its loop begins. Owns the first look at it, which the start waits for.
 
 use crate::drain::Drain;
-use crate::keeper::shared::{Beginning, Counts, Member};
+use crate::keeper::database::{Counts, Member};
 use anyhow::{Context, Result};
 use dormouse_cluster::Settings;
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{PrfKey, Secret};
-use dormouse_ike::ticket::{SharedKey, TicketKeys};
 use dormouse_io::state::StateDir;
-use dormouse_io::store::StoredDenial;
 use dormouse_node::config::{Resolved, ResolvedCluster};
-use dormouse_node::pool::Share;
+use dormouse_node::shared::{Beginning, Company};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use zeroize::Zeroize;
 
 /// A start waits so long for a database that may come: less than a service manager waits, and so long that it does not give up on a gateway that
 /// is up before its database.
@@ -23,9 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What a gateway knows of the others.
 pub(crate) struct Cluster {
     pub(crate) counts: Arc<Counts>,
-    pub(crate) share: Share,
-    /// All that the database has.
-    pub(crate) denials: Vec<StoredDenial>,
+    pub(crate) company: Company,
     /// It gives its devices away, and ends then.
     pub(crate) drain: Option<Drain>,
 }
@@ -64,20 +59,9 @@ impl Joining {
 
     /// What the daemon keeps, and what its thread gets.
     pub(crate) fn split(self) -> (Cluster, Member) {
-        let Self { member, beginning: Beginning { slot, slots, denials, .. }, .. } = self;
-        let share = Share { slot, slots, alone: false };
-        (Cluster { counts: member.counts.clone(), share, denials, drain: None }, member)
+        let Self { member, beginning, .. } = self;
+        let share = beginning.share();
+        let Beginning { denials, .. } = beginning;
+        (Cluster { counts: member.counts.clone(), company: Company { share, denials }, drain: None }, member)
     }
-}
-
-/// The keys as the endpoint takes them.
-pub(crate) fn ticket_keys(keys: &[dormouse_cluster::TicketKey]) -> TicketKeys {
-    let shared = |key: &dormouse_cluster::TicketKey| {
-        let mut secret: [u8; 32] = key.secret.as_bytes().try_into().ok()?;
-        let (id, seals_from, opens_until) = (key.id, key.seal_from, key.open_until);
-        let shared = SharedKey { id, seals_from, opens_until, secret };
-        secret.zeroize();
-        Some(shared)
-    };
-    TicketKeys::shared(keys.iter().filter_map(shared).collect())
 }

@@ -6,20 +6,20 @@
 //! wait for a lineage are told so, and the endpoint refuses tickets; operations whose outcome no SA waits for are kept until then, within
 //! a bound. Answers that wait for a lease go out without it.
 //!
-//! Of gateways that share a database, the thread writes there instead, and tells what the others do ([`shared`]).
+//! Of gateways that share a database, the thread writes there instead, and tells what the others do ([`database`]).
 
-use crate::leases::{Changes, Leases};
+use crate::leases::Leases;
+use database::Member;
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
 use dormouse_ike::ticket::lineage::{Operation, Outcome, Store};
 use dormouse_io::bell::Bell;
 use dormouse_io::beside;
 use dormouse_io::clock::unix_now;
 use dormouse_io::store::lineage::{Lineages, Step};
-use dormouse_keying::SaId;
 use dormouse_node::pool::Change;
+pub(crate) use dormouse_node::shared::Report;
+use dormouse_node::shared::{Batch, Changes, Errand, Waiting};
 use dormouse_sansio::UnixTime;
-use shared::{Errand, Member, News};
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,28 +28,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Operations of one transaction at most.
-const BATCH: usize = 1_024;
-/// Operations that wait for a store that is slow or fails. Beyond, new sessions are not written down, and if more is to be ended than fits,
-/// all is: a row that is lost costs only a full exchange.
-const WAITING_MOST: usize = 65_536;
 /// A store that failed is tried again after this long.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// What the thread has to say.
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Report {
-    /// To one who waits.
-    Outcome(SaId, Outcome),
-    /// Whether the store can be asked.
-    Reachable(bool),
-    /// Everything is on the disk that was handed over before this mark ([`Keeper::mark`]).
-    Written(u64),
-    /// Changes of leases up to this number are on the disk, or cannot be written for now.
-    Leased(u64),
-    /// Of the gateways that share a database.
-    News(Box<News>),
-}
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -86,7 +66,7 @@ impl Keeper {
     /// # Errors
     /// If the system has no thread left.
     pub(crate) fn shared(member: Member) -> io::Result<Self> {
-        Self::start(move |queue, reports| shared::serve(member, queue, reports))
+        Self::start(move |queue, reports| database::serve(&member, queue, reports))
     }
 
     fn start(serve: impl FnOnce(&Queue, &Reports) + Send + 'static) -> io::Result<Self> {
@@ -106,16 +86,12 @@ impl Keeper {
 
     /// Hands over a change of a lease. [`Report::Leased`] of its number, or of a later one, follows.
     pub(crate) fn lease(&self, number: u64, change: Change) {
-        self.queue.change(|state| state.leases.put(unix_now(), number, change));
+        self.queue.change(|state| state.lease(unix_now(), number, change));
     }
 
     /// Hands over what gateways share besides.
     pub(crate) fn run(&self, errand: Errand) {
-        self.queue.change(|state| {
-            if state.errands.len() < WAITING_MOST {
-                state.errands.push(errand);
-            }
-        });
+        self.queue.change(|state| state.run(errand));
     }
 
     /// Waits until everything that was asked is done; what there was to say of it.
@@ -133,10 +109,7 @@ impl Keeper {
 
     /// [`Report::Written`] of what this returns, or of a later one, follows when everything is on the disk that was handed over so far.
     pub(crate) fn mark(&self) -> u64 {
-        self.queue.change(|state| {
-            state.marked += 1;
-            state.marked
-        })
+        self.queue.change(Waiting::mark)
     }
 
     /// The next thing that the thread has said. It stays readable until there was none.
@@ -174,17 +147,6 @@ impl Reports {
     }
 }
 
-/// What is done in one go.
-struct Batch {
-    operations: Vec<Operation>,
-    leases: Changes,
-    errands: Vec<Errand>,
-    /// With it everything before this mark is done, of which it was not said yet.
-    mark: Option<u64>,
-    /// Nothing more will come.
-    closed: bool,
-}
-
 /// What is to be done, in its order.
 #[derive(Debug, Default)]
 struct Queue {
@@ -192,26 +154,6 @@ struct Queue {
     changed: Condvar,
     /// The same for a thread that waits for more than this.
     bell: tokio::sync::Notify,
-}
-
-impl Batch {
-    fn is_empty(&self) -> bool {
-        let Self { operations, leases, errands, mark, closed: _ } = self;
-        operations.is_empty() && leases.is_empty() && errands.is_empty() && mark.is_none()
-    }
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    operations: Vec<Operation>,
-    leases: Changes,
-    errands: Vec<Errand>,
-    /// Something has come since the last look.
-    fresh: bool,
-    /// The last mark, and the last up to which everything is written.
-    marked: u64,
-    written: u64,
-    closed: bool,
 }
 
 impl Queue {
@@ -222,7 +164,6 @@ impl Queue {
     fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state);
-        state.fresh = true;
         drop(state);
         self.changed.notify_one();
         self.bell.notify_one();
@@ -230,59 +171,36 @@ impl Queue {
     }
 
     fn put(&self, operation: Operation) {
-        self.change(|state| keep(&mut state.operations, operation));
+        self.change(|state| state.put(operation));
     }
 
     fn close(&self) {
-        self.change(|state| state.closed = true);
-    }
-
-    /// What there is, without waiting.
-    fn take(&self) -> Batch {
-        take(&mut self.lock())
+        self.change(Waiting::close);
     }
 
     /// The next batch, when something has come, or is to be tried again.
     fn next(&self, reachable: bool) -> Batch {
         let mut state = self.lock();
         if reachable {
-            let idle = |s: &mut Waiting| {
-                s.operations.is_empty() && s.leases.is_empty() && s.marked == s.written && !s.closed
-            };
+            let idle = |s: &mut Waiting| !s.is_wanted();
             state = self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
         } else {
-            let idle = |s: &mut Waiting| !s.fresh && !s.closed;
+            let idle = |s: &mut Waiting| !s.is_fresh() && !s.is_closed();
             let waited = self.changed.wait_timeout_while(state, RETRY, idle);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        take(&mut state)
+        state.take()
     }
 
     /// Everything before this mark is done.
     fn written(&self, mark: u64) {
-        self.lock().written = mark;
+        self.lock().written(mark);
     }
 
-    /// A batch could not be done. Who asked whether a ticket counts does not wait for the next attempt.
+    /// See [`Waiting::put_back`].
     fn put_back(&self, batch: Vec<Operation>) {
-        let mut state = self.lock();
-        state.operations.splice(0..0, batch);
-        state.operations.retain(|operation| !matches!(operation, Operation::Confirm { .. }));
+        self.lock().put_back(batch);
     }
-
-    /// The same, of what is shared besides.
-    fn put_back_errands(&self, errands: Vec<Errand>) {
-        self.lock().errands.splice(0..0, errands);
-    }
-}
-
-fn take(state: &mut Waiting) -> Batch {
-    state.fresh = false;
-    let count = state.operations.len().min(BATCH);
-    let operations: Vec<Operation> = state.operations.drain(..count).collect();
-    let mark = Some(state.marked).filter(|marked| state.operations.is_empty() && *marked > state.written);
-    let (leases, errands) = (std::mem::take(&mut state.leases), std::mem::take(&mut state.errands));
-    Batch { operations, leases, errands, mark, closed: state.closed }
 }
 
 fn serve(mut store: impl Store<Error: Display>, mut leases: Leases, queue: &Queue, reports: &Reports) {
@@ -339,39 +257,6 @@ fn write_leases(leases: &mut Leases, changes: Changes, reports: &Reports) -> boo
     written.is_err()
 }
 
-/// Keeps an operation within [`WAITING_MOST`]. The end of a session is never left out.
-fn keep(waiting: &mut Vec<Operation>, new: Operation) {
-    let ends = matches!(
-        new,
-        Operation::End { .. } | Operation::EndFormer { .. } | Operation::EndAll { .. } | Operation::EndEvery
-    );
-    if waiting.len() >= WAITING_MOST && ends {
-        make_room(waiting);
-    }
-    if waiting.len() < WAITING_MOST {
-        waiting.push(new);
-    }
-}
-
-/// Of the same end the last order stays. Where that makes too little room, all tickets end.
-fn make_room(waiting: &mut Vec<Operation>) {
-    let mut seen = BTreeSet::new();
-    let mut first = |operation: &Operation| match *operation {
-        Operation::End { lineage, holder, .. } | Operation::EndFormer { lineage, holder } => {
-            seen.insert((Some(lineage), holder))
-        }
-        Operation::EndAll { holder } => seen.insert((None, holder)),
-        _ => true,
-    };
-    let mut kept: Vec<Operation> = waiting.drain(..).rev().filter(|operation| first(operation)).collect();
-    kept.reverse();
-    if kept.len() > WAITING_MOST / 2 {
-        tracing::error!("too many pending session ends while the store fails: all tickets are revoked");
-        kept = vec![Operation::EndEvery];
-    }
-    *waiting = kept;
-}
-
 /// The lineages in the gateway's database.
 #[derive(Debug)]
 pub(crate) struct Sqlite(pub(crate) Lineages);
@@ -413,6 +298,6 @@ fn step(now: UnixTime, operation: &Operation) -> Step {
     }
 }
 
-pub(crate) mod shared;
+pub(crate) mod database;
 #[cfg(test)]
 mod tests;

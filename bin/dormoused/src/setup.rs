@@ -1,13 +1,14 @@
 //! What the daemon is made from, out of its configuration: the IKE endpoint's settings with what the gateway remembers, and the
 //! sockets. Nothing here runs after the set-up.
 
-use crate::joining::{self, Joining};
+use crate::joining::Joining;
 use crate::store::Store;
 use anyhow::{Context, Result};
 use dormouse_crypto::cert::Identity;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{HoldPolicy, Ports};
+use dormouse_ike::ticket::TicketKeys;
 use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
 use dormouse_io::netlink::{MARK, set_mark};
@@ -16,7 +17,7 @@ use dormouse_io::store::{OldLease, StoredLessee};
 use dormouse_io::udp::Udp;
 use dormouse_node::config::file::{self, HipCarrier, Role};
 use dormouse_node::config::{Resolved, ResolvedHip};
-use dormouse_node::pool::{Pool, Share, SharedPool};
+use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_sansio::Carrier;
 use std::net::SocketAddr;
 
@@ -54,10 +55,11 @@ pub(crate) fn endpoint(
     let restored = if joining.is_some() { &mut unshared } else { &mut pool };
     let own = store.database(restored, &|old| holder_of(&gateways, old))?;
     let shared = joining.map_or(&[][..], |joining| &joining.beginning.denials);
-    for denial in own.iter().chain(shared) {
+    let denied = own.iter().map(|d| &d.whom).chain(shared.iter().map(|d| &d.whom));
+    for denied in denied {
         // Who is denied must not be let in because a denial is not understood.
-        let whom = denial.whom.parse().with_context(|| {
-            format!("a stored denial cannot be read; delete it (table denial of gateway.db or of the shared database, whom = '{}') and deny again", denial.whom)
+        let whom = denied.parse().with_context(|| {
+            format!("a stored denial cannot be read; delete it (table denial of gateway.db or of the shared database, whom = '{}') and deny again", denied)
         })?;
         config.admission.denials.insert(whom);
     }
@@ -66,9 +68,9 @@ pub(crate) fn endpoint(
     };
     config.load = store.load_history();
     if let Some(Joining { beginning, fingerprint_key, .. }) = joining {
-        config.ticket_keys = Some(joining::ticket_keys(&beginning.keys));
+        config.ticket_keys = Some(TicketKeys::shared(beginning.keys.clone()));
         config.admission.fingerprint_key = fingerprint_key.clone();
-        pool.set_share(Share { slot: beginning.slot, slots: beginning.slots, alone: false });
+        pool.set_share(beginning.share());
         pool.learn_all(beginning.leases.clone());
     } else {
         config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);

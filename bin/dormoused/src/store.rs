@@ -363,8 +363,8 @@ fn ticket_file(connection: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leases::Changes;
     use dormouse_node::pool::Change;
+    use dormouse_node::shared::Changes;
     use std::os::unix::fs::PermissionsExt;
 
     /// A directory of this test's own, gone with it.

@@ -18,7 +18,7 @@ use crate::link::{Link, seconds};
 
 const NONCE: usize = 12;
 /// Bytes of what is told at most: some times what a stand-in keeps for one device. The table has a bound too, with the seal's bytes.
-const CONTENT_MOST: usize = 4 << 20;
+pub const CONTENT_MOST: usize = 4 << 20;
 /// Parcels that are read at a time.
 const MOST: i64 = 64;
 /// A gateway that was not heard for so many seconds is not given devices.
@@ -147,8 +147,7 @@ impl Database {
     ///
     /// # Errors
     /// See [`Error`]; they come again then.
-    pub async fn taken(&mut self, arrived: &[Arrived]) -> Result<(), Error> {
-        let numbers: Vec<i64> = arrived.iter().map(|one| one.seq).collect();
+    pub async fn taken(&mut self, numbers: &[i64]) -> Result<(), Error> {
         let work = async |link: &mut Link| {
             link.query(TAKEN, &[&link.gateway.clone(), &numbers]).await?;
             Ok(())

@@ -25,7 +25,7 @@ mod viewer;
 
 pub use denials::Denial;
 pub use error::Error;
-pub use handover::{Arrived, Other, Parcel};
+pub use handover::{Arrived, CONTENT_MOST, Other, Parcel};
 pub use join::{Database, Joined, Load, Settings};
 pub use keys::TicketKey;
 pub use leases::{LeaseChange, Written};

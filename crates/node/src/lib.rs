@@ -36,6 +36,7 @@ mod revival;
 mod sending;
 mod served;
 mod sessions;
+pub mod shared;
 mod sleep;
 pub mod sleeper;
 mod snapshot;

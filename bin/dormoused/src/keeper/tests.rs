@@ -143,43 +143,6 @@ fn a_store_that_fails_is_reported_and_what_no_sa_waits_for_is_done_later() {
 }
 
 #[test]
-fn what_waits_for_a_store_that_fails_has_a_bound_and_no_end_is_lost() {
-    let name = |n: usize| {
-        let mut name = [0; 16];
-        name[..8].copy_from_slice(&n.to_be_bytes());
-        Name(name)
-    };
-    let holder = TicketHolder([1; 32]);
-    let row = |n: usize| Row { id: name(n), holder, tip: name(n), ends: UnixTime(u64::from(u32::MAX)) };
-    let mut waiting = Vec::new();
-    // The same two ends, again and again.
-    for n in 0..3 * WAITING_MOST {
-        let new = if n % 2 == 0 {
-            Operation::EndAll { holder }
-        } else {
-            Operation::End { sa: None, lineage: name(1), holder }
-        };
-        keep(&mut waiting, new);
-        assert!(waiting.len() <= WAITING_MOST);
-    }
-    assert!(!waiting.contains(&Operation::EndEvery), "they are two");
-    // More ends than there is room for: every row is gone afterwards that would be, and no later one.
-    (0..2 * WAITING_MOST)
-        .for_each(|n| keep(&mut waiting, Operation::End { sa: None, lineage: name(n), holder }));
-    assert!(waiting.len() <= WAITING_MOST && waiting.contains(&Operation::EndEvery));
-    waiting.truncate(WAITING_MOST - 1);
-    keep(&mut waiting, Operation::Insert(row(7)));
-    let mut rules = Memory::default();
-    for n in 0..20 {
-        rules.apply(UnixTime(0), &Operation::Insert(row(n)));
-    }
-    for operation in &waiting {
-        rules.apply(UnixTime(0), operation);
-    }
-    assert!(rules.rows().map(|r| r.id).eq([name(7)]));
-}
-
-#[test]
 fn a_mark_is_reported_when_all_before_it_is_on_the_disk_and_not_before() {
     let (fail, fails) = channel();
     fail.send(()).unwrap();

@@ -25,7 +25,8 @@ async fn give(world: &World, from: &mut Database, parcels: &[Parcel]) -> Vec<boo
 /// What has come for a gateway, which has then read it.
 async fn come(at: &mut Database) -> Vec<(u64, Option<Vec<u8>>)> {
     let arrived = at.handovers().await.unwrap();
-    at.taken(&arrived).await.unwrap();
+    let numbers: Vec<i64> = arrived.iter().map(|one| one.seq).collect();
+    at.taken(&numbers).await.unwrap();
     let number = |one: &Arrived| u64::from_be_bytes(one.lineage.0[..8].try_into().unwrap());
     arrived.iter().map(|one| (number(one), one.content.clone())).collect()
 }

@@ -1,0 +1,328 @@
+//! The PostgreSQL database that gateways share (`dormouse_cluster`), as [`Courier`] asks it: the thread's part of the conversation. Owns the
+//! connection, the file with the last heartbeat, and what the others are told of this gateway; in which order things are said and done is the
+//! courier's.
+
+use super::{Queue, Report, Reports};
+use dormouse_cluster as cluster;
+use dormouse_cluster::{Database, LeaseChange, LeaseKey, LeaseNews, Load, Settings, Written};
+use dormouse_ike::ticket::SharedKey;
+use dormouse_ike::ticket::lineage::{Operation, Outcome};
+use dormouse_io::clock::{BootClock, unix_now};
+use dormouse_io::entropy::OsEntropy;
+use dormouse_io::state::StateDir;
+use dormouse_node::handover::Handover;
+use dormouse_node::pool::{Addresses, Change, Lessee};
+use dormouse_node::shared::{
+    ArrivedParcel, Beginning, Courier, Denied, GoneOrder, Joined, Notice, Office, Other, Parcel, RETRY,
+    Store, Waiting, begin,
+};
+use dormouse_sansio::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use zeroize::Zeroize;
+
+/// The file with the number of the last heartbeat.
+const BEATS: &str = "cluster-beats";
+/// Nothing that waits for a device is worth more without it.
+const WORTH: Duration = Duration::from_secs(15 * 60);
+
+/// What the others are told of this gateway, as the loop last counted it.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    sessions: AtomicU64,
+    sleepers: AtomicU64,
+    draining: AtomicBool,
+}
+
+impl Counts {
+    /// So many sessions, and devices that sleep.
+    pub(crate) fn set(&self, sessions: usize, sleepers: usize) {
+        self.sessions.store(sessions as u64, Ordering::Relaxed);
+        self.sleepers.store(sleepers as u64, Ordering::Relaxed);
+    }
+
+    /// From now on no other gateway gives this one devices, or they may again.
+    pub(crate) fn drain(&self, draining: bool) {
+        self.draining.store(draining, Ordering::Relaxed);
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            sessions: self.sessions.load(Ordering::Relaxed),
+            sleepers: self.sleepers.load(Ordering::Relaxed),
+            draining: self.draining.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What the thread has from its daemon.
+pub(crate) struct Member {
+    pub(crate) settings: Settings,
+    pub(crate) state: StateDir,
+    /// See [`dormouse_node::config::file::Cluster::alone_for`].
+    pub(crate) alone_for: Duration,
+    /// Longest lifetime of a ticket.
+    pub(crate) lifetime: Duration,
+    pub(crate) counts: Arc<Counts>,
+}
+
+impl Member {
+    /// The first look at the database, which the caller waits for, also for one that may come within `patience`. Its thread, if it needs one for a name, has ended when this returns.
+    ///
+    /// # Errors
+    /// If there is no connection in time, or the gateway has no place there.
+    pub(crate) fn begin_soon(&self, patience: Duration) -> anyhow::Result<Beginning> {
+        let (queue, reports) = (Queue::default(), None);
+        let mut desk = Desk { member: self, queue: &queue, reports };
+        runtime()?.block_on(async {
+            let until = BootClock::now() + patience;
+            loop {
+                match begin(&mut desk).await {
+                    Err(e) if !e.needs_somebody() && BootClock::now() < until => {
+                        tracing::warn!("waiting for the database: {e}");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                    done => return Ok(done?),
+                }
+            }
+        })
+    }
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+pub(super) fn serve(member: &Member, queue: &Queue, reports: &Reports) {
+    match runtime() {
+        Ok(runtime) => {
+            let desk = Desk { member, queue, reports: Some(reports) };
+            runtime.block_on(Courier::new(desk, member.alone_for).run());
+        }
+        Err(e) => tracing::error!("tickets are refused from now on: {e}"),
+    }
+}
+
+/// Where the courier has its queue and whom it tells.
+struct Desk<'a> {
+    member: &'a Member,
+    queue: &'a Queue,
+    /// `None` before the loop begins.
+    reports: Option<&'a Reports>,
+}
+
+impl<'a> Office for Desk<'a> {
+    type Store = Connection<'a>;
+
+    async fn join(&mut self, beats: u64) -> Result<(Connection<'a>, Joined), cluster::Error> {
+        let member = self.member;
+        let (database, joined) = Database::join(&member.settings, beats).await?;
+        let cluster::Joined { slot, slots, emptied, beats, database_time: _ } = joined;
+        Ok((Connection { database, member }, Joined { slot, slots, emptied, beats }))
+    }
+
+    fn now(&self) -> Instant {
+        BootClock::now()
+    }
+
+    fn queue<T>(&mut self, act: impl FnOnce(&mut Waiting) -> T) -> T {
+        act(&mut self.queue.lock())
+    }
+
+    fn report(&mut self, report: Report) {
+        if let Some(reports) = self.reports {
+            reports.send(report);
+        }
+    }
+
+    /// A file that cannot be read counts as none.
+    fn beats(&self) -> u64 {
+        let content = self.member.state.read(BEATS).ok().flatten();
+        let number = content.and_then(|bytes| str::from_utf8(bytes.as_bytes()).ok()?.trim().parse().ok());
+        number.unwrap_or(0)
+    }
+
+    fn keep_beats(&mut self, beats: u64) {
+        if let Err(e) = self.member.state.write(BEATS, format!("{beats}\n").as_bytes()) {
+            tracing::warn!(%e, "a database that is restored may not be noticed");
+        }
+    }
+
+    async fn rest(&mut self, until: Instant) {
+        tokio::select! {
+            () = tokio::time::sleep(until - BootClock::now()) => {}
+            () = self.queue.bell.notified() => {}
+        }
+    }
+
+    async fn notice(
+        &mut self,
+        store: &mut Connection<'a>,
+        until: Option<Instant>,
+    ) -> Result<Option<Notice>, cluster::Error> {
+        let patience = until.map_or(Duration::ZERO, |until| until - BootClock::now());
+        tokio::select! {
+            biased;
+            notice = store.database.notice() => notice.map(|notice| Some(understood(notice))),
+            () = std::future::ready(()), if until.is_none() => Ok(None),
+            () = self.queue.bell.notified() => Ok(None),
+            () = tokio::time::sleep(patience) => Ok(None),
+        }
+    }
+}
+
+fn understood(notice: cluster::Notice) -> Notice {
+    match notice {
+        cluster::Notice::Orders => Notice::Orders,
+        cluster::Notice::Denials => Notice::Denials,
+        cluster::Notice::Keys => Notice::Keys,
+        cluster::Notice::Lease(LeaseNews::ReadAll) => Notice::Leases,
+        cluster::Notice::Lease(LeaseNews::Evict(holder)) => {
+            lessee(holder).map_or(Notice::Nothing, Notice::Evicted)
+        }
+        cluster::Notice::Lease(LeaseNews::Lease(cluster::Lease { holder, v4, v6, .. })) => {
+            lessee(holder).map_or(Notice::Nothing, |holder| Notice::Lease(holder, Addresses { v4, v6 }))
+        }
+    }
+}
+
+/// A connection, with the clock and the randomness that its statements need.
+struct Connection<'a> {
+    database: Database,
+    member: &'a Member,
+}
+
+impl Store for Connection<'_> {
+    type Error = cluster::Error;
+
+    async fn run(&mut self, operations: &[Operation]) -> Result<Vec<Outcome>, cluster::Error> {
+        self.database.run(unix_now(), operations).await
+    }
+
+    async fn write_leases(&mut self, changes: &[(Lessee, Change)]) -> Result<Vec<bool>, cluster::Error> {
+        let change = |(holder, change): &(Lessee, Change)| match change {
+            Change::Lease { addresses: Addresses { v4, v6 }, .. } => {
+                LeaseChange::Lease { holder: key(holder.clone()), v4: *v4, v6: *v6 }
+            }
+            Change::Evict { .. } => LeaseChange::Evict { holder: key(holder.clone()) },
+        };
+        let changes: Vec<LeaseChange> = changes.iter().map(change).collect();
+        let written = self.database.write_leases(unix_now(), &changes).await?;
+        Ok(written.into_iter().map(|written| written == Written::Done).collect())
+    }
+
+    async fn leases(&mut self) -> Result<Vec<(Lessee, Addresses)>, cluster::Error> {
+        let all = self.database.leases().await?;
+        Ok(all
+            .into_iter()
+            .filter_map(|l| Some((lessee(l.holder)?, Addresses { v4: l.v4, v6: l.v6 })))
+            .collect())
+    }
+
+    async fn orders(&mut self) -> Result<Vec<GoneOrder>, cluster::Error> {
+        let orders = self.database.orders().await?;
+        Ok(orders.iter().map(|order| GoneOrder { number: order.seq, lineage: order.lineage }).collect())
+    }
+
+    async fn obeyed(&mut self, orders: &[GoneOrder]) -> Result<(), cluster::Error> {
+        let orders: Vec<cluster::Order> =
+            orders.iter().map(|order| cluster::Order { seq: order.number, lineage: order.lineage }).collect();
+        self.database.obeyed(&orders).await
+    }
+
+    async fn denials(&mut self) -> Result<Vec<Denied>, cluster::Error> {
+        let denied = |cluster::Denial { whom, since }| Denied { whom, since };
+        Ok(self.database.denials().await?.into_iter().map(denied).collect())
+    }
+
+    async fn deny(&mut self, denial: &Denied) -> Result<Option<String>, cluster::Error> {
+        let Denied { whom, since } = denial.clone();
+        match self.database.deny(&cluster::Denial { whom, since }).await {
+            Ok(_new) => Ok(None),
+            Err(e @ cluster::Error::Settings(_)) => Ok(Some(e.to_string())),
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn allow(&mut self, whom: &str) -> Result<(), cluster::Error> {
+        self.database.allow(whom).await.map(drop)
+    }
+
+    async fn keys(&mut self) -> Result<Vec<SharedKey>, cluster::Error> {
+        let keys = self.database.ticket_keys(unix_now(), self.member.lifetime, &mut OsEntropy).await?;
+        Ok(keys.iter().filter_map(shared).collect())
+    }
+
+    async fn hand_over(&mut self, parcels: &[Parcel]) -> Result<Vec<bool>, cluster::Error> {
+        let mut told = vec![false; parcels.len()];
+        let (at, sealed): (Vec<usize>, Vec<cluster::Parcel>) =
+            parcels.iter().enumerate().filter_map(|(at, parcel)| Some((at, encoded(parcel)?))).unzip();
+        let done = self.database.hand_over(unix_now(), &sealed, &mut OsEntropy).await?;
+        at.into_iter().zip(done).for_each(|(at, done)| told[at] = done);
+        Ok(told)
+    }
+
+    async fn handovers(&mut self) -> Result<Vec<ArrivedParcel>, cluster::Error> {
+        let arrived = self.database.handovers().await?.into_iter();
+        Ok(arrived.map(|one| ArrivedParcel { number: one.seq, handover: decoded(one.content) }).collect())
+    }
+
+    async fn taken(&mut self, numbers: &[i64]) -> Result<(), cluster::Error> {
+        self.database.taken(numbers).await
+    }
+
+    async fn others(&mut self) -> Result<Vec<Other>, cluster::Error> {
+        let other = |cluster::Other { name, address, devices }| Other { name, address, devices };
+        Ok(self.database.others().await?.into_iter().map(other).collect())
+    }
+
+    async fn beat(&mut self) -> Result<u64, cluster::Error> {
+        self.database.beat(unix_now(), &self.member.counts.load()).await
+    }
+
+    fn two_of_a_name(&self) -> cluster::Error {
+        let name = &self.member.settings.gateway;
+        cluster::Error::Settings(format!(
+            "another gateway joins as \"{name}\": give each a name of its own (cluster.name)"
+        ))
+    }
+}
+
+/// As the database has it; `None` if it cannot be said.
+fn encoded(Parcel { handover, to }: &Parcel) -> Option<cluster::Parcel> {
+    let longest = handover.waiting.iter().map(|waiting| waiting.left).max().unwrap_or_default();
+    let lasts = handover.device.as_ref().map_or(longest.min(WORTH), |device| device.slept.left);
+    let content = handover.encode().map_err(|e| tracing::error!(%e, "a device is not handed over")).ok()?;
+    if content.len() > cluster::CONTENT_MOST {
+        tracing::error!(bytes = content.len(), "a device is too large to be handed over");
+        return None;
+    }
+    Some(cluster::Parcel { lineage: handover.lineage, to: to.clone(), lasts, content })
+}
+
+fn decoded(content: Option<Vec<u8>>) -> Option<Handover> {
+    let Some(content) = content else {
+        tracing::warn!("what another gateway tells of a device is not sealed under our cluster key");
+        return None;
+    };
+    Handover::decode(&content)
+        .map_err(|e| tracing::warn!(%e, "what another gateway tells of a device is of another release"))
+        .ok()
+}
+
+fn lessee(LeaseKey { connection, identity, device }: LeaseKey) -> Option<Lessee> {
+    Lessee::new(connection, identity, device)
+}
+
+fn key(Lessee { connection, identity, device, .. }: Lessee) -> LeaseKey {
+    LeaseKey { connection, identity, device }
+}
+
+/// A key as the endpoint takes it.
+fn shared(key: &cluster::TicketKey) -> Option<SharedKey> {
+    let mut secret: [u8; 32] = key.secret.as_bytes().try_into().ok()?;
+    let shared = SharedKey { id: key.id, seals_from: key.seal_from, opens_until: key.open_until, secret };
+    secret.zeroize();
+    Some(shared)
+}

@@ -1,0 +1,367 @@
+//! The order in which a gateway speaks with the store that it shares. Owns the heartbeat's number, what is owed, and when a connection is tried
+//! again; what the news mean is [`super::Company`]'s.
+//!
+//! After each connection the news are read before anything is written that waited: first what other gateways have taken over, then denials,
+//! leases and keys. While there is no connection, who waits for the store is told so at once; what nobody waits for is kept within the queue's
+//! bound.
+
+use super::{Batch, Changes, Denied, Joined, News, Notice, Office, Report, Store, Waiting};
+use crate::pool::{Addresses, Change, Lessee, Share};
+use dormouse_ike::ticket::SharedKey;
+use dormouse_ike::ticket::lineage::{Operation, Outcome};
+use dormouse_sansio::Instant;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A store that could not be reached is tried again after this long.
+pub const RETRY: Duration = Duration::from_secs(1);
+/// How often the others are told that this gateway is there.
+pub const BEAT: Duration = Duration::from_secs(5);
+/// How often the number of the last one is kept on the disk: what is accepted between two of them and a restored backup is not noticed.
+pub const KEPT: Duration = Duration::from_secs(60);
+/// How often ticket keys are asked for: they are published an hour before they are used.
+pub const KEYS: Duration = Duration::from_secs(45 * 60);
+
+pub(super) type Error<O> = <<O as Office>::Store as Store>::Error;
+
+/// What a gateway must know before it begins.
+#[derive(Debug)]
+pub struct Beginning {
+    /// Its place.
+    pub joined: Joined,
+    /// All whom an administrator refuses.
+    pub denials: Vec<Denied>,
+    /// All leases.
+    pub leases: Vec<(Lessee, Addresses)>,
+    /// All ticket keys.
+    pub keys: Vec<SharedKey>,
+}
+
+impl Beginning {
+    /// The gateway's part of the pool.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        Share { slot: self.joined.slot, slots: self.joined.slots, alone: false }
+    }
+}
+
+/// The first look at the store.
+///
+/// # Errors
+/// If there is no connection, or the gateway has no place there.
+pub async fn begin<O: Office>(office: &mut O) -> Result<Beginning, Error<O>> {
+    let (mut store, joined) = office.join(office.beats()).await?;
+    office.keep_beats(joined.beats);
+    warn_emptied(&joined);
+    Ok(Beginning {
+        joined,
+        denials: store.denials().await?,
+        leases: store.leases().await?,
+        keys: store.keys().await?,
+    })
+}
+
+fn warn_emptied(joined: &Joined) {
+    if joined.emptied {
+        tracing::warn!("the database is an earlier state of itself: all tickets are revoked");
+    }
+}
+
+/// Why a connection is left.
+enum Left<E> {
+    /// Everything is written, and nothing more will come.
+    Closed,
+    Failed(E),
+}
+
+impl<E> From<E> for Left<E> {
+    fn from(e: E) -> Self {
+        Self::Failed(e)
+    }
+}
+
+/// See the module's documentation.
+pub struct Courier<O> {
+    pub(super) office: O,
+    /// How long the gateway serves without the store.
+    alone_for: Duration,
+    beats: u64,
+    /// When it was last kept on the disk.
+    kept: Instant,
+    reachable: bool,
+    /// Leases that could not be written yet, the last change of each holder.
+    owed: BTreeMap<Lessee, Change>,
+}
+
+impl<O: Office> Courier<O> {
+    /// One that has not connected yet. `alone_for`: see [`crate::config::file::Cluster::alone_for`].
+    pub fn new(office: O, alone_for: Duration) -> Self {
+        let (beats, kept) = (office.beats(), office.now());
+        Self { office, alone_for, beats, kept, reachable: true, owed: BTreeMap::new() }
+    }
+
+    /// Connects and serves, again and again, until nothing more will come.
+    pub async fn run(&mut self) {
+        let mut lost = self.office.now();
+        let mut told = false;
+        let mut said = String::new();
+        loop {
+            match self.connected().await {
+                Left::Closed => break,
+                Left::Failed(e) => {
+                    if self.reachable {
+                        lost = self.office.now();
+                    }
+                    let why = e.to_string();
+                    if self.reachable || said != why {
+                        tracing::error!("tickets are refused until the database can be reached: {why}");
+                        said = why;
+                    }
+                    self.set_reachable(false);
+                }
+            }
+            if self.alone().await {
+                break;
+            }
+            if !told && self.office.now() - lost >= self.alone_for {
+                self.tell(News::TooLongAlone(true));
+            }
+            told = !self.reachable && self.office.now() - lost >= self.alone_for;
+        }
+        self.office.keep_beats(self.beats);
+    }
+
+    pub(super) fn tell(&mut self, news: News) {
+        self.office.report(Report::News(Box::new(news)));
+    }
+
+    fn set_reachable(&mut self, reachable: bool) {
+        if self.reachable != reachable {
+            self.reachable = reachable;
+            self.office.report(Report::Reachable(reachable));
+        }
+    }
+
+    /// Waits a moment without a connection. Who waits for the store is told that it says nothing. True if nothing more will come.
+    async fn alone(&mut self) -> bool {
+        let until = self.office.now() + RETRY;
+        loop {
+            let Batch { operations, leases, errands, closed, .. } = self.office.queue(Waiting::take);
+            self.failed(operations);
+            self.not_run(errands);
+            self.owe(leases);
+            if closed {
+                return true;
+            }
+            if self.office.now() >= until {
+                return false;
+            }
+            self.office.rest(until).await;
+        }
+    }
+
+    /// These cannot be carried out now.
+    fn failed(&mut self, batch: Vec<Operation>) {
+        for sa in batch.iter().filter_map(Operation::asked_by) {
+            self.office.report(Report::Outcome(sa, Outcome::Failed));
+        }
+        self.office.queue(|q| q.put_back(batch));
+    }
+
+    /// The answers that wait for these leases go out; the leases are written when there is a connection.
+    fn owe(&mut self, changes: Changes) {
+        if changes.is_empty() {
+            return;
+        }
+        let last = changes.last();
+        self.owed.extend(changes.into_changes());
+        self.office.report(Report::Leased(last));
+    }
+
+    /// Connects, and serves until the connection fails.
+    async fn connected(&mut self) -> Left<Error<O>> {
+        match self.serve().await {
+            Ok(()) => Left::Closed,
+            Err(left) => left,
+        }
+    }
+
+    async fn serve(&mut self) -> Result<(), Left<Error<O>>> {
+        let (mut store, joined) = self.office.join(self.beats).await?;
+        self.set_beats(joined.beats);
+        warn_emptied(&joined);
+        self.obey(&mut store).await?;
+        let all = store.denials().await?;
+        self.tell(News::Denials(all));
+        // Ours first, or those that are not used would be forgotten here, and be given to others.
+        let owed = std::mem::take(&mut self.owed);
+        self.write_leases(&mut store, owed.into_iter().collect()).await?;
+        let all = store.leases().await?;
+        self.tell(News::Leases(all));
+        self.read_keys(&mut store).await?;
+        // After the leases, which those that come have.
+        self.receive(&mut store).await?;
+        if !self.reachable {
+            tracing::info!("the database is reached again");
+            self.tell(News::TooLongAlone(false));
+        }
+        self.set_reachable(true);
+        let (mut beat, mut keys) = (self.office.now() + BEAT, self.office.now() + KEYS);
+        loop {
+            let batch = self.office.queue(Waiting::take);
+            let (idle, closed) = (batch.is_empty(), batch.closed);
+            self.write(&mut store, batch).await?;
+            if idle && closed {
+                return Ok(());
+            }
+            // What has come is heard between two batches; without one it is waited for.
+            let until = idle.then(|| beat.min(keys));
+            let notice = self.office.notice(&mut store, until).await?;
+            if let Some(notice) = notice {
+                self.heard(&mut store, notice).await?;
+            }
+            let now = self.office.now();
+            if beat <= now {
+                beat = now + BEAT;
+                self.beat(&mut store).await?;
+            }
+            if keys <= now {
+                keys = now + KEYS;
+                self.read_keys(&mut store).await?;
+            }
+        }
+    }
+
+    /// A heartbeat; and what was missed of what others say is heard.
+    pub(super) async fn beat(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
+        let beats = store.beat().await?;
+        if beats != self.beats + 1 {
+            return Err(store.two_of_a_name());
+        }
+        self.set_beats(beats);
+        self.obey(store).await?;
+        self.receive(store).await
+    }
+
+    fn set_beats(&mut self, beats: u64) {
+        let first = self.beats == 0;
+        self.beats = beats;
+        if first || self.office.now() - self.kept >= KEPT {
+            self.kept = self.office.now();
+            self.office.keep_beats(beats);
+        }
+    }
+
+    async fn heard(&mut self, store: &mut O::Store, notice: Notice) -> Result<(), Error<O>> {
+        match notice {
+            Notice::Orders => {
+                self.obey(store).await?;
+                self.receive(store).await?;
+            }
+            Notice::Denials => {
+                let all = store.denials().await?;
+                self.tell(News::Denials(all));
+            }
+            Notice::Keys => self.read_keys(store).await?,
+            Notice::Leases => {
+                let all = store.leases().await?;
+                self.tell(News::Leases(all));
+            }
+            Notice::Evicted(holder) => self.tell(News::Evicted(holder)),
+            Notice::Lease(holder, addresses) => self.tell(News::Lease(holder, addresses)),
+            Notice::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// What other gateways have taken over goes from here.
+    async fn obey(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
+        loop {
+            let orders = store.orders().await?;
+            if orders.is_empty() {
+                return Ok(());
+            }
+            self.tell(News::Gone(orders.iter().map(|order| order.lineage).collect()));
+            store.obeyed(&orders).await?;
+        }
+    }
+
+    async fn read_keys(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
+        let keys = store.keys().await?;
+        self.tell(News::Keys(keys));
+        Ok(())
+    }
+
+    async fn write(&mut self, store: &mut O::Store, batch: Batch) -> Result<(), Error<O>> {
+        let Batch { operations, leases, errands, mark, .. } = batch;
+        // First: an answer that gives an address waits for it.
+        if !leases.is_empty() {
+            let last = leases.last();
+            if let Err(e) = self.write_leases(store, leases.into_changes()).await {
+                self.office.report(Report::Leased(last));
+                self.failed(operations);
+                self.not_run(errands);
+                return Err(e);
+            }
+            self.office.report(Report::Leased(last));
+        }
+        if !operations.is_empty() {
+            match store.run(&operations).await {
+                Ok(outcomes) => {
+                    for (operation, outcome) in operations.iter().zip(outcomes) {
+                        if let Some(sa) = operation.asked_by() {
+                            self.office.report(Report::Outcome(sa, outcome));
+                        }
+                    }
+                }
+                Err(e) => {
+                    self.failed(operations);
+                    self.not_run(errands);
+                    return Err(e);
+                }
+            }
+        }
+        self.run_errands(store, errands).await?;
+        if let Some(mark) = mark {
+            self.office.queue(|q| q.written(mark));
+            self.office.report(Report::Written(mark));
+        }
+        Ok(())
+    }
+
+    /// What is not granted is told; what could not be written is owed.
+    async fn write_leases(
+        &mut self,
+        store: &mut O::Store,
+        changes: Vec<(Lessee, Change)>,
+    ) -> Result<(), Error<O>> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        // Evictions first: an address may go from one holder to another.
+        let (evicted, given): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|(_, change)| matches!(change, Change::Evict { .. }));
+        let all: Vec<(Lessee, Change)> = evicted.into_iter().chain(given).collect();
+        let granted = match store.write_leases(&all).await {
+            Ok(granted) => granted,
+            Err(e) => {
+                self.owed.extend(all);
+                return Err(e);
+            }
+        };
+        let mut kept = false;
+        for ((holder, change), granted) in all.into_iter().zip(granted) {
+            match (granted, change) {
+                (true, _) => {}
+                (false, Change::Evict { .. }) => kept = true,
+                (false, Change::Lease { .. }) => self.tell(News::Refused(holder)),
+            }
+        }
+        if kept {
+            // Who could not be evicted has its addresses still.
+            let all = store.leases().await?;
+            self.tell(News::Leases(all));
+        }
+        Ok(())
+    }
+}

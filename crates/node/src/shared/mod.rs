@@ -1,0 +1,222 @@
+//! A gateway that shares a store with others: what it hears of them and what it tells them, in which order ([`Courier`]), and what follows
+//! from the news ([`Company`]). Owns the words of both; must never be a connection or a thread: who has these lends them as a [`Store`] and an
+//! [`Office`]. `dormoused` does with PostgreSQL, `dormouse-sim` with a model of it.
+
+mod company;
+mod courier;
+mod handovers;
+mod queue;
+
+pub use company::{Company, Heard};
+pub use courier::{BEAT, Beginning, Courier, KEPT, KEYS, RETRY, begin};
+pub use queue::{BATCH, Batch, Changes, Waiting};
+
+use crate::handover::Handover;
+use crate::pool::{Addresses, Change, Lessee};
+use dormouse_ike::ticket::SharedKey;
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome};
+use dormouse_keying::SaId;
+use dormouse_sansio::{Instant, UnixTime};
+use std::fmt::Display;
+
+/// Whom an administrator refuses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Denied {
+    /// A name or a fingerprint, in the notation in which it is displayed.
+    pub whom: String,
+    /// Since when.
+    pub since: UnixTime,
+}
+
+/// What is said to the gateway's loop.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Report {
+    /// To one who waits.
+    Outcome(SaId, Outcome),
+    /// Whether the store can be asked.
+    Reachable(bool),
+    /// Everything is durable that was handed over before this mark ([`Waiting::mark`]).
+    Written(u64),
+    /// Changes of leases up to this number are durable, or cannot be written for now.
+    Leased(u64),
+    /// Of the gateways that share a store.
+    News(Box<News>),
+}
+
+/// What other gateways have done, or the store says.
+#[derive(PartialEq, Eq, Debug)]
+pub enum News {
+    /// The sessions of these lineages are not ours any more.
+    Gone(Vec<Name>),
+    /// All whom an administrator refuses.
+    Denials(Vec<Denied>),
+    /// A denial of ours is on record for all.
+    OnRecord(String),
+    /// All leases there are.
+    Leases(Vec<(Lessee, Addresses)>),
+    /// A lease of another gateway's.
+    Lease(Lessee, Addresses),
+    /// An eviction of another gateway's.
+    Evicted(Lessee),
+    /// A lease of ours is not granted.
+    Refused(Lessee),
+    /// All ticket keys.
+    Keys(Vec<SharedKey>),
+    /// The store has been out of reach for as long as it may be, or is back.
+    TooLongAlone(bool),
+    /// Other gateways have told us of devices.
+    Arrived(Vec<Handover>),
+    /// The device of this lineage is the other gateway's to which it was to go; or it is not, and cannot be now.
+    HandedOver(Name, bool),
+    /// Gateways that devices can go to.
+    Others(Vec<Other>),
+}
+
+/// Something for the store besides lineages and leases.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Errand {
+    /// Nobody lets this one in.
+    Deny(Denied),
+    /// A denial is taken back.
+    Allow(String),
+    /// Another gateway is told of a device. Not tried again: what waits for it gets old.
+    HandOver(Box<Parcel>),
+    /// Say where devices can go: [`News::Others`].
+    Others,
+}
+
+/// Something for another gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parcel {
+    /// The device, or what waits for it.
+    pub handover: Handover,
+    /// The gateway that has the device from now on, if this one has it now; `None`: for the one that has it, if that is another.
+    pub to: Option<String>,
+}
+
+/// Something from another gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ArrivedParcel {
+    /// Its number, to be named when it has been read.
+    pub number: i64,
+    /// What it says; `None` if that cannot be read.
+    pub handover: Option<Handover>,
+}
+
+/// Another gateway that can take devices over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Other {
+    /// Its name.
+    pub name: String,
+    /// The name or address at which devices reach it.
+    pub address: String,
+    /// Sessions and sleepers that it had at its last heartbeat.
+    pub devices: u64,
+}
+
+/// What the store announces.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// There are orders for us.
+    Orders,
+    /// Denials have changed.
+    Denials,
+    /// There is a new ticket key.
+    Keys,
+    /// A lease is new, has other addresses, or was used.
+    Lease(Lessee, Addresses),
+    /// A lease is gone.
+    Evicted(Lessee),
+    /// More leases have changed than could be said.
+    Leases,
+    /// Something that is not understood, and says nothing.
+    Nothing,
+}
+
+/// The session of a lineage is no longer ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GoneOrder {
+    /// The order's number, to be named when it has been obeyed.
+    pub number: i64,
+    /// The lineage.
+    pub lineage: Name,
+}
+
+/// What is true when a connection begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Joined {
+    /// Which addresses are ours to give: those whose number is this one modulo `slots`.
+    pub slot: u8,
+    /// How many gateways share the pool.
+    pub slots: u8,
+    /// All lineages were removed just now: the store is, or may be, an earlier state of itself.
+    pub emptied: bool,
+    /// Our heartbeat now.
+    pub beats: u64,
+}
+
+/// One connection to the store. Each method is a transaction: done and durable when it returns, and with an error perhaps done all the same.
+#[expect(async_fn_in_trait, reason = "one thread has the connection and all that waits for it")]
+pub trait Store {
+    /// Why the connection is given up.
+    type Error: Display;
+
+    /// Carries out operations in their order. One outcome for each.
+    async fn run(&mut self, operations: &[Operation]) -> Result<Vec<Outcome>, Self::Error>;
+    /// Writes changes of leases in their order. For each, whether it was granted.
+    async fn write_leases(&mut self, changes: &[(Lessee, Change)]) -> Result<Vec<bool>, Self::Error>;
+    /// All leases, the longest unused first.
+    async fn leases(&mut self) -> Result<Vec<(Lessee, Addresses)>, Self::Error>;
+    /// Orders that were not obeyed yet, the oldest first; of very many, some.
+    async fn orders(&mut self) -> Result<Vec<GoneOrder>, Self::Error>;
+    /// These have been obeyed.
+    async fn obeyed(&mut self, orders: &[GoneOrder]) -> Result<(), Self::Error>;
+    /// All denials.
+    async fn denials(&mut self) -> Result<Vec<Denied>, Self::Error>;
+    /// Writes a denial. Says why it can never be written, if so.
+    async fn deny(&mut self, denial: &Denied) -> Result<Option<String>, Self::Error>;
+    /// Takes a denial back, if there is one.
+    async fn allow(&mut self, whom: &str) -> Result<(), Self::Error>;
+    /// All ticket keys; missing ones are made.
+    async fn keys(&mut self) -> Result<Vec<SharedKey>, Self::Error>;
+    /// Tells other gateways of devices. For each, whether it was told: a device that was to go is that gateway's now.
+    async fn hand_over(&mut self, parcels: &[Parcel]) -> Result<Vec<bool>, Self::Error>;
+    /// What other gateways have told us, the oldest first; of very much, some.
+    async fn handovers(&mut self) -> Result<Vec<ArrivedParcel>, Self::Error>;
+    /// These have been read.
+    async fn taken(&mut self, numbers: &[i64]) -> Result<(), Self::Error>;
+    /// The other gateways that were heard lately and are not going themselves.
+    async fn others(&mut self) -> Result<Vec<Other>, Self::Error>;
+    /// Tells that we are there. The number of the heartbeat.
+    async fn beat(&mut self) -> Result<u64, Self::Error>;
+    /// Somebody else counts our heartbeats: both would give the same addresses.
+    fn two_of_a_name(&self) -> Self::Error;
+}
+
+/// What a courier has besides a connection: clocks, a queue, and somebody to tell.
+#[expect(async_fn_in_trait, reason = "one thread has the connection and all that waits for it")]
+pub trait Office {
+    /// What it connects to.
+    type Store: Store;
+
+    /// Connects, and takes the gateway's place; `beats` is the last own heartbeat that is remembered.
+    async fn join(&mut self, beats: u64) -> Result<(Self::Store, Joined), <Self::Store as Store>::Error>;
+    /// The clock.
+    fn now(&self) -> Instant;
+    /// Does something to the queue.
+    fn queue<T>(&mut self, act: impl FnOnce(&mut Waiting) -> T) -> T;
+    /// Says something to the gateway's loop.
+    fn report(&mut self, report: Report);
+    /// The last heartbeat that was kept, 0 if none was.
+    fn beats(&self) -> u64;
+    /// Keeps the number of a heartbeat over a restart.
+    fn keep_beats(&mut self, beats: u64);
+    /// Waits until something is handed over, or until then.
+    async fn rest(&mut self, until: Instant);
+    /// What the store has announced; what comes before `until` or before something is handed over is waited for. Without `until` nothing is.
+    async fn notice(
+        &mut self,
+        store: &mut Self::Store,
+        until: Option<Instant>,
+    ) -> Result<Option<Notice>, <Self::Store as Store>::Error>;
+}

@@ -1,0 +1,246 @@
+//! What a gateway has for its store and was not written yet: operations on lineages in their order, the last change of each lease, and what is
+//! shared besides. Owns its bounds, and what comes back into it when the store fails; must never wait.
+
+use super::Errand;
+use crate::pool::{Change, Lessee};
+use dormouse_ike::ticket::lineage::Operation;
+use dormouse_sansio::UnixTime;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Operations of one transaction at most.
+pub const BATCH: usize = 1_024;
+/// Operations that wait for a store that is slow or fails. Beyond, new sessions are not written down, and if more is to be ended than fits,
+/// all is: a row that is lost costs only a full exchange.
+const WAITING_MOST: usize = 65_536;
+
+/// Changes of leases that are not written yet, the last of each holder, and the number of the last of all.
+#[derive(Debug, Default)]
+pub struct Changes {
+    by_holder: BTreeMap<Lessee, (UnixTime, Change)>,
+    last: u64,
+}
+
+impl Changes {
+    /// One more, at this time.
+    pub fn put(&mut self, now: UnixTime, number: u64, change: Change) {
+        let (Change::Lease { holder, .. } | Change::Evict { holder }) = &change;
+        self.last = number;
+        self.by_holder.insert(holder.clone(), (now, change));
+    }
+
+    /// There is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_holder.is_empty()
+    }
+
+    /// The number of the last one.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The changes, without their times.
+    #[must_use]
+    pub fn into_changes(self) -> Vec<(Lessee, Change)> {
+        self.by_holder.into_iter().map(|(holder, (_, change))| (holder, change)).collect()
+    }
+
+    /// The changes, each with its time.
+    pub fn into_timed(self) -> impl Iterator<Item = (UnixTime, Change)> {
+        self.by_holder.into_values()
+    }
+}
+
+/// What is done in one go.
+#[derive(Debug)]
+pub struct Batch {
+    /// In their order.
+    pub operations: Vec<Operation>,
+    /// The last of each holder.
+    pub leases: Changes,
+    /// In their order.
+    pub errands: Vec<Errand>,
+    /// With it everything before this mark is done, of which it was not said yet.
+    pub mark: Option<u64>,
+    /// Nothing more will come.
+    pub closed: bool,
+}
+
+impl Batch {
+    /// There is nothing to do or to say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { operations, leases, errands, mark, closed: _ } = self;
+        operations.is_empty() && leases.is_empty() && errands.is_empty() && mark.is_none()
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    operations: Vec<Operation>,
+    leases: Changes,
+    errands: Vec<Errand>,
+    /// Something has come since the last look.
+    fresh: bool,
+    /// The last mark, and the last up to which everything is written.
+    marked: u64,
+    written: u64,
+    closed: bool,
+}
+
+impl Waiting {
+    /// An operation on a lineage.
+    pub fn put(&mut self, operation: Operation) {
+        self.fresh = true;
+        keep(&mut self.operations, operation);
+    }
+
+    /// A change of a lease, at this time.
+    pub fn lease(&mut self, now: UnixTime, number: u64, change: Change) {
+        self.fresh = true;
+        self.leases.put(now, number, change);
+    }
+
+    /// Something that is shared besides.
+    pub fn run(&mut self, errand: Errand) {
+        self.fresh = true;
+        if self.errands.len() < WAITING_MOST {
+            self.errands.push(errand);
+        }
+    }
+
+    /// A mark: [`Batch::mark`] is this, or a later one, when all that was handed over so far is done with that batch.
+    pub fn mark(&mut self) -> u64 {
+        self.fresh = true;
+        self.marked += 1;
+        self.marked
+    }
+
+    /// Nothing more will come.
+    pub fn close(&mut self) {
+        self.fresh = true;
+        self.closed = true;
+    }
+
+    /// Something was handed over since the last [`Waiting::take`].
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// There is something to do, or nothing more will come. What is shared with other gateways besides is not looked at.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        !self.operations.is_empty() || !self.leases.is_empty() || self.marked != self.written || self.closed
+    }
+
+    /// Nothing more will come.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The next batch.
+    pub fn take(&mut self) -> Batch {
+        self.fresh = false;
+        let count = self.operations.len().min(BATCH);
+        let operations: Vec<Operation> = self.operations.drain(..count).collect();
+        let mark = Some(self.marked).filter(|marked| self.operations.is_empty() && *marked > self.written);
+        let (leases, errands) = (std::mem::take(&mut self.leases), std::mem::take(&mut self.errands));
+        Batch { operations, leases, errands, mark, closed: self.closed }
+    }
+
+    /// Everything before this mark is done.
+    pub fn written(&mut self, mark: u64) {
+        self.written = mark;
+    }
+
+    /// A batch could not be done. Who asked whether a ticket counts does not wait for the next attempt.
+    pub fn put_back(&mut self, batch: Vec<Operation>) {
+        self.operations.splice(0..0, batch);
+        self.operations.retain(|operation| !matches!(operation, Operation::Confirm { .. }));
+    }
+
+    /// The same, of what is shared besides.
+    pub fn put_back_errands(&mut self, errands: Vec<Errand>) {
+        self.errands.splice(0..0, errands);
+    }
+}
+
+/// Keeps an operation within [`WAITING_MOST`]. The end of a session is never left out.
+fn keep(waiting: &mut Vec<Operation>, new: Operation) {
+    let ends = matches!(
+        new,
+        Operation::End { .. } | Operation::EndFormer { .. } | Operation::EndAll { .. } | Operation::EndEvery
+    );
+    if waiting.len() >= WAITING_MOST && ends {
+        make_room(waiting);
+    }
+    if waiting.len() < WAITING_MOST {
+        waiting.push(new);
+    }
+}
+
+/// Of the same end the last order stays. Where that makes too little room, all tickets end.
+fn make_room(waiting: &mut Vec<Operation>) {
+    let mut seen = BTreeSet::new();
+    let mut first = |operation: &Operation| match *operation {
+        Operation::End { lineage, holder, .. } | Operation::EndFormer { lineage, holder } => {
+            seen.insert((Some(lineage), holder))
+        }
+        Operation::EndAll { holder } => seen.insert((None, holder)),
+        _ => true,
+    };
+    let mut kept: Vec<Operation> = waiting.drain(..).rev().filter(|operation| first(operation)).collect();
+    kept.reverse();
+    if kept.len() > WAITING_MOST / 2 {
+        tracing::error!("too many pending session ends while the store fails: all tickets are revoked");
+        kept = vec![Operation::EndEvery];
+    }
+    *waiting = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_ike::ticket::lineage::{Memory, Name, Row, TicketHolder};
+
+    #[test]
+    fn what_waits_for_a_store_that_fails_has_a_bound_and_no_end_is_lost() {
+        let name = |n: usize| {
+            let mut name = [0; 16];
+            name[..8].copy_from_slice(&n.to_be_bytes());
+            Name(name)
+        };
+        let holder = TicketHolder([1; 32]);
+        let row = |n: usize| Row { id: name(n), holder, tip: name(n), ends: UnixTime(u64::from(u32::MAX)) };
+        let mut waiting = Vec::new();
+        // The same two ends, again and again.
+        for n in 0..3 * WAITING_MOST {
+            let new = if n % 2 == 0 {
+                Operation::EndAll { holder }
+            } else {
+                Operation::End { sa: None, lineage: name(1), holder }
+            };
+            keep(&mut waiting, new);
+            assert!(waiting.len() <= WAITING_MOST);
+        }
+        assert!(!waiting.contains(&Operation::EndEvery), "they are two");
+        // More ends than there is room for: every row is gone afterwards that would be, and no later one.
+        (0..2 * WAITING_MOST)
+            .for_each(|n| keep(&mut waiting, Operation::End { sa: None, lineage: name(n), holder }));
+        assert!(waiting.len() <= WAITING_MOST && waiting.contains(&Operation::EndEvery));
+        waiting.truncate(WAITING_MOST - 1);
+        keep(&mut waiting, Operation::Insert(row(7)));
+        let mut rules = Memory::default();
+        for n in 0..20 {
+            rules.apply(UnixTime(0), &Operation::Insert(row(n)));
+        }
+        for operation in &waiting {
+            rules.apply(UnixTime(0), operation);
+        }
+        assert!(rules.rows().map(|r| r.id).eq([name(7)]));
+    }
+}
