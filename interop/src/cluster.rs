@@ -26,6 +26,8 @@ pub const LAN: [&str; 3] = ["10.99.0.1", "10.98.0.1", "10.97.0.1"];
 pub const DATABASE: &str = "postgres";
 /// The device's identity.
 pub const DEVICE: &str = "device.test";
+/// Of a daemon's log, where a test has failed.
+const LINES: usize = 40;
 /// What is given to clients of all gateways.
 const CLIENTS: &str = "10.55.0.0/24";
 
@@ -136,7 +138,10 @@ impl Ground {
     /// # Errors
     /// If they cannot be read.
     pub fn routes(&self, gateway: usize) -> Result<String> {
-        Ok(self.hosts[gateway].sh(&format!("ip route show table all root {CLIENTS} proto {PROTOCOL}"))?.trim().to_owned())
+        Ok(self.hosts[gateway]
+            .sh(&format!("ip route show table all root {CLIENTS} proto {PROTOCOL}"))?
+            .trim()
+            .to_owned())
     }
 }
 
@@ -281,7 +286,17 @@ impl Scene {
         device.eventually(&format!("ping -c 1 -W 1 {SERVER}"), PATIENCE).map(drop)
     }
 
-    /// Waits until all books agree that the device, and nobody else, is served at one gateway: that has its session and the one route; the
+    /// Whether a gateway reaches the database, in the last words of its log about that.
+    #[must_use]
+    pub fn reaches(&self, gateway: usize) -> bool {
+        let log = self.gateways[gateway].log();
+        let [ready, lost, again] =
+            ["daemon: ready", "until the database can be reached", "the database is reached again"]
+                .map(|t| log.rfind(t));
+        ready.max(again) > lost
+    }
+
+    /// Waits until all gateways reach the database and all books agree that the device, and nobody else, is served at one gateway: that has its session and the one route; the
     /// database has one lineage of it, which is that gateway's, and one lease with `address`; and no gateway has anything left to let go of.
     /// Traffic flows both ways then. Returns which gateway it is.
     ///
@@ -289,20 +304,39 @@ impl Scene {
     /// If they do not agree in time; with all of them.
     pub fn balances(&self, address: &[IpAddr]) -> Result<usize> {
         let end = Instant::now() + PATIENCE;
-        let at = loop {
-            match self.books(address)? {
-                Ok(at) => break at,
-                Err(wrong) => ensure!(Instant::now() < end, "{wrong}\n{}", self.device.log()),
-            }
+        loop {
             // What it sends shows a device that its gateway has forgotten it.
-            let _lost = self.answers();
+            let books = self.books(address)?;
+            let wrong = match (books, self.answers(), self.reached(address)) {
+                (Ok(at), true, true) => return Ok(at),
+                (Ok(at), to, from) => {
+                    format!("at {}: echoes of the device's: {to}; of the server's: {from}", name(at))
+                }
+                (Err(wrong), ..) => wrong,
+            };
+            ensure!(Instant::now() < end, "{wrong}\n{}", self.logs());
             std::thread::sleep(Duration::from_millis(50));
-        };
-        self.ping()?;
-        let own = address.first().context("no address")?;
-        self.ground.world.server.eventually(&format!("ping -I {SERVER} -c 1 -W 1 {own}"), PATIENCE)?;
-        ensure!(inner(&self.device)? == address, "another address: {:?}", inner(&self.device));
-        Ok(at)
+        }
+    }
+
+    /// Whether an echo from behind the gateways comes back from the device, which has this address.
+    fn reached(&self, address: &[IpAddr]) -> bool {
+        let Some(own) = address.first() else { return false };
+        let echo = format!("ping -I {SERVER} -c 1 -W 1 {own}");
+        inner(&self.device).is_ok_and(|a| a == address) && self.ground.world.server.sh(&echo).is_ok()
+    }
+
+    /// The ends of the logs of all daemons.
+    #[must_use]
+    pub fn logs(&self) -> String {
+        let mut all = String::new();
+        let daemons = self.gateways.iter().enumerate().map(|(n, g)| (name(n), g.log()));
+        for (name, log) in std::iter::once(("device".to_owned(), self.device.log())).chain(daemons) {
+            let lines: Vec<&str> = log.lines().collect();
+            let _never =
+                writeln!(all, "---- {name}\n{}", lines[lines.len().saturating_sub(LINES)..].join("\n"));
+        }
+        all
     }
 
     /// Where the device is if the books agree, else what is wrong in them.
@@ -325,6 +359,7 @@ impl Scene {
             false => routes[n].is_empty(),
         };
         let agree = [
+            ((0..served.len()).all(|n| self.reaches(n)), "ways to the database"),
             (served[at] == [DEVICE], "sessions"),
             ((0..routes.len()).all(routed), "routes"),
             (lineages == name(at), "lineages"),

@@ -66,7 +66,8 @@ impl Postgres {
             conf,
             "unix_socket_directories = '{sockets}'\nlisten_addresses = '{address}'\nport = {PORT}\nssl = on\nmax_connections = 40\nshared_buffers = 32MB\n{settings}\n"
         )?;
-        let access = "local all postgres trust\nlocal all all scram-sha-256\nhostssl all all all scram-sha-256\n";
+        let access =
+            "local all postgres trust\nlocal all all scram-sha-256\nhostssl all all all scram-sha-256\n";
         fs::write(data.join("pg_hba.conf"), access)?;
         new.go()?;
         Ok(new)

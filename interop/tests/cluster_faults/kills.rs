@@ -179,7 +179,7 @@ impl Stage {
         self.up()?;
         self.is_served()?;
         let by = rung(&self.scene.device)?;
-        ensure!(by == "ticket", "the next time by {by}: {}\n{}", self.scene.device.log(), self.logs());
+        ensure!(by == "ticket", "the next time by {by}: {}", self.scene.logs());
         self.theft(&shown)?;
         Ok(closed)
     }
@@ -204,16 +204,13 @@ impl Stage {
         thief.process().kill();
         self.thefts += 1;
         let log = self.scene.gateways[there].log();
-        let refusals = log.lines().filter(|l| l.contains("a client was refused") && l.contains(from.as_str()));
+        let refusals =
+            log.lines().filter(|l| l.contains("a client was refused") && l.contains(from.as_str()));
         ensure!(refusals.count() > 0, "the gateway says nothing of it:\n{log}");
         let at = self.scene.balances(&self.address)?;
         ensure!(at == self.at, "the thief has moved the device");
         ensure!(inner(&self.scene.device)? == self.address);
         Ok(())
-    }
-
-    fn logs(&self) -> String {
-        self.scene.gateways.iter().map(Dormoused::log).collect::<Vec<_>>().join("\n----\n")
     }
 }
 
@@ -260,7 +257,7 @@ fn whoever_is_killed_at_whichever_step_of_a_resumption_no_ticket_and_no_address_
     // One without a fault counts the steps.
     let [old, new] = [stage.at, 1 - stage.at];
     stage.play(None)?;
-    ensure!(stage.at == new, "it has not moved\n{}", stage.logs());
+    ensure!(stage.at == new, "it has not moved\n{}", stage.scene.logs());
     let count = |leg| stage.messages.iter().filter(|(l, _)| *l == leg).count();
     let counted = [Leg::Air(new), Leg::Database(new), Leg::Database(old)].map(count);
     let whole = STEPS.iter().zip(counted).all(|((_, steps), counted)| counted >= *steps);
@@ -277,7 +274,8 @@ fn whoever_is_killed_at_whichever_step_of_a_resumption_no_ticket_and_no_address_
     let (played, mut reached) = (list.len(), 0);
     for (n, case) in list {
         let began = Instant::now();
-        let closed = stage.play(Some(case)).with_context(|| format!("fault {n} of {total}, {case:?}, seed {seed}"))?;
+        let closed =
+            stage.play(Some(case)).with_context(|| format!("fault {n} of {total}, {case:?}, seed {seed}"))?;
         reached += usize::from(closed.is_some());
         let took = began.elapsed();
         eprintln!("fault {n} of {total}: {case:?} at {closed:?}, {:.1} s", took.as_secs_f32());
