@@ -10,7 +10,7 @@
 
 use crate::leases::{Changes, Leases};
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
-use dormouse_ike::ticket::lineage::{Operation, Outcome, Store};
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row, Store};
 use dormouse_io::bell::Bell;
 use dormouse_io::beside;
 use dormouse_io::clock::unix_now;
@@ -19,7 +19,7 @@ use dormouse_keying::SaId;
 use dormouse_node::pool::Change;
 use dormouse_sansio::UnixTime;
 use shared::{Errand, Member, News};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -270,7 +270,46 @@ impl Queue {
         state.operations.retain(|operation| !matches!(operation, Operation::Confirm { .. }));
     }
 
-    /// The same, of what is shared besides.
+    /// Sessions that wait to be written down, and began instead of all others of their holders; each with the end of its last ticket. Beside
+    /// them the lineages that they name as their former ones.
+    fn logins(&self) -> (Vec<Row>, Vec<Name>) {
+        let state = self.lock();
+        let (mut alone, mut began) = (BTreeSet::new(), BTreeMap::<Name, Row>::new());
+        let mut former = Vec::new();
+        for operation in &state.operations {
+            match *operation {
+                Operation::EndAll { holder } => _ = alone.insert(holder),
+                Operation::Insert(row) if alone.remove(&row.holder) => _ = began.insert(row.id, row),
+                Operation::EndFormer { lineage, .. } => former.push(lineage),
+                Operation::Advance { lineage, ends, .. } => {
+                    began.entry(lineage).and_modify(|row| row.ends = row.ends.max(ends));
+                }
+                _ => {}
+            }
+        }
+        (began.into_values().collect(), former)
+    }
+
+    /// These of [`Queue::logins`] are not written down, and end no other session.
+    fn leave_out(&self, lineages: &BTreeSet<Name>) {
+        let mut state = self.lock();
+        let mut kept: Vec<Operation> = Vec::with_capacity(state.operations.len());
+        for operation in state.operations.drain(..) {
+            match operation {
+                Operation::Insert(row) if lineages.contains(&row.id) => {
+                    let ends = |o: &Operation| *o == Operation::EndAll { holder: row.holder };
+                    if let Some(at) = kept.iter().rposition(ends) {
+                        kept.remove(at);
+                    }
+                }
+                Operation::Advance { lineage, .. } if lineages.contains(&lineage) => {}
+                _ => kept.push(operation),
+            }
+        }
+        state.operations = kept;
+    }
+
+    /// As [`Queue::put_back`], of what is shared besides.
     fn put_back_errands(&self, errands: Vec<Errand>) {
         self.lock().errands.splice(0..0, errands);
     }

@@ -3,4 +3,5 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 mod kills;
+mod partition;
 mod relay;

@@ -1,23 +1,25 @@
 //! The same for gateways that share a PostgreSQL database (`dormouse_cluster`): a thread that writes what the host orders and hears what the
 //! other gateways do. Owns the connection, and when it is tried again; what the news mean is the host's affair.
 //!
-//! After each connection the news are read before anything is written that waited: first what other gateways have taken over, then denials,
-//! leases and keys. While there is no connection, who waits for the store is told so at once; what nobody waits for is kept within the queue's
+//! After each connection the news are read before anything is written that waited: first what other gateways have taken over, also of what
+//! began here meanwhile, then denials, leases and keys. While there is no connection, who waits for the store is told so at once; what nobody waits for is kept within the queue's
 //! bound.
 
 use super::{Batch, Queue, Report, Reports};
 use crate::leases::Changes;
 use dormouse_cluster as cluster;
 use dormouse_cluster::{
-    Database, LeaseChange, LeaseKey, LeaseNews, Load, Notice, Settings, TicketKey, Written,
+    Database, Joined, LeaseChange, LeaseKey, LeaseNews, Load, Notice, Settings, TicketKey, Written,
 };
-use dormouse_ike::ticket::lineage::{Name, Operation, Outcome};
+use dormouse_crypto::cert::Identity;
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, TicketHolder};
 use dormouse_io::clock::unix_now;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::state::StateDir;
 use dormouse_io::store::StoredDenial;
 use dormouse_node::pool::{Addresses, Change, Lessee};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -177,6 +179,11 @@ fn key(Lessee { connection, identity, device, .. }: Lessee) -> LeaseKey {
     LeaseKey { connection, identity, device }
 }
 
+/// Whose tickets are those of who has a lease.
+fn holder(Lessee { connection, identity: (kind, data), .. }: &Lessee) -> Option<TicketHolder> {
+    Some(TicketHolder::of(connection, &Identity::from_ike(*kind, data).ok()?))
+}
+
 pub(super) fn serve(member: Member, queue: &Queue, reports: &Reports) {
     match runtime() {
         Ok(runtime) => {
@@ -263,15 +270,11 @@ impl Worker<'_> {
         }
     }
 
-    /// Waits a moment without a connection. Who waits for the store is told that it says nothing. True if nothing more will come.
+    /// Waits a moment without a connection. True if nothing more will come.
     async fn alone(&mut self) -> bool {
         let until = Instant::now() + RETRY;
         loop {
-            let Batch { operations, leases, errands, closed, .. } = self.queue.take();
-            self.failed(operations);
-            self.queue.put_back_errands(errands);
-            self.owe(leases);
-            if closed {
+            if self.stand_by() {
                 return true;
             }
             tokio::select! {
@@ -279,6 +282,47 @@ impl Worker<'_> {
                 () = self.queue.bell.notified() => {}
             }
         }
+    }
+
+    /// Without a connection: who waits for the store is told that it says nothing. True if nothing more will come.
+    fn stand_by(&mut self) -> bool {
+        let Batch { operations, leases, errands, closed, .. } = self.queue.take();
+        self.failed(operations);
+        self.queue.put_back_errands(errands);
+        self.owe(leases);
+        closed
+    }
+
+    /// Connects. A server that hangs takes its time, for which nobody else waits.
+    async fn join(&mut self) -> Result<(Database, Joined), cluster::Error> {
+        let settings = self.member.settings.clone();
+        let mut joining = pin!(Database::join(&settings, self.beats));
+        loop {
+            tokio::select! {
+                joined = &mut joining => return joined,
+                () = self.queue.bell.notified(), if !self.reachable => {
+                    self.stand_by();
+                }
+            }
+        }
+    }
+
+    /// What began here while the others could not hear of it, and whose clients have come to one of them since, is theirs.
+    async fn yield_overtaken(&mut self, database: &mut Database) -> Result<(), cluster::Error> {
+        let (began, former) = self.queue.logins();
+        if began.is_empty() {
+            return Ok(());
+        }
+        let over: BTreeSet<Name> = database.overtaken(&began, &former).await?.into_iter().collect();
+        if over.is_empty() {
+            return Ok(());
+        }
+        self.queue.leave_out(&over);
+        let theirs: BTreeSet<TicketHolder> =
+            began.iter().filter(|row| over.contains(&row.id)).map(|row| row.holder).collect();
+        self.owed.retain(|lessee, _| holder(lessee).is_none_or(|holder| !theirs.contains(&holder)));
+        self.tell(News::Gone(over.into_iter().collect()));
+        Ok(())
     }
 
     /// These cannot be carried out now.
@@ -308,12 +352,13 @@ impl Worker<'_> {
     }
 
     async fn serve(&mut self) -> Result<(), Left> {
-        let (mut database, joined) = Database::join(&self.member.settings, self.beats).await?;
+        let (mut database, joined) = self.join().await?;
         self.set_beats(joined.beats);
         if joined.emptied {
             tracing::warn!("the database is an earlier state of itself: all tickets are revoked");
         }
         self.obey(&mut database).await?;
+        self.yield_overtaken(&mut database).await?;
         self.tell(News::Denials(denials(&mut database).await?));
         // Ours first, or those that are not used would be forgotten here, and be given to others.
         let owed = std::mem::take(&mut self.owed);
