@@ -40,6 +40,10 @@ pub struct Ground {
     pub world: Roaming,
     /// Where the gateways run.
     pub hosts: Vec<Host>,
+    /// The gateways' section `child`, and the pool behind it.
+    pub pool: String,
+    /// The clients' section `child`.
+    pub net: String,
     accounts: Vec<Account>,
 }
 
@@ -66,7 +70,8 @@ impl Ground {
         world.attach(Access::A)?;
         let database = Postgres::start_with(&world.server, SERVER, dir, settings)?;
         let accounts = accounts(&database, gateways)?;
-        let ground = Self { database, world, hosts, accounts };
+        let (pool, net) = (POOL.to_owned(), NET.to_owned());
+        let ground = Self { database, world, hosts, pool, net, accounts };
         ground.behind_the_name(&OUTER[..gateways])?;
         Ok(ground)
     }
@@ -102,7 +107,7 @@ impl Ground {
             name(gateway),
             self.database.authority(),
         );
-        let own = by_secret("gateway", "gateway.test", "*.test", SECRET, POOL);
+        let own = by_secret("gateway", "gateway.test", "*.test", SECRET, &self.pool);
         let extra = Extra { user: "nobody".to_owned(), ..extra };
         Dormoused::start_with(host, extra, "dns = \"off\"", &format!("{section}{own}"))
     }
@@ -112,7 +117,7 @@ impl Ground {
     /// # Errors
     /// If it does not come up.
     pub fn start_client(&self, host: &Host, identity: &str) -> Result<Dormoused> {
-        let client = by_secret("client", identity, "gateway.test", SECRET, NET);
+        let client = by_secret("client", identity, "gateway.test", SECRET, &self.net);
         let client = client.replace(&format!("gateway = \"{GATEWAY}\""), "gateway = \"gateway.test\"");
         Dormoused::start(host, "dns = \"off\"", &client)
     }
@@ -251,24 +256,6 @@ impl Scene {
     /// If one does not answer.
     pub fn served(&self) -> Result<Vec<Vec<String>>> {
         self.gateways.iter().map(peers).collect()
-    }
-
-    /// The device is brought back by what it sends, at any gateway; which one.
-    ///
-    /// # Errors
-    /// If it is not.
-    pub fn comes_back(&self) -> Result<usize> {
-        let mut at = None;
-        until("the device is at a gateway", || {
-            for (n, gateway) in self.gateways.iter().enumerate() {
-                self.ground.back_by(n)?;
-                if peers(gateway).is_ok_and(|peers| peers == [DEVICE]) && self.answers() {
-                    at = Some(n);
-                }
-            }
-            Ok(at.is_some())
-        })?;
-        at.context("no gateway")
     }
 
     /// Whether an echo of the device's comes back from behind the gateways.

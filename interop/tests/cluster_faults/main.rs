@@ -2,6 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
+mod clock;
+mod disk;
 mod kills;
 mod partition;
 mod relay;
+mod routing;

@@ -273,3 +273,41 @@ fn write_one(leases: &mut Leases, change: &Change) -> bool {
     changes.put(UnixTime(1_800_000_000), 1, change.clone());
     leases.write(changes).1.is_ok()
 }
+
+#[test]
+fn a_login_that_another_gateway_overtook_ends_nothing_and_what_was_ordered_besides_stays() {
+    let queue = Queue::default();
+    let row = |lineage: u8, holder: u8, ends: u64| Row {
+        id: Name([lineage; 16]),
+        holder: TicketHolder([holder; 32]),
+        tip: Name([100; 16]),
+        ends: UnixTime(ends),
+    };
+    let all = |holder: u8| Operation::EndAll { holder: TicketHolder([holder; 32]) };
+    let former =
+        |lineage: u8| Operation::EndFormer { lineage: Name([lineage; 16]), holder: TicketHolder([1; 32]) };
+    let again = |lineage: u8, ends: u64| Operation::Advance {
+        lineage: Name([lineage; 16]),
+        from: Name([100; 16]),
+        to: Name([100; 16]),
+        ends: UnixTime(ends),
+    };
+    // An administrator ends all of the first one, who logs in; the second one is one of several devices, and ends nobody's session.
+    let ordered = [
+        all(1),
+        all(1),
+        former(9),
+        Operation::Insert(row(1, 1, 50)),
+        Operation::Insert(row(2, 2, 60)),
+        again(1, 70),
+        again(2, 80),
+    ];
+    ordered.into_iter().for_each(|operation| queue.put(operation));
+    assert_eq!(queue.logins(), (vec![row(1, 1, 70)], vec![Name([9; 16])]));
+    queue.leave_out(&BTreeSet::from([Name([1; 16])]));
+    assert_eq!(queue.take().operations, [all(1), former(9), Operation::Insert(row(2, 2, 60)), again(2, 80)]);
+    // Denied after the login: nothing began.
+    [all(1), Operation::Insert(row(1, 1, 50)), all(1)].into_iter().for_each(|o| queue.put(o));
+    queue.leave_out(&BTreeSet::from([Name([1; 16])]));
+    assert_eq!(queue.take().operations, [all(1)]);
+}
