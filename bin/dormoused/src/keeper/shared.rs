@@ -18,6 +18,7 @@ use dormouse_io::entropy::OsEntropy;
 use dormouse_io::state::StateDir;
 use dormouse_io::store::StoredDenial;
 use dormouse_node::pool::{Addresses, Change, Lessee};
+use dormouse_sansio::UnixTime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ const BEAT: Duration = Duration::from_secs(5);
 const KEPT: Duration = Duration::from_secs(60);
 /// How often ticket keys are asked for: they are published an hour before they are used.
 const KEYS: Duration = Duration::from_secs(45 * 60);
+/// Between two heartbeats a clock that nobody sets goes wrong by less.
+const SET: u64 = 5;
 /// The file with the number of the last heartbeat.
 const BEATS: &str = "cluster-beats";
 
@@ -199,6 +202,21 @@ pub(super) fn serve(member: Member, queue: &Queue, reports: &Reports) {
             runtime.block_on(keeper.run());
         }
         Err(e) => tracing::error!("tickets are refused from now on: {e}"),
+    }
+}
+
+/// What the time was at the last look.
+struct Clock(Instant, UnixTime);
+
+impl Clock {
+    fn now() -> Self {
+        Self(Instant::now(), unix_now())
+    }
+
+    /// Whether somebody has set the machine's clock since the last look, or it slept.
+    fn was_set(&mut self) -> bool {
+        let Self(then, showed) = std::mem::replace(self, Self::now());
+        (showed.0 + (self.0 - then).as_secs()).abs_diff(self.1.0) > SET
     }
 }
 
@@ -371,6 +389,7 @@ impl Worker<'_> {
         }
         self.set_reachable(true);
         let (mut beat, mut keys) = (Instant::now() + BEAT, Instant::now() + KEYS);
+        let mut clock = Clock::now();
         loop {
             let batch = self.queue.take();
             let (idle, closed) = (batch.is_empty(), batch.closed);
@@ -393,6 +412,10 @@ impl Worker<'_> {
             let now = Instant::now();
             if beat <= now {
                 beat = now + BEAT;
+                if clock.was_set() {
+                    // Keys of other days count now, and some may have been given up.
+                    self.read_keys(&mut database).await?;
+                }
                 let beats = database.beat(unix_now(), &self.member.counts.load()).await?;
                 if beats != self.beats + 1 {
                     return Err(Left::Failed(self.two_of_a_name()));
