@@ -20,7 +20,7 @@ need_test="$need_demo dpkg-shlibdeps:dpkg-dev /usr/lib/ipsec/charon:strongswan-c
 qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd freeradius:freeradius /usr/lib/freeradius/rlm_eap_mschapv2.so:freeradius wpa_supplicant:wpasupplicant iw:iw dash:dash \
 modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
 softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils git:git chromium:chromium zstd:zstd \
-/usr/share/doc/postgresql:postgresql"
+/usr/share/doc/postgresql:postgresql bird:bird2"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3"
 need_long="$need_test java:openjdk-17-jre-headless /usr/share/doc/python3-venv:python3-venv debootstrap:debootstrap lintian:lintian \
 systemd-nspawn:systemd-container"
@@ -64,6 +64,9 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
   if [[ " ${missing[*]} " == *" postgresql "* ]] && [ -d /run/systemd/system ]; then
     "${root[@]}" systemctl disable --now --quiet postgresql || true
+  fi
+  if [[ " ${missing[*]} " == *" bird2 "* ]] && [ -d /run/systemd/system ]; then
+    "${root[@]}" systemctl disable --now --quiet bird || true
   fi
   hash -r
   wanted=${missing[*]}

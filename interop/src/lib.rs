@@ -5,6 +5,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
+pub mod cluster;
 pub mod ends;
 pub mod freeradius;
 pub mod meters;

@@ -337,13 +337,14 @@ impl Daemon {
     /// Handles the descriptors that are ready.
     fn turn(&mut self, ready: &[Ready]) -> Result<()> {
         let now = BootClock::now();
+        // Somebody may have set it: who comes now, with a ticket or a certificate, is judged by today's time.
+        self.host.set_wall_clock(now, unix_now());
         let mut tun = false;
         for event in ready {
             match event.token {
                 TUN => tun = true,
                 TIMER => {
                     if self.wakers.timer.clear() {
-                        self.host.set_wall_clock(now, unix_now());
                         self.host.handle_timeout(now);
                     }
                 }

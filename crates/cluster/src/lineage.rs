@@ -85,6 +85,10 @@ const END_ALL: &str = with_orders!(
     "select count(rung.*) from rung"
 );
 const END_EVERY: &str = "delete from dormouse.lineage";
+const OVERTAKEN: &str =
+    "select a.id from unnest($2::bytea[], $3::bytea[], $4::bigint[]) as a (id, holder, ends)
+    where exists (select from dormouse.lineage l
+        where l.holder = a.holder and l.gateway <> $1 and l.ends > a.ends and l.id <> all ($5::bytea[]))";
 
 impl Database {
     /// Carries out operations in their order, in one transaction; `now` decides which rows may go. One outcome for each,
@@ -102,6 +106,27 @@ impl Database {
             true => self.link.at_length("end all sessions", work).await,
             false => self.link.within("write lineages", work).await,
         }
+    }
+}
+
+impl Database {
+    /// Of sessions that began here while the database could not be reached, each instead of all others of its holder: which are over,
+    /// because their holder has come to another gateway since. `ends` says which session is the later one: it is counted from when its last
+    /// ticket was given. `former`: lineages that these sessions took the place of, by the word of who has them.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn overtaken(&mut self, began: &[Row], former: &[Name]) -> Result<Vec<Name>, Error> {
+        let ids: Vec<&[u8]> = began.iter().map(|row| &row.id.0[..]).collect();
+        let holders: Vec<&[u8]> = began.iter().map(|row| &row.holder.0[..]).collect();
+        let ends: Vec<i64> = began.iter().map(|row| seconds(row.ends)).collect();
+        let former: Vec<&[u8]> = former.iter().map(|name| &name.0[..]).collect();
+        let work = async |link: &mut Link| {
+            let rows =
+                link.query(OVERTAKEN, &[&link.gateway.clone(), &ids, &holders, &ends, &former]).await?;
+            rows.iter().map(|row| Ok(Name(link.cells("lineage", row).bytes(0, "id")?))).collect()
+        };
+        self.link.within("compare sessions", work).await
     }
 }
 

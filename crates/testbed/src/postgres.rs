@@ -34,6 +34,14 @@ impl Postgres {
     /// # Errors
     /// If it does not come up; with its log.
     pub fn start(host: &Host, address: &str, dir: &Path) -> Result<Self> {
+        Self::start_with(host, address, dir, "")
+    }
+
+    /// The same with more lines for its configuration.
+    ///
+    /// # Errors
+    /// As [`Postgres::start`].
+    pub fn start_with(host: &Host, address: &str, dir: &Path, settings: &str) -> Result<Self> {
         fs::create_dir(dir).with_context(|| dir.display().to_string())?;
         own(dir)?;
         let mut new = Self { host: host.clone(), dir: dir.into(), address: address.into(), process: None };
@@ -56,9 +64,10 @@ impl Postgres {
         let sockets = dir.display();
         write!(
             conf,
-            "unix_socket_directories = '{sockets}'\nlisten_addresses = '{address}'\nport = {PORT}\nssl = on\nmax_connections = 40\nshared_buffers = 32MB\n"
+            "unix_socket_directories = '{sockets}'\nlisten_addresses = '{address}'\nport = {PORT}\nssl = on\nmax_connections = 40\nshared_buffers = 32MB\n{settings}\n"
         )?;
-        let access = "local all postgres trust\nhostssl all all all scram-sha-256\n";
+        let access =
+            "local all postgres trust\nlocal all all scram-sha-256\nhostssl all all all scram-sha-256\n";
         fs::write(data.join("pg_hba.conf"), access)?;
         new.go()?;
         Ok(new)
@@ -85,6 +94,18 @@ impl Postgres {
     pub fn owner(&self, database: &str) -> String {
         let dir = self.dir.display().to_string().replace('/', "%2F");
         format!("postgresql://{USER}@{dir}:{PORT}/{database}")
+    }
+
+    /// Its Unix socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(format!(".s.PGSQL.{PORT}"))
+    }
+
+    /// The id of its first process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::pid)
     }
 
     /// A program of the newest version, as the server's user.

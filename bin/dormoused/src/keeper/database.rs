@@ -6,7 +6,7 @@ use super::{Queue, Report, Reports};
 use dormouse_cluster as cluster;
 use dormouse_cluster::{Database, LeaseChange, LeaseKey, LeaseNews, Load, Settings, Written};
 use dormouse_ike::ticket::SharedKey;
-use dormouse_ike::ticket::lineage::{Operation, Outcome};
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::state::StateDir;
@@ -16,7 +16,8 @@ use dormouse_node::shared::{
     ArrivedParcel, Beginning, Courier, Denied, GoneOrder, Joined, Notice, Office, Other, Parcel, RETRY,
     Store, Waiting, begin,
 };
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Instant, UnixTime};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -115,15 +116,29 @@ struct Desk<'a> {
 impl<'a> Office for Desk<'a> {
     type Store = Connection<'a>;
 
-    async fn join(&mut self, beats: u64) -> Result<(Connection<'a>, Joined), cluster::Error> {
-        let member = self.member;
-        let (database, joined) = Database::join(&member.settings, beats).await?;
+    async fn join(
+        &mut self,
+        beats: u64,
+        mut meanwhile: impl FnMut(&mut Self),
+    ) -> Result<(Connection<'a>, Joined), cluster::Error> {
+        let (member, queue) = (self.member, self.queue);
+        let mut joining = pin!(Database::join(&member.settings, beats));
+        let (database, joined) = loop {
+            tokio::select! {
+                joined = &mut joining => break joined?,
+                () = queue.bell.notified() => meanwhile(self),
+            }
+        };
         let cluster::Joined { slot, slots, emptied, beats, database_time: _ } = joined;
         Ok((Connection { database, member }, Joined { slot, slots, emptied, beats }))
     }
 
     fn now(&self) -> Instant {
         BootClock::now()
+    }
+
+    fn unix(&self) -> UnixTime {
+        unix_now()
     }
 
     fn queue<T>(&mut self, act: impl FnOnce(&mut Waiting) -> T) -> T {
@@ -198,6 +213,10 @@ impl Store for Connection<'_> {
 
     async fn run(&mut self, operations: &[Operation]) -> Result<Vec<Outcome>, cluster::Error> {
         self.database.run(unix_now(), operations).await
+    }
+
+    async fn overtaken(&mut self, began: &[Row], former: &[Name]) -> Result<Vec<Name>, cluster::Error> {
+        self.database.overtaken(began, former).await
     }
 
     async fn write_leases(&mut self, changes: &[(Lessee, Change)]) -> Result<Vec<bool>, cluster::Error> {

@@ -347,3 +347,30 @@ fn notices_survive_being_dropped_while_waiting() {
         );
     });
 }
+
+#[test]
+fn what_began_without_the_database_is_over_if_its_holder_came_elsewhere_later() {
+    if !possible("what_began_without_the_database_is_over_if_its_holder_came_elsewhere_later") {
+        return;
+    }
+    block(async {
+        let world = World::new(Server::shared(), None).await;
+        let (mut first, mut second) = (world.join("first").await, world.join("second").await);
+        let row = |id: u64, of: u8, ends: u64| Row {
+            id: name(id),
+            holder: holder(of),
+            tip: name(id),
+            ends: UnixTime(LATER.0 + ends),
+        };
+        let there =
+            [(1, 1, 10), (2, 2, 10), (3, 3, 10)].map(|(id, of, ends)| Operation::Insert(row(id, of, ends)));
+        run(&mut second, &there).await;
+        run(&mut first, &[Operation::Insert(row(4, 4, 10))]).await;
+        // Before the other one, at the same time, afterwards; and before one of this gateway's own.
+        let began = [row(11, 1, 9), row(12, 2, 10), row(13, 3, 11), row(14, 4, 9)];
+        assert_eq!(first.overtaken(&began, &[]).await.unwrap(), [name(11)]);
+        // What it took the place of does not overtake it, however often it was used since.
+        assert_eq!(first.overtaken(&began, &[name(1)]).await.unwrap(), []);
+        assert_eq!(first.overtaken(&[], &[]).await.unwrap(), []);
+    });
+}

@@ -1,16 +1,18 @@
 //! The order in which a gateway speaks with the store that it shares. Owns the heartbeat's number, what is owed, and when a connection is tried
 //! again; what the news mean is [`super::Company`]'s.
 //!
-//! After each connection the news are read before anything is written that waited: first what other gateways have taken over, then denials,
-//! leases and keys. While there is no connection, who waits for the store is told so at once; what nobody waits for is kept within the queue's
+//! After each connection the news are read before anything is written that waited: first what other gateways have taken over, also of what
+//! began here meanwhile, then denials, leases and keys. While there is no connection, who waits for the store is told so at once; what nobody waits for is kept within the queue's
 //! bound.
 
+use super::handovers::not_run;
 use super::{Batch, Changes, Denied, Joined, News, Notice, Office, Report, Store, Waiting};
 use crate::pool::{Addresses, Change, Lessee, Share};
+use dormouse_crypto::cert::Identity;
 use dormouse_ike::ticket::SharedKey;
-use dormouse_ike::ticket::lineage::{Operation, Outcome};
-use dormouse_sansio::Instant;
-use std::collections::BTreeMap;
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, TicketHolder};
+use dormouse_sansio::{Instant, UnixTime};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A store that could not be reached is tried again after this long.
@@ -23,6 +25,9 @@ pub const KEPT: Duration = Duration::from_secs(60);
 pub const KEYS: Duration = Duration::from_secs(45 * 60);
 
 pub(super) type Error<O> = <<O as Office>::Store as Store>::Error;
+
+/// Between two heartbeats a clock that nobody sets goes wrong by less, in seconds.
+const SET: u64 = 5;
 
 /// What a gateway must know before it begins.
 #[derive(Debug)]
@@ -50,7 +55,7 @@ impl Beginning {
 /// # Errors
 /// If there is no connection, or the gateway has no place there.
 pub async fn begin<O: Office>(office: &mut O) -> Result<Beginning, Error<O>> {
-    let (mut store, joined) = office.join(office.beats()).await?;
+    let (mut store, joined) = office.join(office.beats(), |_| {}).await?;
     office.keep_beats(joined.beats);
     warn_emptied(&joined);
     Ok(Beginning {
@@ -91,6 +96,53 @@ pub struct Courier<O> {
     reachable: bool,
     /// Leases that could not be written yet, the last change of each holder.
     owed: BTreeMap<Lessee, Change>,
+}
+
+/// What the time was at the last look.
+struct Clock(Instant, UnixTime);
+
+impl Clock {
+    fn of(office: &impl Office) -> Self {
+        Self(office.now(), office.unix())
+    }
+
+    /// Whether somebody has set the machine's clock since the last look, or it slept.
+    fn was_set(&mut self, office: &impl Office) -> bool {
+        let Self(then, showed) = std::mem::replace(self, Self::of(office));
+        (showed.0 + (self.0 - then).as_secs()).abs_diff(self.1.0) > SET
+    }
+}
+
+/// Without a connection: who waits for the store is told that it says nothing. True if nothing more will come.
+fn stand_by(office: &mut impl Office, owed: &mut BTreeMap<Lessee, Change>) -> bool {
+    let Batch { operations, leases, errands, closed, .. } = office.queue(Waiting::take);
+    failed(office, operations);
+    not_run(office, errands);
+    owe(office, owed, leases);
+    closed
+}
+
+/// These cannot be carried out now.
+fn failed(office: &mut impl Office, batch: Vec<Operation>) {
+    for sa in batch.iter().filter_map(Operation::asked_by) {
+        office.report(Report::Outcome(sa, Outcome::Failed));
+    }
+    office.queue(|q| q.put_back(batch));
+}
+
+/// The answers that wait for these leases go out; the leases are written when there is a connection.
+fn owe(office: &mut impl Office, owed: &mut BTreeMap<Lessee, Change>, changes: Changes) {
+    if changes.is_empty() {
+        return;
+    }
+    let last = changes.last();
+    owed.extend(changes.into_changes());
+    office.report(Report::Leased(last));
+}
+
+/// Whose tickets are those of who has a lease.
+fn holder(Lessee { connection, identity: (kind, data), .. }: &Lessee) -> Option<TicketHolder> {
+    Some(TicketHolder::of(connection, &Identity::from_ike(*kind, data).ok()?))
 }
 
 impl<O: Office> Courier<O> {
@@ -142,15 +194,11 @@ impl<O: Office> Courier<O> {
         }
     }
 
-    /// Waits a moment without a connection. Who waits for the store is told that it says nothing. True if nothing more will come.
+    /// Waits a moment without a connection. True if nothing more will come.
     async fn alone(&mut self) -> bool {
         let until = self.office.now() + RETRY;
         loop {
-            let Batch { operations, leases, errands, closed, .. } = self.office.queue(Waiting::take);
-            self.failed(operations);
-            self.not_run(errands);
-            self.owe(leases);
-            if closed {
+            if stand_by(&mut self.office, &mut self.owed) {
                 return true;
             }
             if self.office.now() >= until {
@@ -160,22 +208,33 @@ impl<O: Office> Courier<O> {
         }
     }
 
-    /// These cannot be carried out now.
-    fn failed(&mut self, batch: Vec<Operation>) {
-        for sa in batch.iter().filter_map(Operation::asked_by) {
-            self.office.report(Report::Outcome(sa, Outcome::Failed));
-        }
-        self.office.queue(|q| q.put_back(batch));
+    /// Connects. A server that hangs takes its time, for which nobody else waits.
+    async fn join(&mut self) -> Result<(O::Store, Joined), Error<O>> {
+        let (reachable, owed) = (self.reachable, &mut self.owed);
+        let meanwhile = |office: &mut O| {
+            if !reachable {
+                stand_by(office, owed);
+            }
+        };
+        self.office.join(self.beats, meanwhile).await
     }
 
-    /// The answers that wait for these leases go out; the leases are written when there is a connection.
-    fn owe(&mut self, changes: Changes) {
-        if changes.is_empty() {
-            return;
+    /// What began here while the others could not hear of it, and whose clients have come to one of them since, is theirs.
+    async fn yield_overtaken(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
+        let (began, former) = self.office.queue(|q| q.logins());
+        if began.is_empty() {
+            return Ok(());
         }
-        let last = changes.last();
-        self.owed.extend(changes.into_changes());
-        self.office.report(Report::Leased(last));
+        let over: BTreeSet<Name> = store.overtaken(&began, &former).await?.into_iter().collect();
+        if over.is_empty() {
+            return Ok(());
+        }
+        self.office.queue(|q| q.leave_out(&over));
+        let theirs: BTreeSet<TicketHolder> =
+            began.iter().filter(|row| over.contains(&row.id)).map(|row| row.holder).collect();
+        self.owed.retain(|lessee, _| holder(lessee).is_none_or(|holder| !theirs.contains(&holder)));
+        self.tell(News::Gone(over.into_iter().collect()));
+        Ok(())
     }
 
     /// Connects, and serves until the connection fails.
@@ -187,10 +246,11 @@ impl<O: Office> Courier<O> {
     }
 
     async fn serve(&mut self) -> Result<(), Left<Error<O>>> {
-        let (mut store, joined) = self.office.join(self.beats).await?;
+        let (mut store, joined) = self.join().await?;
         self.set_beats(joined.beats);
         warn_emptied(&joined);
         self.obey(&mut store).await?;
+        self.yield_overtaken(&mut store).await?;
         let all = store.denials().await?;
         self.tell(News::Denials(all));
         // Ours first, or those that are not used would be forgotten here, and be given to others.
@@ -207,6 +267,7 @@ impl<O: Office> Courier<O> {
         }
         self.set_reachable(true);
         let (mut beat, mut keys) = (self.office.now() + BEAT, self.office.now() + KEYS);
+        let mut clock = Clock::of(&self.office);
         loop {
             let batch = self.office.queue(Waiting::take);
             let (idle, closed) = (batch.is_empty(), batch.closed);
@@ -223,6 +284,10 @@ impl<O: Office> Courier<O> {
             let now = self.office.now();
             if beat <= now {
                 beat = now + BEAT;
+                if clock.was_set(&self.office) {
+                    // Keys of other days count now, and some may have been given up.
+                    self.read_keys(&mut store).await?;
+                }
                 self.beat(&mut store).await?;
             }
             if keys <= now {
@@ -299,8 +364,8 @@ impl<O: Office> Courier<O> {
             let last = leases.last();
             if let Err(e) = self.write_leases(store, leases.into_changes()).await {
                 self.office.report(Report::Leased(last));
-                self.failed(operations);
-                self.not_run(errands);
+                failed(&mut self.office, operations);
+                not_run(&mut self.office, errands);
                 return Err(e);
             }
             self.office.report(Report::Leased(last));
@@ -315,8 +380,8 @@ impl<O: Office> Courier<O> {
                     }
                 }
                 Err(e) => {
-                    self.failed(operations);
-                    self.not_run(errands);
+                    failed(&mut self.office, operations);
+                    not_run(&mut self.office, errands);
                     return Err(e);
                 }
             }

@@ -2,26 +2,26 @@
 //! [`super::Courier`].
 
 use super::courier::Error;
-use super::{Courier, Errand, News, Office, Parcel, Store};
+use super::{Courier, Errand, News, Office, Parcel, Report, Store};
 
 /// Devices that are handed over with one statement.
 const TOGETHER: usize = 64;
 
+/// Those that must not be forgotten are tried again.
+pub(super) fn not_run(office: &mut impl Office, errands: Vec<Errand>) {
+    let (parcels, others) = parcels(errands);
+    office.queue(|q| q.put_back_errands(others));
+    not_told(office, &parcels);
+}
+
+/// What waits for these devices gets old meanwhile: it is not tried again.
+fn not_told(office: &mut impl Office, parcels: &[Parcel]) {
+    for parcel in parcels.iter().filter(|parcel| parcel.to.is_some()) {
+        office.report(Report::News(Box::new(News::HandedOver(parcel.handover.lineage, false))));
+    }
+}
+
 impl<O: Office> Courier<O> {
-    /// Those that must not be forgotten are tried again.
-    pub(super) fn not_run(&mut self, errands: Vec<Errand>) {
-        let (parcels, others) = parcels(errands);
-        self.office.queue(|q| q.put_back_errands(others));
-        self.not_told(&parcels);
-    }
-
-    /// What waits for these devices gets old meanwhile: it is not tried again.
-    fn not_told(&mut self, parcels: &[Parcel]) {
-        for parcel in parcels.iter().filter(|parcel| parcel.to.is_some()) {
-            self.tell(News::HandedOver(parcel.handover.lineage, false));
-        }
-    }
-
     pub(super) async fn run_errands(
         &mut self,
         store: &mut O::Store,
@@ -31,7 +31,7 @@ impl<O: Office> Courier<O> {
         let mut others = others.into_iter();
         while let Some(errand) = others.next() {
             if let Err(e) = self.run_errand(store, &errand).await {
-                self.not_told(&parcels);
+                not_told(&mut self.office, &parcels);
                 let left = std::iter::once(errand).chain(others).collect();
                 self.office.queue(|q| q.put_back_errands(left));
                 return Err(e);
@@ -46,7 +46,7 @@ impl<O: Office> Courier<O> {
                     }
                 }
                 Err(e) => {
-                    std::iter::once(chunk).chain(chunks).for_each(|chunk| self.not_told(chunk));
+                    std::iter::once(chunk).chain(chunks).for_each(|chunk| not_told(&mut self.office, chunk));
                     return Err(e);
                 }
             }

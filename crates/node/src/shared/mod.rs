@@ -14,7 +14,7 @@ pub use queue::{BATCH, Batch, Changes, Waiting};
 use crate::handover::Handover;
 use crate::pool::{Addresses, Change, Lessee};
 use dormouse_ike::ticket::SharedKey;
-use dormouse_ike::ticket::lineage::{Name, Operation, Outcome};
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_keying::SaId;
 use dormouse_sansio::{Instant, UnixTime};
 use std::fmt::Display;
@@ -163,6 +163,9 @@ pub trait Store {
 
     /// Carries out operations in their order. One outcome for each.
     async fn run(&mut self, operations: &[Operation]) -> Result<Vec<Outcome>, Self::Error>;
+    /// Of sessions that began here while the store could not be reached, each instead of all others of its holder: those whose holders have come to
+    /// another gateway since. `former`: lineages that these sessions took the place of.
+    async fn overtaken(&mut self, began: &[Row], former: &[Name]) -> Result<Vec<Name>, Self::Error>;
     /// Writes changes of leases in their order. For each, whether it was granted.
     async fn write_leases(&mut self, changes: &[(Lessee, Change)]) -> Result<Vec<bool>, Self::Error>;
     /// All leases, the longest unused first.
@@ -199,10 +202,17 @@ pub trait Office {
     /// What it connects to.
     type Store: Store;
 
-    /// Connects, and takes the gateway's place; `beats` is the last own heartbeat that is remembered.
-    async fn join(&mut self, beats: u64) -> Result<(Self::Store, Joined), <Self::Store as Store>::Error>;
+    /// Connects, and takes the gateway's place; `beats` is the last own heartbeat that is remembered. `meanwhile` is called when something is
+    /// handed over before that is done.
+    async fn join(
+        &mut self,
+        beats: u64,
+        meanwhile: impl FnMut(&mut Self),
+    ) -> Result<(Self::Store, Joined), <Self::Store as Store>::Error>;
     /// The clock.
     fn now(&self) -> Instant;
+    /// The time of day, by the machine's clock, which somebody may set.
+    fn unix(&self) -> UnixTime;
     /// Does something to the queue.
     fn queue<T>(&mut self, act: impl FnOnce(&mut Waiting) -> T) -> T;
     /// Says something to the gateway's loop.

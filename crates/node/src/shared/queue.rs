@@ -3,7 +3,7 @@
 
 use super::Errand;
 use crate::pool::{Change, Lessee};
-use dormouse_ike::ticket::lineage::Operation;
+use dormouse_ike::ticket::lineage::{Name, Operation, Row};
 use dormouse_sansio::UnixTime;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -163,7 +163,45 @@ impl Waiting {
         self.operations.retain(|operation| !matches!(operation, Operation::Confirm { .. }));
     }
 
-    /// The same, of what is shared besides.
+    /// Sessions that wait to be written down, and began instead of all others of their holders; each with the end of its last ticket. Beside
+    /// them the lineages that they name as their former ones.
+    #[must_use]
+    pub fn logins(&self) -> (Vec<Row>, Vec<Name>) {
+        let (mut alone, mut began) = (BTreeSet::new(), BTreeMap::<Name, Row>::new());
+        let mut former = Vec::new();
+        for operation in &self.operations {
+            match *operation {
+                Operation::EndAll { holder } => _ = alone.insert(holder),
+                Operation::Insert(row) if alone.remove(&row.holder) => _ = began.insert(row.id, row),
+                Operation::EndFormer { lineage, .. } => former.push(lineage),
+                Operation::Advance { lineage, ends, .. } => {
+                    began.entry(lineage).and_modify(|row| row.ends = row.ends.max(ends));
+                }
+                _ => {}
+            }
+        }
+        (began.into_values().collect(), former)
+    }
+
+    /// These of [`Waiting::logins`] are not written down, and end no other session.
+    pub fn leave_out(&mut self, lineages: &BTreeSet<Name>) {
+        let mut kept: Vec<Operation> = Vec::with_capacity(self.operations.len());
+        for operation in self.operations.drain(..) {
+            match operation {
+                Operation::Insert(row) if lineages.contains(&row.id) => {
+                    let ends = |o: &Operation| *o == Operation::EndAll { holder: row.holder };
+                    if let Some(at) = kept.iter().rposition(ends) {
+                        kept.remove(at);
+                    }
+                }
+                Operation::Advance { lineage, .. } if lineages.contains(&lineage) => {}
+                _ => kept.push(operation),
+            }
+        }
+        self.operations = kept;
+    }
+
+    /// As [`Waiting::put_back`], of what is shared besides.
     pub fn put_back_errands(&mut self, errands: Vec<Errand>) {
         self.errands.splice(0..0, errands);
     }
@@ -242,5 +280,48 @@ mod tests {
             rules.apply(UnixTime(0), operation);
         }
         assert!(rules.rows().map(|r| r.id).eq([name(7)]));
+    }
+
+    #[test]
+    fn a_login_that_another_gateway_overtook_ends_nothing_and_what_was_ordered_besides_stays() {
+        let mut queue = Waiting::default();
+        let row = |lineage: u8, holder: u8, ends: u64| Row {
+            id: Name([lineage; 16]),
+            holder: TicketHolder([holder; 32]),
+            tip: Name([100; 16]),
+            ends: UnixTime(ends),
+        };
+        let all = |holder: u8| Operation::EndAll { holder: TicketHolder([holder; 32]) };
+        let former = |lineage: u8| Operation::EndFormer {
+            lineage: Name([lineage; 16]),
+            holder: TicketHolder([1; 32]),
+        };
+        let again = |lineage: u8, ends: u64| Operation::Advance {
+            lineage: Name([lineage; 16]),
+            from: Name([100; 16]),
+            to: Name([100; 16]),
+            ends: UnixTime(ends),
+        };
+        // An administrator ends all of the first one, who logs in; the second one is one of several devices, and ends nobody's session.
+        let ordered = [
+            all(1),
+            all(1),
+            former(9),
+            Operation::Insert(row(1, 1, 50)),
+            Operation::Insert(row(2, 2, 60)),
+            again(1, 70),
+            again(2, 80),
+        ];
+        ordered.into_iter().for_each(|operation| queue.put(operation));
+        assert_eq!(queue.logins(), (vec![row(1, 1, 70)], vec![Name([9; 16])]));
+        queue.leave_out(&BTreeSet::from([Name([1; 16])]));
+        assert_eq!(
+            queue.take().operations,
+            [all(1), former(9), Operation::Insert(row(2, 2, 60)), again(2, 80)]
+        );
+        // Denied after the login: nothing began.
+        [all(1), Operation::Insert(row(1, 1, 50)), all(1)].into_iter().for_each(|o| queue.put(o));
+        queue.leave_out(&BTreeSet::from([Name([1; 16])]));
+        assert_eq!(queue.take().operations, [all(1)]);
     }
 }

@@ -1,0 +1,144 @@
+//! Three gateways of which one is cut off from the database, and from nothing else: what it has goes on, what is new gets what no other gateway
+//! gives, and what others have taken over meanwhile it lets go when it is back.
+
+use anyhow::{Context, Result, ensure};
+use dormouse_interop::cluster::{DATABASE, DEVICE, NEEDS, OUTER, Scene, name, names, until};
+use dormouse_interop::ends::{PATIENCE, another, inner, rung};
+use dormouse_testbed::{Dormoused, Process, SERVER, require};
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// Cuts a gateway off: what it sends to the database and hears from it meets this verdict.
+fn cut(scene: &Scene, gateway: usize, verdict: &str) -> Result<()> {
+    scene.ground.hosts[gateway].nft(&format!(
+        "table ip cut {{ chain out {{ type filter hook output priority 0; ip daddr {SERVER} tcp dport 5432 {verdict}; }}
+         chain in {{ type filter hook input priority 0; ip saddr {SERVER} tcp sport 5432 {verdict}; }}; }}"
+    ))
+}
+
+fn heal(scene: &Scene, gateway: usize) -> Result<()> {
+    scene.ground.hosts[gateway].nft("delete table ip cut")
+}
+
+/// Echoes of the device, ten a second, until they are counted.
+pub(crate) fn echoes(scene: &Scene, called: &str) -> Result<Process> {
+    scene.ground.world.device.spawn(called, "ping", &["-i", "0.1", SERVER])
+}
+
+/// All but the last, which may be on its way, have come back, and some after this was asked.
+pub(crate) fn none_was_lost(mut sending: Process) -> Result<()> {
+    let answered = |sending: &Process| sending.log().matches(" bytes from ").count();
+    let before = answered(&sending);
+    until("echoes", || Ok(answered(&sending) >= before + 5))?;
+    sending.signal(Signal::SIGINT);
+    sending.wait(PATIENCE).context("ping goes on")?;
+    let log = sending.log();
+    let counts = log.lines().find(|l| l.contains("packets transmitted")).context("no count")?;
+    let numbers: Vec<u32> = counts.split([' ', ',']).filter_map(|w| w.parse().ok()).collect();
+    let &[sent, received, ..] = numbers.as_slice() else { anyhow::bail!("{counts}") };
+    ensure!(received + 1 >= sent, "{counts}");
+    Ok(())
+}
+
+/// The device's daemon begins anew at one gateway; by which rung it comes up.
+pub(crate) fn moves_to(scene: &mut Scene, gateway: usize) -> Result<String> {
+    scene.device.process().kill();
+    scene.ground.behind_the_name(&[OUTER[gateway]])?;
+    scene.ground.back_by(gateway)?;
+    scene.device.restart()?;
+    scene.device.ok(&["up", "peer"])?;
+    scene.ping()?;
+    rung(&scene.device)
+}
+
+#[test]
+fn a_gateway_that_is_cut_off_serves_on_and_lets_go_what_others_took_over() -> Result<()> {
+    if !require("a gateway without its database among three", &NEEDS) {
+        return Ok(());
+    }
+    let mut scene = Scene::new(3, "")?;
+    scene.ground.behind_the_name(&OUTER[..1])?;
+    let address = scene.connect()?;
+    ensure!(scene.balances(&address)? == 0);
+
+    // Nothing comes through any more, and nothing says so.
+    let sending = echoes(&scene, "silence")?;
+    cut(&scene, 0, "drop")?;
+    scene.gateways[0]
+        .process()
+        .wait_for("tickets are refused until the database can be reached", PATIENCE)?;
+    none_was_lost(sending)?;
+    ensure!(moves_to(&mut scene, 0)? == "full", "{}", scene.device.log());
+    ensure!(inner(&scene.device)? == address);
+
+    // New users there and at another gateway, neither of which can ask the other.
+    let mut clients: Vec<(Dormoused, usize)> = Vec::new();
+    for n in 0..4 {
+        let (host, _) = another(&mut scene.ground.world, &format!("user{n}"), 2 + n)?;
+        let gateway = usize::from(n % 2);
+        names(&host, &OUTER[gateway..=gateway])?;
+        let client = scene.ground.start_client(&host, &format!("user{n}.test"))?;
+        client.ok(&["up", "peer"])?;
+        clients.push((client, gateway));
+    }
+    let mut given = BTreeSet::from([address[0]]);
+    for (client, gateway) in &clients {
+        let own = inner(client)?[0];
+        let IpAddr::V4(v4) = own else { anyhow::bail!("{own}") };
+        ensure!(given.insert(own), "{own} was given twice");
+        ensure!(v4.to_bits() % 4 == u32::try_from(*gateway)?, "{own} is not {}'s to give", name(*gateway));
+    }
+
+    // The device goes to a third one, where its last ticket is not known, and which gives it its address.
+    let by = moves_to(&mut scene, 2)?;
+    ensure!(by == "full", "{by}");
+    ensure!(inner(&scene.device)? == address);
+    ensure!(scene.served()?[0].contains(&DEVICE.to_owned()), "nobody could tell it");
+
+    // The one that was cut off is back: it drops what it had, and what it gave is on record.
+    heal(&scene, 0)?;
+    scene.gateways[0].process().wait_for("the database is reached again", PATIENCE)?;
+    let lets_go = until("the first gateway lets go", || {
+        Ok(!scene.served()?[0].contains(&DEVICE.to_owned())
+            && !scene.ground.routes(0)?.contains(&format!("{} ", address[0])))
+    });
+    lets_go.with_context(|| scene.gateways[0].log())?;
+    scene.ping().context("what was let go is the former gateway's alone")?;
+    let held = |identity: &str| {
+        let sql =
+            format!("select host(v4) from dormouse.lease where convert_from(id_data, 'utf8') = '{identity}'");
+        scene.ground.database.sql(DATABASE, &sql)
+    };
+    for (n, (client, _)) in clients.iter().enumerate() {
+        let own = inner(client)?[0].to_string();
+        until("the lease is on record", || Ok(held(&format!("user{n}.test"))? == own))?;
+    }
+    let lineages = "select gateway from dormouse.lineage order by gateway";
+    until("one lineage of each", || {
+        Ok(scene.ground.database.sql(DATABASE, lineages)?.lines().eq(["gw1", "gw1", "gw2", "gw2", "gw3"]))
+    })
+    .with_context(|| scene.ground.database.sql(DATABASE, lineages).unwrap_or_default())?;
+    for (mut client, _) in clients {
+        client.ok(&["down", "peer"])?;
+        client.process().stop();
+    }
+    scene
+        .ground
+        .database
+        .sql(DATABASE, "delete from dormouse.lease where convert_from(id_data, 'utf8') like 'user%'")?;
+
+    // Cut off so that it is told at once; the device takes its ticket, which is on record, to another one.
+    ensure!(scene.balances(&address)? == 2);
+    let sending = echoes(&scene, "refusal")?;
+    cut(&scene, 2, "reject")?;
+    scene.gateways[2]
+        .process()
+        .wait_for("tickets are refused until the database can be reached", PATIENCE)?;
+    none_was_lost(sending)?;
+    let by = moves_to(&mut scene, 1)?;
+    ensure!(by == "ticket", "{by}");
+    heal(&scene, 2)?;
+    ensure!(scene.balances(&address)? == 1);
+    Ok(())
+}
