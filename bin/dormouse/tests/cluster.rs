@@ -26,19 +26,17 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new(name: &str) -> Self {
         let mut bed = Testbed::new().unwrap();
         let host = bed.host("db").unwrap();
-        let dir = std::env::temp_dir().join(format!("dormouse-cluster-verbs-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("dormouse-cluster-{name}-{}", std::process::id()));
         let server = Postgres::start(&host, ADDRESS, &dir).unwrap();
         let dir = host.dir().to_owned();
         Self { host, server, dir, _bed: bed }
     }
 
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
-        let output = self.host.command(env!("CARGO_BIN_EXE_dormouse")).args(arguments).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+        run_at(&self.host, arguments)
     }
 
     /// As the owner of the database.
@@ -91,6 +89,12 @@ impl Scene {
     }
 }
 
+fn run_at(host: &Host, arguments: &[&str]) -> (i32, String, String) {
+    let output = host.command(env!("CARGO_BIN_EXE_dormouse")).args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
 fn mode(path: &str) -> u32 {
     fs::metadata(Path::new(path)).unwrap().permissions().mode() & 0o777
 }
@@ -100,13 +104,13 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     if !require("dormouse cluster", &[Need::Root, Need::File(PROGRAMS)]) {
         return;
     }
-    let scene = Scene::new();
+    let scene = Scene::new("verbs");
     let key = scene.path("new/cluster.key");
 
     // The tables and the key, once.
     let (code, out, err) = scene.owner(&format!("init --key-file {key}"));
     assert!(
-        code == 0 && out.contains("version 1, new; room for 4 gateways") && out.contains(", new. Every"),
+        code == 0 && out.contains("version 2, new; room for 4 gateways") && out.contains(", new. Every"),
         "{out}{err}"
     );
     assert_eq!(mode(&key), 0o600);
@@ -157,7 +161,7 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     assert_eq!(status(&scene).0, 0, "joining counts");
     scene.server.sql(DATABASE, "update dormouse.gateway set seen = seen - 31").unwrap();
     assert_eq!(status(&scene).0, 1, "it was not heard of late");
-    runtime.block_on(gateway.beat(now, &Load { sessions: 3, sleepers: 4 })).unwrap();
+    runtime.block_on(gateway.beat(now, &Load { sessions: 3, sleepers: 4, spent: 30 })).unwrap();
     let (code, value) = status(&scene);
     let one = &value["gateways"][0];
     assert_eq!((code, &one["name"], &one["heard"]), (0, &"gw1".into(), &true.into()), "{value}");
@@ -210,4 +214,102 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     let nowhere = "postgresql://x@127.0.0.1:1/vpn";
     let (code, _, err) = scene.run(&["cluster", "status", "--database", nowhere]);
     assert!(code == 3 && err.contains("cannot be reached"), "{err}");
+}
+
+/// `gateway init --passwords` for two gateways that share a database; their directories.
+fn two_gateways(scene: &Scene) -> [String; 2] {
+    let key = scene.path("cluster.key");
+    assert_eq!(scene.owner(&format!("init --key-file {key}")).0, 0);
+    assert_eq!(scene.owner(&format!("add gw1 --out {} --key-file {key}", scene.path("gw1"))).0, 0);
+    let [one, two] = ["one", "two"].map(|name| scene.path(name));
+    let init = format!(
+        "gateway init --yes --passwords --name vpn.example.org --reach 10.1.0.0/16 --dns none --pool 10.77.0.0/16 --config {one}/dormouse.toml"
+    );
+    let (code, out, err) = scene.run(&init.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, 0, "{out}{err}");
+    let text = fs::read_to_string(format!("{one}/dormouse.toml")).unwrap();
+    let section = format!(
+        "[cluster]\ndatabase = \"{}\"\nname = \"gw1\"\nkey_file = \"{key}\"\npassword_file = \"{}\"\nca = \"{}\"\n",
+        scene.server.url("dormouse_gw1", DATABASE),
+        scene.path("gw1/cluster.password"),
+        scene.server.authority().display(),
+    );
+    assert!(scene.host.sh(&format!("cp -a {one} {two}")).is_ok());
+    for dir in [&one, &two] {
+        let text = format!("{section}{}", text.replace(&one, dir));
+        fs::write(format!("{dir}/dormouse.toml"), text).unwrap();
+    }
+    [one, two]
+}
+
+#[test]
+fn who_is_added_at_one_gateway_is_a_user_of_all_and_removed_at_another_is_one_of_none() {
+    if !require("dormouse user in a cluster", &[Need::Root, Need::File(PROGRAMS)]) {
+        return;
+    }
+    let mut scene = Scene::new("users");
+    let host = scene.host.clone();
+    let [one, two] = two_gateways(&scene);
+    let user = |dir: &str, arguments: &str| {
+        let line = format!("--json --socket /nonexistent user {arguments} --config {dir}/dormouse.toml");
+        run_at(&host, &line.split(' ').collect::<Vec<_>>())
+    };
+    let ok = |dir: &str, arguments: &str| {
+        let (code, out, err) = user(dir, arguments);
+        assert_eq!(code, 0, "{arguments}: {out}{err}");
+        serde_json::from_str::<Value>(&out).unwrap()
+    };
+    let known = |dir: &str| {
+        let list = ok(dir, "list");
+        let names = |list: &Value| list.as_array().unwrap().clone();
+        let users: Vec<Value> = names(&list["users"]).iter().map(|user| user["name"].clone()).collect();
+        (users, names(&list["with_password"]))
+    };
+    let domain = "devices.vpn.example.org";
+    // One of a time before the database, in the first one's file.
+    let file = format!("{one}/eap-users.toml");
+    let head = fs::read_to_string(&file).unwrap();
+    let old = format!("{head}\n[\"old.{domain}\"]\nnt_hash = \"8846f7eaee8fb117ad06bdd830b7586c\"\n");
+    fs::write(&file, &old).unwrap();
+
+    let out = scene.path("joe.dormouse");
+    ok(&one, &format!("add joe --out {out}"));
+    let password = ok(&one, "add ann --password")["password"].as_str().unwrap().to_owned();
+    assert_eq!(known(&two), (vec!["joe".into()], vec![format!("ann.{domain}").into()]));
+    assert_eq!(known(&one).1, [format!("ann.{domain}"), format!("old.{domain}")]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), old, "the database has it, and not the file");
+    assert!(!Path::new(&format!("{one}/users/joe.toml")).exists());
+    let dump = scene.server.sql(DATABASE, "select string_agg(content::text, ' ') from dormouse.user_entry").unwrap();
+    assert!(!dump.contains(&password) && !dump.contains("PRIVATE"), "{dump}");
+    // The other one knows whom there is, renews what was issued here, and both see it.
+    for (line, said) in [("add joe", "there is a user joe already"), ("add ann --password", "already")] {
+        let (code, _, err) = user(&two, line);
+        assert!(code == 2 && err.contains(said), "{line}: {err}");
+    }
+    ok(&two, &format!("renew joe --out {}", scene.path("joe-2.dormouse")));
+    assert_eq!(ok(&one, "show joe")["user"]["certificates"].as_array().unwrap().len(), 2);
+    assert_ne!(ok(&two, "renew ann --password")["password"], password);
+
+    // Removed there, unknown here; also one of the file of old. What was issued goes only with the daemon's denial.
+    ok(&two, "remove ann");
+    ok(&one, "remove old");
+    assert_eq!(known(&one), (vec!["joe".into()], vec![]));
+    assert_eq!(fs::read_to_string(&file).unwrap(), head);
+    let (code, _, err) = user(&two, "remove joe");
+    assert!(code == 3 && err.contains("is not removed, because the daemon is to refuse it"), "{err}");
+    assert_eq!(known(&one).0, ["joe"]);
+    // An export that fails leaves the record as it was, at both.
+    let (code, _, err) = user(&two, &format!("renew joe --out {out}"));
+    assert!(code == 1 && err.contains("is there already"), "{err}");
+    assert_eq!(ok(&one, "show joe")["user"]["certificates"].as_array().unwrap().len(), 2);
+
+    // Without the database nothing is looked up and nothing changes.
+    scene.server.kill();
+    for line in ["list", "add eve --password", "remove joe", "renew ann --password"] {
+        let (code, out, err) = user(&one, line);
+        assert!(code == 3 && err.contains("the database that the gateways share"), "{line}: {code} {out}{err}");
+    }
+    let eve = scene.path("eve.dormouse");
+    assert_eq!(user(&one, &format!("add eve --out {eve}")).0, 3);
+    assert!(!Path::new(&eve).exists() && fs::read_to_string(&file).unwrap() == head);
 }

@@ -42,11 +42,6 @@ impl Daemon {
         }
     }
 
-    /// Whether the shared database could be asked at the last attempt; `None` if there is none.
-    pub(crate) fn reaches_share(&self) -> Option<bool> {
-        self.helpers.cluster.as_ref().map(|cluster| !cluster.share.alone)
-    }
-
     /// Acts on what the other gateways have done.
     pub(crate) fn cluster_news(&mut self, now: Instant, news: News) {
         match news {
@@ -63,7 +58,13 @@ impl Daemon {
                     tracing::warn!("{}", dormouse_io::causes(&*e));
                 }
             }
-            News::Keys(keys) => self.host.node_mut().set_ticket_keys(ticket_keys(&keys)),
+            News::Users(entries) => self.take_users(now, entries),
+            News::Keys(keys) => {
+                if let Some(cluster) = &mut self.helpers.cluster {
+                    cluster.keys = keys.iter().map(|key| key.seal_from).collect();
+                }
+                self.host.node_mut().set_ticket_keys(ticket_keys(&keys));
+            }
             News::TooLongAlone(alone) => self.end_alone(now, alone),
             News::Leases(_) | News::Lease(..) | News::Evicted(_) | News::Refused(_) => {
                 self.lease_news(now, news)

@@ -1,6 +1,8 @@
 //! How a gateway joins others: what it must know of their database before its loop begins. Owns the first look at it, which the start waits for.
 
-use crate::keeper::shared::{Beginning, Counts, Member};
+use crate::users::SharedUsers;
+use crate::keeper::counts::Counts;
+use crate::keeper::shared::{Beginning, Member};
 use anyhow::{Context, Result};
 use dormouse_cluster::Settings;
 use dormouse_crypto::suites::Prf;
@@ -10,6 +12,8 @@ use dormouse_io::state::StateDir;
 use dormouse_io::store::StoredDenial;
 use dormouse_node::config::{Resolved, ResolvedCluster};
 use dormouse_node::pool::Share;
+use dormouse_sansio::UnixTime;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +29,9 @@ pub(crate) struct Cluster {
     pub(crate) share: Share,
     /// All that the database has.
     pub(crate) denials: Vec<StoredDenial>,
+    pub(crate) users: SharedUsers,
+    /// When tickets were first sealed with each key, or will be.
+    pub(crate) keys: Vec<UnixTime>,
 }
 
 /// A gateway before its loop begins.
@@ -33,14 +40,19 @@ pub(crate) struct Joining {
     pub(crate) beginning: Beginning,
     /// Of pre-shared keys and passwords, for all gateways.
     pub(crate) fingerprint_key: Secret,
+    pub(crate) users: SharedUsers,
 }
 
 impl Joining {
-    /// Takes the gateway's place in the database, and waits for it.
+    /// Takes the gateway's place in the database, and waits for it. The connections get the users that all gateways have.
     ///
     /// # Errors
     /// If the database cannot be reached, or this gateway has no place there: it does not know then who is denied.
-    pub(crate) fn new(cluster: ResolvedCluster, state: &Path, connections: &[Resolved]) -> Result<Self> {
+    pub(crate) fn new(
+        cluster: ResolvedCluster,
+        state: &Path,
+        connections: &mut [Resolved],
+    ) -> Result<Self> {
         let label: &[u8] = b"dormouse cluster: fingerprints of secrets";
         let fingerprint_key = PrfKey::new(Prf::HmacSha256, cluster.key.as_bytes()).compute(&[label]);
         let lifetime = connections.iter().map(|c| c.ike.resumption.lifetime).max().unwrap_or_default();
@@ -55,15 +67,19 @@ impl Joining {
         let state = StateDir::open(state).context("daemon.state_dir")?;
         let counts = Arc::new(Counts::default());
         let member = Member { settings, state, alone_for: cluster.alone_for, lifetime, counts };
-        let beginning = member.begin_soon(PATIENCE).context("cluster.database")?;
-        Ok(Self { member, beginning, fingerprint_key })
+        let mut beginning = member.begin_soon(PATIENCE).context("cluster.database")?;
+        let mut users = SharedUsers::new(std::mem::take(&mut beginning.users));
+        users.read(connections, &BTreeSet::new());
+        users.apply(connections);
+        Ok(Self { member, beginning, fingerprint_key, users })
     }
 
     /// What the daemon keeps, and what its thread gets.
     pub(crate) fn split(self) -> (Cluster, Member) {
-        let Self { member, beginning: Beginning { slot, slots, denials, .. }, .. } = self;
+        let Self { member, beginning: Beginning { slot, slots, denials, keys, .. }, users, .. } = self;
+        let keys = keys.iter().map(|key| key.seal_from).collect();
         let share = Share { slot, slots, alone: false };
-        (Cluster { counts: member.counts.clone(), share, denials }, member)
+        (Cluster { counts: member.counts.clone(), share, denials, users, keys }, member)
     }
 }
 

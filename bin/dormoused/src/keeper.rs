@@ -413,6 +413,7 @@ fn step(now: UnixTime, operation: &Operation) -> Step {
     }
 }
 
+pub(crate) mod counts;
 pub(crate) mod shared;
 #[cfg(test)]
 mod tests;

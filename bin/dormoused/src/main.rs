@@ -38,6 +38,7 @@ mod stats;
 mod status;
 mod store;
 mod tally;
+mod users;
 mod verbs;
 mod ways;
 

@@ -50,7 +50,7 @@ fn first_line(content: &Secret) -> Secret {
 }
 
 /// How a gateway gets in by its configuration; `None` if it has no section `[cluster]`.
-pub(super) fn settings(file: &File) -> Result<Option<Settings>, Error> {
+pub(crate) fn settings(file: &File) -> Result<Option<Settings>, Error> {
     let mut denied = false;
     let mut read = |path: &Path, _secret: bool| {
         std::fs::read(path).map_err(|e| {
@@ -99,13 +99,17 @@ pub(super) fn url_of(url: &str, role: &str) -> String {
 
 /// Runs a conversation with the database on a runtime of this thread.
 pub(super) fn block<T>(work: impl Future<Output = Result<T, cluster::Error>>) -> Result<T, Error> {
+    runtime()?.block_on(work).map_err(told)
+}
+
+/// A runtime of this thread.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Error::new(ErrorKind::Other, format!("no runtime: {e}")))?;
-    runtime.block_on(work).map_err(told)
+    runtime.map_err(|e| Error::new(ErrorKind::Other, format!("no runtime: {e}")))
 }
 
 /// What went wrong with the database, with the exit code that fits.
-pub(super) fn told(error: cluster::Error) -> Error {
+pub(crate) fn told(error: cluster::Error) -> Error {
     use cluster::Error as E;
     let kind = match &error {
         E::Settings(_) => ErrorKind::Request,

@@ -1,7 +1,7 @@
 //! `dormouse cluster`: what an administrator does to the database that gateways share, and sees of it. Owns the files that go to the gateways and
 //! what is said of them; every statement is `dormouse_cluster`'s, and what a gateway does by itself is the daemon's.
 
-mod access;
+pub(crate) mod access;
 mod doctor;
 mod section;
 mod status;

@@ -5,11 +5,12 @@
 //! leases and keys. While there is no connection, who waits for the store is told so at once; what nobody waits for is kept within the queue's
 //! bound.
 
+use super::counts::{Counts, Spent};
 use super::{Batch, Queue, Report, Reports};
 use crate::leases::Changes;
 use dormouse_cluster as cluster;
 use dormouse_cluster::{
-    Database, LeaseChange, LeaseKey, LeaseNews, Load, Notice, Settings, TicketKey, Written,
+    Database, LeaseChange, LeaseKey, LeaseNews, Notice, Settings, TicketKey, UserEntry, Written,
 };
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome};
 use dormouse_io::clock::unix_now;
@@ -19,7 +20,6 @@ use dormouse_io::store::StoredDenial;
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -43,6 +43,8 @@ pub(crate) enum News {
     Denials(Vec<StoredDenial>),
     /// A denial of ours is on record for all.
     Denied(String),
+    /// All users with passwords that gateways share.
+    Users(Vec<UserEntry>),
     /// All leases there are.
     Leases(Vec<(Lessee, Addresses)>),
     /// A lease of another gateway's.
@@ -64,28 +66,6 @@ pub(crate) enum Errand {
     Allow(String),
 }
 
-/// What the others are told of this gateway, as the loop last counted it.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    sessions: AtomicU64,
-    sleepers: AtomicU64,
-}
-
-impl Counts {
-    /// So many sessions, and devices that sleep.
-    pub(crate) fn set(&self, sessions: usize, sleepers: usize) {
-        self.sessions.store(sessions as u64, Ordering::Relaxed);
-        self.sleepers.store(sleepers as u64, Ordering::Relaxed);
-    }
-
-    fn load(&self) -> Load {
-        Load {
-            sessions: self.sessions.load(Ordering::Relaxed),
-            sleepers: self.sleepers.load(Ordering::Relaxed),
-        }
-    }
-}
-
 /// What the thread has from its daemon.
 pub(crate) struct Member {
     pub(crate) settings: Settings,
@@ -104,6 +84,7 @@ pub(crate) struct Beginning {
     pub(crate) denials: Vec<StoredDenial>,
     pub(crate) leases: Vec<(Lessee, Addresses)>,
     pub(crate) keys: Vec<TicketKey>,
+    pub(crate) users: Vec<UserEntry>,
 }
 
 impl Member {
@@ -138,6 +119,7 @@ impl Member {
             denials: denials(&mut database).await?,
             leases: leases(&mut database).await?,
             keys: database.ticket_keys(unix_now(), self.lifetime, &mut OsEntropy).await?,
+            users: database.passwords().await?,
         })
     }
 
@@ -188,6 +170,7 @@ pub(super) fn serve(member: Member, queue: &Queue, reports: &Reports) {
                 kept: Instant::now(),
                 reachable: true,
                 owed: BTreeMap::new(),
+                spent: Spent::default(),
             };
             runtime.block_on(keeper.run());
         }
@@ -218,6 +201,8 @@ struct Worker<'a> {
     reachable: bool,
     /// Leases that could not be written yet, the last change of each holder.
     owed: BTreeMap<Lessee, Change>,
+    /// Tickets that were taken.
+    spent: Spent,
 }
 
 impl Worker<'_> {
@@ -315,6 +300,7 @@ impl Worker<'_> {
         }
         self.obey(&mut database).await?;
         self.tell(News::Denials(denials(&mut database).await?));
+        self.tell(News::Users(database.passwords().await?));
         // Ours first, or those that are not used would be forgotten here, and be given to others.
         let owed = std::mem::take(&mut self.owed);
         self.write_leases(&mut database, owed.into_iter().collect()).await?;
@@ -348,11 +334,13 @@ impl Worker<'_> {
             let now = Instant::now();
             if beat <= now {
                 beat = now + BEAT;
-                let beats = database.beat(unix_now(), &self.member.counts.load()).await?;
-                if beats != self.beats + 1 {
+                let spent = self.spent.in_a_minute(now);
+                let beats = database.beat(unix_now(), &self.member.counts.load(spent)).await?;
+                self.member.counts.beat(&beats);
+                if beats.number != self.beats + 1 {
                     return Err(Left::Failed(self.two_of_a_name()));
                 }
-                self.set_beats(beats);
+                self.set_beats(beats.number);
                 self.obey(&mut database).await?;
             }
             if keys <= now {
@@ -383,6 +371,7 @@ impl Worker<'_> {
         match notice {
             Notice::Orders => self.obey(database).await?,
             Notice::Denials => self.tell(News::Denials(denials(database).await?)),
+            Notice::Users => self.tell(News::Users(database.passwords().await?)),
             Notice::Keys => self.read_keys(database).await?,
             Notice::Lease(LeaseNews::ReadAll) => self.tell(News::Leases(leases(database).await?)),
             Notice::Lease(LeaseNews::Evict(holder)) => {
@@ -429,6 +418,10 @@ impl Worker<'_> {
         if !operations.is_empty() {
             match database.run(unix_now(), &operations).await {
                 Ok(outcomes) => {
+                    let is_taken = |(operation, outcome): &(&Operation, &Outcome)| {
+                        matches!(operation, Operation::Confirm { .. }) && **outcome == Outcome::Done
+                    };
+                    self.spent.add(operations.iter().zip(&outcomes).filter(is_taken).count());
                     for (operation, outcome) in operations.iter().zip(outcomes) {
                         if let Some(sa) = operation.asked_by() {
                             self.reports.send(Report::Outcome(sa, outcome));

@@ -6,3 +6,4 @@ mod leases;
 mod lineage;
 mod membership;
 mod support;
+mod users;
