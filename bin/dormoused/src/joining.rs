@@ -1,8 +1,8 @@
 //! How a gateway joins others: what it must know of their database before its loop begins. Owns the first look at it, which the start waits for.
 
-use crate::users::SharedUsers;
 use crate::keeper::counts::Counts;
 use crate::keeper::shared::{Beginning, Member};
+use crate::users::SharedUsers;
 use anyhow::{Context, Result};
 use dormouse_cluster::Settings;
 use dormouse_crypto::suites::Prf;
@@ -48,11 +48,7 @@ impl Joining {
     ///
     /// # Errors
     /// If the database cannot be reached, or this gateway has no place there: it does not know then who is denied.
-    pub(crate) fn new(
-        cluster: ResolvedCluster,
-        state: &Path,
-        connections: &mut [Resolved],
-    ) -> Result<Self> {
+    pub(crate) fn new(cluster: ResolvedCluster, state: &Path, connections: &mut [Resolved]) -> Result<Self> {
         let label: &[u8] = b"dormouse cluster: fingerprints of secrets";
         let fingerprint_key = PrfKey::new(Prf::HmacSha256, cluster.key.as_bytes()).compute(&[label]);
         let lifetime = connections.iter().map(|c| c.ike.resumption.lifetime).max().unwrap_or_default();

@@ -8,8 +8,8 @@ use crate::stats::lower;
 use crate::status;
 use dormouse_control as control;
 use dormouse_control::{ConnectionState, SleepState};
-use dormouse_node::config::file::Role;
 use dormouse_io::clock::unix_now;
+use dormouse_node::config::file::Role;
 use dormouse_sansio::Instant;
 
 impl Daemon {

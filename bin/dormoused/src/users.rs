@@ -61,7 +61,7 @@ fn hash(entry: &UserEntry) -> Option<NtHash> {
     if hash.is_none() {
         tracing::error!(
             connection = entry.key.connection, user = ?entry.key.name,
-            "the password does not open with this gateway's cluster key: dormouse user renew NAME --password"
+            "the password does not open with this gateway's cluster key: dormouse user add NAME --password"
         );
     }
     hash

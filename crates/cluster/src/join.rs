@@ -203,8 +203,10 @@ struct Cluster {
 
 async fn join(link: &mut Link, settings: &Settings, remembered: u64) -> Result<Joined, Fault> {
     link.check_version().await?;
-    let listen =
-        format!("listen \"{ORDERS}{}\"; listen {LEASES}; listen {DENIALS}; listen {USERS}; listen {KEYS}", settings.gateway);
+    let listen = format!(
+        "listen \"{ORDERS}{}\"; listen {LEASES}; listen {DENIALS}; listen {USERS}; listen {KEYS}",
+        settings.gateway
+    );
     link.client.batch_execute(&listen).await?;
     let server = link.server.clone();
     let damaged = || {

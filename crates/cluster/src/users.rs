@@ -177,7 +177,11 @@ fn entries(link: &Link, rows: &[Row], wrapping: &[u8; 32]) -> Result<Vec<UserEnt
     rows.iter().map(|row| entry(&link.cells("user_entry", row), wrapping)).collect()
 }
 
-async fn read(link: &mut Link, kind: UserKind, cluster_key: &Secret) -> Result<Vec<UserEntry>, Error> {
+pub(crate) async fn read(
+    link: &mut Link,
+    kind: UserKind,
+    cluster_key: &Secret,
+) -> Result<Vec<UserEntry>, Error> {
     let wrapping = wrapping_key(cluster_key)?;
     let work = async |link: &mut Link| {
         let rows = link.query(READ, &[&kind.text()]).await?;
@@ -272,8 +276,15 @@ impl Users {
             i64::try_from(version).map_err(|_| Error::Settings("a version is out of range".into()))?;
         let content = content.map(|content| wrap(key, version, content, &self.key, entropy)).transpose()?;
         let work = async |link: &mut Link| {
-            let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
-                [&key.kind.text(), &key.connection, &key.name, &number, &content, &USERS, &link.gateway.clone()];
+            let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 7] = [
+                &key.kind.text(),
+                &key.connection,
+                &key.name,
+                &number,
+                &content,
+                &USERS,
+                &link.gateway.clone(),
+            ];
             let rows = link.query(PUT, &parameters).await?;
             let written: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
             match written {

@@ -9,6 +9,7 @@ use crate::keys;
 use crate::link::Link;
 use crate::server::{Server, check_name, role};
 use crate::status::{self, Status};
+use crate::users::{self, Content, UserKind};
 
 /// A connection that only reads.
 pub struct Viewer {
@@ -87,5 +88,16 @@ impl Viewer {
             Ok(rows.len())
         };
         self.link.within("read ticket keys", work).await
+    }
+
+    /// Users whose passwords do not open under this gateway's cluster key, and how many do.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn check_users(&mut self) -> Result<(Vec<String>, usize), Error> {
+        let all = users::read(&mut self.link, UserKind::Password, &self.key).await?;
+        let closed = all.iter().filter(|entry| entry.content == Content::Unreadable);
+        let open = all.iter().filter(|entry| matches!(entry.content, Content::Here(_)));
+        Ok((closed.map(|entry| entry.key.name.clone()).collect(), open.count()))
     }
 }

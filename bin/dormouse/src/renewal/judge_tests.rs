@@ -1,7 +1,7 @@
 use super::*;
+use crate::enrol::authority::{Holder as Kind, Issued, request};
 use crate::enrol::place::Place;
 use crate::enrol::users;
-use crate::enrol::authority::{Holder as Kind, Issued, request};
 use dormouse_crypto::sign::NewKey;
 use dormouse_node::config;
 use std::fs;
@@ -64,7 +64,12 @@ impl Gateway {
         );
         let file = config::parse(&text).unwrap();
         let asking = Asking { shown, holder: &self.holder, request, denied: &self.denied, now };
-        judge(&mut Book::files(&self.place), ("devices", &file.connection["devices"]), &self.authority, &asking)
+        judge(
+            &mut Book::files(&self.place),
+            ("devices", &file.connection["devices"]),
+            &self.authority,
+            &asking,
+        )
     }
 
     /// Joe asks as he should, later.

@@ -239,9 +239,9 @@ fn carried(c: &Connection) -> Vec<IpNet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::enrol::bundle::Bundle;
     use crate::enrol::users;
     use std::fs;
-    use crate::enrol::bundle::Bundle;
     use std::os::unix::fs::PermissionsExt as _;
 
     const NOW: UnixTime = UnixTime(1_800_000_000);

@@ -261,7 +261,9 @@ pub(crate) fn check(config: &Path) -> Option<Check> {
             return check(CheckOutcome::Skipped, "only root sees them".into(), None);
         }
         // What is wrong with the shared database is said where that is looked at.
-        Err(e) if matches!(e.kind, ErrorKind::NotConnected | ErrorKind::Timeout | ErrorKind::Authentication) => {
+        Err(e)
+            if matches!(e.kind, ErrorKind::NotConnected | ErrorKind::Timeout | ErrorKind::Authentication) =>
+        {
             return check(CheckOutcome::Skipped, e.message, None);
         }
         Err(e) => return check(CheckOutcome::Failure, e.message, None),

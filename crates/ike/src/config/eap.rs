@@ -273,7 +273,10 @@ impl EapUsers {
     /// The same users with these changes, of which the last one of an identity counts: a user with another hash, or with `None` one less. Also the names
     /// that cannot be users'.
     #[must_use]
-    pub fn changed(&self, changes: impl IntoIterator<Item = (String, Option<NtHash>)>) -> (Self, Vec<String>) {
+    pub fn changed(
+        &self,
+        changes: impl IntoIterator<Item = (String, Option<NtHash>)>,
+    ) -> (Self, Vec<String>) {
         let (mut new, mut unfit) = (self.clone(), Vec::new());
         for (name, nt_hash) in changes {
             let Some(identity) = identity(&name) else {
