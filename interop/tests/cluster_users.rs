@@ -8,10 +8,12 @@ use dormouse_cluster::admin::{Account, Admin, Owner};
 use dormouse_interop::ends::{PATIENCE, peers};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_testbed::postgres::{PROGRAMS, Postgres};
-use dormouse_testbed::{Access, Dormoused, Host, Need, Roaming, SERVER, binary, require};
+use dormouse_testbed::{Access, Dormoused, Extra, Host, Need, Roaming, SERVER, binary, require};
 use serde_json::Value;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -93,11 +95,37 @@ fn scene() -> Result<Scene> {
     fs::write(&config, &one)?;
     let moved = text.replace(&first.display().to_string(), &other.display().to_string());
     let two = section(&second, 2, &accounts[1], &database)? + &moved;
+    // Its key comes as the service manager gives it.
+    let file = format!("key_file = {:?}", second.dir().join("cluster.key"));
+    ensure!(two.contains(&file), "{two}");
+    let two = two.replace(&file, "key_file = \"credential:cluster.key\"");
+    let directory = second.dir().display().to_string();
+    let extra = Extra {
+        environment: vec![("CREDENTIALS_DIRECTORY".to_owned(), directory)],
+        user: "nobody".to_owned(),
+        ..Extra::default()
+    };
+    let shown = format!("dns = \"off\"\nmetrics = {:?}", numbers(&world.gateway));
     let gateways = [
-        Dormoused::start(&world.gateway, "dns = \"off\"", &one)?,
-        Dormoused::start(&second, "dns = \"off\"", &two)?,
+        Dormoused::start(&world.gateway, &shown, &one)?,
+        Dormoused::start_with(&second, extra, "dns = \"off\"", &two)?,
     ];
     Ok(Scene { world, database, gateways, config })
+}
+
+/// Where a gateway shows its numbers.
+fn numbers(host: &Host) -> PathBuf {
+    host.dir().join("metrics.sock")
+}
+
+/// One of them.
+fn number(host: &Host, name: &str) -> Result<Option<f64>> {
+    let mut stream = UnixStream::connect(numbers(host))?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let found = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    Ok(found.map(str::parse).transpose()?)
 }
 
 impl Scene {
@@ -159,6 +187,18 @@ fn a_user_added_at_one_gateway_logs_in_at_the_other_one_until_he_is_removed() ->
     scene.until(&["joe.gateway.test"])?;
     scene.world.device.sh(&format!("ping -c 2 -i 0.2 -W 5 {SERVER}"))?;
 
+    // What the gateways say of the cluster.
+    let at = |name: &str| number(&scene.world.gateway, name);
+    let end = Instant::now() + PATIENCE;
+    while at("dormouse_cluster_gateways{state=\"heard\"}")? != Some(2.0) {
+        ensure!(Instant::now() < end, "two gateways are heard\n{}", scene.gateways[0].log());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(at("dormouse_cluster_gateways{state=\"silent\"}")?, Some(0.0));
+    assert!(at("dormouse_cluster_round_trip_seconds")?.is_some_and(|trip| trip > 0.0));
+    assert!(at("dormouse_cluster_ticket_key_age_seconds")?.is_some_and(|age| age >= 0.0));
+    assert!(at("dormouse_cluster_ticket_keys")?.is_some_and(|keys| keys >= 1.0));
+
     // It is his also after a start of that gateway, and for one that is cut off from the database.
     device.ok(&["down", "vpn"])?;
     scene.gateways[1].process().kill();
@@ -176,6 +216,10 @@ fn a_user_added_at_one_gateway_logs_in_at_the_other_one_until_he_is_removed() ->
     for gateway in &mut scene.gateways {
         gateway.process().wait_for("the database is reached again", PATIENCE)?;
     }
+    scene.until(&["joe.gateway.test"])?;
+
+    // A reload reads this gateway's own file, in which he is not, and takes nobody away.
+    scene.gateways[1].ok(&["reload"])?;
     scene.until(&["joe.gateway.test"])?;
 
     // Removed at the first one, where he never was.

@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 const DATABASE: &str = "postgres";
@@ -319,4 +320,116 @@ fn who_is_added_at_one_gateway_is_a_user_of_all_and_removed_at_another_is_one_of
     let eve = scene.path("eve.dormouse");
     assert_eq!(user(&one, &format!("add eve --out {eve}")).0, 3);
     assert!(!Path::new(&eve).exists() && fs::read_to_string(&file).unwrap() == head);
+}
+
+const MODULE: &str = "/usr/lib/softhsm/libsofthsm2.so";
+
+/// What a program prints, which must succeed.
+fn printed(command: &mut Command) -> String {
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// A token with an AES key; its configuration, and the URI of the key.
+fn token(scene: &Scene, aes: &str) -> (String, String) {
+    let (conf, pin) = (scene.path("softhsm2.conf"), scene.path("pin"));
+    fs::create_dir(scene.path("tokens")).unwrap();
+    fs::write(&conf, format!("directories.tokendir = {}\n", scene.path("tokens"))).unwrap();
+    fs::write(&pin, "1234\n").unwrap();
+    fs::set_permissions(&pin, fs::Permissions::from_mode(0o600)).unwrap();
+    let init = "--init-token --free --label vpn --so-pin 87654321 --pin 1234".to_owned();
+    let import = format!("--import {aes} --aes --token vpn --label cluster --id 01 --pin 1234");
+    for line in [init, import] {
+        printed(Command::new("softhsm2-util").args(line.split(' ')).env("SOFTHSM2_CONF", &conf));
+    }
+    let uri =
+        format!("pkcs11:token=vpn;object=cluster;type=secret-key?pin-source=file:{pin}&module-path={MODULE}");
+    (conf, uri)
+}
+
+/// The 64 digits that NIST SP 800-108 makes of an AES key in counter mode, as OpenSSL's AES-CMAC has them.
+fn derived(scene: &Scene, aes: &[u8]) -> String {
+    let block = |number: u8| {
+        let input = [&[0, 0, 0, number][..], b"dormouse cluster key", &[0, 0, 0, 1, 0]].concat();
+        let file = scene.path("block");
+        fs::write(&file, input).unwrap();
+        let hexkey = format!("hexkey:{}", hex::encode(aes));
+        let line = ["mac", "-cipher", "AES-256-CBC", "-macopt", &hexkey, "-in", &file, "CMAC"];
+        printed(Command::new("openssl").args(line)).trim().to_lowercase()
+    };
+    block(1) + &block(2)
+}
+
+#[test]
+fn the_cluster_key_may_be_in_a_token_the_environment_or_a_credential() {
+    let needs = [
+        Need::Root,
+        Need::File(PROGRAMS),
+        Need::File(MODULE),
+        Need::Program("softhsm2-util"),
+        Need::Program("openssl"),
+    ];
+    if !require("the cluster key elsewhere", &needs) {
+        return;
+    }
+    let scene = Scene::new("keys");
+    let [one, _] = two_gateways(&scene);
+    let (aes, at) = ([0x5c; 32], scene.path("aes"));
+    fs::write(&at, aes).unwrap();
+    let (conf, uri) = token(&scene, &at);
+    let digits = derived(&scene, &aes);
+    assert_eq!(digits.len(), 64);
+    let credentials = scene.path("credentials");
+    fs::create_dir(&credentials).unwrap();
+    fs::write(format!("{credentials}/cluster.key"), &digits).unwrap();
+    let config = format!("{one}/dormouse.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let file = format!("\"{}\"", scene.path("cluster.key"));
+    let run = |key: &str, environment: &[(&str, &str)], arguments: &str| {
+        fs::write(&config, text.replace(&file, &format!("\"{key}\""))).unwrap();
+        let mut command = scene.host.command(env!("CARGO_BIN_EXE_dormouse"));
+        let line = format!("--json --socket /nonexistent {arguments} --config {config}");
+        let out = command.args(line.split(' ')).envs(environment.iter().copied()).output().unwrap();
+        (out.status.code().unwrap(), String::from_utf8(out.stdout).unwrap())
+    };
+    let token = [("SOFTHSM2_CONF", conf.as_str())];
+    let (code, out) = run(&uri, &token, "user add ann --password");
+    assert_eq!(code, 0, "{out}");
+    // What the token has derived is what anybody derives of the same key.
+    let outcome = |key: &str, environment: &[(&str, &str)]| {
+        let (_, out) = run(key, environment, "doctor");
+        let value: Value = serde_json::from_str(&out).unwrap();
+        let checks = value["result"]["doctor"].as_array().unwrap_or_else(|| panic!("{out}")).clone();
+        checks.into_iter().find(|check| {
+            check["name"] == "passwords of users"
+                || (check["name"] == "shared database" && check["outcome"] != "ok")
+        })
+    };
+    for (key, environment) in [
+        (uri.as_str(), token),
+        ("env:CLUSTER_KEY", [("CLUSTER_KEY", digits.as_str())]),
+        ("credential:cluster.key", [("CREDENTIALS_DIRECTORY", credentials.as_str())]),
+    ] {
+        let check = outcome(key, &environment).unwrap();
+        assert_eq!(
+            (&check["name"], &check["outcome"]),
+            (&"passwords of users".into(), &"ok".into()),
+            "{key}: {check}"
+        );
+    }
+    let check = outcome(&scene.path("cluster.key"), &[]).unwrap();
+    assert_eq!(check["outcome"], "warning", "{check}");
+    assert!(check["found"].as_str().unwrap().contains("ann.vpn.example.org"), "{check}");
+    for (key, said) in [
+        ("env:CLUSTER_KEY", "the environment has no variable CLUSTER_KEY"),
+        ("credential:cluster.key", "/run/credentials/dormoused.service/cluster.key"),
+        (&uri.replace("object=cluster", "object=other"), "cluster.key_file"),
+    ] {
+        let check = outcome(key, &token[..usize::from(key.starts_with("pkcs11"))]).unwrap();
+        let found = check["found"].as_str().unwrap();
+        assert!(check["outcome"] == "failure" && found.contains(said), "{key}: {check}");
+    }
+    let (code, _, err) = scene.owner("init --key-file env:CLUSTER_KEY");
+    assert!(code == 2 && err.contains("the key is made in a file"), "{err}");
 }

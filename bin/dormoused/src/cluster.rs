@@ -7,10 +7,12 @@
 use crate::daemon::Daemon;
 use crate::joining::ticket_keys;
 use crate::keeper::shared::{Errand, News};
+use dormouse_cluster::UserEntry;
 use dormouse_control::{Error, ErrorKind};
 use dormouse_ike::admission::Denial;
 use dormouse_io::store::StoredDenial;
 use dormouse_sansio::Instant;
+use std::collections::BTreeSet;
 
 impl Daemon {
     /// Denials that only this gateway knows go to all.
@@ -114,6 +116,17 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// Users have changed: sessions of those who were removed or have another password end.
+    fn take_users(&mut self, now: Instant, entries: Vec<UserEntry>) {
+        let Some(cluster) = &mut self.helpers.cluster else { return };
+        if !cluster.users.set(entries) {
+            return;
+        }
+        cluster.users.apply(&mut self.connections);
+        self.host.reconfigure(now, &self.connections, &BTreeSet::new());
+        tracing::info!("users were changed by dormouse user, here or at another gateway, and are in force");
     }
 
     /// A gateway that has been cut off for long may not know who is denied: it ends its sessions, and lets nobody in.

@@ -1,11 +1,9 @@
 //! Users with passwords whom all gateways have: what the shared database says of them goes before what this gateway's own file says. Owns how the two
 //! become one; who may come with which password is the endpoint's affair.
 
-use crate::daemon::Daemon;
 use dormouse_cluster::{Content, UserEntry};
 use dormouse_ike::config::EapPolicy;
 use dormouse_node::config::{NtHash, Resolved};
-use dormouse_sansio::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,6 +30,13 @@ impl SharedUsers {
                 self.files.insert(c.name.clone(), policy.clone());
             }
         }
+    }
+
+    /// What the database says now. True if it has changed.
+    pub(crate) fn set(&mut self, entries: Vec<UserEntry>) -> bool {
+        let changed = self.entries != entries;
+        self.entries = entries;
+        changed
     }
 
     /// The connections get the users that they have now.
@@ -65,20 +70,6 @@ fn hash(entry: &UserEntry) -> Option<NtHash> {
         );
     }
     hash
-}
-
-impl Daemon {
-    /// Users have changed: sessions of those who were removed or have another password end.
-    pub(crate) fn take_users(&mut self, now: Instant, entries: Vec<UserEntry>) {
-        let Some(cluster) = &mut self.helpers.cluster else { return };
-        if cluster.users.entries == entries {
-            return;
-        }
-        cluster.users.entries = entries;
-        cluster.users.apply(&mut self.connections);
-        self.host.reconfigure(now, &self.connections, &BTreeSet::new());
-        tracing::info!("users were changed at another gateway or by dormouse user, and are in force");
-    }
 }
 
 #[cfg(test)]
