@@ -4,6 +4,7 @@
 mod advise;
 #[cfg(feature = "lab")]
 mod bench;
+mod book;
 #[cfg(feature = "lab")]
 mod calibrate;
 mod client;

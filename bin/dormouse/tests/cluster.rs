@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 const DATABASE: &str = "postgres";
@@ -26,19 +27,17 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new(name: &str) -> Self {
         let mut bed = Testbed::new().unwrap();
         let host = bed.host("db").unwrap();
-        let dir = std::env::temp_dir().join(format!("dormouse-cluster-verbs-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("dormouse-cluster-{name}-{}", std::process::id()));
         let server = Postgres::start(&host, ADDRESS, &dir).unwrap();
         let dir = host.dir().to_owned();
         Self { host, server, dir, _bed: bed }
     }
 
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
-        let output = self.host.command(env!("CARGO_BIN_EXE_dormouse")).args(arguments).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+        run_at(&self.host, arguments)
     }
 
     /// As the owner of the database.
@@ -91,6 +90,12 @@ impl Scene {
     }
 }
 
+fn run_at(host: &Host, arguments: &[&str]) -> (i32, String, String) {
+    let output = host.command(env!("CARGO_BIN_EXE_dormouse")).args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
 fn mode(path: &str) -> u32 {
     fs::metadata(Path::new(path)).unwrap().permissions().mode() & 0o777
 }
@@ -100,13 +105,13 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     if !require("dormouse cluster", &[Need::Root, Need::File(PROGRAMS)]) {
         return;
     }
-    let scene = Scene::new();
+    let scene = Scene::new("verbs");
     let key = scene.path("new/cluster.key");
 
     // The tables and the key, once.
     let (code, out, err) = scene.owner(&format!("init --key-file {key}"));
     assert!(
-        code == 0 && out.contains("version 1, new; room for 4 gateways") && out.contains(", new. Every"),
+        code == 0 && out.contains("version 2, new; room for 4 gateways") && out.contains(", new. Every"),
         "{out}{err}"
     );
     assert_eq!(mode(&key), 0o600);
@@ -157,7 +162,9 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     assert_eq!(status(&scene).0, 0, "joining counts");
     scene.server.sql(DATABASE, "update dormouse.gateway set seen = seen - 31").unwrap();
     assert_eq!(status(&scene).0, 1, "it was not heard of late");
-    runtime.block_on(gateway.beat(now, &Load { sessions: 3, sleepers: 4, draining: false })).unwrap();
+    runtime
+        .block_on(gateway.beat(now, &Load { sessions: 3, sleepers: 4, spent: 30, draining: false }))
+        .unwrap();
     let (code, value) = status(&scene);
     let one = &value["gateways"][0];
     assert_eq!((code, &one["name"], &one["heard"]), (0, &"gw1".into(), &true.into()), "{value}");
@@ -210,4 +217,221 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     let nowhere = "postgresql://x@127.0.0.1:1/vpn";
     let (code, _, err) = scene.run(&["cluster", "status", "--database", nowhere]);
     assert!(code == 3 && err.contains("cannot be reached"), "{err}");
+}
+
+/// `gateway init --passwords` for two gateways that share a database; their directories.
+fn two_gateways(scene: &Scene) -> [String; 2] {
+    let key = scene.path("cluster.key");
+    assert_eq!(scene.owner(&format!("init --key-file {key}")).0, 0);
+    assert_eq!(scene.owner(&format!("add gw1 --out {} --key-file {key}", scene.path("gw1"))).0, 0);
+    let [one, two] = ["one", "two"].map(|name| scene.path(name));
+    let init = format!(
+        "gateway init --yes --passwords --name vpn.example.org --reach 10.1.0.0/16 --dns none --pool 10.77.0.0/16 --config {one}/dormouse.toml"
+    );
+    let (code, out, err) = scene.run(&init.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, 0, "{out}{err}");
+    let text = fs::read_to_string(format!("{one}/dormouse.toml")).unwrap();
+    let section = format!(
+        "[cluster]\ndatabase = \"{}\"\nname = \"gw1\"\nkey_file = \"{key}\"\npassword_file = \"{}\"\nca = \"{}\"\n",
+        scene.server.url("dormouse_gw1", DATABASE),
+        scene.path("gw1/cluster.password"),
+        scene.server.authority().display(),
+    );
+    assert!(scene.host.sh(&format!("cp -a {one} {two}")).is_ok());
+    for dir in [&one, &two] {
+        let text = format!("{section}{}", text.replace(&one, dir));
+        fs::write(format!("{dir}/dormouse.toml"), text).unwrap();
+    }
+    [one, two]
+}
+
+#[test]
+fn who_is_added_at_one_gateway_is_a_user_of_all_and_removed_at_another_is_one_of_none() {
+    if !require("dormouse user in a cluster", &[Need::Root, Need::File(PROGRAMS)]) {
+        return;
+    }
+    let mut scene = Scene::new("users");
+    let host = scene.host.clone();
+    let [one, two] = two_gateways(&scene);
+    let user = |dir: &str, arguments: &str| {
+        let line = format!("--json --socket /nonexistent user {arguments} --config {dir}/dormouse.toml");
+        let (code, out, err) = run_at(&host, &line.split(' ').collect::<Vec<_>>());
+        // In JSON an error is an answer.
+        let said = format!("{err}{out}");
+        (code, out, said)
+    };
+    let ok = |dir: &str, arguments: &str| {
+        let (code, out, err) = user(dir, arguments);
+        assert_eq!(code, 0, "{arguments}: {out}{err}");
+        serde_json::from_str::<Value>(&out).unwrap()
+    };
+    let known = |dir: &str| {
+        let list = ok(dir, "list");
+        let names = |list: &Value| list.as_array().unwrap().clone();
+        let users: Vec<Value> = names(&list["users"]).iter().map(|user| user["name"].clone()).collect();
+        (users, names(&list["with_password"]))
+    };
+    let domain = "vpn.example.org";
+    // One of a time before the database, in the first one's file.
+    let file = format!("{one}/eap-users.toml");
+    let head = fs::read_to_string(&file).unwrap();
+    let old = format!("{head}\n[\"old.{domain}\"]\nnt_hash = \"8846f7eaee8fb117ad06bdd830b7586c\"\n");
+    fs::write(&file, &old).unwrap();
+
+    let out = scene.path("joe.dormouse");
+    ok(&one, &format!("add joe --out {out}"));
+    let password = ok(&one, "add ann --password")["password"].as_str().unwrap().to_owned();
+    assert_eq!(known(&two), (vec!["joe".into()], vec![format!("ann.{domain}").into()]));
+    assert_eq!(known(&one).1, [format!("ann.{domain}"), format!("old.{domain}")]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), old, "the database has it, and not the file");
+    assert!(!Path::new(&format!("{one}/users/joe.toml")).exists());
+    let dump =
+        scene.server.sql(DATABASE, "select string_agg(content::text, ' ') from dormouse.user_entry").unwrap();
+    assert!(!dump.contains(&password) && !dump.contains("PRIVATE"), "{dump}");
+    // The other one knows whom there is, renews what was issued here, and both see it.
+    for (line, said) in [("add joe", "there is a user joe already"), ("add ann --password", "already")] {
+        let (code, _, err) = user(&two, line);
+        assert!(code == 2 && err.contains(said), "{line}: {err}");
+    }
+    ok(&two, &format!("renew joe --out {}", scene.path("joe-2.dormouse")));
+    assert_eq!(ok(&one, "show joe")["user"]["certificates"].as_array().unwrap().len(), 2);
+    assert_ne!(ok(&two, "renew ann --password")["password"], password);
+
+    // Removed there, unknown here; also one of the file of old. What was issued goes only with the daemon's denial.
+    ok(&two, "remove ann");
+    ok(&one, "remove old");
+    assert_eq!(known(&one), (vec!["joe".into()], vec![]));
+    assert_eq!(fs::read_to_string(&file).unwrap(), head);
+    let (code, _, err) = user(&two, "remove joe");
+    assert!(code == 3 && err.contains("is not removed, because the daemon is to refuse it"), "{err}");
+    assert_eq!(known(&one).0, ["joe"]);
+    // An export that fails leaves the record as it was, at both.
+    let (code, _, err) = user(&two, &format!("renew joe --out {out}"));
+    assert!(code == 1 && err.contains("is there already"), "{err}");
+    assert_eq!(ok(&one, "show joe")["user"]["certificates"].as_array().unwrap().len(), 2);
+
+    // Without the database nothing is looked up and nothing changes.
+    scene.server.kill();
+    for line in ["list", "add eve --password", "remove joe", "renew ann --password"] {
+        let (code, out, err) = user(&one, line);
+        assert!(
+            code == 3 && err.contains("the database that the gateways share"),
+            "{line}: {code} {out}{err}"
+        );
+    }
+    let eve = scene.path("eve.dormouse");
+    assert_eq!(user(&one, &format!("add eve --out {eve}")).0, 3);
+    assert!(!Path::new(&eve).exists() && fs::read_to_string(&file).unwrap() == head);
+}
+
+const MODULE: &str = "/usr/lib/softhsm/libsofthsm2.so";
+
+/// What a program prints, which must succeed.
+fn printed(command: &mut Command) -> String {
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// A token with an AES key; its configuration, and the URI of the key.
+fn token(scene: &Scene, aes: &str) -> (String, String) {
+    let (conf, pin) = (scene.path("softhsm2.conf"), scene.path("pin"));
+    fs::create_dir(scene.path("tokens")).unwrap();
+    fs::write(&conf, format!("directories.tokendir = {}\n", scene.path("tokens"))).unwrap();
+    fs::write(&pin, "1234\n").unwrap();
+    fs::set_permissions(&pin, fs::Permissions::from_mode(0o600)).unwrap();
+    let init = "--init-token --free --label vpn --so-pin 87654321 --pin 1234".to_owned();
+    let import = format!("--import {aes} --aes --token vpn --label cluster --id 01 --pin 1234");
+    for line in [init, import] {
+        printed(Command::new("softhsm2-util").args(line.split(' ')).env("SOFTHSM2_CONF", &conf));
+    }
+    let uri =
+        format!("pkcs11:token=vpn;object=cluster;type=secret-key?pin-source=file:{pin}&module-path={MODULE}");
+    (conf, uri)
+}
+
+/// The 64 digits that NIST SP 800-108 makes of an AES key in counter mode, as OpenSSL's AES-CMAC has them.
+fn derived(scene: &Scene, aes: &[u8]) -> String {
+    let block = |number: u8| {
+        let input = [&[0, 0, 0, number][..], b"dormouse cluster key", &[0, 0, 0, 1, 0]].concat();
+        let file = scene.path("block");
+        fs::write(&file, input).unwrap();
+        let hexkey = format!("hexkey:{}", hex::encode(aes));
+        let line = ["mac", "-cipher", "AES-256-CBC", "-macopt", &hexkey, "-in", &file, "CMAC"];
+        printed(Command::new("openssl").args(line)).trim().to_lowercase()
+    };
+    block(1) + &block(2)
+}
+
+#[test]
+fn the_cluster_key_may_be_in_a_token_the_environment_or_a_credential() {
+    let needs = [
+        Need::Root,
+        Need::File(PROGRAMS),
+        Need::File(MODULE),
+        Need::Program("softhsm2-util"),
+        Need::Program("openssl"),
+    ];
+    if !require("the cluster key elsewhere", &needs) {
+        return;
+    }
+    let scene = Scene::new("keys");
+    let [one, _] = two_gateways(&scene);
+    let (aes, at) = ([0x5c; 32], scene.path("aes"));
+    fs::write(&at, aes).unwrap();
+    let (conf, uri) = token(&scene, &at);
+    let digits = derived(&scene, &aes);
+    assert_eq!(digits.len(), 64);
+    let credentials = scene.path("credentials");
+    fs::create_dir(&credentials).unwrap();
+    fs::write(format!("{credentials}/cluster.key"), &digits).unwrap();
+    let config = format!("{one}/dormouse.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let file = format!("\"{}\"", scene.path("cluster.key"));
+    let run = |key: &str, environment: &[(&str, &str)], arguments: &str| {
+        fs::write(&config, text.replace(&file, &format!("\"{key}\""))).unwrap();
+        let mut command = scene.host.command(env!("CARGO_BIN_EXE_dormouse"));
+        let line = format!("--json --socket /nonexistent {arguments} --config {config}");
+        let out = command.args(line.split(' ')).envs(environment.iter().copied()).output().unwrap();
+        (out.status.code().unwrap(), String::from_utf8(out.stdout).unwrap())
+    };
+    let token = [("SOFTHSM2_CONF", conf.as_str())];
+    let (code, out) = run(&uri, &token, "user add ann --password");
+    assert_eq!(code, 0, "{out}");
+    // What the token has derived is what anybody derives of the same key.
+    let outcome = |key: &str, environment: &[(&str, &str)]| {
+        let (_, out) = run(key, environment, "doctor");
+        let value: Value = serde_json::from_str(&out).unwrap();
+        let checks = value["result"]["doctor"].as_array().unwrap_or_else(|| panic!("{out}")).clone();
+        checks.into_iter().find(|check| {
+            check["name"] == "passwords of users"
+                || (check["name"] == "shared database" && check["outcome"] != "ok")
+        })
+    };
+    for (key, environment) in [
+        (uri.as_str(), token),
+        ("env:CLUSTER_KEY", [("CLUSTER_KEY", digits.as_str())]),
+        ("credential:cluster.key", [("CREDENTIALS_DIRECTORY", credentials.as_str())]),
+    ] {
+        let check = outcome(key, &environment).unwrap();
+        assert_eq!(
+            (&check["name"], &check["outcome"]),
+            (&"passwords of users".into(), &"ok".into()),
+            "{key}: {check}"
+        );
+    }
+    let check = outcome(&scene.path("cluster.key"), &[]).unwrap();
+    assert_eq!(check["outcome"], "warning", "{check}");
+    assert!(check["found"].as_str().unwrap().contains("ann.vpn.example.org"), "{check}");
+    for (key, said) in [
+        ("env:CLUSTER_KEY", "the environment has no variable CLUSTER_KEY"),
+        ("credential:cluster.key", "/run/credentials/dormoused.service/cluster.key"),
+        (&uri.replace("object=cluster", "object=other"), "cluster.key_file"),
+    ] {
+        let check = outcome(key, &token[..usize::from(key.starts_with("pkcs11"))]).unwrap();
+        let found = check["found"].as_str().unwrap();
+        assert!(check["outcome"] == "failure" && found.contains(said), "{key}: {check}");
+    }
+    let (code, _, err) = scene.owner("init --key-file env:CLUSTER_KEY");
+    assert!(code == 2 && err.contains("the key is made in a file"), "{err}");
 }

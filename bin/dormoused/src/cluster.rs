@@ -7,8 +7,9 @@
 use crate::daemon::Daemon;
 use dormouse_control::{Error, ErrorKind};
 use dormouse_io::store::StoredDenial;
-use dormouse_node::shared::{Denied, Errand, Heard, News};
+use dormouse_node::shared::{Denied, Errand, Heard, News, SharedUser};
 use dormouse_sansio::Instant;
+use std::collections::BTreeSet;
 
 impl Daemon {
     /// Denials that only this gateway knows go to all.
@@ -40,14 +41,12 @@ impl Daemon {
         }
     }
 
-    /// Whether the shared database could be asked at the last attempt; `None` if there is none.
-    pub(crate) fn reaches_share(&self) -> Option<bool> {
-        self.helpers.cluster.as_ref().map(|cluster| !cluster.company.share.alone)
-    }
-
     /// Acts on what the other gateways have done.
     pub(crate) fn cluster_news(&mut self, now: Instant, news: News) {
         let Some(cluster) = &mut self.helpers.cluster else { return };
+        if let News::Keys(keys) = &news {
+            cluster.keys = keys.iter().map(|key| key.seals_from).collect();
+        }
         let unsent: Vec<Denied> = self.store.denials().unwrap_or_default().into_iter().map(denied).collect();
         for heard in cluster.company.hear(&mut self.host, now, news, &unsent) {
             match heard {
@@ -61,8 +60,20 @@ impl Daemon {
                 }
                 Heard::HandedOver(lineage, done) => self.handed_over(now, lineage, done),
                 Heard::Others(others) => self.drain_to(now, others),
+                Heard::Users(users) => self.take_users(now, users),
             }
         }
+    }
+
+    /// Users have changed: sessions of those who were removed or have another password end.
+    fn take_users(&mut self, now: Instant, entries: Vec<SharedUser>) {
+        let Some(cluster) = &mut self.helpers.cluster else { return };
+        if !cluster.users.set(entries) {
+            return;
+        }
+        cluster.users.apply(&mut self.connections);
+        self.host.reconfigure(now, &self.connections, &BTreeSet::new());
+        tracing::info!("users were changed by dormouse user, here or at another gateway, and are in force");
     }
 
     /// Of `dormouse allow`: the others must hear of it, or it would be denied again.

@@ -123,7 +123,7 @@ impl Daemon {
             daemon: settings,
             written,
             sleep,
-            connections,
+            mut connections,
             hip,
             standin,
             router,
@@ -137,7 +137,7 @@ impl Daemon {
         // Before any thread or child: they inherit the mask.
         let signals = Signals::new()?;
         let mut store = Store::open(&settings.state_dir)?;
-        let joining = cluster.map(|c| Joining::new(c, &settings.state_dir, &connections)).transpose()?;
+        let joining = cluster.map(|c| Joining::new(c, &settings.state_dir, &mut connections)).transpose()?;
         let (mut endpoint, pool) =
             setup::endpoint(&settings, &connections, hip.is_some(), &mut store, joining.as_ref())?;
         let denials = endpoint.admission.denials.clone();

@@ -1,7 +1,9 @@
 //! How a gateway joins others: what it must know of their database before its loop begins. Owns the first look at it, which the start waits for.
 
 use crate::drain::Drain;
-use crate::keeper::database::{Counts, Member};
+use crate::keeper::counts::Counts;
+use crate::keeper::database::Member;
+use crate::users::SharedUsers;
 use anyhow::{Context, Result};
 use dormouse_cluster::Settings;
 use dormouse_crypto::suites::Prf;
@@ -9,6 +11,8 @@ use dormouse_crypto::{PrfKey, Secret};
 use dormouse_io::state::StateDir;
 use dormouse_node::config::{Resolved, ResolvedCluster};
 use dormouse_node::shared::{Beginning, Company};
+use dormouse_sansio::UnixTime;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Cluster {
     pub(crate) counts: Arc<Counts>,
     pub(crate) company: Company,
+    pub(crate) users: SharedUsers,
+    /// When tickets were first sealed with each key, or will be.
+    pub(crate) keys: Vec<UnixTime>,
     /// It gives its devices away, and ends then.
     pub(crate) drain: Option<Drain>,
 }
@@ -31,14 +38,15 @@ pub(crate) struct Joining {
     pub(crate) beginning: Beginning,
     /// Of pre-shared keys and passwords, for all gateways.
     pub(crate) fingerprint_key: Secret,
+    pub(crate) users: SharedUsers,
 }
 
 impl Joining {
-    /// Takes the gateway's place in the database, and waits for it.
+    /// Takes the gateway's place in the database, and waits for it. The connections get the users that all gateways have.
     ///
     /// # Errors
     /// If the database cannot be reached, or this gateway has no place there: it does not know then who is denied.
-    pub(crate) fn new(cluster: ResolvedCluster, state: &Path, connections: &[Resolved]) -> Result<Self> {
+    pub(crate) fn new(cluster: ResolvedCluster, state: &Path, connections: &mut [Resolved]) -> Result<Self> {
         let label: &[u8] = b"dormouse cluster: fingerprints of secrets";
         let fingerprint_key = PrfKey::new(Prf::HmacSha256, cluster.key.as_bytes()).compute(&[label]);
         let lifetime = connections.iter().map(|c| c.ike.resumption.lifetime).max().unwrap_or_default();
@@ -53,15 +61,20 @@ impl Joining {
         let state = StateDir::open(state).context("daemon.state_dir")?;
         let counts = Arc::new(Counts::default());
         let member = Member { settings, state, alone_for: cluster.alone_for, lifetime, counts };
-        let beginning = member.begin_soon(PATIENCE).context("cluster.database")?;
-        Ok(Self { member, beginning, fingerprint_key })
+        let mut beginning = member.begin_soon(PATIENCE).context("cluster.database")?;
+        let mut users = SharedUsers::new(std::mem::take(&mut beginning.users));
+        users.read(connections, &BTreeSet::new());
+        users.apply(connections);
+        Ok(Self { member, beginning, fingerprint_key, users })
     }
 
     /// What the daemon keeps, and what its thread gets.
     pub(crate) fn split(self) -> (Cluster, Member) {
-        let Self { member, beginning, .. } = self;
+        let Self { member, beginning, users, .. } = self;
         let share = beginning.share();
-        let Beginning { denials, .. } = beginning;
-        (Cluster { counts: member.counts.clone(), company: Company { share, denials }, drain: None }, member)
+        let Beginning { denials, keys, .. } = beginning;
+        let keys = keys.iter().map(|key| key.seals_from).collect();
+        let (counts, company) = (member.counts.clone(), Company { share, denials });
+        (Cluster { counts, company, users, keys, drain: None }, member)
     }
 }

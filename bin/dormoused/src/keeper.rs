@@ -298,6 +298,7 @@ fn step(now: UnixTime, operation: &Operation) -> Step {
     }
 }
 
+pub(crate) mod counts;
 pub(crate) mod database;
 #[cfg(test)]
 mod tests;

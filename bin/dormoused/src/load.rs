@@ -5,6 +5,7 @@ use anyhow::{Context, Result, anyhow};
 use dormouse_crypto::Secret;
 use dormouse_crypto::sign::Signer;
 use dormouse_io::files::{self, Files};
+use dormouse_io::key_source::KeySource;
 use dormouse_io::token::{self, Token, Uri};
 use dormouse_node::config::access_router::{Repair, Router};
 use dormouse_node::config::{self, ConfigError, Resolved, ResolvedCluster, ResolvedHip, ResolvedSleep, file};
@@ -30,8 +31,10 @@ pub(crate) struct Loaded {
 /// The files that the configuration of this text names; none if it cannot be parsed.
 pub(crate) fn names(text: &[u8]) -> Vec<PathBuf> {
     let file = str::from_utf8(text).ok().and_then(|text| config::parse(text).ok()).unwrap_or_default();
+    let key = file.cluster.as_ref().map(|cluster| cluster.key_file.as_path());
     let read = |path: &Path| match path.to_str().filter(|uri| Uri::is_one(uri)) {
         Some(uri) => Uri::parse(uri).ok()?.pin_source,
+        None if Some(path) == key => KeySource::parse(path).ok()?.file().map(Path::to_owned),
         None => Some(path.to_owned()),
     };
     file.names().filter_map(read).collect()
@@ -79,7 +82,10 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
     let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
     let hip = config::resolve_hip(&file, read).map_err(wrong)?;
     let radius = config::resolve_radius(&file, read).map_err(wrong)?;
-    let cluster = config::resolve_cluster(&file, read).map_err(wrong)?;
+    let cluster = cluster(&file, files).map_err(|(e, pin)| {
+        let e = wrong(e);
+        if pin { e.context(PinRefused) } else { e }
+    })?;
     // An access router repairs plain TCP without any.
     let by_keys = |router: &Router| router.repair == Repair::EspArq;
     if connections.is_empty() && hip.is_none() && file.router.as_ref().is_none_or(by_keys) {
@@ -101,6 +107,21 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
     let written = serde_json::to_value(&file).unwrap_or_default();
     let file::File { daemon, standin, audit, router, .. } = file;
     Ok(Loaded { daemon, written, sleep, connections, hip, standin, router, radius, cluster, audit })
+}
+
+/// What gateways share; whether a token's PIN is what is wrong.
+fn cluster(file: &file::File, files: &Files) -> Result<Option<ResolvedCluster>, (ConfigError, bool)> {
+    let (mut refused, key) = (false, file.cluster.as_ref().map(|cluster| cluster.key_file.clone()));
+    let mut by_name = |path: &Path, secret: bool| match Some(path) == key.as_deref() {
+        true => KeySource::parse(path)?.content(
+            config::CLUSTER_KEY_LABEL,
+            &mut |path| read(files, path, true),
+            &mut refused,
+        ),
+        false => read(files, path, secret),
+    };
+    let resolved = config::resolve_cluster(file, &mut by_name);
+    resolved.map_err(|e| (e, refused))
 }
 
 /// Says in the log what is unwise, or will make peers refuse us: the clock may be wrong, so the daemon runs nevertheless.

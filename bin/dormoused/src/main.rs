@@ -39,6 +39,7 @@ mod stats;
 mod status;
 mod store;
 mod tally;
+mod users;
 mod verbs;
 mod ways;
 

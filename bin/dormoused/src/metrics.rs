@@ -2,11 +2,13 @@
 //! for a hundred thousand sessions as for one: it looks at every connection of the configuration, and at no session of a peer.
 
 use crate::daemon::Daemon;
+use crate::joining::Cluster;
 use crate::sheet::Sheet;
 use crate::stats::lower;
 use crate::status;
 use dormouse_control as control;
 use dormouse_control::{ConnectionState, SleepState};
+use dormouse_io::clock::unix_now;
 use dormouse_node::config::file::Role;
 use dormouse_sansio::Instant;
 
@@ -31,9 +33,8 @@ impl Daemon {
         if self.connections.iter().any(|c| c.role == Role::Gateway) {
             self.of_gateway(&mut sheet);
         }
-        if let Some(reachable) = self.reaches_share() {
-            sheet.put("dormouse_cluster_reachable", &[], reachable);
-            sheet.put("dormouse_cluster_denials", &[], self.shared_denials().len());
+        if let Some(cluster) = &self.helpers.cluster {
+            of_cluster(cluster, &mut sheet);
         }
         self.of_stand_in(&mut sheet);
         if let Some(sleep) = self.sleep_status(now) {
@@ -153,6 +154,22 @@ impl Daemon {
         for (reason, n) in done.dropped {
             sheet.put("dormouse_stand_in_dropped", &[reason.name()], n);
         }
+    }
+}
+
+fn of_cluster(cluster: &Cluster, sheet: &mut Sheet) {
+    sheet.put("dormouse_cluster_reachable", &[], !cluster.company.share.alone);
+    sheet.put("dormouse_cluster_denials", &[], cluster.company.denials.len());
+    sheet.put("dormouse_cluster_ticket_keys", &[], cluster.keys.len());
+    let now = unix_now();
+    if let Some(newest) = cluster.keys.iter().filter(|from| **from <= now).max() {
+        let age = now.saturating_since(*newest).as_secs_f64();
+        sheet.put("dormouse_cluster_ticket_key_age_seconds", &[], age);
+    }
+    if let Some(heard) = cluster.counts.heard() {
+        sheet.put("dormouse_cluster_round_trip_seconds", &[], heard.round_trip.as_secs_f64());
+        sheet.put("dormouse_cluster_gateways", &["heard"], heard.heard);
+        sheet.put("dormouse_cluster_gateways", &["silent"], heard.silent);
     }
 }
 

@@ -287,6 +287,10 @@ impl Daemon {
             loaded.connections.iter().filter(|c| !kept(c)).cloned().collect();
         connections.extend(self.connections.iter().filter(kept).cloned());
         connections.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(cluster) = &mut self.helpers.cluster {
+            cluster.users.read(&connections, &difference.kept);
+            cluster.users.apply(&mut connections);
+        }
         tracing::debug!(difference = difference.words(), "reload");
         // First nothing leaves outside; the last thing that can fail.
         let hip = loaded.hip.filter(|hip| !difference.kept.contains(&hip.name));

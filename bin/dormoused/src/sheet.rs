@@ -113,6 +113,25 @@ const NAMES: &[Row] = &[
         "Gateway that shares a database: it could be asked at the last attempt",
     ),
     ("dormouse_cluster_denials", Gauge, &[], "Gateway that shares a database: denials in it"),
+    (
+        "dormouse_cluster_gateways",
+        Gauge,
+        &["state"],
+        "Gateways that share the database: heard within 30 seconds, or silent, as of the last heartbeat",
+    ),
+    (
+        "dormouse_cluster_round_trip_seconds",
+        Gauge,
+        &[],
+        "From this gateway to the shared database and back, as of the last heartbeat",
+    ),
+    ("dormouse_cluster_ticket_keys", Gauge, &[], "Keys that open tickets of gateways that share a database"),
+    (
+        "dormouse_cluster_ticket_key_age_seconds",
+        Gauge,
+        &[],
+        "How long tickets have been sealed with the newest of them: a day and ten minutes at most",
+    ),
     ("dormouse_stand_in_devices", Gauge, &[], "Devices that sleep and are stood in for"),
     ("dormouse_stand_in_packets", Counter, &[], "Packets that came for devices that slept"),
     ("dormouse_stand_in_answered", Counter, &["kind"], "Answers in their place"),
@@ -315,7 +334,8 @@ mod tests {
                 let legend = target["legendFormat"].as_str().unwrap();
                 let shown = legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next());
                 for label in by.chain(shown) {
-                    assert!(labels.contains(label), "{label} in {query}: {legend}");
+                    // Prometheus itself says which machine it has asked.
+                    assert!(label == "instance" || labels.contains(label), "{label} in {query}: {legend}");
                 }
                 asked.extend(of);
             }

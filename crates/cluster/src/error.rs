@@ -106,6 +106,14 @@ pub enum Error {
         /// Days since 1970.
         day: u32,
     },
+    /// A user was changed by somebody else since it was read. Nothing has changed now.
+    #[error("{server}: {name} was changed at another gateway just now: look at it, and try again")]
+    UserChanged {
+        /// Where.
+        server: String,
+        /// Which user.
+        name: String,
+    },
     /// The database says what it cannot.
     #[error("{server}: table dormouse.{table}: {what}")]
     Content {

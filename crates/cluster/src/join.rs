@@ -6,13 +6,16 @@
 //! remembers a later heartbeat than its row has. Tickets then cost a full exchange once. A heartbeat's number has in its upper bits how
 //! often that was done, so that the other gateways, who remember later heartbeats too, do not do it again.
 
+use std::time::Duration;
+
 use dormouse_crypto::Secret;
 use dormouse_sansio::UnixTime;
+use tokio::time::Instant;
 use tokio_postgres::Transaction;
 
 use crate::error::{Error, Fault};
 use crate::link::{Link, seconds};
-use crate::news::{DENIALS, KEYS, LEASES, Notice, ORDERS};
+use crate::news::{DENIALS, KEYS, LEASES, Notice, ORDERS, USERS};
 use crate::server::{Server, check_name, role};
 
 /// Heartbeats of one incarnation: bits of their number.
@@ -68,6 +71,21 @@ pub struct Load {
     pub sleepers: u64,
     /// It gives its devices away: no other gateway gives it any.
     pub draining: bool,
+    /// Tickets that were accepted in the last minute.
+    pub spent: u64,
+}
+
+/// What a gateway learns by its heartbeat.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Beat {
+    /// Its number, to be kept for the next [`Database::join`].
+    pub number: u64,
+    /// To the database and back, without anything to do there.
+    pub round_trip: Duration,
+    /// Gateways that were heard within the last 30 seconds, this one among them.
+    pub heard: u64,
+    /// Gateways that have joined.
+    pub gateways: u64,
 }
 
 /// A gateway's connection to what it shares with others.
@@ -101,9 +119,11 @@ const RENEW_ROW: &str =
     seen = extract(epoch from clock_timestamp())::bigint where name = $1";
 const RECORD: &str = "update dormouse.cluster set system_identifier = $1, timeline = $2, incarnation = $3";
 const NEW_COUNT: &str = "update dormouse.gateway set beats = $1";
-const BEAT: &str = "update dormouse.gateway set beats = beats + 1, sessions = $2, sleepers = $3, draining = $5,
+const BEAT: &str = "update dormouse.gateway set beats = beats + 1, sessions = $2, sleepers = $3, spent = $5, round_trip = $6, draining = $7,
     seen = extract(epoch from clock_timestamp())::bigint, clock = $4 - extract(epoch from clock_timestamp())::bigint
-    where name = $1 returning beats, (select schema from dormouse.cluster)";
+    where name = $1 returning beats, (select schema from dormouse.cluster),
+    (select count(*) from dormouse.gateway o where o.name = $1 or o.seen >= extract(epoch from clock_timestamp())::bigint - 30),
+    (select count(*) from dormouse.gateway)";
 
 impl Database {
     /// Connects and takes the gateway's place. `beats`: the highest own heartbeat that this gateway remembers, 0 if it has none. Read
@@ -131,24 +151,31 @@ impl Database {
         Ok((Self { link, key: settings.key.clone() }, joined))
     }
 
-    /// Says that this gateway is alive, and what it has to do; `now` is its clock. Returns the heartbeat's number, to be kept
-    /// for the next [`Database::join`].
+    /// Says that this gateway is alive, and what it has to do; `now` is its clock.
     ///
     /// # Errors
     /// [`Error::Forgotten`] if the gateway was removed, [`Error::Version`] if the tables are another release's now; else see [`Error`].
-    pub async fn beat(&mut self, now: UnixTime, load: &Load) -> Result<u64, Error> {
+    pub async fn beat(&mut self, now: UnixTime, load: &Load) -> Result<Beat, Error> {
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let (sessions, sleepers, now) = (count(load.sessions), count(load.sleepers), seconds(now));
+        let spent = count(load.spent);
         let work = async |link: &mut Link| {
             let gateway = link.gateway.clone();
-            let rows = link.query(BEAT, &[&gateway, &sessions, &sleepers, &now, &load.draining]).await?;
+            let begun = Instant::now();
+            link.client.batch_execute("").await?;
+            let round_trip = begun.elapsed();
+            let micros = i64::try_from(round_trip.as_micros()).unwrap_or(i64::MAX);
+            let rows = link
+                .query(BEAT, &[&gateway, &sessions, &sleepers, &now, &spent, &micros, &load.draining])
+                .await?;
             let Some(row) = rows.first() else {
                 return Err(Error::Forgotten { server: link.server.clone(), gateway }.into());
             };
             let cells = link.cells("gateway", row);
             // The tables may have been brought up to a later release meanwhile.
             link.is_version(cells.get(1)?)?;
-            cells.number(0, "beats")
+            let (number, heard) = (cells.number(0, "beats")?, cells.number(2, "the number of those heard")?);
+            Ok(Beat { number, round_trip, heard, gateways: cells.number(3, "the number of gateways")? })
         };
         self.link.within("write a heartbeat", work).await
     }
@@ -181,8 +208,10 @@ struct Cluster {
 
 async fn join(link: &mut Link, settings: &Settings, remembered: u64) -> Result<Joined, Fault> {
     link.check_version().await?;
-    let listen =
-        format!("listen \"{ORDERS}{}\"; listen {LEASES}; listen {DENIALS}; listen {KEYS}", settings.gateway);
+    let listen = format!(
+        "listen \"{ORDERS}{}\"; listen {LEASES}; listen {DENIALS}; listen {USERS}; listen {KEYS}",
+        settings.gateway
+    );
     link.client.batch_execute(&listen).await?;
     let server = link.server.clone();
     let damaged = || {

@@ -14,6 +14,7 @@ pub(crate) const ORDERS: &str = "dormouse_orders_";
 pub(crate) const LEASES: &str = "dormouse_leases";
 pub(crate) const DENIALS: &str = "dormouse_denials";
 pub(crate) const KEYS: &str = "dormouse_keys";
+pub(crate) const USERS: &str = "dormouse_users";
 
 /// Leases in the letter box at most.
 const WAITING_MOST: usize = 8_192;
@@ -57,6 +58,8 @@ pub enum Notice {
     Lease(LeaseNews),
     /// Denials have changed: [`crate::Database::denials`].
     Denials,
+    /// Users have changed: [`crate::Database::passwords`].
+    Users,
     /// There is a new ticket key: [`crate::Database::ticket_keys`].
     Keys,
 }
@@ -78,6 +81,7 @@ struct Held {
     orders: bool,
     denials: bool,
     keys: bool,
+    users: bool,
     leases: VecDeque<LeaseNews>,
     gone: Option<String>,
 }
@@ -112,6 +116,7 @@ impl Inbox {
             LEASES => put_leases(&mut held.leases, from, text),
             DENIALS => held.denials = true,
             KEYS => held.keys = true,
+            USERS => held.users = true,
             _ => held.orders = true,
         }
         drop(held);
@@ -137,6 +142,9 @@ impl Inbox {
         }
         if std::mem::take(&mut held.denials) {
             return Some(Notice::Denials);
+        }
+        if std::mem::take(&mut held.users) {
+            return Some(Notice::Users);
         }
         if std::mem::take(&mut held.keys) {
             return Some(Notice::Keys);

@@ -2,14 +2,14 @@
 //! that was released: what comes later is a version of its own.
 
 /// Version of the tables that this release works with.
-pub const SCHEMA: i32 = 2;
+pub const SCHEMA: i32 = 3;
 /// Most gateways of one cluster.
 pub const SLOTS_MOST: u8 = 64;
 /// The role that all gateways' roles are members of.
 pub(crate) const GROUP: &str = "dormouse_gateway";
 
 /// `MIGRATIONS[n]` makes version n + 1 out of version n.
-pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] = [VERSION_1, VERSION_2];
+pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] = [VERSION_1, HANDOVERS, USERS_AND_NUMBERS];
 
 const VERSION_1: &str = "
 create schema dormouse;
@@ -80,7 +80,7 @@ create index orders_by_gateway on dormouse.orders (gateway, seq);
 ";
 
 /// Devices that go from one gateway to another.
-const VERSION_2: &str = "
+const HANDOVERS: &str = "
 alter table dormouse.gateway add column draining boolean not null default false;
 create table dormouse.handover (
     seq bigint generated always as identity primary key,
@@ -96,6 +96,26 @@ create index handover_by_lineage on dormouse.handover (lineage);
 create index handover_by_end on dormouse.handover (ends);
 ";
 
+/// Users of all gateways, and what gateways say of themselves besides.
+const USERS_AND_NUMBERS: &str = "
+create table dormouse.user_entry (
+    kind text not null check (kind in ('password', 'record')),
+    connection text not null check (octet_length(connection) <= 256),
+    name text not null check (octet_length(name) between 1 and 1024),
+    version bigint not null check (version > 0),
+    changed bigint not null,
+    content bytea check (octet_length(content) <= 65536),
+    primary key (kind, connection, name)
+);
+comment on column dormouse.user_entry.version is 'how often it was changed: who changes it says which version he has seen';
+comment on column dormouse.user_entry.content is 'null: removed. Of a password nonce and AES-256-GCM under a key made of the cluster key, which only gateways have';
+alter table dormouse.gateway
+    add spent bigint not null default 0 check (spent >= 0),
+    add round_trip bigint check (round_trip >= 0);
+comment on column dormouse.gateway.spent is 'tickets that it took in the minute before the heartbeat';
+comment on column dormouse.gateway.round_trip is 'microseconds from it to the database and back, as it measured them then';
+";
+
 /// What a gateway may do, and nothing else. Given again at each `init`, so that a later release's need is met.
 pub(crate) const GRANTS: &str = "
 revoke all on all tables in schema dormouse from dormouse_gateway;
@@ -103,6 +123,7 @@ grant usage on schema dormouse to dormouse_gateway;
 grant select, update (system_identifier, timeline, incarnation) on dormouse.cluster to dormouse_gateway;
 grant select, insert, update on dormouse.gateway to dormouse_gateway;
 grant select, insert, update, delete on dormouse.lineage, dormouse.lease, dormouse.ticket_key to dormouse_gateway;
+grant select, insert, update on dormouse.user_entry to dormouse_gateway;
 grant select, insert, delete on dormouse.denial, dormouse.orders to dormouse_gateway;
 grant select, insert, delete, update (gateway) on dormouse.handover to dormouse_gateway;
 grant execute on function pg_catalog.pg_control_system() to dormouse_gateway;

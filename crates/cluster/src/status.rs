@@ -1,5 +1,7 @@
 //! What the cluster looks like, for people.
 
+use std::time::Duration;
+
 use dormouse_sansio::UnixTime;
 
 use crate::error::{Error, Fault};
@@ -27,6 +29,10 @@ pub struct GatewayStatus {
     pub sleepers: u64,
     /// It gives its devices away.
     pub draining: bool,
+    /// Tickets that it took in the minute before.
+    pub spent: u64,
+    /// From it to the database and back, as it measured them then; `None` if it has not yet.
+    pub round_trip: Option<Duration>,
     /// Lineages that it has.
     pub lineages: u64,
     /// Orders that it has not obeyed yet.
@@ -46,6 +52,21 @@ pub struct KeyStatus {
     pub seal_until: UnixTime,
     /// From when on none is opened with it.
     pub open_until: UnixTime,
+}
+
+/// A server that follows the database's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StandbyStatus {
+    /// What it calls itself.
+    pub name: String,
+    /// In PostgreSQL's word: `streaming`, `catchup`, ...
+    pub state: String,
+    /// Whether commits wait for it: `sync` or `quorum` if they do, `async` or `potential` if not.
+    pub sync: String,
+    /// Bytes of the log that it has not applied yet.
+    pub behind: u64,
+    /// How long it takes until it has applied what was committed; `None` while there is nothing to apply.
+    pub lag: Option<Duration>,
 }
 
 /// The cluster.
@@ -71,19 +92,30 @@ pub struct Status {
     pub denials: u64,
     /// Ticket keys, the oldest first.
     pub keys: Vec<KeyStatus>,
+    /// Servers that follow, by name; `None` if this role may not see them.
+    pub standbys: Option<Vec<StandbyStatus>>,
+    /// Users with passwords, and records of users.
+    pub users: [u64; 2],
     /// What the server's settings make unsafe, in words.
     pub warnings: Vec<String>,
 }
 
 const CLUSTER: &str = "select schema::bigint, slots::bigint, incarnation, extract(epoch from clock_timestamp())::bigint,
     (select count(*) from dormouse.lineage), (select count(*) from dormouse.lease), (select count(*) from dormouse.denial),
-    current_setting('fsync'), current_setting('full_page_writes'), current_setting('ssl') from dormouse.cluster";
-const GATEWAYS: &str = "select g.name, g.slot::bigint, g.address, g.version, g.seen, g.clock, g.sessions, g.sleepers,
+    current_setting('fsync'), current_setting('full_page_writes'),
+    (select count(*) from dormouse.user_entry where kind = 'password' and content is not null),
+    (select count(*) from dormouse.user_entry where kind = 'record' and content is not null) from dormouse.cluster";
+const GATEWAYS: &str = "select g.name, g.slot::bigint, g.address, g.version, g.seen, g.clock, g.sessions, g.sleepers, g.spent, g.round_trip,
     coalesce(l.n, 0), (select count(*) from dormouse.orders o where o.gateway = g.name), g.draining
     from dormouse.gateway g left join (select gateway, count(*) as n from dormouse.lineage group by gateway) l on l.gateway = g.name
     order by g.name";
 const KEYS: &str =
     "select id, day::bigint, seal_from, seal_until, open_until from dormouse.ticket_key order by day";
+/// Other roles than a member of `pg_read_all_stats` see that there is one, and nothing of it.
+const STANDBYS: &str = "select application_name, state, sync_state,
+    coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn), 0)::bigint,
+    (extract(epoch from replay_lag) * 1000000)::bigint
+    from pg_catalog.pg_stat_replication order by application_name, pid";
 
 impl Database {
     /// What the cluster looks like.
@@ -100,6 +132,10 @@ pub(crate) async fn status(link: &mut Link) -> Result<Status, Fault> {
     let gateways = rows.iter().map(|row| gateway(&link.cells("gateway", row))).collect::<Result<_, _>>()?;
     let rows = link.query(KEYS, &[]).await?;
     let keys = rows.iter().map(|row| key(&link.cells("ticket_key", row))).collect::<Result<_, _>>()?;
+    let rows = link.query(STANDBYS, &[]).await?;
+    let standbys = rows.iter().map(|row| standby(&link.cells("pg_stat_replication", row)));
+    // One that may not be seen makes the list none.
+    let standbys = standbys.collect::<Result<Option<Vec<_>>, _>>()?;
     let rows = link.query(CLUSTER, &[]).await?;
     let row = rows.first().ok_or_else(|| Error::NoTables { server: link.server.clone() })?;
     let cells = link.cells("cluster", row);
@@ -124,6 +160,8 @@ pub(crate) async fn status(link: &mut Link) -> Result<Status, Fault> {
         leases: cells.number(5, "the number of leases")?,
         denials: cells.number(6, "the number of denials")?,
         keys,
+        standbys,
+        users: [cells.number(9, "the number of users")?, cells.number(10, "the number of records")?],
         warnings,
     })
 }
@@ -139,10 +177,23 @@ fn gateway(cells: &Cells<'_>) -> Result<GatewayStatus, Fault> {
         clock: cells.get(5)?,
         sessions: cells.number(6, "sessions")?,
         sleepers: cells.number(7, "sleepers")?,
-        draining: cells.get(10)?,
-        lineages: cells.number(8, "the number of lineages")?,
-        orders: cells.number(9, "the number of orders")?,
+        draining: cells.get(12)?,
+        spent: cells.number(8, "spent")?,
+        round_trip: micros(cells, 9)?,
+        lineages: cells.number(10, "the number of lineages")?,
+        orders: cells.number(11, "the number of orders")?,
     })
+}
+
+/// So many microseconds, if there are any.
+fn micros(cells: &Cells<'_>, at: usize) -> Result<Option<Duration>, Fault> {
+    Ok(cells.get::<Option<i64>>(at)?.and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros))
+}
+
+fn standby(cells: &Cells<'_>) -> Result<Option<StandbyStatus>, Fault> {
+    let (Some(state), Some(sync)) = (cells.get(1)?, cells.get(2)?) else { return Ok(None) };
+    let behind = u64::try_from(cells.get::<i64>(3)?).unwrap_or(0);
+    Ok(Some(StandbyStatus { name: cells.get(0)?, state, sync, behind, lag: micros(cells, 4)? }))
 }
 
 fn key(cells: &Cells<'_>) -> Result<KeyStatus, Fault> {

@@ -9,6 +9,7 @@ use crate::keys;
 use crate::link::Link;
 use crate::server::{Server, check_name, role};
 use crate::status::{self, Status};
+use crate::users::{self, Content, UserKind};
 
 /// A connection that only reads.
 pub struct Viewer {
@@ -28,6 +29,7 @@ const LACKING: &str = "select t || ': ' || p from (values
         ('lineage', 'select'), ('lineage', 'insert'), ('lineage', 'update'), ('lineage', 'delete'),
         ('lease', 'select'), ('lease', 'insert'), ('lease', 'update'), ('lease', 'delete'),
         ('ticket_key', 'select'), ('ticket_key', 'insert'), ('ticket_key', 'update'), ('ticket_key', 'delete'),
+        ('user_entry', 'select'), ('user_entry', 'insert'), ('user_entry', 'update'),
         ('denial', 'select'), ('denial', 'insert'), ('denial', 'delete'),
         ('orders', 'select'), ('orders', 'insert'), ('orders', 'delete')) as needed (t, p)
     where not pg_catalog.has_table_privilege('dormouse.' || t, p) order by t, p";
@@ -86,5 +88,16 @@ impl Viewer {
             Ok(rows.len())
         };
         self.link.within("read ticket keys", work).await
+    }
+
+    /// Users whose passwords do not open under this gateway's cluster key, and how many do.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn check_users(&mut self) -> Result<(Vec<String>, usize), Error> {
+        let all = users::read(&mut self.link, UserKind::Password, &self.key).await?;
+        let closed = all.iter().filter(|entry| entry.content == Content::Unreadable);
+        let open = all.iter().filter(|entry| matches!(entry.content, Content::Here(_)));
+        Ok((closed.map(|entry| entry.key.name.clone()).collect(), open.count()))
     }
 }

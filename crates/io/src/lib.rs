@@ -75,6 +75,7 @@ mod gro;
 mod gso;
 mod helper;
 pub mod journal;
+pub mod key_source;
 pub mod link;
 pub mod logind;
 pub mod meter;

@@ -1,4 +1,4 @@
-//! Private keys in hardware, by PKCS #11: smart cards, HSMs, TPMs through their module. Owns the URI that names one (RFC 7512) and the
+//! Private keys, and secret ones to derive keys from, in hardware, by PKCS #11: smart cards, HSMs, TPMs through their module. Owns the URI that names one (RFC 7512) and the
 //! session with the token; the key never leaves it.
 //!
 //! The module is loaded into this process, by the path in the URI: it comes from the administrator like the program itself.
@@ -19,6 +19,10 @@ use std::sync::Mutex;
 
 /// The module that knows all others of this machine (p11-kit), where the URI names none.
 const PROXY: &str = "p11-kit-proxy.so";
+
+/// Bytes of a key that is derived, and of a block of AES-CMAC.
+const DERIVED: usize = 32;
+const CMAC: usize = 16;
 
 /// Modules that are loaded: each may be initialised once in a process.
 static MODULES: Mutex<BTreeMap<PathBuf, Pkcs11>> = Mutex::new(BTreeMap::new());
@@ -99,13 +103,13 @@ impl Uri {
                     let path = source.strip_prefix("file:").unwrap_or(&source);
                     uri.pin_source = Some(path.strip_prefix("//").unwrap_or(path).into());
                 }
-                "type" if words()? == "private" => {}
+                "type" if matches!(words()?.as_str(), "private" | "secret-key") => {}
                 "pin-value" => {
                     return Err(wrong("a PIN does not belong here; use pin-source=file:PATH".into()));
                 }
                 other => {
                     return Err(wrong(format!(
-                        "{other} is not understood; token, serial, object, id, type=private, module-path and pin-source are"
+                        "{other} is not understood; token, serial, object, id, type=private (or secret-key), module-path and pin-source are"
                     )));
                 }
             }
@@ -147,6 +151,34 @@ impl Token {
     /// # Errors
     /// [`Error`], which says what there is instead.
     pub fn open(uri: &Uri, pin: Option<&Secret>) -> Result<Self, Error> {
+        Self::find(uri, pin, ObjectClass::PRIVATE_KEY, "private key")
+    }
+
+    /// 32 bytes that a secret key in a token makes for `label`: NIST SP 800-108, counter mode, with AES-CMAC, which the token computes. The same key in
+    /// another token makes the same bytes.
+    ///
+    /// # Errors
+    /// As [`Self::open`], or if the token has no AES-CMAC for this key.
+    pub fn derive(uri: &Uri, pin: Option<&Secret>, label: &[u8]) -> Result<Secret, Error> {
+        let Self { session, key, name } = Self::find(uri, pin, ObjectClass::SECRET_KEY, "secret key")?;
+        let session = session.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut out = Secret::zeroed(DERIVED);
+        for (block, number) in out.as_mut_bytes().chunks_exact_mut(CMAC).zip(1_u32..) {
+            let bits = (DERIVED * 8) as u32;
+            let input = [&number.to_be_bytes()[..], label, &[0], &bits.to_be_bytes()].concat();
+            let made = session.sign(&Mechanism::AesCMac, key, &input);
+            let made = made
+                .map_err(|source| Error::Module { doing: format!("AES-CMAC with {name}"), source })
+                .map(Secret::from)?;
+            if made.len() != CMAC {
+                return Err(Error::NotFound(format!("{name} makes no AES-CMAC of {CMAC} bytes")));
+            }
+            block.copy_from_slice(made.as_bytes());
+        }
+        Ok(out)
+    }
+
+    fn find(uri: &Uri, pin: Option<&Secret>, class: ObjectClass, what: &str) -> Result<Self, Error> {
         let failed = |doing: String| move |source| Error::Module { doing, source };
         let path = uri.module.clone().unwrap_or_else(|| PROXY.into());
         let module = module(&path)?;
@@ -155,7 +187,7 @@ impl Token {
         if let Some(pin) = pin {
             log_in(&module, slot, &session, pin)?;
         }
-        let mut wanted = vec![Attribute::Class(ObjectClass::PRIVATE_KEY)];
+        let mut wanted = vec![Attribute::Class(class)];
         wanted.extend(uri.object.as_ref().map(|label| Attribute::Label(label.clone().into_bytes())));
         wanted.extend(uri.id.clone().map(Attribute::Id));
         let found = session.find_objects(&wanted).map_err(failed("looking for the key".into()))?;
@@ -163,9 +195,11 @@ impl Token {
         match found.as_slice() {
             [key] => Ok(Self { key: *key, session: Mutex::new(session), name }),
             [] => Err(Error::NotFound(format!(
-                "the token has no private key {name} (pin-source may be missing or wrong)"
+                "the token has no {what} {name} (pin-source may be missing or wrong)"
             ))),
-            many => Err(Error::NotFound(format!("{} private keys are named so; add id", many.len()))),
+            many => {
+                Err(Error::NotFound(format!("{} objects are named so, each a {what}; add id", many.len())))
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use dormouse_cluster::admin::Owner;
 use dormouse_cluster::{self as cluster, Settings};
 use dormouse_control::{Error, ErrorKind};
 use dormouse_crypto::Secret;
+use dormouse_io::key_source::KeySource;
 use dormouse_node::config::file::File;
 use dormouse_node::config::{self, resolve_cluster};
 use std::io;
@@ -50,15 +51,20 @@ fn first_line(content: &Secret) -> Secret {
 }
 
 /// How a gateway gets in by its configuration; `None` if it has no section `[cluster]`.
-pub(super) fn settings(file: &File) -> Result<Option<Settings>, Error> {
+pub(crate) fn settings(file: &File) -> Result<Option<Settings>, Error> {
     let mut denied = false;
-    let mut read = |path: &Path, _secret: bool| {
+    let mut read = |path: &Path| {
         std::fs::read(path).map_err(|e| {
             denied |= e.kind() == io::ErrorKind::PermissionDenied;
             format!("{}: {e}", path.display())
         })
     };
-    let resolved = resolve_cluster(file, &mut read).map_err(|e| match denied {
+    let key = file.cluster.as_ref().map(|cluster| cluster.key_file.as_path());
+    let mut by_name = |path: &Path, _secret: bool| match Some(path) == key {
+        true => KeySource::parse(path)?.content(config::CLUSTER_KEY_LABEL, &mut read, &mut false),
+        false => read(path),
+    };
+    let resolved = resolve_cluster(file, &mut by_name).map_err(|e| match denied {
         true => Error::new(ErrorKind::Permission, e.to_string()).with_change("run it as root"),
         false => Error::new(ErrorKind::Other, e.to_string()),
     })?;
@@ -99,13 +105,17 @@ pub(super) fn url_of(url: &str, role: &str) -> String {
 
 /// Runs a conversation with the database on a runtime of this thread.
 pub(super) fn block<T>(work: impl Future<Output = Result<T, cluster::Error>>) -> Result<T, Error> {
+    runtime()?.block_on(work).map_err(told)
+}
+
+/// A runtime of this thread.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Error::new(ErrorKind::Other, format!("no runtime: {e}")))?;
-    runtime.block_on(work).map_err(told)
+    runtime.map_err(|e| Error::new(ErrorKind::Other, format!("no runtime: {e}")))
 }
 
 /// What went wrong with the database, with the exit code that fits.
-pub(super) fn told(error: cluster::Error) -> Error {
+pub(crate) fn told(error: cluster::Error) -> Error {
     use cluster::Error as E;
     let kind = match &error {
         E::Settings(_) => ErrorKind::Request,

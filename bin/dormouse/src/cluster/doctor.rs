@@ -4,6 +4,7 @@
 use super::access::{self, block, told};
 use super::status::{SKEW_MOST, SKEW_SOME, heard, is_heard, skew};
 use super::timed;
+use crate::enrol::names::harmless;
 use dormouse_cluster::{Error as Fault, Status, Viewer};
 use dormouse_control::{Check, CheckOutcome, Error, ErrorKind};
 use dormouse_node::config::file::File;
@@ -11,6 +12,7 @@ use dormouse_node::config::file::File;
 const REACHED: &str = "shared database";
 const RIGHTS: &str = "its rights";
 const KEY: &str = "cluster key";
+const PASSWORDS: &str = "passwords of users";
 const CLOCK: &str = "its clock";
 const OTHERS: &str = "other gateways";
 
@@ -32,11 +34,14 @@ pub(crate) fn checks(file: &File) -> Vec<Check> {
         block(async {
             let mut viewer = Viewer::connect(&settings).await?;
             let status = viewer.status().await?;
-            Ok((status, viewer.lacking().await?, viewer.check_key().await))
+            let lacking = viewer.lacking().await?;
+            // What it may not read is said already.
+            let users = if lacking.is_empty() { Some(viewer.check_users().await?) } else { None };
+            Ok((status, lacking, viewer.check_key().await, users))
         })
     });
     match asked {
-        Ok(((status, lacking, key), times)) => {
+        Ok(((status, lacking, key, users), times)) => {
             let mut found = vec![check(
                 REACHED,
                 CheckOutcome::Ok,
@@ -44,6 +49,7 @@ pub(crate) fn checks(file: &File) -> Vec<Check> {
             )];
             found.push(rights(&lacking));
             found.push(fits(key));
+            found.extend(users.and_then(|(closed, open)| passwords(&closed, open)));
             found.push(clock(skew(times, status.now)));
             found.push(others(&status, &settings.gateway));
             found
@@ -77,6 +83,25 @@ fn fits(key: Result<usize, Fault>) -> Check {
             Check { change, ..check(KEY, CheckOutcome::Failure, told(e).message) }
         }
     }
+}
+
+/// Nothing where no user has a password.
+fn passwords(closed: &[String], open: usize) -> Option<Check> {
+    if closed.is_empty() {
+        return (open > 0).then(|| {
+            check(PASSWORDS, CheckOutcome::Ok, format!("{open}, which open under the cluster key"))
+        });
+    }
+    let shown: Vec<String> = closed.iter().take(5).map(|name| harmless(name)).collect();
+    let more = if closed.len() > 5 { format!(" and {} more", closed.len() - 5) } else { String::new() };
+    let found = format!(
+        "do not open under this gateway's cluster key, so that these users cannot log in: {}{more}",
+        shown.join(", ")
+    );
+    Some(Check {
+        change: Some("dormouse user add NAME --password, or the cluster key of the other gateways".into()),
+        ..check(PASSWORDS, CheckOutcome::Warning, found)
+    })
 }
 
 fn clock(ahead: i64) -> Check {
@@ -133,6 +158,10 @@ mod tests {
         let other = fits(Err(Fault::ClusterKey { server: "db".into(), day: 1 }));
         assert!(other.outcome == CheckOutcome::Failure && other.change.is_some(), "{other:?}");
         assert_eq!(fits(Ok(2)).outcome, CheckOutcome::Ok);
+        assert_eq!(passwords(&[], 0), None);
+        assert_eq!(passwords(&[], 3).unwrap().outcome, CheckOutcome::Ok);
+        let closed = passwords(&["joe.example.org".into()], 3).unwrap();
+        assert!(closed.outcome == CheckOutcome::Warning && closed.found.ends_with(": joe.example.org"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `dormouse cluster`: what an administrator does to the database that gateways share, and sees of it. Owns the files that go to the gateways and
 //! what is said of them; every statement is `dormouse_cluster`'s, and what a gateway does by itself is the daemon's.
 
-mod access;
+pub(crate) mod access;
 mod doctor;
 mod section;
 mod status;
@@ -20,6 +20,7 @@ use dormouse_control::{Error, ErrorKind, ExitCode};
 use dormouse_crypto::Secret;
 use dormouse_io::clock::unix_now;
 use dormouse_io::entropy::OsEntropy;
+use dormouse_io::key_source::KeySource;
 use dormouse_sansio::Entropy as _;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -134,6 +135,7 @@ enum Key {
 fn init(args: &InitArgs, out: &Output) -> Result<ExitCode, Error> {
     let owner = args.owner.read()?;
     // Before the database changes.
+    require_file(&args.key_file)?;
     require_key(&args.key_file)?;
     let (before, status) = block(async {
         let mut admin = Admin::connect(&owner).await?;
@@ -172,6 +174,15 @@ fn made(status: &Status, before: Option<i32>, key: Key, path: &Path) -> String {
         "{}: tables of version {}, {tables}; room for {} gateways\ncluster key: {key}\nnext: dormouse cluster add NAME, for each gateway\n",
         status.server, status.schema, status.slots
     )
+}
+
+/// Demands the name of a file: what is elsewhere is not made here.
+fn require_file(path: &Path) -> Result<(), Error> {
+    if KeySource::parse(path) == Ok(KeySource::File(path.to_owned())) {
+        return Ok(());
+    }
+    let message = format!("{}: the key is made in a file", path.display());
+    Err(wrong(message).with_change("--key-file FILE; then put its content there, and take the file away"))
 }
 
 /// The cluster's key, if there is one; demands that it is one.

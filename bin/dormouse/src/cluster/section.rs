@@ -3,6 +3,7 @@
 use super::access;
 use crate::enrol::bundle::quoted;
 use dormouse_cluster::admin::role;
+use dormouse_io::key_source::KeySource;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -22,7 +23,10 @@ impl Section<'_> {
     /// In TOML, with this gateway's role in the URL.
     pub(crate) fn text(&self) -> String {
         let file = |path: &Path| {
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            // What is in no file stays as it is written.
+            let elsewhere = KeySource::parse(path) != Ok(KeySource::File(path.to_owned()));
+            let absolute = std::path::absolute(path).ok().filter(|_| !elsewhere);
+            let path = absolute.unwrap_or_else(|| path.to_owned());
             quoted(&path.display().to_string())
         };
         let mut out = format!(

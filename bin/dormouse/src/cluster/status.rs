@@ -7,12 +7,13 @@ use crate::enrol::authority::day;
 use crate::enrol::names::harmless;
 use crate::style::{Style, columns, duration};
 use dormouse_cluster::admin::Admin;
-use dormouse_cluster::{GatewayStatus, KeyStatus, Status, Viewer};
+use dormouse_cluster::{GatewayStatus, KeyStatus, StandbyStatus, Status, Viewer};
 use dormouse_control::{Error, ExitCode};
 use dormouse_report::Table;
 use dormouse_sansio::UnixTime;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// A gateway is heard every 5 seconds; one that was silent for longer than this many is taken for gone.
 pub(super) const SILENT: u64 = 30;
@@ -151,8 +152,17 @@ fn value(status: &Status, judged: &Judged) -> Value {
             "seen_seconds_ago": it.seen.map(|seen| now.0.saturating_sub(seen.0)),
             "clock_ahead_seconds": it.clock, "sessions": it.sessions, "sleepers": it.sleepers,
             "lineages": it.lineages, "orders": it.orders, "draining": it.draining,
+            "tickets_per_second": tickets_a_second(it.spent),
+            "round_trip_seconds": it.round_trip.map(|trip| trip.as_secs_f64()),
         })
     };
+    let standby = |it: &StandbyStatus| {
+        json!({
+            "name": it.name, "state": it.state, "sync": it.sync, "behind_bytes": it.behind,
+            "lag_seconds": it.lag.map(|lag| lag.as_secs_f64()),
+        })
+    };
+    let standbys = status.standbys.as_ref().map(|all| all.iter().map(standby).collect::<Vec<_>>());
     let key = |it: &KeyStatus| {
         json!({
             "id": format!("{:016x}", it.id), "day": it.day, "phase": phase(it, now),
@@ -164,8 +174,12 @@ fn value(status: &Status, judged: &Judged) -> Value {
         "version": 1, "database": status.server, "now_unix": now.0, "schema": status.schema,
         "slots": status.slots, "incarnation": status.incarnation,
         "lineages": status.lineages, "leases": status.leases, "denials": status.denials,
+        "users": { "by_password": status.users[0], "by_certificate": status.users[1] },
+        "sleepers": sum(status, |it| it.sleepers),
+        "tickets_per_second": tickets_a_second(sum(status, |it| it.spent)),
         "gateways": status.gateways.iter().map(gateway).collect::<Vec<_>>(),
         "keys": status.keys.iter().map(key).collect::<Vec<_>>(),
+        "standbys": standbys,
         "warnings": judged.warnings, "failed": judged.failed,
     })
 }
@@ -179,7 +193,7 @@ fn text(status: &Status, judged: &Judged, style: Style) -> String {
         ),
     };
     let mut out = format!(
-        "{}: tables of version {}, {} of {} gateways\n{} sessions that can be resumed, {} leases, {} denials{emptied}\n",
+        "{}: tables of version {}, {} of {} gateways\n{} sessions that can be resumed, {} leases, {} denials{emptied}\n{} devices asleep, {} tickets a second, {} users with passwords, {} with certificates\n",
         style.strong(&harmless(&status.server)),
         status.schema,
         status.gateways.len(),
@@ -187,6 +201,10 @@ fn text(status: &Status, judged: &Judged, style: Style) -> String {
         status.lineages,
         status.leases,
         status.denials,
+        sum(status, |it| it.sleepers),
+        rate(sum(status, |it| it.spent)),
+        status.users[0],
+        status.users[1],
     );
     out.push_str(&columns(&gateways(status), style));
     let mut keys = Table::new(["ticket key", "day", "now", "age", "opens until"]);
@@ -197,15 +215,67 @@ fn text(status: &Status, judged: &Judged, style: Style) -> String {
         keys.row([format!("{:016x}", key.id), made_for, phase(key, now).into(), age, day(key.open_until)]);
     }
     out.push_str(&columns(&keys, style));
+    match &status.standbys {
+        Some(all) if all.is_empty() => {}
+        Some(all) => out.push_str(&columns(&standbys(all), style)),
+        None => out.push_str(
+            "this role does not see how far standbys lag: grant pg_read_all_stats to dormouse_gateway\n",
+        ),
+    }
     for warning in &judged.warnings {
         let _ = writeln!(out, "{} {warning}", style.warning("warning:"));
     }
     out
 }
 
+/// Over all gateways that are heard: what a silent one said last is of another time.
+fn sum(status: &Status, of: impl Fn(&GatewayStatus) -> u64) -> u64 {
+    status.gateways.iter().filter(|it| is_heard(it, status.now)).map(of).fold(0, u64::saturating_add)
+}
+
+/// Of those of a minute.
+#[expect(clippy::cast_precision_loss, reason = "a rate has some digits")]
+fn tickets_a_second(in_a_minute: u64) -> f64 {
+    in_a_minute as f64 / 60.0
+}
+
+fn rate(in_a_minute: u64) -> String {
+    format!("{:.1}", tickets_a_second(in_a_minute))
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
+}
+
+fn standbys(all: &[StandbyStatus]) -> Table {
+    let mut table = Table::new(["standby", "state", "commits wait", "behind", "lag"]);
+    for it in all {
+        table.row([
+            harmless(&it.name),
+            harmless(&it.state),
+            if matches!(it.sync.as_str(), "sync" | "quorum") { "yes".into() } else { "no".into() },
+            format!("{} kB", it.behind / 1_000),
+            it.lag.map_or_else(|| "-".into(), milliseconds),
+        ]);
+    }
+    table
+}
+
 fn gateways(status: &Status) -> Table {
-    let head =
-        ["gateway", "slot", "address", "version", "heard", "clock", "awake", "asleep", "resumable", "orders"];
+    let head = [
+        "gateway",
+        "slot",
+        "address",
+        "version",
+        "heard",
+        "clock",
+        "trip",
+        "awake",
+        "asleep",
+        "resumable",
+        "tickets/s",
+        "orders",
+    ];
     let mut table = Table::new(head);
     for it in &status.gateways {
         table.row([
@@ -215,9 +285,11 @@ fn gateways(status: &Status) -> Table {
             harmless(&it.version),
             heard(it, status.now),
             format!("{:+} s", it.clock),
+            it.round_trip.map_or_else(|| "-".into(), milliseconds),
             it.sessions.to_string(),
             it.sleepers.to_string(),
             it.lineages.to_string(),
+            rate(it.spent),
             it.orders.to_string(),
         ]);
     }
@@ -239,6 +311,8 @@ mod tests {
             sessions: 12,
             sleepers: 30,
             draining: false,
+            spent: 90,
+            round_trip: Some(Duration::from_micros(1_240)),
             lineages: 40,
             orders: 2,
         }
@@ -266,6 +340,8 @@ mod tests {
             leases: 41,
             denials: 1,
             keys: vec![key(19_999), key(20_000), key(20_001)],
+            standbys: Some(Vec::new()),
+            users: [5, 6],
             warnings: Vec::new(),
         }
     }
@@ -281,13 +357,14 @@ mod tests {
         for line in [
             "database dormouse at db:5432: tables of version 1, 2 of 4 gateways",
             "40 sessions that can be resumed, 41 leases, 1 denials",
+            "60 devices asleep, 3.0 tickets a second, 5 users with passwords, 6 with certificates",
             "0000000000004e1f 2024-10-03 opens 1 d 1 h 2024-10-05",
             "0000000000004e20 2024-10-04 seals 1 h 2024-10-06",
             "0000000000004e21 2024-10-05 next - 2024-10-07",
         ] {
             assert!(lines.iter().any(|one| one == line), "{text}\nhas no\n{line}");
         }
-        assert!(text.contains("30 s ago  -10 s"), "{text}");
+        assert!(text.contains("30 s ago  -10 s  1.2 ms"), "{text}");
         assert!(!text.contains('\x1b') && !text.contains("revoked"), "{text:?}");
         let value = value(&status, &judged);
         assert_eq!(value["version"], 1);
@@ -296,6 +373,36 @@ mod tests {
             (&json!(true), &json!("seals"))
         );
         assert_eq!(value["gateways"][0]["seen_seconds_ago"], 4);
+        assert_eq!((&value["tickets_per_second"], &value["sleepers"]), (&json!(3.0), &json!(60)));
+        assert_eq!(value["gateways"][0]["round_trip_seconds"], json!(0.001_24));
+    }
+
+    #[test]
+    fn standbys_have_their_lag_and_a_silent_gateway_counts_no_tickets() {
+        let mut status = cluster(vec![gateway("gw1", Some(NOW), 0), gateway("gw2", Some(NOW - 31), 0)]);
+        let standby = |name: &str, sync: &str, lag| StandbyStatus {
+            name: name.into(),
+            state: "streaming".into(),
+            sync: sync.into(),
+            behind: 16_500,
+            lag,
+        };
+        let lag = Duration::from_millis(7);
+        status.standbys = Some(vec![standby("db2", "quorum", Some(lag)), standby("db3\x1b", "async", None)]);
+        let shown = |status: &Status| text(status, &Judged::default(), Style::plain());
+        let lines = shown(&status);
+        let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(lines.contains(&vec!["db2", "streaming", "yes", "16", "kB", "7.0", "ms"]), "{lines:?}");
+        assert!(lines.iter().any(|line| line.ends_with(&["no", "16", "kB", "-"])), "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with(&["30", "devices", "asleep,", "1.5"])), "{lines:?}");
+        let json = value(&status, &Judged::default());
+        assert_eq!(
+            (&json["standbys"][0]["lag_seconds"], &json["standbys"][1]["lag_seconds"]),
+            (&json!(0.007), &Value::Null)
+        );
+        status.standbys = None;
+        assert!(shown(&status).contains("pg_read_all_stats"));
+        assert_eq!(value(&status, &Judged::default())["standbys"], Value::Null);
     }
 
     #[test]

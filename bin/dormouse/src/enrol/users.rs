@@ -1,6 +1,6 @@
 //! The gateway's users: one small file for each, which says which certificates were issued. Owns that format; it never has a device's key.
 
-use super::{failed, names, place, wrong};
+use super::{failed, names, place};
 use crate::enrol::place::Place;
 use dormouse_control::{Error, ErrorKind};
 use dormouse_crypto::cert::Certificate;
@@ -102,27 +102,23 @@ pub(crate) fn find(place: &Place, name: &str) -> Result<Option<User>, Error> {
     names::user(name)?;
     let path = path(place, name);
     let Some(text) = place::read_text(&path)? else { return Ok(None) };
-    let bad = |why: String| Err(Error::new(ErrorKind::Other, format!("{}: {why}", path.display())));
-    match toml::from_str::<User>(&text) {
+    parse(&text, name, &path.display().to_string()).map(Some)
+}
+
+/// The user of this name as he is on record at `from`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn parse(text: &str, name: &str, from: &str) -> Result<User, Error> {
+    let bad = |why: String| Err(Error::new(ErrorKind::Other, format!("{from}: {why}")));
+    match toml::from_str::<User>(text) {
         Ok(user) if user.version != VERSION => {
             bad(format!("of version {}, this dormouse reads version {VERSION}", user.version))
         }
         Ok(user) if user.name != name => bad(format!("says that it is of {}", names::shown(&user.name))),
-        Ok(user) => Ok(Some(user)),
+        Ok(user) => Ok(user),
         Err(e) => bad(e.message().to_owned()),
     }
-}
-
-/// Demands the user of this name.
-///
-/// # Errors
-/// As [`find`]; with the names that are known, if there is no such user.
-pub(crate) fn get(place: &Place, name: &str) -> Result<User, Error> {
-    if let Some(user) = find(place, name)? {
-        return Ok(user);
-    }
-    let known = all(place)?.into_iter().map(|user| user.name).collect();
-    Err(wrong(format!("no user is called {name}")).with_offer(Vec::new(), known))
 }
 
 /// All users, by name.
@@ -170,11 +166,6 @@ mod tests {
         assert_eq!((user.days_left(UnixTime(0)), user.living(UnixTime(101)).count()), (Some(3), 1));
 
         assert_eq!(find(&place, "ann").unwrap(), None);
-        let error = get(&place, "ann").unwrap_err();
-        assert_eq!(
-            (error.message.as_str(), error.acceptable),
-            ("no user is called ann", vec!["joe".to_owned()])
-        );
         assert!(find(&place, "../joe").unwrap_err().message.contains("is no name of a user"));
         for (text, said) in [
             (
@@ -185,7 +176,7 @@ mod tests {
             ("nonsense".into(), "users/joe.toml: "),
         ] {
             fs::write(path(&place, "joe"), text).unwrap();
-            let error = get(&place, "joe").unwrap_err();
+            let error = find(&place, "joe").unwrap_err();
             assert!(error.message.contains(said) && error.message.contains("users/joe.toml"), "{error}");
         }
         fs::remove_dir_all(&dir).unwrap();

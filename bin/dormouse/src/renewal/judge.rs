@@ -5,10 +5,10 @@
 //! said who has the address that the request came from; both must be the same.
 
 use super::http::Refusal;
+use crate::book::Book;
 use crate::enrol::authority::{Authority, day};
 use crate::enrol::names::{self, Domain};
-use crate::enrol::place::{self, Place};
-use crate::enrol::users::{self, Known, User};
+use crate::enrol::users::{Known, User};
 use dormouse_control::{Error, Holder};
 use dormouse_crypto::cert::{Certificate, Identity, Request};
 use dormouse_ike::admission::Denial;
@@ -44,18 +44,14 @@ pub(super) struct Granted {
 
 impl Granted {
     /// Writes down what is given out.
-    pub(super) fn write(&self, place: &Place) -> Result<(), Error> {
-        put(place, &self.after)
+    pub(super) fn write(&self, book: &mut Book<'_>) -> Result<(), Error> {
+        book.put(Some(&self.before), &self.after)
     }
 
     /// It was not given out after all.
-    pub(super) fn undo(&self, place: &Place) -> Result<(), Error> {
-        put(place, &self.before)
+    pub(super) fn undo(&self, book: &mut Book<'_>) -> Result<(), Error> {
+        book.put(Some(&self.after), &self.before)
     }
-}
-
-fn put(place: &Place, user: &User) -> Result<(), Error> {
-    place::write(&[(users::path(place, &user.name), user.text()?.as_bytes(), 0o600)])
 }
 
 fn no<T>(why: impl Into<String>) -> Result<T, Refusal> {
@@ -72,7 +68,7 @@ pub(super) fn broken(error: &Error) -> Refusal {
 /// # Errors
 /// Why not.
 pub(super) fn judge(
-    place: &Place,
+    book: &mut Book<'_>,
     (name, c): (&str, &Connection),
     authority: &Authority,
     asking: &Asking<'_>,
@@ -95,7 +91,7 @@ pub(super) fn judge(
     if !authority.has_issued(shown) {
         return no("the certificate is not of this gateway's authority");
     }
-    let user = user_of(place, c, &identity)?;
+    let user = user_of(book, c, &identity)?;
     require_admitted(&user, shown, &identity, denied)?;
 
     let request = Request::from_der(asking.request).map_err(|e| Refusal::new(400, e.to_string()))?;
@@ -129,11 +125,11 @@ pub(super) fn judge(
 }
 
 /// The user of an identity, who is still one.
-fn user_of(place: &Place, c: &Connection, identity: &Identity) -> Result<User, Refusal> {
+fn user_of(book: &mut Book<'_>, c: &Connection, identity: &Identity) -> Result<User, Refusal> {
     let domain = Domain::of(&c.remote.id, "remote.id").map_err(|e| broken(&e))?;
     let id = identity.to_string();
     let found = match names::of_identity(&domain, &id) {
-        Some(name) => users::find(place, name).map_err(|e| broken(&e))?,
+        Some(name) => book.find(name).map_err(|e| broken(&e))?,
         None => None,
     };
     found

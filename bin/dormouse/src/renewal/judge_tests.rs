@@ -1,5 +1,7 @@
 use super::*;
 use crate::enrol::authority::{Holder as Kind, Issued, request};
+use crate::enrol::place::Place;
+use crate::enrol::users;
 use dormouse_crypto::sign::NewKey;
 use dormouse_node::config;
 use std::fs;
@@ -51,7 +53,7 @@ impl Gateway {
     }
 
     fn record(&self) -> User {
-        users::get(&self.place, "joe").unwrap()
+        users::find(&self.place, "joe").unwrap().unwrap()
     }
 
     fn ask(&self, shown: &Certificate, request: &[u8], now: UnixTime) -> Result<Granted, Refusal> {
@@ -62,7 +64,12 @@ impl Gateway {
         );
         let file = config::parse(&text).unwrap();
         let asking = Asking { shown, holder: &self.holder, request, denied: &self.denied, now };
-        judge(&self.place, ("devices", &file.connection["devices"]), &self.authority, &asking)
+        judge(
+            &mut Book::files(&self.place),
+            ("devices", &file.connection["devices"]),
+            &self.authority,
+            &asking,
+        )
     }
 
     /// Joe asks as he should, later.
@@ -84,13 +91,13 @@ fn who_has_a_certificate_and_its_address_gets_another_that_is_on_record_first() 
     let gateway = Gateway::new("good");
     let granted = gateway.joe().unwrap();
     assert_eq!(gateway.record().certificates.len(), 1, "nothing is decided before it is written");
-    granted.write(&gateway.place).unwrap();
+    granted.write(&mut Book::files(&gateway.place)).unwrap();
     let known = gateway.record().certificates;
     assert_eq!((known.len(), known[1].clone()), (2, Known::of(&granted.certificate, NOW + DAY * 70)));
     granted.certificate.require(&identity("joe")).unwrap();
     let lasts = granted.certificate.not_after().saturating_since(granted.certificate.not_before());
     assert_eq!(lasts, DAY * 90, "as long as the one before");
-    granted.undo(&gateway.place).unwrap();
+    granted.undo(&mut Book::files(&gateway.place)).unwrap();
     assert_eq!(gateway.record().certificates.len(), 1);
     let mut gateway = Gateway::new("days");
     gateway.more = "days = 200\n";
@@ -163,7 +170,7 @@ fn no_request_is_a_right_to_a_name_or_to_a_weak_or_a_used_key() {
         assert_eq!(ask(&good[..at]).unwrap_err().status, 400);
     }
     // Once more, as one who has heard it would send it.
-    ask(&good).unwrap().write(&gateway.place).unwrap();
+    ask(&good).unwrap().write(&mut Book::files(&gateway.place)).unwrap();
     gateway.refused(ask(&good), "the key of the request has a certificate already");
     let pair = rcgen::KeyPair::from_pem(str::from_utf8(gateway.joe.key.as_bytes()).unwrap()).unwrap();
     let mut params = rcgen::CertificateParams::default();
@@ -183,7 +190,7 @@ fn the_certificates_of_one_user_are_bounded_and_those_that_have_ended_are_forgot
     let error = loop {
         match gateway.joe() {
             Ok(one) => {
-                one.write(&gateway.place).unwrap();
+                one.write(&mut Book::files(&gateway.place)).unwrap();
                 first.get_or_insert(one);
                 granted += 1;
             }
@@ -200,6 +207,6 @@ fn the_certificates_of_one_user_are_bounded_and_those_that_have_ended_are_forgot
             key: None,
         }));
     });
-    gateway.joe().unwrap().write(&gateway.place).unwrap();
+    gateway.joe().unwrap().write(&mut Book::files(&gateway.place)).unwrap();
     assert_eq!(gateway.record().certificates.len(), 2);
 }

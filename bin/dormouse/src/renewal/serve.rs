@@ -7,6 +7,7 @@
 use super::http::{self, Asked, Refusal};
 use super::judge::{self, Asking, broken};
 use super::stream::{self, Timed};
+use crate::book::Book;
 use crate::client::Client;
 use crate::control_verbs::unexpected;
 use crate::enrol::authority::Authority;
@@ -237,8 +238,9 @@ impl Service {
             _ => return Err(Refusal::new(503, "the daemon does not say who is denied")),
         };
         let asking = Asking { shown, holder, request, denied: &denied, now: unix_now() };
-        let granted = judge::judge(&self.place, connection, authority, &asking)?;
-        granted.write(&self.place).map_err(|e| broken(&e))?;
+        let mut book = Book::open(&self.place).map_err(|e| broken(&e))?;
+        let granted = judge::judge(&mut book, connection, authority, &asking)?;
+        granted.write(&mut book).map_err(|e| broken(&e))?;
         let certificate = &granted.certificate;
         let fingerprint = format!("sha256:{}", hex::encode(certificate.fingerprint()));
         let recorded = self.ask(Verb::Renewal {
@@ -248,7 +250,7 @@ impl Service {
             outcome: Renewal::Issued { fingerprint, until_unix: certificate.not_after().0 },
         });
         if let Err(e) = recorded {
-            granted.undo(&self.place).map_err(|e| broken(&e))?;
+            granted.undo(&mut book).map_err(|e| broken(&e))?;
             return Err(broken(&e));
         }
         println!("{from}: {} has a new certificate", granted.identity);

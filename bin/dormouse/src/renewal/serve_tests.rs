@@ -132,7 +132,7 @@ impl Gateway {
     }
 
     fn on_record(&self) -> usize {
-        users::get(&self.service.place, "joe").unwrap().certificates.len()
+        users::find(&self.service.place, "joe").unwrap().unwrap().certificates.len()
     }
 
     #[track_caller]

@@ -3,26 +3,25 @@
 
 use super::form::Content;
 use super::{IssueArgs, password, qr, value};
+use crate::book::Book;
 use crate::control_verbs::Output;
 use crate::enrol::authority::{Authority, Holder, day};
 use crate::enrol::bundle::{Given, Parties};
 use crate::enrol::gateway::{connection_of, require_named, require_trusted};
 use crate::enrol::names::{self, Domain};
 use crate::enrol::place::{self, Place};
-use crate::enrol::users::{self, Known, User};
-use crate::enrol::{failed, not_written, wrong};
+use crate::enrol::users::{Known, User};
+use crate::enrol::wrong;
 use dormouse_control::{Error, ErrorKind, ExitCode};
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::{Certificate, Identity};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_io::clock::unix_now;
-use dormouse_io::state::create_atomically;
 use dormouse_node::config;
 use dormouse_node::config::file::{Connection, Role, Selector};
 use dormouse_sansio::UnixTime;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::json;
-use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use zeroize::Zeroizing;
@@ -98,7 +97,8 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
     let text = place::demand(&place.config, place::read_text(&place.config)?, "dormouse gateway init")?;
     let file = config::parse(&text)
         .map_err(|e| Error::new(ErrorKind::Other, format!("{}: {}", place.config.display(), e.trim_end())))?;
-    let known = users::find(place, name)?;
+    let mut book = Book::of(place, &file)?;
+    let known = book.find(name)?;
     let wanted = args.connection.as_ref().or(known.as_ref().map(|user| &user.connection));
     let (connection, c) = connection_of(&file, wanted)?;
     require_trusted(connection, c, &authority)?;
@@ -114,7 +114,7 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
             let advice = format!("dormouse user renew {name}, or first dormouse user remove {name}");
             return Err(wrong(format!("there is a user {name} already")).with_change(advice));
         }
-        (None, true) => return Err(users::get(place, name).err().unwrap_or_else(|| wrong("no such user"))),
+        (None, true) => return Err(book.get(name).err().unwrap_or_else(|| wrong("no such user"))),
     };
     let form = args.form();
     let own = Own::of(c, args.sign)?;
@@ -139,7 +139,7 @@ fn issue(place: &Place, args: &IssueArgs, renew: bool, now: UnixTime) -> Result<
         on_demand: args.on_demand,
     };
     let files = form.files(&content)?;
-    write(place, before.as_ref(), &user, args, &files)?;
+    write(&mut book, before.as_ref(), &user, args, &files)?;
     Ok(Issued { user, files, passphrase })
 }
 
@@ -182,25 +182,19 @@ impl Own {
 /// Writes the record of the user first and the device's file then: a file whose certificate no record names could not be denied. If the file
 /// cannot be made, the record is `before` again; an end in between leaves a certificate on record that nobody has.
 fn write(
-    place: &Place,
+    book: &mut Book<'_>,
     before: Option<&User>,
     user: &User,
     args: &IssueArgs,
     files: &[File],
 ) -> Result<(), Error> {
-    place.make_private(users::DIRECTORY)?;
-    let record = users::path(place, &user.name);
-    let replace = |user: &User| place::write(&[(record.clone(), user.text()?.as_bytes(), 0o600)]);
-    match before {
-        Some(_) => replace(user)?,
-        None => create_atomically(&record, user.text()?.as_bytes(), 0o600).map_err(not_written)?,
-    }
+    book.put(before, user)?;
     let Some(path) = file(args) else { return Ok(()) };
     let made = place::create_all(&path, files).map_err(|e| e.with_change("another --out"));
     made.map_err(|mut e| {
         let undone = match before {
-            Some(before) => replace(before),
-            None => fs::remove_file(&record).map_err(|e| failed(&record, &e)),
+            Some(before) => book.put(Some(user), before),
+            None => book.remove(&user.name),
         };
         if let Err(why) = undone {
             e.message = format!("{}; and {} has on record what was not given out", e.message, why.message);
@@ -246,6 +240,8 @@ fn carried(c: &Connection) -> Vec<IpNet> {
 mod tests {
     use super::*;
     use crate::enrol::bundle::Bundle;
+    use crate::enrol::users;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     const NOW: UnixTime = UnixTime(1_800_000_000);
@@ -393,7 +389,7 @@ mod tests {
         assert_eq!(all.iter().filter(|result| result.is_ok()).count(), 1, "{all:?}");
         let files = fs::read_dir(&gateway.dir).unwrap().flatten();
         let files = files.filter(|entry| entry.file_name().to_string_lossy().starts_with("joe-")).count();
-        assert_eq!((files, users::get(&gateway.place, "joe").unwrap().certificates.len()), (1, 1));
+        assert_eq!((files, users::find(&gateway.place, "joe").unwrap().unwrap().certificates.len()), (1, 1));
     }
 
     #[test]

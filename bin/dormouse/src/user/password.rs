@@ -1,15 +1,16 @@
-//! `dormouse user add --password`: users who prove themselves by a password (EAP-MSCHAPv2), as the clients of phones and of Windows do. Owns the
-//! file that a gateway's `remote.users` names; a password is shown once, and its hash alone is kept.
+//! `dormouse user add --password`: users who prove themselves by a password (EAP-MSCHAPv2), as the clients of phones and of Windows do. Owns
+//! what such a password looks like; it is shown once, and its hash alone is kept.
 
 use super::IssueArgs;
 use super::form::{Content, Form};
 use super::issue::{Own, file, parties};
+use crate::book::{Book, Of};
 use crate::client::Client;
 use crate::control_verbs::{Output, unexpected};
 use crate::enrol::bundle::Given;
 use crate::enrol::gateway::{require_named, require_vouched};
 use crate::enrol::names::{self, Domain};
-use crate::enrol::place::{self, PASSWORDS, PASSWORDS_HEAD, Place};
+use crate::enrol::place::{self, PASSWORDS, Place};
 use crate::enrol::wrong;
 use dormouse_control::{Error, ErrorKind, ExitCode, Reply, Verb};
 use dormouse_io::clock::unix_now;
@@ -18,8 +19,6 @@ use dormouse_node::config::file::{Connection, File, Role};
 use dormouse_node::config::{self, NtHash};
 use dormouse_sansio::Entropy as _;
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -46,22 +45,9 @@ impl Users<'_> {
         Ok(domain.identity(name)?.to_string())
     }
 
-    fn read(&self) -> Result<BTreeMap<String, NtHash>, Error> {
-        let Some(content) = place::read(self.path)? else { return Ok(BTreeMap::new()) };
-        let wrong = |e| Error::new(ErrorKind::Other, format!("{}: {e}", self.path.display()));
-        config::users(content.as_bytes()).map_err(wrong)
-    }
-
-    fn write(&self, users: &BTreeMap<String, NtHash>) -> Result<(), Error> {
-        let mut text = Zeroizing::new(String::with_capacity(PASSWORDS_HEAD.len() + 512 * users.len()));
-        text.push_str(PASSWORDS_HEAD);
-        for (name, hash) in users {
-            // A string in double quotes of TOML: names of users have nothing to be escaped but these.
-            let name = name.replace('\\', "\\\\").replace('"', "\\\"");
-            let _ =
-                write!(text, "\n[\"{name}\"]\nnt_hash = \"{}\"\n", Zeroizing::new(hash.to_hex()).as_str());
-        }
-        place::write(&[(self.path.clone(), text.as_bytes(), 0o600)])
+    /// As the book has them.
+    fn of(&self) -> Of<'_> {
+        Of { connection: self.connection, path: self.path }
     }
 }
 
@@ -122,7 +108,8 @@ pub(super) fn run(
             .with_change(format!("users = \"{}\"", place.path(&found.to_string()).display())));
     }
     let _lock = place.lock()?;
-    let (login, mut known) = (users.login(&args.name)?, users.read()?);
+    let mut book = Book::of(place, &file)?;
+    let (login, known) = (users.login(&args.name)?, book.passwords(users.of())?);
     match (known.contains_key(&login), renew) {
         (true, false) => {
             let change =
@@ -144,18 +131,22 @@ pub(super) fn run(
     let password = generate();
     let made = args.form.map(|form| device(place, args, form, users, &login, &password)).transpose()?;
     let hash = NtHash::of_password(&password).ok_or_else(|| wrong("a password that is too long"))?;
-    known.insert(login.clone(), hash);
-    users.write(&known).inspect_err(|_| {
+    book.set_password(users.of(), &login, hash, known).inspect_err(|_| {
         // The password counts nowhere.
         if let Some(path) = &made {
             place::remove_all(path);
         }
     })?;
-    let told = Client::connect(socket).and_then(|mut client| reload(&mut client));
-    let counts = told.map_or_else(
-        |e| format!("it counts from the next dormouse reload on: {}", e.message),
-        |()| "it counts now".into(),
-    );
+    let counts = if book.is_shared() {
+        // The database tells all gateways.
+        "it counts at all gateways now".into()
+    } else {
+        let told = Client::connect(socket).and_then(|mut client| reload(&mut client));
+        told.map_or_else(
+            |e| format!("it counts from the next dormouse reload on: {}", e.message),
+            |()| "it counts now".into(),
+        )
+    };
     let file = made;
     let answer = json!({
         "version": 1,
@@ -237,36 +228,46 @@ fn reload(client: &mut Client) -> Result<(), Error> {
 }
 
 /// The names that users with passwords log in with. Where there is no configuration there are none.
-pub(super) fn all(place: &Place) -> Result<Vec<String>, Error> {
+pub(super) fn all(place: &Place, book: &mut Book<'_>) -> Result<Vec<String>, Error> {
     let Some(file) = found(place)? else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for users in with_passwords(&file) {
-        all.extend(users.read()?.into_keys());
+        all.extend(book.passwords(users.of())?.into_keys());
     }
     Ok(all)
 }
 
 /// The names that this user logs in with.
-pub(super) fn of(place: &Place, name: &str) -> Result<Vec<String>, Error> {
+pub(super) fn of(place: &Place, book: &mut Book<'_>, name: &str) -> Result<Vec<String>, Error> {
     let Some(file) = found(place)? else { return Ok(Vec::new()) };
     let mut logins = Vec::new();
     for users in with_passwords(&file) {
         let Ok(login) = users.login(name) else { continue };
-        if users.read()?.contains_key(&login) {
+        if book.passwords(users.of())?.contains_key(&login) {
             logins.push(login);
         }
     }
     Ok(logins)
 }
 
-/// Takes a user's passwords away, under the lock of the directory; the daemon ends his sessions. Returns the names that he logged in with.
-pub(super) fn remove(place: &Place, name: &str, socket: &Path) -> Result<Vec<String>, Error> {
+/// Takes a user's passwords away, under the lock of the directory; the daemon, or each of those that share the book, ends his sessions. Returns the names
+/// that he logged in with.
+pub(super) fn remove(
+    place: &Place,
+    book: &mut Book<'_>,
+    name: &str,
+    socket: &Path,
+) -> Result<Vec<String>, Error> {
     let Some(file) = found(place)? else { return Ok(Vec::new()) };
     let mut removed = Vec::new();
     for users in with_passwords(&file) {
         let Ok(login) = users.login(name) else { continue };
-        let mut known = users.read()?;
-        if known.remove(&login).is_none() {
+        if !book.passwords(users.of())?.contains_key(&login) {
+            continue;
+        }
+        if book.is_shared() {
+            book.remove_password(users.of(), &login)?;
+            removed.push(login);
             continue;
         }
         // Before anything is changed: the daemon is to refuse him at once.
@@ -274,7 +275,7 @@ pub(super) fn remove(place: &Place, name: &str, socket: &Path) -> Result<Vec<Str
             e.message = format!("{name} is not removed, because the daemon is to refuse it: {}", e.message);
             e
         })?;
-        users.write(&known)?;
+        book.remove_password(users.of(), &login)?;
         reload(&mut client).map_err(|mut e| {
             let path = users.path.display();
             e.message =

@@ -2,9 +2,10 @@
 //! connection, the file with the last heartbeat, and what the others are told of this gateway; in which order things are said and done is the
 //! courier's.
 
+use super::counts::Counts;
 use super::{Queue, Report, Reports};
 use dormouse_cluster as cluster;
-use dormouse_cluster::{Database, LeaseChange, LeaseKey, LeaseNews, Load, Settings, Written};
+use dormouse_cluster::{Content, Database, LeaseChange, LeaseKey, LeaseNews, Settings, UserEntry, Written};
 use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_io::clock::{BootClock, unix_now};
@@ -14,12 +15,11 @@ use dormouse_node::handover::Handover;
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use dormouse_node::shared::{
     ArrivedParcel, Beginning, Courier, Denied, GoneOrder, Joined, Notice, Office, Other, Parcel, RETRY,
-    Store, Waiting, begin,
+    SharedPassword, SharedUser, Store, Waiting, begin,
 };
 use dormouse_sansio::{Instant, UnixTime};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use zeroize::Zeroize;
 
@@ -27,35 +27,6 @@ use zeroize::Zeroize;
 const BEATS: &str = "cluster-beats";
 /// Nothing that waits for a device is worth more without it.
 const WORTH: Duration = Duration::from_secs(15 * 60);
-
-/// What the others are told of this gateway, as the loop last counted it.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    sessions: AtomicU64,
-    sleepers: AtomicU64,
-    draining: AtomicBool,
-}
-
-impl Counts {
-    /// So many sessions, and devices that sleep.
-    pub(crate) fn set(&self, sessions: usize, sleepers: usize) {
-        self.sessions.store(sessions as u64, Ordering::Relaxed);
-        self.sleepers.store(sleepers as u64, Ordering::Relaxed);
-    }
-
-    /// From now on no other gateway gives this one devices, or they may again.
-    pub(crate) fn drain(&self, draining: bool) {
-        self.draining.store(draining, Ordering::Relaxed);
-    }
-
-    fn load(&self) -> Load {
-        Load {
-            sessions: self.sessions.load(Ordering::Relaxed),
-            sleepers: self.sleepers.load(Ordering::Relaxed),
-            draining: self.draining.load(Ordering::Relaxed),
-        }
-    }
-}
 
 /// What the thread has from its daemon.
 pub(crate) struct Member {
@@ -191,6 +162,7 @@ fn understood(notice: cluster::Notice) -> Notice {
     match notice {
         cluster::Notice::Orders => Notice::Orders,
         cluster::Notice::Denials => Notice::Denials,
+        cluster::Notice::Users => Notice::Users,
         cluster::Notice::Keys => Notice::Keys,
         cluster::Notice::Lease(LeaseNews::ReadAll) => Notice::Leases,
         cluster::Notice::Lease(LeaseNews::Evict(holder)) => {
@@ -212,7 +184,12 @@ impl Store for Connection<'_> {
     type Error = cluster::Error;
 
     async fn run(&mut self, operations: &[Operation]) -> Result<Vec<Outcome>, cluster::Error> {
-        self.database.run(unix_now(), operations).await
+        let outcomes = self.database.run(unix_now(), operations).await?;
+        let confirms = operations.iter().map(|operation| matches!(operation, Operation::Confirm { .. }));
+        let taken =
+            confirms.zip(&outcomes).filter(|(confirms, outcome)| *confirms && **outcome == Outcome::Done);
+        self.member.counts.took(taken.count());
+        Ok(outcomes)
     }
 
     async fn overtaken(&mut self, began: &[Row], former: &[Name]) -> Result<Vec<Name>, cluster::Error> {
@@ -268,6 +245,10 @@ impl Store for Connection<'_> {
         self.database.allow(whom).await.map(drop)
     }
 
+    async fn users(&mut self) -> Result<Vec<SharedUser>, cluster::Error> {
+        Ok(self.database.passwords().await?.into_iter().map(user).collect())
+    }
+
     async fn keys(&mut self) -> Result<Vec<SharedKey>, cluster::Error> {
         let keys = self.database.ticket_keys(unix_now(), self.member.lifetime, &mut OsEntropy).await?;
         Ok(keys.iter().filter_map(shared).collect())
@@ -297,7 +278,10 @@ impl Store for Connection<'_> {
     }
 
     async fn beat(&mut self) -> Result<u64, cluster::Error> {
-        self.database.beat(unix_now(), &self.member.counts.load()).await
+        let counts = &self.member.counts;
+        let beat = self.database.beat(unix_now(), &counts.load(BootClock::now())).await?;
+        counts.beat(&beat);
+        Ok(beat.number)
     }
 
     fn two_of_a_name(&self) -> cluster::Error {
@@ -328,6 +312,15 @@ fn decoded(content: Option<Vec<u8>>) -> Option<Handover> {
     Handover::decode(&content)
         .map_err(|e| tracing::warn!(%e, "what another gateway tells of a device is of another release"))
         .ok()
+}
+
+fn user(UserEntry { key, content, version: _ }: UserEntry) -> SharedUser {
+    let password = match content {
+        Content::Here(hash) => SharedPassword::Hash(hash),
+        Content::Removed => SharedPassword::Removed,
+        Content::Unreadable => SharedPassword::Unreadable,
+    };
+    SharedUser { connection: key.connection, name: key.name, password }
 }
 
 fn lessee(LeaseKey { connection, identity, device }: LeaseKey) -> Option<Lessee> {

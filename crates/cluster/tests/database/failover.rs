@@ -216,8 +216,8 @@ fn a_database_that_was_restored_is_noticed_by_who_remembers_more() {
         // The ticket is used after that, and by whoever copied it after the restore: not accepted.
         assert_eq!(run(&mut south, &[confirm(1, 1, 1, 2)]).await, [Outcome::Done]);
         let (x, y) = (
-            north.beat(NOW, &Load::default()).await.unwrap(),
-            south.beat(NOW, &Load::default()).await.unwrap(),
+            north.beat(NOW, &Load::default()).await.unwrap().number,
+            south.beat(NOW, &Load::default()).await.unwrap().number,
         );
         drop((north, south));
         restore();

@@ -7,3 +7,4 @@ mod leases;
 mod lineage;
 mod membership;
 mod support;
+mod users;

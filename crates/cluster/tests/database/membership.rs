@@ -92,6 +92,7 @@ fn a_gateway_may_do_its_work_and_nothing_else() {
             "delete from dormouse.gateway",
             "delete from dormouse.cluster",
             "update dormouse.denial set since = 0",
+            "delete from dormouse.user_entry",
             "create table dormouse.x ()",
             "create schema x",
             "create role x",
@@ -396,8 +397,10 @@ fn the_status_says_who_is_there_and_what_there_is() {
         assert_eq!(run(&mut south, &[confirm(1, 1, 1, 2)]).await, [Outcome::Done]);
         keys(&mut south, NOW.0, 1).await;
         let clock = UnixTime(joined.database_time.0 + 100);
-        let beats = north.beat(clock, &Load { sessions: 3, sleepers: 4, draining: true }).await.unwrap();
-        assert_eq!(beats, joined.beats + 1);
+        let beats =
+            north.beat(clock, &Load { sessions: 3, sleepers: 4, spent: 120, draining: true }).await.unwrap();
+        assert_eq!((beats.heard, beats.gateways), (2, 2));
+        assert_eq!(beats.number, joined.beats + 1);
         let status = south.status().await.unwrap();
         assert_eq!(world.admin().await.status().await.unwrap().gateways, status.gateways);
         assert_eq!((status.schema, status.slots, status.incarnation), (SCHEMA, 4, 1));
@@ -406,6 +409,8 @@ fn the_status_says_who_is_there_and_what_there_is() {
         let [a, b] = status.gateways.as_slice() else { panic!("{:?}", status.gateways) };
         assert_eq!((&a.name, a.slot, a.address.as_str()), (&world.name("north"), 0, "north.example"));
         assert_eq!((a.sessions, a.sleepers, a.lineages, a.orders, a.draining), (3, 4, 1, 1, true));
+        assert_eq!((a.spent, a.round_trip.is_some(), b.round_trip), (120, true, None));
+        assert_eq!(status.standbys, Some(Vec::new()), "nothing follows this server");
         assert!((99..=101).contains(&a.clock) && a.seen.is_some(), "{a:?}");
         assert_eq!((&b.name, b.slot, b.lineages, b.orders), (&world.name("south"), 1, 1, 0));
         assert!(b.seen.is_some(), "joining counts");

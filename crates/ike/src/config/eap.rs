@@ -203,6 +203,15 @@ impl EapPolicy {
         self.methods().contains(&method)
     }
 
+    /// The same with these users, where the gateway itself knows them.
+    #[must_use]
+    pub fn with_users(mut self, now: EapUsers) -> Self {
+        if let EapAsked::Here { users, .. } = &mut self.asked {
+            *users = now;
+        }
+        self
+    }
+
     /// Whether the gateway may prove itself inside EAP alone.
     pub(crate) fn is_alone(&self) -> bool {
         match &self.asked {
@@ -259,6 +268,31 @@ impl EapUsers {
             known.insert(name, EapUser { identity, nt_hash });
         }
         Ok(Self { users: known, names })
+    }
+
+    /// The same users with these changes, of which the last one of an identity counts: a user with another hash, or with `None` one less. Also the names
+    /// that cannot be users'.
+    #[must_use]
+    pub fn changed(
+        &self,
+        changes: impl IntoIterator<Item = (String, Option<NtHash>)>,
+    ) -> (Self, Vec<String>) {
+        let (mut new, mut unfit) = (self.clone(), Vec::new());
+        for (name, nt_hash) in changes {
+            let Some(identity) = identity(&name) else {
+                unfit.push(name);
+                continue;
+            };
+            // Whoever had this identity, by this name or by one that differs in case.
+            if let Some(former) = new.names.remove(&identity.canonical()) {
+                new.users.remove(&former);
+            }
+            if let Some(nt_hash) = nt_hash {
+                new.names.insert(identity.canonical(), name.clone());
+                new.users.insert(name, EapUser { identity, nt_hash });
+            }
+        }
+        (new, unfit)
     }
 
     /// The user of this name, which is compared byte for byte.
@@ -375,5 +409,19 @@ mod tests {
             assert_eq!(users_of(&[bad]).unwrap_err(), EapUserError::Name(bad.to_owned()), "{bad}");
         }
         assert!(matches!(users_of(&["alice", "ALICE"]), Err(EapUserError::Twice(..))));
+    }
+
+    #[test]
+    fn users_change_one_by_one_and_by_identity() {
+        let users = users_of(&["alice", "bob", "carol"]).unwrap();
+        let hash = || Some(NtHash::from([9; 16]));
+        let changes = [("ALICE", hash()), ("bob", None), ("dave", hash()), ("*", hash()), ("nobody", None)];
+        let (now, unfit) = users.changed(changes.map(|(name, hash)| (name.to_owned(), hash)));
+        assert_eq!((now.len(), unfit), (3, vec!["*".to_owned()]));
+        assert!(now.user("alice").is_none() && now.user("bob").is_none());
+        assert_eq!(now.user("ALICE").map(|u| u.nt_hash.as_bytes()), Some(&[9; 16][..]));
+        assert!(now.who_is(&"bob".parse().unwrap()).is_none() && now.user("dave").is_some());
+        assert_eq!(now.user("carol").map(|u| u.nt_hash.as_bytes()), Some(&[7; 16][..]));
+        assert_eq!(users.len(), 3, "as they were");
     }
 }

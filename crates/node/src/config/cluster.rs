@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use zeroize::{Zeroize, Zeroizing};
 
+/// What a token derives the key for.
+pub const CLUSTER_KEY_LABEL: &[u8] = b"dormouse cluster key";
 /// Bytes of the key that wraps the ticket keys.
 const KEY: usize = 32;
 /// Bytes of a password.
@@ -25,7 +27,9 @@ pub struct Cluster {
     pub database: String,
     /// What this gateway is called there: 1 to 32 of a-z, 0-9 and `-`, and no other gateway's. `dormouse cluster add` has made its role.
     pub name: String,
-    /// File with the 32 bytes that wrap the ticket keys, as 64 hexadecimal digits; the same at all gateways, and not in the database. Readable by its owner only.
+    /// File with the 32 bytes that wrap ticket keys and passwords of users, as 64 hexadecimal digits; the same at all gateways, and not in the database. Readable by its
+    /// owner only. Or `env:NAME`, a variable of the environment with these digits; `credential:NAME`, a credential of systemd (`LoadCredential=`); or a `pkcs11:` URI (RFC 7512) of an
+    /// AES key in a token, from which the 32 bytes are derived by AES-CMAC (NIST SP 800-108): the same key in the token of each gateway.
     pub key_file: PathBuf,
     /// File with the password of the role; readable by its owner only. A final line break does not count. Absent: the server asks for none, as on its own Unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +69,7 @@ pub struct ResolvedCluster {
     pub alone_for: Duration,
 }
 
-/// What `[cluster]` means; `None` if there is none.
+/// What `[cluster]` means; `None` if there is none. `read` is asked for the key by what the configuration has in the place of its file.
 ///
 /// # Errors
 /// The key to change.

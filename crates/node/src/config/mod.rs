@@ -31,7 +31,7 @@ pub mod standin;
 mod validate;
 mod zones;
 
-pub use cluster::{ResolvedCluster, resolve_cluster};
+pub use cluster::{CLUSTER_KEY_LABEL, ResolvedCluster, resolve_cluster};
 pub use eap::{NtHash, users};
 pub use findings::{Finding, findings};
 pub use hip::{ResolvedHip, resolve_hip};

@@ -1,7 +1,7 @@
 //! What a gateway does about the news of the others with which it shares a store. Owns its part of the pool and the denials that the store has;
 //! must never wait for the store.
 
-use super::{Denied, News, Other};
+use super::{Denied, News, Other, SharedUser};
 use crate::handover::{Handover, Taken};
 use crate::host::Host;
 use crate::pool::Share;
@@ -32,6 +32,8 @@ pub enum Heard {
     HandedOver(Name, bool),
     /// Gateways that devices can go to.
     Others(Vec<Other>),
+    /// All users with passwords whom gateways share.
+    Users(Vec<SharedUser>),
 }
 
 impl Company {
@@ -66,6 +68,7 @@ impl Company {
                 return vec![Heard::HandedOver(lineage, done)];
             }
             News::Others(others) => return vec![Heard::Others(others)],
+            News::Users(users) => return vec![Heard::Users(users)],
             News::Leases(_) | News::Lease(..) | News::Evicted(_) | News::Refused(_) => {
                 lease_news(host, now, news);
             }

@@ -6,7 +6,7 @@
 //! bound.
 
 use super::handovers::not_run;
-use super::{Batch, Changes, Denied, Joined, News, Notice, Office, Report, Store, Waiting};
+use super::{Batch, Changes, Denied, Joined, News, Notice, Office, Report, SharedUser, Store, Waiting};
 use crate::pool::{Addresses, Change, Lessee, Share};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::ticket::SharedKey;
@@ -40,6 +40,8 @@ pub struct Beginning {
     pub leases: Vec<(Lessee, Addresses)>,
     /// All ticket keys.
     pub keys: Vec<SharedKey>,
+    /// All users with passwords.
+    pub users: Vec<SharedUser>,
 }
 
 impl Beginning {
@@ -63,6 +65,7 @@ pub async fn begin<O: Office>(office: &mut O) -> Result<Beginning, Error<O>> {
         denials: store.denials().await?,
         leases: store.leases().await?,
         keys: store.keys().await?,
+        users: store.users().await?,
     })
 }
 
@@ -253,6 +256,8 @@ impl<O: Office> Courier<O> {
         self.yield_overtaken(&mut store).await?;
         let all = store.denials().await?;
         self.tell(News::Denials(all));
+        let all = store.users().await?;
+        self.tell(News::Users(all));
         // Ours first, or those that are not used would be forgotten here, and be given to others.
         let owed = std::mem::take(&mut self.owed);
         self.write_leases(&mut store, owed.into_iter().collect()).await?;
@@ -326,6 +331,10 @@ impl<O: Office> Courier<O> {
             Notice::Denials => {
                 let all = store.denials().await?;
                 self.tell(News::Denials(all));
+            }
+            Notice::Users => {
+                let all = store.users().await?;
+                self.tell(News::Users(all));
             }
             Notice::Keys => self.read_keys(store).await?,
             Notice::Leases => {

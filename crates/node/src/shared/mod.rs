@@ -13,6 +13,7 @@ pub use queue::{BATCH, Batch, Changes, Waiting};
 
 use crate::handover::Handover;
 use crate::pool::{Addresses, Change, Lessee};
+use dormouse_crypto::Secret;
 use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_keying::SaId;
@@ -26,6 +27,28 @@ pub struct Denied {
     pub whom: String,
     /// Since when.
     pub since: UnixTime,
+}
+
+/// A user with a password, of one connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedUser {
+    /// The connection.
+    pub connection: String,
+    /// The user's name there.
+    pub name: String,
+    /// The password, or that there is none.
+    pub password: SharedPassword,
+}
+
+/// What the store has of a password.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SharedPassword {
+    /// Its hash.
+    Hash(Secret),
+    /// The user was removed.
+    Removed,
+    /// Its hash is not sealed under this cluster's key.
+    Unreadable,
 }
 
 /// What is said to the gateway's loop.
@@ -52,6 +75,8 @@ pub enum News {
     Denials(Vec<Denied>),
     /// A denial of ours is on record for all.
     OnRecord(String),
+    /// All users with passwords whom gateways share.
+    Users(Vec<SharedUser>),
     /// All leases there are.
     Leases(Vec<(Lessee, Addresses)>),
     /// A lease of another gateway's.
@@ -121,6 +146,8 @@ pub enum Notice {
     Orders,
     /// Denials have changed.
     Denials,
+    /// Users have changed.
+    Users,
     /// There is a new ticket key.
     Keys,
     /// A lease is new, has other addresses, or was used.
@@ -180,6 +207,8 @@ pub trait Store {
     async fn deny(&mut self, denial: &Denied) -> Result<Option<String>, Self::Error>;
     /// Takes a denial back, if there is one.
     async fn allow(&mut self, whom: &str) -> Result<(), Self::Error>;
+    /// All users with passwords.
+    async fn users(&mut self) -> Result<Vec<SharedUser>, Self::Error>;
     /// All ticket keys; missing ones are made.
     async fn keys(&mut self) -> Result<Vec<SharedKey>, Self::Error>;
     /// Tells other gateways of devices. For each, whether it was told: a device that was to go is that gateway's now.
