@@ -11,8 +11,7 @@ use dormouse_testbed::{Need, Process, binary, require};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-const NEEDS: [Need; 4] =
-    [Need::Root, Need::File("/dev/net/tun"), Need::Program("ip"), Need::File(PROGRAMS)];
+const NEEDS: [Need; 4] = [Need::Root, Need::File("/dev/net/tun"), Need::Program("ip"), Need::File(PROGRAMS)];
 
 fn demo(devices: &str) -> Command {
     let mut command = Command::new(binary("failover"));
@@ -38,13 +37,13 @@ fn a_gateway_is_pulled_out_and_the_books_balance() -> Result<()> {
         ("sessions before, all asleep", ["17", "17", "16", "50"]),
         ("sessions after", ["gone", "26", "24", "50"]),
         ("tickets that count, one of each device", ["0", "26", "24", "50"]),
-        ("addresses, one holder each", ["0", "26", "24", "50"]),
         ("sessions to let go of, once it is back", ["17", "0", "0", "17"]),
         ("the same after it came back", ["0", "0", "0", "0"]),
         ("sessions then", ["0", "26", "24", "50"]),
     ] {
         assert_eq!(line(&said, begins).as_deref(), Some(&cells.map(str::to_owned)[..]), "{begins}: {said}");
     }
+    assert_eq!(line(&said, "addresses, one holder each").as_deref(), Some(&["50".to_owned()][..]), "{said}");
     assert!(said.contains("17 of the used tickets were used again") && said.contains("17 refused"), "{said}");
     assert!(said.contains("The books balance."), "{said}");
     Ok(())
@@ -70,13 +69,20 @@ fn the_benchmark_has_every_figure() -> Result<()> {
         let figures = sample["rounds"][0]["figures"][name].as_array().into_iter().flatten();
         figures.filter_map(Value::as_f64).collect()
     };
-    for (name, count) in
-        [("sessions.back", 60.0), ("sessions.asleep", 30.0), ("sessions.gw2", 30.0), ("sessions.gw3", 30.0), ("refused", 60.0)]
-    {
+    for (name, count) in [
+        ("sessions.back", 60.0),
+        ("sessions.asleep", 30.0),
+        ("sessions.gw2", 30.0),
+        ("sessions.gw3", 30.0),
+        ("refused", 60.0),
+    ] {
         assert_eq!(all(pulled, name), [count], "{name}: {pulled}");
     }
     for name in ["took.all", "cpu.gw2", "cpu.gw3", "cpu.crowd", "cpu.database", "transactions", "wal"] {
-        assert!(all(pulled, name).iter().all(|n| *n > 0.0) && all(pulled, name).len() == 1, "{name}: {pulled}");
+        assert!(
+            all(pulled, name).iter().all(|n| *n > 0.0) && all(pulled, name).len() == 1,
+            "{name}: {pulled}"
+        );
     }
     for kind in ["own", "same", "other"] {
         assert_eq!(all(wakes, &format!("wake.{kind}")).len(), 10, "{wakes}");

@@ -14,6 +14,8 @@ use crate::stage::{OWN, Stage};
 
 /// So many wakes of each kind.
 pub(crate) const COUNT: usize = 500;
+/// So many devices wake in turn: one alone would begin sessions more often than a gateway allows an identity.
+const DEVICES: usize = 16;
 /// Between two of them: what the first one leaves to be written is on the disk.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -40,17 +42,17 @@ impl Kind {
         }
     }
 
-    /// Its device.
-    const fn device(self) -> usize {
-        self as usize
+    /// Which device has its `n`th wake.
+    const fn device(self, n: usize) -> usize {
+        self as usize * DEVICES + n % DEVICES
     }
 
-    /// Where it wakes for the `n`th time.
+    /// Where.
     const fn gateway(self, n: usize) -> usize {
         match self {
             Self::Own => OWN,
             Self::Same => 0,
-            Self::Other => 1 + n % 2,
+            Self::Other => 1 + (n / DEVICES) % 2,
         }
     }
 }
@@ -60,13 +62,15 @@ impl Kind {
 /// # Errors
 /// If the stage cannot be built, or a device does not wake by its ticket.
 pub(crate) fn figures(count: usize, interrupted: &Arc<AtomicBool>) -> Result<Figures> {
-    let mut stage = Stage::build(Kind::ALL.len(), interrupted)?;
-    for kind in Kind::ALL {
-        stage.turn_to(kind.device(), kind.gateway(0))?;
+    let devices = Kind::ALL.len() * DEVICES;
+    let mut stage = Stage::build(devices, interrupted)?;
+    // The wakes after these find their devices at the other gateway.
+    for (kind, n) in Kind::ALL.into_iter().flat_map(|kind| (0..DEVICES).map(move |n| (kind, n))) {
+        stage.turn_to(kind.device(n), kind.gateway(n))?;
     }
-    stage.log_in(0..Kind::ALL.len())?;
+    stage.log_in(0..devices)?;
     let mut latencies = [const { Vec::new() }; Kind::ALL.len()];
-    for n in 1..=count {
+    for n in DEVICES..DEVICES + count {
         for (kind, latencies) in Kind::ALL.into_iter().zip(&mut latencies) {
             latencies.push(wake(&mut stage, kind, n)?);
         }
@@ -77,7 +81,7 @@ pub(crate) fn figures(count: usize, interrupted: &Arc<AtomicBool>) -> Result<Fig
     }
     for kind in [Kind::Same, Kind::Other] {
         let (load, cpu) = (stage.load()?, stage.database.cpu());
-        for n in count + 1..=2 * count {
+        for n in DEVICES + count..DEVICES + 2 * count {
             wake(&mut stage, kind, n)?;
         }
         std::thread::sleep(PAUSE);
@@ -95,10 +99,29 @@ pub(crate) fn figures(count: usize, interrupted: &Arc<AtomicBool>) -> Result<Fig
 fn wake(stage: &mut Stage, kind: Kind, n: usize) -> Result<f64> {
     ensure!(!stage.interrupted.load(Ordering::Relaxed), "interrupted");
     std::thread::sleep(PAUSE);
-    stage.turn_to(kind.device(), kind.gateway(n))?;
-    let outcome = stage.crowd.release(&[(kind.device(), Task::Quick)], || ())?;
+    stage.turn_to(kind.device(n), kind.gateway(n))?;
+    let outcome = stage.crowd.release(&[(kind.device(n), Task::Quick)], || ())?;
     match (outcome.done.as_slice(), outcome.failed.first()) {
         ([done], _) => Ok(millis(done.answered)),
         (_, failed) => bail!("wake {n} of kind {}: {failed:?}\n{}", kind.name(), stage.logs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_wakes_where_it_was_or_where_it_was_not() {
+        for n in DEVICES..4 * DEVICES {
+            let [now, before] = [n, n - DEVICES];
+            for kind in Kind::ALL {
+                assert_eq!(kind.device(now), kind.device(before));
+                assert_eq!(kind.gateway(now) == kind.gateway(before), kind != Kind::Other, "{kind:?} {n}");
+            }
+        }
+        let all: std::collections::BTreeSet<usize> =
+            Kind::ALL.into_iter().flat_map(|kind| (0..DEVICES).map(move |n| kind.device(n))).collect();
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), (0..Kind::ALL.len() * DEVICES).collect::<Vec<_>>());
     }
 }
