@@ -13,7 +13,7 @@ use dormouse_testbed::crowd::{Done, Task};
 use dormouse_wire::ike::dormancy::Refused;
 
 use crate::books::{self, Books};
-use crate::stage::{Load, NAMES, Stage};
+use crate::stage::{AT_ONCE, Load, NAMES, Stage};
 
 /// Devices expect to sleep for so long.
 const AWAY: Duration = Duration::from_secs(3_600);
@@ -89,7 +89,9 @@ pub(crate) fn tell(plan: Plan, interrupted: &Arc<AtomicBool>) -> Result<(Story, 
     stage.log_in(0..plan.devices)?;
     let logins = began.elapsed();
     let asleep: Vec<usize> = (0..plan.devices).filter(|n| plan.all_asleep || n % 2 == 0).collect();
-    stage.crowd.sleep_these(&asleep, AWAY).with_context(|| stage.logs())?;
+    for some in asleep.chunks(AT_ONCE) {
+        stage.crowd.sleep_these(some, AWAY).with_context(|| stage.logs())?;
+    }
     let before = books::settle(&stage, &homes)?;
     ensure!(before.faults.is_empty(), "before anything happens: {}", before.faults.join("; "));
     let addresses: Vec<_> = (0..plan.devices).map(|n| stage.crowd.inner(n)).collect();
@@ -112,7 +114,7 @@ pub(crate) fn tell(plan: Plan, interrupted: &Arc<AtomicBool>) -> Result<(Story, 
     story.tried = copied.len();
     // Everybody's session works, where it is now: those that stayed wake as well.
     let all: Vec<(usize, Task)> = (0..plan.devices).map(|n| (n, Task::Held)).collect();
-    for some in all.chunks(1_000) {
+    for some in all.chunks(AT_ONCE) {
         let awake = stage.crowd.release(some, || ())?;
         if let Some((device, why)) = awake.failed.first() {
             bail!("device {device} has lost its session: {why}");
