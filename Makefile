@@ -7,13 +7,18 @@ PACKAGED := $(TARGET)/dist/programs
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 # Results say of which tree the program is that made them.
-build deb demo bench-quick: export DORMOUSE_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+build deb demo demo-cluster bench-quick: export DORMOUSE_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 
-.PHONY: demo test build deb setup install uninstall lint unit interop test-long bench bench-quick docs clean
+.PHONY: demo demo-cluster test build deb setup install uninstall lint unit interop test-long bench bench-quick docs clean
 
 demo: setup-demo
 	$(CARGO) build --release --locked -p dormouse -p dormoused
 	./scripts/as-root ./target/release/dormouse demo --html target/demo.html
+
+# Three gateways that share a database, of which one is pulled out.
+demo-cluster: setup-demo-cluster
+	$(CARGO) build --release --locked -p dormouse -p dormoused -p dormouse-benches --bin dormouse --bin dormoused --bin failover
+	./scripts/as-root $(TARGET)/release/failover --demo
 
 test: setup-test
 	./scripts/test

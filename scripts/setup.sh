@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing on a Debian machine: setup.sh build|deb|demo|test|bench|long. Does nothing, and needs no root, where all is there.
+# Installs what is missing on a Debian machine: setup.sh build|deb|demo|demo-cluster|test|bench|long. Does nothing, and needs no root, where all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -11,6 +11,8 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 need_build="cc:gcc /usr/include/stdio.h:libc6-dev make:make cmake:cmake perl:perl curl:curl /etc/ssl/certs/ca-certificates.crt:ca-certificates"
 need_deb="$need_build strip:binutils dpkg-shlibdeps:dpkg-dev"
 need_demo="$need_build ip:iproute2 tc:iproute2 nft:nftables ping=iputils:iputils-ping /usr/bin/python3:python3 openssl:openssl"
+postgresql=/usr/share/doc/postgresql:postgresql
+need_demo_cluster="$need_build ip:iproute2 setpriv:util-linux $postgresql"
 need_test="$need_demo dpkg-shlibdeps:dpkg-dev /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan-swanctl \
 /usr/lib/ipsec/plugins/libstrongswan-openssl.so:libstrongswan-standard-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-ctr.so:libstrongswan-extra-plugins \
@@ -20,13 +22,13 @@ need_test="$need_demo dpkg-shlibdeps:dpkg-dev /usr/lib/ipsec/charon:strongswan-c
 qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd freeradius:freeradius /usr/lib/freeradius/rlm_eap_mschapv2.so:freeradius wpa_supplicant:wpasupplicant iw:iw dash:dash \
 modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
 softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils git:git chromium:chromium zstd:zstd \
-/usr/share/doc/postgresql:postgresql bird:bird2"
+$postgresql bird:bird2"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3"
 need_long="$need_test java:openjdk-17-jre-headless /usr/share/doc/python3-venv:python3-venv debootstrap:debootstrap lintian:lintian \
 systemd-nspawn:systemd-container"
 case $what in
-  build) need=$need_build ;; deb) need=$need_deb ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;; long) need=$need_long ;;
-  *) say "unknown set '$what': build, deb, demo, test, bench or long"; exit 2 ;;
+  build) need=$need_build ;; deb) need=$need_deb ;; demo) need=$need_demo ;; demo-cluster) need=$need_demo_cluster ;; test) need=$need_test ;; bench) need=$need_bench ;; long) need=$need_long ;;
+  *) say "unknown set '$what': build, deb, demo, demo-cluster, test, bench or long"; exit 2 ;;
 esac
 
 # Programs for the administrator are not on an ordinary user's PATH.

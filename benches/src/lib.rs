@@ -62,6 +62,12 @@ impl results::Point for Row {
         ("cpu", "ms"),
         // By the clock: until all sessions are there, of a status, of a start.
         ("took", "ms"),
+        // Of a device that wakes by ticket: from its request until the first answer through the tunnel.
+        ("wake", "ms"),
+        // Of the database that gateways share: transactions that wrote, and bytes of its log. Used tickets that were tried again and refused.
+        ("transactions", "count"),
+        ("wal", "B"),
+        ("refused", "count"),
         // Pings that were not answered, IKE messages that were sent again, datagrams that did not fit into a socket.
         ("lost", "count"),
         ("repeated", "count"),

@@ -81,6 +81,8 @@ const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 pub(crate) struct Wakers {
     pub(crate) poller: Poller,
     pub(crate) timer: Timer,
+    /// A deadline has passed already: the next turn does not wait, and needs no timer.
+    pub(crate) due: bool,
     signals: Signals,
 }
 
@@ -238,7 +240,7 @@ impl Daemon {
             transit,
             store,
             helpers,
-            wakers: Wakers { poller, timer, signals },
+            wakers: Wakers { poller, timer, due: false, signals },
         };
         daemon.watch()?;
         Ok(daemon)
@@ -339,15 +341,17 @@ impl Daemon {
         let now = BootClock::now();
         // Somebody may have set it: who comes now, with a ticket or a certificate, is judged by today's time.
         self.host.set_wall_clock(now, unix_now());
-        let mut tun = false;
+        let (mut tun, mut due) = (false, std::mem::take(&mut self.wakers.due));
+        for event in ready {
+            due |= event.token == TIMER && self.wakers.timer.clear();
+        }
+        if due {
+            self.host.handle_timeout(now);
+        }
         for event in ready {
             match event.token {
                 TUN => tun = true,
-                TIMER => {
-                    if self.wakers.timer.clear() {
-                        self.host.handle_timeout(now);
-                    }
-                }
+                TIMER => {}
                 SIGNALS => self.signals(now)?,
                 NETWORK => self.network_changed(now)?,
                 NAMES => self.names_found(now),

@@ -3,7 +3,7 @@
 
 use crate::host::Host;
 use crate::pki::{Key, Pki};
-use crate::process::Process;
+use crate::process::{Process, cpu_time};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -154,6 +154,21 @@ impl Postgres {
         if let Some(process) = &self.process {
             process.signal(if frozen { Signal::SIGSTOP } else { Signal::SIGCONT });
         }
+    }
+
+    /// Processor time that its processes have used so far, but for those that have ended.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        let Some(first) = self.process.as_ref().map(Process::pid) else { return Duration::ZERO };
+        let others = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let others = others.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        // proc_pid_stat(5): the second field behind the name, which may have spaces, is the parent.
+        let parent = |pid: u32| -> Option<u32> {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            stat.rsplit(") ").next()?.split_whitespace().nth(1)?.parse().ok()
+        };
+        let mine = others.filter(|pid| *pid == first || parent(*pid) == Some(first));
+        mine.map(cpu_time).sum()
     }
 
     /// What the owner's `psql` prints for a statement, without headings.

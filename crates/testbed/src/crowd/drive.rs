@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use dormouse_ike::{Event, SleepVerdict};
+use dormouse_ike::{CloseReason, Event, SleepVerdict};
 use dormouse_io::clock::BootClock;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::udp::Sent;
@@ -63,7 +63,8 @@ impl Crowd {
                 break;
             }
             for (path, at) in datagrams.drain(..) {
-                if path.remote == self.settings.gateway
+                let gateway = self.number_at(path.local.ip()).and_then(|number| self.clients.get(number));
+                if gateway.is_some_and(|client| client.gateway == path.remote)
                     && let Some(datagram) = buffer.get_mut(at)
                 {
                     self.datagram(path, datagram)?;
@@ -182,8 +183,12 @@ impl Crowd {
                 Event::UpdateRefused { why, .. } => bail!("an address update was refused: {why}"),
                 Event::Closed { sa, reason } => {
                     // Those that were forgotten have no client any more.
-                    if let Some(number) = self.by_sa.remove(&sa) {
-                        ensure!(reason == dormouse_ike::CloseReason::Requested, "client {number}: {reason}");
+                    if let CloseReason::Refused(_) = reason
+                        && self.by_sa.contains_key(&sa)
+                    {
+                        self.fail(sa, reason)?;
+                    } else if let Some(number) = self.by_sa.remove(&sa) {
+                        ensure!(reason == CloseReason::Requested, "client {number}: {reason}");
                         let client = self.client(number)?;
                         (client.sa, client.child) = (None, None);
                         self.open -= 1;

@@ -1,4 +1,4 @@
-//! Many clients of one gateway that do something at once: full exchanges, resumptions, address updates, or nothing but their
+//! Many clients of a gateway, or of several, that do something at once: full exchanges, resumptions, address updates, or nothing but their
 //! first packet. All of them are SAs of one IKE endpoint in one thread, over one UDP socket that has an address for each; what
 //! they talk to is a gateway over real sockets, in this process or another.
 //!
@@ -28,7 +28,7 @@ use dormouse_io::entropy::OsEntropy;
 use dormouse_io::udp::Udp;
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
-pub use pki::{Certificates, DOMAIN, GATEWAY_NAME, Pki, Proof};
+pub use pki::{Certificates, DOMAIN, GATEWAY_NAME, Pki, Proof, device};
 pub use site::{NETWORKS, SERVER, Site};
 
 /// Nothing takes this long: something is stuck.
@@ -63,7 +63,7 @@ pub enum Task {
 pub struct Settings {
     /// How many.
     pub count: usize,
-    /// The gateway's NAT-traversal port.
+    /// The NAT-traversal port of the gateway that all of them talk to, unless they turn to another ([`Crowd::turn_to`]).
     pub gateway: SocketAddr,
     /// Two ranges of addresses that the socket may send from. Each client has an address of each, and moves between the two.
     pub homes: [Ipv4Addr; 2],
@@ -139,6 +139,7 @@ struct Doing {
 
 struct Client {
     connection: Arc<Connection>,
+    gateway: SocketAddr,
     home: usize,
     sa: Option<SaId>,
     child: Option<ChildId>,
@@ -192,6 +193,7 @@ impl Crowd {
             let connection = Arc::new(connection);
             Ok(Client {
                 connection,
+                gateway: settings.gateway,
                 home: 0,
                 sa: None,
                 child: None,
@@ -266,6 +268,34 @@ impl Crowd {
         Ok(Outcome { released, done, failed })
     }
 
+    /// What client `number` begins from now on goes to this gateway: its NAT-traversal port.
+    ///
+    /// # Errors
+    /// If there is no such client.
+    pub fn turn_to(&mut self, number: usize, gateway: SocketAddr) -> Result<()> {
+        self.client(number)?.gateway = gateway;
+        Ok(())
+    }
+
+    /// Client `thief` has what client `owner` has on its disk: its name and its ticket, of which both have a copy now. It stays where it is.
+    ///
+    /// # Errors
+    /// If the owner has no ticket.
+    pub fn copy_ticket(&mut self, owner: usize, thief: usize) -> Result<()> {
+        let Client { connection, ticket, .. } = self.client(owner)?;
+        let ticket = ticket.clone().with_context(|| format!("client {owner} has no ticket"))?;
+        let connection = connection.clone();
+        let thief = self.client(thief)?;
+        (thief.connection, thief.ticket) = (connection, Some(ticket));
+        Ok(())
+    }
+
+    /// The inner address of client `number`'s last session.
+    #[must_use]
+    pub fn inner(&self, number: usize) -> Option<Ipv4Addr> {
+        self.clients.get(number).and_then(|client| client.inner)
+    }
+
     /// Whether client `number` has a ticket to resume with.
     #[must_use]
     pub fn has_ticket(&self, number: usize) -> bool {
@@ -303,8 +333,17 @@ impl Crowd {
     /// # Errors
     /// If it does not, and as [`Crowd::run`].
     pub fn sleep(&mut self, count: usize, expect: Duration) -> Result<()> {
-        for number in 0..count {
-            self.announce(number, expect)?;
+        let first: Vec<usize> = (0..count).collect();
+        self.sleep_these(&first, expect)
+    }
+
+    /// The same of these clients.
+    ///
+    /// # Errors
+    /// As [`Crowd::sleep`].
+    pub fn sleep_these(&mut self, numbers: &[usize], expect: Duration) -> Result<()> {
+        for number in numbers {
+            self.announce(*number, expect)?;
         }
         self.until_settled("announcing a sleep")
     }
@@ -383,7 +422,8 @@ impl Crowd {
 
     fn path(&self, number: usize) -> Path {
         let local = SocketAddr::new(self.address(number).into(), self.socket.local_addr().port());
-        Path { local, remote: self.settings.gateway, carrier: Carrier::NatT }
+        let remote = self.clients.get(number).map_or(self.settings.gateway, |client| client.gateway);
+        Path { local, remote, carrier: Carrier::NatT }
     }
 
     /// Makes the first message of client `number`.

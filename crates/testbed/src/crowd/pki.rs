@@ -30,6 +30,12 @@ pub const GATEWAY_NAME: &str = "gateway.test";
 /// Clients are named below this domain.
 pub const DOMAIN: &str = "clients.test";
 
+/// The name of client `number`.
+#[must_use]
+pub fn device(number: usize) -> String {
+    format!("device{number}.{DOMAIN}")
+}
+
 /// Identities of a gateway and its clients.
 pub enum Pki {
     /// One key for all clients and the gateway.
@@ -85,7 +91,7 @@ impl Pki {
     /// # Errors
     /// If the certificate cannot be issued.
     pub fn client(&self, number: usize) -> Result<Connection> {
-        let name = format!("device{number}.{DOMAIN}");
+        let name = device(number);
         let gateway = IdentityPattern::Exact(Identity::Fqdn(GATEWAY_NAME.to_owned()));
         let mut conn = self.connection("home", &name, gateway, |c| &c.clients)?;
         conn.request.v4 = true;

@@ -1,7 +1,7 @@
-//! Where a crowd meets a gateway: a host for each, with an address for every client. Owns the network between them and the gateway's
-//! connection; must never start anything by itself.
+//! Where a crowd meets a gateway, or several: a host for each, with an address for every client. Owns the network between them and the
+//! gateway's connection; must never start anything by itself.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,8 +12,8 @@ use dormouse_sansio::Carrier;
 use super::{Crowd, DOMAIN, GATEWAY_NAME, Pki, Settings};
 use crate::{Host, Testbed};
 
-/// The gateway's outer address.
-const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// The outer addresses of gateways begin so; the gateway's number follows, so that each has a network of 256 to itself.
+const GATEWAYS: [u8; 2] = [10, 0];
 /// Answers pings behind the gateway: it is the gateway's own address on that side.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 /// NAT traversal.
@@ -22,6 +22,23 @@ const PORT: u16 = 4500;
 pub const NETWORKS: usize = 512;
 /// Where clients are, and where they move to and back: each a range of 131,072 addresses.
 const HOMES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 2, 0, 0), Ipv4Addr::new(10, 4, 0, 0)];
+
+/// The end of the gateway's link to the clients (1) or of theirs (2).
+fn outer(gateway: u8, end: u8) -> Ipv4Addr {
+    let [a, b] = GATEWAYS;
+    Ipv4Addr::new(a, b, gateway, end)
+}
+
+fn gateway(bed: &mut Testbed, clients: &Host, name: &str, number: u8) -> Result<Host> {
+    let (host, dev) = (bed.host(name)?, format!("eth{number}"));
+    let [here, there] = [1, 2].map(|end| format!("{}/24", outer(number, end)));
+    bed.link((&host, "wan", &[&here]), (clients, &dev, &[&there]))?;
+    host.ip(&format!("addr add {SERVER}/32 dev lo"))?;
+    for home in HOMES {
+        host.ip(&format!("route add {home}/15 via {}", outer(number, 2)))?;
+    }
+    Ok(host)
+}
 
 /// See the module.
 pub struct Site {
@@ -37,15 +54,27 @@ impl Site {
     /// # Errors
     /// Without root or network namespaces.
     pub fn new(bed: &mut Testbed) -> Result<Self> {
-        let (gateway, clients) = (bed.host("gateway")?, bed.host("clients")?);
-        bed.link((&gateway, "wan", &["10.0.0.1/24"]), (&clients, "eth0", &["10.0.0.2/24"]))?;
-        gateway.ip(&format!("addr add {SERVER}/32 dev lo"))?;
+        let clients = bed.host("clients")?;
         for home in HOMES {
             // Every address of the range is the clients' host's own, without being assigned one by one.
             clients.ip(&format!("route add local {home}/15 dev lo"))?;
-            gateway.ip(&format!("route add {home}/15 via 10.0.0.2"))?;
         }
+        let gateway = gateway(bed, &clients, "gateway", 0)?;
         Ok(Self { gateway, clients })
+    }
+
+    /// Builds the host of another gateway, number 1 and up, beside those that are there, with the same [`SERVER`] behind it.
+    ///
+    /// # Errors
+    /// As [`Site::new`].
+    pub fn another(&self, bed: &mut Testbed, number: u8) -> Result<Host> {
+        gateway(bed, &self.clients, &format!("gateway{number}"), number)
+    }
+
+    /// Where clients reach the gateway of this number; [`Site::gateway`] is number 0.
+    #[must_use]
+    pub fn address(number: u8) -> SocketAddr {
+        (outer(number, 1), PORT).into()
     }
 
     /// The connection of a gateway of `pki`, whose files are put beside those of the testbed. All of it is as it ships, but where the
@@ -83,7 +112,7 @@ impl Site {
         let socket = self.clients.run(bind)??;
         let settings = Settings {
             count,
-            gateway: (GATEWAY, PORT).into(),
+            gateway: Self::address(0),
             homes: HOMES,
             networks,
             server: SERVER,
