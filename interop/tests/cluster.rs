@@ -1,8 +1,6 @@
 //! Two gateways that share a PostgreSQL database, as installed: a device comes back at the other one by its ticket when its own has died, with
 //! its address; what one gateway does to a session, the other one knows; and the database's absence costs full exchanges, and nothing else.
 
-#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
-
 use anyhow::{Context, Result, ensure};
 use dormouse_interop::cluster::{DATABASE, DEVICE, NEEDS, Scene, until};
 use dormouse_interop::ends::{PATIENCE, inner, peers, rung};

@@ -74,8 +74,8 @@ impl Stage {
         let mut ground = Ground::new(2)?;
         let watch = Watch::default();
         let mut gateways = Vec::new();
-        for n in 0..2 {
-            relay::air(&watch, &ground.world.core, n, RELAYS[n])?;
+        for (n, address) in RELAYS.iter().enumerate() {
+            relay::air(&watch, &ground.world.core, n, address)?;
             let port = relay::database(&watch, &ground.hosts[n], n, &ground.database.socket())?;
             // The relay reads what is said.
             let url = format!("postgresql://{}@127.0.0.1:{port}/postgres?sslmode=disable", ground.role(n));
