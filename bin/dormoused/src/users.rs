@@ -45,9 +45,30 @@ impl SharedUsers {
             let Some(policy) = self.files.get(&c.name) else { continue };
             let Some(users) = policy.users() else { continue };
             let of = self.entries.iter().filter(|entry| entry.connection == c.name);
-            let (users, unfit) = users.changed(of.map(|entry| (entry.name.clone(), hash(entry))));
-            for name in unfit {
-                tracing::error!(connection = c.name, user = ?name, "no user can have this name, which the shared database has");
+            let (mut changes, mut closed) = (Vec::new(), Vec::new());
+            for SharedUser { name, password, .. } in of {
+                let hash = hash(password);
+                if hash.is_none() && *password != SharedPassword::Removed {
+                    closed.push(name.as_str());
+                }
+                changes.push((name.clone(), hash));
+            }
+            let (users, unfit) = users.changed(changes);
+            if !closed.is_empty() {
+                tracing::error!(
+                    connection = c.name,
+                    count = closed.len(),
+                    first = ?closed.iter().take(5).collect::<Vec<_>>(),
+                    "passwords of users do not open with this gateway's cluster key, so that they cannot log in: dormouse user add NAME --password"
+                );
+            }
+            if !unfit.is_empty() {
+                tracing::error!(
+                    connection = c.name,
+                    count = unfit.len(),
+                    first = ?unfit.iter().take(5).collect::<Vec<_>>(),
+                    "the shared database has names that no user can have"
+                );
             }
             let mut ike = (*c.ike).clone();
             ike.answering.eap = Some(Arc::new((**policy).clone().with_users(users)));
@@ -56,20 +77,10 @@ impl SharedUsers {
     }
 }
 
-/// A hash that does not open lets nobody in: the user may have been removed since.
-fn hash(entry: &SharedUser) -> Option<NtHash> {
-    let hash = match &entry.password {
-        SharedPassword::Removed => return None,
-        SharedPassword::Hash(hash) => <[u8; NtHash::LEN]>::try_from(hash.as_bytes()).ok().map(NtHash::from),
-        SharedPassword::Unreadable => None,
-    };
-    if hash.is_none() {
-        tracing::error!(
-            connection = entry.connection, user = ?entry.name,
-            "the password does not open with this gateway's cluster key: dormouse user add NAME --password"
-        );
-    }
-    hash
+/// One that does not open lets nobody in: the user may have been removed since.
+fn hash(password: &SharedPassword) -> Option<NtHash> {
+    let SharedPassword::Hash(hash) = password else { return None };
+    <[u8; NtHash::LEN]>::try_from(hash.as_bytes()).ok().map(NtHash::from)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub struct StandbyStatus {
     pub state: String,
     /// Whether commits wait for it: `sync` or `quorum` if they do, `async` or `potential` if not.
     pub sync: String,
-    /// Bytes of the log that it has not applied yet.
+    /// Bytes of the log that it has not applied yet; of one that applies nothing, that it does not have.
     pub behind: u64,
     /// How long it takes until it has applied what was committed; `None` while there is nothing to apply.
     pub lag: Option<Duration>,
@@ -113,7 +113,7 @@ const KEYS: &str =
     "select id, day::bigint, seal_from, seal_until, open_until from dormouse.ticket_key order by day";
 /// Other roles than a member of `pg_read_all_stats` see that there is one, and nothing of it.
 const STANDBYS: &str = "select application_name, state, sync_state,
-    coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn), 0)::bigint,
+    coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), coalesce(replay_lsn, flush_lsn, write_lsn, sent_lsn)), 0)::bigint,
     (extract(epoch from replay_lag) * 1000000)::bigint
     from pg_catalog.pg_stat_replication order by application_name, pid";
 

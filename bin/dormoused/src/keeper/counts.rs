@@ -100,6 +100,10 @@ impl Spent {
 
     /// At a heartbeat: how many the last minute has had.
     fn in_a_minute(&mut self, now: Instant) -> u64 {
+        if self.before.is_empty() {
+            // What came before the first heartbeat is of this minute too.
+            self.before.push_back((now, 0));
+        }
         while self.before.get(1).is_some_and(|(at, _)| now - *at >= MINUTE) {
             self.before.pop_front();
         }
@@ -122,7 +126,7 @@ mod tests {
             assert!(spent.before.len() < 16);
             now
         };
-        assert_eq!([at(0, 3), at(5, 2), at(60, 1)], [3, 3, 3]);
+        assert_eq!([at(0, 3), at(5, 2), at(60, 1)], [3, 5, 3]);
         assert_eq!([at(65, 0), at(70, 4)], [1, 5], "what is older does not count");
         (14..200).for_each(|n| assert!(at(n * 5 + 60, 1) <= 13));
         assert_eq!(at(10_000, 0), 0);

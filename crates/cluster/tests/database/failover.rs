@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// An owner need not be a superuser.
 #[test]
@@ -249,5 +250,51 @@ fn a_database_that_was_restored_is_noticed_by_who_remembers_more() {
         assert!(!again(world.join_as(&b, 0).await).emptied);
         let damaged = dormouse_cluster::Database::join(&b, u64::MAX).await.map(again).unwrap_err();
         assert!(matches!(damaged, Error::Settings(_)), "{damaged}");
+    });
+}
+
+/// Ends a program when dropped.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
+#[test]
+fn who_follows_the_server_is_seen_by_those_who_may() {
+    if !possible("who_follows_the_server_is_seen_by_those_who_may") {
+        return;
+    }
+    let server = Arc::new(Server::new("fsync = off"));
+    block(async {
+        let world = World::new(server.clone(), None).await;
+        let mut gateway = world.join("north").await;
+        assert_eq!(gateway.status().await.unwrap().standbys, Some(Vec::new()));
+        // It takes the log as a standby does.
+        let mut follower = server.program("pg_receivewal");
+        follower.arg("-d").arg(server.url("postgres", "postgres")).arg("-D").arg(server.data());
+        let _follower = Running(follower.arg("--no-loop").spawn().unwrap());
+        let mut admin = world.admin().await;
+        let mut seen = None;
+        for _ in 0..600 {
+            seen = admin.status().await.unwrap().standbys.unwrap().pop();
+            if seen.as_ref().is_some_and(|standby| standby.state == "streaming") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let standby = seen.expect("it follows");
+        assert_eq!(
+            (standby.name.as_str(), standby.state.as_str(), standby.sync.as_str()),
+            ("pg_receivewal", "streaming", "async")
+        );
+        assert!(standby.behind < 1 << 30, "{standby:?}");
+        assert_eq!(gateway.status().await.unwrap().standbys, None, "a gateway may not see it");
+        let grant = "grant pg_read_all_stats to dormouse_gateway";
+        world.raw().await.batch_execute(grant).await.unwrap();
+        assert_eq!(gateway.status().await.unwrap().standbys.unwrap().len(), 1);
     });
 }

@@ -127,7 +127,7 @@ impl Server {
             dir.display()
         )
         .unwrap();
-        let hba = "local all postgres trust\nlocal all all scram-sha-256\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        let hba = "local replication postgres trust\nlocal all postgres trust\nlocal all all scram-sha-256\nhost all all 127.0.0.1/32 scram-sha-256\n";
         fs::write(data.join("pg_hba.conf"), hba).unwrap();
         for (name, text) in [("server.crt", &server.papers.certificate), ("server.key", &server.papers.key)] {
             fs::write(data.join(name), text).unwrap();
