@@ -8,7 +8,7 @@
 use super::{Batch, Changes, Denied, Errand, Joined, News, Notice, Office, Report, Store, Waiting};
 use crate::pool::{Addresses, Change, Lessee, Share};
 use dormouse_ike::ticket::SharedKey;
-use dormouse_ike::ticket::lineage::{Operation, Outcome};
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome};
 use dormouse_sansio::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -173,9 +173,16 @@ impl<O: Office> Courier<O> {
         if changes.is_empty() {
             return;
         }
-        let last = changes.last();
-        self.owed.extend(changes.into_changes());
+        let (last, changes) = (changes.last(), changes.into_changes());
+        self.tell_unwritten(&changes);
+        self.owed.extend(changes);
         self.office.report(Report::Leased(last));
+    }
+
+    /// Before the answers that wait for these leases go out: some of them must not.
+    fn tell_unwritten(&mut self, changes: &[(Lessee, Change)]) {
+        let given = changes.iter().filter(|(_, change)| matches!(change, Change::Lease { .. }));
+        self.tell(News::Unwritten(given.map(|(holder, _)| holder.clone()).collect()));
     }
 
     /// Connects, and serves until the connection fails.
@@ -270,7 +277,9 @@ impl<O: Office> Courier<O> {
             if orders.is_empty() {
                 return Ok(());
             }
-            self.tell(News::Gone(orders.iter().map(|order| order.lineage).collect()));
+            let gone: Vec<Name> = orders.iter().map(|order| order.lineage).collect();
+            self.office.queue(|q| q.forget(&gone));
+            self.tell(News::Gone(gone));
             store.obeyed(&orders).await?;
         }
     }
@@ -328,7 +337,7 @@ impl<O: Office> Courier<O> {
     async fn run_errand(&mut self, store: &mut O::Store, errand: &Errand) -> Result<(), Error<O>> {
         match errand {
             Errand::Deny(denial) => match store.deny(denial).await? {
-                None => self.tell(News::OnRecord(denial.whom.clone())),
+                None => self.tell(News::OnRecord(denial.clone())),
                 // It would fail again.
                 Some(why) => tracing::error!(whom = %denial.whom, "denied at this gateway only: {why}"),
             },
@@ -356,6 +365,7 @@ impl<O: Office> Courier<O> {
         let granted = match store.write_leases(&all).await {
             Ok(granted) => granted,
             Err(e) => {
+                self.tell_unwritten(&all);
                 self.owed.extend(all);
                 return Err(e);
             }
