@@ -16,7 +16,6 @@ use dormouse_io::bell::Bell;
 use dormouse_io::beside;
 use dormouse_io::clock::unix_now;
 use dormouse_io::store::lineage::{Lineages, Step};
-use dormouse_keying::SaId;
 use dormouse_node::pool::Change;
 pub(crate) use dormouse_node::shared::Report;
 use dormouse_node::shared::{Batch, Changes, Errand, Waiting};

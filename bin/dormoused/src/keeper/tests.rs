@@ -1,6 +1,7 @@
 use super::*;
 use dormouse_ike::ticket::lineage::{Memory, Name, Row, TicketHolder};
 use dormouse_io::store::Database;
+use dormouse_keying::SaId;
 use dormouse_node::pool::{Addresses, Lessee};
 use dormouse_sansio::{Entropy, Seeded};
 use std::net::Ipv4Addr;
