@@ -61,8 +61,10 @@ const MOVE: &str = with_orders!(
 const EXPIRE: &str = "delete from dormouse.lineage where id in (
         select id from dormouse.lineage where ends <= $1 and ends <= extract(epoch from clock_timestamp())::bigint + 3600
         order by id limit 4096 for update skip locked)";
+/// Not one that was there, and that another gateway has ended before this one heard that it was.
 const INSERT: &str = "insert into dormouse.lineage (id, holder, tip, gateway, ends)
     select a.id, a.holder, a.tip, $1, a.ends from unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[]) as a (id, holder, tip, ends)
+    where not exists (select from dormouse.orders o where o.gateway = $1 and o.lineage = a.id)
     order by a.id on conflict (id) do nothing";
 /// Of each holder the new row stays, and of the others those that end last.
 const SURPLUS: &str = "with ranked as (

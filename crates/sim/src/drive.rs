@@ -266,6 +266,11 @@ impl Process<'_> {
         while let Some(done) = self.machine.store.run(now, &mut self.machine.disk) {
             done.into_iter().for_each(|done| hear(&mut self.host, now, done));
         }
+        if let Some(member) = &mut self.machine.shared {
+            for report in member.reports(now) {
+                member.hear(&mut self.host, now, report);
+            }
+        }
     }
 
     /// Some of the datagrams that wait. Those of one path that follow each other may be a train.
@@ -365,9 +370,18 @@ impl Process<'_> {
                 assert!(!late, "a datagram left before what must be stored; {what:?}");
                 machine.keep(machine.unix(now), what);
             }
-            Order::Lineage(operation) => machine.store.put(now, Job::Lineage(operation)),
-            Order::Lease { number, change } => machine.store.put(now, Job::Lease(number, change)),
-            Order::HandOver(handover) => machine.handed_over.push(*handover),
+            Order::Lineage(operation) => match &machine.shared {
+                Some(member) => member.put(operation),
+                None => machine.store.put(now, Job::Lineage(operation)),
+            },
+            Order::Lease { number, change } => match &machine.shared {
+                Some(member) => member.lease(machine.unix(now), number, change),
+                None => machine.store.put(now, Job::Lease(number, change)),
+            },
+            Order::HandOver(handover) => match &machine.shared {
+                Some(member) => member.hand_over(*handover),
+                None => machine.handed_over.push(*handover),
+            },
             Order::Configure { assigned, .. } => machine.inner = assigned.addresses(),
             Order::Unconfigure { .. } => machine.inner.clear(),
             Order::PeerRoutes { routes, .. } => machine.routes.extend(routes),

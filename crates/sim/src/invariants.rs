@@ -27,8 +27,13 @@ use std::net::IpAddr;
 const IKE_INTERMEDIATE: u8 = 43;
 
 /// Every sequence number of ESP that was used, by sender and SPI.
-#[derive(Default)]
 pub(crate) struct Sequences<Sender>(BTreeSet<(Sender, u32, u32)>);
+
+impl<Sender> Default for Sequences<Sender> {
+    fn default() -> Self {
+        Self(BTreeSet::new())
+    }
+}
 
 impl<Sender: Ord> Sequences<Sender> {
     /// `sender`, which is called `end`, sends this packet of ESP; its SPI.
@@ -124,16 +129,7 @@ impl Invariants {
             }
         }
         for (end, machine) in [("device", device), ("gateway", gateway)] {
-            let vanished = machine.vanished();
-            assert_eq!(vanished, 0, "packets vanished in the {end}; {vanished}");
-            let Some(host) = &machine.host else { continue };
-            let silent = host.node().is_suspended();
-            assert!(silent || !host.radio_is_off(), "the {end}'s radio is off, and its node may send");
-            let (next, listed) = (host.poll_timeout(), host.deadlines());
-            let latest = listed.iter().map(|timer| timer.at + timer.slack).min();
-            let is_listed = next.map_or(listed.is_empty(), |next| listed.contains(&next));
-            let in_time = next.map(|next| next.at) <= latest;
-            assert!(is_listed && in_time, "the {end}'s timers are not listed; {next:?} of {listed:?}");
+            looks_sound(end, machine);
         }
         self.look_at_leases(device, gateway);
         for (operation, outcome) in &gateway.store.done[done..] {
@@ -159,6 +155,20 @@ impl Invariants {
     }
 }
 
+/// What must be true of one machine: no packet vanishes in it, and its timers are told.
+pub(crate) fn looks_sound(end: &str, machine: &Machine) {
+    let vanished = machine.vanished();
+    assert_eq!(vanished, 0, "packets vanished in the {end}; {vanished}");
+    let Some(host) = &machine.host else { return };
+    let silent = host.node().is_suspended();
+    assert!(silent || !host.radio_is_off(), "the {end}'s radio is off, and its node may send");
+    let (next, listed) = (host.poll_timeout(), host.deadlines());
+    let latest = listed.iter().map(|timer| timer.at + timer.slack).min();
+    let is_listed = next.map_or(listed.is_empty(), |next| listed.contains(&next));
+    let in_time = next.map(|next| next.at) <= latest;
+    assert!(is_listed && in_time, "the {end}'s timers are not listed; {next:?} of {listed:?}");
+}
+
 fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -175,7 +185,7 @@ fn holds_addresses(datagram: &[u8], a: &[u8], b: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     /// Lineages that have ended, and whose they are.
-    ended: BTreeSet<Name>,
+    pub(crate) ended: BTreeSet<Name>,
     holders: BTreeMap<Name, TicketHolder>,
     /// SAs of which a ticket was accepted.
     used: BTreeSet<Name>,
@@ -188,7 +198,7 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
-    fn look(&mut self, operation: &Operation, outcome: Outcome) {
+    pub(crate) fn look(&mut self, operation: &Operation, outcome: Outcome) {
         match *operation {
             Operation::Insert(row) => {
                 self.holders.insert(row.id, row.holder);

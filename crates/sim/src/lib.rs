@@ -4,6 +4,7 @@
 //! Owns the world's clock and its rules; must never read a real clock or draw randomness that does not follow from the seed.
 //! [`World`] is the machinery, [`Script`] a seeded story, and [`World::settle_and_check`] what must be true after any story.
 
+pub mod cluster;
 mod crowd;
 mod day;
 mod drive;
@@ -21,6 +22,7 @@ mod outer;
 mod script;
 mod settings;
 mod settled;
+mod shared;
 mod shrink;
 mod store;
 mod story;

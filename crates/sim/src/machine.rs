@@ -3,6 +3,7 @@
 
 use crate::drive::Kernel;
 use crate::ends::EPOCH;
+use crate::shared::Member;
 use crate::store;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
@@ -12,7 +13,8 @@ use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::handover::Handover;
 use dormouse_node::host::{Host, Side, Store};
 use dormouse_node::pool::{Addresses, Change as LeaseChange, Lessee, SharedPool};
-use dormouse_node::sleeper::{self, Report, Settings, State};
+use dormouse_node::shared::Report;
+use dormouse_node::sleeper::{self, Settings, State};
 use dormouse_node::{Change, Node, SleepFlags, SleepVerdict};
 use dormouse_sansio::{Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ip::{self, udp};
@@ -73,7 +75,7 @@ pub struct Retired {
     /// The radio.
     pub radio: Radio,
     /// The controller's books.
-    pub report: Report,
+    pub report: sleeper::Report,
 }
 
 /// See the module's documentation.
@@ -85,6 +87,8 @@ pub struct Machine {
     pub disk: Disk,
     /// What the gateway writes beside its loop.
     pub store: store::Store,
+    /// The same of one that shares it with others.
+    pub(crate) shared: Option<Member>,
     /// Every ticket that was written, and when.
     pub written: Vec<(UnixTime, Vec<u8>)>,
     /// Its radio, for a device that has one.
@@ -148,6 +152,7 @@ impl Machine {
             kernel: Kernel::default(),
             disk: Disk::default(),
             store: store::Store::new(0),
+            shared: None,
             written: Vec::new(),
             radio: None,
             gateways: BTreeMap::new(),
@@ -214,6 +219,11 @@ impl Machine {
         self.inner.clear();
         self.fuse = None;
         self.store.crash();
+        if let Some(member) = self.shared.take() {
+            let line = member.line.clone();
+            drop(member);
+            line.borrow_mut().clear();
+        }
         self.outbox.clear();
         self.transit.clear();
         self.headers.clear();
@@ -227,9 +237,20 @@ impl Machine {
         for done in self.store.finish(now, &mut self.disk) {
             self.with(now, |host| hear(host, now, done));
         }
+        for report in self.shared.as_mut().map(|member| member.finish(now)).unwrap_or_default() {
+            self.hear(now, report);
+        }
         let farewells = std::mem::take(&mut self.outbox);
         self.crash();
         self.outbox = farewells;
+    }
+
+    /// The process hears what the store that it shares has to say.
+    fn hear(&mut self, now: Instant, report: Report) {
+        if let Some(mut member) = self.shared.take() {
+            self.with(now, |host| member.hear(host, now, report));
+            self.shared = Some(member);
+        }
     }
 
     /// The process is back, with what its disk holds.
@@ -274,7 +295,7 @@ impl Machine {
 
     /// The books of the radio's controller.
     #[must_use]
-    pub fn sleep_report(&self, now: Instant) -> Option<Report> {
+    pub fn sleep_report(&self, now: Instant) -> Option<sleeper::Report> {
         self.host.as_ref().and_then(|h| h.sleep_report(now)).map(|(report, _)| report)
     }
 
@@ -285,7 +306,8 @@ impl Machine {
             return Some(at);
         }
         let host = self.host.as_ref().and_then(|h| h.poll_timeout()).map(|d| d.at);
-        let host = host.into_iter().chain(self.store.due()).chain(self.kernel.signed());
+        let shared = self.shared.as_ref().and_then(Member::due);
+        let host = host.into_iter().chain(self.store.due()).chain(shared).chain(self.kernel.signed());
         // The answer of a radio to a process that has died is lost.
         let radio = self.radio.as_ref().filter(|_| self.host.is_some()).and_then(|r| r.pending);
         host.chain(radio.map(|(at, _)| at)).min()

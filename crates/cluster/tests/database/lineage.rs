@@ -182,6 +182,25 @@ fn what_came_back_is_no_order_any_more() {
     });
 }
 
+/// The acknowledgement of an insertion was lost, so its gateway repeats it.
+#[test]
+fn a_session_that_another_gateway_has_ended_does_not_come_back_by_a_repeated_insertion() {
+    if !possible("a_session_that_another_gateway_has_ended_does_not_come_back_by_a_repeated_insertion") {
+        return;
+    }
+    block(async {
+        let world = World::new(Server::shared(), None).await;
+        let (mut north, mut south) = (world.join("north").await, world.join("south").await);
+        run(&mut north, &[insert(1, 1)]).await;
+        run(&mut south, &[Operation::EndFormer { lineage: name(1), holder: holder(1) }]).await;
+        run(&mut north, &[insert(1, 1), insert(2, 1)]).await;
+        assert_eq!(rows(&world).await.iter().map(|row| row.id).collect::<Vec<_>>(), [name(2)]);
+        assert_eq!(run(&mut south, &[confirm(1, 1, 1, 2)]).await, [Outcome::Superseded]);
+        let orders = north.orders().await.unwrap();
+        assert_eq!(orders.iter().map(|order| order.lineage).collect::<Vec<_>>(), [name(1)]);
+    });
+}
+
 #[test]
 fn what_expires_goes_without_orders_and_not_by_a_wrong_clock() {
     if !possible("what_expires_goes_without_orders_and_not_by_a_wrong_clock") {

@@ -325,7 +325,7 @@ fn no_address_is_given_by_two_gateways_and_an_identity_has_its_own_at_both() {
     }
     let [mut one, mut two] = two_gateways(&OFFICE);
     let a = one.acquire("a");
-    two.pool.learn(holder("office", "a", 0), a);
+    assert_eq!(two.pool.learn(holder("office", "a", 0), a), None);
     assert_eq!(two.acquire("a"), a, "it comes by full login");
     assert!(two.pool.poll_change().is_none_or(|(_, change)| matches!(change, Change::Lease { .. })));
     // A client that wishes for an address of the other gateway's part does not get it, unless a ticket gives it.
@@ -359,7 +359,7 @@ fn a_gateway_that_cannot_ask_the_store_takes_nothing_from_anybody() {
 }
 
 #[test]
-fn what_the_store_says_is_taken_over_without_touching_what_is_used_or_not_yet_written() {
+fn what_the_store_says_is_taken_over_without_touching_what_is_not_yet_written() {
     let mut f = Fixture::new(&OFFICE);
     f.pool.set_share(Share { slot: 0, slots: 2, alone: false });
     let at = |n| Addresses { v4: Some([10, 0, 0, n].into()), v6: None };
@@ -367,18 +367,56 @@ fn what_the_store_says_is_taken_over_without_touching_what_is_used_or_not_yet_wr
     let fresh = f.acquire("fresh");
     f.pool.release(fresh);
     f.pool.written(1);
-    f.pool.learn(holder("office", "old", 0), at(31));
-    f.pool.learn_all(vec![
+    assert_eq!(f.pool.learn(holder("office", "old", 0), at(31)), None);
+    let ended = f.pool.learn_all(vec![
         (holder("office", "used", 0), at(33)),
         (holder("office", "x", 0), at(35)),
         (holder("office", "y", 0), used),
     ]);
-    assert_eq!(f.pool.holders.len(), 3, "{:?}", f.pool.holders);
-    assert_eq!(f.acquire("used"), used);
+    assert_eq!(ended, [used], "its session here is not that of its lease");
+    assert_eq!(f.pool.holders.len(), 4, "{:?}", f.pool.holders);
+    assert_eq!(f.acquire("y"), used);
+    assert_eq!(v4(f.acquire("used")), Ipv4Addr::from([10, 0, 0, 33]));
     assert_eq!(f.acquire("fresh"), fresh, "its lease is on its way to the store");
-    assert_eq!(f.acquire("x"), at(35));
+    assert_eq!(v4(f.acquire("x")), Ipv4Addr::from([10, 0, 0, 35]));
     f.pool.unlearn(&holder("office", "x", 0));
-    assert_eq!(f.acquire("x"), at(35), "it is used");
-    assert_eq!(f.pool.refused(&holder("office", "x", 0)), Some(at(35)));
+    assert_eq!(v4(f.acquire("x")), Ipv4Addr::from([10, 0, 0, 35]), "it is used");
+    assert!(f.pool.refused(&holder("office", "x", 0)).is_some());
     assert!(!f.pool.taken.contains_key(&IpAddr::from([10, 0, 0, 35])));
+}
+
+/// Else another gateway would give it, as soon as it has read all leases.
+#[test]
+fn a_lease_in_use_that_the_store_has_lost_is_written_again() {
+    let mut f = Fixture::new(&OFFICE);
+    f.pool.set_share(Share { slot: 0, slots: 2, alone: false });
+    let used = f.acquire("used");
+    while f.pool.poll_change().is_some() {}
+    f.pool.written(1);
+    assert_eq!(f.pool.learn_all(vec![(holder("office", "used", 0), used)]), []);
+    assert_eq!(f.pool.poll_change(), None, "the store has it");
+    assert_eq!(f.pool.learn_all(Vec::new()), []);
+    let again = Change::Lease { holder: holder("office", "used", 0), addresses: used };
+    assert_eq!(f.pool.poll_change(), Some((2, again)));
+    f.pool.release(used);
+    assert_eq!(f.pool.learn_all(Vec::new()), []);
+    assert!(f.pool.holders.is_empty(), "nobody uses it, and the store has lost it");
+}
+
+#[test]
+fn of_leases_that_could_not_be_written_only_those_stay_that_no_other_gateway_gives() {
+    let mut f = Fixture::new(&["10.0.0.0/26", "10.0.1.7/32"]);
+    f.pool.set_share(Share { slot: 0, slots: 2, alone: false });
+    let ours = f.acquire("ours");
+    let kept = LeaseRequest { kept: vec![IpAddr::from([10, 0, 0, 9])], ..both(&[]) };
+    let (theirs, durable) = (f.ask("theirs", &kept), f.acquire("durable"));
+    assert_eq!(v4(theirs), Ipv4Addr::from([10, 0, 0, 9]), "of the other gateway's part, by its ticket");
+    assert_eq!(f.pool.unwritten(&holder("office", "ours", 0)), None);
+    assert_eq!(f.pool.unwritten(&holder("office", "theirs", 0)), Some(theirs));
+    f.pool.written(3);
+    assert_eq!(f.pool.unwritten(&holder("office", "durable", 0)), None);
+    assert_eq!((f.acquire("ours"), f.acquire("durable")), (ours, durable));
+    let fixed = LeaseRequest { fixed: Some([10, 0, 1, 7].into()), ..both(&[]) };
+    let fixed = f.ask("fixed", &fixed);
+    assert_eq!(f.pool.unwritten(&holder("office", "fixed", 0)), Some(fixed), "each gateway gives it");
 }

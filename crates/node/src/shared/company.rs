@@ -4,7 +4,7 @@
 use super::{Denied, News, Other, SharedUser};
 use crate::handover::{Handover, Taken};
 use crate::host::Host;
-use crate::pool::Share;
+use crate::pool::{Addresses, Share};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_ike::ticket::lineage::Name;
@@ -56,7 +56,14 @@ impl Company {
                 }
             }
             News::Denials(all) => return self.take_denials(host, now, all, unsent),
-            News::OnRecord(whom) => return vec![Heard::OnRecord(whom)],
+            News::OnRecord(denied) => {
+                // Another gateway may take it back before all denials are read again. We have not.
+                let in_list = |list: &[Denied]| list.iter().any(|other| other.whom == denied.whom);
+                if in_list(unsent) && !in_list(&self.denials) {
+                    self.denials.push(denied.clone());
+                }
+                return vec![Heard::OnRecord(denied.whom)];
+            }
             News::Keys(keys) => host.node_mut().set_ticket_keys(TicketKeys::shared(keys)),
             News::TooLongAlone(alone) => end_alone(host, now, alone),
             News::Arrived(all) => all.into_iter().for_each(|handover| take_over(host, now, handover)),
@@ -69,7 +76,7 @@ impl Company {
             }
             News::Others(others) => return vec![Heard::Others(others)],
             News::Users(users) => return vec![Heard::Users(users)],
-            News::Leases(_) | News::Lease(..) | News::Evicted(_) | News::Refused(_) => {
+            News::Leases(_) | News::Lease(..) | News::Evicted(_) | News::Refused(_) | News::Unwritten(_) => {
                 lease_news(host, now, news);
             }
         }
@@ -124,17 +131,26 @@ fn take_over(host: &mut Host, now: Instant, handover: Handover) {
 
 fn lease_news(host: &mut Host, now: Instant, news: News) {
     let Some(pool) = host.pool() else { return };
-    match news {
-        News::Leases(all) => pool.learn_all(all),
-        News::Lease(holder, addresses) => pool.learn(holder, addresses),
-        News::Evicted(holder) => pool.unlearn(&holder),
-        News::Refused(holder) => {
-            if let Some(addresses) = pool.refused(&holder) {
-                let sessions = host.node_mut().end_sessions_at(now, addresses);
-                tracing::warn!(?addresses, sessions, "these addresses are another's: their sessions end");
-            }
+    let (ended, why): (Vec<Addresses>, _) = match news {
+        News::Leases(all) => (pool.learn_all(all), "their client has others, from another gateway"),
+        News::Lease(holder, addresses) => (
+            pool.learn(holder, addresses).into_iter().collect(),
+            "their client has others, from another gateway",
+        ),
+        News::Refused(holder) => (pool.refused(&holder).into_iter().collect(), "they are another's"),
+        News::Unwritten(holders) => {
+            let doubtful = holders.iter().filter_map(|holder| pool.unwritten(holder));
+            (doubtful.collect(), "another gateway may give them")
         }
-        _ => {}
+        News::Evicted(holder) => {
+            pool.unlearn(&holder);
+            return;
+        }
+        _ => return,
+    };
+    for addresses in ended {
+        let sessions = host.node_mut().end_sessions_at(now, addresses);
+        tracing::warn!(?addresses, sessions, "sessions with these addresses end: {why}");
     }
 }
 

@@ -138,9 +138,17 @@ fn owe(office: &mut impl Office, owed: &mut BTreeMap<Lessee, Change>, changes: C
     if changes.is_empty() {
         return;
     }
-    let last = changes.last();
-    owed.extend(changes.into_changes());
+    let (last, changes) = (changes.last(), changes.into_changes());
+    tell_unwritten(office, &changes);
+    owed.extend(changes);
     office.report(Report::Leased(last));
+}
+
+/// Before the answers that wait for these leases go out: some of them must not.
+fn tell_unwritten(office: &mut impl Office, changes: &[(Lessee, Change)]) {
+    let given = changes.iter().filter(|(_, change)| matches!(change, Change::Lease { .. }));
+    let holders = given.map(|(holder, _)| holder.clone()).collect();
+    office.report(Report::News(Box::new(News::Unwritten(holders))));
 }
 
 /// Whose tickets are those of who has a lease.
@@ -355,7 +363,9 @@ impl<O: Office> Courier<O> {
             if orders.is_empty() {
                 return Ok(());
             }
-            self.tell(News::Gone(orders.iter().map(|order| order.lineage).collect()));
+            let gone: Vec<Name> = orders.iter().map(|order| order.lineage).collect();
+            self.office.queue(|q| q.forget(&gone));
+            self.tell(News::Gone(gone));
             store.obeyed(&orders).await?;
         }
     }
@@ -419,6 +429,7 @@ impl<O: Office> Courier<O> {
         let granted = match store.write_leases(&all).await {
             Ok(granted) => granted,
             Err(e) => {
+                tell_unwritten(&mut self.office, &all);
                 self.owed.extend(all);
                 return Err(e);
             }

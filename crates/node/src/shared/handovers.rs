@@ -57,7 +57,7 @@ impl<O: Office> Courier<O> {
     async fn run_errand(&mut self, store: &mut O::Store, errand: &Errand) -> Result<(), Error<O>> {
         match errand {
             Errand::Deny(denial) => match store.deny(denial).await? {
-                None => self.tell(News::OnRecord(denial.whom.clone())),
+                None => self.tell(News::OnRecord(denial.clone())),
                 // It would fail again.
                 Some(why) => tracing::error!(whom = %denial.whom, "denied at this gateway only: {why}"),
             },

@@ -74,7 +74,7 @@ pub enum News {
     /// All whom an administrator refuses.
     Denials(Vec<Denied>),
     /// A denial of ours is on record for all.
-    OnRecord(String),
+    OnRecord(Denied),
     /// All users with passwords whom gateways share.
     Users(Vec<SharedUser>),
     /// All leases there are.
@@ -85,6 +85,8 @@ pub enum News {
     Evicted(Lessee),
     /// A lease of ours is not granted.
     Refused(Lessee),
+    /// Of leases of ours it is not known whether they are granted, and will not be for now.
+    Unwritten(Vec<Lessee>),
     /// All ticket keys.
     Keys(Vec<SharedKey>),
     /// The store has been out of reach for as long as it may be, or is back.

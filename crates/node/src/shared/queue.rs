@@ -201,6 +201,24 @@ impl Waiting {
         self.operations = kept;
     }
 
+    /// The sessions of these lineages are another gateway's, or over. They must not begin again by an insertion that is repeated, because it
+    /// was not known whether it had been done; nor may what was to end before it, all of its holder, be ended once more: the session that
+    /// another gateway has by now would be.
+    pub fn forget(&mut self, gone: &[Name]) {
+        let mut over = BTreeSet::new();
+        let mut goes = |operation: &Operation| match operation {
+            Operation::Insert(row) if gone.contains(&row.id) => {
+                over.insert(row.holder);
+                true
+            }
+            Operation::EndAll { holder } => over.contains(holder),
+            _ => false,
+        };
+        let mut kept: Vec<Operation> = self.operations.drain(..).rev().filter(|o| !goes(o)).collect();
+        kept.reverse();
+        self.operations = kept;
+    }
+
     /// As [`Waiting::put_back`], of what is shared besides.
     pub fn put_back_errands(&mut self, errands: Vec<Errand>) {
         self.errands.splice(0..0, errands);
@@ -243,7 +261,7 @@ fn make_room(waiting: &mut Vec<Operation>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_ike::ticket::lineage::{Memory, Name, Row, TicketHolder};
+    use dormouse_ike::ticket::lineage::{Memory, Row, TicketHolder};
 
     #[test]
     fn what_waits_for_a_store_that_fails_has_a_bound_and_no_end_is_lost() {
@@ -323,5 +341,18 @@ mod tests {
         [all(1), Operation::Insert(row(1, 1, 50)), all(1)].into_iter().for_each(|o| queue.put(o));
         queue.leave_out(&BTreeSet::from([Name([1; 16])]));
         assert_eq!(queue.take().operations, [all(1)]);
+    }
+
+    #[test]
+    fn a_login_whose_session_has_gone_on_elsewhere_is_not_written_again() {
+        let (name, of) = (|n| Name([n; 16]), |n| TicketHolder([n; 32]));
+        let row = |n| Row { id: name(n), holder: of(n), tip: name(n), ends: UnixTime(9) };
+        let (ends, begins) = (|n| Operation::EndAll { holder: of(n) }, |n| Operation::Insert(row(n)));
+        let mut waiting = Waiting::default();
+        // The first one is refused afterwards.
+        let all = [ends(1), begins(1), ends(2), begins(2), ends(1)];
+        waiting.put_back(all.to_vec());
+        waiting.forget(&[name(1)]);
+        assert_eq!(waiting.take().operations, [ends(2), begins(2), ends(1)]);
     }
 }

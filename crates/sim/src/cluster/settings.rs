@@ -1,0 +1,99 @@
+//! What differs between worlds of several gateways besides the seed of their events. Owns the odds of a configuration.
+
+use dormouse_sansio::{Entropy, Seeded};
+
+/// See the module. Times are in the unit that the name says: a story is printed as it is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Two or three.
+    pub gateways: u8,
+    /// One to four.
+    pub devices: u8,
+    /// The pool has five addresses, which all gateways give; otherwise each gives a part of very many.
+    pub small_pool: bool,
+    /// How far each gateway's clock is ahead, in seconds.
+    pub clocks: [i64; 3],
+    /// Each so-manyth device is behind a NAT; 0: none.
+    pub natted: u8,
+    /// One way on the links, in milliseconds.
+    pub delay_ms: u64,
+    /// The longest that a statement takes, there and back, in milliseconds.
+    pub slow_ms: u64,
+    /// How long a gateway serves without the store, in seconds.
+    pub alone_for_s: u64,
+    /// The gateways stand in for devices that sleep.
+    pub stand_in: bool,
+    /// How long sessions of devices that announce a sleep are held, in seconds.
+    pub hold_s: u64,
+    /// The longest that a process takes to wake up, in milliseconds.
+    pub lag_ms: u64,
+    /// A device renews its IKE SA so often, in seconds.
+    pub rekey_s: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            gateways: 2,
+            devices: 1,
+            small_pool: false,
+            clocks: [0; 3],
+            natted: 0,
+            delay_ms: 20,
+            slow_ms: 10,
+            alone_for_s: 3_600,
+            stand_in: false,
+            hold_s: 14_400,
+            lag_ms: 0,
+            rekey_s: 14_400,
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of `seed`.
+    #[must_use]
+    pub fn random(seed: u64) -> Self {
+        let mut rng = Seeded::new(seed ^ 0x0c1d_57e2_0000_5e77);
+        let mut pick = |of: &[u64]| of[usize::try_from(rng.below(of.len() as u64)).unwrap_or_default()];
+        let ahead = |drawn: u64| i64::try_from(drawn).unwrap_or(0) - 10;
+        let mut small = |most: u64| u8::try_from(pick(&(0..most).collect::<Vec<_>>())).unwrap_or(0);
+        let (gateways, devices, natted) = (2 + small(2), 1 + small(4), small(3));
+        let clocks = [small(21), small(21), small(21)].map(|drawn| ahead(drawn.into()));
+        Self {
+            gateways,
+            devices,
+            natted,
+            small_pool: pick(&[0, 0, 0, 1]) == 1,
+            clocks: if pick(&[0, 1]) == 1 { clocks } else { [0; 3] },
+            delay_ms: pick(&[1, 20, 20, 150]),
+            slow_ms: pick(&[2, 10, 10, 300, 3_000]),
+            alone_for_s: pick(&[60, 600, 3_600]),
+            stand_in: pick(&[0, 1]) == 1,
+            hold_s: pick(&[60, 600, 14_400]),
+            lag_ms: pick(&[0, 0, 3, 30]),
+            rekey_s: pick(&[60, 14_400, 14_400]),
+        }
+    }
+
+    /// The settings of the default world, one at a time.
+    pub(crate) fn simpler(&self) -> Vec<Self> {
+        let it = || self.clone();
+        let default = Self::default();
+        let simpler = [
+            Self { devices: self.devices.saturating_sub(1).max(1), ..it() },
+            Self { gateways: default.gateways, ..it() },
+            Self { small_pool: default.small_pool, ..it() },
+            Self { clocks: default.clocks, ..it() },
+            Self { natted: default.natted, ..it() },
+            Self { delay_ms: default.delay_ms, ..it() },
+            Self { slow_ms: default.slow_ms, ..it() },
+            Self { alone_for_s: default.alone_for_s, ..it() },
+            Self { stand_in: default.stand_in, ..it() },
+            Self { hold_s: default.hold_s, ..it() },
+            Self { lag_ms: default.lag_ms, ..it() },
+            Self { rekey_s: default.rekey_s, ..it() },
+        ];
+        simpler.into_iter().filter(|settings| settings != self).collect()
+    }
+}

@@ -1,0 +1,21 @@
+//! Random stories of several gateways that share a store, and several devices: the store is slow, unreachable, fails over and forgets; gateways
+//! and devices die, are cut off and come back; a thief comes with a copied disk; administrators refuse and let in. At every step the worlds
+//! are safe; after each story everybody is served, by one gateway.
+//!
+//! `DORMOUSE_CLUSTER_STORIES`, `DORMOUSE_FIRST` and `DORMOUSE_SEED` as in `tests/stories.rs`.
+
+#[path = "common/tales.rs"]
+mod tales;
+
+use dormouse_sim::cluster::Story;
+use tales::all_end_well;
+
+/// Seeds whose stories ended badly once: a lease that a failover had lost and nobody wrote again (16), an allowance elsewhere that was missed
+/// between a denial and its record (5275), a session with an address that its client's lease no longer was (2629), one that had ended elsewhere and
+/// came back by an insertion that was repeated (1285). Of 3264, 3883 and 5288 the world asked too much.
+const ONCE_BAD: [u64; 7] = [16, 1_285, 2_629, 3_264, 3_883, 5_275, 5_288];
+
+#[test]
+fn every_story_of_several_gateways_ends_well() {
+    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &ONCE_BAD, Story::random);
+}
