@@ -1,5 +1,5 @@
-//! `dormouse drain`: a gateway that shares its database with others gives them its devices, and ends. Owns who was told and what is on its way. Where
-//! devices go is where the fewest are, by what the gateways said last and what was given since.
+//! `dormouse drain`: a gateway that shares its database with others gives them its devices, and ends. Owns no state: that is
+//! [`crate::draining`]'s. Where devices go is where the fewest are, by what the gateways said last and what was given since.
 //!
 //! Clients that are awake are told first, some at a time: they come back by ticket, and their packets go through here until then. When they are gone,
 //! or their time is over, devices that sleep are handed over in the database, each with what waits for it. What comes for one meanwhile follows.
@@ -8,6 +8,7 @@
 //! *drain*: clients that have come, or have not gone yet, are looked at again.
 
 use crate::daemon::Daemon;
+use crate::draining::Drain;
 use dormouse_control::{Error, ErrorKind, Reply};
 use dormouse_ike::ticket::lineage::Name;
 use dormouse_io::control::ClientId;
@@ -16,7 +17,6 @@ use dormouse_node::Gateway;
 use dormouse_node::handover::Handover;
 use dormouse_node::shared::{Errand, Other, Parcel};
 use dormouse_sansio::{Deadline, Instant};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Between two looks.
@@ -27,37 +27,6 @@ const TOLD_AT_ONCE: usize = 250;
 const UNDER_WAY: usize = 256;
 /// For devices that sleep, after the time that the others have.
 const FOR_SLEEPERS: Duration = Duration::from_secs(30);
-
-/// A gateway that gives its devices away.
-#[derive(Debug)]
-pub(crate) struct Drain {
-    /// Who has asked for it.
-    client: ClientId,
-    /// Until then clients that are awake have time.
-    until: Instant,
-    look: Instant,
-    /// Where devices can go; `None` until the database has said.
-    others: Option<Vec<Other>>,
-    /// Sessions whose clients were told, and those of clients that go nowhere.
-    told: BTreeSet<SaId>,
-    deaf: BTreeSet<SaId>,
-    /// Devices that are being handed over.
-    under_way: BTreeSet<Name>,
-    /// Those that could not be.
-    kept: BTreeSet<Name>,
-    handed_over: usize,
-    /// Nobody awake is waited for any more.
-    sleepers: bool,
-}
-
-impl Drain {
-    /// The gateway that has the fewest devices gets one more.
-    fn next(&mut self) -> Option<&Other> {
-        let other = self.others.iter_mut().flatten().min_by_key(|other| other.devices)?;
-        other.devices += 1;
-        Some(other)
-    }
-}
 
 impl Daemon {
     /// Begins. The answer comes when it is over.
@@ -77,18 +46,8 @@ impl Daemon {
             return Err(Error::new(ErrorKind::Other, message));
         }
         cluster.counts.drain(true);
-        cluster.drain = Some(Drain {
-            client,
-            until: now + Duration::from_secs(seconds.into()),
-            look: now + LOOK,
-            others: None,
-            told: BTreeSet::new(),
-            deaf: BTreeSet::new(),
-            under_way: BTreeSet::new(),
-            kept: BTreeSet::new(),
-            handed_over: 0,
-            sleepers: false,
-        });
+        let until = now + Duration::from_secs(seconds.into());
+        cluster.drain = Some(Drain::new(client, until, now + LOOK));
         keeper.run(Errand::Others);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! How a gateway joins others: what it must know of their database before its loop begins. Owns the first look at it, which the start waits for.
 
-use crate::drain::Drain;
+use crate::draining::Drain;
 use crate::keeper::counts::Counts;
 use crate::keeper::database::Member;
 use crate::users::SharedUsers;

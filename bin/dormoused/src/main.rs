@@ -8,6 +8,7 @@ mod daemon;
 mod datapath;
 mod denials;
 mod drain;
+mod draining;
 mod forward;
 mod helpers;
 mod hip;

@@ -1,14 +1,11 @@
-//! A device that sleeps, or woke up, at another gateway: what waits for it here goes there. Owns the form in which gateways tell each other; where
-//! it goes, and that nobody else reads it, is the driver's affair. Must never send anything to the device.
+//! What one gateway tells another of a device that sleeps, or woke up, there: how it sleeps, and what waits for it. Owns the form; where it goes, and
+//! that nobody else reads it, is the driver's affair.
 //!
 //! The other gateway is trusted as this one is, and its word is checked all the same: it is read with the bounds of a stand-in, and packets are
 //! parsed as if they came from a network.
 
-use crate::event::Order;
-use crate::node::Node;
 use dormouse_ike::admission::Credential;
 use dormouse_ike::ticket::lineage::Name;
-use dormouse_sansio::Instant;
 use dormouse_standin::{Heard, Service, Slept, Waiting};
 use dormouse_wire::codec::{Reader, Writer};
 use ipnet::IpNet;
@@ -61,45 +58,6 @@ pub enum Taken {
     Kept,
     /// It is not known here: its packets are lost.
     Unknown,
-}
-
-impl Node {
-    /// Gateway: devices that sleep, are stood in for and have a lineage, by which another gateway can take them over.
-    #[must_use]
-    pub fn handover_candidates(&self) -> Vec<Name> {
-        self.devices.as_ref().map(|devices| devices.sleeping_lineages()).unwrap_or_default()
-    }
-
-    /// Gateway: describes a device that sleeps for another gateway, which takes it over, and takes what waits for it. It is served on here until
-    /// [`Node::gone_elsewhere`]. `None` if there is none of this lineage that sleeps.
-    pub fn hand_over(&mut self, now: Instant, lineage: Name) -> Option<Handover> {
-        let connections = &self.connections;
-        let sessions = &self.sessions;
-        self.devices.as_mut()?.hand_over(now, lineage, sessions, |id| connections.name(id).to_owned())
-    }
-
-    /// What waits here for a device that another gateway has follows it.
-    pub(crate) fn send_after(&mut self, now: Instant, lineage: Name) {
-        let waiting =
-            self.devices.as_mut().map(|devices| devices.left_behind(now, lineage)).unwrap_or_default();
-        if !waiting.is_empty() {
-            self.order(Order::HandOver(Box::new(Handover { lineage, device: None, waiting })));
-        }
-    }
-
-    /// Gateway: another gateway hands a device over to this one, or what waited there for one that is here.
-    pub fn take_over(&mut self, now: Instant, handover: Handover) -> Taken {
-        let connection = handover.device.as_ref().and_then(|device| self.connections.id(&device.connection));
-        let mut taken = Taken::Unknown;
-        let mut routes = Vec::new();
-        self.with_devices(|devices, around| {
-            (taken, routes) = devices.take_over(now, connection, handover, around);
-        });
-        if !routes.is_empty() {
-            self.order(Order::PeerRoutes { routes, source: None });
-        }
-        taken
-    }
 }
 
 impl Handover {

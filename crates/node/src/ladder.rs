@@ -32,6 +32,7 @@
 //! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it. Where the gateway says
 //! that it has no time, the pause is from half of that to one and a half, drawn at random, so that not all clients which it refused come back together.
 
+mod leaving;
 mod words;
 
 pub use words::{Action, Deadlines, Failure, Granted, Rung, State, Wake};
@@ -305,20 +306,6 @@ impl Ladder {
         self.climb_started = now;
         // The success that follows is news, even if it takes as long as the last one did.
         self.last_wake = None;
-        true
-    }
-
-    /// The gateway goes, and takes its ticket to be good at another one of its name: at this address, or at any other. The SA that is held is used no
-    /// more, and stays until another takes its place. False, and nothing done, if there is no way there, no ticket, or an exchange is under way.
-    pub fn leave(&mut self, now: Instant, to: Option<IpAddr>) -> bool {
-        let at_rest = matches!(self.state, State::Up | State::Climbing(Rung::Held));
-        let (true, true, Some(held)) = (at_rest, self.has_ticket, self.held) else { return false };
-        let here = held.remote.ip();
-        let meant = |way: &Path| way.remote.ip() != here && to.is_none_or(|to| way.remote.ip() == to);
-        let Some(turn) = self.ways().position(|way| meant(&way)) else { return false };
-        (self.held, self.turn, self.unresumed) = (None, turn, 0);
-        self.climb_started = now;
-        self.without_sa(now);
         true
     }
 

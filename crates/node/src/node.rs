@@ -10,6 +10,7 @@
 //!   carries it, [`Node::child_mut`] lends it for sealing in place, and [`Node::sent`] is called after that, once per batch.
 //! - After each of these and after every command the contract of [`dormouse_sansio`] holds.
 
+mod handing;
 mod manager;
 mod shared_store;
 

@@ -1,0 +1,55 @@
+//! What there is of a gateway that is being drained: who was told, and what is on its way. Owns that; what is done next is [`crate::drain`]'s.
+
+use dormouse_ike::ticket::lineage::Name;
+use dormouse_io::control::ClientId;
+use dormouse_keying::SaId;
+use dormouse_node::shared::Other;
+use dormouse_sansio::Instant;
+use std::collections::BTreeSet;
+
+/// A gateway that gives its devices away.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    /// Who has asked for it.
+    pub(crate) client: ClientId,
+    /// Until then clients that are awake have time.
+    pub(crate) until: Instant,
+    pub(crate) look: Instant,
+    /// Where devices can go; `None` until the database has said.
+    pub(crate) others: Option<Vec<Other>>,
+    /// Sessions whose clients were told, and those of clients that go nowhere.
+    pub(crate) told: BTreeSet<SaId>,
+    pub(crate) deaf: BTreeSet<SaId>,
+    /// Devices that are being handed over.
+    pub(crate) under_way: BTreeSet<Name>,
+    /// Those that could not be.
+    pub(crate) kept: BTreeSet<Name>,
+    pub(crate) handed_over: usize,
+    /// Nobody awake is waited for any more.
+    pub(crate) sleepers: bool,
+}
+
+impl Drain {
+    /// One that begins; `look`: when it is looked at first.
+    pub(crate) fn new(client: ClientId, until: Instant, look: Instant) -> Self {
+        Self {
+            client,
+            until,
+            look,
+            others: None,
+            told: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+            under_way: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            handed_over: 0,
+            sleepers: false,
+        }
+    }
+
+    /// The gateway that has the fewest devices gets one more.
+    pub(crate) fn next(&mut self) -> Option<&Other> {
+        let other = self.others.iter_mut().flatten().min_by_key(|other| other.devices)?;
+        other.devices += 1;
+        Some(other)
+    }
+}

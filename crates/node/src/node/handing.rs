@@ -1,0 +1,47 @@
+//! A device that sleeps, or woke up, at another gateway: what waits for it here goes there. Owns nothing: what gateways tell each other is a
+//! [`Handover`]. Must never send anything to the device.
+
+use super::Node;
+use crate::event::Order;
+use crate::handover::{Handover, Taken};
+use dormouse_ike::ticket::lineage::Name;
+use dormouse_sansio::Instant;
+
+impl Node {
+    /// Gateway: devices that sleep, are stood in for and have a lineage, by which another gateway can take them over.
+    #[must_use]
+    pub fn handover_candidates(&self) -> Vec<Name> {
+        self.devices.as_ref().map(|devices| devices.sleeping_lineages()).unwrap_or_default()
+    }
+
+    /// Gateway: describes a device that sleeps for another gateway, which takes it over, and takes what waits for it. It is served on here until
+    /// [`Node::gone_elsewhere`]. `None` if there is none of this lineage that sleeps.
+    pub fn hand_over(&mut self, now: Instant, lineage: Name) -> Option<Handover> {
+        let connections = &self.connections;
+        let sessions = &self.sessions;
+        self.devices.as_mut()?.hand_over(now, lineage, sessions, |id| connections.name(id).to_owned())
+    }
+
+    /// What waits here for a device that another gateway has follows it.
+    pub(crate) fn send_after(&mut self, now: Instant, lineage: Name) {
+        let waiting =
+            self.devices.as_mut().map(|devices| devices.left_behind(now, lineage)).unwrap_or_default();
+        if !waiting.is_empty() {
+            self.order(Order::HandOver(Box::new(Handover { lineage, device: None, waiting })));
+        }
+    }
+
+    /// Gateway: another gateway hands a device over to this one, or what waited there for one that is here.
+    pub fn take_over(&mut self, now: Instant, handover: Handover) -> Taken {
+        let connection = handover.device.as_ref().and_then(|device| self.connections.id(&device.connection));
+        let mut taken = Taken::Unknown;
+        let mut routes = Vec::new();
+        self.with_devices(|devices, around| {
+            (taken, routes) = devices.take_over(now, connection, handover, around);
+        });
+        if !routes.is_empty() {
+            self.order(Order::PeerRoutes { routes, source: None });
+        }
+        taken
+    }
+}
