@@ -76,7 +76,8 @@ impl Daemon {
     fn drain_ends(&mut self, answer: Result<Reply, Error>) {
         let Some(cluster) = &mut self.helpers.cluster else { return };
         if let Some(drain) = cluster.drain.take() {
-            cluster.counts.drain(false);
+            // The others see what a gateway that ends said last.
+            cluster.counts.drain(answer.is_ok());
             self.stopping |= answer.is_ok();
             self.verbs.reply(drain.client, answer);
         }

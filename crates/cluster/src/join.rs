@@ -56,6 +56,8 @@ pub struct Joined {
     pub slots: u8,
     /// The lineages were removed just now: the database is, or may be, an earlier state of itself.
     pub emptied: bool,
+    /// How often the lineages were removed, and one.
+    pub incarnation: u64,
     /// Its own heartbeat now. The highest one ([`Database::beat`] too) is kept on the gateway's disk, for the next `join`.
     pub beats: u64,
     /// Seconds that the database's clock is ahead of 1970.
@@ -266,7 +268,7 @@ async fn join(link: &mut Link, settings: &Settings, remembered: u64) -> Result<J
     let slot = slot.ok_or_else(|| wrong(format!("the slot of {} is none of {slots}", settings.gateway)))?;
     let beats = u64::try_from(beats).map_err(|_| wrong(format!("beats is {beats}")))?;
     let database_time = UnixTime(u64::try_from(identity.try_get::<_, i64>(2)?).unwrap_or(0));
-    Ok(Joined { slot, slots, emptied, beats, database_time })
+    Ok(Joined { slot, slots, emptied, incarnation: beats >> BEATS, beats, database_time })
 }
 
 async fn read_cluster(server: &str, tx: &Transaction<'_>) -> Result<Cluster, Fault> {

@@ -100,8 +100,8 @@ impl<'a> Office for Desk<'a> {
                 () = queue.bell.notified() => meanwhile(self),
             }
         };
-        let cluster::Joined { slot, slots, emptied, beats, database_time: _ } = joined;
-        Ok((Connection { database, member }, Joined { slot, slots, emptied, beats }))
+        let cluster::Joined { slot, slots, emptied, incarnation, beats, database_time: _ } = joined;
+        Ok((Connection { database, member }, Joined { slot, slots, emptied, incarnation, beats }))
     }
 
     fn now(&self) -> Instant {

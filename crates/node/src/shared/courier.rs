@@ -96,6 +96,8 @@ pub struct Courier<O> {
     beats: u64,
     /// When it was last kept on the disk.
     kept: Instant,
+    /// Of the last connection.
+    incarnation: Option<u64>,
     reachable: bool,
     /// Leases that could not be written yet, the last change of each holder.
     owed: BTreeMap<Lessee, Change>,
@@ -160,7 +162,7 @@ impl<O: Office> Courier<O> {
     /// One that has not connected yet. `alone_for`: see [`crate::config::file::Cluster::alone_for`].
     pub fn new(office: O, alone_for: Duration) -> Self {
         let (beats, kept) = (office.beats(), office.now());
-        Self { office, alone_for, beats, kept, reachable: true, owed: BTreeMap::new() }
+        Self { office, alone_for, beats, kept, incarnation: None, reachable: true, owed: BTreeMap::new() }
     }
 
     /// Connects and serves, again and again, until nothing more will come.
@@ -260,6 +262,9 @@ impl<O: Office> Courier<O> {
         let (mut store, joined) = self.join().await?;
         self.set_beats(joined.beats);
         warn_emptied(&joined);
+        if self.incarnation.replace(joined.incarnation).is_some_and(|before| before != joined.incarnation) {
+            self.office.queue(Waiting::forget_logins);
+        }
         self.obey(&mut store).await?;
         self.yield_overtaken(&mut store).await?;
         let all = store.denials().await?;

@@ -180,6 +180,8 @@ pub struct Joined {
     pub slots: u8,
     /// All lineages were removed just now: the store is, or may be, an earlier state of itself.
     pub emptied: bool,
+    /// How often that was done, by whichever gateway, and one.
+    pub incarnation: u64,
     /// Our heartbeat now.
     pub beats: u64,
 }

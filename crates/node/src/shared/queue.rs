@@ -219,6 +219,12 @@ impl Waiting {
         self.operations = kept;
     }
 
+    /// The store has forgotten what was done to lineages. A login that waits may have been written before, and its ticket used since: written again,
+    /// that ticket would count once more.
+    pub fn forget_logins(&mut self) {
+        self.operations.retain(|operation| !matches!(operation, Operation::Insert(_)));
+    }
+
     /// As [`Waiting::put_back`], of what is shared besides.
     pub fn put_back_errands(&mut self, errands: Vec<Errand>) {
         self.errands.splice(0..0, errands);
@@ -354,5 +360,15 @@ mod tests {
         waiting.put_back(all.to_vec());
         waiting.forget(&[name(1)]);
         assert_eq!(waiting.take().operations, [ends(2), begins(2), ends(1)]);
+    }
+
+    #[test]
+    fn a_login_that_waits_is_not_written_into_a_store_that_has_forgotten() {
+        let holder = TicketHolder([1; 32]);
+        let row = Row { id: Name([1; 16]), holder, tip: Name([1; 16]), ends: UnixTime(9) };
+        let mut waiting = Waiting::default();
+        waiting.put_back(vec![Operation::EndAll { holder }, Operation::Insert(row)]);
+        waiting.forget_logins();
+        assert_eq!(waiting.take().operations, [Operation::EndAll { holder }]);
     }
 }

@@ -208,7 +208,8 @@ impl Database {
         tables.beats.insert(gateway, beats);
         self.committed(now);
         let slot = u8::try_from(gateway).unwrap_or(0);
-        (self.connections, Joined { slot, slots: self.slots, emptied, beats })
+        let incarnation = beats >> BEATS;
+        (self.connections, Joined { slot, slots: self.slots, emptied, incarnation, beats })
     }
 
     pub(crate) fn beat(&mut self, now: Instant, gateway: usize) -> u64 {
