@@ -150,7 +150,9 @@ fn others_are_not_answered() -> Result<()> {
         "dns = \"off\"",
         &block(end(device, "", &[(&hits[1], "server", &[GATEWAY])])),
     )?;
-    device.sh(&format!("ping -c 1 -W 5 {}", hits[1])).with_context(|| of_server.log())?;
+    // A daemon that has just begun may not have its routes yet.
+    let ping = format!("ping -c 1 -W 5 {}", hits[1]);
+    device.eventually(&ping, PATIENCE).with_context(|| of_server.log())?;
     server.sysctl("net.ipv6.conf.all.forwarding", "1")?;
     let mut question = Vec::new();
     Header { id: 5, questions: 1, ..Header::default() }.emit(&mut question);
