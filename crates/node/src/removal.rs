@@ -110,8 +110,15 @@ impl Node {
         };
         let mut devices = 0;
         self.with_devices(|d, around| devices = d.dismiss(meant, around));
-        let sessions = self.ike.deny(now, denial);
+        let theirs = self.sessions.iter().filter(|(_, s)| {
+            self.connections.client(s.connection).is_none()
+                && meant(s.connection, &s.who, s.credential.as_ref())
+        });
+        let owners: Vec<Owner> = theirs.map(|(owner, _)| owner).collect();
+        let sessions = self.ike.deny(now, denial.clone());
         self.drain_ike(now);
+        // What was on its way is not taken either.
+        owners.into_iter().for_each(|owner| self.sad.end_draining_of(owner));
         Met { sessions, known: sessions + devices > 0 }
     }
 

@@ -149,6 +149,22 @@ fn a_denied_device_that_sleeps_is_left_in_peace_and_does_not_come_back() {
     }
 }
 
+/// Nothing of a peer that is denied is taken any more, not what was on its way either.
+#[test]
+fn what_a_denied_peer_has_sent_is_not_taken() {
+    let mut world = connected(8, Settings::default());
+    let before = world.send_up();
+    world.run(Duration::from_secs(1));
+    let number = world.send_up();
+    let now = world.now();
+    let node = world.gateway_mut().node_mut().expect("it runs");
+    assert_eq!(node.deny(now, Denial::Name(PEER.parse().expect("a name"))).sessions, 1);
+    world.gateway_mut().flush(now);
+    world.run(Duration::from_secs(1));
+    let received = &world.gateway().received;
+    assert!(received.contains(&before) && !received.contains(&number), "{received:?}");
+}
+
 #[test]
 fn a_forgotten_ticket_costs_a_full_exchange() {
     for forgotten in [false, true] {
