@@ -1,5 +1,5 @@
 //! Where users are on record: in this gateway's files, or, where gateways share a database, there. Owns which of the two counts: what the database says
-//! goes before the files, in which users of a time before it may still be, and whoever has seen an older state of a user changes nothing.
+//! goes before the files, in which users of a time before it may still be, and a change by a command that has seen an older state of a user is refused.
 
 use crate::cluster::access;
 use crate::enrol::place::{self, PASSWORDS_HEAD, Place};
@@ -150,7 +150,7 @@ impl<'p> Book<'p> {
         let Some(shared) = &mut self.shared else { return Ok(own) };
         let mut all: BTreeMap<String, User> = own.into_iter().map(|user| (user.name.clone(), user)).collect();
         for UserEntry { key, content, .. } in shared.all(UserKind::Record)? {
-            // One that this program would not have written is shown to nobody.
+            // One that this program would not have written is left out.
             if names::user(&key.name).is_err() {
                 continue;
             }

@@ -339,7 +339,7 @@ impl Daemon {
     /// Handles the descriptors that are ready.
     fn turn(&mut self, ready: &[Ready]) -> Result<()> {
         let now = BootClock::now();
-        // Somebody may have set it: who comes now, with a ticket or a certificate, is judged by today's time.
+        // The machine's clock may have been set: who comes now, with a ticket or a certificate, is judged by today's time.
         self.host.set_wall_clock(now, unix_now());
         let (mut tun, mut due) = (false, std::mem::take(&mut self.wakers.due));
         for event in ready {

@@ -25,6 +25,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const TOLD_AT_ONCE: usize = 250;
 /// Devices that are on their way at once: what waits for them is in memory twice.
 const UNDER_WAY: usize = 256;
+/// For the database, to say where devices can go: a connection that hangs is given up before.
+const ANSWER: Duration = Duration::from_secs(10);
 /// For devices that sleep, after the time that the others have.
 const FOR_SLEEPERS: Duration = Duration::from_secs(30);
 
@@ -46,8 +48,8 @@ impl Daemon {
             return Err(Error::new(ErrorKind::Other, message));
         }
         cluster.counts.drain(true);
-        let until = now + Duration::from_secs(seconds.into());
-        cluster.drain = Some(Drain::new(client, until, now + LOOK));
+        let within = Duration::from_secs(seconds.into());
+        cluster.drain = Some(Drain::new(client, within, now + ANSWER, now + LOOK));
         keeper.run(Errand::Others);
         Ok(())
     }
@@ -69,7 +71,7 @@ impl Daemon {
             return self.drain_ends(Err(Error::new(ErrorKind::NotConnected, message)));
         }
         tracing::info!(to = ?others.iter().map(|other| &other.name).collect::<Vec<_>>(), "devices go to other gateways");
-        (drain.others, drain.look) = (Some(others), now);
+        (drain.others, drain.until, drain.look) = (Some(others), now + drain.within, now);
     }
 
     /// It stays as it was, or ends.
@@ -102,13 +104,13 @@ impl Daemon {
     }
 
     fn send_clients_away(&mut self, now: Instant) {
-        let awake = self.host.node().awake_clients();
         let Some(drain) = self.helpers.cluster.as_mut().and_then(|cluster| cluster.drain.as_mut()) else {
             return;
         };
         if drain.sleepers {
             return;
         }
+        let awake = self.host.node().awake_clients();
         let known = |sa: &&SaId| drain.told.contains(sa) || drain.deaf.contains(sa);
         let untold: Vec<SaId> = awake.iter().filter(|sa| !known(sa)).copied().collect();
         let rest = untold.len() > TOLD_AT_ONCE;
@@ -126,17 +128,16 @@ impl Daemon {
     }
 
     fn give_sleepers_away(&mut self, now: Instant) {
-        let Some(drain) = self.helpers.cluster.as_mut().and_then(|cluster| cluster.drain.as_mut()) else {
-            return;
-        };
-        if !drain.sleepers {
-            return;
-        }
+        let Some(cluster) = &mut self.helpers.cluster else { return };
+        let alone = cluster.company.share.alone;
+        let Some(drain) = cluster.drain.as_mut().filter(|drain| drain.sleepers) else { return };
         let node = self.host.node_mut();
         let tried = |name: &Name| drain.under_way.contains(name) || drain.kept.contains(name);
-        let room = UNDER_WAY.saturating_sub(drain.under_way.len());
-        let candidates = node.handover_candidates().into_iter();
-        let untried: Vec<Name> = candidates.filter(|name| !tried(name)).take(room).collect();
+        let mut untried = node.handover_candidates();
+        untried.retain(|name| !tried(name));
+        // While the database is away they stay: what waits for them would be lost on the way.
+        let over = drain.under_way.is_empty() && untried.is_empty() || drain.until + FOR_SLEEPERS <= now;
+        untried.truncate(if alone || over { 0 } else { UNDER_WAY.saturating_sub(drain.under_way.len()) });
         let mut next = Vec::new();
         for lineage in untried {
             let to = drain.next().map(|other| other.name.clone());
@@ -145,7 +146,6 @@ impl Daemon {
                 next.push((handover, to));
             }
         }
-        let over = drain.under_way.is_empty() || drain.until + FOR_SLEEPERS <= now;
         for (handover, to) in next {
             self.hand_over(handover, to);
         }
@@ -156,12 +156,13 @@ impl Daemon {
 
     /// All that could go is gone.
     fn drained(&mut self) {
-        let awake = self.host.node().awake_clients();
+        let (awake, candidates) = (self.host.node().awake_clients(), self.host.node().handover_candidates());
         let Some(drain) = self.draining() else { return };
         // In the order of their numbers.
         let gone = drain.told.iter().filter(|sa| awake.binary_search(sa).is_err()).count();
         let left = awake.len();
-        let (handed_over, kept) = (drain.handed_over, drain.kept.len() + drain.under_way.len());
+        let handed_over = drain.handed_over;
+        let kept = candidates.iter().filter(|name| !drain.kept.contains(name)).count() + drain.kept.len();
         tracing::info!(gone, left, handed_over, kept, "drained");
         self.drain_ends(Ok(Reply::Drained { gone, left, handed_over, kept }));
     }
@@ -182,6 +183,9 @@ impl Daemon {
         } else {
             drain.kept.insert(lineage);
         }
-        drain.look = now;
+        // Not for each: a look goes through all of them.
+        if drain.under_way.len() <= UNDER_WAY / 2 {
+            drain.look = now;
+        }
     }
 }

@@ -6,13 +6,16 @@ use dormouse_keying::SaId;
 use dormouse_node::shared::Other;
 use dormouse_sansio::Instant;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// A gateway that gives its devices away.
 #[derive(Debug)]
 pub(crate) struct Drain {
     /// Who has asked for it.
     pub(crate) client: ClientId,
-    /// Until then clients that are awake have time.
+    /// How long clients that are awake have, from when it is known where they can go.
+    pub(crate) within: Duration,
+    /// Until then; before, until then the database has to say where that is.
     pub(crate) until: Instant,
     pub(crate) look: Instant,
     /// Where devices can go; `None` until the database has said.
@@ -25,15 +28,16 @@ pub(crate) struct Drain {
     /// Those that could not be.
     pub(crate) kept: BTreeSet<Name>,
     pub(crate) handed_over: usize,
-    /// Nobody awake is waited for any more.
+    /// Clients that are awake are no longer waited for.
     pub(crate) sleepers: bool,
 }
 
 impl Drain {
-    /// One that begins; `look`: when it is looked at first.
-    pub(crate) fn new(client: ClientId, until: Instant, look: Instant) -> Self {
+    /// One that begins: until then the database has to answer; `look`: when it is looked at first.
+    pub(crate) fn new(client: ClientId, within: Duration, until: Instant, look: Instant) -> Self {
         Self {
             client,
+            within,
             until,
             look,
             others: None,

@@ -71,7 +71,7 @@ pub(crate) fn endpoint(
         config.ticket_keys = Some(TicketKeys::shared(beginning.keys.clone()));
         config.admission.fingerprint_key = fingerprint_key.clone();
         pool.set_share(beginning.share());
-        // Nobody has a session yet.
+        // There are no sessions yet.
         let _none = pool.learn_all(beginning.leases.clone());
     } else {
         config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);

@@ -2,7 +2,7 @@
 //! is held against where they are. And what a wake costs with the shared database, one at a time, beside a gateway that has its own.
 //!
 //! The gateways are `dormoused` processes as they ship, the database is Debian's PostgreSQL with TLS, the devices are `dormouse_testbed::crowd` in this
-//! process, and each has a network namespace of its own. They share the machine's cores; what the crowd used is told, and taken off.
+//! process, and each has a network namespace of its own. They share the machine's cores; the crowd's processor time is printed and subtracted.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks measure real time")]
 

@@ -1,4 +1,4 @@
-//! The tables and the verdict. Owns what is told of a run, and how the crowd's part is taken off.
+//! The tables and the verdict. Owns what is printed of a run, and how the crowd's processor time is subtracted.
 
 use std::collections::BTreeMap;
 
