@@ -300,5 +300,6 @@ fn step(now: UnixTime, operation: &Operation) -> Step {
 
 pub(crate) mod counts;
 pub(crate) mod database;
+mod owed;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! The PostgreSQL database that gateways share (`dormouse_cluster`), as [`Courier`] asks it: the thread's part of the conversation. Owns the
-//! connection, the file with the last heartbeat, and what the others are told of this gateway; in which order things are said and done is the
+//! connection, the files with the last heartbeat and with leases that it does not have yet ([`owed`]), and what the others are told of this gateway; in which order things are said and done is the
 //! courier's.
 
 use super::counts::Counts;
+use super::owed;
 use super::{Queue, Report, Reports};
 use dormouse_cluster as cluster;
 use dormouse_cluster::{Content, Database, LeaseChange, LeaseKey, LeaseNews, Settings, UserEntry, Written};
@@ -133,6 +134,14 @@ impl<'a> Office for Desk<'a> {
         if let Err(e) = self.member.state.write(BEATS, format!("{beats}\n").as_bytes()) {
             tracing::warn!(%e, "a database that is restored may not be noticed");
         }
+    }
+
+    fn owed(&self) -> Vec<(Lessee, Addresses)> {
+        owed::read(&self.member.state)
+    }
+
+    fn keep_owed(&mut self, owed: Vec<(Lessee, Addresses)>) {
+        owed::write(&self.member.state, &owed);
     }
 
     async fn rest(&mut self, until: Instant) {

@@ -60,6 +60,7 @@ pub async fn begin<O: Office>(office: &mut O) -> Result<Beginning, Error<O>> {
     let (mut store, joined) = office.join(office.beats(), |_| {}).await?;
     office.keep_beats(joined.beats);
     warn_emptied(&joined);
+    write_owed(office, &mut store).await?;
     Ok(Beginning {
         joined,
         denials: store.denials().await?,
@@ -67,6 +68,31 @@ pub async fn begin<O: Office>(office: &mut O) -> Result<Beginning, Error<O>> {
         keys: store.keys().await?,
         users: store.users().await?,
     })
+}
+
+/// What an earlier run has given while the store could not be reached, and did not live to write down. Who has a lease in the store by now has
+/// come since, here or elsewhere.
+async fn write_owed<O: Office>(office: &mut O, store: &mut O::Store) -> Result<(), Error<O>> {
+    let mut owed = office.owed();
+    if owed.is_empty() {
+        return Ok(());
+    }
+    let there: BTreeSet<Lessee> = store.leases().await?.into_iter().map(|(holder, _)| holder).collect();
+    owed.retain(|(holder, _)| !there.contains(holder));
+    let lease =
+        |(holder, addresses): (Lessee, Addresses)| (holder.clone(), Change::Lease { holder, addresses });
+    let owed: Vec<(Lessee, Change)> = owed.into_iter().map(lease).collect();
+    if !owed.is_empty() {
+        let granted = store.write_leases(&owed).await?;
+        let granted = granted.into_iter().filter(|granted| *granted).count();
+        tracing::info!(
+            leases = owed.len(),
+            granted,
+            "written now: given before the start, without the database"
+        );
+    }
+    office.keep_owed(Vec::new());
+    Ok(())
 }
 
 fn warn_emptied(joined: &Joined) {
@@ -143,7 +169,17 @@ fn owe(office: &mut impl Office, owed: &mut BTreeMap<Lessee, Change>, changes: C
     let (last, changes) = (changes.last(), changes.into_changes());
     tell_unwritten(office, &changes);
     owed.extend(changes);
+    keep(office, owed);
     office.report(Report::Leased(last));
+}
+
+/// Before clients are told of them: a start would not know of them, and give their addresses to others.
+fn keep(office: &mut impl Office, owed: &BTreeMap<Lessee, Change>) {
+    let lease = |(holder, change): (&Lessee, &Change)| match change {
+        Change::Lease { addresses, .. } => Some((holder.clone(), *addresses)),
+        Change::Evict { .. } => None,
+    };
+    office.keep_owed(owed.iter().filter_map(lease).collect());
 }
 
 /// Before the answers that wait for these leases go out: some of them must not.
@@ -246,6 +282,7 @@ impl<O: Office> Courier<O> {
         let theirs: BTreeSet<TicketHolder> =
             began.iter().filter(|row| over.contains(&row.id)).map(|row| row.holder).collect();
         self.owed.retain(|lessee, _| holder(lessee).is_none_or(|holder| !theirs.contains(&holder)));
+        keep(&mut self.office, &self.owed);
         self.tell(News::Gone(over.into_iter().collect()));
         Ok(())
     }
@@ -273,7 +310,10 @@ impl<O: Office> Courier<O> {
         self.tell(News::Users(all));
         // Ours first, or those that are not used would be forgotten here, and be given to others.
         let owed = std::mem::take(&mut self.owed);
-        self.write_leases(&mut store, owed.into_iter().collect()).await?;
+        if !owed.is_empty() {
+            self.write_leases(&mut store, owed.into_iter().collect()).await?;
+            self.office.keep_owed(Vec::new());
+        }
         let all = store.leases().await?;
         self.tell(News::Leases(all));
         self.read_keys(&mut store).await?;
@@ -436,6 +476,7 @@ impl<O: Office> Courier<O> {
             Err(e) => {
                 tell_unwritten(&mut self.office, &all);
                 self.owed.extend(all);
+                keep(&mut self.office, &self.owed);
                 return Err(e);
             }
         };

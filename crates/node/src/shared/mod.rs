@@ -254,6 +254,10 @@ pub trait Office {
     fn beats(&self) -> u64;
     /// Keeps the number of a heartbeat over a restart.
     fn keep_beats(&mut self, beats: u64);
+    /// The leases that were kept last.
+    fn owed(&self) -> Vec<(Lessee, Addresses)>;
+    /// Keeps these over a restart, durably when it returns: clients have their addresses, and the store does not know of it yet.
+    fn keep_owed(&mut self, owed: Vec<(Lessee, Addresses)>);
     /// Waits until something is handed over, or until then.
     async fn rest(&mut self, until: Instant);
     /// What the store has announced; what comes before `until` or before something is handed over is waited for. Without `until` nothing is.

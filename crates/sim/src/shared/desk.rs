@@ -229,6 +229,14 @@ impl Office for Desk {
         self.0.borrow_mut().kept.beats = beats;
     }
 
+    fn owed(&self) -> Vec<(Lessee, Addresses)> {
+        self.0.borrow().kept.owed.clone()
+    }
+
+    fn keep_owed(&mut self, owed: Vec<(Lessee, Addresses)>) {
+        self.0.borrow_mut().kept.owed = owed;
+    }
+
     async fn rest(&mut self, at: Instant) {
         until(&self.0, at, true).await;
     }

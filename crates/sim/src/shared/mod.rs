@@ -10,7 +10,7 @@ pub(crate) use model::{Database, all};
 use dormouse_ike::ticket::lineage::Operation;
 use dormouse_node::handover::Handover;
 use dormouse_node::host::Host;
-use dormouse_node::pool::Change;
+use dormouse_node::pool::{Addresses, Change, Lessee};
 use dormouse_node::shared::{
     Beginning, Company, Courier, Denied, Errand, Heard, News, Parcel, Report, begin,
 };
@@ -32,6 +32,8 @@ pub(crate) struct Kept {
     pub(crate) beats: u64,
     /// Denials of its own that are not on record yet.
     pub(crate) denials: Vec<Denied>,
+    /// Leases that it gave without the store.
+    pub(crate) owed: Vec<(Lessee, Addresses)>,
 }
 
 /// The part of a process that lives.
