@@ -58,6 +58,11 @@ impl Daemon {
                         tracing::warn!("{}", dormouse_io::causes(&*e));
                     }
                 }
+                Heard::Forgotten(sessions) => {
+                    if let Some(keeper) = &self.helpers.keeper {
+                        keeper.run(Errand::Again(sessions));
+                    }
+                }
                 Heard::HandedOver(lineage, done) => self.handed_over(now, lineage, done),
                 Heard::Others(others) => self.drain_to(now, others),
                 Heard::Users(users) => self.take_users(now, users),

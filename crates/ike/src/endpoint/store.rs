@@ -2,12 +2,14 @@
 //! that are theirs now and the keys of tickets. Owns no state; must never tell a client whose session has gone elsewhere, where it is itself.
 
 use super::Endpoint;
+use crate::config::Unique;
 use crate::event::CloseReason;
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
-use crate::ticket::lineage::Name;
+use crate::ticket::lineage::{Name, Row};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
+use std::collections::BTreeMap;
 
 impl Endpoint {
     /// Gateway: the last session of this lineage is another gateway's, or was ended there: what there is of it here goes without a word.
@@ -21,6 +23,24 @@ impl Endpoint {
             self.apply_effects(now);
         }
         here.len()
+    }
+
+    /// Gateway: rows by which a store that has forgotten all lineages knows again who is here, and does so by the order of the lineages' names. No
+    /// ticket counts by them. Each with whether its holder has one session at most ([`Unique::Never`] is not).
+    pub fn sessions_on_record(&mut self) -> Vec<(Row, bool)> {
+        let mut rows: BTreeMap<Name, (Row, bool)> = BTreeMap::new();
+        for slot in self.slots.values() {
+            let Slot::Established(ike) = slot else { continue };
+            let Some(descent) = ike.core.descent.as_ref().filter(|descent| descent.recorded) else {
+                continue;
+            };
+            let tip = Name::draw(&mut self.shared.entropy);
+            let row = Row { id: descent.lineage, holder: ike.core.holder(), tip, ends: descent.ends };
+            let alone = ike.core.link.conn.answering.policy.unique != Unique::Never;
+            let (known, _) = rows.entry(row.id).or_insert((row, alone));
+            known.ends = known.ends.max(row.ends);
+        }
+        rows.into_values().collect()
     }
 
     /// Gateway: it has been cut off from the store for so long that it may not know any more who is denied: its sessions end, and nobody is let

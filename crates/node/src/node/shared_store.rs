@@ -4,7 +4,7 @@ use super::Node;
 use crate::pool::Addresses;
 use crate::tally::Held;
 use dormouse_ike::ticket::TicketKeys;
-use dormouse_ike::ticket::lineage::Name;
+use dormouse_ike::ticket::lineage::{Name, Row};
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::Instant;
 use std::net::IpAddr;
@@ -20,6 +20,11 @@ impl Node {
         let sas = self.ike.gone_elsewhere(now, lineage);
         self.drain_ike(now);
         sas > 0 || asleep(self) < before
+    }
+
+    /// Gateway: see [`dormouse_ike::Endpoint::sessions_on_record`].
+    pub fn sessions_on_record(&mut self) -> Vec<(Row, bool)> {
+        self.ike.sessions_on_record()
     }
 
     /// Gateway: the ticket keys that gateways share, as the store has them now.

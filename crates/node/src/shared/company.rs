@@ -7,7 +7,7 @@ use crate::host::Host;
 use crate::pool::{Addresses, Share};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::ticket::TicketKeys;
-use dormouse_ike::ticket::lineage::Name;
+use dormouse_ike::ticket::lineage::{Name, Row};
 use dormouse_sansio::Instant;
 
 /// See the module's documentation.
@@ -30,6 +30,8 @@ pub enum Heard {
     OnRecord(String),
     /// The device of this lineage is the other gateway's to which it was to go; or it is still here.
     HandedOver(Name, bool),
+    /// The store has forgotten our sessions, which are these: [`Errand::Again`](super::Errand::Again).
+    Forgotten(Vec<(Row, bool)>),
     /// Gateways that devices can go to.
     Others(Vec<Other>),
     /// All users with passwords whom gateways share.
@@ -67,6 +69,7 @@ impl Company {
             News::Keys(keys) => host.node_mut().set_ticket_keys(TicketKeys::shared(keys)),
             News::TooLongAlone(alone) => end_alone(host, now, alone),
             News::Arrived(all) => all.into_iter().for_each(|handover| take_over(host, now, handover)),
+            News::Forgotten => return vec![Heard::Forgotten(host.node_mut().sessions_on_record())],
             News::HandedOver(lineage, done) => {
                 if done {
                     // What came for it meanwhile follows.

@@ -301,6 +301,7 @@ impl<O: Office> Courier<O> {
         warn_emptied(&joined);
         if self.incarnation.replace(joined.incarnation).is_some_and(|before| before != joined.incarnation) {
             self.office.queue(Waiting::forget_logins);
+            self.tell(News::Forgotten);
         }
         self.obey(&mut store).await?;
         self.yield_overtaken(&mut store).await?;

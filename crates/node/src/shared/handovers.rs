@@ -2,7 +2,9 @@
 //! [`super::Courier`].
 
 use super::courier::Error;
-use super::{Courier, Errand, News, Office, Parcel, Report, Store};
+use super::{BATCH, Courier, Errand, News, Office, Parcel, Report, Store};
+use dormouse_ike::ticket::lineage::{Operation, Row};
+use dormouse_sansio::UnixTime;
 
 /// Devices that are handed over with one statement.
 const TOGETHER: usize = 64;
@@ -69,11 +71,35 @@ impl<O: Office> Courier<O> {
                 self.tell(News::Others(others));
                 return Ok(());
             }
+            Errand::Again(sessions) => return self.record_again(store, sessions).await,
             Errand::HandOver(_) => return Ok(()),
         }
         // Others are told by the database, this gateway is not.
         let all = store.denials().await?;
         self.tell(News::Denials(all));
+        Ok(())
+    }
+
+    /// The store hears of sessions that it has forgotten, so that another gateway to which their clients come can end them; those that one has
+    /// already are over.
+    async fn record_again(&mut self, store: &mut O::Store, sessions: &[(Row, bool)]) -> Result<(), Error<O>> {
+        // Of two in one second the other one is the later: it began after the store had forgotten this one.
+        let earlier = |row: &Row| Row { ends: UnixTime(row.ends.0.saturating_sub(1)), ..*row };
+        let alone: Vec<Row> =
+            sessions.iter().filter(|(_, alone)| *alone).map(|(row, _)| earlier(row)).collect();
+        let over = store.overtaken(&alone, &[]).await?;
+        if !over.is_empty() {
+            self.tell(News::Gone(over.clone()));
+        }
+        let here: Vec<&(Row, bool)> = sessions.iter().filter(|(row, _)| !over.contains(&row.id)).collect();
+        for some in here.chunks(BATCH / 2) {
+            let begins = |(row, alone): &&(Row, bool)| {
+                let others = alone.then_some(Operation::EndAll { holder: row.holder });
+                others.into_iter().chain([Operation::Insert(*row)])
+            };
+            let operations: Vec<Operation> = some.iter().flat_map(begins).collect();
+            store.run(&operations).await?;
+        }
         Ok(())
     }
 

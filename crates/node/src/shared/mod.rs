@@ -91,6 +91,8 @@ pub enum News {
     Keys(Vec<SharedKey>),
     /// The store has been out of reach for as long as it may be, or is back.
     TooLongAlone(bool),
+    /// The store is, or may be, an earlier state of itself, and has none of our sessions on record.
+    Forgotten,
     /// Other gateways have told us of devices.
     Arrived(Vec<Handover>),
     /// The device of this lineage is the other gateway's to which it was to go; or it is not, and cannot be now.
@@ -110,6 +112,8 @@ pub enum Errand {
     HandOver(Box<Parcel>),
     /// Say where devices can go: [`News::Others`].
     Others,
+    /// These sessions go on, and the store has forgotten them; each with whether its holder has one at most.
+    Again(Vec<(Row, bool)>),
 }
 
 /// Something for another gateway.

@@ -159,8 +159,16 @@ impl Member {
                 let gone = if let News::Gone(lineages) = &*news { lineages.clone() } else { Vec::new() };
                 let unsent = self.line.borrow().kept.denials.clone();
                 for heard in self.company.hear(host, now, *news, &unsent) {
-                    if let Heard::OnRecord(whom) = heard {
-                        self.line.borrow_mut().kept.denials.retain(|denial| denial.whom != whom);
+                    match heard {
+                        Heard::OnRecord(whom) => {
+                            self.line.borrow_mut().kept.denials.retain(|denial| denial.whom != whom);
+                        }
+                        Heard::Forgotten(sessions) => {
+                            let mut line = self.line.borrow_mut();
+                            line.queue.run(Errand::Again(sessions));
+                            line.ring();
+                        }
+                        _ => {}
                     }
                 }
                 // To let go of it once more would find something.
