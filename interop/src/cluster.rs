@@ -2,13 +2,15 @@
 //! the Internet and to the server behind them, which has the database too. Owns how they are laid out and started, and the books over what they
 //! and the database say of a device; must never play a fault.
 
-use crate::ends::{NET, PATIENCE, POOL, SECRET, by_secret, inner, peers};
+use crate::ends::{NET, PATIENCE, POOL, SECRET, by_certificate, by_secret, inner, peers};
 use anyhow::{Context, Result, ensure};
 use dormouse_cluster::admin::{Account, Admin, Owner};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::netlink::PROTOCOL;
 use dormouse_testbed::postgres::{PROGRAMS, Postgres};
-use dormouse_testbed::{Access, Dormoused, Extra, GATEWAY, Host, Need, Roaming, SERVER};
+use dormouse_testbed::{
+    Access, Dormoused, Extra, GATEWAY, GATEWAY_V6, Host, Key, Need, Pki, Roaming, SERVER,
+};
 use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
@@ -22,8 +24,14 @@ pub const NEEDS: [Need; 3] = [Need::Root, Need::File("/dev/net/tun"), Need::File
 pub const OUTER: [&str; 3] = [GATEWAY, "203.0.113.5", "203.0.113.9"];
 /// Their inner ones, each in a network that the server is in too.
 pub const LAN: [&str; 3] = ["10.99.0.1", "10.98.0.1", "10.97.0.1"];
+/// The same of IPv6.
+pub const OUTER_V6: [&str; 3] = [GATEWAY_V6, "2001:db8:5::1", "2001:db8:9::1"];
+/// Synchronous standbys of the database, by their names, and where they are.
+pub const STANDBYS: [(&str, &str); 2] = [("db2", "10.99.0.3"), ("db3", "10.99.0.4")];
 /// The database that they share.
 pub const DATABASE: &str = "postgres";
+/// The gateways' common name.
+pub const NAME: &str = "gateway.test";
 /// The device's identity.
 pub const DEVICE: &str = "device.test";
 /// Of a daemon's log, where a test has failed.
@@ -36,6 +44,8 @@ const CLIENTS: &str = "10.55.0.0/24";
 pub struct Ground {
     /// The database, on the server behind the gateways.
     pub database: Postgres,
+    /// Those that follow it.
+    pub standbys: Vec<Postgres>,
     /// The world with the first gateway.
     pub world: Roaming,
     /// Where the gateways run.
@@ -44,6 +54,8 @@ pub struct Ground {
     pub pool: String,
     /// The clients' section `child`.
     pub net: String,
+    /// Who issues the certificates by which gateways and clients prove who they are; `None`: they do by a secret.
+    pub authority: Option<Pki>,
     accounts: Vec<Account>,
 }
 
@@ -71,15 +83,49 @@ impl Ground {
         let database = Postgres::start_with(&world.server, SERVER, dir, settings)?;
         let accounts = accounts(&database, gateways)?;
         let (pool, net) = (POOL.to_owned(), NET.to_owned());
-        let ground = Self { database, world, hosts, pool, net, accounts };
+        let (standbys, authority) = (Vec::new(), None);
+        let ground = Self { database, standbys, world, hosts, pool, net, authority, accounts };
         ground.behind_the_name(&OUTER[..gateways])?;
         Ok(ground)
+    }
+
+    /// As [`Ground::new`], with two standbys of which one must have applied each commit, as docs/cluster.md advises.
+    ///
+    /// # Errors
+    /// As [`Ground::new`].
+    pub fn with_standbys(gateways: usize) -> Result<Self> {
+        let mut ground = Self::new(gateways)?;
+        for (name, address) in STANDBYS {
+            ground.world.server.ip(&format!("addr add {address}/24 dev eth0"))?;
+            ground.standbys.push(ground.database.standby(address, name)?);
+        }
+        ground.database.set("synchronous_commit", "remote_apply")?;
+        ground
+            .database
+            .set("synchronous_standby_names", &format!("ANY 1 ({}, {})", STANDBYS[0].0, STANDBYS[1].0))?;
+        Ok(ground)
+    }
+
+    /// Gateways and clients that are started from now on prove who they are by certificates of one authority, each gateway by its own for the common
+    /// name.
+    ///
+    /// # Errors
+    /// If they cannot be made.
+    pub fn certify(&mut self) -> Result<()> {
+        let pki = Pki::new(&self.world.bed.dir().join("authority"), Key::P256)?;
+        for n in 0..self.hosts.len() {
+            pki.issue_for(&name(n), &[NAME], None, Key::P256)?;
+        }
+        pki.issue(DEVICE, Key::P256)?;
+        self.authority = Some(pki);
+        Ok(())
     }
 
     /// How a gateway reaches the database: over TLS, across its inner network.
     #[must_use]
     pub fn url(&self, gateway: usize) -> String {
-        self.database.url(&self.accounts[gateway].user, DATABASE)
+        let all: Vec<&Postgres> = std::iter::once(&self.database).chain(&self.standbys).collect();
+        Postgres::url_of(&all, &self.accounts[gateway].user, DATABASE)
     }
 
     /// The role that a gateway logs in as.
@@ -107,7 +153,11 @@ impl Ground {
             name(gateway),
             self.database.authority(),
         );
-        let own = by_secret("gateway", "gateway.test", "*.test", SECRET, &self.pool) + "[standin]\n";
+        let own = match &self.authority {
+            Some(pki) => by_certificate(pki, "gateway", NAME, "*.test", &self.pool)
+                .replace(&format!("/{NAME}."), &format!("/{}.", name(gateway))),
+            None => by_secret("gateway", NAME, "*.test", SECRET, &self.pool),
+        } + "[standin]\n";
         let extra = Extra { user: "nobody".to_owned(), ..extra };
         Dormoused::start_with(host, extra, "dns = \"off\"", &format!("{section}{own}"))
     }
@@ -117,9 +167,11 @@ impl Ground {
     /// # Errors
     /// If it does not come up.
     pub fn start_client(&self, host: &Host, identity: &str) -> Result<Dormoused> {
-        let client =
-            by_secret("client", identity, "gateway.test", SECRET, &self.net) + "[sleep]\nradio = \"none\"\n";
-        let client = client.replace(&format!("gateway = \"{GATEWAY}\""), "gateway = \"gateway.test\"");
+        let client = match &self.authority {
+            Some(pki) => by_certificate(pki, "client", identity, NAME, &self.net),
+            None => by_secret("client", identity, NAME, SECRET, &self.net),
+        } + "[sleep]\nradio = \"none\"\n";
+        let client = client.replace(&format!("gateway = \"{GATEWAY}\""), &format!("gateway = \"{NAME}\""));
         Dormoused::start(host, "dns = \"off\"", &client)
     }
 
@@ -158,7 +210,7 @@ impl Ground {
 pub fn names(host: &Host, addresses: &[&str]) -> Result<()> {
     let mut text = "127.0.0.1 localhost\n".to_owned();
     for address in addresses {
-        writeln!(text, "{address} gateway.test")?;
+        writeln!(text, "{address} {NAME}")?;
     }
     host.etc("hosts", &text)
 }
@@ -184,11 +236,16 @@ fn another_gateway(world: &mut Roaming, n: usize) -> Result<Host> {
     };
     let (core, server) = (next(wan)?, next(lan)?);
     let [outer, there] = [wan, &core].map(|a| format!("{a}/30"));
-    world.bed.link((&host, "wan", &[&outer]), (&world.core, &format!("to-g{}", n + 1), &[&there]))?;
+    let outer_v6 = OUTER_V6[n];
+    let core_v6 = outer_v6.replace("::1", "::2");
+    let [outer6, there6] = [outer_v6, &core_v6].map(|a| format!("{a}/64"));
+    let to = format!("to-g{}", n + 1);
+    world.bed.link((&host, "wan", &[&outer, &outer6]), (&world.core, &to, &[&there, &there6]))?;
     let [inner, there] = [lan, &server].map(|a| format!("{a}/24"));
     world.bed.link((&host, "lan", &[&inner]), (&world.server, &format!("eth{n}"), &[&there]))?;
     host.sysctl("net.ipv4.ip_forward", "1")?;
     host.ip(&format!("route add default via {core}"))?;
+    host.ip(&format!("-6 route add default via {core_v6}"))?;
     host.ip(&format!("route add 10.99.0.0/24 via {server}"))?;
     Ok(host)
 }

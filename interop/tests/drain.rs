@@ -1,7 +1,7 @@
 //! A gateway of two that share a database is drained: its devices are at the other one, with what waits for them, and its daemon ends.
 
 use anyhow::{Context, Result, ensure};
-use dormouse_interop::cluster::{DEVICE, NEEDS, Scene, until};
+use dormouse_interop::cluster::{DEVICE, NEEDS, OUTER, Scene, until};
 use dormouse_interop::ends::{PATIENCE, inner, peers, rung};
 use dormouse_testbed::{Access, SERVER, require};
 
@@ -88,4 +88,33 @@ fn a_gateway_that_is_drained_gives_its_devices_and_what_waits_for_them_to_the_ot
     ensure!(received == ["before", "after"], "{received:?}");
     ensure!(rung(&scene.device)? == "ticket" && inner(&scene.device)? == address, "{}", scene.device.log());
     scene.ping()
+}
+
+#[test]
+fn a_client_that_falls_asleep_instead_of_leaving_is_counted_once() -> Result<()> {
+    if !require("a client that falls asleep while its gateway is drained", &NEEDS) {
+        return Ok(());
+    }
+    let mut scene = Scene::new(2, "")?;
+    // It knows no other address of the name: it is told, and stays.
+    scene.ground.behind_the_name(&OUTER[..1])?;
+    scene.connect()?;
+    scene.on_record()?;
+    let drained = std::thread::scope(|scope| -> Result<String> {
+        let gateway = &scene.gateways[0];
+        let draining = scope.spawn(move || gateway.ok(&["drain"]));
+        until("it is told", || {
+            Ok(scene.device.log().contains("no other address of its name is known to us"))
+        })
+        .with_context(|| scene.logs())?;
+        scene.device.ok(&["suspend"])?;
+        Ok(draining.join().map_err(|_| anyhow::anyhow!("the thread panicked"))??.text)
+    })?;
+    ensure!(
+        drained.contains("0 clients went to other gateways\n1 device that sleeps handed over\n"),
+        "{drained}\n{}",
+        scene.gateways[0].log()
+    );
+    scene.gateways[0].process().wait(PATIENCE).context("it ends")?;
+    Ok(())
 }

@@ -50,12 +50,31 @@ fn a_gateway_is_pulled_out_and_the_books_balance() -> Result<()> {
 }
 
 #[test]
+fn with_standbys_of_which_one_dies_and_one_takes_the_databases_place_the_books_balance() -> Result<()> {
+    if !require("a database whose standby takes its place", &NEEDS) {
+        return Ok(());
+    }
+    let out = demo("50").arg("--standbys").output().context("running failover, which scripts/test builds")?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    for words in [
+        "17 of the used tickets were used again",
+        "made worthless (1 time), 67 that had not been used were shown and none was taken",
+        "50 devices logged in, each came back by its new ticket",
+        "The books balance.",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
 fn the_benchmark_has_every_figure() -> Result<()> {
     if !require("a small benchmark of gateways that share a database", &NEEDS) {
         return Ok(());
     }
     let file = std::env::temp_dir().join(format!("dormouse-failover-{}.json", std::process::id()));
-    let out = Command::new(binary("failover")).args(["--quick", "--out"]).arg(&file).output();
+    let out = Command::new(binary("failover")).args(["--quick", "--standbys", "--out"]).arg(&file).output();
     let raw = std::fs::read(&file);
     let _removed = std::fs::remove_file(&file);
     let out = out.context("running failover, which scripts/test builds")?;
@@ -64,7 +83,9 @@ fn the_benchmark_has_every_figure() -> Result<()> {
     let target = said.lines().find(|line| line.starts_with("target: "));
     assert!(target.is_some_and(|target| !target.ends_with("not measured")), "{said}");
     let raw: Value = serde_json::from_slice(&raw?)?;
-    let [pulled, wakes] = raw["samples"].as_array().context("samples")?.as_slice() else { panic!("{raw}") };
+    let [pulled, wakes, followed] = raw["samples"].as_array().context("samples")?.as_slice() else {
+        panic!("{raw}")
+    };
     let all = |sample: &Value, name: &str| -> Vec<f64> {
         let figures = sample["rounds"][0]["figures"][name].as_array().into_iter().flatten();
         figures.filter_map(Value::as_f64).collect()
@@ -78,6 +99,8 @@ fn the_benchmark_has_every_figure() -> Result<()> {
     ] {
         assert_eq!(all(pulled, name), [count], "{name}: {pulled}");
     }
+    assert_eq!(all(followed, "sessions.back"), [60.0], "{followed}");
+    assert!(said.contains("with standbys"), "{said}");
     for name in ["took.all", "cpu.gw2", "cpu.gw3", "cpu.crowd", "cpu.database", "transactions", "wal"] {
         assert!(
             all(pulled, name).iter().all(|n| *n > 0.0) && all(pulled, name).len() == 1,

@@ -41,10 +41,12 @@ impl Daemon {
             tracing::warn!(whom = %stored.whom, sessions = ended, "denied on request");
         }
         kept.map(|()| Reply::Denied { sessions, known, hit }).map_err(|e| {
-            Error::new(
-                ErrorKind::Other,
-                format!("{whom} is denied until the daemon's next start only: {}", dormouse_io::causes(&*e)),
-            )
+            let until = match self.helpers.cluster {
+                // On its way there already, whether this disk has it or not.
+                Some(_) => "here, and everywhere as soon as the gateways' database has it, which this gateway cannot keep until then",
+                None => "until the daemon's next start only",
+            };
+            Error::new(ErrorKind::Other, format!("{whom} is denied {until}: {}", dormouse_io::causes(&*e)))
         })
     }
 

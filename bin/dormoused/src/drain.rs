@@ -99,6 +99,11 @@ impl Daemon {
             }
             return;
         }
+        // A client that fell asleep instead is given away like any other that sleeps.
+        let asleep = self.host.node().sleeping_clients();
+        if let Some(drain) = self.draining() {
+            drain.told.retain(|sa| asleep.binary_search(sa).is_err());
+        }
         self.send_clients_away(now);
         self.give_sleepers_away(now);
     }

@@ -5,7 +5,7 @@
 //! | [`Rung::Held`] | same address, SA still held here | nothing: data goes out at once; doubt is settled by a probe |
 //! | [`Rung::Move`] | the address changed, SA still held here (IKE: MOBIKE) | one round trip beside the data, which does not wait for it |
 //! | [`Rung::Resume`] | the gateway has lost the SA, or answers nothing (IKE: by ticket) | two round trips, no public-key operation |
-//! | [`Rung::Full`] | no ticket, or it was refused | IKE_SA_INIT, IKE_INTERMEDIATE if hybrid, IKE_AUTH |
+//! | [`Rung::Full`] | no ticket, it was refused, or the gateway cannot say in time whether it counts | IKE_SA_INIT, IKE_INTERMEDIATE if hybrid, IKE_AUTH |
 //!
 //! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]), and several gateways that share what they know of tickets
 //! one name: before an SA is given up for lack of an answer, it is moved to each of the others, and the last two rungs take turns with
@@ -413,7 +413,8 @@ impl Ladder {
                 }
                 let speaks = self.ways().position(|way| !self.silent.contains(&way.remote.ip()));
                 self.turn = speaks.unwrap_or(self.turn);
-                self.without_sa(now);
+                // The same question again would wait for the same answer, for as long as that takes too long.
+                if why == Failure::Undecided { self.connect(now) } else { self.without_sa(now) }
             }
             State::Climbing(Rung::Resume) => {
                 self.has_ticket = self.has_ticket && why == Failure::Timeout;
@@ -428,7 +429,9 @@ impl Ladder {
                 let pause = match why {
                     Failure::Refused => self.backoff.max(BACKOFF_REFUSED),
                     Failure::Busy(spread) => self.backoff / 2 + self.backoff * u32::from(spread) / 256,
-                    Failure::Timeout | Failure::TicketRefused | Failure::Lost => self.backoff,
+                    Failure::Timeout | Failure::TicketRefused | Failure::Lost | Failure::Undecided => {
+                        self.backoff
+                    }
                 };
                 self.wait = Wait::Retry(now + pause);
                 self.backoff = (self.backoff * 2).min(BACKOFF_MOST);

@@ -14,6 +14,7 @@ use crate::event::{Event, Order};
 use crate::ladder::{Failure, State};
 use crate::node::Node;
 use crate::removal::NotDone;
+use crate::sessions::Session;
 use dormouse_ike::Gateway;
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::Instant;
@@ -79,10 +80,18 @@ impl Node {
     /// Gateway: sessions of clients that hear, in the order of their SAs.
     #[must_use]
     pub fn awake_clients(&self) -> Vec<SaId> {
-        let theirs = self
-            .sessions
-            .iter()
-            .filter(|(_, s)| s.hears() && self.connections.client(s.connection).is_none());
+        self.clients_that(Session::hears)
+    }
+
+    /// Gateway: sessions of clients whose devices sleep, in the order of their SAs.
+    #[must_use]
+    pub fn sleeping_clients(&self) -> Vec<SaId> {
+        self.clients_that(Session::is_asleep)
+    }
+
+    fn clients_that(&self, are: fn(&Session) -> bool) -> Vec<SaId> {
+        let theirs =
+            self.sessions.iter().filter(|(_, s)| are(s) && self.connections.client(s.connection).is_none());
         theirs.filter_map(|(owner, _)| owner.ike()).collect()
     }
 

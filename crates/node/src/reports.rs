@@ -370,7 +370,8 @@ impl Node {
         }
         client.last_error = Some((reason.to_string(), FailureKind::Other));
         client.last_offer = Offer::default();
-        client.ladder.failed(now, Failure::Lost);
+        let undecided = reason == CloseReason::Refused(Refused::Store);
+        client.ladder.failed(now, if undecided { Failure::Undecided } else { Failure::Lost });
         let connection = client.config.name.clone();
         self.events.extend(refused);
         self.resend_copies(now, id);

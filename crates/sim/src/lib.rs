@@ -19,6 +19,7 @@ mod ledger;
 mod machine;
 pub mod mobile;
 mod outer;
+mod plot;
 mod script;
 mod settings;
 mod settled;

@@ -5,17 +5,17 @@
 //! `DORMOUSE_FAULTS=N`: so many of the list, drawn by `DORMOUSE_SEED=S`; `all` of it before a release. `DORMOUSE_FAULT=N` is one.
 
 use crate::relay::{self, Leg, Party, Trap, Watch};
+use crate::thief::{Thief, ticket};
 use anyhow::{Context, Result, ensure};
-use dormouse_interop::cluster::{DEVICE, Ground, NEEDS, OUTER, Scene, names};
-use dormouse_interop::ends::{PATIENCE, another, inner, rung};
+use dormouse_interop::cluster::{DEVICE, Ground, NEEDS, Scene};
+use dormouse_interop::ends::rung;
 use dormouse_sansio::{Entropy, Seeded};
-use dormouse_testbed::{Dormoused, Extra, Host, SERVER, require};
+use dormouse_testbed::{Extra, SERVER, require};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Where the relays stand for the gateways.
 const RELAYS: [&str; 2] = ["203.0.113.101", "203.0.113.102"];
-const TICKET: &str = "ticket-peer";
 /// How many of the list are played unless it is said.
 const PART: usize = 8;
 /// A trap that has not closed so long after the device began is not on its way this time.
@@ -49,24 +49,18 @@ const STEPS: [((Role, Role), usize); 3] = [(AIR, 6), (CLAIM, 2), (LETTING_GO, 7)
 struct Stage {
     scene: Scene,
     watch: Watch,
-    thief: (Host, String),
+    thief: Thief,
     address: Vec<IpAddr>,
     /// Where the device is.
     at: usize,
     /// What was said on the device's last way to another gateway.
     messages: Vec<(Leg, String)>,
-    thefts: u32,
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
         self.watch.end();
     }
-}
-
-fn ticket(host: &Host) -> Result<Vec<u8>> {
-    let file = host.dir().join("state").join(TICKET);
-    std::fs::read(&file).with_context(|| file.display().to_string())
 }
 
 impl Stage {
@@ -83,17 +77,11 @@ impl Stage {
         }
         ground.behind_the_name(&RELAYS)?;
         let device = ground.start_client(&ground.world.device, DEVICE)?;
-        let thief = another(&mut ground.world, "thief", 2)?;
-        // A copied disk has the secrets too, which a full exchange would be made with.
-        let from = &thief.1;
-        ground.world.core.nft(&format!(
-            "table ip thief {{ chain forward {{ type filter hook forward priority 0; ip saddr {from} udp dport 500 drop;
-             ip saddr {from} udp dport 4500 @th,64,32 0 @th,240,8 34 drop; }}; }}"
-        ))?;
+        let thief = Thief::new(&mut ground)?;
         let scene = Scene { gateways, device, ground };
         let address = scene.connect()?;
         let at = scene.balances(&address)?;
-        Ok(Self { scene, watch, thief, address, at, messages: Vec::new(), thefts: 0 })
+        Ok(Self { scene, watch, thief, address, at, messages: Vec::new() })
     }
 
     fn party(&self, role: Role) -> Party {
@@ -180,7 +168,7 @@ impl Stage {
         self.is_served()?;
         let by = rung(&self.scene.device)?;
         ensure!(by == "ticket", "the next time by {by}: {}", self.scene.logs());
-        self.theft(&shown)?;
+        self.thief.shows(&self.scene, self.at, &self.address, &shown)?;
         Ok(closed)
     }
 
@@ -188,28 +176,6 @@ impl Stage {
         let up = self.scene.device.cli(&["up", "peer"])?;
         ensure!(up.code == 0, "{}\n{}", up.text, self.scene.device.log());
         self.at = self.scene.balances(&self.address)?;
-        Ok(())
-    }
-
-    /// Who has copied the device's disk shows its ticket at the gateway where the device is not.
-    fn theft(&mut self, shown: &[u8]) -> Result<()> {
-        let (den, from) = &self.thief;
-        let there = 1 - self.at;
-        names(den, &[OUTER[there]])?;
-        let _earlier = std::fs::remove_file(den.dir().join("dormoused.log"));
-        Dormoused::leave_state(den, TICKET, shown)?;
-        let mut thief = self.scene.ground.start_client(den, DEVICE)?;
-        thief.ok(&["up", "peer", "--no-wait"])?;
-        thief.process().wait_for("refused by the gateway", PATIENCE)?;
-        thief.process().kill();
-        self.thefts += 1;
-        let log = self.scene.gateways[there].log();
-        let refusals =
-            log.lines().filter(|l| l.contains("a client was refused") && l.contains(from.as_str()));
-        ensure!(refusals.count() > 0, "the gateway says nothing of it:\n{log}");
-        let at = self.scene.balances(&self.address)?;
-        ensure!(at == self.at, "the thief has moved the device");
-        ensure!(inner(&self.scene.device)? == self.address);
         Ok(())
     }
 }
@@ -280,7 +246,7 @@ fn whoever_is_killed_at_whichever_step_of_a_resumption_no_ticket_and_no_address_
         let took = began.elapsed();
         eprintln!("fault {n} of {total}: {case:?} at {closed:?}, {:.1} s", took.as_secs_f32());
     }
-    eprintln!("{reached} of {played} faults were reached, seed {seed}; {} thefts", stage.thefts);
+    eprintln!("{reached} of {played} faults were reached, seed {seed}; {} thefts", stage.thief.thefts);
     ensure!(reached * 4 >= played * 3, "{reached} of {played} faults were reached");
     Ok(())
 }

@@ -8,3 +8,5 @@ mod kills;
 mod partition;
 mod relay;
 mod routing;
+mod standbys;
+mod thief;

@@ -8,14 +8,16 @@ use anyhow::{Context, Result};
 use dormouse_report::{Table, thousands};
 
 use crate::books::{self, Books};
+use crate::promoted::{self, Promotion};
 use crate::pulled::{self, GONE, Plan, Story};
 use crate::stage::{NAMES, Stage};
 
-/// Lets it happen with so many devices, and prints the books.
+/// Lets it happen with so many devices, and prints the books. `followed`: the database has standbys, of which one is killed on the way; and at the end it
+/// is killed itself, and one of them takes its place.
 ///
 /// # Errors
 /// If it cannot be set up here, or a device does not come back as it should.
-pub(crate) fn run(devices: usize, interrupted: &Arc<AtomicBool>) -> Result<ExitCode> {
+pub(crate) fn run(devices: usize, followed: bool, interrupted: &Arc<AtomicBool>) -> Result<ExitCode> {
     let cores = std::thread::available_parallelism()?.get();
     println!(
         "{} devices sleep in their VPN, at three gateways behind one name that share one PostgreSQL. {} is pulled out.\n\
@@ -24,13 +26,19 @@ pub(crate) fn run(devices: usize, interrupted: &Arc<AtomicBool>) -> Result<ExitC
         thousands(devices as u64),
         NAMES[GONE]
     );
-    let (story, mut stage) = pulled::tell(Plan { devices, all_there: false, all_asleep: true }, interrupted)?;
+    let plan = Plan { devices, all_there: false, all_asleep: true, followed, one_dies: followed };
+    let (story, mut stage) = pulled::tell(plan, interrupted)?;
     told(&story, devices);
+    let promotion = if followed { Some(promoted::tell(&mut stage, &story)?) } else { None };
     let again = plugged_in(&mut stage, &story)?;
     drop(stage);
+    if let Some(promotion) = &promotion {
+        lost(promotion, devices);
+    }
     print!("{}", table(&story, &again).text(""));
     figures(&story, cores);
-    let faults: Vec<&String> = story.after.faults.iter().chain(&again.faults).collect();
+    let promoted = promotion.iter().flat_map(|promotion| &promotion.after).flat_map(|books| &books.faults);
+    let faults: Vec<&String> = story.after.faults.iter().chain(promoted).chain(&again.faults).collect();
     faults.iter().for_each(|fault| println!("NOT BALANCED: {fault}"));
     println!(
         "{} All that was made is removed.",
@@ -65,6 +73,18 @@ fn told(story: &Story, devices: usize) {
         "All {} woke and sent a packet: each was answered, {} without an exchange.\n",
         count(devices),
         count(devices - moved)
+    );
+}
+
+fn lost(promotion: &Promotion, devices: usize) {
+    let count = |n: usize| thousands(n as u64);
+    println!(
+        "One standby of two was killed while they came back. Then it was started again, the database's server was killed, and the standby that had\n\
+         most of its log was promoted: all tickets were made worthless ({} time), {} that had not been used were shown and none was taken,\n\
+         {} devices logged in, each came back by its new ticket, and none of the used ones was taken again.\n",
+        promotion.emptied,
+        count(promotion.refused),
+        count(devices)
     );
 }
 

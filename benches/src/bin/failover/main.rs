@@ -8,6 +8,7 @@
 
 mod books;
 mod demo;
+mod promoted;
 mod pulled;
 mod report;
 mod stage;
@@ -42,6 +43,10 @@ struct Arguments {
     /// Once, with 1,000 devices that sleep: prints the books. Exit code 1 if one does not balance.
     #[arg(long, conflicts_with_all = ["rounds", "quick", "out"])]
     demo: bool,
+    /// The database has two standbys, of which one must have applied each commit. Measured: the same once more, with them, and the ratio. With --demo:
+    /// one of them is killed on the way, and at the end the database, whose place the other one takes.
+    #[arg(long)]
+    standbys: bool,
     /// Keep raw data and provenance in this file, as docs/results.md describes it.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -49,6 +54,8 @@ struct Arguments {
 
 /// The rows.
 pub(crate) const PULLED: &str = "a gateway is pulled out";
+/// That with synchronous standbys.
+pub(crate) const FOLLOWED: &str = "a gateway is pulled out, with standbys";
 pub(crate) const WAKES: &str = "wakes, one at a time";
 
 fn main() -> Result<ExitCode> {
@@ -62,7 +69,7 @@ fn main() -> Result<ExitCode> {
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
     let done = match arguments.demo {
-        true => demo::run(arguments.devices.map_or(1_000, |n| n as usize), &interrupted),
+        true => demo::run(arguments.devices.map_or(1_000, |n| n as usize), arguments.standbys, &interrupted),
         false => measure(&arguments, &interrupted),
     };
     // Control-C reaches the daemons and the database as well, and explains every failure after it.
@@ -73,14 +80,14 @@ fn main() -> Result<ExitCode> {
 }
 
 fn measure(arguments: &Arguments, interrupted: &Arc<AtomicBool>) -> Result<ExitCode> {
-    let Arguments { devices, rounds, quick, out, .. } = arguments;
+    let Arguments { devices, rounds, quick, standbys, out, .. } = arguments;
     let devices = if *quick { 60 } else { devices.map_or(10_000, |n| n as usize) };
     let (rounds, wakes) = if *quick { (1, 10) } else { (*rounds, wakes::COUNT) };
     let cores = std::thread::available_parallelism()?.get();
-    let pulled = || -> Result<Figures> {
-        eprintln!("{PULLED}");
-        let (story, _stage) =
-            pulled::tell(Plan { devices, all_there: true, all_asleep: false }, interrupted)?;
+    let pulled = |followed: bool| -> Result<Figures> {
+        eprintln!("{}", if followed { FOLLOWED } else { PULLED });
+        let plan = Plan { devices, all_there: true, all_asleep: false, followed, one_dies: false };
+        let (story, _stage) = pulled::tell(plan, interrupted)?;
         ensure!(story.after.faults.is_empty(), "the books do not balance: {}", story.after.faults.join("; "));
         Ok(story.figures())
     };
@@ -88,14 +95,19 @@ fn measure(arguments: &Arguments, interrupted: &Arc<AtomicBool>) -> Result<ExitC
         eprintln!("{WAKES}");
         wakes::figures(wakes, interrupted)
     };
-    let rows: Vec<(String, Work<'_>)> =
-        vec![(PULLED.to_owned(), Box::new(pulled)), (WAKES.to_owned(), Box::new(one_at_a_time))];
-    let settings = serde_json::json!({ "devices": devices, "wakes": wakes, "quick": quick, "cores": cores });
+    let mut rows: Vec<(String, Work<'_>)> = vec![
+        (PULLED.to_owned(), Box::new(move || pulled(false))),
+        (WAKES.to_owned(), Box::new(one_at_a_time)),
+    ];
+    if *standbys {
+        rows.push((FOLLOWED.to_owned(), Box::new(move || pulled(true))));
+    }
+    let settings = serde_json::json!({ "devices": devices, "wakes": wakes, "quick": quick, "cores": cores, "standbys": standbys });
     let mut measured = Measured::of(rows, rounds, settings, out.as_deref())?;
     ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
     measured.program("dormoused", &binary("dormoused"))?;
     measured.keep()?;
-    report::print(&measured, devices, cores);
+    report::print(&measured, devices, cores, *standbys);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -108,7 +120,8 @@ mod tests {
         let parsed = |args: &[&str]| Arguments::try_parse_from([&["failover"], args].concat());
         let read = parsed(&["--devices", "300", "--rounds", "2", "--out", "raw.json"]).expect("read");
         assert_eq!((read.devices, read.rounds, read.quick, read.demo), (Some(300), 2, false, false));
-        assert!(parsed(&["--demo", "--devices", "30"]).is_ok_and(|read| read.demo));
+        assert!(parsed(&["--demo", "--devices", "30"]).is_ok_and(|read| read.demo && !read.standbys));
+        assert!(parsed(&["--demo", "--standbys"]).is_ok_and(|read| read.demo && read.standbys));
         for wrong in [
             &["--devices", "5"][..],
             &["--rounds", "0"],

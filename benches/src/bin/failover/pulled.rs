@@ -30,6 +30,10 @@ pub(crate) struct Plan {
     pub(crate) all_there: bool,
     /// Every device sleeps, or every second one.
     pub(crate) all_asleep: bool,
+    /// The database has standbys, of which one must have each commit; or none.
+    pub(crate) followed: bool,
+    /// One of the standbys is killed while devices come back.
+    pub(crate) one_dies: bool,
 }
 
 /// What happened.
@@ -81,7 +85,8 @@ pub(crate) fn tell(plan: Plan, interrupted: &Arc<AtomicBool>) -> Result<(Story, 
     let (homes, at) = (plan.homes(), plan.moved());
     let moving: Vec<usize> = (0..plan.devices).filter(|n| homes[*n] == GONE).collect();
     let tried = moving.len().min(TRIED);
-    let mut stage = Stage::build(plan.devices + tried, interrupted).context("setting the stage")?;
+    let mut stage =
+        Stage::build(plan.devices + tried, plan.followed, interrupted).context("setting the stage")?;
     let began = std::time::Instant::now();
     for (device, home) in homes.iter().enumerate() {
         stage.turn_to(device, *home)?;
@@ -107,7 +112,7 @@ pub(crate) fn tell(plan: Plan, interrupted: &Arc<AtomicBool>) -> Result<(Story, 
     for device in &moving {
         stage.turn_to(*device, at[*device])?;
     }
-    let mut story = pull(&mut stage, &moving)?;
+    let mut story = pull(&mut stage, &moving, plan.one_dies)?;
     (story.asleep, story.logins, story.before) = (asleep.len(), logins, before);
 
     again(&mut stage, &copied, plan.devices, &at)?;
@@ -129,19 +134,30 @@ pub(crate) fn tell(plan: Plan, interrupted: &Arc<AtomicBool>) -> Result<(Story, 
     Ok((story, stage))
 }
 
-/// The gateway is killed, and its devices come to those to which they have turned.
-fn pull(stage: &mut Stage, moving: &[usize]) -> Result<Story> {
+/// After so long a standby is killed that is to die while devices come back: some have then, and the others have not.
+const STRIKES: Duration = Duration::from_millis(10);
+
+/// The gateway is killed, and its devices come to those to which they have turned. `one_dies`: so does the last standby meanwhile.
+fn pull(stage: &mut Stage, moving: &[usize], one_dies: bool) -> Result<Story> {
     stage.gateways.get_mut(GONE).context("no gateway")?.daemon.process().kill();
     let tasks: Vec<(usize, Task)> = moving.iter().map(|device| (*device, Task::Quick)).collect();
     let (losses, load) = (stage.crowd.losses(), stage.load()?);
-    let Stage { crowd, gateways, database, .. } = stage;
+    let Stage { crowd, gateways, database, standbys, .. } = stage;
     let cpu = || {
         let of = |n: usize| gateways.get(n).map_or(Duration::ZERO, |g| g.daemon.cpu());
         // This thread is the crowd.
         (std::array::from_fn::<_, { NAMES.len() }, _>(of), database.cpu(), thread_cpu())
     };
     let mut before = Default::default();
-    let outcome = crowd.release(&tasks, || before = cpu());
+    let outcome = std::thread::scope(|scope| {
+        if let (true, Some(standby)) = (one_dies, standbys.last()) {
+            scope.spawn(|| {
+                std::thread::sleep(STRIKES);
+                standby.kill();
+            });
+        }
+        crowd.release(&tasks, || before = cpu())
+    });
     let after = cpu();
     let outcome = outcome.with_context(|| stage.logs())?;
     if let Some((device, why)) = outcome.failed.first() {
@@ -169,7 +185,7 @@ fn pull(stage: &mut Stage, moving: &[usize]) -> Result<Story> {
 }
 
 /// Tickets that have been used are used again, from elsewhere, at the gateway that took them and at the other one: all are refused.
-fn again(stage: &mut Stage, copied: &[usize], first: usize, at: &[usize]) -> Result<()> {
+pub(crate) fn again(stage: &mut Stage, copied: &[usize], first: usize, at: &[usize]) -> Result<()> {
     let others: Vec<usize> = (0..NAMES.len()).filter(|n| *n != GONE).collect();
     for (n, owner) in copied.iter().enumerate() {
         let here = at.get(*owner).copied().unwrap_or(GONE);
@@ -179,9 +195,17 @@ fn again(stage: &mut Stage, copied: &[usize], first: usize, at: &[usize]) -> Res
     let thieves: Vec<(usize, Task)> = (0..copied.len()).map(|n| (first + n, Task::Quick)).collect();
     let outcome = stage.crowd.release(&thieves, || ())?;
     ensure!(outcome.done.is_empty(), "{} tickets were taken a second time", outcome.done.len());
+    is_superseded(&outcome.failed)
+}
+
+/// Those that were refused were because their tickets do not count any more.
+///
+/// # Errors
+/// With another reason.
+pub(crate) fn is_superseded(failed: &[(usize, String)]) -> Result<()> {
     let refused = CloseReason::Refused(Refused::Superseded).to_string();
-    match outcome.failed.iter().find(|(_, why)| *why != refused) {
-        Some((_, why)) => bail!("a ticket that was used: {why}"),
+    match failed.iter().find(|(_, why)| *why != refused) {
+        Some((device, why)) => bail!("device {device}, whose ticket does not count any more: {why}"),
         None => Ok(()),
     }
 }
@@ -237,10 +261,12 @@ mod tests {
 
     #[test]
     fn the_devices_of_the_gateway_that_is_gone_are_shared_out_and_the_others_stay() {
-        let plan = Plan { devices: 9, all_there: false, all_asleep: true };
+        let asleep =
+            Plan { devices: 9, all_there: false, all_asleep: true, followed: false, one_dies: false };
+        let plan = asleep;
         assert_eq!(plan.homes(), [0, 1, 2, 0, 1, 2, 0, 1, 2]);
         assert_eq!(plan.moved(), [1, 1, 2, 2, 1, 2, 1, 1, 2]);
-        let plan = Plan { devices: 4, all_there: true, all_asleep: false };
+        let plan = Plan { devices: 4, all_there: true, all_asleep: false, ..asleep };
         assert_eq!((plan.homes(), plan.moved()), (vec![0; 4], vec![1, 2, 1, 2]));
     }
 }

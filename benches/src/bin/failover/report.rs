@@ -8,15 +8,19 @@ use dormouse_report::{Table, thousands};
 use crate::pulled::GONE;
 use crate::stage::NAMES;
 use crate::wakes::Kind;
-use crate::{PULLED, WAKES};
+use crate::{FOLLOWED, PULLED, WAKES};
 
 /// Resumptions a second over the gateways that are left: 10,000 devices in 2 s.
 const RATE: f64 = 5_000.0;
 
-pub(crate) fn print(measured: &Measured, devices: usize, cores: usize) {
+/// `followed`: the same was measured with standbys.
+pub(crate) fn print(measured: &Measured, devices: usize, cores: usize, followed: bool) {
     pulled(measured, devices, cores);
+    if followed {
+        standbys(measured, cores);
+    }
     wakes(measured);
-    let less = less(measured, cores);
+    let less = less(measured, PULLED, cores);
     let sessions = measured.figure(PULLED, "sessions.back");
     let rate = joined(&sessions, &less, |sessions, ms| sessions / ms * 1e3);
     let rate = Summary::of(rate.into_values()).median;
@@ -66,7 +70,7 @@ fn pulled(measured: &Measured, devices: usize, cores: usize) {
         &mut table,
         "both, the crowd's part taken off",
         "sessions.back",
-        &less(measured, cores),
+        &less(measured, PULLED, cores),
         String::new(),
     );
     print!("{}", table.text(""));
@@ -88,9 +92,32 @@ fn pulled(measured: &Measured, devices: usize, cores: usize) {
 }
 
 /// Milliseconds until all were back, less the crowd's part of the cores.
-fn less(measured: &Measured, cores: usize) -> ByRound {
-    let [took, crowd] = ["took.all", "cpu.crowd"].map(|name| measured.figure(PULLED, name));
+fn less(measured: &Measured, row: &str, cores: usize) -> ByRound {
+    let [took, crowd] = ["took.all", "cpu.crowd"].map(|name| measured.figure(row, name));
     joined(&took, &crowd, |took, crowd| took - crowd / cores as f64)
+}
+
+/// The same with two standbys, of which one has applied each commit before it counts.
+fn standbys(measured: &Measured, cores: usize) {
+    println!(
+        "\nResumptions a second, the crowd's part taken off, where each commit has been applied by one of two standbys on the same machine:"
+    );
+    let mut table = Table::new(["", "a second", "ratio", "database's processor ms"]);
+    let rate = |row: &str| {
+        let sessions = measured.figure(row, "sessions.back");
+        joined(&sessions, &less(measured, row, cores), |sessions, ms| sessions / ms * 1e3)
+    };
+    let (alone, followed) = (rate(PULLED), rate(FOLLOWED));
+    let ratio = Summary::of(joined(&followed, &alone, |with, without| with / without).into_values()).median;
+    for (what, row, rate, ratio) in
+        [("the database alone", PULLED, &alone, 1.0), ("with standbys", FOLLOWED, &followed, ratio)]
+    {
+        let rate = Summary::of(rate.values().copied()).median;
+        let cpu = Summary::of(measured.figure(row, "cpu.database").into_values()).median;
+        table.row([what.to_owned(), format!("{rate:.0}"), format!("{ratio:.2}"), format!("{cpu:.0}")]);
+    }
+    print!("{}", table.text(""));
+    println!("The standbys' own processor time is not in the last column; they share the cores.");
 }
 
 fn wakes(measured: &Measured) {

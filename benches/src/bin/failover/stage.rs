@@ -22,6 +22,8 @@ pub(crate) const NAMES: [&str; 3] = ["gw1", "gw2", "gw3"];
 pub(crate) const OWN: usize = NAMES.len();
 /// Where the database is, behind all gateways.
 const SERVER: &str = "10.97.255.1";
+/// Its standbys, where it has some: their names, and where they are.
+pub(crate) const STANDBYS: [(&str, &str); 2] = [("db2", "10.97.255.2"), ("db3", "10.97.255.3")];
 const DATABASE: &str = "postgres";
 /// Clients that log in at once, or say something else before and after what is measured: fewer than the default `half_open.puzzle_threshold`, from which on a gateway gives puzzles.
 pub(crate) const AT_ONCE: usize = 500;
@@ -39,6 +41,8 @@ pub(crate) struct Stage {
     /// Those of [`NAMES`], and [`OWN`].
     pub(crate) gateways: Vec<Gateway>,
     pub(crate) database: Postgres,
+    /// None, or as many as [`STANDBYS`], of which one must have each commit (docs/cluster.md).
+    pub(crate) standbys: Vec<Postgres>,
     pub(crate) interrupted: Arc<AtomicBool>,
     // Last: namespaces are removed after the processes in them.
     _bed: Testbed,
@@ -60,14 +64,19 @@ impl Load {
 }
 
 impl Stage {
-    /// Builds the network, starts the database and the gateways, and gives `devices` their names. None has a session.
+    /// Builds the network, starts the database and the gateways, and gives `devices` their names. None has a session. `followed`: the database has
+    /// standbys.
     ///
     /// # Errors
     /// Without root or network namespaces, or if a server does not come up.
-    pub(crate) fn build(devices: usize, interrupted: &Arc<AtomicBool>) -> Result<Self> {
+    pub(crate) fn build(devices: usize, followed: bool, interrupted: &Arc<AtomicBool>) -> Result<Self> {
         let mut bed = Testbed::new()?;
         let (site, server) = (Site::new(&mut bed)?, bed.host("db")?);
-        server.ip(&format!("addr add {SERVER}/32 dev lo"))?;
+        let addresses: Vec<&str> =
+            std::iter::once(SERVER).chain(STANDBYS.map(|(_, address)| address)).collect();
+        for address in &addresses {
+            server.ip(&format!("addr add {address}/32 dev lo"))?;
+        }
         let mut hosts = vec![site.gateway.clone()];
         for number in 1..=OWN {
             hosts.push(site.another(&mut bed, u8::try_from(number)?)?);
@@ -75,24 +84,33 @@ impl Stage {
         for (number, host) in hosts.iter().enumerate().take(NAMES.len()) {
             let ends = [1, 2].map(|end| format!("10.97.{number}.{end}/30"));
             bed.link((host, "back", &[&ends[0]]), (&server, &format!("gw{number}"), &[&ends[1]]))?;
-            host.ip(&format!("route add {SERVER} via 10.97.{number}.2"))?;
+            for address in &addresses {
+                host.ip(&format!("route add {address} via 10.97.{number}.2"))?;
+            }
         }
         // A name that a later run removes if this one is killed.
         let dir = std::env::temp_dir().join(format!("dormouse-{}", server.netns()));
         let database = Postgres::start(&server, SERVER, &dir)?;
         let accounts = accounts(&database)?;
+        let mut standbys = Vec::new();
+        if followed {
+            for (name, address) in STANDBYS {
+                standbys.push(database.standby(address, name)?);
+            }
+            require_standbys(&database)?;
+        }
+        let all: Vec<&Postgres> = std::iter::once(&database).chain(&standbys).collect();
         let pki = Pki::new(dormouse_testbed::crowd::Proof::EcdsaP256)?;
         let connection = site.connection(&bed, &pki)?;
         let mut gateways = Vec::new();
         for (number, host) in hosts.iter().enumerate() {
-            let shared =
-                accounts.get(number).map(|a| section(host, NAMES[number], a, &database)).transpose()?;
+            let shared = accounts.get(number).map(|a| section(host, NAMES[number], a, &all)).transpose()?;
             let toml = shared.unwrap_or_default() + &connection;
             let daemon = Dormoused::start(host, "dns = \"off\"\n", &toml)?;
             gateways.push(Gateway { daemon, address: Site::address(u8::try_from(number)?) });
         }
         let crowd = site.crowd(&pki, devices, NETWORKS, interrupted)?;
-        Ok(Self { crowd, gateways, database, interrupted: interrupted.clone(), _bed: bed })
+        Ok(Self { crowd, gateways, database, standbys, interrupted: interrupted.clone(), _bed: bed })
     }
 
     /// From now on this device talks to this gateway.
@@ -154,8 +172,18 @@ fn accounts(database: &Postgres) -> Result<Vec<Account>> {
     })
 }
 
+/// From now on what is committed at this server has been applied by a standby.
+///
+/// # Errors
+/// If it refuses.
+pub(crate) fn require_standbys(database: &Postgres) -> Result<()> {
+    let names = STANDBYS.map(|(name, _)| name).join(", ");
+    database.set("synchronous_commit", "remote_apply")?;
+    database.set("synchronous_standby_names", &format!("ANY 1 ({names})"))
+}
+
 /// The gateway's section `[cluster]`, and the files that it names.
-fn section(host: &Host, name: &str, account: &Account, database: &Postgres) -> Result<String> {
+fn section(host: &Host, name: &str, account: &Account, databases: &[&Postgres]) -> Result<String> {
     let secret = |file: &str, content: &[u8]| -> Result<PathBuf> {
         let path = host.dir().join(file);
         fs::write(&path, content)?;
@@ -166,7 +194,7 @@ fn section(host: &Host, name: &str, account: &Account, database: &Postgres) -> R
     let password = secret("cluster.password", account.password.as_bytes())?;
     Ok(format!(
         "[cluster]\ndatabase = \"{}\"\nname = \"{name}\"\nkey_file = {key:?}\npassword_file = {password:?}\nca = {:?}\n",
-        database.url(&account.user, DATABASE),
-        database.authority(),
+        Postgres::url_of(databases, &account.user, DATABASE),
+        databases[0].authority(),
     ))
 }

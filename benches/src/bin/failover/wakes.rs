@@ -63,7 +63,7 @@ impl Kind {
 /// If the stage cannot be built, or a device does not wake by its ticket.
 pub(crate) fn figures(count: usize, interrupted: &Arc<AtomicBool>) -> Result<Figures> {
     let devices = Kind::ALL.len() * DEVICES;
-    let mut stage = Stage::build(devices, interrupted)?;
+    let mut stage = Stage::build(devices, false, interrupted)?;
     // The wakes after these find their devices at the other gateway.
     for (kind, n) in Kind::ALL.into_iter().flat_map(|kind| (0..DEVICES).map(move |n| (kind, n))) {
         stage.turn_to(kind.device(n), kind.gateway(n))?;

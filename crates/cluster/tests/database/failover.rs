@@ -1,6 +1,6 @@
 //! A server that crashes, hangs, is promoted, or goes back in time.
 
-use crate::support::{NOW, Server, World, block, confirm, insert, name, possible, run};
+use crate::support::{NOW, World, alone, block, confirm, insert, name, possible, run, shared};
 use dormouse_cluster::admin::{Admin, Owner};
 use dormouse_cluster::{Error, Joined, Load};
 use dormouse_crypto::Secret;
@@ -8,7 +8,6 @@ use dormouse_ike::ticket::lineage::{Operation, Outcome};
 use dormouse_sansio::Seeded;
 use nix::sys::signal::Signal;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ fn an_owner_who_may_make_roles_is_enough() {
         return;
     }
     block(async {
-        let world = World::empty(Server::shared()).await;
+        let world = World::empty(shared()).await;
         let raw = world.raw().await;
         let owner = world.name("owner");
         let database = &world.database;
@@ -27,7 +26,7 @@ fn an_owner_who_may_make_roles_is_enough() {
             "create role \"{owner}\" login createrole password 'x'; alter database {database} owner to \"{owner}\""
         );
         raw.batch_execute(&sql).await.unwrap();
-        let url = world.server.url(&owner, database);
+        let url = world.server.url_here(&owner, database);
         let owner = Owner { url, password: Some(Secret::from(&b"x"[..])), authorities: Vec::new() };
         let mut admin = Admin::connect(&owner).await.unwrap();
         admin.init(None).await.unwrap();
@@ -52,8 +51,7 @@ fn what_was_acknowledged_survives_kill_9() {
     if !possible("what_was_acknowledged_survives_kill_9") {
         return;
     }
-    // Killing processes loses no page that the system has; what matters is that commits are not delayed.
-    let server = Arc::new(Server::new("fsync = off"));
+    let server = alone();
     let world = block(World::new(server.clone(), None));
     let (acknowledged, heard) = channel::<u64>();
     let settings = block(world.settings("north"));
@@ -87,7 +85,7 @@ fn what_was_acknowledged_survives_kill_9() {
         let first: Vec<u64> = heard.iter().take(60).collect();
         server.end(Signal::SIGKILL);
         let all: Vec<u64> = first.into_iter().chain(heard.iter()).collect();
-        server.start();
+        server.go().unwrap();
         block(async {
             let raw = world.raw().await;
             for id in all.iter().flat_map(|id| [*id, id + 1]) {
@@ -114,7 +112,7 @@ fn a_server_that_hangs_is_an_error_in_seconds() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         run(&mut north, &[insert(1, 1)]).await;
         let mut raw = world.raw().await;
@@ -154,7 +152,7 @@ fn a_promoted_server_may_have_forgotten_so_lineages_go_once() {
     if !possible("a_promoted_server_may_have_forgotten_so_lineages_go_once") {
         return;
     }
-    let server = Arc::new(Server::new("fsync = off"));
+    let server = alone();
     block(async {
         let world = World::new(server.clone(), None).await;
         let (north, south) = (world.settings("north").await, world.settings("south").await);
@@ -164,13 +162,13 @@ fn a_promoted_server_may_have_forgotten_so_lineages_go_once() {
         server.end(Signal::SIGINT);
         // A standby that is promoted is the same server with another timeline.
         std::fs::write(server.data().join("standby.signal"), "").unwrap();
-        server.start();
+        server.go().unwrap();
         let e = dormouse_cluster::Database::join(&north, first.beats)
             .await
             .map(|(_, joined)| joined)
             .unwrap_err();
         assert!(matches!(e, Error::Standby { .. }) && !e.needs_somebody(), "{e}");
-        world.server.raw("postgres").await.execute("select pg_promote()", &[]).await.unwrap();
+        server.promote().unwrap();
         let (mut database, joined) = world.join_as(&north, first.beats).await;
         assert!(joined.emptied && joined.beats > first.beats, "{joined:?}");
         assert_eq!(world.count("select count(*) from dormouse.lineage").await, 0);
@@ -189,9 +187,9 @@ fn a_promoted_server_may_have_forgotten_so_lineages_go_once() {
 
 /// Dumps a database, or restores it to what was dumped.
 fn dump(world: &World, program: &str, arguments: &[&str]) {
-    let mut command: Command = world.server.program(program);
+    let mut command: Command = world.server.program(program).unwrap();
     let file = world.server.data().join("dump");
-    command.arg("-d").arg(world.server.url("postgres", &world.database)).args(arguments);
+    command.arg("-d").arg(world.server.owner(&world.database)).args(arguments);
     match program {
         "pg_dump" => command.arg("-f").arg(&file),
         _ => command.arg(&file),
@@ -206,7 +204,7 @@ fn a_database_that_was_restored_is_noticed_by_who_remembers_more() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (a, b) = (world.settings("north").await, world.settings("south").await);
         let (mut north, _) = world.join_as(&a, 0).await;
         let (mut south, _) = world.join_as(&b, 0).await;
@@ -268,14 +266,14 @@ fn who_follows_the_server_is_seen_by_those_who_may() {
     if !possible("who_follows_the_server_is_seen_by_those_who_may") {
         return;
     }
-    let server = Arc::new(Server::new("fsync = off"));
+    let server = alone();
     block(async {
         let world = World::new(server.clone(), None).await;
         let mut gateway = world.join("north").await;
         assert_eq!(gateway.status().await.unwrap().standbys, Some(Vec::new()));
         // It takes the log as a standby does.
-        let mut follower = server.program("pg_receivewal");
-        follower.arg("-d").arg(server.url("postgres", "postgres")).arg("-D").arg(server.data());
+        let mut follower = server.program("pg_receivewal").unwrap();
+        follower.arg("-d").arg(server.owner("postgres")).arg("-D").arg(server.data());
         let _follower = Running(follower.arg("--no-loop").spawn().unwrap());
         let mut admin = world.admin().await;
         let mut seen = None;

@@ -1,6 +1,6 @@
 //! Devices that go from one gateway to another, and what waits for them.
 
-use crate::support::{NOW, Server, World, block, confirm, insert, name, possible, run};
+use crate::support::{NOW, World, block, confirm, insert, name, possible, run, shared};
 use dormouse_cluster::{Arrived, Database, Error, Load, Notice, Parcel};
 use dormouse_crypto::Secret;
 use dormouse_ike::ticket::lineage::{Operation, Outcome};
@@ -37,7 +37,7 @@ fn a_device_is_the_other_gateways_once_it_is_told() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let mut east = world.join("east").await;
         let to = world.name("south");
@@ -77,7 +77,7 @@ fn what_is_on_its_way_follows_the_device_and_goes_with_its_tickets() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let mut east = world.join("east").await;
         let to = world.name("south");
@@ -105,7 +105,7 @@ fn a_reader_of_the_database_learns_nothing_and_a_writer_changes_nothing() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let to = world.name("south");
         run(&mut north, &[insert(1, 1), insert(2, 2), insert(3, 3)]).await;
@@ -141,7 +141,7 @@ fn devices_go_to_gateways_that_are_there_and_stay() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let settings = world.settings("east").await;
         let (mut east, _) = world.join_as(&settings, 0).await;

@@ -1,6 +1,6 @@
 //! Which identity has which addresses, and whom an administrator has refused.
 
-use crate::support::{LATER, NOW, Server, World, block, name, possible, run};
+use crate::support::{LATER, NOW, World, block, name, possible, run, shared};
 use dormouse_cluster::{Database, Denial, Lease, LeaseChange, LeaseKey, LeaseNews, Notice, Written};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::ticket::lineage::{Operation, Row, TicketHolder};
@@ -45,7 +45,7 @@ fn an_address_is_one_holders_and_changes_come_in_their_order() {
     }
     block(async {
         use Written::{Done, Refused};
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let both = LeaseChange::Lease { holder: key("b", 1), v4: v4(2), v6: Some(Ipv6Addr::LOCALHOST) };
         assert_eq!(write(&mut north, &[lease("a", 1), both]).await, [Done, Done]);
@@ -83,7 +83,7 @@ fn who_has_a_session_elsewhere_is_not_evicted() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         write(&mut north, &[lease("a.example", 1)]).await;
         // The identity in another spelling: the holder is the same.
@@ -105,7 +105,7 @@ fn others_hear_of_leases_and_oneself_does_not() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         // Bytes that nothing makes shorter.
         let random = |length: usize| {
@@ -137,7 +137,7 @@ fn two_gateways_that_give_the_same_addresses_share_them_out() {
     if !possible("two_gateways_that_give_the_same_addresses_share_them_out") {
         return;
     }
-    let world = Arc::new(block(World::new(Server::shared(), None)));
+    let world = Arc::new(block(World::new(shared(), None)));
     let start = Arc::new(Barrier::new(2));
     let gateway = |gateway: &'static str, downwards: bool| {
         let (world, start) = (world.clone(), start.clone());
@@ -175,7 +175,7 @@ fn denials_are_everybodys() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let denial = |whom: &str, since: u64| Denial { whom: whom.into(), since: UnixTime(since) };
         assert!(north.deny(&denial("eve'; drop table x", 7)).await.unwrap());

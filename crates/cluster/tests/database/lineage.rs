@@ -1,6 +1,6 @@
 //! Which tickets count.
 
-use crate::support::{LATER, NOW, Server, World, block, confirm, holder, insert, name, possible, run};
+use crate::support::{LATER, NOW, World, block, confirm, holder, insert, name, possible, run, shared};
 use dormouse_cluster::{Notice, Order};
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
 use dormouse_ike::ticket::lineage::{Memory, Name, Operation, Outcome, Row, Store};
@@ -61,7 +61,7 @@ fn one_gateway_sees_what_the_rules_in_memory_say() {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (world, database, raw) = runtime.block_on(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (database, raw) = (world.join("north").await, world.raw().await);
         (world, Mutex::new(database), raw)
     });
@@ -90,7 +90,7 @@ fn of_a_holder_so_many_stay_and_the_sessions_of_the_others_go_on() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let most = u64::try_from(LINEAGES_PER_HOLDER).unwrap();
         let mut memory = Memory::default();
@@ -118,7 +118,7 @@ fn a_lineage_that_moves_or_ends_is_ordered_away_from_its_gateway_once() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         run(&mut north, &[insert(1, 1), insert(2, 2), insert(3, 3), insert(4, 4), insert(5, 5)]).await;
         // One's own are no news: moved, advanced, ended.
@@ -165,7 +165,7 @@ fn what_came_back_is_no_order_any_more() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         run(&mut north, &[insert(1, 1), insert(2, 1)]).await;
         run(&mut south, &[confirm(1, 1, 1, 2), confirm(2, 2, 2, 3)]).await;
@@ -189,7 +189,7 @@ fn a_session_that_another_gateway_has_ended_does_not_come_back_by_a_repeated_ins
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         run(&mut north, &[insert(1, 1)]).await;
         run(&mut south, &[Operation::EndFormer { lineage: name(1), holder: holder(1) }]).await;
@@ -207,7 +207,7 @@ fn what_expires_goes_without_orders_and_not_by_a_wrong_clock() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let far = UnixTime(10_000_000_000);
         let valid = Operation::Insert(Row {
@@ -233,7 +233,7 @@ fn a_ticket_is_accepted_once_whoever_asks_at_the_same_time() {
         return;
     }
     const TICKETS: u64 = 600;
-    let world = Arc::new(block(World::new(Server::shared(), None)));
+    let world = Arc::new(block(World::new(shared(), None)));
     block(async {
         let mut east = world.join("east").await;
         let rows: Vec<Operation> =
@@ -299,7 +299,7 @@ fn batches_in_opposite_orders_all_come_through() {
     if !possible("batches_in_opposite_orders_all_come_through") {
         return;
     }
-    let world = Arc::new(block(World::new(Server::shared(), None)));
+    let world = Arc::new(block(World::new(shared(), None)));
     let gateway = |gateway: &'static str, downwards: bool| {
         let world = world.clone();
         std::thread::spawn(move || {
@@ -350,7 +350,7 @@ fn notices_survive_being_dropped_while_waiting() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         run(&mut north, &[insert(1, 1)]).await;
         for _ in 0..3 {
@@ -373,7 +373,7 @@ fn what_began_without_the_database_is_over_if_its_holder_came_elsewhere_later() 
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut first, mut second) = (world.join("first").await, world.join("second").await);
         let row = |id: u64, of: u8, ends: u64| Row {
             id: name(id),

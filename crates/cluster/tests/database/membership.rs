@@ -1,11 +1,13 @@
 //! Slots, roles, ticket keys, and what a gateway is told where something is wrong.
 
-use crate::support::{NOW, Papers, Server, World, block, confirm, insert, name, possible, run};
+use crate::support::{NOW, World, block, confirm, insert, name, possible, run, shared};
 use dormouse_cluster::admin::{Admin, Owner, role};
 use dormouse_cluster::{Database, Error, Load, Notice, SCHEMA, Settings, TicketKey};
 use dormouse_crypto::Secret;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_sansio::{Seeded, UnixTime};
+use dormouse_testbed::{Key, Pki};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
@@ -25,7 +27,7 @@ fn a_gateway_keeps_its_slot_until_it_is_forgotten() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), Some(2)).await;
+        let world = World::new(shared(), Some(2)).await;
         let (a, b, c) = (world.settings("a").await, world.settings("b").await, world.settings("c").await);
         let (mut north, joined) = world.join_as(&a, 0).await;
         assert_eq!((joined.slot, joined.slots, joined.emptied), (0, 2, false));
@@ -76,7 +78,7 @@ fn a_gateway_may_do_its_work_and_nothing_else() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let settings = world.settings("north").await;
         let _north = world.join_as(&settings, 0).await;
         let mut config: tokio_postgres::Config = settings.url.parse().unwrap();
@@ -127,7 +129,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
         return;
     }
     block(async {
-        let world = World::empty(Server::shared()).await;
+        let world = World::empty(shared()).await;
         let other = World::new(world.server.clone(), None).await;
         let settings = other.settings("north").await;
         let at = |database: &str| Settings {
@@ -235,19 +237,21 @@ fn tls_is_with_the_server_that_is_meant() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let settings = world.settings("north").await;
         let at = |host: &str, query: &str, authority: &str| Settings {
             url: format!(
                 "postgresql://{}@{host}:{}/{}{query}",
                 role(&settings.gateway),
-                world.server.port,
+                world.server.port(),
                 world.database
             ),
             authorities: authority.as_bytes().to_vec(),
             ..settings.clone()
         };
-        let right = world.server.papers.authority.clone();
+        let right = fs::read_to_string(world.server.authority()).unwrap();
+        let other = world.server.data().join("other");
+        let other = fs::read_to_string(Pki::new(&other, Key::P256).unwrap().path("ca.pem")).unwrap();
         let is_encrypted = "select count(*) from pg_stat_ssl s join pg_stat_activity a using (pid) where ssl and datname = current_database()";
         for query in ["", "?sslmode=verify-full", "?application_name=x&sslmode=verify-full"] {
             let _north = world.join_as(&at("localhost", query, &right), 0).await;
@@ -255,7 +259,7 @@ fn tls_is_with_the_server_that_is_meant() {
         }
         let _plain = world.join_as(&at("localhost", "?sslmode=disable", &right), 0).await;
         // Another authority, and another name than the certificate's.
-        for (host, authority) in [("localhost", &Papers::new("localhost").authority), ("127.0.0.1", &right)] {
+        for (host, authority) in [("localhost", &other), ("127.0.0.1", &right)] {
             let e = refused(&at(host, "", authority)).await;
             assert!(matches!(e, Error::Tls { .. }), "{e:?}");
         }
@@ -294,7 +298,7 @@ fn there_is_one_ticket_key_a_day_known_before_it_is_used() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let noon = MORNING.0 + DAY / 2;
         // The first one seals at once: there is no other.
@@ -343,7 +347,7 @@ fn a_ticket_key_that_does_not_open_is_an_error_and_not_a_new_key() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let mut north = world.join("north").await;
         keys(&mut north, NOW.0, 1).await;
         let settings = Settings { key: Secret::from([8; 32]), ..world.settings("south").await };
@@ -389,7 +393,7 @@ fn the_status_says_who_is_there_and_what_there_is() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let settings = world.settings("north").await;
         let (mut north, joined) = world.join_as(&settings, 0).await;
         let mut south = world.join("south").await;

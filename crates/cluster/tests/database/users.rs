@@ -1,6 +1,6 @@
 //! Users that all gateways have: who changes them, who hears of it, and what the database knows of passwords.
 
-use crate::support::{NOW, Server, World, block, possible};
+use crate::support::{NOW, World, block, possible, shared};
 use dormouse_cluster::{
     Content, Database, Error, Load, Notice, SCHEMA, Settings, UserEntry, UserKey, UserKind, Users, Viewer,
 };
@@ -33,7 +33,7 @@ fn a_user_is_written_once_each_gateway_hears_of_it_and_the_database_learns_no_ha
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let settings = world.settings("north").await;
         let (mut north, _) = world.join_as(&settings, 0).await;
         let mut south = world.join("south").await;
@@ -82,7 +82,7 @@ fn a_password_is_nobody_elses_and_opens_under_no_other_key() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let settings = world.settings("north").await;
         let (mut north, _) = world.join_as(&settings, 0).await;
         let mut users = Users::connect(&settings).await.unwrap();
@@ -119,7 +119,7 @@ fn tables_of_the_first_version_are_brought_up_with_what_is_in_them() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let settings = world.settings("north").await;
         drop(world.join_as(&settings, 0).await);
         // As the first version left them.

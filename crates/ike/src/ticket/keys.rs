@@ -31,6 +31,20 @@ pub enum KeyExportError {
     Empty,
 }
 
+/// Why no ticket is made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SealError {
+    /// None of the keys that gateways share is for this time.
+    #[error(
+        "no ticket key of the gateways' database is for this time: it was not reached for too long, or this machine's clock is behind \
+         (dormouse cluster status shows both)"
+    )]
+    NoKey,
+    /// The content is too long, or the cipher fails.
+    #[error(transparent)]
+    Crypto(#[from] dormouse_crypto::Error),
+}
+
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 struct Key {
     #[zeroize(skip)]
@@ -178,25 +192,21 @@ impl TicketKeys {
     /// "An IKEv2 responder MUST use strong encryption and integrity protection of the ticket" (RFC 5723 section 9.1)
     ///
     /// # Errors
-    /// If the content is longer than [`limits::TICKET_MAX`], or the cipher fails, which it does not.
-    pub fn seal(
-        &self,
-        content: &TicketContent,
-        entropy: &mut dyn Entropy,
-    ) -> Result<Vec<u8>, dormouse_crypto::Error> {
-        let failed = dormouse_crypto::Error::Backend { operation: "sealing a ticket" };
+    /// If no shared key seals at that time, the content is longer than [`limits::TICKET_MAX`], or the cipher fails, which it does not.
+    pub fn seal(&self, content: &TicketContent, entropy: &mut dyn Entropy) -> Result<Vec<u8>, SealError> {
         let key = match self.makers {
             Makers::Us { .. } => self.keys.last(),
             Makers::Store { .. } => self.keys.iter().rev().find(|key| key.born <= content.issued.0),
         };
-        let key = key.ok_or(failed)?;
+        let key = key.ok_or(SealError::NoKey)?;
         let mut nonce = [0; NONCE];
         entropy.fill(&mut nonce);
         let mut sealed = content.encode().into_vec();
         let got = HEAD + NONCE + sealed.len() + TAG;
         if got > limits::TICKET_MAX {
             sealed.zeroize();
-            return Err(dormouse_crypto::Error::Length { what: "ticket", got, expected: limits::TICKET_MAX });
+            let expected = limits::TICKET_MAX;
+            return Err(dormouse_crypto::Error::Length { what: "ticket", got, expected }.into());
         }
         let head = head(key.id);
         // Encrypted in place: the plaintext does not outlive this line.

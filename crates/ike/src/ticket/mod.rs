@@ -45,7 +45,7 @@ pub use crate::codec::TicketFormatError;
 pub use client::ClientTicket;
 pub(crate) use client::fingerprint;
 pub use content::{Form, TicketChild, TicketContent};
-pub use keys::{KeyExportError, SharedKey, TicketKeys};
+pub use keys::{KeyExportError, SealError, SharedKey, TicketKeys};
 
 /// Why a presented ticket is refused. The peer learns TICKET_NACK and nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -255,10 +255,11 @@ fn keys_of_a_store_seal_from_their_time_on_and_open_until_theirs() {
     assert_eq!(here.open(&first, NOW + DAY * 8), Err(TicketRefusal::UnknownKey(1)));
     assert!(here.open(&second, NOW + DAY * 8).is_ok());
     here.rotate(NOW + DAY * 9, &mut entropy);
-    assert!(
-        here.seal(&issued(9), &mut entropy).is_err(),
-        "a gateway that was cut off for long gives no tickets"
-    );
+    // A gateway that was cut off for long gives no tickets, and one whose clock is behind.
+    let why = here.seal(&issued(9), &mut entropy).unwrap_err().to_string();
+    assert!(why.contains("no ticket key of the gateways' database is for this time"), "{why}");
+    let early = TicketContent { issued: UnixTime(NOW.0 - 1), ..issued(0) };
+    assert_eq!(there.seal(&early, &mut entropy), Err(SealError::NoKey));
 }
 
 #[test]

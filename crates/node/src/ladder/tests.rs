@@ -505,3 +505,18 @@ fn a_rung_without_an_answer_is_named_once() {
     expire(&mut l);
     assert_eq!(l.take_expired(), None, "a pause is no failure");
 }
+
+#[test]
+fn a_ticket_of_which_the_gateway_cannot_say_in_time_whether_it_counts_is_not_shown_again_at_once() {
+    let mut l = established();
+    l.failed(at(10), Failure::Lost);
+    assert_eq!(actions(&mut l), [Action::Resume(path(1))]);
+    l.established(at(11), path(1), true);
+    l.failed(at(13), Failure::Undecided);
+    assert_eq!(actions(&mut l), [Action::Connect(path(1))]);
+    assert_eq!(l.state(), State::Climbing(Rung::Full));
+    // It may count the next time.
+    l.failed(at(14), Failure::Busy(0));
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Resume(path(1))]);
+}

@@ -71,6 +71,8 @@ pub enum Failure {
     TicketRefused,
     /// The gateway no longer has the SA.
     Lost,
+    /// The gateway cannot say in time whether the ticket counts: it is kept, and shown again when the session is lost the next time.
+    Undecided,
     /// Authentication, proposal or configuration: trying again at once cannot help.
     Refused,
     /// The gateway has no time now. The number spreads those that it has told so: of 256 parts of a pause.

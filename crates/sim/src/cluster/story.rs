@@ -1,48 +1,42 @@
-//! Stories of several gateways: the seed, what happens, and how the world is configured. Owns what is simpler than a given one, and its form as
-//! a test.
+//! Stories of several gateways. Owns how one is drawn and told, and its form as a test.
 
 use super::script::{self, Step};
 use super::settings::Settings;
 use super::world::World;
-use crate::shrink::{Tale, fewer, milder};
+use crate::plot::{self, Plot};
 use std::fmt::Write;
 
-/// A world's seed, its configuration and what happens in it.
+/// A story of several gateways.
+pub type Story = plot::Story<Gateways>;
+
+/// What they are about.
 #[derive(Clone, Debug)]
-pub struct Story {
-    /// Seed of the world.
-    pub seed: u64,
-    /// What happens.
-    pub steps: Vec<Step>,
-    /// How the world is configured.
-    pub settings: Settings,
-}
+pub struct Gateways;
 
-impl Story {
-    /// The story of `seed`.
-    #[must_use]
-    pub fn random(seed: u64) -> Self {
-        Self { seed, steps: script::random(seed), settings: Settings::random(seed) }
+impl Plot for Gateways {
+    type Step = Step;
+    type Settings = Settings;
+
+    fn draw(seed: u64) -> (Vec<Step>, Settings) {
+        (script::random(seed), Settings::random(seed))
     }
-}
 
-impl Tale for Story {
-    fn tell(&self) {
-        let mut world = World::new(self.seed, &self.settings);
-        world.play(&self.steps);
+    fn happen(story: &Story) {
+        let mut world = World::new(story.seed, &story.settings);
+        world.play(&story.steps);
         world.settle_and_check();
     }
 
-    fn simpler(&self) -> Vec<Self> {
-        let with = |steps| Self { steps, ..self.clone() };
-        let mut stories: Vec<Self> = fewer(&self.steps).into_iter().map(with).collect();
-        stories.extend(self.settings.simpler().into_iter().map(|settings| Self { settings, ..self.clone() }));
-        stories.extend(milder(&self.steps, script::simpler).into_iter().map(with));
-        stories
+    fn simpler_settings(settings: &Settings) -> Vec<Settings> {
+        settings.simpler()
     }
 
-    fn as_test(&self) -> String {
-        let Self { seed, steps, settings } = self;
+    fn simpler_steps(step: &Step) -> Vec<Step> {
+        script::simpler(step)
+    }
+
+    fn as_test(story: &Story) -> String {
+        let Story { seed, steps, settings } = story;
         let mut test = format!("#[test]\nfn the_story_of_seed_{seed}() {{\n    let steps = vec![\n");
         for step in steps {
             let _ = writeln!(test, "        Step::{step:?},");

@@ -1,58 +1,52 @@
-//! The stories of HIP: the seed, what happens, and how the hosts are configured. Owns what is simpler than a given one, and its form as a
-//! test.
+//! The stories of HIP. Owns how one is drawn and told, what is simpler than its settings and steps, and its form as a test.
 
 use super::script::{self, Edit, Place, Step};
 use super::settings::{Lasting, Settings};
 use super::world::World;
+use crate::plot::{self, Plot};
 use crate::settings::Family;
-use crate::shrink::{Tale, fewer, milder, shorter, time};
+use crate::shrink::{shorter, time};
 use crate::world::Access;
 use std::fmt::Write;
 
-/// A world's seed, its configuration and what happens in it.
+/// A story of hosts that speak HIP.
+pub type Story = plot::Story<Hosts>;
+
+/// What they are about.
 #[derive(Clone, Debug)]
-pub struct Story {
-    /// Seed of the world.
-    pub seed: u64,
-    /// What happens.
-    pub steps: Vec<Step>,
-    /// How the hosts and the network are configured.
-    pub settings: Settings,
-}
+pub struct Hosts;
 
-impl Story {
-    /// The story of `seed`.
-    #[must_use]
-    pub fn random(seed: u64) -> Self {
-        Self { seed, steps: script::random(seed), settings: Settings::random(seed) }
+impl Plot for Hosts {
+    type Step = Step;
+    type Settings = Settings;
+
+    fn draw(seed: u64) -> (Vec<Step>, Settings) {
+        (script::random(seed), Settings::random(seed))
     }
-}
 
-impl Tale for Story {
-    fn tell(&self) {
-        let mut world = World::new(self.seed, &self.settings);
-        world.play(&self.steps);
+    fn happen(story: &Story) {
+        let mut world = World::new(story.seed, &story.settings);
+        world.play(&story.steps);
         world.settle_and_check();
     }
 
-    fn simpler(&self) -> Vec<Self> {
-        let with = |steps| Self { steps, ..self.clone() };
-        let mut stories: Vec<Self> = fewer(&self.steps).into_iter().map(with).collect();
-        let settings = simpler_settings(&self.settings);
-        stories.extend(settings.into_iter().map(|settings| Self { settings, ..self.clone() }));
-        stories.extend(milder(&self.steps, simpler_steps).into_iter().map(with));
-        stories
+    fn simpler_settings(settings: &Settings) -> Vec<Settings> {
+        simpler_settings(settings)
     }
 
-    fn as_test(&self) -> String {
+    fn simpler_steps(step: &Step) -> Vec<Step> {
+        simpler_steps(step)
+    }
+
+    fn as_test(story: &Story) -> String {
         let mut test =
-            format!("#[test]\nfn the_story_of_seed_{}() {{\n    let settings = Settings {{\n", self.seed);
-        test += &settings(&self.settings);
+            format!("#[test]\nfn the_story_of_seed_{}() {{\n    let settings = Settings {{\n", story.seed);
+        test += &settings(&story.settings);
         test += "        ..Settings::default()\n    };\n    let steps = vec![\n";
-        for step in &self.steps {
+        for step in &story.steps {
             let _ = writeln!(test, "        {},", code(*step));
         }
-        let _ = writeln!(test, "    ];\n    Story {{ seed: {}, steps, settings }}.tell();\n}}", self.seed);
+        let _ = writeln!(test, "    ];\n    Story {{ seed: {}, steps, settings }}.tell();\n}}", story.seed);
         test
     }
 }
