@@ -88,5 +88,6 @@ pub use endpoint_config::EndpointConfig;
 pub use error::{Discard, NegotiationError};
 pub use event::{CloseReason, Established, Event};
 pub use mlike::gateway::{Holding, KeyHolder};
+pub use redirect::Spread;
 pub use stats::{Kind, Stats};
 pub use window::MAX_WINDOW;
