@@ -14,7 +14,7 @@ use crate::config::{Connection, HalfOpen, HoldPolicy, Ports, RouterPolicy};
 use crate::config_payload::AddressPool;
 use crate::credential::Refusal;
 use crate::load::LoadHistory;
-use crate::redirect::Spread;
+use crate::spread::Spread;
 use crate::ticket::TicketKeys;
 
 /// Everything an endpoint is made from.

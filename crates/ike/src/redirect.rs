@@ -6,7 +6,6 @@
 
 use core::net::IpAddr;
 
-use dormouse_sansio::Path;
 use dormouse_wire::ike::{Gateway, NotifyType, Payload};
 
 use crate::config::Connection;
@@ -19,13 +18,6 @@ use crate::shared::Shared;
 /// VPN client." (RFC 5685 section 3)
 pub(crate) fn follows(first: View<'_>) -> bool {
     first.has(NotifyType::RedirectSupported) || first.has(NotifyType::RedirectedFrom)
-}
-
-/// Gateway: what knows of other gateways that serve the same clients, and how loaded they are.
-pub trait Spread {
-    /// Where a caller on this `path` is served instead of here, who logs in, follows and was not sent by another gateway; it is on its way there then.
-    /// `under_way`: callers who have begun here and are not established. Nothing of the caller is authenticated, nor said to be new.
-    fn elsewhere(&mut self, path: &Path, under_way: usize) -> Option<Gateway>;
 }
 
 /// Whether the caller whose first message this is may be sent on by load: one that another gateway has sent stays where it is.
