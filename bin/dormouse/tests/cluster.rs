@@ -111,7 +111,7 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     // The tables and the key, once.
     let (code, out, err) = scene.owner(&format!("init --key-file {key}"));
     assert!(
-        code == 0 && out.contains("version 3, new; room for 4 gateways") && out.contains(", new. Every"),
+        code == 0 && out.contains("version 4, new; room for 4 gateways") && out.contains(", new. Every"),
         "{out}{err}"
     );
     assert_eq!(mode(&key), 0o600);
@@ -163,7 +163,7 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     scene.server.sql(DATABASE, "update dormouse.gateway set seen = seen - 31").unwrap();
     assert_eq!(status(&scene).0, 1, "it was not heard of late");
     runtime
-        .block_on(gateway.beat(now, &Load { sessions: 3, sleepers: 4, spent: 30, draining: false }))
+        .block_on(gateway.beat(now, &Load { sessions: 3, sleepers: 4, spent: 30, ..Load::default() }))
         .unwrap();
     let (code, value) = status(&scene);
     let one = &value["gateways"][0];
@@ -250,7 +250,7 @@ fn who_is_added_at_one_gateway_is_a_user_of_all_and_removed_at_another_is_one_of
     if !require("dormouse user in a cluster", &[Need::Root, Need::File(PROGRAMS)]) {
         return;
     }
-    let mut scene = Scene::new("users");
+    let scene = Scene::new("users");
     let host = scene.host.clone();
     let [one, two] = two_gateways(&scene);
     let user = |dir: &str, arguments: &str| {

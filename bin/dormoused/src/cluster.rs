@@ -29,14 +29,35 @@ impl Daemon {
         if let Some(cluster) = &self.helpers.cluster {
             let node = self.host.node();
             let held = node.held_by_gateways();
-            cluster.counts.set(held.sessions - held.asleep, held.asleep + node.absent_count());
+            let (awake, asleep) = (held.sessions - held.asleep, held.asleep + node.absent_count());
+            let session_time = node.ike().load_history().session_time();
+            cluster.counts.set(awake, asleep, session_time);
+            cluster.balance.lock().count((awake + asleep) as u64, session_time);
         }
+    }
+
+    /// Keeps what was learned about load, in the database too, for the day when this gateway's disk is another one.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub(crate) fn keep_load(&self, history: Vec<u8>) -> anyhow::Result<()> {
+        let kept = self.store.set_load_history(&history);
+        if let (Some(_), Some(keeper)) = (&self.helpers.cluster, &self.helpers.keeper) {
+            keeper.run(Errand::KeepLoad(history));
+        }
+        kept
     }
 
     /// Whether the store can be asked: if not, no ticket counts, and this gateway takes no address from anybody.
     pub(crate) fn store_reached(&mut self, reachable: bool) {
         match &mut self.helpers.cluster {
-            Some(cluster) => cluster.company.reached(&mut self.host, reachable),
+            Some(cluster) => {
+                if !reachable {
+                    // What they last said gets old: who comes stays.
+                    cluster.balance.lock().heard(Vec::new());
+                }
+                cluster.company.reached(&mut self.host, reachable);
+            }
             None => self.host.node_mut().set_store(reachable),
         }
     }
@@ -64,7 +85,7 @@ impl Daemon {
                     }
                 }
                 Heard::HandedOver(lineage, done) => self.handed_over(now, lineage, done),
-                Heard::Others(others) => self.drain_to(now, others),
+                Heard::Others(others) => self.others_are(now, others),
                 Heard::Users(users) => self.take_users(now, users),
             }
         }

@@ -472,7 +472,7 @@ impl Daemon {
         complain(match what {
             Keep::Ticket { connection, bytes } => self.store.set_ticket(&connection, bytes.as_ref()),
             Keep::TicketKeys { exported } => self.store.set_ticket_keys(&exported),
-            Keep::LoadHistory(bytes) => self.store.set_load_history(&bytes),
+            Keep::LoadHistory(bytes) => self.keep_load(bytes),
             Keep::SleepHistory(bytes) => self.store.set_history(&bytes),
             Keep::Revocations { name, content } => self.store.set_revocations(&name, &content),
         });

@@ -1,5 +1,5 @@
 //! `dormouse drain`: a gateway that shares its database with others gives them its devices, and ends. Owns no state: that is
-//! [`crate::draining`]'s. Where devices go is where the fewest are, by what the gateways said last and what was given since.
+//! [`crate::draining`]'s. Where devices go is to the least loaded one ([`dormouse_node::shared::Balance`]).
 //!
 //! Clients that are awake are told first, some at a time: they come back by ticket, and their packets go through here until then. When they are gone,
 //! or their time is over, devices that sleep are handed over in the database, each with what waits for it. What comes for one meanwhile follows.
@@ -13,7 +13,6 @@ use dormouse_control::{Error, ErrorKind, Reply};
 use dormouse_ike::ticket::lineage::Name;
 use dormouse_io::control::ClientId;
 use dormouse_keying::SaId;
-use dormouse_node::Gateway;
 use dormouse_node::handover::Handover;
 use dormouse_node::shared::{Errand, Other, Parcel};
 use dormouse_sansio::{Deadline, Instant};
@@ -48,6 +47,8 @@ impl Daemon {
             return Err(Error::new(ErrorKind::Other, message));
         }
         cluster.counts.drain(true);
+        // Who logs in meanwhile goes too, if it follows.
+        cluster.balance.lock().leave(true);
         let within = Duration::from_secs(seconds.into());
         cluster.drain = Some(Drain::new(client, within, now + ANSWER, now + LOOK));
         keeper.run(Errand::Others);
@@ -64,14 +65,17 @@ impl Daemon {
     }
 
     /// These gateways are there.
-    pub(crate) fn drain_to(&mut self, now: Instant, others: Vec<Other>) {
-        let Some(drain) = self.draining() else { return };
-        if others.is_empty() {
+    pub(crate) fn others_are(&mut self, now: Instant, others: Vec<Other>) {
+        let Some(cluster) = &mut self.helpers.cluster else { return };
+        let names: Vec<String> = others.iter().map(|other| other.name.clone()).collect();
+        cluster.balance.lock().heard(others);
+        let Some(drain) = cluster.drain.as_mut().filter(|drain| !drain.begun) else { return };
+        if names.is_empty() {
             let message = "no other gateway was heard lately: nothing has changed";
             return self.drain_ends(Err(Error::new(ErrorKind::NotConnected, message)));
         }
-        tracing::info!(to = ?others.iter().map(|other| &other.name).collect::<Vec<_>>(), "devices go to other gateways");
-        (drain.others, drain.until, drain.look) = (Some(others), now + drain.within, now);
+        tracing::info!(to = ?names, "devices go to other gateways");
+        (drain.begun, drain.until, drain.look) = (true, now + drain.within, now);
     }
 
     /// It stays as it was, or ends.
@@ -80,6 +84,7 @@ impl Daemon {
         if let Some(drain) = cluster.drain.take() {
             // The others see what a gateway that ends said last.
             cluster.counts.drain(answer.is_ok());
+            cluster.balance.lock().leave(answer.is_ok());
             self.stopping |= answer.is_ok();
             self.verbs.reply(drain.client, answer);
         }
@@ -92,7 +97,7 @@ impl Daemon {
             return;
         }
         drain.look = now + LOOK;
-        if drain.others.is_none() {
+        if !drain.begun {
             if drain.until <= now {
                 let message = "the database that the gateways share does not answer: nothing has changed";
                 self.drain_ends(Err(Error::new(ErrorKind::Other, message)));
@@ -109,18 +114,15 @@ impl Daemon {
     }
 
     fn send_clients_away(&mut self, now: Instant) {
-        let Some(drain) = self.helpers.cluster.as_mut().and_then(|cluster| cluster.drain.as_mut()) else {
-            return;
-        };
-        if drain.sleepers {
-            return;
-        }
+        let Some(cluster) = &mut self.helpers.cluster else { return };
+        let Some(drain) = cluster.drain.as_mut().filter(|drain| !drain.sleepers) else { return };
         let awake = self.host.node().awake_clients();
         let known = |sa: &&SaId| drain.told.contains(sa) || drain.deaf.contains(sa);
         let untold: Vec<SaId> = awake.iter().filter(|sa| !known(sa)).copied().collect();
         let rest = untold.len() > TOLD_AT_ONCE;
         for sa in untold.into_iter().take(TOLD_AT_ONCE) {
-            let to = drain.next().and_then(|other| other.address.parse::<Gateway>().ok());
+            let v6 = self.host.node().ike().path(sa).is_some_and(|path| path.remote.is_ipv6());
+            let to = cluster.balance.lock().next(v6).and_then(|to| to.place);
             let goes = to.is_some_and(|to| self.host.node_mut().send_away(now, sa, &to));
             if goes {
                 drain.told.insert(sa)
@@ -145,7 +147,7 @@ impl Daemon {
         untried.truncate(if alone || over { 0 } else { UNDER_WAY.saturating_sub(drain.under_way.len()) });
         let mut next = Vec::new();
         for lineage in untried {
-            let to = drain.next().map(|other| other.name.clone());
+            let to = cluster.balance.lock().next(false).map(|to| to.name);
             if let Some(handover) = node.hand_over(now, lineage) {
                 drain.under_way.insert(lineage);
                 next.push((handover, to));

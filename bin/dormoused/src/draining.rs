@@ -3,7 +3,6 @@
 use dormouse_ike::ticket::lineage::Name;
 use dormouse_io::control::ClientId;
 use dormouse_keying::SaId;
-use dormouse_node::shared::Other;
 use dormouse_sansio::Instant;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,8 +17,8 @@ pub(crate) struct Drain {
     /// Until then; before, until then the database has to say where that is.
     pub(crate) until: Instant,
     pub(crate) look: Instant,
-    /// Where devices can go; `None` until the database has said.
-    pub(crate) others: Option<Vec<Other>>,
+    /// The database has said where devices can go.
+    pub(crate) begun: bool,
     /// Sessions whose clients were told, and those of clients that go nowhere.
     pub(crate) told: BTreeSet<SaId>,
     pub(crate) deaf: BTreeSet<SaId>,
@@ -40,7 +39,7 @@ impl Drain {
             within,
             until,
             look,
-            others: None,
+            begun: false,
             told: BTreeSet::new(),
             deaf: BTreeSet::new(),
             under_way: BTreeSet::new(),
@@ -48,12 +47,5 @@ impl Drain {
             handed_over: 0,
             sleepers: false,
         }
-    }
-
-    /// The gateway that has the fewest devices gets one more.
-    pub(crate) fn next(&mut self) -> Option<&Other> {
-        let other = self.others.iter_mut().flatten().min_by_key(|other| other.devices)?;
-        other.devices += 1;
-        Some(other)
     }
 }

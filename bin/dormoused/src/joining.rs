@@ -10,7 +10,7 @@ use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{PrfKey, Secret};
 use dormouse_io::state::StateDir;
 use dormouse_node::config::{Resolved, ResolvedCluster};
-use dormouse_node::shared::{Beginning, Company};
+use dormouse_node::shared::{Balance, Beginning, Company, SharedBalance};
 use dormouse_sansio::UnixTime;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Cluster {
     pub(crate) counts: Arc<Counts>,
     pub(crate) company: Company,
+    /// Which gateway a device goes to, which the endpoint asks too.
+    pub(crate) balance: SharedBalance,
     pub(crate) users: SharedUsers,
     /// When tickets were first sealed with each key, or will be.
     pub(crate) keys: Vec<UnixTime>,
@@ -36,6 +38,7 @@ pub(crate) struct Cluster {
 pub(crate) struct Joining {
     pub(crate) member: Member,
     pub(crate) beginning: Beginning,
+    pub(crate) balance: SharedBalance,
     /// Of pre-shared keys and passwords, for all gateways.
     pub(crate) fingerprint_key: Secret,
     pub(crate) users: SharedUsers,
@@ -50,6 +53,7 @@ impl Joining {
         let label: &[u8] = b"dormouse cluster: fingerprints of secrets";
         let fingerprint_key = PrfKey::new(Prf::HmacSha256, cluster.key.as_bytes()).compute(&[label]);
         let lifetime = connections.iter().map(|c| c.ike.resumption.lifetime).max().unwrap_or_default();
+        let balance = SharedBalance::new(Balance::new(cluster.spread, &cluster.address));
         let settings = Settings {
             url: cluster.database,
             password: cluster.password,
@@ -65,16 +69,16 @@ impl Joining {
         let mut users = SharedUsers::new(std::mem::take(&mut beginning.users));
         users.read(connections, &BTreeSet::new());
         users.apply(connections);
-        Ok(Self { member, beginning, fingerprint_key, users })
+        Ok(Self { member, beginning, balance, fingerprint_key, users })
     }
 
     /// What the daemon keeps, and what its thread gets.
     pub(crate) fn split(self) -> (Cluster, Member) {
-        let Self { member, beginning, users, .. } = self;
+        let Self { member, beginning, balance, users, .. } = self;
         let share = beginning.share();
         let Beginning { denials, keys, .. } = beginning;
         let keys = keys.iter().map(|key| key.seals_from).collect();
         let (counts, company) = (member.counts.clone(), Company { share, denials });
-        (Cluster { counts, company, users, keys, drain: None }, member)
+        (Cluster { counts, company, balance, users, keys, drain: None }, member)
     }
 }

@@ -166,6 +166,13 @@ fn of_cluster(cluster: &Cluster, sheet: &mut Sheet) {
         let age = now.saturating_since(*newest).as_secs_f64();
         sheet.put("dormouse_cluster_ticket_key_age_seconds", &[], age);
     }
+    let balance = cluster.balance.lock();
+    sheet.put("dormouse_cluster_sent_away", &[], balance.sent());
+    if let Some(time) = balance.session_time() {
+        sheet.put("dormouse_cluster_session_seconds", &[], time.as_secs_f64());
+        sheet.put("dormouse_cluster_load_seconds", &[], balance.own_load().as_secs_f64());
+    }
+    drop(balance);
     if let Some(heard) = cluster.counts.heard() {
         sheet.put("dormouse_cluster_round_trip_seconds", &[], heard.round_trip.as_secs_f64());
         sheet.put("dormouse_cluster_gateways", &["heard"], heard.heard);

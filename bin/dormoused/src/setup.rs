@@ -8,6 +8,7 @@ use dormouse_crypto::cert::Identity;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{HoldPolicy, Ports};
+use dormouse_ike::load::LoadHistory;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
@@ -66,8 +67,10 @@ pub(crate) fn endpoint(
     let Some(lifetime) = gateways.iter().map(|c| c.ike.resumption.lifetime).max() else {
         return Ok((config, None));
     };
-    config.load = store.load_history();
-    if let Some(Joining { beginning, fingerprint_key, .. }) = joining {
+    let shared = joining.map_or(&[][..], |joining| &joining.beginning.load);
+    config.load = store.load_history().or_else(|| learned_before(shared)).unwrap_or_default();
+    if let Some(Joining { beginning, balance, fingerprint_key, .. }) = joining {
+        config.spread = Some(Box::new(balance.clone()));
         config.ticket_keys = Some(TicketKeys::shared(beginning.keys.clone()));
         config.admission.fingerprint_key = fingerprint_key.clone();
         pool.set_share(beginning.share());
@@ -80,6 +83,13 @@ pub(crate) fn endpoint(
     let shared = SharedPool::new(pool);
     config.pool = Some(Box::new(shared.clone()));
     Ok((config, Some(shared)))
+}
+
+/// What this gateway had learned about load before it lost its own file, or else another one: the first that can be read.
+fn learned_before(shared: &[Vec<u8>]) -> Option<LoadHistory> {
+    let learned = shared.iter().find_map(|bytes| LoadHistory::import(bytes))?;
+    tracing::info!("what was learned about load is taken from the database");
+    Some(learned)
 }
 
 /// Whose a lease is that an earlier release wrote down by the displayed identity: of the one connection whose pool has its addresses

@@ -125,6 +125,24 @@ const NAMES: &[Row] = &[
         &[],
         "From this gateway to the shared database and back, as of the last heartbeat",
     ),
+    (
+        "dormouse_cluster_session_seconds",
+        Gauge,
+        &[],
+        "How long a session takes at this gateway when 16 begin at once, by its load report; none before 16 have begun",
+    ),
+    (
+        "dormouse_cluster_load_seconds",
+        Gauge,
+        &[],
+        "That times the devices of this gateway, awake and asleep: by what gateways are compared",
+    ),
+    (
+        "dormouse_cluster_sent_away",
+        Counter,
+        &[],
+        "Clients that logged in and were sent to another gateway by load",
+    ),
     ("dormouse_cluster_ticket_keys", Gauge, &[], "Keys that open tickets of gateways that share a database"),
     (
         "dormouse_cluster_ticket_key_age_seconds",

@@ -284,22 +284,23 @@ impl Store {
         }
     }
 
-    /// What the gateway learned about latency and load in earlier runs; nothing if this is the first, or if the file is of no use,
+    /// What the gateway learned about latency and load in earlier runs; `None` if this is the first, or if the file is of no use,
     /// which costs some days of forecasts and no more.
-    pub(crate) fn load_history(&self) -> LoadHistory {
-        match self.dir.read(LOAD) {
-            Ok(None) => LoadHistory::new(),
-            Ok(Some(bytes)) => LoadHistory::import(bytes.as_bytes()).unwrap_or_else(|| {
-                let kept = self.put_aside(LOAD);
-                let bytes = bytes.len();
-                tracing::warn!(bytes, kept, "the load of earlier runs is unreadable; learning begins afresh");
-                LoadHistory::new()
-            }),
+    pub(crate) fn load_history(&self) -> Option<LoadHistory> {
+        let bytes = match self.dir.read(LOAD) {
+            Ok(bytes) => bytes?,
             Err(e) => {
-                tracing::warn!(%e, "the load of earlier runs cannot be read; learning begins afresh");
-                LoadHistory::new()
+                tracing::warn!(%e, "the load of earlier runs cannot be read, and is not used");
+                return None;
             }
+        };
+        let learned = LoadHistory::import(bytes.as_bytes());
+        if learned.is_none() {
+            let kept = self.put_aside(LOAD);
+            let bytes = bytes.len();
+            tracing::warn!(bytes, kept, "the load of earlier runs is unreadable, and is not used");
         }
+        learned
     }
 
     /// Keeps what the gateway has learned about latency and load.
@@ -386,7 +387,7 @@ mod tests {
     fn what_was_learned_about_load_survives_and_a_damaged_file_only_costs_the_forecast() {
         let scratch = Scratch::new("load");
         let store = Store::open(&scratch.0).unwrap();
-        assert_eq!(store.load_history(), LoadHistory::new(), "the first run");
+        assert_eq!(store.load_history(), None, "the first run");
         let mut learned = LoadHistory::new();
         let now = UnixTime(1_800_000_000);
         (1..=50).for_each(|n| learned.record(now, n, Duration::from_millis(20 + n as u64)));
@@ -396,17 +397,17 @@ mod tests {
         assert_eq!((meta.permissions().mode() & 0o7777, meta.len() < 2_048), (0o600, true));
         drop(store);
         let store = Store::open(&scratch.0).unwrap();
-        let mut restored = store.load_history();
+        let mut restored = store.load_history().unwrap();
         let report = restored.report(now, 0);
         assert_eq!(report.alone_us, learned.report(now, 0).alone_us);
         assert!(report.alone_us.abs_diff(21_000) < 10 && report.per_client_us.abs_diff(1_000) < 10);
         // Cut short, as no atomic write would leave it.
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-        assert_eq!(store.load_history(), LoadHistory::new());
+        assert_eq!(store.load_history(), None);
         assert!(!path.exists() && scratch.0.join("load-history.damaged").exists(), "put aside");
         store.set_load_history(&learned.export()).unwrap();
-        assert_eq!(store.load_history().export(), learned.export(), "and learned again");
+        assert_eq!(store.load_history().unwrap().export(), learned.export(), "and learned again");
     }
 
     #[test]

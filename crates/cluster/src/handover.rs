@@ -53,10 +53,12 @@ pub struct Arrived {
 pub struct Other {
     /// Its name.
     pub name: String,
-    /// The name or address at which devices reach it.
+    /// The names and addresses at which devices reach it, parted by commas.
     pub address: String,
     /// Sessions and sleepers that it had at its last heartbeat.
     pub devices: u64,
+    /// How long a session took there then, if it knew.
+    pub session_time: Option<Duration>,
 }
 
 /// As in `lineage`: rows are locked in the order of their names, and their latest version counts.
@@ -87,7 +89,7 @@ const FORWARD: &str = "with gone as (
 const READ: &str = "select h.seq, h.lineage, h.ends, h.sealed from dormouse.handover h
     join dormouse.lineage l on l.id = h.lineage and l.gateway = $1 where h.gateway = $1 order by h.seq limit $2";
 const TAKEN: &str = "delete from dormouse.handover where gateway = $1 and seq = any($2)";
-const OTHERS: &str = "select name, address, sessions + sleepers from dormouse.gateway
+const OTHERS: &str = "select name, address, sessions + sleepers, session_time from dormouse.gateway
     where name <> $1 and not draining and seen >= extract(epoch from clock_timestamp())::bigint - $2 order by name";
 
 impl Database {
@@ -169,6 +171,7 @@ impl Database {
                     name: cells.get(0)?,
                     address: cells.get(1)?,
                     devices: cells.number(2, "the number of devices")?,
+                    session_time: cells.micros(3)?,
                 })
             };
             rows.iter().map(other).collect()

@@ -12,6 +12,7 @@ use dormouse_crypto::Secret;
 use dormouse_sansio::UnixTime;
 use tokio::time::Instant;
 use tokio_postgres::Transaction;
+use tokio_postgres::types::ToSql;
 
 use crate::error::{Error, Fault};
 use crate::link::{Link, seconds};
@@ -34,7 +35,7 @@ pub struct Settings {
     pub authorities: Vec<u8>,
     /// This gateway's name: 1 to 32 of a-z, 0-9 and `-`.
     pub gateway: String,
-    /// The address or name at which devices reach it, for people.
+    /// The addresses or names at which devices reach it, parted by commas.
     pub address: String,
     /// The 32 bytes that ticket keys are wrapped with, the same at all gateways.
     pub key: Secret,
@@ -75,6 +76,8 @@ pub struct Load {
     pub draining: bool,
     /// Tickets that were accepted in the last minute.
     pub spent: u64,
+    /// How long a session takes, if that is known.
+    pub session_time: Option<Duration>,
 }
 
 /// What a gateway learns by its heartbeat.
@@ -122,6 +125,7 @@ const RENEW_ROW: &str =
 const RECORD: &str = "update dormouse.cluster set system_identifier = $1, timeline = $2, incarnation = $3";
 const NEW_COUNT: &str = "update dormouse.gateway set beats = $1";
 const BEAT: &str = "update dormouse.gateway set beats = beats + 1, sessions = $2, sleepers = $3, spent = $5, round_trip = $6, draining = $7,
+    session_time = $8,
     seen = extract(epoch from clock_timestamp())::bigint, clock = $4 - extract(epoch from clock_timestamp())::bigint
     where name = $1 returning beats, (select schema from dormouse.cluster),
     (select count(*) from dormouse.gateway o where o.name = $1 or o.seen >= extract(epoch from clock_timestamp())::bigint - 30),
@@ -161,15 +165,17 @@ impl Database {
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let (sessions, sleepers, now) = (count(load.sessions), count(load.sleepers), seconds(now));
         let spent = count(load.spent);
+        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let session_time = load.session_time.map(micros);
         let work = async |link: &mut Link| {
             let gateway = link.gateway.clone();
             let begun = Instant::now();
             link.client.batch_execute("").await?;
             let round_trip = begun.elapsed();
-            let micros = i64::try_from(round_trip.as_micros()).unwrap_or(i64::MAX);
-            let rows = link
-                .query(BEAT, &[&gateway, &sessions, &sleepers, &now, &spent, &micros, &load.draining])
-                .await?;
+            let trip = micros(round_trip);
+            let said: [&(dyn ToSql + Sync); 8] =
+                [&gateway, &sessions, &sleepers, &now, &spent, &trip, &load.draining, &session_time];
+            let rows = link.query(BEAT, &said).await?;
             let Some(row) = rows.first() else {
                 return Err(Error::Forgotten { server: link.server.clone(), gateway }.into());
             };

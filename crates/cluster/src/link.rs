@@ -240,6 +240,12 @@ impl Cells<'_> {
         self.number(at, what).map(UnixTime)
     }
 
+    /// So many microseconds, if there are any.
+    pub(crate) fn micros(&self, at: usize) -> Result<Option<Duration>, Fault> {
+        let micros: Option<i64> = self.get(at)?;
+        Ok(micros.and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros))
+    }
+
     /// So many bytes.
     pub(crate) fn bytes<const N: usize>(&self, at: usize, what: &str) -> Result<[u8; N], Fault> {
         let bytes: &[u8] = self.get(at)?;

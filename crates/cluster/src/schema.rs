@@ -2,14 +2,14 @@
 //! that was released: what comes later is a version of its own.
 
 /// Version of the tables that this release works with.
-pub const SCHEMA: i32 = 3;
+pub const SCHEMA: i32 = 4;
 /// Most gateways of one cluster.
 pub const SLOTS_MOST: u8 = 64;
 /// The role that all gateways' roles are members of.
 pub(crate) const GROUP: &str = "dormouse_gateway";
 
 /// `MIGRATIONS[n]` makes version n + 1 out of version n.
-pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] = [VERSION_1, HANDOVERS, USERS_AND_NUMBERS];
+pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] = [VERSION_1, HANDOVERS, USERS_AND_NUMBERS, LOADS];
 
 const VERSION_1: &str = "
 create schema dormouse;
@@ -116,6 +116,18 @@ comment on column dormouse.gateway.spent is 'tickets that it took in the minute 
 comment on column dormouse.gateway.round_trip is 'microseconds from it to the database and back, as it measured them then';
 ";
 
+/// How loaded gateways are, and what they have learned of it.
+const LOADS: &str = "
+alter table dormouse.gateway add session_time bigint check (session_time >= 0);
+comment on column dormouse.gateway.session_time is 'microseconds that a session takes there, as it measured; null: it does not know yet';
+create table dormouse.load_history (
+    gateway text primary key references dormouse.gateway (name) on delete cascade,
+    written bigint not null,
+    content bytea not null check (octet_length(content) <= 4096)
+);
+comment on table dormouse.load_history is 'what each gateway has learned about latency and load, for one that has lost its own';
+";
+
 /// What a gateway may do, and nothing else. Given again at each `init`, so that a later release's need is met.
 pub(crate) const GRANTS: &str = "
 revoke all on all tables in schema dormouse from dormouse_gateway;
@@ -123,7 +135,7 @@ grant usage on schema dormouse to dormouse_gateway;
 grant select, update (system_identifier, timeline, incarnation) on dormouse.cluster to dormouse_gateway;
 grant select, insert, update on dormouse.gateway to dormouse_gateway;
 grant select, insert, update, delete on dormouse.lineage, dormouse.lease, dormouse.ticket_key to dormouse_gateway;
-grant select, insert, update on dormouse.user_entry to dormouse_gateway;
+grant select, insert, update on dormouse.user_entry, dormouse.load_history to dormouse_gateway;
 grant select, insert, delete on dormouse.denial, dormouse.orders to dormouse_gateway;
 grant select, insert, delete, update (gateway) on dormouse.handover to dormouse_gateway;
 grant execute on function pg_catalog.pg_control_system() to dormouse_gateway;

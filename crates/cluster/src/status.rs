@@ -33,6 +33,8 @@ pub struct GatewayStatus {
     pub spent: u64,
     /// From it to the database and back, as it measured them then; `None` if it has not yet.
     pub round_trip: Option<Duration>,
+    /// How long a session took there then; `None` if it did not know yet.
+    pub session_time: Option<Duration>,
     /// Lineages that it has.
     pub lineages: u64,
     /// Orders that it has not obeyed yet.
@@ -106,7 +108,7 @@ const CLUSTER: &str = "select schema::bigint, slots::bigint, incarnation, extrac
     (select count(*) from dormouse.user_entry where kind = 'password' and content is not null),
     (select count(*) from dormouse.user_entry where kind = 'record' and content is not null) from dormouse.cluster";
 const GATEWAYS: &str = "select g.name, g.slot::bigint, g.address, g.version, g.seen, g.clock, g.sessions, g.sleepers, g.spent, g.round_trip,
-    coalesce(l.n, 0), (select count(*) from dormouse.orders o where o.gateway = g.name), g.draining
+    coalesce(l.n, 0), (select count(*) from dormouse.orders o where o.gateway = g.name), g.draining, g.session_time
     from dormouse.gateway g left join (select gateway, count(*) as n from dormouse.lineage group by gateway) l on l.gateway = g.name
     order by g.name";
 const KEYS: &str =
@@ -179,21 +181,17 @@ fn gateway(cells: &Cells<'_>) -> Result<GatewayStatus, Fault> {
         sleepers: cells.number(7, "sleepers")?,
         draining: cells.get(12)?,
         spent: cells.number(8, "spent")?,
-        round_trip: micros(cells, 9)?,
+        round_trip: cells.micros(9)?,
+        session_time: cells.micros(13)?,
         lineages: cells.number(10, "the number of lineages")?,
         orders: cells.number(11, "the number of orders")?,
     })
 }
 
-/// So many microseconds, if there are any.
-fn micros(cells: &Cells<'_>, at: usize) -> Result<Option<Duration>, Fault> {
-    Ok(cells.get::<Option<i64>>(at)?.and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros))
-}
-
 fn standby(cells: &Cells<'_>) -> Result<Option<StandbyStatus>, Fault> {
     let (Some(state), Some(sync)) = (cells.get(1)?, cells.get(2)?) else { return Ok(None) };
     let behind = u64::try_from(cells.get::<i64>(3)?).unwrap_or(0);
-    Ok(Some(StandbyStatus { name: cells.get(0)?, state, sync, behind, lag: micros(cells, 4)? }))
+    Ok(Some(StandbyStatus { name: cells.get(0)?, state, sync, behind, lag: cells.micros(4)? }))
 }
 
 fn key(cells: &Cells<'_>) -> Result<KeyStatus, Fault> {

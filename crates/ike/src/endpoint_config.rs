@@ -14,6 +14,7 @@ use crate::config::{Connection, HalfOpen, HoldPolicy, Ports, RouterPolicy};
 use crate::config_payload::AddressPool;
 use crate::credential::Refusal;
 use crate::load::LoadHistory;
+use crate::spread::Spread;
 use crate::ticket::TicketKeys;
 
 /// Everything an endpoint is made from.
@@ -44,6 +45,8 @@ pub struct EndpointConfig {
     pub router: Option<RouterPolicy>,
     /// As an access router: how the data plane opens a packet that another router shows. Keys move to that one by nothing else.
     pub open_first_zone: OpenFirstZone,
+    /// What sends callers to other gateways by load; `None`: all are served here.
+    pub spread: Option<Box<dyn Spread + Send>>,
     /// Where inner addresses come from; `None`: none are leased.
     pub pool: Option<Box<dyn AddressPool + Send>>,
     /// Where inbound SPIs of ESP come from: the data plane that CHILD SAs are installed in.
@@ -67,6 +70,7 @@ impl Default for EndpointConfig {
             admission: Admission::default(),
             router: None,
             open_first_zone: |_, _| None,
+            spread: None,
             pool: None,
             spis: Box::new(BTreeSet::new()),
         }

@@ -24,6 +24,10 @@ const FORGET: f64 = 0.995;
 const TODAY: f64 = 0.3;
 /// A session that took longer met a problem that is not load; it counts as this long.
 const LONGEST: Duration = Duration::from_secs(60);
+/// So many sessions at once are what gateways are compared by.
+const TOGETHER: f64 = 16.0;
+/// Samples without which nothing is said of that.
+const ENOUGH: f64 = 16.0;
 const VERSION: u8 = 1;
 
 /// The average of one half hour.
@@ -125,6 +129,18 @@ impl LoadHistory {
             clients_now_16: u16::try_from(in_progress.saturating_mul(16)).unwrap_or(u16::MAX),
             forecast,
         }
+    }
+
+    /// How long a session takes here when [`TOGETHER`] begin at once, as the samples say: what a busy gateway is measured by. `None` before there
+    /// are [`ENOUGH`].
+    #[must_use]
+    pub fn session_time(&self) -> Option<Duration> {
+        if self.moments.weight < ENOUGH {
+            return None;
+        }
+        let (alone, per_client) = self.moments.line();
+        let seconds = alone + per_client * (TOGETHER - 1.0);
+        Duration::try_from_secs_f64(seconds).ok().map(|time| time.min(LONGEST))
     }
 
     /// What is usual in a half hour; of the present one, what today has shown so far counts with it.
@@ -282,6 +298,33 @@ mod tests {
         }
         let report = load.report(at(0, 0), 0);
         assert!(report.alone_us.abs_diff(20_000) < 500 && report.per_client_us < 20, "{report:?}");
+    }
+
+    #[test]
+    fn how_long_a_session_takes_is_said_when_it_is_known() {
+        let mut load = LoadHistory::new();
+        (1..=17).for_each(|n| {
+            let known = load.session_time();
+            assert_eq!(known.is_some(), n > 17, "{n}");
+            load.record(at(0, 0), n, Duration::from_millis(40 + 3 * (n as u64 - 1)));
+        });
+        let time = load.session_time().expect("enough").as_millis();
+        assert!(time.abs_diff(40 + 15 * 3) <= 1, "{time}");
+        // Whatever it was made of.
+        let mut bytes = load.export();
+        bytes[1..41].fill(0x42);
+        if let Some(absurd) = LoadHistory::import(&bytes) {
+            assert!(absurd.session_time().is_none_or(|time| time <= LONGEST));
+        }
+        for seed in 0..1_000_u64 {
+            let huge = |n: u64| ((seed * 7 + n).pow(2) % 1_000) as f64 * 1e11 + 17.0;
+            (0..5).for_each(|n| {
+                let at = 1 + n as usize * 8;
+                bytes[at..at + 8].copy_from_slice(&huge(n).to_bits().to_be_bytes());
+            });
+            let absurd = LoadHistory::import(&bytes).expect("within bounds");
+            assert!(absurd.session_time().is_some_and(|time| time <= LONGEST), "{seed}");
+        }
     }
 
     #[test]

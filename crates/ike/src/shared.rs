@@ -34,6 +34,8 @@ pub(crate) struct Former {
     pub(crate) lineages: BTreeMap<String, Name>,
     /// The gateway that has sent it to the one that it goes to.
     pub(crate) redirected_from: BTreeMap<String, IpAddr>,
+    /// Other addresses of its gateway's name, at which it logs in if it is sent there; none for a connection that is not here.
+    pub(crate) same_name: BTreeMap<String, Vec<IpAddr>>,
 }
 
 /// See the module's text.

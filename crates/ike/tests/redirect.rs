@@ -2,12 +2,13 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Pair, client_psk, fqdn, gateway_config, gateway_psk};
 use dormouse_ike::config::{Connection, IdentityPattern};
-use dormouse_ike::{EndpointConfig, Event, Gateway, NegotiationError};
+use dormouse_ike::{EndpointConfig, Event, Gateway, NegotiationError, Spread};
+use dormouse_sansio::Path;
 use dormouse_wire::ike::{Message, NotifyType, Payload};
 
 const ELSEWHERE: &str = "gw2.example.org";
@@ -196,4 +197,82 @@ fn the_next_gateway_learns_who_has_sent_us_and_may_send_us_on() {
     pair.settle();
     let there = pair.client.take(|e| matches!(e, Event::Redirected { .. }).then_some(()));
     assert_eq!(there, Some(()));
+}
+
+/// Sends so many callers away, and counts how often it was asked.
+#[derive(Clone, Default)]
+struct Turns(Arc<Mutex<(usize, usize)>>);
+
+impl Spread for Turns {
+    fn elsewhere(&mut self, _: &Path, _: usize) -> Option<Gateway> {
+        let mut turns = self.0.lock().expect("no panic");
+        turns.1 += 1;
+        turns.0 = turns.0.checked_sub(1)?;
+        Some(to(SIBLING))
+    }
+}
+
+const SIBLING: &str = "192.0.2.9";
+
+/// A gateway that sends so many callers away by load, and a client whose gateway's name leads to these addresses too.
+fn spreading(client: Connection, away: usize, same_name: &[&str], seed: u64) -> (Pair, Turns) {
+    let turns = Turns(Arc::new(Mutex::new((away, 0))));
+    let mut config = gateway_config(gateway(None), seed);
+    config.spread = Some(Box::new(turns.clone()));
+    let mut pair = Pair::with_configs(client, EndpointConfig::default(), config, seed);
+    let addresses = same_name.iter().map(|a| a.parse().expect("an address")).collect();
+    pair.client.endpoint.set_same_name("home", addresses);
+    (pair, turns)
+}
+
+#[test]
+fn by_load_a_login_is_sent_to_another_address_of_the_gateways_name() {
+    let (mut pair, turns) = spreading(client(&[]), 1, &["192.0.2.7", SIBLING], 13);
+    pair.connect();
+    pair.settle();
+    assert_eq!(sent_to(&mut pair), SIBLING);
+    assert!(pair.gateway.endpoint.is_empty(), "nothing is kept of it");
+    // Who comes next is served.
+    let (_, b) = pair.up();
+    pair.assert_agree();
+    assert_eq!(turns.0.lock().expect("no panic").1, 2);
+    // In the middle of a session it stays where it is, whatever the gateway says.
+    assert!(pair.gateway.endpoint.redirect(pair.now, b, &to(SIBLING)));
+    pair.settle();
+    assert_eq!(pair.client.take(|e| matches!(e, Event::Redirected { .. }).then_some(())), None);
+    pair.assert_agree();
+}
+
+#[test]
+fn by_load_nobody_is_sent_who_does_not_follow_or_was_sent_already_or_has_a_ticket() {
+    // It does not say that it follows.
+    let (mut pair, turns) = spreading(client(&[]), 1, &[], 14);
+    pair.up();
+    assert_eq!(notified(&pair, true, NotifyType::RedirectSupported), None);
+    assert_eq!(turns.0.lock().expect("no panic").1, 0);
+    // Another one has sent it.
+    let (mut pair, turns) = spreading(client(&["*.example.org"]), 1, &[], 15);
+    pair.client.endpoint.set_redirected_from("home", Some([192, 0, 2, 1].into()));
+    pair.up();
+    assert_eq!(turns.0.lock().expect("no panic").1, 0);
+    // To where its gateway's name does not lead.
+    let (mut pair, _) = spreading(client(&[]), 1, &["192.0.2.7"], 16);
+    pair.connect();
+    pair.settle();
+    let error = pair.client.failure().expect("refused");
+    assert!(matches!(error, NegotiationError::RedirectRefused(_)), "{error}");
+    // A ticket is taken where it comes.
+    let (mut pair, turns) = spreading(client(&[]), 0, &[SIBLING], 17);
+    let (a, b) = pair.up();
+    assert_eq!(turns.0.lock().expect("no panic").1, 1);
+    let ticket = pair.client.ticket.clone().expect("a ticket");
+    *turns.0.lock().expect("no panic") = (1, 0);
+    pair.client.endpoint.forget(pair.now, a);
+    pair.gateway.endpoint.forget(pair.now, b);
+    let path = pair.default_path();
+    let conn = Arc::new(client(&[]));
+    pair.client.endpoint.resume(pair.now, conn, ticket, path);
+    pair.settle();
+    assert!(pair.client.failure().is_none());
+    assert_eq!(turns.0.lock().expect("no panic").1, 0);
 }

@@ -12,7 +12,7 @@ use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{Gateway, NegotiationError};
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::{Entropy, Instant, UnixTime};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -25,6 +25,10 @@ const WITHIN: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere {
     pub(crate) to: Option<Gateway>,
+    /// It logs in at another address of its gateway's name, to which the one at this address has sent it.
+    pub(crate) sent_by: Option<IpAddr>,
+    /// When it was last in vain that it let itself be sent to another address of the name.
+    in_vain: Option<Instant>,
     times: VecDeque<Instant>,
 }
 
@@ -37,6 +41,16 @@ impl Elsewhere {
             self.times.push_back(now);
         }
         admitted
+    }
+
+    /// For a while it does not say that it lets itself be sent to another address of the name: it is served where it is.
+    pub(crate) fn decline(&mut self, now: Instant) {
+        (self.sent_by, self.in_vain) = (None, Some(now));
+    }
+
+    /// Whether it lets itself be sent to another address of its gateway's name.
+    fn follows_name(&self, now: Instant) -> bool {
+        self.to.is_none() && self.sent_by.is_none() && self.in_vain.is_none_or(|at| now - at >= WITHIN)
     }
 }
 
@@ -55,8 +69,6 @@ pub(crate) struct Client {
     spent: bool,
     /// What the last [`crate::event::Order::Configure`] said.
     pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>, Option<IpAddr>)>,
-    /// Addresses at which the gateway said that it can be reached too, and those at which it was.
-    pub(crate) gateway_addresses: BTreeSet<IpAddr>,
     /// Traffic of the last CHILD SA: packets of it are held while the session comes back.
     pub(crate) last_selectors: Vec<Selectors>,
     /// Copies of what was sent since the gateway was last heard.
@@ -98,7 +110,6 @@ impl Client {
             ticket: None,
             spent: false,
             configured: None,
-            gateway_addresses: BTreeSet::new(),
             last_selectors: Vec::new(),
             resend,
             heard_up_to: BTreeMap::new(),
@@ -179,6 +190,11 @@ impl Client {
     pub(crate) fn gateway(&self) -> Option<String> {
         let elsewhere = self.elsewhere.to.as_ref().map(ToString::to_string);
         elsewhere.or_else(|| self.config.gateway.clone())
+    }
+
+    /// Other addresses of its gateway's name to which it lets itself be sent when it logs in at this one.
+    pub(crate) fn same_name(&self, now: Instant, at: IpAddr) -> Vec<IpAddr> {
+        if self.elsewhere.follows_name(now) { self.ladder.besides(at) } else { Vec::new() }
     }
 
     /// What it is doing. A session whose first CHILD SA is still to come (RFC 6023) is not up.

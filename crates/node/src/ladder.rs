@@ -9,7 +9,8 @@
 //!
 //! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]), and several gateways that share what they know of tickets
 //! one name: before an SA is given up for lack of an answer, it is moved to each of the others, and the last two rungs take turns with
-//! them, beginning with one that has not been silent. The ticket is tried at each of them before a full exchange is.
+//! them, beginning with one that has not been silent. The ticket is tried at each of them before a full exchange is, and first at the gateway that
+//! had the last session ([`Ladder::set_home`]), in whatever order the name has its addresses now.
 //!
 //! A rung that fails or is late hands over to the next; the last one starts again with growing pauses. Without a network,
 //! and while the node may not send, nothing is tried and nothing is due: the ladder is [`State::Offline`], and [`Ladder::poll_timeout`] is
@@ -33,12 +34,13 @@
 //! that it has no time, the pause is from half of that to one and a half, drawn at random, so that not all clients which it refused come back together.
 
 mod leaving;
+mod ways;
 mod words;
 
 pub use words::{Action, Deadlines, Failure, Granted, Rung, State, Wake};
 
 use dormouse_sansio::{Deadline, Instant, Path};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -50,9 +52,6 @@ pub const QUIET: Duration = Duration::from_millis(10);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
 const BACKOFF_MOST: Duration = Duration::from_secs(60);
-
-/// Most other addresses of a gateway that are tried.
-const OTHERS_MOST: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Wait {
@@ -78,6 +77,8 @@ pub struct Ladder {
     path: Option<Path>,
     /// The paths to the gateway's other addresses.
     others: Vec<Path>,
+    /// Addresses of the gateway that had the last session.
+    home: BTreeSet<IpAddr>,
     /// Addresses of the gateway that did not answer on the held SA, since it last did.
     silent: Vec<IpAddr>,
     /// Which of the addresses the next handshake goes to.
@@ -113,6 +114,7 @@ impl Ladder {
             wait: Wait::Nothing,
             path: None,
             others: Vec::new(),
+            home: BTreeSet::new(),
             silent: Vec::new(),
             turn: 0,
             unresumed: 0,
@@ -204,12 +206,6 @@ impl Ladder {
         }
     }
 
-    /// The ways to the gateway's other addresses, from where the network is now. Used when the one in use does not answer.
-    pub fn others(&mut self, mut paths: Vec<Path>) {
-        paths.truncate(OTHERS_MOST);
-        self.others = paths;
-    }
-
     /// What the gateway was asked is not answered in time. If its data came to the new address meanwhile, it has moved there: some send
     /// the answer to the old address (libreswan). Otherwise another of its addresses is tried. False if there is none left.
     pub fn unanswered(&mut self, now: Instant) -> bool {
@@ -222,17 +218,14 @@ impl Ladder {
         let on_trial = matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Move));
         let (true, Some(held)) = (on_trial, self.held) else { return false };
         self.silent.push(held.remote.ip());
-        let Some(next) = self.ways().find(|p| !self.silent.contains(&p.remote.ip())) else { return false };
+        let Some(next) = self.entries().into_iter().find(|p| !self.silent.contains(&p.remote.ip())) else {
+            return false;
+        };
         if self.state == State::Up {
             self.climb_started = now;
         }
         self.move_held(now, held, next);
         true
-    }
-
-    /// Every way to the gateway that there is now.
-    fn ways(&self) -> impl Iterator<Item = Path> {
-        self.path.into_iter().chain(self.others.iter().copied().filter(|_| self.path.is_some()))
     }
 
     fn move_held(&mut self, now: Instant, held: Path, to: Path) {
@@ -242,12 +235,6 @@ impl Ladder {
         self.held = Some(moved);
         self.actions.push_back(Action::Update(moved));
         self.wait = Wait::Exchange(now + self.deadlines.probe);
-    }
-
-    /// The way that the next handshake takes.
-    fn entry(&self) -> Option<Path> {
-        let count = self.ways().count().max(1);
-        self.ways().nth(self.turn % count)
     }
 
     /// What the gateway said to the announcement of the sleep that follows; `None`: nothing, or nothing that still counts.
@@ -295,9 +282,10 @@ impl Ladder {
                 self.actions.push_back(Action::Abandon);
                 self.held = None;
                 self.state = State::Climbing(rung);
+                let way = self.way_to(held.remote.ip()).unwrap_or(path);
                 let (action, limit) = match rung {
-                    Rung::Resume => (Action::Resume(path), self.deadlines.resume),
-                    _ => (Action::Connect(path), self.deadlines.full),
+                    Rung::Resume => (Action::Resume(way), self.deadlines.resume),
+                    _ => (Action::Connect(way), self.deadlines.full),
                 };
                 self.actions.push_back(action);
                 self.wait = Wait::Exchange(now + limit);
@@ -318,12 +306,6 @@ impl Ladder {
         if self.path.is_some() && !self.ways().any(|way| addresses(way) == addresses(path)) {
             self.begin(now);
         }
-    }
-
-    /// The address of the gateway, if there is a way to it.
-    #[must_use]
-    pub fn gateway_address(&self) -> Option<IpAddr> {
-        self.path.map(|path| path.remote.ip())
     }
 
     /// The SA that is established will not carry anything: the attempt is not over yet, and may fail.
@@ -411,7 +393,7 @@ impl Ladder {
                 if self.state == State::Up {
                     self.climb_started = now;
                 }
-                let speaks = self.ways().position(|way| !self.silent.contains(&way.remote.ip()));
+                let speaks = self.entries().iter().position(|way| !self.silent.contains(&way.remote.ip()));
                 self.turn = speaks.unwrap_or(self.turn);
                 // The same question again would wait for the same answer, for as long as that takes too long.
                 if why == Failure::Undecided { self.connect(now) } else { self.without_sa(now) }
@@ -526,8 +508,7 @@ impl Ladder {
                 }
             }
             Some(held) => {
-                let same = self.ways().find(|way| way.remote.ip() == held.remote.ip());
-                self.move_held(now, held, same.unwrap_or(path));
+                self.move_held(now, held, self.way_to(held.remote.ip()).unwrap_or(path));
             }
             None => self.without_sa(now),
         }
@@ -580,6 +561,7 @@ impl Ladder {
         self.backoff = BACKOFF_FIRST;
         self.silent.clear();
         (self.turn, self.unresumed) = (0, 0);
+        self.is_at_home();
     }
 
     /// Before another beginning: a handshake that runs is of no use; a held SA stays.

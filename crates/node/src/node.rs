@@ -205,6 +205,7 @@ impl Node {
             if let Some(lineage) = ticket.lineage {
                 self.ike.set_former_lineage(connection, lineage);
             }
+            client.ladder.set_home([ticket.gateway.ip()].into());
             client.set_ticket(Some(ticket));
         }
     }
@@ -521,6 +522,7 @@ impl Node {
             }
             Action::Resume(path) => match client.ticket().cloned() {
                 Some(ticket) => {
+                    self.ike.set_same_name(&client.config.name, Vec::new());
                     client.attempt = Some(self.ike.resume(now, client.config.ike.clone(), ticket, path))
                 }
                 None => {
@@ -529,6 +531,8 @@ impl Node {
                 }
             },
             Action::Connect(path) => {
+                let others = client.same_name(now, path.remote.ip());
+                self.ike.set_same_name(&client.config.name, others);
                 client.attempt = Some(self.ike.connect(now, client.config.ike.clone(), path))
             }
             Action::Abandon => {

@@ -12,12 +12,11 @@ use dormouse_sansio::{Instant, Path};
 use std::net::{IpAddr, SocketAddr};
 
 impl Node {
-    /// Addresses at which the gateway of a connection said that it can be reached, besides the one that is configured.
+    /// Addresses at which the gateway can be reached that has the session of a connection, or had the last one of this run, whatever its name leads to
+    /// now. Of an earlier run it is not known that the configuration named the same gateway.
     pub fn gateway_addresses(&self, connection: &str) -> impl Iterator<Item = IpAddr> + use<'_> {
-        self.connections
-            .client_named(connection)
-            .into_iter()
-            .flat_map(|c| c.gateway_addresses.iter().copied())
+        let client = self.connections.client_named(connection).filter(|c| c.ladder.last_wake().is_some());
+        client.into_iter().flat_map(|c| c.ladder.home().iter().copied())
     }
 
     /// The ways to these other addresses: before [`Node::set_network`], whenever the network or the addresses have changed.
@@ -102,7 +101,7 @@ impl Node {
         tracing::debug!(%sa, ?addresses, "additional addresses of the peer");
         let in_use = self.sessions.get(Owner::Ike(sa)).map(|s| s.path.remote.ip());
         let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
-        client.gateway_addresses = addresses.into_iter().chain(in_use).collect();
+        client.ladder.set_home(addresses.into_iter().chain(in_use).collect());
         self.order(Order::FindWays { fresh: false });
     }
 }

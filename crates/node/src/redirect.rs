@@ -5,6 +5,10 @@
 //! (REDIRECT_LOOP_DETECT_PERIOD) for a particular IKEv2 SA setup. The default value for the MAX_REDIRECTS configuration variable is 5. The
 //! default value for the REDIRECT_LOOP_DETECT_PERIOD configuration variable is 300 seconds." (RFC 5685 section 7)
 //!
+//! Without any configuration a client that logs in lets itself be sent to another address of its gateway's name, where it would go by itself if
+//! this one were silent: who forges that answer could as well have dropped the question. If it is not taken there, it comes back, and does not say
+//! for a while that it follows.
+//!
 //! A gateway that does not take the client sends it back to the one that is configured: only what is configured is tried for ever.
 //! "Receiving a redirect notification MUST NOT result in the modification of any PAD or SPD entries." (RFC 5685 section 3)
 //! "The redirect mechanism MUST NOT update any state on the client apart from the VPN gateway information." (RFC 5685 section 11)
@@ -15,9 +19,10 @@ use crate::ladder::{Failure, State};
 use crate::node::Node;
 use crate::removal::NotDone;
 use crate::sessions::Session;
-use dormouse_ike::Gateway;
+use dormouse_ike::{Gateway, NegotiationError};
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::Instant;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Of the peers that were to be sent away.
@@ -29,21 +34,46 @@ pub struct Sent {
     pub deaf: usize,
 }
 
+impl Client {
+    /// The gateway sends it where it does not go, and only because it said that it goes to other addresses of the name. True: it does not say so when it
+    /// tries again, and that is soon.
+    pub(crate) fn declines(&mut self, now: Instant, error: &NegotiationError) -> bool {
+        let away = matches!(error, NegotiationError::Redirected(_) | NegotiationError::RedirectRefused(_));
+        let declines = away && self.config.ike.opening.redirects.is_empty();
+        if declines {
+            self.elsewhere.decline(now);
+        }
+        declines
+    }
+}
+
 impl Node {
     /// The attempt of a client has ended in another gateway's name. `false`: it does not go there, as it was sent too often.
     pub(crate) fn attempt_redirected(&mut self, now: Instant, sa: SaId, to: &Gateway) -> bool {
-        let client = self.connections.clients_mut().find(|c| c.attempt == Some(sa));
-        let Some(client) = client.filter(|c| !c.config.ike.opening.redirects.is_empty()) else {
+        let Some(client) = self.connections.clients_mut().find(|c| c.attempt == Some(sa)) else {
             return false;
         };
         let from = client.ladder.gateway_address();
         if !client.elsewhere.admits(now) {
             return false;
         }
-        client.attempt = None;
         let connection = client.config.name.clone();
-        self.go(now, &connection, from, Some(to.clone()));
-        true
+        // The other addresses of the name stay at hand.
+        if let Gateway::Address(address) = to
+            && client.elsewhere.to.is_none()
+            && client.ladder.send_on(now, *address)
+        {
+            tracing::info!(connection, %to, "sent to another address of the gateway's name");
+            (client.attempt, client.elsewhere.sent_by) = (None, from);
+            self.ike.set_redirected_from(&connection, from);
+            return true;
+        }
+        let configured = client.config.ike.opening.redirects.iter().any(|target| target.means(to));
+        if configured {
+            client.attempt = None;
+            self.go(now, &connection, from, Some(to.clone()));
+        }
+        configured
     }
 
     /// The gateway of a session sends it to another one.
@@ -104,8 +134,19 @@ impl Node {
 
     /// What a client was sent to does not take it, or cannot be found: its own gateway is tried again. `false`: it was not sent.
     pub(crate) fn come_back(&mut self, now: Instant, connection: &str) -> bool {
-        let sent = |c: &&mut Client| c.elsewhere.to.is_some();
+        let sent = |c: &&mut Client| c.elsewhere.to.is_some() || c.elsewhere.sent_by.is_some();
         let Some(client) = self.connections.client_named_mut(connection).filter(sent) else { return false };
+        if let Some(from) = client.elsewhere.sent_by {
+            tracing::info!(
+                connection,
+                gateway = %from,
+                "the address that we were sent to does not take us: back to where we were, to stay"
+            );
+            client.elsewhere.decline(now);
+            let _unknown = client.ladder.turn_to(from);
+            self.ike.set_redirected_from(connection, None);
+            return true;
+        }
         let gateway = client.gateway().unwrap_or_default();
         tracing::info!(
             connection,
@@ -134,7 +175,7 @@ impl Node {
             tracing::info!(connection, %to, "sent to another gateway");
         }
         client.elsewhere.to = to;
-        client.gateway_addresses.clear();
+        client.ladder.set_home(BTreeSet::new());
         client.ladder.network(now, None, may_send);
         client.ladder.others(Vec::new());
         client.ladder.failed(now, Failure::Lost);
@@ -150,6 +191,7 @@ impl Node {
     pub(crate) fn forget_redirect(&mut self, connection: &str) {
         if let Some(client) = self.connections.client_named_mut(connection) {
             client.elsewhere = Elsewhere::default();
+            client.ladder.set_home(BTreeSet::new());
         }
         self.ike.set_redirected_from(connection, None);
     }

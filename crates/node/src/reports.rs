@@ -119,6 +119,9 @@ impl Node {
         // The gateway sends a new one with the same answer, or the next wake is a full exchange.
         client.spend_ticket();
         client.ladder.established(now, e.path, e.resumed);
+        if client.elsewhere.sent_by.take().is_some() {
+            self.ike.set_redirected_from(&client.config.name, None);
+        }
         let childless = client.config.keys.is_some();
         if let Some(old) = replaced {
             self.ike.supersede(now, old);
@@ -262,7 +265,11 @@ impl Node {
         };
         let connection = client.config.name.clone();
         client.attempt = None;
-        let (failure, kind) = crate::client::failure_of(error, &mut *self.entropy);
+        let (mut failure, kind) = crate::client::failure_of(error, &mut *self.entropy);
+        if client.declines(now, error) {
+            failure = Failure::Lost;
+            self.ike.set_redirected_from(&connection, None);
+        }
         let often = matches!(error, dormouse_ike::NegotiationError::Redirected(_));
         let why =
             if often { format!("{error}, once too often within a few minutes") } else { error.to_string() };

@@ -15,6 +15,7 @@ const KEY: &str = "cluster key";
 const PASSWORDS: &str = "passwords of users";
 const CLOCK: &str = "its clock";
 const OTHERS: &str = "other gateways";
+const SPREAD: &str = "spread of load";
 
 /// What is found; nothing where no database is shared.
 pub(crate) fn checks(file: &File) -> Vec<Check> {
@@ -52,6 +53,7 @@ pub(crate) fn checks(file: &File) -> Vec<Check> {
             found.extend(users.and_then(|(closed, open)| passwords(&closed, open)));
             found.push(clock(skew(times, status.now)));
             found.push(others(&status, &settings.gateway));
+            found.extend(spreads(file, &status, &settings.gateway));
             found
         }
         Err(Error { message, .. }) => vec![check(REACHED, CheckOutcome::Failure, message)],
@@ -136,6 +138,31 @@ fn others(status: &Status, own: &str) -> Check {
     }
 }
 
+/// Nothing where it is not wanted.
+fn spreads(file: &File, status: &Status, own: &str) -> Option<Check> {
+    let cluster = file.cluster.as_ref().filter(|cluster| cluster.spread)?;
+    let others = status.gateways.iter().filter(|gateway| gateway.name != own);
+    let same: Vec<&str> =
+        others.filter(|other| other.address == cluster.address).map(|other| other.name.as_str()).collect();
+    Some(spread(&cluster.address, &same))
+}
+
+/// `same`: other gateways that say the same of where they are.
+fn spread(address: &str, same: &[&str]) -> Check {
+    if address.is_empty() {
+        let found =
+            "cluster.spread is on, and no other gateway can send clients here: cluster.address is empty";
+        let change = "cluster.address: the addresses of this gateway alone, as in \"192.0.2.1, 2001:db8::1\"";
+        return Check { change: Some(change.into()), ..check(SPREAD, CheckOutcome::Warning, found) };
+    }
+    if same.is_empty() {
+        return check(SPREAD, CheckOutcome::Ok, format!("others send clients to {}", harmless(address)));
+    }
+    let found = format!("{} has the same cluster.address as this gateway", same.join(", "));
+    let change = "give each the addresses that are its alone";
+    Check { change: Some(change.into()), ..check(SPREAD, CheckOutcome::Warning, found) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +185,18 @@ mod tests {
         let other = fits(Err(Fault::ClusterKey { server: "db".into(), day: 1 }));
         assert!(other.outcome == CheckOutcome::Failure && other.change.is_some(), "{other:?}");
         assert_eq!(fits(Ok(2)).outcome, CheckOutcome::Ok);
+        for (address, same, outcome) in [
+            ("192.0.2.1", &[][..], CheckOutcome::Ok),
+            ("", &[], CheckOutcome::Warning),
+            ("192.0.2.1", &["gw2"], CheckOutcome::Warning),
+        ] {
+            let check = spread(address, same);
+            assert_eq!(
+                (check.outcome, check.change.is_some()),
+                (outcome, outcome != CheckOutcome::Ok),
+                "{check:?}"
+            );
+        }
         assert_eq!(passwords(&[], 0), None);
         assert_eq!(passwords(&[], 3).unwrap().outcome, CheckOutcome::Ok);
         let closed = passwords(&["joe.example.org".into()], 3).unwrap();

@@ -154,6 +154,8 @@ fn value(status: &Status, judged: &Judged) -> Value {
             "lineages": it.lineages, "orders": it.orders, "draining": it.draining,
             "tickets_per_second": tickets_a_second(it.spent),
             "round_trip_seconds": it.round_trip.map(|trip| trip.as_secs_f64()),
+            "session_seconds": it.session_time.map(|time| time.as_secs_f64()),
+            "load_seconds": load(it).map(|load| load.as_secs_f64()),
         })
     };
     let standby = |it: &StandbyStatus| {
@@ -243,6 +245,12 @@ fn rate(in_a_minute: u64) -> String {
     format!("{:.1}", tickets_a_second(in_a_minute))
 }
 
+/// What gateways are compared by: devices, awake and asleep, times how long a session takes; `None` while that is not known.
+fn load(it: &GatewayStatus) -> Option<Duration> {
+    let devices = u32::try_from(it.sessions.saturating_add(it.sleepers)).unwrap_or(u32::MAX);
+    it.session_time.map(|time| time.saturating_mul(devices))
+}
+
 fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
 }
@@ -272,6 +280,8 @@ fn gateways(status: &Status) -> Table {
         "trip",
         "awake",
         "asleep",
+        "session",
+        "load",
         "resumable",
         "tickets/s",
         "orders",
@@ -288,6 +298,8 @@ fn gateways(status: &Status) -> Table {
             it.round_trip.map_or_else(|| "-".into(), milliseconds),
             it.sessions.to_string(),
             it.sleepers.to_string(),
+            it.session_time.map_or_else(|| "-".into(), milliseconds),
+            load(it).map_or_else(|| "-".into(), |load| format!("{:.1}", load.as_secs_f64())),
             it.lineages.to_string(),
             rate(it.spent),
             it.orders.to_string(),
@@ -313,6 +325,7 @@ mod tests {
             draining: false,
             spent: 90,
             round_trip: Some(Duration::from_micros(1_240)),
+            session_time: (name == "gw1").then_some(Duration::from_micros(12_500)),
             lineages: 40,
             orders: 2,
         }
@@ -375,6 +388,9 @@ mod tests {
         assert_eq!(value["gateways"][0]["seen_seconds_ago"], 4);
         assert_eq!((&value["tickets_per_second"], &value["sleepers"]), (&json!(3.0), &json!(60)));
         assert_eq!(value["gateways"][0]["round_trip_seconds"], json!(0.001_24));
+        assert_eq!(value["gateways"][0]["load_seconds"], json!(0.525));
+        assert_eq!(value["gateways"][1]["load_seconds"], Value::Null);
+        assert!(text.contains("12.5 ms  0.5 "), "{text}");
     }
 
     #[test]

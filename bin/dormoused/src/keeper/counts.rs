@@ -17,6 +17,8 @@ pub(crate) struct Counts {
     sessions: AtomicU64,
     sleepers: AtomicU64,
     draining: AtomicBool,
+    /// How long a session takes, in microseconds; 0 while that is not known.
+    session_time: AtomicU64,
     spent: Mutex<Spent>,
     round_trip: AtomicU64,
     heard: AtomicU64,
@@ -35,8 +37,11 @@ pub(crate) struct Heard {
 }
 
 impl Counts {
-    /// So many sessions, and devices that sleep.
-    pub(crate) fn set(&self, sessions: usize, sleepers: usize) {
+    /// So many sessions, and devices that sleep; and how long a session takes, if that is known.
+    pub(crate) fn set(&self, sessions: usize, sleepers: usize, session_time: Option<Duration>) {
+        let micros =
+            session_time.map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1));
+        self.session_time.store(micros, Ordering::Relaxed);
         self.sessions.store(sessions as u64, Ordering::Relaxed);
         self.sleepers.store(sleepers as u64, Ordering::Relaxed);
     }
@@ -62,6 +67,9 @@ impl Counts {
             sleepers: self.sleepers.load(Ordering::Relaxed),
             draining: self.draining.load(Ordering::Relaxed),
             spent: self.spent().in_a_minute(now),
+            session_time: Some(self.session_time.load(Ordering::Relaxed))
+                .filter(|micros| *micros > 0)
+                .map(Duration::from_micros),
         }
     }
 
@@ -139,10 +147,13 @@ mod tests {
         let round_trip = Duration::from_micros(310);
         counts.beat(&Beat { number: 1, round_trip, heard: 2, gateways: 3 });
         assert_eq!(counts.heard(), Some(Heard { round_trip, heard: 2, silent: 1 }));
-        counts.set(4, 5);
+        let session_time = Some(Duration::from_micros(12_500));
+        counts.set(4, 5, session_time);
         counts.took(6);
         counts.drain(true);
-        let load = Load { sessions: 4, sleepers: 5, draining: true, spent: 6 };
+        let load = Load { sessions: 4, sleepers: 5, draining: true, spent: 6, session_time };
         assert_eq!(counts.load(Instant::ZERO), load);
+        counts.set(4, 5, None);
+        assert_eq!(counts.load(Instant::ZERO).session_time, None);
     }
 }

@@ -282,15 +282,28 @@ impl Store for Connection<'_> {
     }
 
     async fn others(&mut self) -> Result<Vec<Other>, cluster::Error> {
-        let other = |cluster::Other { name, address, devices }| Other { name, address, devices };
+        let other = |cluster::Other { name, address, devices, session_time: session }| Other {
+            name,
+            address,
+            devices,
+            session,
+        };
         Ok(self.database.others().await?.into_iter().map(other).collect())
     }
 
-    async fn beat(&mut self) -> Result<u64, cluster::Error> {
+    async fn beat(&mut self) -> Result<(u64, Option<Vec<Other>>), cluster::Error> {
         let counts = &self.member.counts;
         let beat = self.database.beat(unix_now(), &counts.load(BootClock::now())).await?;
         counts.beat(&beat);
-        Ok(beat.number)
+        Ok((beat.number, Some(self.others().await?)))
+    }
+
+    async fn keep_load(&mut self, history: &[u8]) -> Result<(), cluster::Error> {
+        self.database.keep_load(history).await
+    }
+
+    async fn load_histories(&mut self) -> Result<Vec<Vec<u8>>, cluster::Error> {
+        self.database.load_histories().await
     }
 
     fn two_of_a_name(&self) -> cluster::Error {

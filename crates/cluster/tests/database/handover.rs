@@ -146,7 +146,7 @@ fn devices_go_to_gateways_that_are_there_and_stay() {
         let settings = world.settings("east").await;
         let (mut east, _) = world.join_as(&settings, 0).await;
         let clock = now(&world).await;
-        let load = |sleepers, draining| Load { sessions: 2, sleepers, draining, spent: 0 };
+        let load = |sleepers, draining| Load { sessions: 2, sleepers, draining, ..Load::default() };
         let beats = east.beat(clock, &load(5, false)).await.unwrap();
         south.beat(clock, &load(1, false)).await.unwrap();
         let found = async |north: &mut Database| -> Vec<(String, String, u64)> {

@@ -5,6 +5,7 @@ mod failover;
 mod handover;
 mod leases;
 mod lineage;
+mod loads;
 mod membership;
 mod support;
 mod users;

@@ -401,8 +401,9 @@ fn the_status_says_who_is_there_and_what_there_is() {
         assert_eq!(run(&mut south, &[confirm(1, 1, 1, 2)]).await, [Outcome::Done]);
         keys(&mut south, NOW.0, 1).await;
         let clock = UnixTime(joined.database_time.0 + 100);
-        let beats =
-            north.beat(clock, &Load { sessions: 3, sleepers: 4, spent: 120, draining: true }).await.unwrap();
+        let session_time = Some(Duration::from_micros(12_500));
+        let load = Load { sessions: 3, sleepers: 4, spent: 120, draining: true, session_time };
+        let beats = north.beat(clock, &load).await.unwrap();
         assert_eq!((beats.heard, beats.gateways), (2, 2));
         assert_eq!(beats.number, joined.beats + 1);
         let status = south.status().await.unwrap();
@@ -414,6 +415,7 @@ fn the_status_says_who_is_there_and_what_there_is() {
         assert_eq!((&a.name, a.slot, a.address.as_str()), (&world.name("north"), 0, "north.example"));
         assert_eq!((a.sessions, a.sleepers, a.lineages, a.orders, a.draining), (3, 4, 1, 1, true));
         assert_eq!((a.spent, a.round_trip.is_some(), b.round_trip), (120, true, None));
+        assert_eq!((a.session_time, b.session_time), (session_time, None));
         assert_eq!(status.standbys, Some(Vec::new()), "nothing follows this server");
         assert!((99..=101).contains(&a.clock) && a.seen.is_some(), "{a:?}");
         assert_eq!((&b.name, b.slot, b.lineages, b.orders), (&world.name("south"), 1, 1, 0));

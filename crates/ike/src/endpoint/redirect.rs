@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use dormouse_keying::SaId;
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::Gateway;
 
 use super::Endpoint;
@@ -33,6 +33,22 @@ impl Endpoint {
             ike.enqueue(what, now);
             ike.pump(shared, now);
         })
+    }
+
+    /// Where a caller is served instead of here.
+    pub(crate) fn spread(&mut self, path: &Path) -> Option<Gateway> {
+        let under_way = self.shared.half_open.len();
+        self.shared.config.spread.as_mut()?.elsewhere(path, under_way)
+    }
+
+    /// Client: other addresses to which the name of this connection's gateway leads. Who logs in next says that it follows, and goes there if it is
+    /// sent; with none, as it is before the first call, only where [`OpeningConfig::redirects`](crate::config::OpeningConfig::redirects) says.
+    pub fn set_same_name(&mut self, connection: &str, addresses: Vec<IpAddr>) {
+        if addresses.is_empty() {
+            self.shared.former.same_name.remove(connection);
+        } else {
+            self.shared.former.same_name.insert(connection.to_owned(), addresses);
+        }
     }
 
     /// Client: the next sessions of this connection go to another gateway, to which the one at this address has sent it; `None`: to its own

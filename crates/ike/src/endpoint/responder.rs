@@ -73,6 +73,13 @@ impl Endpoint {
             self.shared.answer_first(path, header, &[away]);
             return Ok(());
         }
+        if header.exchange == ExchangeType::IkeSaInit
+            && redirect::may_be_spread(view)
+            && let Some(to) = self.spread(&path)
+        {
+            self.shared.answer_first(path, header, &[Payload::Notify(to.redirect(ni))]);
+            return Ok(());
+        }
         let wanted = match header.exchange {
             ExchangeType::IkeSessionResume => self.want_resumption(now, path, view),
             _ => self.want_init(path, view),

@@ -47,7 +47,7 @@ impl IkeSa {
     /// The gateway of this session sends us elsewhere: the driver goes, if we may.
     pub(crate) fn hear_redirect(&self, shared: &mut Shared, view: View<'_>) {
         // "[...] only the original responder can redirect the original initiator to another server." (RFC 5685 section 10)
-        let may = self.core.client.then(|| redirect::later(view, &self.core.link.conn)).flatten();
+        let may = self.core.client.then(|| redirect::later(view, &self.core.link.conn, &[])).flatten();
         match may {
             Some(NegotiationError::Redirected(to)) => {
                 shared.event(Event::Redirected { sa: self.core.id(), to });

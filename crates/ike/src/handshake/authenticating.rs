@@ -363,7 +363,7 @@ impl Authenticating {
         // "When the client receives the IKE_AUTH response with the REDIRECT payload, it SHOULD delete the IKEv2 security association with the
         // gateway by sending an INFORMATIONAL message with a DELETE payload." (RFC 5685 section 6)
         // "It MUST NOT accept the REDIRECT notification in an intermediate IKE_AUTH response." (RFC 5685 section 6): this is the last one.
-        let stays = redirect::later(view, &conn).map_or(Ok(()), Err);
+        let stays = redirect::later(view, &conn, redirect::same_name(shared, &conn)).map_or(Ok(()), Err);
         let served = stays.and_then(|()| check_addresses(&conn, &sa.core.assigned, view));
         let agreed = served.and_then(|()| match first.childless {
             true if conn.is_childless() && !sa.mlike => Err(NegotiationError::Zones(

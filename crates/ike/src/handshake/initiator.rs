@@ -321,7 +321,12 @@ impl Opening {
         if let Some(cookie) = view.notify(NotifyType::Cookie) {
             return self.again_with_cookie(shared, now, view, cookie);
         }
-        match redirect::first(view, &self.nonce, &self.link.conn) {
+        match redirect::first(
+            view,
+            &self.nonce,
+            &self.link.conn,
+            redirect::same_name(shared, &self.link.conn),
+        ) {
             Ok(None) => {}
             Ok(Some(error)) => {
                 self.fail(shared, error);

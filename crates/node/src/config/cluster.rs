@@ -4,6 +4,7 @@
 use super::file::{File, Role, Seconds};
 use super::resolve::{ConfigError, ReadFile, file_bytes};
 use dormouse_crypto::Secret;
+use dormouse_ike::Gateway;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -37,9 +38,15 @@ pub struct Cluster {
     /// PEM file with the authorities of the server's certificate. Absent: none are trusted, so there is no TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// The name or address at which devices reach this gateway, shown to operators. Empty: `local.id` of its first connection.
+    /// The addresses, or the name, at which devices reach this gateway and no other one, parted by commas, as in `"192.0.2.1, 2001:db8::1"`: where the
+    /// others send devices, and shown to operators. Empty: `local.id` of its first connection.
     #[serde(default)]
     pub address: String,
+    /// Clients that log in here are sent to the least loaded other gateway (RFC 5685) if this one has more than a tenth, and more than two devices,
+    /// above it, where they follow: ours to another address of their gateway's name, or as `ike.redirects` says. Tickets are taken
+    /// where they come. Needs `address` at each gateway. Off: the addresses that the name server gives decide, which may know what is near.
+    #[serde(default)]
+    pub spread: bool,
     /// So many seconds a gateway goes on that cannot reach the database: it keeps its sessions, and lets users in that log in fully. After that it
     /// ends its sessions and lets nobody in, for it may no longer know who is denied.
     #[serde(default = "alone_for")]
@@ -65,6 +72,8 @@ pub struct ResolvedCluster {
     pub authorities: Vec<u8>,
     /// See [`Cluster::address`].
     pub address: String,
+    /// See [`Cluster::spread`].
+    pub spread: bool,
     /// See [`Cluster::alone_for`].
     pub alone_for: Duration,
 }
@@ -115,6 +124,13 @@ pub fn resolve_cluster(file: &File, read: &mut ReadFile<'_>) -> Result<Option<Re
         Some(path) => bytes("cluster.ca", path, false)?.to_vec(),
         None => Vec::new(),
     };
+    let is_place = |place: &str| place.trim().parse::<Gateway>().is_ok();
+    if cluster.spread && !cluster.address.is_empty() && !cluster.address.split(',').all(is_place) {
+        return wrong(
+            "cluster.address",
+            "must be addresses or names, parted by commas, if cluster.spread is on",
+        );
+    }
     let address = if cluster.address.is_empty() { &gateway.local.id } else { &cluster.address };
     Ok(Some(ResolvedCluster {
         database: cluster.database.clone(),
@@ -123,6 +139,7 @@ pub fn resolve_cluster(file: &File, read: &mut ReadFile<'_>) -> Result<Option<Re
         password,
         authorities,
         address: address.clone(),
+        spread: cluster.spread,
         alone_for: Duration::from_secs(cluster.alone_for.0.into()),
     }))
 }
@@ -169,6 +186,12 @@ mod tests {
             let error = resolved(&whole.replace(from, to), &files).unwrap_err();
             assert!(error.starts_with(key) && !error.contains("hunter2"), "{error}");
         }
+        let spread = |address: &str| {
+            resolved(&format!("{whole}\nspread = true\naddress = \"{address}\""), &files)
+                .map(|c| c.map(|c| c.spread))
+        };
+        assert_eq!(spread("192.0.2.1, 2001:db8::1"), Ok(Some(true)));
+        assert!(!cluster.spread && spread("here, and there!").unwrap_err().starts_with("cluster.address: "));
         let client = parse(&format!("{whole}\n")).unwrap();
         let error = resolve_cluster(&client, &mut |_, _| Ok(Vec::new())).unwrap_err().to_string();
         assert!(error.contains("role \"gateway\""), "{error}");

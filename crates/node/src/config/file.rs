@@ -337,8 +337,8 @@ pub struct Ike {
     /// `never`: with it. `prefer`: after it, with gateways that can. `force`: after it; others are left, and clients that want it at once refused.
     /// Costs a round trip; some gateways ask for it, and its keys come from a key exchange of its own. A resumption brings it back at once.
     pub childless: Childless,
-    /// Client: to which gateways its own may send it (RFC 5685), for maintenance or by load: names, `*.example.org`, addresses or prefixes. Empty: it
-    /// stays. Whoever it is sent to must prove to be `remote.id` by the same means; one that does not take it is left for its own again.
+    /// Client: to which gateways its own may send it (RFC 5685), for maintenance or by load: names, `*.example.org`, addresses or prefixes. Whatever is
+    /// here, it goes to other addresses of its gateway's own name when it logs in, and to nothing else if this is empty. Whoever it is sent to must prove to be `remote.id` by the same means; one that does not take it is left for its own again.
     pub redirects: Vec<String>,
     /// Gateway: where clients are sent that can be (RFC 5685), a name or an address; others are served as ever. Before their first exchange if all gateway
     /// connections say the same, or else when they have proved who they are. `dormouse redirect` sends those that are connected.

@@ -12,7 +12,7 @@ impl Ladder {
         let (true, true, Some(held)) = (at_rest, self.has_ticket, self.held) else { return false };
         let here = held.remote.ip();
         let meant = |way: &Path| way.remote.ip() != here && to.is_none_or(|to| way.remote.ip() == to);
-        let Some(turn) = self.ways().position(|way| meant(&way)) else { return false };
+        let Some(turn) = self.entries().iter().position(meant) else { return false };
         (self.held, self.turn, self.unresumed) = (None, turn, 0);
         self.climb_started = now;
         self.without_sa(now);

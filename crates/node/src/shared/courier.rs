@@ -42,6 +42,8 @@ pub struct Beginning {
     pub keys: Vec<SharedKey>,
     /// All users with passwords.
     pub users: Vec<SharedUser>,
+    /// What this gateway, and then others, have learned about latency and load. Written by any of them: it may be anything.
+    pub load: Vec<Vec<u8>>,
 }
 
 impl Beginning {
@@ -62,6 +64,7 @@ pub async fn begin<O: Office>(office: &mut O) -> Result<Beginning, Error<O>> {
     warn_emptied(&joined);
     write_owed(office, &mut store).await?;
     Ok(Beginning {
+        load: store.load_histories().await?,
         joined,
         denials: store.denials().await?,
         leases: store.leases().await?,
@@ -358,11 +361,14 @@ impl<O: Office> Courier<O> {
 
     /// A heartbeat; and what was missed of what others say is heard.
     pub(super) async fn beat(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
-        let beats = store.beat().await?;
+        let (beats, others) = store.beat().await?;
         if beats != self.beats + 1 {
             return Err(store.two_of_a_name());
         }
         self.set_beats(beats);
+        if let Some(others) = others {
+            self.tell(News::Others(others));
+        }
         self.obey(store).await?;
         self.receive(store).await
     }

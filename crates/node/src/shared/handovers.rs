@@ -12,7 +12,7 @@ const TOGETHER: usize = 64;
 /// Those that must not be forgotten are tried again.
 pub(super) fn not_run(office: &mut impl Office, errands: Vec<Errand>) {
     let (parcels, others) = parcels(errands);
-    office.queue(|q| q.put_back_errands(others));
+    office.queue(|q| q.put_back_errands(lasting(others)));
     not_told(office, &parcels);
 }
 
@@ -35,7 +35,7 @@ impl<O: Office> Courier<O> {
             if let Err(e) = self.run_errand(store, &errand).await {
                 not_told(&mut self.office, &parcels);
                 let left = std::iter::once(errand).chain(others).collect();
-                self.office.queue(|q| q.put_back_errands(left));
+                self.office.queue(|q| q.put_back_errands(lasting(left)));
                 return Err(e);
             }
         }
@@ -73,6 +73,7 @@ impl<O: Office> Courier<O> {
             }
             Errand::Again(sessions) => return self.record_again(store, sessions).await,
             Errand::HandOver(_) => return Ok(()),
+            Errand::KeepLoad(history) => return store.keep_load(history).await,
         }
         // Others are told by the database, this gateway is not.
         let all = store.denials().await?;
@@ -116,6 +117,12 @@ impl<O: Office> Courier<O> {
             store.taken(&numbers).await?;
         }
     }
+}
+
+/// Without those that are not tried again.
+fn lasting(mut errands: Vec<Errand>) -> Vec<Errand> {
+    errands.retain(|errand| !matches!(errand, Errand::KeepLoad(_)));
+    errands
 }
 
 fn parcels(errands: Vec<Errand>) -> (Vec<Parcel>, Vec<Errand>) {

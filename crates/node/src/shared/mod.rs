@@ -2,11 +2,13 @@
 //! from the news ([`Company`]). Owns the words of both; must never be a connection or a thread: who has these lends them as a [`Store`] and an
 //! [`Office`]. `dormoused` does with PostgreSQL, `dormouse-sim` with a model of it.
 
+mod balance;
 mod company;
 mod courier;
 mod handovers;
 mod queue;
 
+pub use balance::{Balance, Destination, FACTOR, MARGIN, SharedBalance};
 pub use company::{Company, Heard};
 pub use courier::{BEAT, Beginning, Courier, KEPT, KEYS, RETRY, begin};
 pub use queue::{BATCH, Batch, Changes, Waiting};
@@ -19,6 +21,7 @@ use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_keying::SaId;
 use dormouse_sansio::{Instant, UnixTime};
 use std::fmt::Display;
+use std::time::Duration;
 
 /// Whom an administrator refuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -114,6 +117,8 @@ pub enum Errand {
     Others,
     /// These sessions go on, and the store has forgotten them; each with whether its holder has one at most.
     Again(Vec<(Row, bool)>),
+    /// What was learned about latency and load. Not tried again: there is a newer one soon.
+    KeepLoad(Vec<u8>),
 }
 
 /// Something for another gateway.
@@ -139,10 +144,12 @@ pub struct ArrivedParcel {
 pub struct Other {
     /// Its name.
     pub name: String,
-    /// The name or address at which devices reach it.
+    /// The names and addresses at which devices reach it, parted by commas.
     pub address: String,
     /// Sessions and sleepers that it had at its last heartbeat.
     pub devices: u64,
+    /// How long a session took there then, if it knew.
+    pub session: Option<Duration>,
 }
 
 /// What the store announces.
@@ -227,8 +234,12 @@ pub trait Store {
     async fn taken(&mut self, numbers: &[i64]) -> Result<(), Self::Error>;
     /// The other gateways that were heard lately and are not going themselves.
     async fn others(&mut self) -> Result<Vec<Other>, Self::Error>;
-    /// Tells that we are there. The number of the heartbeat.
-    async fn beat(&mut self) -> Result<u64, Self::Error>;
+    /// Tells that we are there. The number of the heartbeat, and, if it is wanted with each, what [`Store::others`] says.
+    async fn beat(&mut self) -> Result<(u64, Option<Vec<Other>>), Self::Error>;
+    /// Keeps what this gateway has learned about latency and load.
+    async fn keep_load(&mut self, history: &[u8]) -> Result<(), Self::Error>;
+    /// What gateways have learned about latency and load: first our own, then the others', the newest first; of very many, some.
+    async fn load_histories(&mut self) -> Result<Vec<Vec<u8>>, Self::Error>;
     /// Somebody else counts our heartbeats: both would give the same addresses.
     fn two_of_a_name(&self) -> Self::Error;
 }

@@ -396,8 +396,17 @@ impl Store for Connection {
         self.ask(|_, _, gateway, database| database.others(gateway)).await
     }
 
-    async fn beat(&mut self) -> Result<u64, Away> {
-        self.ask(|now, _, gateway, database| database.beat(now, gateway)).await
+    async fn beat(&mut self) -> Result<(u64, Option<Vec<Other>>), Away> {
+        self.ask(|now, _, gateway, database| (database.beat(now, gateway), None)).await
+    }
+
+    /// No forecast is read in these stories.
+    async fn keep_load(&mut self, _: &[u8]) -> Result<(), Away> {
+        Ok(())
+    }
+
+    async fn load_histories(&mut self) -> Result<Vec<Vec<u8>>, Away> {
+        Ok(Vec::new())
     }
 
     fn two_of_a_name(&self) -> Away {

@@ -348,7 +348,8 @@ impl Database {
 
     /// The others that have a connection.
     pub(crate) fn others(&self, gateway: usize) -> Vec<Other> {
-        let other = |of: &usize| Other { name: of.to_string(), address: String::new(), devices: 0 };
+        let other =
+            |of: &usize| Other { name: of.to_string(), address: String::new(), devices: 0, session: None };
         self.sessions.keys().filter(|of| **of != gateway).map(other).collect()
     }
 
