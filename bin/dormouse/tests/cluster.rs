@@ -250,7 +250,7 @@ fn who_is_added_at_one_gateway_is_a_user_of_all_and_removed_at_another_is_one_of
     if !require("dormouse user in a cluster", &[Need::Root, Need::File(PROGRAMS)]) {
         return;
     }
-    let mut scene = Scene::new("users");
+    let scene = Scene::new("users");
     let host = scene.host.clone();
     let [one, two] = two_gateways(&scene);
     let user = |dir: &str, arguments: &str| {
