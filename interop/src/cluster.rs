@@ -2,7 +2,7 @@
 //! the Internet and to the server behind them, which has the database too. Owns how they are laid out and started, and the books over what they
 //! and the database say of a device; must never play a fault.
 
-use crate::ends::{NET, PATIENCE, POOL, SECRET, by_certificate, by_secret, inner, peers};
+use crate::ends::{NET, PATIENCE, POOL, SECRET, by_certificate, by_secret, inner, peers, rung};
 use anyhow::{Context, Result, ensure};
 use dormouse_cluster::admin::{Account, Admin, Owner};
 use dormouse_io::entropy::OsEntropy;
@@ -338,6 +338,21 @@ impl Scene {
     pub fn ping(&self) -> Result<()> {
         let device = &self.ground.world.device;
         device.eventually(&format!("ping -c 1 -W 1 {SERVER}"), PATIENCE).map(drop)
+    }
+
+    /// What the device sends brings it to this gateway, which is the one that answers now, by its ticket and with its address.
+    ///
+    /// # Errors
+    /// If it does not come in time, or otherwise.
+    pub fn comes_to(&self, gateway: usize, address: &[IpAddr]) -> Result<()> {
+        self.ground.back_by(gateway)?;
+        until("at this gateway", || {
+            let _lost = self.answers();
+            Ok(peers(&self.gateways[gateway])? == [DEVICE])
+        })?;
+        ensure!(rung(&self.device)? == "ticket", "{}", self.logs());
+        ensure!(inner(&self.device)? == address);
+        self.ping()
     }
 
     /// Whether a gateway reaches the database, in the last words of its log about that.

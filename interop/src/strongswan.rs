@@ -1,6 +1,6 @@
 //! Debian's strongSwan (charon, ESP in user space by its kernel-libipsec plugin) as a peer.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use dormouse_testbed::{Host, Need, Process, require};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -148,4 +148,22 @@ impl StrongSwan {
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
+}
+
+/// Of a device's log: it has offered that message ids may be synchronised (RFC 6311), has not offered the same of replay counters, and its gateway has
+/// said nothing of either.
+///
+/// # Errors
+/// If that is not so; with the lines about IKE_AUTH.
+pub fn offers_message_ids_alone(log: &str) -> Result<()> {
+    // Each fragment has a line, and the whole message one.
+    let said = |what| log.lines().filter(move |line: &&str| line.contains(what));
+    let (mut requests, mut responses) =
+        (said("generating IKE_AUTH request"), said("parsed IKE_AUTH response"));
+    let offers = requests.any(|line| line.contains("N(MSG_ID_SYN_SUP)")) && !log.contains("N(RPL_CTR_SYN");
+    let answers =
+        responses.any(|line| line.contains("_SYN")) || said("parsed IKE_AUTH response").count() == 0;
+    let lines: Vec<&str> = said("IKE_AUTH").collect();
+    ensure!(offers && !answers, "{}", lines.join("\n"));
+    Ok(())
 }

@@ -2,22 +2,9 @@
 //! its address; what one gateway does to a session, the other one knows; and the database's absence costs full exchanges, and nothing else.
 
 use anyhow::{Context, Result, ensure};
-use dormouse_interop::cluster::{DEVICE, NEEDS, Scene, until};
+use dormouse_interop::cluster::{DEVICE, NEEDS, Scene};
 use dormouse_interop::ends::{PATIENCE, inner, peers, rung};
-use dormouse_testbed::{SERVER, require};
-use std::net::IpAddr;
-
-/// What the device sends brings it to this gateway, which is the one that answers now, by its ticket.
-fn comes_to(scene: &Scene, gateway: usize, address: &[IpAddr]) -> Result<()> {
-    scene.ground.back_by(gateway)?;
-    until("at this gateway", || {
-        let _lost = scene.ground.world.device.sh(&format!("ping -c 1 -W 1 {SERVER}"));
-        Ok(peers(&scene.gateways[gateway])? == [DEVICE])
-    })?;
-    ensure!(rung(&scene.device)? == "ticket", "{}\n{}", scene.device.log(), scene.gateways[gateway].log());
-    ensure!(inner(&scene.device)? == address);
-    scene.ping()
-}
+use dormouse_testbed::require;
 
 #[test]
 fn a_device_comes_back_at_the_other_gateway_by_its_ticket_with_its_address() -> Result<()> {
@@ -31,13 +18,13 @@ fn a_device_comes_back_at_the_other_gateway_by_its_ticket_with_its_address() -> 
 
     // Its gateway dies.
     scene.gateways[0].process().kill();
-    comes_to(&scene, 1, &address)?;
+    scene.comes_to(1, &address)?;
 
     // The first one is there again, and knows nothing of the session; then the device moves back, and the second one lets it go.
     scene.gateways[0].restart()?;
     ensure!(peers(&scene.gateways[0])?.is_empty());
     scene.gateways[1].process().signal(nix::sys::signal::Signal::SIGSTOP);
-    comes_to(&scene, 0, &address)?;
+    scene.comes_to(0, &address)?;
     scene.gateways[1].process().signal(nix::sys::signal::Signal::SIGCONT);
     scene.gateways[1].process().wait_for("clients are at other gateways now", PATIENCE)?;
     ensure!(peers(&scene.gateways[1])?.is_empty());
@@ -86,5 +73,5 @@ fn without_the_database_sessions_go_on_and_new_ones_begin_by_full_exchanges() ->
     scene.gateways[1].process().wait_for("denied at another gateway", PATIENCE)?;
     scene.on_record()?;
     scene.gateways[0].process().kill();
-    comes_to(&scene, 1, &address)
+    scene.comes_to(1, &address)
 }

@@ -2,25 +2,12 @@
 //! to one of them (anycast). A device comes to each by its ticket, over whichever family it has, and with its address.
 
 use anyhow::{Result, ensure};
-use dormouse_interop::cluster::{DEVICE, Ground, NEEDS, OUTER, OUTER_V6, Scene, name, until};
+use dormouse_interop::cluster::{DEVICE, Ground, NEEDS, OUTER, OUTER_V6, Scene, name};
 use dormouse_interop::ends::{PATIENCE, inner, peers, rung};
-use dormouse_testbed::{Access, Host, SERVER, require};
-use std::net::IpAddr;
+use dormouse_testbed::{Access, Host, require};
 
 /// The gateways' common address, where they have one.
 const ANYCAST: &str = "203.0.113.200";
-
-/// What the device sends brings it to this gateway by its ticket, with its address.
-fn comes_to(scene: &Scene, gateway: usize, address: &[IpAddr]) -> Result<()> {
-    scene.ground.back_by(gateway)?;
-    until("at this gateway", || {
-        let _lost = scene.ground.world.device.sh(&format!("ping -c 1 -W 1 {SERVER}"));
-        Ok(peers(&scene.gateways[gateway])? == [DEVICE])
-    })?;
-    ensure!(rung(&scene.device)? == "ticket", "{}", scene.logs());
-    ensure!(inner(&scene.device)? == address);
-    scene.ping()
-}
 
 /// The address by which the device reaches its gateway.
 fn reaches(scene: &Scene) -> Result<String> {
@@ -44,7 +31,7 @@ fn two_gateways_of_one_name_have_two_families_and_two_certificates() -> Result<(
 
     // Its gateway dies: the ticket is taken by the other one.
     scene.gateways[0].process().kill();
-    comes_to(&scene, 1, &address)?;
+    scene.comes_to(1, &address)?;
 
     // In a network that has IPv6 alone, and then in one that has IPv4 alone.
     scene.gateways[0].restart()?;
@@ -52,14 +39,14 @@ fn two_gateways_of_one_name_have_two_families_and_two_certificates() -> Result<(
     scene.gateways[1].process().kill();
     device.ip("route del default")?;
     device.ip("-4 addr flush dev wlan0")?;
-    comes_to(&scene, 0, &address)?;
+    scene.comes_to(0, &address)?;
     ensure!(reaches(&scene)? == OUTER_V6[0], "{}", scene.device.ok(&["status"])?.text);
     scene.gateways[1].restart()?;
     scene.gateways[0].process().kill();
     scene.ground.world.attach(Access::A)?;
     device.ip("-6 addr flush dev wlan0 scope global")?;
     device.ip("-6 route flush default")?;
-    comes_to(&scene, 1, &address)?;
+    scene.comes_to(1, &address)?;
     ensure!(reaches(&scene)? == OUTER[1], "{}", scene.device.ok(&["status"])?.text);
     scene.ground.world.attach(Access::A)?;
 
@@ -105,7 +92,7 @@ fn an_address_that_moves_to_another_gateway_costs_a_device_one_resumption() -> R
     // Its packets come to a gateway that does not know it; both run all the while.
     for gateway in [1, 0, 1] {
         leads_to(&core, gateway)?;
-        comes_to(&scene, gateway, &address)?;
+        scene.comes_to(gateway, &address)?;
         scene.gateways[1 - gateway].process().wait_for("clients are at other gateways now", PATIENCE)?;
         ensure!(scene.balances(&address)? == gateway);
     }

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use dormouse_interop::scenario::{SOON, Scenario};
-use dormouse_interop::strongswan::NEEDS;
+use dormouse_interop::strongswan::{NEEDS, offers_message_ids_alone};
 use dormouse_interop::vm;
 use dormouse_testbed::{Access, require};
 
@@ -52,6 +52,8 @@ fn our_gateway_takes_ml_kem_and_rekeys() -> Result<()> {
     let mut run = scenario.gateway(Access::B)?;
     run.initiate()?;
     run.data_flows()?;
+    // As strongSwan 5.9 does.
+    offers_message_ids_alone(&run.theirs.log())?;
     run.theirs.ctl(&["--rekey", "--child", "net"])?;
     run.theirs.wait_log("IKE_FOLLOWUP_KE response", SOON)?;
     run.data_flows()

@@ -5,7 +5,7 @@
 
 use anyhow::{Result, ensure};
 use dormouse_interop::scenario::{Auth, SOON, Scenario};
-use dormouse_interop::strongswan::skip;
+use dormouse_interop::strongswan::{offers_message_ids_alone, skip};
 use dormouse_testbed::{Access, Key};
 use std::time::{Duration, Instant};
 
@@ -200,4 +200,25 @@ fn our_device_follows_a_redirect_of_strongswan() -> Result<()> {
     )?;
     ensure!(!run.theirs.log().contains("N(REDIR_FROM)"), "it went all the same");
     run.data_flows()
+}
+
+/// What docs/cluster.md says of RFC 6311 and strongSwan: as a device it offers that a gateway may set the message ids of an IKE SA anew
+/// (IKEV2_MESSAGE_ID_SYNC_SUPPORTED), in its first IKE_AUTH, and replay counters it does not; ours leaves the offer alone.
+#[test]
+fn message_ids_are_offered_to_be_synchronised_and_counters_are_not() -> Result<()> {
+    if skip("RFC 6311") {
+        return Ok(());
+    }
+    let mut run = Scenario::default().gateway(Access::A)?;
+    run.initiate()?;
+    run.data_flows()?;
+    let log = run.theirs.log();
+    offers_message_ids_alone(&log)?;
+    drop(run);
+    // As a gateway it answers what it is offered, which ours does not do.
+    let mut run = Scenario::default().device(Access::A)?;
+    run.up()?;
+    run.data_flows()?;
+    ensure!(!run.theirs.log().contains("_SYN"), "{}", run.theirs.log_tail());
+    Ok(())
 }

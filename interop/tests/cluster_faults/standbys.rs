@@ -10,6 +10,18 @@ use dormouse_interop::ends::inner;
 use dormouse_testbed::require;
 use std::net::IpAddr;
 
+/// A device at the first of two gateways, whose database has two standbys; another one that sends all the while, and a thief.
+fn stage() -> Result<(Scene, Beside, Thief)> {
+    let mut ground = Ground::with_standbys(2)?;
+    let thief = Thief::new(&mut ground)?;
+    let mut scene = Scene::on(ground, "")?;
+    scene.ground.behind_the_name(&OUTER[..1])?;
+    let address = scene.connect()?;
+    ensure!(scene.balances(&address)? == 0);
+    let beside = Beside::new(&mut scene)?;
+    Ok((scene, beside, thief))
+}
+
 /// Standbys apply what is older than this.
 fn lag(scene: &Scene, milliseconds: u32) -> Result<()> {
     let delay = format!("{milliseconds}ms");
@@ -43,13 +55,8 @@ fn commits_that_are_acknowledged_late_count_once_and_packets_do_not_wait_for_the
     if !require("gateways whose database is followed by slow standbys", &NEEDS) {
         return Ok(());
     }
-    let mut ground = Ground::with_standbys(2)?;
-    let mut thief = Thief::new(&mut ground)?;
-    let mut scene = Scene::on(ground, "")?;
-    scene.ground.behind_the_name(&OUTER[..1])?;
-    let address = scene.connect()?;
-    ensure!(scene.balances(&address)? == 0);
-    let beside = Beside::new(&mut scene)?;
+    let (mut scene, beside, mut thief) = stage()?;
+    let address = inner(&scene.device)?;
 
     // Slow, and still in time: tickets count.
     lag(&scene, 600)?;
@@ -70,13 +77,8 @@ fn while_no_standby_answers_no_ticket_counts_and_sessions_go_on() -> Result<()> 
     if !require("gateways whose database is followed by standbys that do nothing", &NEEDS) {
         return Ok(());
     }
-    let mut ground = Ground::with_standbys(2)?;
-    let mut thief = Thief::new(&mut ground)?;
-    let mut scene = Scene::on(ground, "")?;
-    scene.ground.behind_the_name(&OUTER[..1])?;
-    let address = scene.connect()?;
-    ensure!(scene.balances(&address)? == 0);
-    let beside = Beside::new(&mut scene)?;
+    let (mut scene, beside, mut thief) = stage()?;
+    let address = inner(&scene.device)?;
     let shown = ticket(&scene.ground.world.device)?;
 
     scene.ground.standbys.iter().for_each(|standby| standby.freeze(true));
