@@ -123,7 +123,7 @@ fn tables_of_the_first_version_are_brought_up_with_what_is_in_them() {
         let settings = world.settings("north").await;
         drop(world.join_as(&settings, 0).await);
         // As the first version left them.
-        let back = "drop table dormouse.user_entry, dormouse.handover; alter table dormouse.gateway drop spent, drop round_trip, drop draining;
+        let back = "drop table dormouse.user_entry, dormouse.handover, dormouse.session, dormouse.ended; alter table dormouse.gateway drop spent, drop round_trip, drop draining;
             update dormouse.cluster set schema = 1";
         world.raw().await.batch_execute(back).await.unwrap();
         let old = Users::connect(&settings).await.unwrap_err();

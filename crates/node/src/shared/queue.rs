@@ -145,7 +145,11 @@ impl Waiting {
     /// The next batch.
     pub fn take(&mut self) -> Batch {
         self.fresh = false;
-        let count = self.operations.len().min(BATCH);
+        // What follows a question for room may depend on the answer: a login that is refused ends nothing.
+        let enters = |o: &Operation| matches!(o, Operation::Enter { .. });
+        let first = self.operations.iter().position(enters).unwrap_or(self.operations.len());
+        let others = self.operations.iter().skip(first).position(|o| !enters(o));
+        let count = others.map_or(self.operations.len(), |others| first + others).min(BATCH);
         let operations: Vec<Operation> = self.operations.drain(..count).collect();
         let mark = Some(self.marked).filter(|marked| self.operations.is_empty() && *marked > self.written);
         let (leases, errands) = (std::mem::take(&mut self.leases), std::mem::take(&mut self.errands));
@@ -157,10 +161,17 @@ impl Waiting {
         self.written = mark;
     }
 
-    /// A batch could not be done. Who asked whether a ticket counts does not wait for the next attempt.
-    pub fn put_back(&mut self, batch: Vec<Operation>) {
+    /// A batch could not be done. Returns what is not tried again, of it and of what has come since, in its order: who asked whether a ticket
+    /// counts, or whether there is room, does not wait for the next attempt; and which sessions there are is said as a whole then.
+    #[must_use = "who asked is told"]
+    pub fn put_back(&mut self, batch: Vec<Operation>) -> Vec<Operation> {
         self.operations.splice(0..0, batch);
-        self.operations.retain(|operation| !matches!(operation, Operation::Confirm { .. }));
+        let passes = |o: &Operation| {
+            matches!(o, Operation::Confirm { .. } | Operation::Enter { .. } | Operation::Leave { .. })
+        };
+        let (passed, kept) = std::mem::take(&mut self.operations).into_iter().partition(passes);
+        self.operations = kept;
+        passed
     }
 
     /// Sessions that wait to be written down, and began instead of all others of their holders; each with the end of its last ticket. Beside
@@ -235,7 +246,11 @@ impl Waiting {
 fn keep(waiting: &mut Vec<Operation>, new: Operation) {
     let ends = matches!(
         new,
-        Operation::End { .. } | Operation::EndFormer { .. } | Operation::EndAll { .. } | Operation::EndEvery
+        Operation::End { .. }
+            | Operation::EndFormer { .. }
+            | Operation::EndAll { .. }
+            | Operation::EndEvery
+            | Operation::Leave { .. }
     );
     if waiting.len() >= WAITING_MOST && ends {
         make_room(waiting);
@@ -255,11 +270,14 @@ fn make_room(waiting: &mut Vec<Operation>) {
         Operation::EndAll { holder } => seen.insert((None, holder)),
         _ => true,
     };
+    let leaves = |operation: &Operation| matches!(operation, Operation::Leave { .. });
     let mut kept: Vec<Operation> = waiting.drain(..).rev().filter(|operation| first(operation)).collect();
     kept.reverse();
     if kept.len() > WAITING_MOST / 2 {
         tracing::error!("too many pending session ends while the store fails: all tickets are revoked");
-        kept = vec![Operation::EndEvery];
+        // Who has left would be counted for good.
+        kept.retain(leaves);
+        kept.push(Operation::EndEvery);
     }
     *waiting = kept;
 }
@@ -357,7 +375,7 @@ mod tests {
         let mut waiting = Waiting::default();
         // The first one is refused afterwards.
         let all = [ends(1), begins(1), ends(2), begins(2), ends(1)];
-        waiting.put_back(all.to_vec());
+        assert_eq!(waiting.put_back(all.to_vec()), []);
         waiting.forget(&[name(1)]);
         assert_eq!(waiting.take().operations, [ends(2), begins(2), ends(1)]);
     }
@@ -367,7 +385,7 @@ mod tests {
         let holder = TicketHolder([1; 32]);
         let row = Row { id: Name([1; 16]), holder, tip: Name([1; 16]), ends: UnixTime(9) };
         let mut waiting = Waiting::default();
-        waiting.put_back(vec![Operation::EndAll { holder }, Operation::Insert(row)]);
+        assert_eq!(waiting.put_back(vec![Operation::EndAll { holder }, Operation::Insert(row)]), []);
         waiting.forget_logins();
         assert_eq!(waiting.take().operations, [Operation::EndAll { holder }]);
     }

@@ -24,6 +24,12 @@ impl Story {
     pub fn random(seed: u64) -> Self {
         Self { seed, steps: script::random(seed), settings: Settings::random(seed) }
     }
+
+    /// The story of `seed` in a world where sessions of an identity are limited, and thieves come often.
+    #[must_use]
+    pub fn limited(seed: u64) -> Self {
+        Self { seed, steps: script::with_thieves(seed), settings: Settings::limited(seed) }
+    }
 }
 
 impl Tale for Story {
