@@ -42,6 +42,8 @@ pub struct Ground {
     pub hosts: Vec<Host>,
     /// The gateways' section `child`, and the pool behind it.
     pub pool: String,
+    /// Lines of the gateways' connection.
+    pub policy: String,
     /// The clients' section `child`.
     pub net: String,
     accounts: Vec<Account>,
@@ -70,8 +72,8 @@ impl Ground {
         world.attach(Access::A)?;
         let database = Postgres::start_with(&world.server, SERVER, dir, settings)?;
         let accounts = accounts(&database, gateways)?;
-        let (pool, net) = (POOL.to_owned(), NET.to_owned());
-        let ground = Self { database, world, hosts, pool, net, accounts };
+        let (pool, net, policy) = (POOL.to_owned(), NET.to_owned(), String::new());
+        let ground = Self { database, world, hosts, pool, policy, net, accounts };
         ground.behind_the_name(&OUTER[..gateways])?;
         Ok(ground)
     }
@@ -108,6 +110,8 @@ impl Ground {
             self.database.authority(),
         );
         let own = by_secret("gateway", "gateway.test", "*.test", SECRET, &self.pool) + "[standin]\n";
+        let role = "role = \"gateway\"\n";
+        let own = own.replacen(role, &format!("{role}{}\n", self.policy), 1);
         let extra = Extra { user: "nobody".to_owned(), ..extra };
         Dormoused::start_with(host, extra, "dns = \"off\"", &format!("{section}{own}"))
     }
@@ -137,6 +141,25 @@ impl Ground {
     /// If `ip` refuses.
     pub fn back_by(&self, gateway: usize) -> Result<()> {
         self.world.server.ip(&format!("route replace {CLIENTS} via {}", LAN[gateway]))
+    }
+
+    /// Cuts a gateway off from the database: what it sends there and hears from it meets this verdict.
+    ///
+    /// # Errors
+    /// If `nft` refuses.
+    pub fn cut(&self, gateway: usize, verdict: &str) -> Result<()> {
+        self.hosts[gateway].nft(&format!(
+            "table ip cut {{ chain out {{ type filter hook output priority 0; ip daddr {SERVER} tcp dport 5432 {verdict}; }}
+             chain in {{ type filter hook input priority 0; ip saddr {SERVER} tcp sport 5432 {verdict}; }}; }}"
+        ))
+    }
+
+    /// It reaches the database again.
+    ///
+    /// # Errors
+    /// If `nft` refuses.
+    pub fn heal(&self, gateway: usize) -> Result<()> {
+        self.hosts[gateway].nft("delete table ip cut")
     }
 
     /// The routes to clients that a gateway has, one a line.

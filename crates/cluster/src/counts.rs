@@ -26,11 +26,13 @@ const ENTER: &str =
     "insert into dormouse.session (lineage, holder, gateway, came, began) values ($2, $3, $1, $4, $5)";
 const LEAVE: &str = "delete from dormouse.session where gateway = $1 and lineage = any($2)";
 const ALL_ELSE: &str = "delete from dormouse.session where gateway = $1 and lineage <> all ($2)";
-/// What has moved to another gateway meanwhile is there.
+/// What has moved to another gateway meanwhile is there; not if the database has gone back, and knows nothing of it.
 const ALL: &str = "insert into dormouse.session (lineage, holder, gateway, came, began)
     select a.lineage, a.holder, $1, a.came, a.began
     from unnest($2::bytea[], $3::bytea[], $4::inet[], $5::bigint[]) as a (lineage, holder, came, began)
-    order by a.lineage on conflict (lineage) do update set came = excluded.came where session.gateway = $1";
+    order by a.lineage on conflict (lineage) do update
+    set came = excluded.came, gateway = $1 where session.gateway = $1
+        or not exists (select from dormouse.lineage l where l.id = session.lineage and l.gateway <> $1)";
 const MARK: &str = "with marked as (
         update dormouse.session set surplus = true where lineage = any($2) returning gateway
     ) select count(pg_notify('dormouse_orders_' || t.gateway, $1))

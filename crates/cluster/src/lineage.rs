@@ -360,8 +360,7 @@ async fn lock(tx: &Transaction<'_>, statements: &Statements, runs: &[Run]) -> Re
     }
     let (first, then): ([&(dyn ToSql + Sync); 1], [&(dyn ToSql + Sync); 2]) = ([&held], [&ids, &holders]);
     // Both are on their way at once, and carried out in this order.
-    let (held, locked) =
-        tokio::join!(tx.query(&statements.hold, &first), tx.query(&statements.lock, &then));
+    let (held, locked) = tokio::join!(tx.query(&statements.hold, &first), tx.query(&statements.lock, &then));
     held.and(locked)?;
     Ok(())
 }
@@ -416,7 +415,9 @@ async fn run_one(
             tx.execute(&statements.end_every, &[]).await?;
             1
         }
-        Run::Enter(session) => return Ok(vec![counts::enter(tx, &statements.counts, gateway, session).await?]),
+        Run::Enter(session) => {
+            return Ok(vec![counts::enter(tx, &statements.counts, gateway, session).await?]);
+        }
         Run::Leave(gone) => {
             counts::leave(tx, &statements.counts, gateway, gone).await?;
             gone.len()
@@ -433,11 +434,8 @@ async fn remember(
     now: i64,
     ends: &[End],
 ) -> Result<(), Fault> {
-    let (ids, holders): (Vec<&[u8]>, Vec<&[u8]>) = ends
-        .iter()
-        .filter(|end| end.anywhere)
-        .map(|end| (&end.lineage.0[..], &end.holder.0[..]))
-        .unzip();
+    let (ids, holders): (Vec<&[u8]>, Vec<&[u8]>) =
+        ends.iter().filter(|end| end.anywhere).map(|end| (&end.lineage.0[..], &end.holder.0[..])).unzip();
     if ids.is_empty() {
         return Ok(());
     }

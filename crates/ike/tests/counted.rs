@@ -42,9 +42,7 @@ fn answer(pair: &mut Pair, outcome: Outcome) {
 
 #[test]
 fn a_login_is_answered_when_the_store_has_said_that_there_is_room() {
-    for (n, unique, from) in
-        [(1, Unique::Keep, Some(addr(CLIENT).ip())), (2, Unique::Never, None)]
-    {
+    for (n, unique, from) in [(1, Unique::Keep, Some(addr(CLIENT).ip())), (2, Unique::Never, None)] {
         let mut pair = counting(unique, n);
         pair.connect();
         pair.settle();
@@ -79,8 +77,11 @@ fn a_login_without_room_is_refused_and_ends_nothing() {
     });
     assert!(why.as_deref().is_some_and(|why| why.contains("at other gateways")), "{why:?}");
     let ends = |e: &Event| {
-        matches!(e, Event::Store(Operation::EndAll { .. } | Operation::EndFormer { .. } | Operation::Insert(_)))
-            .then_some(())
+        matches!(
+            e,
+            Event::Store(Operation::EndAll { .. } | Operation::EndFormer { .. } | Operation::Insert(_))
+        )
+        .then_some(())
     };
     assert!(pair.gateway.take(ends).is_none());
 }

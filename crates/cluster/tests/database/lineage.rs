@@ -69,7 +69,11 @@ fn one_gateway_sees_what_the_rules_in_memory_say() {
     let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
     let told = TestRunner::new(config).run(&batches, |story| {
         runtime.block_on(async {
-            raw.batch_execute("delete from dormouse.lineage; delete from dormouse.ended; delete from dormouse.orders").await.unwrap();
+            raw.batch_execute(
+                "delete from dormouse.lineage; delete from dormouse.ended; delete from dormouse.orders",
+            )
+            .await
+            .unwrap();
             let (mut memory, mut now) = (Memory::default(), 10);
             for (step, operations) in &story {
                 now += step;
@@ -215,7 +219,11 @@ fn a_session_that_has_ended_before_it_was_written_down_does_not_begin() {
         let began = [1, 2].map(|id| Row { id: name(id), holder: holder(1), tip: name(id), ends: LATER });
         assert_eq!(north.overtaken(&began, &[]).await.unwrap(), [name(1)]);
         run(&mut north, &[insert(1, 1), insert(2, 1)]).await;
-        assert_eq!(rows(&world).await.iter().map(|row| row.id).collect::<Vec<_>>(), [name(2)], "2 is another's");
+        assert_eq!(
+            rows(&world).await.iter().map(|row| row.id).collect::<Vec<_>>(),
+            [name(2)],
+            "2 is another's"
+        );
         assert_eq!(run(&mut south, &[confirm(1, 1, 1, 2)]).await, [Outcome::Superseded]);
         // It is told so as by another.
         assert_eq!(north.notice().await.unwrap(), Notice::Orders);

@@ -112,7 +112,9 @@ impl HalfOpen {
         let Pending { payloads, mut caller, proof, descent, .. } = pending;
         let admitted = match outcome {
             Outcome::Full => Err(Refusal::SessionsElsewhere(caller.identity.clone())),
-            Outcome::Done | Outcome::Failed | Outcome::Superseded => self.may_begin(shared, now, &caller, View(&payloads)),
+            Outcome::Done | Outcome::Failed | Outcome::Superseded => {
+                self.may_begin(shared, now, &caller, View(&payloads))
+            }
         };
         match admitted {
             Ok(conn) => {

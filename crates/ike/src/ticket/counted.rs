@@ -38,9 +38,7 @@ impl Counted {
     /// Whether there is room for it beside these of its identity: as [`crate::config::Unique`] says it of one gateway.
     #[must_use]
     pub fn has_room(&self, others: &[Self]) -> bool {
-        let beside = || {
-            others.iter().filter(|o| o.lineage != self.lineage && Some(o.lineage) != self.former)
-        };
+        let beside = || others.iter().filter(|o| o.lineage != self.lineage && Some(o.lineage) != self.former);
         let most = usize::try_from(self.most).unwrap_or(usize::MAX);
         match self.from {
             // From the same address it is the same device, which authenticates anew or has lost its state.

@@ -58,7 +58,10 @@ impl Company {
             News::TooMany(lineages) => {
                 let sessions: usize = lineages.iter().map(|l| host.node_mut().too_many(now, *l)).sum();
                 if sessions > 0 {
-                    tracing::warn!(sessions, "ended: their identities have more at all gateways than they may have (sessions, unique)");
+                    tracing::warn!(
+                        sessions,
+                        "ended: their identities have more at all gateways than they may have (sessions, unique)"
+                    );
                 }
             }
             News::Denials(all) => return self.take_denials(host, now, all, unsent),

@@ -23,6 +23,8 @@ pub const RETRY: Duration = Duration::from_secs(1);
 pub const BEAT: Duration = Duration::from_secs(5);
 /// A gateway that the others have not heard of for so long is none whose sessions count: theirs are fewer then.
 pub const SILENT: Duration = Duration::from_secs(30);
+/// How often all sessions are counted, in case that one was not when it began.
+const RECOUNT: Duration = Duration::from_secs(5 * 60);
 /// How often the number of the last one is kept on the disk: what is accepted between two of them and a restored backup is not noticed.
 pub const KEPT: Duration = Duration::from_secs(60);
 /// How often ticket keys are asked for: they are published an hour before they are used.
@@ -105,7 +107,8 @@ pub struct Courier<O> {
     /// Of the last connection.
     incarnation: Option<u64>,
     reachable: bool,
-    /// When the others last heard of this gateway, or its sessions were counted.
+    /// When the others last heard of this gateway, and when its sessions were counted.
+    heard: Instant,
     counted: Instant,
     known: Known,
 }
@@ -120,6 +123,11 @@ struct Known {
 }
 
 impl Known {
+    /// No lease is owed of these any more: others have their sessions.
+    fn disown(&mut self, theirs: &BTreeSet<TicketHolder>) {
+        self.owed.retain(|lessee, _| holder(lessee).is_none_or(|holder| !theirs.contains(&holder)));
+    }
+
     /// A session that is counted has come or gone.
     fn note(&mut self, operation: &Operation) {
         match *operation {
@@ -195,7 +203,17 @@ impl<O: Office> Courier<O> {
     /// One that has not connected yet. `alone_for`: see [`crate::config::file::Cluster::alone_for`].
     pub fn new(office: O, alone_for: Duration) -> Self {
         let (beats, kept) = (office.beats(), office.now());
-        Self { office, alone_for, beats, kept, incarnation: None, reachable: true, counted: kept, known: Known::default() }
+        Self {
+            office,
+            alone_for,
+            beats,
+            kept,
+            incarnation: None,
+            reachable: true,
+            heard: kept,
+            counted: kept,
+            known: Known::default(),
+        }
     }
 
     /// Connects and serves, again and again, until nothing more will come.
@@ -278,16 +296,16 @@ impl<O: Office> Courier<O> {
             return Ok(());
         }
         self.office.queue(|q| q.leave_out(&over));
-        let theirs: BTreeSet<TicketHolder> =
-            began.iter().filter(|row| over.contains(&row.id)).map(|row| row.holder).collect();
-        self.known.owed.retain(|lessee, _| holder(lessee).is_none_or(|holder| !theirs.contains(&holder)));
+        self.known.disown(
+            &began.iter().filter(|row| over.contains(&row.id)).map(|row| row.holder).collect(),
+        );
         self.tell(News::Gone(over.into_iter().collect()));
         Ok(())
     }
 
     /// The sessions that are here are counted. What is too many does not begin on record either, nor end others.
     async fn count(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
-        self.counted = self.office.now();
+        (self.heard, self.counted) = (self.office.now(), self.office.now());
         let sessions: Vec<Counted> = self.known.sessions.values().copied().collect();
         let over = store.count(&sessions).await?;
         self.too_many(over);
@@ -296,6 +314,10 @@ impl<O: Office> Courier<O> {
 
     fn too_many(&mut self, over: Vec<Name>) {
         if !over.is_empty() {
+            // Where the first session stays, its addresses do.
+            let first_stays = |lineage| self.known.sessions.get(lineage).filter(|s: &&Counted| s.from.is_some());
+            let theirs = over.iter().filter_map(first_stays).map(|session| session.holder).collect();
+            self.known.disown(&theirs);
             let lineages = over.iter().copied().collect();
             self.office.queue(|q| q.leave_out(&lineages));
             self.tell(News::TooMany(over));
@@ -375,11 +397,11 @@ impl<O: Office> Courier<O> {
             return Err(store.two_of_a_name());
         }
         self.set_beats(beats);
-        if self.office.now() - self.counted >= SILENT {
-            // The others may have taken this gateway for one that is gone.
+        let now = self.office.now();
+        // The others may have taken this gateway for one that is gone.
+        if now - std::mem::replace(&mut self.heard, now) >= SILENT || now - self.counted >= RECOUNT {
             self.count(store).await?;
         }
-        self.counted = self.office.now();
         self.hear_orders(store).await
     }
 

@@ -285,7 +285,9 @@ fn make_room(waiting: &mut Vec<Operation>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_ike::ticket::counted::Counted;
     use dormouse_ike::ticket::lineage::{Memory, Row, TicketHolder};
+    use dormouse_keying::SaId;
 
     #[test]
     fn what_waits_for_a_store_that_fails_has_a_bound_and_no_end_is_lost() {
@@ -388,5 +390,45 @@ mod tests {
         assert_eq!(waiting.put_back(vec![Operation::EndAll { holder }, Operation::Insert(row)]), []);
         waiting.forget_logins();
         assert_eq!(waiting.take().operations, [Operation::EndAll { holder }]);
+    }
+
+    fn asks(sa: u64) -> Operation {
+        let name = Name([u8::try_from(sa).unwrap(); 16]);
+        Operation::Confirm { sa: SaId::new(sa), lineage: name, own: name, before: name, next: name, ends: UnixTime(9) }
+    }
+
+    fn enters(sa: u64, lineage: u8) -> Operation {
+        let (lineage, holder) = (Name([lineage; 16]), TicketHolder([1; 32]));
+        let (from, former, began) = (None, None, UnixTime(1));
+        let session = Counted { lineage, holder, from, most: 1, login: true, former, began };
+        Operation::Enter { sa: Some(SaId::new(sa)), session }
+    }
+
+    #[test]
+    fn who_asks_while_a_batch_fails_is_not_forgotten() {
+        let ends = Operation::EndAll { holder: TicketHolder([1; 32]) };
+        let left = Operation::Leave { lineage: Name([3; 16]) };
+        let mut waiting = Waiting::default();
+        [asks(1), ends].into_iter().for_each(|operation| waiting.put(operation));
+        let batch = waiting.take().operations;
+        [enters(2, 3), left, asks(4), ends].into_iter().for_each(|operation| waiting.put(operation));
+        assert_eq!(waiting.put_back(batch), [asks(1), enters(2, 3), left, asks(4)]);
+        assert_eq!(waiting.take().operations, [ends, ends]);
+    }
+
+    #[test]
+    fn what_follows_a_question_for_room_waits_for_the_answer() {
+        let ends = Operation::EndAll { holder: TicketHolder([1; 32]) };
+        let mut waiting = Waiting::default();
+        let all = [asks(1), enters(2, 1), enters(3, 2), ends, asks(4), enters(5, 3), ends];
+        all.into_iter().for_each(|operation| waiting.put(operation));
+        let mark = waiting.mark();
+        let batches: Vec<(Vec<Operation>, Option<u64>)> = (0..3)
+            .map(|_| {
+                let batch = waiting.take();
+                (batch.operations, batch.mark)
+            })
+            .collect();
+        assert_eq!(batches, [(all[..3].to_vec(), None), (all[3..6].to_vec(), None), (all[6..].to_vec(), Some(mark))]);
     }
 }

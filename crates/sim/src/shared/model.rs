@@ -373,8 +373,9 @@ impl Database {
         for session in sessions {
             let new = Present { at: gateway, surplus: false, session: *session };
             let present = self.tables.sessions.entry(session.lineage).or_insert(new);
-            if present.at == gateway {
-                present.session.from = session.from;
+            let moved = self.tables.owners.get(&session.lineage).is_some_and(|owner| *owner != gateway);
+            if present.at == gateway || !moved {
+                (present.at, present.session.from) = (gateway, session.from);
             }
         }
         let holders = sessions.iter().map(|session| session.holder).collect();
