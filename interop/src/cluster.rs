@@ -52,6 +52,8 @@ pub struct Ground {
     pub hosts: Vec<Host>,
     /// The gateways' section `child`, and the pool behind it.
     pub pool: String,
+    /// Lines of the gateways' connection.
+    pub policy: String,
     /// The clients' section `child`.
     pub net: String,
     /// Who issues the certificates by which gateways and clients prove who they are; `None`: they do by a secret.
@@ -82,9 +84,9 @@ impl Ground {
         world.attach(Access::A)?;
         let database = Postgres::start_with(&world.server, SERVER, dir, settings)?;
         let accounts = accounts(&database, gateways)?;
-        let (pool, net) = (POOL.to_owned(), NET.to_owned());
+        let (pool, net, policy) = (POOL.to_owned(), NET.to_owned(), String::new());
         let (standbys, authority) = (Vec::new(), None);
-        let ground = Self { database, standbys, world, hosts, pool, net, authority, accounts };
+        let ground = Self { database, standbys, world, hosts, pool, policy, net, authority, accounts };
         ground.behind_the_name(&OUTER[..gateways])?;
         Ok(ground)
     }
@@ -158,6 +160,8 @@ impl Ground {
                 .replace(&format!("/{NAME}."), &format!("/{}.", name(gateway))),
             None => by_secret("gateway", NAME, "*.test", SECRET, &self.pool),
         } + "[standin]\n";
+        let role = "role = \"gateway\"\n";
+        let own = own.replacen(role, &format!("{role}{}\n", self.policy), 1);
         let extra = Extra { user: "nobody".to_owned(), ..extra };
         Dormoused::start_with(host, extra, "dns = \"off\"", &format!("{section}{own}"))
     }
@@ -189,6 +193,25 @@ impl Ground {
     /// If `ip` refuses.
     pub fn back_by(&self, gateway: usize) -> Result<()> {
         self.world.server.ip(&format!("route replace {CLIENTS} via {}", LAN[gateway]))
+    }
+
+    /// Cuts a gateway off from the database: what it sends there and hears from it meets this verdict.
+    ///
+    /// # Errors
+    /// If `nft` refuses.
+    pub fn cut(&self, gateway: usize, verdict: &str) -> Result<()> {
+        self.hosts[gateway].nft(&format!(
+            "table ip cut {{ chain out {{ type filter hook output priority 0; ip daddr {SERVER} tcp dport 5432 {verdict}; }}
+             chain in {{ type filter hook input priority 0; ip saddr {SERVER} tcp sport 5432 {verdict}; }}; }}"
+        ))
+    }
+
+    /// It reaches the database again.
+    ///
+    /// # Errors
+    /// If `nft` refuses.
+    pub fn heal(&self, gateway: usize) -> Result<()> {
+        self.hosts[gateway].nft("delete table ip cut")
     }
 
     /// The routes to clients that a gateway has, one a line.

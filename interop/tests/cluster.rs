@@ -40,7 +40,21 @@ fn a_device_comes_back_at_the_other_gateway_by_its_ticket_with_its_address() -> 
     ensure!(list.contains(DEVICE), "{list}");
     scene.gateways[0].ok(&["allow", DEVICE])?;
     scene.gateways[1].process().wait_for("no longer denied", PATIENCE)?;
-    Ok(())
+
+    // It is told that it is so when that is on record, and not before.
+    scene.gateways[1].ok(&["deny", DEVICE])?;
+    scene.gateways[0].process().wait_for("denied at another gateway", PATIENCE)?;
+    let denied = || scene.ground.database.sql(DATABASE, "select count(*) from dormouse.denial");
+    let locked = "begin; lock table dormouse.denial; select pg_sleep(3.5); commit";
+    std::thread::scope(|scope| {
+        let lock = scope.spawn(|| scene.ground.database.sql(DATABASE, locked));
+        let waits = "select count(*) from pg_stat_activity where query like '%pg_sleep(3.5)%' and pid <> pg_backend_pid()";
+        until("the table is locked", || Ok(scene.ground.database.sql(DATABASE, waits)? != "0"))?;
+        let late = scene.gateways[0].cli(&["allow", DEVICE])?;
+        ensure!(late.code != 0 && late.text.contains("not on record yet"), "{}", late.text);
+        lock.join().map_err(|_| anyhow::anyhow!("the lock"))?.map(drop)
+    })?;
+    until("it is tried again", || Ok(denied()? == "0"))
 }
 
 #[test]

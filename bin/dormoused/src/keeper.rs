@@ -16,6 +16,7 @@ use dormouse_io::bell::Bell;
 use dormouse_io::beside;
 use dormouse_io::clock::unix_now;
 use dormouse_io::store::lineage::{Lineages, Step};
+use dormouse_keying::SaId;
 use dormouse_node::pool::Change;
 pub(crate) use dormouse_node::shared::Report;
 use dormouse_node::shared::{Batch, Changes, Errand, Waiting};
@@ -198,8 +199,8 @@ impl Queue {
     }
 
     /// See [`Waiting::put_back`].
-    fn put_back(&self, batch: Vec<Operation>) {
-        self.lock().put_back(batch);
+    fn put_back(&self, batch: Vec<Operation>) -> Vec<Operation> {
+        self.lock().put_back(batch)
     }
 }
 
@@ -211,20 +212,23 @@ fn serve(mut store: impl Store<Error: Display>, mut leases: Leases, queue: &Queu
             owing = write_leases(&mut leases, changes, reports);
         }
         let ran = if batch.is_empty() { Ok(Vec::new()) } else { store.run(unix_now(), &batch) };
-        let outcomes = match &ran {
-            Ok(outcomes) => outcomes.clone(),
-            Err(_) => vec![Outcome::Failed; batch.len()],
-        };
-        for (operation, outcome) in batch.iter().zip(outcomes) {
+        for (operation, outcome) in batch.iter().zip(ran.iter().flatten()) {
             if let Some(sa) = operation.asked_by() {
-                reports.send(Report::Outcome(sa, outcome));
+                reports.send(Report::Outcome(sa, *outcome));
             }
+        }
+        let idle = batch.is_empty();
+        if ran.is_err() {
+            let ends = batch.iter().filter(|operation| matches!(operation, Operation::End { .. }));
+            let mut asked: Vec<SaId> = ends.filter_map(Operation::asked_by).collect();
+            asked.extend(queue.put_back(batch).iter().filter_map(Operation::asked_by));
+            asked.into_iter().for_each(|sa| reports.send(Report::Outcome(sa, Outcome::Failed)));
         }
         if let Some(mark) = mark.filter(|_| ran.is_ok()) {
             queue.written(mark);
             reports.send(Report::Written(mark));
         }
-        if batch.is_empty() {
+        if idle {
             if closed {
                 return;
             }
@@ -236,7 +240,6 @@ fn serve(mut store: impl Store<Error: Display>, mut leases: Leases, queue: &Queu
         }
         if let Err(e) = ran {
             tracing::error!("tickets are refused until the store can be written: {e}");
-            queue.put_back(batch);
             if closed {
                 return;
             }
@@ -265,17 +268,24 @@ impl Store for Sqlite {
     type Error = dormouse_io::store::Error;
 
     fn run(&mut self, now: UnixTime, operations: &[Operation]) -> Result<Vec<Outcome>, Self::Error> {
-        let steps: Vec<Step> = operations.iter().map(|operation| step(now, operation)).collect();
-        let outcome = |(operation, found): (&Operation, bool)| match operation {
-            Operation::Confirm { .. } if !found => Outcome::Superseded,
-            _ => Outcome::Done,
+        let steps: Vec<Option<Step>> = operations.iter().map(|operation| step(now, operation)).collect();
+        let asked: Vec<bool> = steps.iter().map(Option::is_some).collect();
+        let mut found = self.0.run(&steps.into_iter().flatten().collect::<Vec<_>>())?.into_iter();
+        let outcome = |(operation, asked): (&Operation, bool)| match operation {
+            _ if !asked => Outcome::Done,
+            Operation::Confirm { .. } if found.next() != Some(true) => Outcome::Superseded,
+            Operation::Confirm { .. } => Outcome::Done,
+            _ => {
+                found.next();
+                Outcome::Done
+            }
         };
-        Ok(operations.iter().zip(self.0.run(&steps)?).map(outcome).collect())
+        Ok(operations.iter().zip(asked).map(outcome).collect())
     }
 }
 
-fn step(now: UnixTime, operation: &Operation) -> Step {
-    match *operation {
+fn step(now: UnixTime, operation: &Operation) -> Option<Step> {
+    Some(match *operation {
         Operation::Insert(row) => Step::Insert {
             id: row.id.0,
             holder: row.holder.0,
@@ -295,7 +305,9 @@ fn step(now: UnixTime, operation: &Operation) -> Step {
         }
         Operation::EndAll { holder } => Step::EndAll { holder: holder.0 },
         Operation::EndEvery => Step::EndEvery,
-    }
+        // One gateway counts its sessions itself.
+        Operation::Enter { .. } | Operation::Leave { .. } => return None,
+    })
 }
 
 pub(crate) mod counts;

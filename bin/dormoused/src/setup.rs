@@ -73,6 +73,7 @@ pub(crate) fn endpoint(
         config.spread = Some(Box::new(balance.clone()));
         config.ticket_keys = Some(TicketKeys::shared(beginning.keys.clone()));
         config.admission.fingerprint_key = fingerprint_key.clone();
+        config.counts_together = true;
         pool.set_share(beginning.share());
         // There are no sessions yet.
         let _none = pool.learn_all(beginning.leases.clone());

@@ -38,7 +38,16 @@ struct Voiding {
     until: Instant,
     /// As [`crate::keeper::Keeper::mark`] has it, once it was handed over.
     mark: Option<u64>,
+    /// What it is told if that is not in time.
+    late: &'static str,
 }
+
+/// Of tickets that are void.
+const VOID: &str = "in force until the daemon ends, but not on the disk yet, which fails or is slow (see the log): \
+                    after a restart the tickets could count again";
+/// Of a denial that gateways share.
+const STILL_DENIED: &str = "not on record yet: the database that the gateways share has not answered (see the log). It is tried again until \
+                            the daemon ends; until then the denial may be in force again: see `dormouse deny --list`";
 
 /// How a connection has failed.
 #[derive(Debug)]
@@ -61,7 +70,7 @@ pub(crate) struct Verbs {
     watching: BTreeSet<ClientId>,
     /// Clients that wait for the device to be asleep.
     suspending: Vec<ClientId>,
-    /// Clients that wait for tickets to be void on the disk too.
+    /// Clients that wait for what they have asked to be on the disk too: tickets that are void, a denial that is taken back.
     voiding: BTreeMap<ClientId, Voiding>,
     /// By connection.
     failures: BTreeMap<String, Failures>,
@@ -103,9 +112,10 @@ impl Verbs {
         (requests, gone)
     }
 
-    /// Takes out those who wait no longer for tickets to be void.
-    fn void(&mut self, over: impl Fn(&Voiding) -> bool) -> Vec<ClientId> {
-        let clients: Vec<ClientId> = self.voiding.iter().filter(|(_, v)| over(v)).map(|(c, _)| *c).collect();
+    /// Takes out those who wait no longer for what they have asked to be on the disk; and what each is told if it is not.
+    fn void(&mut self, over: impl Fn(&Voiding) -> bool) -> Vec<(ClientId, &'static str)> {
+        let over_now = self.voiding.iter().filter(|(_, v)| over(v));
+        let clients = over_now.map(|(client, v)| (*client, v.late)).collect();
         self.voiding.retain(|_, v| !over(v));
         clients
     }
@@ -196,9 +206,9 @@ impl Verbs {
 }
 
 impl Daemon {
-    /// Tickets are void by what `client` has asked: it hears so when that outlives a power cut.
-    fn answer_when_written(&mut self, now: Instant, client: ClientId) {
-        self.verbs.voiding.insert(client, Voiding { until: now + STORE_PATIENCE, mark: None });
+    /// What `client` has asked is done, and outlives a power cut: it hears so then; or `late` if the store does not say so in time.
+    fn answer_when_written(&mut self, now: Instant, client: ClientId, late: &'static str) {
+        self.verbs.voiding.insert(client, Voiding { until: now + STORE_PATIENCE, mark: None, late });
     }
 
     /// What the host has ordered is handed over to the store: answers those for whom nothing was, or in vain.
@@ -210,16 +220,14 @@ impl Daemon {
         if self.helpers.keeper.is_none() {
             self.written(0);
         }
-        for client in self.verbs.void(|v| v.until <= now) {
-            let message = "in force until the daemon ends, but not on the disk yet, which fails or is slow (see the log): \
-                           after a restart the tickets could count again";
-            self.verbs.reply(client, Err(Error::new(ErrorKind::Other, message)));
+        for (client, late) in self.verbs.void(|v| v.until <= now) {
+            self.verbs.reply(client, Err(Error::new(ErrorKind::Other, late)));
         }
     }
 
     /// Everything before this mark is on the disk.
     pub(crate) fn written(&mut self, mark: u64) {
-        for client in self.verbs.void(|v| v.mark.is_some_and(|m| m <= mark)) {
+        for (client, _) in self.verbs.void(|v| v.mark.is_some_and(|m| m <= mark)) {
             self.verbs.reply(client, Ok(Reply::Done));
         }
     }
@@ -257,7 +265,7 @@ impl Daemon {
             }),
             Verb::Down { connection: Some(connection), peer: Some(peer) } => {
                 match self.remove(now, &connection, &peer) {
-                    Ok(()) => return self.answer_when_written(now, client),
+                    Ok(()) => return self.answer_when_written(now, client, VOID),
                     Err(e) => Err(e),
                 }
             }
@@ -279,9 +287,15 @@ impl Daemon {
             Verb::Redirect { connection, peer, to } => self.redirect(now, &connection, peer.as_deref(), &to),
             Verb::Deny { whom: None } => self.denials(),
             Verb::Deny { whom: Some(whom) } => self.deny(now, client, &whom),
-            Verb::Allow { whom } => self.allow(now, client, &whom).map(|()| Reply::Done),
+            // One gateway alone has written it down by then.
+            Verb::Allow { whom } => match self.allow(now, client, &whom) {
+                Ok(()) if self.helpers.cluster.is_some() => {
+                    return self.answer_when_written(now, client, STILL_DENIED);
+                }
+                done => done.map(|()| Reply::Done),
+            },
             Verb::ForgetTickets => match self.forget_tickets(now) {
-                Ok(()) => return self.answer_when_written(now, client),
+                Ok(()) => return self.answer_when_written(now, client, VOID),
                 Err(e) => Err(e),
             },
             Verb::Holder { address } => Ok(self.holder(address)),
@@ -549,7 +563,7 @@ mod tests {
             let (connection, state) = ("office".to_owned(), ConnectionState::Up);
             verbs.waiting.insert(*id, Waiting { connection, state, until, failures: 0 });
         }
-        verbs.voiding.insert(ids[2], Voiding { until: at(3), mark: None });
+        verbs.voiding.insert(ids[2], Voiding { until: at(3), mark: None, late: VOID });
         let mut ends: Vec<_> = verbs.timers().map(|timer| (timer.at, timer.why)).collect();
         ends.sort_unstable();
         assert_eq!(ends, [1, 2, 3].map(|s| (at(s), WAIT_ENDS)));

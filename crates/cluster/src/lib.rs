@@ -7,6 +7,7 @@
 //! can write to it: lengths and values are checked.
 
 pub mod admin;
+mod counts;
 mod denials;
 mod error;
 mod handover;

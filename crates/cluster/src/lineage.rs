@@ -8,12 +8,14 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_ike::limits::LINEAGES_PER_HOLDER;
+use dormouse_ike::limits::{ENDED_KEPT, LINEAGES_PER_HOLDER};
+use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row, TicketHolder};
 use dormouse_sansio::UnixTime;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement, Transaction};
 
+use crate::counts::{self, Counts};
 use crate::error::{Error, Fault};
 use crate::join::Database;
 use crate::link::{Link, seconds};
@@ -36,6 +38,8 @@ macro_rules! with_orders {
     };
 }
 
+/// One holder's rows come and go in one transaction at a time, where what is not there yet matters. In the order of the keys.
+pub(crate) const HOLD: &str = "select pg_advisory_xact_lock(k) from unnest($1::bigint[]) k";
 /// All rows that a batch touches, in their order: what comes after waits for nobody.
 const LOCK: &str = "select from dormouse.lineage where id in (
         select unnest($1::bytea[]) union select id from dormouse.lineage where holder = any($2::bytea[])
@@ -53,6 +57,8 @@ const MOVE: &str = with_orders!(
         set tip = k.next, ends = greatest(l.ends, k.ends), gateway = case when k.claims then $1 else l.gateway end
         from locked k where l.id = k.id and l.tip in (k.own, k.before)
         returning k.n, k.id, k.former, k.claims
+    ), counted as (
+        update dormouse.session s set gateway = $1 from moved m where m.claims and s.lineage = m.id and s.gateway <> $1
     ), from_other as (select id, former as gateway from moved where claims)",
     "select n, (select count(rung.*) from rung) from moved"
 );
@@ -62,10 +68,40 @@ const EXPIRE: &str = "delete from dormouse.lineage where id in (
         select id from dormouse.lineage where ends <= $1 and ends <= extract(epoch from clock_timestamp())::bigint + 3600
         order by id limit 4096 for update skip locked)";
 /// Not one that was there, and that another gateway has ended before this one heard that it was.
-const INSERT: &str = "insert into dormouse.lineage (id, holder, tip, gateway, ends)
-    select a.id, a.holder, a.tip, $1, a.ends from unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[]) as a (id, holder, tip, ends)
-    where not exists (select from dormouse.orders o where o.gateway = $1 and o.lineage = a.id)
+/// Nor one that had ended before; of that this gateway hears at once, as if another had told it.
+const INSERT: &str = "with asked as (
+        select * from unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[]) as a (id, holder, tip, ends)
+        where not exists (select from dormouse.orders o where o.gateway = $1 and o.lineage = a.id)
+    ), late as materialized (
+        select a.id from asked a join dormouse.ended e on e.holder = a.holder and e.lineage = a.id
+    ), told as (
+        insert into dormouse.orders (gateway, lineage) select $1, id from late
+    ), rung as materialized (
+        select pg_notify('dormouse_orders_' || $1, '') from (select from late limit 1) one
+    )
+    insert into dormouse.lineage (id, holder, tip, gateway, ends)
+    select a.id, a.holder, a.tip, $1, a.ends from asked a
+    where a.id not in (select id from late) and (select count(*) from rung) >= 0
     order by a.id on conflict (id) do nothing";
+/// What is not there yet, or any more, and has ended all the same. If its session is one that is counted, its gateway ends it.
+const REMEMBER: &str = "with late as materialized (
+        select distinct a.holder, a.id from unnest($2::bytea[], $3::bytea[]) as a (id, holder)
+        where not exists (select from dormouse.lineage l where l.id = a.id)
+    ), marked as (
+        update dormouse.session s set surplus = true from late a
+        where s.lineage = a.id and s.holder = a.holder and s.gateway <> $1 returning s.gateway
+    ), rung as materialized (
+        select pg_notify('dormouse_orders_' || t.gateway, $1) from (select distinct gateway from marked) t
+    )
+    insert into dormouse.ended (holder, lineage, until) select a.holder, a.id, $4::bigint from late a
+    where (select count(*) from rung) >= 0 on conflict do nothing";
+/// Of each holder those stay that are remembered longest.
+const FORGET: &str = "with ranked as (
+        select e.holder, e.lineage, row_number() over (partition by e.holder order by e.until desc, e.lineage desc) as n
+        from dormouse.ended e where e.holder = any($1)
+    )
+    delete from dormouse.ended e using ranked r where e.holder = r.holder and e.lineage = r.lineage
+        and (r.n > $2 or e.until <= $3)";
 /// Of each holder the new row stays, and of the others those that end last.
 const SURPLUS: &str = "with ranked as (
         select l.id, row_number() over (partition by l.holder order by l.id = any($1) desc, l.ends desc, l.id desc) as n
@@ -90,11 +126,12 @@ const END_EVERY: &str = "delete from dormouse.lineage";
 const OVERTAKEN: &str =
     "select a.id from unnest($2::bytea[], $3::bytea[], $4::bigint[]) as a (id, holder, ends)
     where exists (select from dormouse.lineage l
-        where l.holder = a.holder and l.gateway <> $1 and l.ends > a.ends and l.id <> all ($5::bytea[]))";
+        where l.holder = a.holder and l.gateway <> $1 and l.ends > a.ends and l.id <> all ($5::bytea[]))
+    or exists (select from dormouse.ended e where e.holder = a.holder and e.lineage = a.id)";
 
 impl Database {
     /// Carries out operations in their order, in one transaction; `now` decides which rows may go. One outcome for each,
-    /// [`Outcome::Done`] or [`Outcome::Superseded`], durable.
+    /// [`Outcome::Done`], [`Outcome::Superseded`] or [`Outcome::Full`], durable.
     ///
     /// # Errors
     /// See [`Error`]. None of them was carried out then; with [`Error::Lost`] and [`Error::Hangs`] all may have been.
@@ -113,7 +150,7 @@ impl Database {
 
 impl Database {
     /// Of sessions that began here while the database could not be reached, each instead of all others of its holder: which are over,
-    /// because their holder has come to another gateway since. `ends` says which session is the later one: it is counted from when its last
+    /// because their holder has come to another gateway since, or has named them there as its former ones. `ends` says which session is the later one: it is counted from when its last
     /// ticket was given. `former`: lineages that these sessions took the place of, by the word of who has them.
     ///
     /// # Errors
@@ -140,6 +177,8 @@ enum Run {
     End(Vec<End>),
     EndAll(Vec<TicketHolder>),
     EndEvery,
+    Enter(Counted),
+    Leave(Vec<Name>),
 }
 
 /// A row that goes.
@@ -194,7 +233,8 @@ fn runs(now: UnixTime, operations: &[Operation]) -> Vec<Run> {
             (Operation::End { .. } | Operation::EndFormer { .. }, last) => {
                 let Some(end) = end(operation) else { continue };
                 match last {
-                    Some(Run::End(ends)) => {
+                    // Whether a lineage is there when it ends matters.
+                    Some(Run::End(ends)) if lineages.insert(end.lineage) => {
                         ends.push(end);
                         continue;
                     }
@@ -207,6 +247,12 @@ fn runs(now: UnixTime, operations: &[Operation]) -> Vec<Run> {
             }
             (Operation::EndAll { holder }, _) => Run::EndAll(vec![holder]),
             (Operation::EndEvery, _) => Run::EndEvery,
+            (Operation::Enter { session, .. }, _) => Run::Enter(session),
+            (Operation::Leave { lineage }, Some(Run::Leave(gone))) => {
+                gone.push(lineage);
+                continue;
+            }
+            (Operation::Leave { lineage }, _) => Run::Leave(vec![lineage]),
         };
         lineages.clear();
         holders.clear();
@@ -216,7 +262,8 @@ fn runs(now: UnixTime, operations: &[Operation]) -> Vec<Run> {
                 lineages.extend(rows.iter().map(|row| row.id));
                 holders.extend(rows.iter().map(|row| row.holder));
             }
-            Run::End(_) | Run::EndAll(_) | Run::EndEvery => {}
+            Run::End(ends) => lineages.extend(ends.iter().map(|end| end.lineage)),
+            Run::EndAll(_) | Run::EndEvery | Run::Enter(_) | Run::Leave(_) => {}
         }
         runs.push(new);
     }
@@ -245,7 +292,11 @@ fn end(operation: &Operation) -> Option<End> {
 
 /// The statements, prepared.
 struct Statements {
+    hold: Statement,
     lock: Statement,
+    remember: Statement,
+    forget: Statement,
+    counts: Counts,
     shift: Statement,
     expire: Statement,
     insert: Statement,
@@ -259,7 +310,11 @@ struct Statements {
 impl Statements {
     async fn new(link: &mut Link) -> Result<Self, Fault> {
         Ok(Self {
+            hold: link.prepare(HOLD).await?,
             lock: link.prepare(LOCK).await?,
+            remember: link.prepare(REMEMBER).await?,
+            forget: link.prepare(FORGET).await?,
+            counts: Counts::new(link).await?,
             shift: link.prepare(MOVE).await?,
             expire: link.prepare(EXPIRE).await?,
             insert: link.prepare(INSERT).await?,
@@ -291,17 +346,42 @@ async fn run(link: &mut Link, now: i64, runs: &[Run]) -> Result<Vec<Outcome>, Fa
 
 async fn lock(tx: &Transaction<'_>, statements: &Statements, runs: &[Run]) -> Result<(), Fault> {
     let (mut ids, mut holders): (Vec<&[u8]>, Vec<&[u8]>) = Default::default();
+    let held = keys(runs.iter().flat_map(held));
     for run in runs {
         match run {
             Run::Move(shifts) => ids.extend(shifts.iter().map(|shift| &shift.lineage.0[..])),
             Run::Insert(rows) => holders.extend(rows.iter().map(|row| &row.holder.0[..])),
             Run::End(ends) => ids.extend(ends.iter().map(|end| &end.lineage.0[..])),
             Run::EndAll(all) => holders.extend(all.iter().map(|holder| &holder.0[..])),
+            Run::Enter(session) => ids.push(&session.lineage.0[..]),
+            Run::Leave(gone) => ids.extend(gone.iter().map(|lineage| &lineage.0[..])),
             Run::EndEvery => {}
         }
     }
-    tx.query(&statements.lock, &[&ids, &holders]).await?;
+    let (first, then): ([&(dyn ToSql + Sync); 1], [&(dyn ToSql + Sync); 2]) = ([&held], [&ids, &holders]);
+    // Both are on their way at once, and carried out in this order.
+    let (held, locked) = tokio::join!(tx.query(&statements.hold, &first), tx.query(&statements.lock, &then));
+    held.and(locked)?;
     Ok(())
+}
+
+/// Holders for which what is not there yet matters.
+fn held(run: &Run) -> Vec<TicketHolder> {
+    match run {
+        Run::Insert(rows) => rows.iter().map(|row| row.holder).collect(),
+        Run::End(ends) => ends.iter().filter(|end| end.anywhere).map(|end| end.holder).collect(),
+        Run::Enter(session) => vec![session.holder],
+        Run::Move(_) | Run::EndAll(_) | Run::EndEvery | Run::Leave(_) => Vec::new(),
+    }
+}
+
+/// The keys of what is held while one holder's rows come and go, in their order.
+pub(crate) fn keys(holders: impl IntoIterator<Item = TicketHolder>) -> Vec<i64> {
+    let key = |TicketHolder([a, b, c, d, e, f, g, h, ..]): TicketHolder| {
+        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    };
+    let all: BTreeSet<i64> = holders.into_iter().map(key).collect();
+    all.into_iter().collect()
 }
 
 async fn run_one(
@@ -322,6 +402,7 @@ async fn run_one(
             let ids: Vec<&[u8]> = ends.iter().map(|end| &end.lineage.0[..]).collect();
             let holders: Vec<&[u8]> = ends.iter().map(|end| &end.holder.0[..]).collect();
             let anywhere: Vec<bool> = ends.iter().map(|end| end.anywhere).collect();
+            remember(tx, statements, gateway, now, ends).await?;
             tx.query(&statements.end, &[&gateway, &ids, &holders, &anywhere]).await?;
             ends.len()
         }
@@ -334,8 +415,36 @@ async fn run_one(
             tx.execute(&statements.end_every, &[]).await?;
             1
         }
+        Run::Enter(session) => {
+            return Ok(vec![counts::enter(tx, &statements.counts, gateway, session).await?]);
+        }
+        Run::Leave(gone) => {
+            counts::leave(tx, &statements.counts, gateway, gone).await?;
+            gone.len()
+        }
     };
     Ok(vec![Outcome::Done; done])
+}
+
+/// What a client names as its former lineage has ended, also if its gateway writes it down later.
+async fn remember(
+    tx: &Transaction<'_>,
+    statements: &Statements,
+    gateway: &str,
+    now: i64,
+    ends: &[End],
+) -> Result<(), Fault> {
+    let (ids, holders): (Vec<&[u8]>, Vec<&[u8]>) =
+        ends.iter().filter(|end| end.anywhere).map(|end| (&end.lineage.0[..], &end.holder.0[..])).unzip();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let until = now.saturating_add(i64::try_from(ENDED_KEPT.as_secs()).unwrap_or(i64::MAX));
+    if tx.execute(&statements.remember, &[&gateway, &ids, &holders, &until]).await? > 0 {
+        let most = i64::try_from(LINEAGES_PER_HOLDER).unwrap_or(i64::MAX);
+        tx.execute(&statements.forget, &[&holders, &most, &now]).await?;
+    }
+    Ok(())
 }
 
 async fn shift_all(

@@ -2,14 +2,15 @@
 //! that was released: what comes later is a version of its own.
 
 /// Version of the tables that this release works with.
-pub const SCHEMA: i32 = 4;
+pub const SCHEMA: i32 = 5;
 /// Most gateways of one cluster.
 pub const SLOTS_MOST: u8 = 64;
 /// The role that all gateways' roles are members of.
 pub(crate) const GROUP: &str = "dormouse_gateway";
 
 /// `MIGRATIONS[n]` makes version n + 1 out of version n.
-pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] = [VERSION_1, HANDOVERS, USERS_AND_NUMBERS, LOADS];
+pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] =
+    [VERSION_1, HANDOVERS, USERS_AND_NUMBERS, LOADS, SESSIONS];
 
 const VERSION_1: &str = "
 create schema dormouse;
@@ -128,15 +129,41 @@ create table dormouse.load_history (
 comment on table dormouse.load_history is 'what each gateway has learned about latency and load, for one that has lost its own';
 ";
 
+/// Sessions that are counted over all gateways, and lineages that end before their gateway has written them down.
+const SESSIONS: &str = "
+create table dormouse.session (
+    lineage bytea primary key check (length(lineage) = 16),
+    holder bytea not null check (length(holder) = 32),
+    gateway text not null references dormouse.gateway (name) on delete cascade,
+    came inet,
+    began bigint not null,
+    surplus boolean not null default false
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+comment on table dormouse.session is 'of identities whose connection says unique = keep or never: the sessions that gateways have now';
+comment on column dormouse.session.came is 'keep: where the client is';
+comment on column dormouse.session.surplus is 'more than the identity may have: the gateway ends it';
+create index session_by_holder on dormouse.session (holder);
+create index session_by_gateway on dormouse.session (gateway);
+create index session_surplus on dormouse.session (gateway) where surplus;
+create table dormouse.ended (
+    holder bytea not null check (length(holder) = 32),
+    lineage bytea not null check (length(lineage) = 16),
+    until bigint not null,
+    primary key (holder, lineage)
+);
+comment on table dormouse.ended is 'lineages that a client has named as its former one, and that no gateway had written down';
+create index ended_by_end on dormouse.ended (until);
+";
+
 /// What a gateway may do, and nothing else. Given again at each `init`, so that a later release's need is met.
 pub(crate) const GRANTS: &str = "
 revoke all on all tables in schema dormouse from dormouse_gateway;
 grant usage on schema dormouse to dormouse_gateway;
 grant select, update (system_identifier, timeline, incarnation) on dormouse.cluster to dormouse_gateway;
 grant select, insert, update on dormouse.gateway to dormouse_gateway;
-grant select, insert, update, delete on dormouse.lineage, dormouse.lease, dormouse.ticket_key to dormouse_gateway;
+grant select, insert, update, delete on dormouse.lineage, dormouse.lease, dormouse.ticket_key, dormouse.session to dormouse_gateway;
 grant select, insert, update on dormouse.user_entry, dormouse.load_history to dormouse_gateway;
-grant select, insert, delete on dormouse.denial, dormouse.orders to dormouse_gateway;
+grant select, insert, delete on dormouse.denial, dormouse.orders, dormouse.ended to dormouse_gateway;
 grant select, insert, delete, update (gateway) on dormouse.handover to dormouse_gateway;
 grant execute on function pg_catalog.pg_control_system() to dormouse_gateway;
 ";

@@ -31,6 +31,8 @@ const LACKING: &str = "select t || ': ' || p from (values
         ('ticket_key', 'select'), ('ticket_key', 'insert'), ('ticket_key', 'update'), ('ticket_key', 'delete'),
         ('user_entry', 'select'), ('user_entry', 'insert'), ('user_entry', 'update'),
         ('load_history', 'select'), ('load_history', 'insert'), ('load_history', 'update'),
+        ('session', 'select'), ('session', 'insert'), ('session', 'update'), ('session', 'delete'),
+        ('ended', 'select'), ('ended', 'insert'), ('ended', 'delete'),
         ('denial', 'select'), ('denial', 'insert'), ('denial', 'delete'),
         ('orders', 'select'), ('orders', 'insert'), ('orders', 'delete')) as needed (t, p)
     where not pg_catalog.has_table_privilege('dormouse.' || t, p) order by t, p";

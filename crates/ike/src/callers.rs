@@ -17,6 +17,7 @@ use crate::guesses::Guesses;
 use crate::limits::{
     BEGIN_BURST, BEGIN_EVERY, CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, PACES_SWEPT_AT,
 };
+use crate::ticket::counted::Counting;
 use crate::ticket::lineage::Name;
 
 /// An identity as one connection knows it.
@@ -64,6 +65,8 @@ pub(crate) struct Callers {
     strangers: BTreeSet<SaId>,
     /// Passwords that they try.
     pub(crate) guesses: Guesses,
+    /// What the store knows of their sessions, where several gateways count them.
+    pub(crate) counting: Counting,
 }
 
 /// What a caller may do at a pace. Full logins have one of their own, so that a thief with a copied ticket does not keep its owner from
@@ -130,11 +133,13 @@ impl Callers {
         if let Some(Present { caller, lineage, .. }) = self.present.remove(&id) {
             take_out(&mut self.sas, &caller, id);
             lineage.iter().for_each(|lineage| take_out(&mut self.of_lineage, lineage, id));
+            lineage.iter().for_each(|lineage| self.counting.changed(*lineage));
         }
         if let Some(present) = now {
             self.sas.entry(present.caller.clone()).or_default().insert(id);
             if let Some(lineage) = present.lineage {
                 self.of_lineage.entry(lineage).or_default().insert(id);
+                self.counting.changed(lineage);
             }
             self.present.insert(id, present);
         }
@@ -143,6 +148,11 @@ impl Callers {
     /// The SAs of a lineage, those included that rekeying and closing have left.
     pub(crate) fn of_lineage(&self, lineage: Name) -> impl Iterator<Item = SaId> {
         self.of_lineage.get(&lineage).into_iter().flatten().copied()
+    }
+
+    /// The live SA of a lineage, if there is one.
+    pub(crate) fn live_of_lineage(&self, lineage: Name) -> Option<SaId> {
+        self.of_lineage(lineage).find(|id| self.present.get(id).is_some_and(|present| present.live))
     }
 
     /// SAs of a caller: those that are live, or those that rekeying and closing have left.

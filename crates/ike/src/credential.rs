@@ -428,6 +428,9 @@ pub enum Refusal {
         /// How many.
         sessions: usize,
     },
+    /// It has as many as it may have, with those at the other gateways that share the store.
+    #[error("{0} has as many sessions as it may have, with those at other gateways")]
+    SessionsElsewhere(Identity),
     /// It has begun too many sessions of late.
     #[error("{0} begins sessions too often")]
     TooOften(Identity),

@@ -33,6 +33,9 @@ pub struct EndpointConfig {
     pub window: u32,
     /// Keys for the tickets that we give; `None`: no ticket is given or accepted.
     pub ticket_keys: Option<TicketKeys>,
+    /// Sessions of an identity are counted together with those at other gateways ([`crate::ticket::counted`]): the store is asked before a
+    /// login is answered.
+    pub counts_together: bool,
     /// What is done for devices that announce a sleep.
     pub hold: HoldPolicy,
     /// As responder: with which keys signatures are ordered ([`Event::Sign`](crate::Event::Sign)), beside those in tokens.
@@ -64,6 +67,7 @@ impl Default for EndpointConfig {
             serves_nobody: false,
             window: 0,
             ticket_keys: None,
+            counts_together: false,
             hold: HoldPolicy::default(),
             sign_beside: |_| false,
             load: LoadHistory::default(),

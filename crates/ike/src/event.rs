@@ -288,6 +288,8 @@ pub enum CloseReason {
     Unconfirmed,
     /// Another gateway has its client now, or has ended its session.
     Elsewhere,
+    /// Gateways that share a store have let in more sessions of the identity than it may have, and this one began last.
+    TooMany,
 }
 
 impl fmt::Display for CloseReason {
@@ -307,6 +309,7 @@ impl fmt::Display for CloseReason {
             Self::ProtocolError => "the peer broke the protocol",
             Self::Unconfirmed => "its client has not confirmed it",
             Self::Elsewhere => "its client is at another gateway",
+            Self::TooMany => "its identity has more sessions at all gateways than it may have",
             Self::Released => "its device sleeps on, and comes back by ticket",
         })
     }

@@ -168,6 +168,9 @@ pub const UNHEARD_MOST: u8 = 2;
 pub const LINEAGE_KEPT_BEYOND: Duration = Duration::from_secs(600);
 /// How long the store may take to say whether a ticket counts, or to note that a session has ended.
 pub const STORE_PATIENCE: Duration = Duration::from_secs(2);
+/// So long a store that gateways share remembers that a lineage has ended which it does not know yet: a gateway that is cut off from it for
+/// longer has ended its sessions long before.
+pub const ENDED_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// Datagrams that wait meanwhile, of one session.
 pub const WAITING_MAX: usize = 64;
 /// Longest identity or name inside a ticket, in bytes: as long as a ticket can be.

@@ -214,8 +214,8 @@ fn cause(why: Option<CloseReason>, leaving: bool) -> u32 {
         Some(R::Expired | R::CertificateExpired | R::LifetimeOver) => 5,
         Some(R::Requested | R::NotAdmitted | R::Revoked | R::Reconfigured) => 6,
         Some(R::ProtocolError | R::Refused(_)) => 9,
-        // Port Preempted: "NAS ended session in order to allocate the port to a higher priority use": the same client, elsewhere.
-        Some(R::Elsewhere) => 13,
+        // Port Preempted: "NAS ended session in order to allocate the port to a higher priority use": the same identity's, elsewhere.
+        Some(R::Elsewhere | R::TooMany) => 13,
         // NAS Request: "NAS ended session for a non-error reason not otherwise listed".
         Some(R::Replaced) | None => 10,
     }

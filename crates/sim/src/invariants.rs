@@ -219,6 +219,10 @@ impl Tickets {
                     self.before.insert(to, from);
                 }
             }
+            // Of one that no gateway has written down yet, none that does so later counts.
+            Operation::EndFormer { lineage, .. } if !self.holders.contains_key(&lineage) => {
+                self.ended.insert(lineage);
+            }
             Operation::End { lineage, holder, .. } | Operation::EndFormer { lineage, holder } => {
                 if self.holders.get(&lineage) == Some(&holder) {
                     self.ended.insert(lineage);
@@ -228,6 +232,7 @@ impl Tickets {
                 self.ended.extend(self.holders.iter().filter(|(_, h)| **h == holder).map(|(id, _)| *id));
             }
             Operation::EndEvery => self.ended.extend(self.holders.keys().copied()),
+            Operation::Enter { .. } | Operation::Leave { .. } => {}
         }
     }
 

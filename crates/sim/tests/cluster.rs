@@ -20,6 +20,11 @@ const ONCE_BAD: [u64; 13] =
     [16, 1_285, 2_629, 3_264, 3_883, 5_275, 5_288, 9_197, 9_855, 11_645, 26_762, 64_911, 70_973];
 
 #[test]
+fn every_story_with_a_limit_of_sessions_ends_well() {
+    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &[], Story::limited);
+}
+
+#[test]
 fn every_story_of_several_gateways_ends_well() {
     all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &ONCE_BAD, Story::random);
 }

@@ -9,18 +9,6 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Cuts a gateway off: what it sends to the database and hears from it meets this verdict.
-fn cut(scene: &Scene, gateway: usize, verdict: &str) -> Result<()> {
-    scene.ground.hosts[gateway].nft(&format!(
-        "table ip cut {{ chain out {{ type filter hook output priority 0; ip daddr {SERVER} tcp dport 5432 {verdict}; }}
-         chain in {{ type filter hook input priority 0; ip saddr {SERVER} tcp sport 5432 {verdict}; }}; }}"
-    ))
-}
-
-fn heal(scene: &Scene, gateway: usize) -> Result<()> {
-    scene.ground.hosts[gateway].nft("delete table ip cut")
-}
-
 /// Echoes of the device, ten a second, until they are counted.
 pub(crate) fn echoes(scene: &Scene, called: &str) -> Result<Process> {
     scene.ground.world.device.spawn(called, "ping", &["-i", "0.1", SERVER])
@@ -67,7 +55,7 @@ fn a_gateway_that_is_cut_off_serves_on_and_lets_go_what_others_took_over() -> Re
 
     // Nothing comes through any more, and nothing says so.
     let sending = echoes(&scene, "silence")?;
-    cut(&scene, 0, "drop")?;
+    scene.ground.cut(0, "drop")?;
     scene.gateways[0]
         .process()
         .wait_for("tickets are refused until the database can be reached", PATIENCE)?;
@@ -99,7 +87,7 @@ fn a_gateway_that_is_cut_off_serves_on_and_lets_go_what_others_took_over() -> Re
     ensure!(inner(&scene.device)? == address);
 
     // The one that was cut off, and could not hear of that, is back: it drops what it had, and what it gave is on record.
-    heal(&scene, 0)?;
+    scene.ground.heal(0)?;
     scene.gateways[0].process().wait_for("the database is reached again", PATIENCE)?;
     let lets_go = until("the first gateway lets go", || {
         Ok(!scene.served()?[0].contains(&DEVICE.to_owned())
@@ -133,14 +121,14 @@ fn a_gateway_that_is_cut_off_serves_on_and_lets_go_what_others_took_over() -> Re
     // Cut off so that it is told at once; the device takes its ticket, which is on record, to another one.
     ensure!(scene.balances(&address)? == 2);
     let sending = echoes(&scene, "refusal")?;
-    cut(&scene, 2, "reject")?;
+    scene.ground.cut(2, "reject")?;
     scene.gateways[2]
         .process()
         .wait_for("tickets are refused until the database can be reached", PATIENCE)?;
     none_was_lost(sending)?;
     let by = moves_to(&mut scene, 1)?;
     ensure!(by == "ticket", "{by}");
-    heal(&scene, 2)?;
+    scene.ground.heal(2)?;
     ensure!(scene.balances(&address)? == 1);
     Ok(())
 }

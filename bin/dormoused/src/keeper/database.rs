@@ -8,6 +8,7 @@ use super::{Queue, Report, Reports};
 use dormouse_cluster as cluster;
 use dormouse_cluster::{Content, Database, LeaseChange, LeaseKey, LeaseNews, Settings, UserEntry, Written};
 use dormouse_ike::ticket::SharedKey;
+use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::entropy::OsEntropy;
@@ -199,6 +200,14 @@ impl Store for Connection<'_> {
             confirms.zip(&outcomes).filter(|(confirms, outcome)| *confirms && **outcome == Outcome::Done);
         self.member.counts.took(taken.count());
         Ok(outcomes)
+    }
+
+    async fn count(&mut self, sessions: &[Counted]) -> Result<Vec<Name>, cluster::Error> {
+        self.database.count(sessions).await
+    }
+
+    async fn too_many(&mut self) -> Result<Vec<Name>, cluster::Error> {
+        self.database.too_many().await
     }
 
     async fn overtaken(&mut self, began: &[Row], former: &[Name]) -> Result<Vec<Name>, cluster::Error> {

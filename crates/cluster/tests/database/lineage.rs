@@ -69,7 +69,11 @@ fn one_gateway_sees_what_the_rules_in_memory_say() {
     let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
     let told = TestRunner::new(config).run(&batches, |story| {
         runtime.block_on(async {
-            raw.batch_execute("delete from dormouse.lineage").await.unwrap();
+            raw.batch_execute(
+                "delete from dormouse.lineage; delete from dormouse.ended; delete from dormouse.orders",
+            )
+            .await
+            .unwrap();
             let (mut memory, mut now) = (Memory::default(), 10);
             for (step, operations) in &story {
                 now += step;
@@ -198,6 +202,44 @@ fn a_session_that_another_gateway_has_ended_does_not_come_back_by_a_repeated_ins
         assert_eq!(run(&mut south, &[confirm(1, 1, 1, 2)]).await, [Outcome::Superseded]);
         let orders = north.orders().await.unwrap();
         assert_eq!(orders.iter().map(|order| order.lineage).collect::<Vec<_>>(), [name(1)]);
+    });
+}
+
+/// Its gateway was cut off, and its client has logged in elsewhere meanwhile and named it.
+#[test]
+fn a_session_that_has_ended_before_it_was_written_down_does_not_begin() {
+    if !possible("a_session_that_has_ended_before_it_was_written_down_does_not_begin") {
+        return;
+    }
+    block(async {
+        let world = World::new(Server::shared(), None).await;
+        let (mut north, mut south) = (world.join("north").await, world.join("south").await);
+        let former = |id: u64, of: u8| Operation::EndFormer { lineage: name(id), holder: holder(of) };
+        run(&mut south, &[former(1, 1), former(2, 9), Operation::EndAll { holder: holder(1) }]).await;
+        let began = [1, 2].map(|id| Row { id: name(id), holder: holder(1), tip: name(id), ends: LATER });
+        assert_eq!(north.overtaken(&began, &[]).await.unwrap(), [name(1)]);
+        run(&mut north, &[insert(1, 1), insert(2, 1)]).await;
+        assert_eq!(
+            rows(&world).await.iter().map(|row| row.id).collect::<Vec<_>>(),
+            [name(2)],
+            "2 is another's"
+        );
+        assert_eq!(run(&mut south, &[confirm(1, 1, 1, 2)]).await, [Outcome::Superseded]);
+        // It is told so as by another.
+        assert_eq!(north.notice().await.unwrap(), Notice::Orders);
+        let orders = north.orders().await.unwrap();
+        assert_eq!(orders.iter().map(|order| order.lineage).collect::<Vec<_>>(), [name(1)]);
+        // Of one who names very many, some are remembered; and none for good.
+        let most = u64::try_from(LINEAGES_PER_HOLDER).unwrap();
+        for id in 100..110 + most {
+            south.run(UnixTime(NOW.0 + id), &[former(id, 3)]).await.unwrap();
+        }
+        let count = "select count(*) from dormouse.ended where octet_length(holder) = 32";
+        assert_eq!(world.count(count).await, i64::try_from(most).unwrap() + 2);
+        north.run(UnixTime(NOW.0 + 100), &[insert(110 + most - 1, 3)]).await.unwrap();
+        assert_eq!(rows(&world).await.len(), 1, "the last one");
+        south.run(LATER + dormouse_ike::limits::ENDED_KEPT, &[former(200, 3)]).await.unwrap();
+        assert_eq!(world.count(count).await, 3);
     });
 }
 

@@ -8,11 +8,12 @@ use crate::action::Action;
 use crate::callers::{Caller, Present};
 use crate::claim::Claim;
 use crate::config::Unique;
-use crate::event::CloseReason;
+use crate::event::{CloseReason, Event};
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
 use crate::mlike::Keys;
 use crate::sa::IkeSa;
+use crate::ticket::counted::Counted;
 use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::SaId;
 
@@ -88,6 +89,7 @@ impl Endpoint {
             let slot = self.slots.get(&id);
             if !slot.is_some_and(Slot::is_proven) {
                 self.shared.callers.wait_no_longer(id);
+                self.shared.callers.counting.asks_no_longer(id);
             }
             if !slot.is_some_and(Slot::is_stranger_waiting) {
                 self.shared.callers.signed_for_stranger(id);
@@ -107,6 +109,24 @@ impl Endpoint {
                 self.deadlines.insert(id, deadline);
             }
         }
+        self.tell_counted(now);
+    }
+
+    /// The store that counts sessions together with other gateways' hears of those that have come, moved or gone.
+    fn tell_counted(&mut self, now: Instant) {
+        for lineage in self.shared.callers.counting.take_changed() {
+            let session = self.counted(now, lineage);
+            let told = self.shared.callers.counting.tell(lineage, session);
+            told.into_iter().for_each(|told| self.shared.event(Event::Store(told)));
+        }
+    }
+
+    /// The session of a lineage, if it is one that is counted.
+    fn counted(&self, now: Instant, lineage: Name) -> Option<Counted> {
+        let id = self.shared.callers.live_of_lineage(lineage)?;
+        let Some(Slot::Established(ike)) = self.slots.get(&id) else { return None };
+        let core = &ike.core;
+        self.shared.counted(now, &core.link.conn, &core.peer, core.link.path.remote.ip(), lineage)
     }
 
     fn apply(&mut self, now: Instant, action: Action) {

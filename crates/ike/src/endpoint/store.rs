@@ -43,6 +43,17 @@ impl Endpoint {
         rows.into_values().collect()
     }
 
+    /// Gateway: the identity of this lineage has more sessions over all gateways than it may have, and this is one of those that are too many: it
+    /// ends, and its client is told. Returns the number of SAs.
+    pub fn too_many(&mut self, now: Instant, lineage: Name) -> usize {
+        let live: Vec<SaId> = self.shared.callers.live_of_lineage(lineage).into_iter().collect();
+        for id in &live {
+            self.end_for(now, *id, CloseReason::TooMany);
+        }
+        self.apply_effects(now);
+        live.len()
+    }
+
     /// Gateway: it has been cut off from the store for so long that it may not know any more who is denied: its sessions end, and nobody is let
     /// in until this is taken back.
     pub fn serve_nobody(&mut self, now: Instant, nobody: bool) {

@@ -352,14 +352,30 @@ impl HalfOpen {
         }
         let How::Resume { ticket, .. } = &self.how else {
             let descent = Descent::begin(&mut shared.entropy);
-            return self.establish(shared, now, view, caller, proof, descent);
+            return match self.asks_for_room(shared, now, &caller, &descent, view.lineage()) {
+                Ok(true) => self.pend(now, payloads.to_vec(), caller, proof, descent),
+                Ok(false) => self.establish(shared, now, view, caller, proof, descent),
+                Err(refusal) => self.refuse_admission(shared, path, claimed, refusal.into()),
+            };
         };
         if let Err(refusal) = shared.callers.wait(self.link.id, &caller.conn, &caller.identity, true) {
             return self.refuse_admission(shared, path, claimed, refusal.into());
         }
         let descent = Descent::resume(&mut shared.entropy, ticket.lineage, ticket.own, ticket.before);
         shared.event(Event::Store(descent.confirm(self.link.id)));
-        let (payloads, by) = (payloads.to_vec(), now + STORE_PATIENCE);
+        self.pend(now, payloads.to_vec(), caller, proof, descent)
+    }
+
+    /// Waits for the store.
+    fn pend(
+        mut self: Box<Self>,
+        now: Instant,
+        payloads: Vec<Payload>,
+        caller: Caller,
+        proof: Authentication,
+        descent: Descent,
+    ) -> Step {
+        let by = now + STORE_PATIENCE;
         self.pending = Some(Box::new(Pending { by, payloads, caller, proof, descent }));
         Step::to(Slot::HalfOpen(self))
     }

@@ -1,6 +1,8 @@
 //! A caller who comes back, and the store of lineages: a resumed session that waits until its ticket is known to count; and a full login, which ends the tickets of what it replaces. Owns
 //! these decisions; the proofs are [`super::half_open`]'s.
 
+use std::sync::Arc;
+
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::dormancy::Refused;
 use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
@@ -8,7 +10,8 @@ use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
 use crate::action::Action;
 use crate::auth::Authentication;
 use crate::claim::Claim;
-use crate::config::Unique;
+use crate::config::{Connection, Unique};
+use crate::credential::Refusal;
 use crate::error::NegotiationError;
 use crate::event::Event;
 use crate::handshake::half_open::{Caller, HalfOpen, How};
@@ -17,7 +20,8 @@ use crate::payloads::{View, notify};
 use crate::sa::IkeSa;
 use crate::shared::Shared;
 use crate::ticket::Form;
-use crate::ticket::lineage::{Descent, Operation, Outcome};
+use crate::ticket::counted::Counted;
+use crate::ticket::lineage::{Descent, Name, Operation, Outcome};
 
 /// What waits for the store.
 #[derive(Debug)]
@@ -46,8 +50,10 @@ impl HalfOpen {
         outcome: Outcome,
     ) -> Step {
         let Some(pending) = self.pending.take() else { return Step::to(Slot::HalfOpen(self)) };
+        let How::Resume { ticket, .. } = &self.how else {
+            return self.login_judged(shared, now, *pending, outcome);
+        };
         let Pending { payloads, mut caller, proof, descent, .. } = *pending;
-        let How::Resume { ticket, .. } = &self.how else { return Step::to(Slot::HalfOpen(self)) };
         let (told, why) = match outcome {
             Outcome::Done => match ticket.claim().begins(shared, now) {
                 Ok(conn) => {
@@ -57,7 +63,9 @@ impl HalfOpen {
                 }
                 Err(why) => (None, why),
             },
-            Outcome::Superseded => (Some(Refused::Superseded), Refused::Superseded.to_string()),
+            Outcome::Superseded | Outcome::Full => {
+                (Some(Refused::Superseded), Refused::Superseded.to_string())
+            }
             // What was asked may be carried out yet, and then the client's only ticket is used up.
             Outcome::Failed => (Some(Refused::Superseded), Refused::Store.to_string()),
         };
@@ -67,6 +75,75 @@ impl HalfOpen {
         refusal.extend(told.map(|why| notify(NotifyType::DormancyRefused, [why.code()])));
         let path = self.link.path;
         self.refuse_with(shared, path, ExchangeType::IkeAuth, Some(caller.identity), &refusal, error)
+    }
+}
+
+impl HalfOpen {
+    /// A login of an identity whose sessions are counted together with those at other gateways: it waits for the store, but not for one that
+    /// does not answer. The answer is `false` if it need not wait.
+    pub(super) fn asks_for_room(
+        &self,
+        shared: &mut Shared,
+        now: Instant,
+        caller: &Caller,
+        descent: &Descent,
+        former: Option<Name>,
+    ) -> Result<bool, Refusal> {
+        let (conn, from) = (&caller.conn, self.link.path.remote.ip());
+        let Some(session) = shared.counted(now, conn, &caller.identity, from, descent.lineage) else {
+            return Ok(false);
+        };
+        shared.callers.wait(self.link.id, conn, &caller.identity, false)?;
+        let session = Counted { login: true, former, ..session };
+        let asked = shared.callers.counting.ask(self.link.id, session);
+        shared.event(Event::Store(asked));
+        Ok(true)
+    }
+
+    /// What the store says about it. One that says nothing counts nothing: this gateway does alone, and what is too many ends when the
+    /// store is asked again.
+    fn login_judged(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        pending: Pending,
+        outcome: Outcome,
+    ) -> Step {
+        let Pending { payloads, mut caller, proof, descent, .. } = pending;
+        let admitted = match outcome {
+            Outcome::Full => Err(Refusal::SessionsElsewhere(caller.identity.clone())),
+            Outcome::Done | Outcome::Failed | Outcome::Superseded => {
+                self.may_begin(shared, now, &caller, View(&payloads))
+            }
+        };
+        match admitted {
+            Ok(conn) => {
+                (self.link.conn, caller.conn) = (conn.clone(), conn);
+                self.establish(shared, now, View(&payloads), caller, proof, descent)
+            }
+            Err(refusal) => {
+                let (path, error) = (self.link.path, NegotiationError::from(refusal));
+                let told = [notify(error.told(), [])];
+                self.refuse_with(shared, path, ExchangeType::IkeAuth, Some(caller.identity), &told, error)
+            }
+        }
+    }
+
+    /// What may have changed while it waited: the configuration, denials, and the sessions that its identity has here.
+    fn may_begin(
+        &self,
+        shared: &Shared,
+        now: Instant,
+        caller: &Caller,
+        view: View<'_>,
+    ) -> Result<Arc<Connection>, Refusal> {
+        let (config, identity) = (&shared.config, &caller.identity);
+        let mut conn = config.named(&caller.conn.name)?.clone();
+        if let Some(credential) = &caller.session.credential {
+            conn = config.admission.admits(&conn, identity, credential, shared.unix(now))?;
+        }
+        shared.callers.room(&conn, identity, Some(self.link.path.remote.ip()), view.lineage())?;
+        Ok(conn)
     }
 }
 

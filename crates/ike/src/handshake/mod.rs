@@ -23,7 +23,7 @@ use crate::claim::Claim;
 use crate::config::Connection;
 use crate::elsewhere::Verdict;
 use crate::error::{Discard, NegotiationError};
-use crate::event::Event;
+use crate::event::{CloseReason, Event};
 use crate::keys::Spis;
 use crate::link::Link;
 use crate::payloads::View;
@@ -217,8 +217,14 @@ impl Slot {
         match self {
             Self::HalfOpen(s) => s.ticket_judged(shared, now, outcome).next,
             Self::Established(mut s) => {
-                s.ticket_judged(shared, now, outcome);
-                s.end_recorded(shared);
+                match outcome {
+                    // Of a login that was answered without.
+                    Outcome::Full => s.close(shared, now, CloseReason::TooMany),
+                    outcome => {
+                        s.ticket_judged(shared, now, outcome);
+                        s.end_recorded(shared);
+                    }
+                }
                 Some(Self::Established(s))
             }
             other => Some(other),

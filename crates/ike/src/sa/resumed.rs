@@ -178,7 +178,9 @@ impl IkeSa {
         }
         let refused = match outcome {
             Outcome::Done => self.begins(shared, now).err().map(|why| (None, why)),
-            Outcome::Superseded => Some((Some(Refused::Superseded), Refused::Superseded.to_string())),
+            Outcome::Superseded | Outcome::Full => {
+                Some((Some(Refused::Superseded), Refused::Superseded.to_string()))
+            }
             Outcome::Failed => Some((Some(Refused::Store), Refused::Store.to_string())),
         };
         self.conclude(shared, now, refused);

@@ -14,7 +14,8 @@ use dormouse_crypto::{HashAlg, hash};
 use dormouse_keying::SaId;
 use dormouse_sansio::{Entropy, UnixTime};
 
-use crate::limits::LINEAGES_PER_HOLDER;
+use super::counted::Counted;
+use crate::limits::{ENDED_KEPT, LINEAGES_PER_HOLDER};
 
 /// An unguessable name of 16 bytes: of a lineage, or of an IKE SA.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,7 +109,7 @@ pub enum Operation {
         holder: TicketHolder,
     },
     /// After a full login, its client names this as its former lineage: no ticket of it counts, whichever gateway has the session. Only if
-    /// it is this holder's.
+    /// it is this holder's. Where several gateways share the store, its insertion may come later, from one that was cut off: it is none then.
     EndFormer {
         /// The lineage.
         lineage: Name,
@@ -122,6 +123,18 @@ pub enum Operation {
     },
     /// No ticket counts: what is left where more was to be ended than could be kept.
     EndEvery,
+    /// Where several gateways share the store: is there room for this session of its identity? It is counted then, until [`Operation::Leave`].
+    Enter {
+        /// The login that waits for the answer, if one does: else the session is there, and ends if it has no room.
+        sa: Option<SaId>,
+        /// The session.
+        session: Counted,
+    },
+    /// This gateway has no session of this lineage.
+    Leave {
+        /// The lineage.
+        lineage: Name,
+    },
 }
 
 impl Operation {
@@ -130,8 +143,9 @@ impl Operation {
     pub const fn asked_by(&self) -> Option<SaId> {
         match self {
             Self::Confirm { sa, .. } => Some(*sa),
-            Self::End { sa, .. } => *sa,
+            Self::End { sa, .. } | Self::Enter { sa, .. } => *sa,
             Self::Insert(_)
+            | Self::Leave { .. }
             | Self::Advance { .. }
             | Self::EndFormer { .. }
             | Self::EndAll { .. }
@@ -147,6 +161,8 @@ pub enum Outcome {
     Done,
     /// A [`Operation::Confirm`]: the ticket does not count (any more).
     Superseded,
+    /// An [`Operation::Enter`]: the identity has as many sessions as it may have.
+    Full,
     /// The store could not do it.
     Failed,
 }
@@ -157,7 +173,7 @@ pub trait Store {
     type Error;
 
     /// Carries out operations in their order and makes them durable; `now` decides which rows may go. One outcome for each,
-    /// [`Outcome::Done`] or [`Outcome::Superseded`].
+    /// [`Outcome::Done`], [`Outcome::Superseded`] or [`Outcome::Full`].
     ///
     /// # Errors
     /// Then none of them was carried out.
@@ -168,6 +184,8 @@ pub trait Store {
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     rows: BTreeMap<Name, Row>,
+    /// Lineages that had ended before they were inserted, and until when that is known.
+    ended: BTreeMap<(TicketHolder, Name), UnixTime>,
 }
 
 impl Memory {
@@ -176,11 +194,32 @@ impl Memory {
         self.rows.values()
     }
 
+    /// The lineage had ended before it was inserted.
+    #[must_use]
+    pub fn has_ended(&self, row: &Row) -> bool {
+        self.ended.contains_key(&(row.holder, row.id))
+    }
+
+    fn remember_ended(&mut self, now: UnixTime, lineage: Name, holder: TicketHolder) {
+        self.ended.entry((holder, lineage)).or_insert(now + ENDED_KEPT);
+        let theirs = self.ended.iter().filter(|((of, other), _)| *of == holder && *other != lineage);
+        let mut theirs: Vec<_> = theirs.map(|((_, other), until)| (*until, *other)).collect();
+        theirs.sort_unstable();
+        let surplus = (theirs.len() + 1).saturating_sub(LINEAGES_PER_HOLDER);
+        for (_, other) in theirs.into_iter().take(surplus) {
+            self.ended.remove(&(holder, other));
+        }
+    }
+
     /// Carries out one operation.
     pub fn apply(&mut self, now: UnixTime, operation: &Operation) -> Outcome {
         match *operation {
             Operation::Insert(row) => {
                 self.rows.retain(|_, r| r.ends > now);
+                self.ended.retain(|_, until| *until > now);
+                if self.has_ended(&row) {
+                    return Outcome::Done;
+                }
                 self.rows.entry(row.id).or_insert(row);
                 let theirs = self.rows.values().filter(|r| r.holder == row.holder && r.id != row.id);
                 let mut theirs: Vec<_> = theirs.map(|r| (r.ends, r.id)).collect();
@@ -206,10 +245,19 @@ impl Memory {
                 }
                 Outcome::Done
             }
-            Operation::End { lineage, holder, .. } | Operation::EndFormer { lineage, holder } => {
+            Operation::EndFormer { lineage, holder } => {
+                if !self.rows.contains_key(&lineage) {
+                    self.remember_ended(now, lineage, holder);
+                }
                 self.rows.retain(|id, r| *id != lineage || r.holder != holder);
                 Outcome::Done
             }
+            Operation::End { lineage, holder, .. } => {
+                self.rows.retain(|id, r| *id != lineage || r.holder != holder);
+                Outcome::Done
+            }
+            // One gateway counts its sessions itself.
+            Operation::Enter { .. } | Operation::Leave { .. } => Outcome::Done,
             Operation::EndAll { holder } => {
                 self.rows.retain(|_, r| r.holder != holder);
                 Outcome::Done

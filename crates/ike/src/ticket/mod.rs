@@ -32,6 +32,7 @@
 
 mod client;
 mod content;
+pub mod counted;
 mod keys;
 pub mod lineage;
 #[cfg(test)]

@@ -254,7 +254,7 @@ pub struct Connection {
     /// Gateway: what becomes of the sessions that an identity has when it begins another one by full authentication.
     #[serde(default)]
     pub unique: Unique,
-    /// Gateway: sessions that one identity may have at once; where `unique` is `replace` or `keep`, one more for a moment if it is 1.
+    /// Gateway: sessions that one identity may have at once, at all gateways that share a database; where `unique` is `replace` or `keep`, one more for a moment if it is 1.
     #[serde(default = "sessions")]
     pub sessions: u32,
     /// Gateway: clients reach no other client, of this connection or another, and no other client reaches them.

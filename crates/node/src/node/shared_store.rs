@@ -27,6 +27,13 @@ impl Node {
         self.ike.sessions_on_record()
     }
 
+    /// Gateway: see [`dormouse_ike::Endpoint::too_many`].
+    pub fn too_many(&mut self, now: Instant, lineage: Name) -> usize {
+        let sas = self.ike.too_many(now, lineage);
+        self.drain_ike(now);
+        sas
+    }
+
     /// Gateway: the ticket keys that gateways share, as the store has them now.
     pub fn set_ticket_keys(&mut self, keys: TicketKeys) {
         self.ike.set_ticket_keys(keys);

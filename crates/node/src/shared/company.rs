@@ -57,6 +57,15 @@ impl Company {
                     tracing::info!(sessions = gone, "clients are at other gateways now");
                 }
             }
+            News::TooMany(lineages) => {
+                let sessions: usize = lineages.iter().map(|l| host.node_mut().too_many(now, *l)).sum();
+                if sessions > 0 {
+                    tracing::warn!(
+                        sessions,
+                        "ended: their identities have more at all gateways than they may have (sessions, unique)"
+                    );
+                }
+            }
             News::Denials(all) => return self.take_denials(host, now, all, unsent),
             News::OnRecord(denied) => {
                 // Another gateway may take it back before all denials are read again. We have not.

@@ -10,7 +10,9 @@ use super::{Batch, Changes, Denied, Joined, News, Notice, Office, Report, Shared
 use crate::pool::{Addresses, Change, Lessee, Share};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::ticket::SharedKey;
+use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, TicketHolder};
+use dormouse_keying::SaId;
 use dormouse_sansio::{Instant, UnixTime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,6 +21,10 @@ use std::time::Duration;
 pub const RETRY: Duration = Duration::from_secs(1);
 /// How often the others are told that this gateway is there.
 pub const BEAT: Duration = Duration::from_secs(5);
+/// A gateway that the others have not heard of for so long is none whose sessions count: theirs are fewer then.
+pub const SILENT: Duration = Duration::from_secs(30);
+/// How often all sessions are counted, in case that one was not when it began.
+const RECOUNT: Duration = Duration::from_secs(5 * 60);
 /// How often the number of the last one is kept on the disk: what is accepted between two of them and a restored backup is not noticed.
 pub const KEPT: Duration = Duration::from_secs(60);
 /// How often ticket keys are asked for: they are published an hour before they are used.
@@ -63,6 +69,8 @@ pub async fn begin<O: Office>(office: &mut O) -> Result<Beginning, Error<O>> {
     office.keep_beats(joined.beats);
     warn_emptied(&joined);
     write_owed(office, &mut store).await?;
+    // Those of the process before are over.
+    let _none = store.count(&[]).await?;
     Ok(Beginning {
         load: store.load_histories().await?,
         joined,
@@ -128,8 +136,39 @@ pub struct Courier<O> {
     /// Of the last connection.
     incarnation: Option<u64>,
     reachable: bool,
+    /// When the others last heard of this gateway, and when its sessions were counted.
+    heard: Instant,
+    counted: Instant,
+    known: Known,
+}
+
+/// What is known here of what the store is to have.
+#[derive(Debug, Default)]
+struct Known {
     /// Leases that could not be written yet, the last change of each holder.
     owed: BTreeMap<Lessee, Change>,
+    /// The sessions that are counted over all gateways.
+    sessions: BTreeMap<Name, Counted>,
+}
+
+impl Known {
+    /// No lease is owed of these any more: others have their sessions.
+    fn disown(&mut self, theirs: &BTreeSet<TicketHolder>) {
+        self.owed.retain(|lessee, _| holder(lessee).is_none_or(|holder| !theirs.contains(&holder)));
+    }
+
+    /// A session that is counted has come or gone.
+    fn note(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Enter { session, .. } => {
+                // Of one that has moved, when it began is known, and what it took the place of.
+                let same = |was: &mut Counted| was.from = session.from;
+                self.sessions.entry(session.lineage).and_modify(same).or_insert(session);
+            }
+            Operation::Leave { lineage } => _ = self.sessions.remove(&lineage),
+            _ => {}
+        }
+    }
 }
 
 /// What the time was at the last look.
@@ -148,20 +187,22 @@ impl Clock {
 }
 
 /// Without a connection: who waits for the store is told that it says nothing. True if nothing more will come.
-fn stand_by(office: &mut impl Office, owed: &mut BTreeMap<Lessee, Change>) -> bool {
+fn stand_by(office: &mut impl Office, known: &mut Known) -> bool {
     let Batch { operations, leases, errands, closed, .. } = office.queue(Waiting::take);
-    failed(office, operations);
+    failed(office, known, operations);
     not_run(office, errands);
-    owe(office, owed, leases);
+    owe(office, &mut known.owed, leases);
     closed
 }
 
-/// These cannot be carried out now.
-fn failed(office: &mut impl Office, batch: Vec<Operation>) {
-    for sa in batch.iter().filter_map(Operation::asked_by) {
-        office.report(Report::Outcome(sa, Outcome::Failed));
-    }
-    office.queue(|q| q.put_back(batch));
+/// These cannot be carried out now. Whose sessions are counted counts for itself.
+fn failed(office: &mut impl Office, known: &mut Known, batch: Vec<Operation>) {
+    let ends = batch.iter().filter(|operation| matches!(operation, Operation::End { .. }));
+    let mut asked: Vec<SaId> = ends.filter_map(Operation::asked_by).collect();
+    let passed = office.queue(|q| q.put_back(batch));
+    passed.iter().for_each(|operation| known.note(operation));
+    asked.extend(passed.iter().filter_map(Operation::asked_by));
+    asked.into_iter().for_each(|sa| office.report(Report::Outcome(sa, Outcome::Failed)));
 }
 
 /// The answers that wait for these leases go out; the leases are written when there is a connection.
@@ -201,7 +242,17 @@ impl<O: Office> Courier<O> {
     /// One that has not connected yet. `alone_for`: see [`crate::config::file::Cluster::alone_for`].
     pub fn new(office: O, alone_for: Duration) -> Self {
         let (beats, kept) = (office.beats(), office.now());
-        Self { office, alone_for, beats, kept, incarnation: None, reachable: true, owed: BTreeMap::new() }
+        Self {
+            office,
+            alone_for,
+            beats,
+            kept,
+            incarnation: None,
+            reachable: true,
+            heard: kept,
+            counted: kept,
+            known: Known::default(),
+        }
     }
 
     /// Connects and serves, again and again, until nothing more will come.
@@ -250,7 +301,7 @@ impl<O: Office> Courier<O> {
     async fn alone(&mut self) -> bool {
         let until = self.office.now() + RETRY;
         loop {
-            if stand_by(&mut self.office, &mut self.owed) {
+            if stand_by(&mut self.office, &mut self.known) {
                 return true;
             }
             if self.office.now() >= until {
@@ -262,10 +313,10 @@ impl<O: Office> Courier<O> {
 
     /// Connects. A server that hangs takes its time, for which nobody else waits.
     async fn join(&mut self) -> Result<(O::Store, Joined), Error<O>> {
-        let (reachable, owed) = (self.reachable, &mut self.owed);
+        let (reachable, known) = (self.reachable, &mut self.known);
         let meanwhile = |office: &mut O| {
             if !reachable {
-                stand_by(office, owed);
+                stand_by(office, known);
             }
         };
         self.office.join(self.beats, meanwhile).await
@@ -273,7 +324,9 @@ impl<O: Office> Courier<O> {
 
     /// What began here while the others could not hear of it, and whose clients have come to one of them since, is theirs.
     async fn yield_overtaken(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
-        let (began, former) = self.office.queue(|q| q.logins());
+        let (mut began, former) = self.office.queue(|q| q.logins());
+        // Where the first session stays, a later one does not end it.
+        began.retain(|row| !self.known.sessions.contains_key(&row.id));
         if began.is_empty() {
             return Ok(());
         }
@@ -282,12 +335,33 @@ impl<O: Office> Courier<O> {
             return Ok(());
         }
         self.office.queue(|q| q.leave_out(&over));
-        let theirs: BTreeSet<TicketHolder> =
-            began.iter().filter(|row| over.contains(&row.id)).map(|row| row.holder).collect();
-        self.owed.retain(|lessee, _| holder(lessee).is_none_or(|holder| !theirs.contains(&holder)));
-        keep(&mut self.office, &self.owed);
+        self.known.disown(
+            &began.iter().filter(|row| over.contains(&row.id)).map(|row| row.holder).collect(),
+        );
+        keep(&mut self.office, &self.known.owed);
         self.tell(News::Gone(over.into_iter().collect()));
         Ok(())
+    }
+
+    /// The sessions that are here are counted. What is too many does not begin on record either, nor end others.
+    async fn count(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
+        (self.heard, self.counted) = (self.office.now(), self.office.now());
+        let sessions: Vec<Counted> = self.known.sessions.values().copied().collect();
+        let over = store.count(&sessions).await?;
+        self.too_many(over);
+        Ok(())
+    }
+
+    fn too_many(&mut self, over: Vec<Name>) {
+        if !over.is_empty() {
+            // Where the first session stays, its addresses do.
+            let first_stays = |lineage| self.known.sessions.get(lineage).filter(|s: &&Counted| s.from.is_some());
+            let theirs = over.iter().filter_map(first_stays).map(|session| session.holder).collect();
+            self.known.disown(&theirs);
+            let lineages = over.iter().copied().collect();
+            self.office.queue(|q| q.leave_out(&lineages));
+            self.tell(News::TooMany(over));
+        }
     }
 
     /// Connects, and serves until the connection fails.
@@ -308,12 +382,13 @@ impl<O: Office> Courier<O> {
         }
         self.obey(&mut store).await?;
         self.yield_overtaken(&mut store).await?;
+        self.count(&mut store).await?;
         let all = store.denials().await?;
         self.tell(News::Denials(all));
         let all = store.users().await?;
         self.tell(News::Users(all));
         // Ours first, or those that are not used would be forgotten here, and be given to others.
-        let owed = std::mem::take(&mut self.owed);
+        let owed = std::mem::take(&mut self.known.owed);
         if !owed.is_empty() {
             self.write_leases(&mut store, owed.into_iter().collect()).await?;
             self.office.keep_owed(Vec::new());
@@ -369,7 +444,18 @@ impl<O: Office> Courier<O> {
         if let Some(others) = others {
             self.tell(News::Others(others));
         }
+        let now = self.office.now();
+        // The others may have taken this gateway for one that is gone.
+        if now - std::mem::replace(&mut self.heard, now) >= SILENT || now - self.counted >= RECOUNT {
+            self.count(store).await?;
+        }
+        self.hear_orders(store).await
+    }
+
+    async fn hear_orders(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
         self.obey(store).await?;
+        let over = store.too_many().await?;
+        self.too_many(over);
         self.receive(store).await
     }
 
@@ -384,10 +470,7 @@ impl<O: Office> Courier<O> {
 
     async fn heard(&mut self, store: &mut O::Store, notice: Notice) -> Result<(), Error<O>> {
         match notice {
-            Notice::Orders => {
-                self.obey(store).await?;
-                self.receive(store).await?;
-            }
+            Notice::Orders => self.hear_orders(store).await?,
             Notice::Denials => {
                 let all = store.denials().await?;
                 self.tell(News::Denials(all));
@@ -435,7 +518,7 @@ impl<O: Office> Courier<O> {
             let last = leases.last();
             if let Err(e) = self.write_leases(store, leases.into_changes()).await {
                 self.office.report(Report::Leased(last));
-                failed(&mut self.office, operations);
+                failed(&mut self.office, &mut self.known, operations);
                 not_run(&mut self.office, errands);
                 return Err(e);
             }
@@ -443,15 +526,9 @@ impl<O: Office> Courier<O> {
         }
         if !operations.is_empty() {
             match store.run(&operations).await {
-                Ok(outcomes) => {
-                    for (operation, outcome) in operations.iter().zip(outcomes) {
-                        if let Some(sa) = operation.asked_by() {
-                            self.office.report(Report::Outcome(sa, outcome));
-                        }
-                    }
-                }
+                Ok(outcomes) => self.done(&operations, outcomes),
                 Err(e) => {
-                    failed(&mut self.office, operations);
+                    failed(&mut self.office, &mut self.known, operations);
                     not_run(&mut self.office, errands);
                     return Err(e);
                 }
@@ -463,6 +540,22 @@ impl<O: Office> Courier<O> {
             self.office.report(Report::Written(mark));
         }
         Ok(())
+    }
+
+    fn done(&mut self, operations: &[Operation], outcomes: Vec<Outcome>) {
+        let mut over = Vec::new();
+        for (operation, outcome) in operations.iter().zip(outcomes) {
+            match operation {
+                Operation::Enter { sa, session } if outcome == Outcome::Full => {
+                    over.extend(sa.is_none().then_some(session.lineage));
+                }
+                operation => self.known.note(operation),
+            }
+            if let Some(sa) = operation.asked_by() {
+                self.office.report(Report::Outcome(sa, outcome));
+            }
+        }
+        self.too_many(over);
     }
 
     /// What is not granted is told; what could not be written is owed.
@@ -482,8 +575,8 @@ impl<O: Office> Courier<O> {
             Ok(granted) => granted,
             Err(e) => {
                 tell_unwritten(&mut self.office, &all);
-                self.owed.extend(all);
-                keep(&mut self.office, &self.owed);
+                self.known.owed.extend(all);
+                keep(&mut self.office, &self.known.owed);
                 return Err(e);
             }
         };

@@ -10,13 +10,14 @@ mod queue;
 
 pub use balance::{Balance, Destination, FACTOR, MARGIN, SharedBalance};
 pub use company::{Company, Heard};
-pub use courier::{BEAT, Beginning, Courier, KEPT, KEYS, RETRY, begin};
+pub use courier::{BEAT, Beginning, Courier, KEPT, KEYS, RETRY, SILENT, begin};
 pub use queue::{BATCH, Batch, Changes, Waiting};
 
 use crate::handover::Handover;
 use crate::pool::{Addresses, Change, Lessee};
 use dormouse_crypto::Secret;
 use dormouse_ike::ticket::SharedKey;
+use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_keying::SaId;
 use dormouse_sansio::{Instant, UnixTime};
@@ -74,6 +75,8 @@ pub enum Report {
 pub enum News {
     /// The sessions of these lineages are not ours any more.
     Gone(Vec<Name>),
+    /// The sessions of these lineages are more than their identities may have over all gateways.
+    TooMany(Vec<Name>),
     /// All whom an administrator refuses.
     Denials(Vec<Denied>),
     /// A denial of ours is on record for all.
@@ -155,7 +158,7 @@ pub struct Other {
 /// What the store announces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// There are orders for us.
+    /// There are orders for us, or sessions that are too many, or something of devices.
     Orders,
     /// Denials have changed.
     Denials,
@@ -205,8 +208,13 @@ pub trait Store {
 
     /// Carries out operations in their order. One outcome for each.
     async fn run(&mut self, operations: &[Operation]) -> Result<Vec<Outcome>, Self::Error>;
+    /// These are all sessions here that are counted over all gateways. Those that are too many: of each identity the ones that began last, at the
+    /// gateways that are there. Other gateways hear of theirs.
+    async fn count(&mut self, sessions: &[Counted]) -> Result<Vec<Name>, Self::Error>;
+    /// Those that are too many here, as another gateway has found by [`Store::count`].
+    async fn too_many(&mut self) -> Result<Vec<Name>, Self::Error>;
     /// Of sessions that began here while the store could not be reached, each instead of all others of its holder: those whose holders have come to
-    /// another gateway since. `former`: lineages that these sessions took the place of.
+    /// another gateway since, or have named them as their former ones there. `former`: lineages that these sessions took the place of.
     async fn overtaken(&mut self, began: &[Row], former: &[Name]) -> Result<Vec<Name>, Self::Error>;
     /// Writes changes of leases in their order. For each, whether it was granted.
     async fn write_leases(&mut self, changes: &[(Lessee, Change)]) -> Result<Vec<bool>, Self::Error>;

@@ -145,7 +145,11 @@ impl Waiting {
     /// The next batch.
     pub fn take(&mut self) -> Batch {
         self.fresh = false;
-        let count = self.operations.len().min(BATCH);
+        // What follows a question for room may depend on the answer: a login that is refused ends nothing.
+        let enters = |o: &Operation| matches!(o, Operation::Enter { .. });
+        let first = self.operations.iter().position(enters).unwrap_or(self.operations.len());
+        let others = self.operations.iter().skip(first).position(|o| !enters(o));
+        let count = others.map_or(self.operations.len(), |others| first + others).min(BATCH);
         let operations: Vec<Operation> = self.operations.drain(..count).collect();
         let mark = Some(self.marked).filter(|marked| self.operations.is_empty() && *marked > self.written);
         let (leases, errands) = (std::mem::take(&mut self.leases), std::mem::take(&mut self.errands));
@@ -157,10 +161,17 @@ impl Waiting {
         self.written = mark;
     }
 
-    /// A batch could not be done. Who asked whether a ticket counts does not wait for the next attempt.
-    pub fn put_back(&mut self, batch: Vec<Operation>) {
+    /// A batch could not be done. Returns what is not tried again, of it and of what has come since, in its order: who asked whether a ticket
+    /// counts, or whether there is room, does not wait for the next attempt; and which sessions there are is said as a whole then.
+    #[must_use = "who asked is told"]
+    pub fn put_back(&mut self, batch: Vec<Operation>) -> Vec<Operation> {
         self.operations.splice(0..0, batch);
-        self.operations.retain(|operation| !matches!(operation, Operation::Confirm { .. }));
+        let passes = |o: &Operation| {
+            matches!(o, Operation::Confirm { .. } | Operation::Enter { .. } | Operation::Leave { .. })
+        };
+        let (passed, kept) = std::mem::take(&mut self.operations).into_iter().partition(passes);
+        self.operations = kept;
+        passed
     }
 
     /// Sessions that wait to be written down, and began instead of all others of their holders; each with the end of its last ticket. Beside
@@ -235,7 +246,11 @@ impl Waiting {
 fn keep(waiting: &mut Vec<Operation>, new: Operation) {
     let ends = matches!(
         new,
-        Operation::End { .. } | Operation::EndFormer { .. } | Operation::EndAll { .. } | Operation::EndEvery
+        Operation::End { .. }
+            | Operation::EndFormer { .. }
+            | Operation::EndAll { .. }
+            | Operation::EndEvery
+            | Operation::Leave { .. }
     );
     if waiting.len() >= WAITING_MOST && ends {
         make_room(waiting);
@@ -255,11 +270,14 @@ fn make_room(waiting: &mut Vec<Operation>) {
         Operation::EndAll { holder } => seen.insert((None, holder)),
         _ => true,
     };
+    let leaves = |operation: &Operation| matches!(operation, Operation::Leave { .. });
     let mut kept: Vec<Operation> = waiting.drain(..).rev().filter(|operation| first(operation)).collect();
     kept.reverse();
     if kept.len() > WAITING_MOST / 2 {
         tracing::error!("too many pending session ends while the store fails: all tickets are revoked");
-        kept = vec![Operation::EndEvery];
+        // Who has left would be counted for good.
+        kept.retain(leaves);
+        kept.push(Operation::EndEvery);
     }
     *waiting = kept;
 }
@@ -267,7 +285,9 @@ fn make_room(waiting: &mut Vec<Operation>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_ike::ticket::counted::Counted;
     use dormouse_ike::ticket::lineage::{Memory, Row, TicketHolder};
+    use dormouse_keying::SaId;
 
     #[test]
     fn what_waits_for_a_store_that_fails_has_a_bound_and_no_end_is_lost() {
@@ -357,7 +377,7 @@ mod tests {
         let mut waiting = Waiting::default();
         // The first one is refused afterwards.
         let all = [ends(1), begins(1), ends(2), begins(2), ends(1)];
-        waiting.put_back(all.to_vec());
+        assert_eq!(waiting.put_back(all.to_vec()), []);
         waiting.forget(&[name(1)]);
         assert_eq!(waiting.take().operations, [ends(2), begins(2), ends(1)]);
     }
@@ -367,8 +387,48 @@ mod tests {
         let holder = TicketHolder([1; 32]);
         let row = Row { id: Name([1; 16]), holder, tip: Name([1; 16]), ends: UnixTime(9) };
         let mut waiting = Waiting::default();
-        waiting.put_back(vec![Operation::EndAll { holder }, Operation::Insert(row)]);
+        assert_eq!(waiting.put_back(vec![Operation::EndAll { holder }, Operation::Insert(row)]), []);
         waiting.forget_logins();
         assert_eq!(waiting.take().operations, [Operation::EndAll { holder }]);
+    }
+
+    fn asks(sa: u64) -> Operation {
+        let name = Name([u8::try_from(sa).unwrap(); 16]);
+        Operation::Confirm { sa: SaId::new(sa), lineage: name, own: name, before: name, next: name, ends: UnixTime(9) }
+    }
+
+    fn enters(sa: u64, lineage: u8) -> Operation {
+        let (lineage, holder) = (Name([lineage; 16]), TicketHolder([1; 32]));
+        let (from, former, began) = (None, None, UnixTime(1));
+        let session = Counted { lineage, holder, from, most: 1, login: true, former, began };
+        Operation::Enter { sa: Some(SaId::new(sa)), session }
+    }
+
+    #[test]
+    fn who_asks_while_a_batch_fails_is_not_forgotten() {
+        let ends = Operation::EndAll { holder: TicketHolder([1; 32]) };
+        let left = Operation::Leave { lineage: Name([3; 16]) };
+        let mut waiting = Waiting::default();
+        [asks(1), ends].into_iter().for_each(|operation| waiting.put(operation));
+        let batch = waiting.take().operations;
+        [enters(2, 3), left, asks(4), ends].into_iter().for_each(|operation| waiting.put(operation));
+        assert_eq!(waiting.put_back(batch), [asks(1), enters(2, 3), left, asks(4)]);
+        assert_eq!(waiting.take().operations, [ends, ends]);
+    }
+
+    #[test]
+    fn what_follows_a_question_for_room_waits_for_the_answer() {
+        let ends = Operation::EndAll { holder: TicketHolder([1; 32]) };
+        let mut waiting = Waiting::default();
+        let all = [asks(1), enters(2, 1), enters(3, 2), ends, asks(4), enters(5, 3), ends];
+        all.into_iter().for_each(|operation| waiting.put(operation));
+        let mark = waiting.mark();
+        let batches: Vec<(Vec<Operation>, Option<u64>)> = (0..3)
+            .map(|_| {
+                let batch = waiting.take();
+                (batch.operations, batch.mark)
+            })
+            .collect();
+        assert_eq!(batches, [(all[..3].to_vec(), None), (all[3..6].to_vec(), None), (all[6..].to_vec(), Some(mark))]);
     }
 }

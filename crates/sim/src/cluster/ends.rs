@@ -58,7 +58,12 @@ pub(crate) fn gateway(
     unix: UnixTime,
 ) -> Host {
     let pool = if settings.small_pool { "10.55.0.0/29" } else { "10.55.0.0/16" };
-    let toml = head("gateway", "", "gateway.sim", "*.sim")
+    let unique = match (settings.limit, settings.keep) {
+        (0, _) => String::new(),
+        (limit, true) => format!("unique = \"keep\"\nsessions = {limit}"),
+        (limit, false) => format!("unique = \"never\"\nsessions = {limit}"),
+    };
+    let toml = head("gateway", &unique, "gateway.sim", "*.sim")
         + &format!(
             "[connection.{CONNECTION}.ike]\nliveness = {}\nliveness_timeout = {}\n\
              [connection.{CONNECTION}.child]\nlocal = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n\
@@ -79,6 +84,7 @@ pub(crate) fn gateway(
     let mut endpoint = EndpointConfig {
         ticket_keys: Some(TicketKeys::shared(beginning.keys.clone())),
         hold,
+        counts_together: true,
         ..EndpointConfig::default()
     };
     endpoint.admission.fingerprint_key = Secret::from(vec![7; 32]);

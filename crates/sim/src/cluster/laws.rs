@@ -12,6 +12,8 @@
 //! - A gateway has no session of one that it knows to be refused, and takes no packet from him.
 //! - After a gateway has heard that another one has a session, nothing of it is left ([`crate::shared::Member::hear`]).
 //! - A gateway has no route but for sessions, and for devices that sleep with it.
+//! - Where sessions are limited, once the faults have stopped: no identity has more at all gateways than it may have for longer than
+//!   [`FOR_LONG`].
 //! - A packet that an end is handed is sent, kept, answered or counted as lost; its timers are among those that the status lists.
 
 use super::ends::identity;
@@ -29,6 +31,10 @@ use dormouse_wire::esp::{NatT, classify_natt};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
+
+/// A gateway that comes back counts within this.
+const FOR_LONG: Duration = Duration::from_secs(30);
 
 /// See the module.
 pub(crate) struct Laws {
@@ -45,6 +51,9 @@ pub(crate) struct Laws {
     read: BTreeMap<MachineId, usize>,
     /// Sessions of each gateway: who, and where inside.
     sessions: BTreeMap<usize, Vec<(String, Vec<IpAddr>)>>,
+    /// How many sessions an identity may have, once the faults have stopped; and since when each has more.
+    most: Option<usize>,
+    excess: BTreeMap<String, Instant>,
     /// Packets that have come to where they were meant to.
     pub(crate) arrived: BTreeSet<u64>,
 }
@@ -60,7 +69,33 @@ impl Laws {
             packets: Vec::new(),
             read: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            most: None,
+            excess: BTreeMap::new(),
             arrived: BTreeSet::new(),
+        }
+    }
+
+    /// The faults have stopped: an identity may have so many sessions. 0: they end each other. `keep`: a second one from the same address.
+    pub(crate) fn calm(&mut self, limit: u8, keep: bool) {
+        let most = usize::from(limit).max(if keep { 2 } else { 1 });
+        self.most = (limit > 0).then_some(most);
+    }
+
+    fn look_at_limits(&mut self, now: Instant) {
+        let Some(most) = self.most else { return };
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (peer, _) in self.sessions.values().flatten() {
+            *counts.entry(peer).or_default() += 1;
+        }
+        self.excess.retain(|peer, _| counts.get(peer.as_str()).is_some_and(|count| *count > most));
+        for (peer, count) in counts.iter().filter(|(_, count)| **count > most) {
+            let since = *self.excess.entry((*peer).to_owned()).or_insert(now);
+            assert!(
+                now - since <= FOR_LONG,
+                "too many sessions of an identity for long; seed {}: {count} of {peer} since {since:?}, {:?} at {now:?}",
+                self.seed,
+                self.sessions
+            );
         }
     }
 
@@ -100,6 +135,7 @@ impl Laws {
             self.look_at_gateway(net.now, n, net.machine(gateway.id), &database.lost);
             self.look_at_server(n, gateway.id, net.machine(gateway.id), database);
         }
+        self.look_at_limits(net.now);
         let of_thief = thief.map(|thief| (thief.of, thief.id));
         let owners = devices.iter().map(|device| device.id).enumerate().chain(of_thief);
         for (n, id) in owners.filter(|(_, id)| touched.contains(id)) {

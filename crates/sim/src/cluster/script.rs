@@ -142,6 +142,18 @@ pub(crate) fn random(seed: u64) -> Vec<Step> {
     (0..count).map(|_| step(&mut rng)).collect()
 }
 
+/// The same, with a thief more often.
+pub(crate) fn with_thieves(seed: u64) -> Vec<Step> {
+    let mut rng = Seeded::new(seed ^ 0x7e1e_0000_0000_0000);
+    let mut steps = random(seed);
+    for _ in 0..=rng.below(3) {
+        let at = usize::try_from(rng.below(steps.len() as u64 + 1)).unwrap_or(0);
+        let (device, ms) = (u8::try_from(rng.below(12)).unwrap_or(0), 500 + up_to(&mut rng, 256));
+        steps.splice(at..at, [Step::Copy { device }, Step::Thief { ms }]);
+    }
+    steps
+}
+
 /// Up to so many seconds, short and long alike; in milliseconds.
 fn up_to(rng: &mut Seeded, most: u64) -> u64 {
     let exponent = rng.below(u64::from(most.max(2).ilog2()) + 1);

@@ -29,6 +29,10 @@ pub struct Settings {
     pub lag_ms: u64,
     /// A device renews its IKE SA so often, in seconds.
     pub rekey_s: u64,
+    /// So many sessions an identity may have, and who copies a device's disk can log in as it: `unique = "keep"`, or else `"never"`. 0: `"replace"`.
+    pub limit: u8,
+    /// See there.
+    pub keep: bool,
 }
 
 impl Default for Settings {
@@ -46,6 +50,8 @@ impl Default for Settings {
             hold_s: 14_400,
             lag_ms: 0,
             rekey_s: 14_400,
+            limit: 0,
+            keep: false,
         }
     }
 }
@@ -73,7 +79,18 @@ impl Settings {
             hold_s: pick(&[60, 600, 14_400]),
             lag_ms: pick(&[0, 0, 3, 30]),
             rekey_s: pick(&[60, 14_400, 14_400]),
+            limit: 0,
+            keep: false,
         }
+    }
+
+    /// Those of `seed`, with a limit of sessions.
+    #[must_use]
+    pub fn limited(seed: u64) -> Self {
+        let mut rng = Seeded::new(seed ^ 0x0117_17ed_0000_0000);
+        let keep = rng.below(2) == 0;
+        let limit = if keep { 1 } else { 1 + u8::try_from(rng.below(2)).unwrap_or(0) };
+        Self { limit, keep, ..Self::random(seed) }
     }
 
     /// The settings of the default world, one at a time.
@@ -93,6 +110,7 @@ impl Settings {
             Self { hold_s: default.hold_s, ..it() },
             Self { lag_ms: default.lag_ms, ..it() },
             Self { rekey_s: default.rekey_s, ..it() },
+            Self { limit: default.limit, keep: default.keep, ..it() },
         ];
         simpler.into_iter().filter(|settings| settings != self).collect()
     }

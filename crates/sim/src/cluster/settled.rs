@@ -1,11 +1,13 @@
 //! What must be true once the faults of a story of several gateways have stopped, and what the books say then. Owns how long that may take.
 //!
 //! Within four minutes each device that is not refused has traffic both ways, by one gateway alone, with an address that the store does not
-//! say is another's; who is refused has nothing. Five minutes later no gateway has anything left of a session that another one has.
+//! say is another's; who is refused has nothing. Where sessions are limited, a thief who can log in as a device may be served in its place; then
+//! it stays so. Five minutes later no gateway has anything left of a session that another one has.
 
 use super::ends::identity;
 use super::laws::holder;
 use super::world::World;
+use crate::machine::Machine;
 use crate::settings::LIVENESS;
 use dormouse_node::ladder::State;
 use std::collections::BTreeSet;
@@ -33,6 +35,7 @@ impl World {
         }
         self.run(Duration::from_secs(15));
         self.check_traffic(&served);
+        let rivals = self.rivals_up();
         self.run(Duration::from_secs(2 * u64::from(LIVENESS.0 + LIVENESS.1) + 60));
         for _ in 0..RETRIES {
             if self.disagreement(&served).is_none() {
@@ -40,15 +43,55 @@ impl World {
             }
             self.run(Duration::from_millis(2_300));
         }
+        self.check_rivals(rivals);
         let (seed, why) = (self.seed, self.disagreement(&served));
         assert!(why.is_none(), "{}; seed {seed}", why.unwrap_or_default());
     }
 
-    /// The devices that are not refused.
+    /// The devices that are not refused, nor have to share with a thief who is there.
     fn served(&self) -> Vec<usize> {
-        let database = self.database.borrow();
-        let refused = |n: &usize| database.tables.denials.iter().any(|denied| denied.whom == identity(*n));
-        (0..self.devices.len()).filter(|n| !refused(n)).collect()
+        (0..self.devices.len()).filter(|n| !self.is_refused(*n) && self.rival() != Some(*n)).collect()
+    }
+
+    fn is_refused(&self, n: usize) -> bool {
+        self.database.borrow().tables.denials.iter().any(|denied| denied.whom == identity(n))
+    }
+
+    /// The device whose thief is there, where sessions are limited.
+    fn rival(&self) -> Option<usize> {
+        let thief = self.thief.as_ref().filter(|_| self.settings.limit > 0)?;
+        self.net.machine(thief.id).host().is_some().then_some(thief.of)
+    }
+
+    /// Which of the thief and its victim are served.
+    fn rivals_up(&self) -> Option<[bool; 2]> {
+        let (of, thief) = (self.rival()?, self.thief.as_ref()?.id);
+        let theirs = self.at_gateways(of);
+        let up = |machine: &Machine| {
+            let ours = self.children(machine);
+            !ours.is_empty() && theirs.iter().any(|(_, children)| *children == ours)
+        };
+        Some([up(self.device(of)), up(self.net.machine(thief))])
+    }
+
+    /// Who was there first stays there, and no other comes in beside.
+    fn check_rivals(&self, before: Option<[bool; 2]>) {
+        let (seed, now) = (self.seed, self.rivals_up());
+        let (Some(of), Some(before), Some(now)) = (self.rival(), before, now) else { return };
+        if self.is_refused(of) {
+            return;
+        }
+        let count = |up: [bool; 2]| up.iter().filter(|up| **up).count();
+        let most = usize::from(self.settings.limit).min(2);
+        assert!(
+            count(now) == most,
+            "not as many sessions of an identity as it may have; seed {seed}: {now:?} of {of} and its thief; {:?}, {:?}",
+            self.at_gateways(of),
+            self.database.borrow().tables.sessions
+        );
+        if count(before) == most {
+            assert!(before == now, "who was there first did not stay; seed {seed}: {before:?}, {now:?}");
+        }
     }
 
     fn check_traffic(&mut self, served: &[usize]) {
@@ -85,6 +128,9 @@ impl World {
     fn disagreement(&self, served: &[usize]) -> Option<String> {
         for n in 0..self.devices.len() {
             let theirs = self.at_gateways(n);
+            if self.rival() == Some(n) {
+                continue;
+            }
             if !served.contains(&n) {
                 if !theirs.is_empty() {
                     return Some(format!("who is refused is served; {n} at {theirs:?}"));
@@ -94,9 +140,7 @@ impl World {
             if theirs.len() != 1 {
                 return Some(format!("not one session of a device; {n}: {theirs:?}"));
             }
-            let ours = self.device(n).node()?.client_infos(self.now());
-            let children = ours.iter().filter_map(|info| info.session.as_ref()).flat_map(|s| &s.children);
-            let ours: BTreeSet<(u32, u32)> = children.map(|c| (c.spi_out, c.id.spi())).collect();
+            let ours = self.children(self.device(n));
             if theirs.first().map(|(_, children)| children) != Some(&ours) {
                 return Some(format!("the two ends hold different CHILD SAs; {n}: {ours:x?} {theirs:x?}"));
             }
@@ -105,6 +149,13 @@ impl World {
             }
         }
         None
+    }
+
+    /// A device's CHILD SAs, as its gateway names them.
+    fn children(&self, machine: &Machine) -> BTreeSet<(u32, u32)> {
+        let infos = machine.node().map(|node| node.client_infos(self.now())).unwrap_or_default();
+        let children = infos.iter().filter_map(|info| info.session.as_ref()).flat_map(|s| &s.children);
+        children.map(|c| (c.spi_out, c.id.spi())).collect()
     }
 
     /// Sessions of a device, and devices that sleep without one, at all gateways.
@@ -130,7 +181,9 @@ impl World {
         let own = leases.filter(|(lessee, _)| lessee.identity.1 == identity(n).as_bytes()).count();
         let theirs =
             has.iter().filter_map(|address| holder(&database, *address)).find(|whose| *whose != identity(n));
-        (own != 1 || theirs.is_some() || has.is_empty())
+        // Each login of one of several devices may be another device's.
+        let right = if self.settings.limit > 0 && !self.settings.keep { own > 0 } else { own == 1 };
+        (!right || theirs.is_some() || has.is_empty())
             .then(|| format!("not the lease of a device; {n}: {has:?}, {own} of its own, of {theirs:?}"))
     }
 }

@@ -48,3 +48,11 @@ impl Plot for Gateways {
         test
     }
 }
+
+impl Story {
+    /// The story of `seed` in a world where sessions of an identity are limited, and thieves come often.
+    #[must_use]
+    pub fn limited(seed: u64) -> Self {
+        Self { seed, steps: script::with_thieves(seed), settings: Settings::limited(seed) }
+    }
+}

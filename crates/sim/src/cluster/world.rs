@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Where the thief is.
 const DEN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 66, 0, 2));
-/// IKE_SA_INIT (RFC 7296 section 3.1), which the thief has no use for: it cannot authenticate.
+/// IKE_SA_INIT (RFC 7296 section 3.1), which the thief has no use for who cannot authenticate.
 const IKE_SA_INIT: u8 = 34;
 /// A gateway that cannot reach the store when it starts is started again so soon.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub(crate) struct Device {
     asleep: bool,
 }
 
-/// A thief with copies of a device's disk, and nothing else of it.
+/// A thief with copies of a device's disk, and nothing else of it; where sessions are limited, with its credentials too.
 pub(crate) struct Thief {
     pub(crate) id: MachineId,
     /// Whose disk it was.
@@ -521,8 +521,10 @@ impl World {
         let id = self.net.add_machine(machine);
         let network = self.net.add_network(LinkConfig::default(), None);
         self.net.place(id, Some((network, vec![DEN])));
-        let cannot = |datagram: &[u8]| [datagram.get(18), datagram.get(22)].contains(&Some(&IKE_SA_INIT));
-        self.net.set_astray(id, Some(Box::new(move |_, datagram| cannot(datagram))));
+        if self.settings.limit == 0 {
+            let cannot = |datagram: &[u8]| [datagram.get(18), datagram.get(22)].contains(&Some(&IKE_SA_INIT));
+            self.net.set_astray(id, Some(Box::new(move |_, datagram| cannot(datagram))));
+        }
         id
     }
 
@@ -545,6 +547,7 @@ impl World {
     pub(crate) fn calm(&mut self) {
         self.loss = 0.0;
         let now = self.net.now;
+        self.laws.calm(self.settings.limit, self.settings.keep);
         self.database.borrow_mut().down = now;
         for gateway in &mut self.gateways {
             gateway.deaf = now;
@@ -556,7 +559,13 @@ impl World {
             self.wake(n);
         }
         let waits: Vec<Later> = std::mem::take(&mut self.later).into_values().collect();
-        let goes_on = |what: &Later| !matches!(what, Later::Suspend(_) | Later::Wake(_));
+        // Where sessions are limited, a thief who is there stays, and wants to.
+        let stays = self.settings.limit > 0;
+        let goes_on = |what: &Later| match what {
+            Later::Suspend(_) | Later::Wake(_) => false,
+            Later::ThiefGoes => !stays,
+            _ => true,
+        };
         waits.into_iter().filter(goes_on).for_each(|what| self.happens(what));
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{Database, Kept};
 use dormouse_ike::ticket::SharedKey;
+use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use dormouse_node::shared::{
@@ -337,6 +338,14 @@ impl Store for Connection {
 
     async fn run(&mut self, operations: &[Operation]) -> Result<Vec<Outcome>, Away> {
         self.ask(|now, unix, gateway, database| database.run(now, unix, gateway, operations)).await
+    }
+
+    async fn count(&mut self, sessions: &[Counted]) -> Result<Vec<Name>, Away> {
+        self.ask(|now, _, gateway, database| database.count(now, gateway, sessions)).await
+    }
+
+    async fn too_many(&mut self) -> Result<Vec<Name>, Away> {
+        self.ask(|_, _, gateway, database| database.too_many(gateway)).await
     }
 
     async fn overtaken(&mut self, began: &[Row], former: &[Name]) -> Result<Vec<Name>, Away> {

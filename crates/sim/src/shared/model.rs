@@ -5,10 +5,11 @@
 
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::ticket::SharedKey;
+use dormouse_ike::ticket::counted::{Counted, excess};
 use dormouse_ike::ticket::lineage::{Memory, Name, Operation, Outcome, Row, TicketHolder};
 use dormouse_node::handover::Handover;
 use dormouse_node::pool::{Addresses, Change, Lessee};
-use dormouse_node::shared::{ArrivedParcel, Denied, GoneOrder, Joined, Notice, Other, Parcel};
+use dormouse_node::shared::{ArrivedParcel, Denied, GoneOrder, Joined, Notice, Other, Parcel, SILENT};
 use dormouse_sansio::{Entropy, Instant, Seeded, UnixTime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -35,12 +36,25 @@ pub(crate) struct Tables {
     handovers: BTreeMap<i64, (usize, Handover)>,
     /// Of the next order or handover.
     next_number: i64,
-    /// Of each gateway that has joined.
+    /// Sessions that are counted, and what is said of each.
+    pub(crate) sessions: BTreeMap<Name, Present>,
+    /// Of each gateway that has joined, and when it was heard last.
     beats: BTreeMap<usize, u64>,
+    heard: BTreeMap<usize, Instant>,
     keys: Vec<SharedKey>,
     incarnation: u64,
     /// Of the server, when a gateway last looked.
     timeline: u64,
+}
+
+/// A session that is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Present {
+    /// Its gateway.
+    pub(crate) at: usize,
+    /// It is one too many.
+    pub(crate) surplus: bool,
+    pub(crate) session: Counted,
 }
 
 /// Something that was done to a lineage.
@@ -95,7 +109,9 @@ impl Database {
             orders: BTreeMap::new(),
             handovers: BTreeMap::new(),
             next_number: 1,
+            sessions: BTreeMap::new(),
             beats: BTreeMap::new(),
+            heard: BTreeMap::new(),
             keys: Vec::new(),
             incarnation: 1,
             timeline: 1,
@@ -206,6 +222,7 @@ impl Database {
         }
         let beats = own.filter(|_| !emptied).unwrap_or(first) + 1;
         tables.beats.insert(gateway, beats);
+        tables.heard.insert(gateway, now);
         self.committed(now);
         let slot = u8::try_from(gateway).unwrap_or(0);
         let incarnation = beats >> BEATS;
@@ -216,6 +233,7 @@ impl Database {
         let beats = self.tables.beats.entry(gateway).or_default();
         *beats += 1;
         let beats = *beats;
+        self.tables.heard.insert(gateway, now);
         self.committed(now);
         beats
     }
@@ -230,7 +248,11 @@ impl Database {
         operations: &[Operation],
     ) -> Vec<Outcome> {
         self.transactions += 1;
-        let outcomes = operations.iter().map(|operation| self.apply(unix, gateway, operation)).collect();
+        let apply = |operation: &Operation| match operation {
+            Operation::Enter { session, .. } => self.enter(now, gateway, session),
+            operation => self.apply(unix, gateway, operation),
+        };
+        let outcomes = operations.iter().map(apply).collect();
         self.committed(now);
         outcomes
     }
@@ -247,6 +269,23 @@ impl Database {
         if matches!(operation, Operation::Insert(row) if ordered(&row.id)) {
             return Outcome::Done;
         }
+        if let Operation::Insert(row) = operation
+            && tables.lineages.has_ended(row)
+        {
+            self.order(gateway, row.id);
+            return Outcome::Done;
+        }
+        if let Operation::EndFormer { lineage, holder } = operation
+            && tables.lineages.rows().all(|row| row.id != *lineage)
+            && let Some(present) = tables.sessions.get_mut(lineage)
+            && present.session.holder == *holder
+            && present.at != gateway
+        {
+            present.surplus = true;
+            let at = present.at;
+            self.ring(at);
+        }
+        let tables = &mut self.tables;
         let outcome = tables.lineages.apply(unix, operation);
         self.done.push(Done { transaction: self.transactions, operation: *operation, outcome });
         let there: BTreeSet<Name> = tables.lineages.rows().map(|row| row.id).collect();
@@ -254,24 +293,37 @@ impl Database {
         match operation {
             Operation::Insert(row) => _ = tables.owners.entry(row.id).or_insert(gateway),
             Operation::Confirm { lineage, .. } if outcome == Outcome::Done => {
+                tables.sessions.entry(*lineage).and_modify(|present| present.at = gateway);
                 from.extend(tables.owners.insert(*lineage, gateway).map(|former| (former, *lineage)));
             }
             Operation::EndFormer { .. } | Operation::EndAll { .. } => {
                 let gone = tables.owners.iter().filter(|(id, _)| !there.contains(id));
                 from.extend(gone.map(|(id, owner)| (*owner, *id)));
             }
+            Operation::Leave { lineage } => {
+                tables.sessions.retain(|id, present| id != lineage || present.at != gateway);
+            }
             _ => {}
         }
         tables.owners.retain(|id, _| there.contains(id));
         for (former, lineage) in from.into_iter().filter(|(former, _)| *former != gateway) {
-            self.tables.orders.insert(self.tables.next_number, (former, lineage));
-            self.tables.next_number += 1;
-            if let Some(session) = self.sessions.get_mut(&former) {
-                session.orders = true;
-                self.rung = true;
-            }
+            self.order(former, lineage);
         }
         outcome
+    }
+
+    /// A gateway is told to let a session go.
+    fn order(&mut self, of: usize, lineage: Name) {
+        self.tables.orders.insert(self.tables.next_number, (of, lineage));
+        self.tables.next_number += 1;
+        self.ring(of);
+    }
+
+    fn ring(&mut self, gateway: usize) {
+        if let Some(session) = self.sessions.get_mut(&gateway) {
+            session.orders = true;
+            self.rung = true;
+        }
     }
 
     /// Orders of this gateway; what has come back to it meanwhile is none any more.
@@ -288,13 +340,72 @@ impl Database {
         self.committed(now);
     }
 
+    // ---- sessions that are counted, as `crates/cluster/src/counts.rs` does it --------------------------------------
+
+    /// Those of these holders that count: also this gateway's, and those of gateways that were heard lately.
+    fn there(&self, now: Instant, gateway: usize, holders: &BTreeSet<TicketHolder>) -> Vec<Counted> {
+        let heard = |at: usize| self.tables.heard.get(&at).is_some_and(|heard| *heard + SILENT >= now);
+        let counts = |p: &&Present| {
+            !p.surplus && holders.contains(&p.session.holder) && (p.at == gateway || heard(p.at))
+        };
+        self.tables.sessions.values().filter(counts).map(|present| present.session).collect()
+    }
+
+    fn enter(&mut self, now: Instant, gateway: usize, session: &Counted) -> Outcome {
+        if let Some(present) = self.tables.sessions.get_mut(&session.lineage) {
+            (present.at, present.session.from) = (gateway, session.from);
+            return Outcome::Done;
+        }
+        let others = self.there(now, gateway, &BTreeSet::from([session.holder]));
+        if !session.has_room(&others) {
+            return Outcome::Full;
+        }
+        let last = others.iter().map(|other| UnixTime(other.began.0 + 1)).max();
+        let session = Counted { began: session.began.max(last.unwrap_or(UnixTime(0))), ..*session };
+        let present = Present { at: gateway, surplus: false, session };
+        self.tables.sessions.insert(session.lineage, present);
+        Outcome::Done
+    }
+
+    pub(crate) fn count(&mut self, now: Instant, gateway: usize, sessions: &[Counted]) -> Vec<Name> {
+        let own: BTreeSet<Name> = sessions.iter().map(|session| session.lineage).collect();
+        self.tables.sessions.retain(|id, present| present.at != gateway || own.contains(id));
+        for session in sessions {
+            let new = Present { at: gateway, surplus: false, session: *session };
+            let present = self.tables.sessions.entry(session.lineage).or_insert(new);
+            let moved = self.tables.owners.get(&session.lineage).is_some_and(|owner| *owner != gateway);
+            if present.at == gateway || !moved {
+                (present.at, present.session.from) = (gateway, session.from);
+            }
+        }
+        let holders = sessions.iter().map(|session| session.holder).collect();
+        for over in excess(sessions, &self.there(now, gateway, &holders)) {
+            if let Some(present) = self.tables.sessions.get_mut(&over) {
+                present.surplus = true;
+                let at = present.at;
+                if at != gateway {
+                    self.ring(at);
+                }
+            }
+        }
+        self.committed(now);
+        self.too_many(gateway)
+    }
+
+    pub(crate) fn too_many(&self, gateway: usize) -> Vec<Name> {
+        let sessions = self.tables.sessions.iter();
+        sessions.filter(|(_, p)| p.at == gateway && p.surplus).map(|(lineage, _)| *lineage).collect()
+    }
+
     /// As `crates/cluster/src/lineage.rs` compares sessions that began while a gateway was cut off.
     pub(crate) fn overtaken(&self, gateway: usize, began: &[Row], former: &[Name]) -> Vec<Name> {
         let elsewhere = |id: &Name| self.tables.owners.get(id).is_some_and(|owner| *owner != gateway);
         let later = |row: &Row, own: &Row| {
             row.holder == own.holder && row.ends > own.ends && elsewhere(&row.id) && !former.contains(&row.id)
         };
-        let over = began.iter().filter(|own| self.tables.lineages.rows().any(|row| later(row, own)));
+        let over = began.iter().filter(|own| {
+            self.tables.lineages.rows().any(|row| later(row, own)) || self.tables.lineages.has_ended(own)
+        });
         over.map(|row| row.id).collect()
     }
 

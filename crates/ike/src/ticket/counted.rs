@@ -1,0 +1,151 @@
+//! Sessions that gateways count together: how many one identity may have over all of them, where its connection says `keep` or `never`
+//! ([`crate::config::Unique`]; those that are replaced end by [`super::lineage`]). Owns the rule by which a session has room beside others, and
+//! which ones are too many where gateways that could not ask each other have let in more. Must never count a lineage that only a ticket is left
+//! of: as at one gateway, sessions count while they are there, awake or asleep.
+
+use core::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_keying::SaId;
+use dormouse_sansio::{Instant, UnixTime};
+
+use dormouse_crypto::cert::Identity;
+
+use super::lineage::{Name, Operation, TicketHolder};
+use crate::config::{Connection, Unique};
+use crate::shared::Shared;
+
+/// A session, as it is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counted {
+    /// Its lineage.
+    pub lineage: Name,
+    /// Whose it is.
+    pub holder: TicketHolder,
+    /// `keep`: where its client is. `never`: `None`.
+    pub from: Option<IpAddr>,
+    /// Sessions that the identity may have.
+    pub most: u32,
+    /// Its client has just authenticated fully.
+    pub login: bool,
+    /// The lineage whose session it takes the place of, by the word of its client.
+    pub former: Option<Name>,
+    /// When it began, by the clock of its gateway; or, where others of its identity were counted then, after the last of these.
+    pub began: UnixTime,
+}
+
+impl Counted {
+    /// Whether there is room for it beside these of its identity: as [`crate::config::Unique`] says it of one gateway.
+    #[must_use]
+    pub fn has_room(&self, others: &[Self]) -> bool {
+        let beside = || others.iter().filter(|o| o.lineage != self.lineage && Some(o.lineage) != self.former);
+        let most = usize::try_from(self.most).unwrap_or(usize::MAX);
+        match self.from {
+            // From the same address it is the same device, which authenticates anew or has lost its state.
+            Some(_) => {
+                beside().all(|other| self.login && other.from == self.from) && beside().count() < most.max(2)
+            }
+            None => beside().count() < most.max(1),
+        }
+    }
+}
+
+/// Which of those that are `found` are too many, of the identities of `own`: of each those that began last. `own` are the sessions of one
+/// gateway, among those found, and say how many there may be. What one of them has taken the place of is not counted, and ends by itself.
+#[must_use]
+pub fn excess(own: &[Counted], found: &[Counted]) -> Vec<Name> {
+    let most: BTreeMap<TicketHolder, u32> = own.iter().map(|one| (one.holder, one.most)).collect();
+    let former: BTreeSet<(TicketHolder, Name)> = own
+        .iter()
+        .filter_map(|one| Some((one.holder, one.former.filter(|former| *former != one.lineage)?)))
+        .collect();
+    let mut found: Vec<&Counted> =
+        found.iter().filter(|one| !former.contains(&(one.holder, one.lineage))).collect();
+    found.sort_unstable_by_key(|one| (one.began, one.lineage));
+    let mut stay: BTreeMap<TicketHolder, Vec<Counted>> = BTreeMap::new();
+    let mut over = Vec::new();
+    for one in found {
+        let Some(most) = most.get(&one.holder) else { continue };
+        let one = Counted { most: *most, login: true, former: None, ..*one };
+        let beside = stay.entry(one.holder).or_default();
+        match one.has_room(beside) {
+            true => beside.push(one),
+            false => over.push(one.lineage),
+        }
+    }
+    over
+}
+
+impl Shared {
+    /// A session of this identity, if it is one that gateways count together. Those of `unique = "replace"` are not: they end each other.
+    pub(crate) fn counted(
+        &self,
+        now: Instant,
+        conn: &Connection,
+        peer: &Identity,
+        from: IpAddr,
+        lineage: Name,
+    ) -> Option<Counted> {
+        let policy = &conn.answering.policy;
+        let from = match policy.unique {
+            Unique::Replace => return None,
+            Unique::Keep => Some(from),
+            Unique::Never => None,
+        };
+        self.config.counts_together.then(|| Counted {
+            lineage,
+            holder: TicketHolder::of(&conn.name, peer),
+            from,
+            most: u32::try_from(policy.sessions).unwrap_or(u32::MAX),
+            login: false,
+            former: None,
+            began: self.unix(now),
+        })
+    }
+}
+
+/// What the store was told of this gateway's sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Counting {
+    /// Those that are counted, and where their clients were.
+    told: BTreeMap<Name, Option<IpAddr>>,
+    /// Logins about which it is asked.
+    asked: BTreeMap<SaId, Name>,
+    /// Lineages whose SAs have come, moved or gone since.
+    changed: Vec<Name>,
+}
+
+impl Counting {
+    /// A login asks whether there is room.
+    pub(crate) fn ask(&mut self, sa: SaId, session: Counted) -> Operation {
+        self.told.insert(session.lineage, session.from);
+        self.asked.insert(sa, session.lineage);
+        Operation::Enter { sa: Some(sa), session }
+    }
+
+    /// It does no longer. Does nothing if it did not.
+    pub(crate) fn asks_no_longer(&mut self, sa: SaId) {
+        self.changed.extend(self.asked.remove(&sa));
+    }
+
+    /// Something about this lineage's sessions is another.
+    pub(crate) fn changed(&mut self, lineage: Name) {
+        self.changed.push(lineage);
+    }
+
+    pub(crate) fn take_changed(&mut self) -> Vec<Name> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// What the store is to be told, if its session of this lineage is this one now.
+    pub(crate) fn tell(&mut self, lineage: Name, session: Option<Counted>) -> Option<Operation> {
+        match session {
+            Some(session) => {
+                let new = self.told.insert(lineage, session.from) != Some(session.from);
+                new.then_some(Operation::Enter { sa: None, session })
+            }
+            None if self.asked.values().any(|asked| *asked == lineage) => None,
+            None => self.told.remove(&lineage).map(|_| Operation::Leave { lineage }),
+        }
+    }
+}
