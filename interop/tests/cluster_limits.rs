@@ -28,7 +28,9 @@ fn is_refused(scene: &mut Scene, client: &Dormoused, gateway: usize) -> Result<(
     let answer = client.cli(&["up", "peer"])?;
     let answer = if answer.code == 0 { client.cli(&["wait", "peer", "--timeout", "20"])? } else { answer };
     ensure!(answer.code != 0, "{}", answer.text);
-    scene.gateways[gateway].process().wait_for("sessions as it may have, with those at other gateways", PATIENCE)?;
+    scene.gateways[gateway]
+        .process()
+        .wait_for("sessions as it may have, with those at other gateways", PATIENCE)?;
     client.ok(&["down", "peer"])?;
     Ok(())
 }

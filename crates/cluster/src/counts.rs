@@ -4,6 +4,7 @@
 //! Sessions of gateways that were not heard lately do not count: what these have let in meanwhile is counted when they are back
 //! ([`Database::count`]), and what is too many then is marked, and ended by its gateway.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use dormouse_ike::ticket::counted::{Counted, excess};
@@ -13,9 +14,10 @@ use tokio_postgres::{Row, Statement, Transaction};
 
 use crate::error::{Error, Fault};
 use crate::join::Database;
-use crate::lineage::{HOLD, keys};
 use crate::link::{Link, seconds};
 
+/// One holder's rows come and go in one transaction at a time, where what is not there yet matters. In the order of the keys.
+pub(crate) const HOLD: &str = "select pg_advisory_xact_lock(k) from unnest($1::bigint[]) k";
 /// Those of these holders that count.
 const THERE: &str = "select s.lineage, s.holder, host(s.came), s.began from dormouse.session s
     join dormouse.gateway g on g.name = s.gateway
@@ -111,6 +113,15 @@ pub(crate) async fn leave(
     let gone: Vec<&[u8]> = gone.iter().map(|lineage| &lineage.0[..]).collect();
     tx.execute(&counts.leave, &[&gateway, &gone]).await?;
     Ok(())
+}
+
+/// The keys of what is held while one holder's rows come and go, in their order.
+pub(crate) fn keys(holders: impl IntoIterator<Item = TicketHolder>) -> Vec<i64> {
+    let key = |TicketHolder([a, b, c, d, e, f, g, h, ..]): TicketHolder| {
+        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    };
+    let all: BTreeSet<i64> = holders.into_iter().map(key).collect();
+    all.into_iter().collect()
 }
 
 async fn there(

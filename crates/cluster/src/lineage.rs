@@ -15,7 +15,7 @@ use dormouse_sansio::UnixTime;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement, Transaction};
 
-use crate::counts::{self, Counts};
+use crate::counts::{self, Counts, HOLD, keys};
 use crate::error::{Error, Fault};
 use crate::join::Database;
 use crate::link::{Link, seconds};
@@ -38,8 +38,6 @@ macro_rules! with_orders {
     };
 }
 
-/// One holder's rows come and go in one transaction at a time, where what is not there yet matters. In the order of the keys.
-pub(crate) const HOLD: &str = "select pg_advisory_xact_lock(k) from unnest($1::bigint[]) k";
 /// All rows that a batch touches, in their order: what comes after waits for nobody.
 const LOCK: &str = "select from dormouse.lineage where id in (
         select unnest($1::bytea[]) union select id from dormouse.lineage where holder = any($2::bytea[])
@@ -373,15 +371,6 @@ fn held(run: &Run) -> Vec<TicketHolder> {
         Run::Enter(session) => vec![session.holder],
         Run::Move(_) | Run::EndAll(_) | Run::EndEvery | Run::Leave(_) => Vec::new(),
     }
-}
-
-/// The keys of what is held while one holder's rows come and go, in their order.
-pub(crate) fn keys(holders: impl IntoIterator<Item = TicketHolder>) -> Vec<i64> {
-    let key = |TicketHolder([a, b, c, d, e, f, g, h, ..]): TicketHolder| {
-        i64::from_be_bytes([a, b, c, d, e, f, g, h])
-    };
-    let all: BTreeSet<i64> = holders.into_iter().map(key).collect();
-    all.into_iter().collect()
 }
 
 async fn run_one(

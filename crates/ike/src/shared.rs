@@ -12,7 +12,7 @@ use dormouse_sansio::{Class, Entropy, Instant, Path, UnixTime};
 
 use crate::action::Action;
 use crate::callers::Callers;
-use crate::config::Connection;
+use crate::config::{Connection, Unique};
 use crate::config_payload::{AssignedConfig, Lease, LeaseRequest};
 use crate::cookie::CookieJar;
 use crate::endpoint_config::EndpointConfig;
@@ -24,7 +24,8 @@ use crate::mlike::HeaderKeys;
 use crate::outbox::Outbox;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
-use crate::ticket::lineage::Name;
+use crate::ticket::counted::Counted;
+use crate::ticket::lineage::{Name, TicketHolder};
 use dormouse_keying::SaId;
 
 /// Client: what the next session of a connection says of what was before it.
@@ -110,6 +111,32 @@ impl Shared {
             [] => &self.own_addresses,
             configured => configured,
         }
+    }
+
+    /// A session of this identity, if it is one that gateways count together. Those of `unique = "replace"` are not: they end each other.
+    pub(crate) fn counted(
+        &self,
+        now: Instant,
+        conn: &Connection,
+        peer: &Identity,
+        from: IpAddr,
+        lineage: Name,
+    ) -> Option<Counted> {
+        let policy = &conn.answering.policy;
+        let from = match policy.unique {
+            Unique::Replace => return None,
+            Unique::Keep => Some(from),
+            Unique::Never => None,
+        };
+        self.config.counts_together.then(|| Counted {
+            lineage,
+            holder: TicketHolder::of(&conn.name, peer),
+            from,
+            most: u32::try_from(policy.sessions).unwrap_or(u32::MAX),
+            login: false,
+            former: None,
+            began: self.unix(now),
+        })
     }
 
     /// A session that was assigned these addresses is gone.

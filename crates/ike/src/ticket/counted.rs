@@ -7,13 +7,9 @@ use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_keying::SaId;
-use dormouse_sansio::{Instant, UnixTime};
-
-use dormouse_crypto::cert::Identity;
+use dormouse_sansio::UnixTime;
 
 use super::lineage::{Name, Operation, TicketHolder};
-use crate::config::{Connection, Unique};
-use crate::shared::Shared;
 
 /// A session, as it is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,34 +70,6 @@ pub fn excess(own: &[Counted], found: &[Counted]) -> Vec<Name> {
         }
     }
     over
-}
-
-impl Shared {
-    /// A session of this identity, if it is one that gateways count together. Those of `unique = "replace"` are not: they end each other.
-    pub(crate) fn counted(
-        &self,
-        now: Instant,
-        conn: &Connection,
-        peer: &Identity,
-        from: IpAddr,
-        lineage: Name,
-    ) -> Option<Counted> {
-        let policy = &conn.answering.policy;
-        let from = match policy.unique {
-            Unique::Replace => return None,
-            Unique::Keep => Some(from),
-            Unique::Never => None,
-        };
-        self.config.counts_together.then(|| Counted {
-            lineage,
-            holder: TicketHolder::of(&conn.name, peer),
-            from,
-            most: u32::try_from(policy.sessions).unwrap_or(u32::MAX),
-            login: false,
-            former: None,
-            began: self.unix(now),
-        })
-    }
 }
 
 /// What the store was told of this gateway's sessions.

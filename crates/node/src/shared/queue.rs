@@ -394,7 +394,14 @@ mod tests {
 
     fn asks(sa: u64) -> Operation {
         let name = Name([u8::try_from(sa).unwrap(); 16]);
-        Operation::Confirm { sa: SaId::new(sa), lineage: name, own: name, before: name, next: name, ends: UnixTime(9) }
+        Operation::Confirm {
+            sa: SaId::new(sa),
+            lineage: name,
+            own: name,
+            before: name,
+            next: name,
+            ends: UnixTime(9),
+        }
     }
 
     fn enters(sa: u64, lineage: u8) -> Operation {
@@ -429,6 +436,9 @@ mod tests {
                 (batch.operations, batch.mark)
             })
             .collect();
-        assert_eq!(batches, [(all[..3].to_vec(), None), (all[3..6].to_vec(), None), (all[6..].to_vec(), Some(mark))]);
+        assert_eq!(
+            batches,
+            [(all[..3].to_vec(), None), (all[3..6].to_vec(), None), (all[6..].to_vec(), Some(mark))]
+        );
     }
 }

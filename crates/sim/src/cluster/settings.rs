@@ -90,7 +90,9 @@ impl Settings {
         let mut rng = Seeded::new(seed ^ 0x0117_17ed_0000_0000);
         let keep = rng.below(2) == 0;
         let limit = if keep { 1 } else { 1 + u8::try_from(rng.below(2)).unwrap_or(0) };
-        Self { limit, keep, ..Self::random(seed) }
+        let all = Self::random(seed);
+        // Each login of one of several devices may take another address.
+        Self { limit, keep, small_pool: all.small_pool && keep, ..all }
     }
 
     /// The settings of the default world, one at a time.
