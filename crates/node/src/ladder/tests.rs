@@ -587,3 +587,13 @@ fn a_login_is_sent_to_another_address_of_the_name_and_to_nowhere_else() {
     expire(&mut l);
     assert_eq!(actions(&mut l), [Action::Connect(path(1))]);
 }
+
+#[test]
+fn a_gateway_that_goes_is_not_sought_at_another_address_of_its_own() {
+    let mut l = established();
+    l.set_home([[192, 0, 2, 1].into(), [192, 0, 2, 9].into()].into());
+    l.others(vec![other(1, 7), other(1, 9)]);
+    assert!(!l.leave(at(20), Some([192, 0, 2, 9].into())) && actions(&mut l).is_empty());
+    assert!(l.leave(at(20), None));
+    assert_eq!(actions(&mut l), [Action::Resume(other(1, 7))]);
+}
