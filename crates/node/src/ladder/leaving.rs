@@ -11,7 +11,9 @@ impl Ladder {
         let at_rest = matches!(self.state, State::Up | State::Climbing(Rung::Held));
         let (true, true, Some(held)) = (at_rest, self.has_ticket, self.held) else { return false };
         let here = held.remote.ip();
-        let meant = |way: &Path| way.remote.ip() != here && to.is_none_or(|to| way.remote.ip() == to);
+        // Its other addresses are the same gateway's.
+        let stays = |ip: IpAddr| ip == here || self.home.contains(&ip);
+        let meant = |way: &Path| !stays(way.remote.ip()) && to.is_none_or(|to| way.remote.ip() == to);
         let Some(turn) = self.entries().iter().position(meant) else { return false };
         (self.held, self.turn, self.unresumed) = (None, turn, 0);
         self.climb_started = now;

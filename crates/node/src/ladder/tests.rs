@@ -523,3 +523,13 @@ fn a_ticket_of_which_the_gateway_cannot_say_in_time_whether_it_counts_is_not_sho
     expire(&mut l);
     assert_eq!(actions(&mut l), [Action::Resume(path(1))]);
 }
+
+#[test]
+fn a_gateway_that_goes_is_not_sought_at_another_address_of_its_own() {
+    let mut l = established();
+    l.set_home([[192, 0, 2, 1].into(), [192, 0, 2, 9].into()].into());
+    l.others(vec![other(1, 7), other(1, 9)]);
+    assert!(!l.leave(at(20), Some([192, 0, 2, 9].into())) && actions(&mut l).is_empty());
+    assert!(l.leave(at(20), None));
+    assert_eq!(actions(&mut l), [Action::Resume(other(1, 7))]);
+}
