@@ -2,7 +2,7 @@
 //! its address; what one gateway does to a session, the other one knows; and the database's absence costs full exchanges, and nothing else.
 
 use anyhow::{Context, Result, ensure};
-use dormouse_interop::cluster::{DEVICE, NEEDS, Scene};
+use dormouse_interop::cluster::{DATABASE, DEVICE, NEEDS, Scene, until};
 use dormouse_interop::ends::{PATIENCE, inner, peers, rung};
 use dormouse_testbed::require;
 

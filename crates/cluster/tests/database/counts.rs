@@ -1,6 +1,6 @@
 //! How many sessions an identity has over all gateways.
 
-use crate::support::{NOW, Server, World, block, confirm, holder, insert, name, possible, run};
+use crate::support::{NOW, World, block, confirm, holder, insert, name, possible, run, shared};
 use dormouse_cluster::{Database, Notice};
 use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome};
@@ -51,7 +51,7 @@ fn an_identity_has_as_many_sessions_at_all_gateways_as_it_may_have() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let outcomes = run(&mut north, &[enter(session(1, 1, 2)), enter(session(2, 2, 2))]).await;
         assert_eq!(outcomes, [Outcome::Done; 2]);
@@ -85,7 +85,7 @@ fn where_the_first_one_stays_another_comes_in_from_the_same_address_alone() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         assert!(there(&mut north, kept(1, 1, 1)).await);
         assert!(!there(&mut south, kept(2, 1, 2)).await, "a copied certificate");
@@ -107,7 +107,7 @@ fn sessions_of_a_gateway_that_is_silent_do_not_count_until_it_is_back() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         assert!(there(&mut north, kept(1, 1, 1)).await);
         silent(&world, "north", 20).await;
@@ -138,7 +138,7 @@ fn what_has_moved_meanwhile_is_not_counted_twice_nor_what_is_replaced() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         run(&mut north, &[insert(1, 1)]).await;
         assert!(there(&mut north, session(1, 1, 1)).await);
@@ -159,7 +159,7 @@ fn of_two_logins_at_the_same_moment_exactly_as_many_stay_as_may() {
         return;
     }
     const HOLDERS: u8 = 100;
-    let world = Arc::new(block(World::new(Server::shared(), None)));
+    let world = Arc::new(block(World::new(shared(), None)));
     let start = Arc::new(Barrier::new(2));
     let gateway = |gateway: &'static str, first: u64, downwards: bool| {
         let (world, start) = (world.clone(), start.clone());

@@ -212,7 +212,7 @@ fn a_session_that_has_ended_before_it_was_written_down_does_not_begin() {
         return;
     }
     block(async {
-        let world = World::new(Server::shared(), None).await;
+        let world = World::new(shared(), None).await;
         let (mut north, mut south) = (world.join("north").await, world.join("south").await);
         let former = |id: u64, of: u8| Operation::EndFormer { lineage: name(id), holder: holder(of) };
         run(&mut south, &[former(1, 1), former(2, 9), Operation::EndAll { holder: holder(1) }]).await;

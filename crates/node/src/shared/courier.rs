@@ -335,9 +335,7 @@ impl<O: Office> Courier<O> {
             return Ok(());
         }
         self.office.queue(|q| q.leave_out(&over));
-        self.known.disown(
-            &began.iter().filter(|row| over.contains(&row.id)).map(|row| row.holder).collect(),
-        );
+        self.known.disown(&began.iter().filter(|row| over.contains(&row.id)).map(|row| row.holder).collect());
         keep(&mut self.office, &self.known.owed);
         self.tell(News::Gone(over.into_iter().collect()));
         Ok(())
@@ -355,7 +353,8 @@ impl<O: Office> Courier<O> {
     fn too_many(&mut self, over: Vec<Name>) {
         if !over.is_empty() {
             // Where the first session stays, its addresses do.
-            let first_stays = |lineage| self.known.sessions.get(lineage).filter(|s: &&Counted| s.from.is_some());
+            let first_stays =
+                |lineage| self.known.sessions.get(lineage).filter(|s: &&Counted| s.from.is_some());
             let theirs = over.iter().filter_map(first_stays).map(|session| session.holder).collect();
             self.known.disown(&theirs);
             let lineages = over.iter().copied().collect();
