@@ -3,7 +3,6 @@
 mod common;
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use common::{CLIENT, Pair, addr, client_psk, gateway_config, gateway_psk};
 use dormouse_ike::config::Unique;

@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(value["gateways"][0]["round_trip_seconds"], json!(0.001_24));
         assert_eq!(value["gateways"][0]["load_seconds"], json!(0.525));
         assert_eq!(value["gateways"][1]["load_seconds"], Value::Null);
-        assert!(text.contains("12.5 ms  0.5 "), "{text}");
+        assert!(text.contains("12.5 ms   0.5 "), "{text}");
     }
 
     #[test]
