@@ -110,10 +110,11 @@ impl Stage {
         })
     }
 
-    /// The device's daemon begins anew, and finds its ticket on its disk; the common name leads to `gateway` first.
+    /// The device's daemon begins anew, and finds its ticket on its disk; the common name leads to `gateway` alone, as it would come back to the one
+    /// that had its session.
     fn device_begins(&mut self, gateway: usize) -> Result<()> {
         self.scene.device.process().kill();
-        self.scene.ground.behind_the_name(&[RELAYS[gateway], RELAYS[1 - gateway]])?;
+        self.scene.ground.behind_the_name(&[RELAYS[gateway]])?;
         self.scene.device.restart()
     }
 
