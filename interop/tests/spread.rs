@@ -1,5 +1,5 @@
 //! Gateways that share a database spread load: who logs in at one is sent to the least loaded, where it follows; and a device stays with the gateway that
-//! has its session, in whatever order the name has its addresses.
+//! has its session, however the name orders its addresses.
 
 use anyhow::{Context, Result, ensure};
 use dormouse_interop::cluster::{DATABASE, DEVICE, Ground, NEEDS, OUTER, Scene, names, until};

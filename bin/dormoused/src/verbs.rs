@@ -38,7 +38,7 @@ struct Voiding {
     until: Instant,
     /// As [`crate::keeper::Keeper::mark`] has it, once it was handed over.
     mark: Option<u64>,
-    /// What it is told if that is not in time.
+    /// The answer to its order if that is not on the disk in time.
     late: &'static str,
 }
 
@@ -112,7 +112,7 @@ impl Verbs {
         (requests, gone)
     }
 
-    /// Takes out those who wait no longer for what they have asked to be on the disk; and what each is told if it is not.
+    /// Takes out those who wait no longer for what they have asked to be on the disk; and the answer for each if it is not.
     fn void(&mut self, over: impl Fn(&Voiding) -> bool) -> Vec<(ClientId, &'static str)> {
         let over_now = self.voiding.iter().filter(|(_, v)| over(v));
         let clients = over_now.map(|(client, v)| (*client, v.late)).collect();

@@ -310,7 +310,7 @@ mod tests {
         });
         let time = load.session_time().expect("enough").as_millis();
         assert!(time.abs_diff(40 + 15 * 3) <= 1, "{time}");
-        // Whatever it was made of.
+        // Also of moments that no sample makes.
         let mut bytes = load.export();
         bytes[1..41].fill(0x42);
         if let Some(absurd) = LoadHistory::import(&bytes) {

@@ -236,7 +236,7 @@ fn by_load_a_login_is_sent_to_another_address_of_the_gateways_name() {
     let (_, b) = pair.up();
     pair.assert_agree();
     assert_eq!(turns.0.lock().expect("no panic").1, 2);
-    // In the middle of a session it stays where it is, whatever the gateway says.
+    // A session that is established is not moved by this rule.
     assert!(pair.gateway.endpoint.redirect(pair.now, b, &to(SIBLING)));
     pair.settle();
     assert_eq!(pair.client.take(|e| matches!(e, Event::Redirected { .. }).then_some(())), None);

@@ -10,7 +10,7 @@
 //! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]), and several gateways that share what they know of tickets
 //! one name: before an SA is given up for lack of an answer, it is moved to each of the others, and the last two rungs take turns with
 //! them, beginning with one that has not been silent. The ticket is tried at each of them before a full exchange is, and first at the gateway that
-//! had the last session ([`Ladder::set_home`]), in whatever order the name has its addresses now.
+//! had the last session ([`Ladder::set_home`]), however the name orders its addresses now.
 //!
 //! A rung that fails or is late hands over to the next; the last one starts again with growing pauses. Without a network,
 //! and while the node may not send, nothing is tried and nothing is due: the ladder is [`State::Offline`], and [`Ladder::poll_timeout`] is

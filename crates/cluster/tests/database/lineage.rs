@@ -225,7 +225,7 @@ fn a_session_that_has_ended_before_it_was_written_down_does_not_begin() {
             "2 is another's"
         );
         assert_eq!(run(&mut south, &[confirm(1, 1, 1, 2)]).await, [Outcome::Superseded]);
-        // It is told so as by another.
+        // It hears of it as if another had ended it.
         assert_eq!(north.notice().await.unwrap(), Notice::Orders);
         let orders = north.orders().await.unwrap();
         assert_eq!(orders.iter().map(|order| order.lineage).collect::<Vec<_>>(), [name(1)]);

@@ -44,7 +44,7 @@ impl Endpoint {
     }
 
     /// Gateway: the identity of this lineage has more sessions over all gateways than it may have, and this is one of those that are too many: it
-    /// ends, and its client is told. Returns the number of SAs.
+    /// ends with a DELETE to its client. Returns the number of SAs.
     pub fn too_many(&mut self, now: Instant, lineage: Name) -> usize {
         let live: Vec<SaId> = self.shared.callers.live_of_lineage(lineage).into_iter().collect();
         for id in &live {

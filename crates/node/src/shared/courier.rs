@@ -195,7 +195,7 @@ fn stand_by(office: &mut impl Office, known: &mut Known) -> bool {
     closed
 }
 
-/// These cannot be carried out now. Whose sessions are counted counts for itself.
+/// These cannot be carried out now. Logins that ask whether there is room are counted by this gateway alone until the store answers.
 fn failed(office: &mut impl Office, known: &mut Known, batch: Vec<Operation>) {
     let ends = batch.iter().filter(|operation| matches!(operation, Operation::End { .. }));
     let mut asked: Vec<SaId> = ends.filter_map(Operation::asked_by).collect();

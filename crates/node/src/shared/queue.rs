@@ -106,6 +106,10 @@ impl Waiting {
     /// Something that is shared besides.
     pub fn run(&mut self, errand: Errand) {
         self.fresh = true;
+        // They are all our sessions each time: the last say it.
+        if matches!(errand, Errand::Again(_)) {
+            self.errands.retain(|waiting| !matches!(waiting, Errand::Again(_)));
+        }
         if self.errands.len() < WAITING_MOST {
             self.errands.push(errand);
         }
