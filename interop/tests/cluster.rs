@@ -43,7 +43,9 @@ fn a_device_comes_back_at_the_other_gateway_by_its_ticket_with_its_address() -> 
 
     // It is told that it is so when that is on record, and not before.
     scene.gateways[1].ok(&["deny", DEVICE])?;
-    scene.gateways[0].process().wait_for("denied at another gateway", PATIENCE)?;
+    until("it is denied at the other one", || {
+        Ok(scene.gateways[0].ok(&["deny", "--list"])?.text.contains(DEVICE))
+    })?;
     let denied = || scene.ground.database.sql(DATABASE, "select count(*) from dormouse.denial");
     let locked = "begin; lock table dormouse.denial; select pg_sleep(3.5); commit";
     std::thread::scope(|scope| {

@@ -69,14 +69,16 @@ fn an_identity_of_several_devices_has_no_more_sessions_than_it_may_have_at_both(
     served(&scene, [2, 0])?;
     let third = twin(&mut scene, 1, 1)?;
     is_refused(&mut scene, &third, 1)?;
-    // There is room when one goes.
+    // There is room when one goes, as soon as its gateway has written it down.
     second.ok(&["down", "peer"])?;
+    served(&scene, [1, 0])?;
     third.ok(&["up", "peer"])?;
     served(&scene, [1, 1])?;
     is_refused(&mut scene, &second, 0)?;
 
     // A gateway that is cut off counts for itself; when it is back, the one goes that began last.
     third.ok(&["down", "peer"])?;
+    served(&scene, [1, 0])?;
     second.ok(&["up", "peer"])?;
     served(&scene, [2, 0])?;
     cut_off(&mut scene, 1)?;
