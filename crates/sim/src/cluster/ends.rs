@@ -57,7 +57,12 @@ pub(crate) fn gateway(
     now: Instant,
     unix: UnixTime,
 ) -> Host {
-    let pool = if settings.small_pool { "10.55.0.0/29" } else { "10.55.0.0/16" };
+    let pool = match settings.small_pool {
+        // Each login of an identity of several devices may take another address, and the lease of one that is gone stays for a while.
+        true if settings.limit > 0 && !settings.keep => "10.55.0.0/27",
+        true => "10.55.0.0/29",
+        false => "10.55.0.0/16",
+    };
     let unique = match (settings.limit, settings.keep) {
         (0, _) => String::new(),
         (limit, true) => format!("unique = \"keep\"\nsessions = {limit}"),

@@ -9,7 +9,7 @@ pub struct Settings {
     pub gateways: u8,
     /// One to four.
     pub devices: u8,
-    /// The pool has five addresses, which all gateways give; otherwise each gives a part of very many.
+    /// The pool has five addresses, or 29 with `"never"`, which all gateways give; otherwise each gives a part of very many.
     pub small_pool: bool,
     /// How far each gateway's clock is ahead, in seconds.
     pub clocks: [i64; 3],
@@ -90,9 +90,7 @@ impl Settings {
         let mut rng = Seeded::new(seed ^ 0x0117_17ed_0000_0000);
         let keep = rng.below(2) == 0;
         let limit = if keep { 1 } else { 1 + u8::try_from(rng.below(2)).unwrap_or(0) };
-        let all = Self::random(seed);
-        // Each login of one of several devices may take another address.
-        Self { limit, keep, small_pool: all.small_pool && keep, ..all }
+        Self { limit, keep, ..Self::random(seed) }
     }
 
     /// The settings of the default world, one at a time.
