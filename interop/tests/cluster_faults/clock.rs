@@ -102,8 +102,9 @@ fn tickets_are_refused_by_a_clock_that_is_too_wrong_and_never_taken_by_it() -> R
     user.ok(&["up", "peer"])?;
     ensure!(rung(&user)? == "ticket", "{}\n{}", user.log(), scene.logs());
 
-    // By now it has the keys of its day. Of what it seals with them nothing is taken before its time.
-    ensure!(moves_to(&mut scene, 0)? == "full", "{}", scene.logs());
+    // By now it has the keys of its day. Of what it seals with them nothing is taken before its time. What it had sealed at the login above counts
+    // itself only if it had them then, by a heartbeat between.
+    moves_to(&mut scene, 0)?;
     ensure!(moves_to(&mut scene, 1)? == "full", "{}", scene.logs());
     ensure!(scene.gateways[1].log().contains("s in the future"), "{}", scene.logs());
 
