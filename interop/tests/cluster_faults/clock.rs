@@ -102,9 +102,10 @@ fn tickets_are_refused_by_a_clock_that_is_too_wrong_and_never_taken_by_it() -> R
     user.ok(&["up", "peer"])?;
     ensure!(rung(&user)? == "ticket", "{}\n{}", user.log(), scene.logs());
 
-    // By now it has the keys of its day. Of what it seals with them nothing is taken before its time. What it had sealed at the login above counts
-    // itself only if it had them then, by a heartbeat between.
+    // By now it has the keys of its day, whether or not it had them at the login above, before or after a heartbeat. What it seals with them counts
+    // there, and nowhere before its time.
     moves_to(&mut scene, 0)?;
+    ensure!(moves_to(&mut scene, 0)? == "ticket", "{}", scene.logs());
     ensure!(moves_to(&mut scene, 1)? == "full", "{}", scene.logs());
     ensure!(scene.gateways[1].log().contains("s in the future"), "{}", scene.logs());
 
