@@ -2,7 +2,7 @@
 //! letter box: what is announced while nobody reads is kept once of each kind, and leases up to a bound, beyond which all must be read again.
 //! A payload is input from whoever may write to the database: what is not understood asks for all to be read again, too.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -75,6 +75,16 @@ pub enum LeaseNews {
     ReadAll,
 }
 
+impl LeaseNews {
+    fn holder(&self) -> Option<&LeaseKey> {
+        match self {
+            Self::Lease(lease) => Some(&lease.holder),
+            Self::Evict(holder) => Some(holder),
+            Self::ReadAll => None,
+        }
+    }
+}
+
 /// What has come and was not read yet.
 #[derive(Debug, Default)]
 struct Held {
@@ -108,10 +118,13 @@ impl Inbox {
     /// Something was announced.
     pub(crate) fn put(&self, channel: &str, payload: &str) {
         let (from, text) = payload.split_once('\n').unwrap_or((payload, ""));
+        let mut held = self.lock();
         if from == self.gateway {
+            if channel == LEASES {
+                outdate(&mut held.leases, from, text);
+            }
             return;
         }
-        let mut held = self.lock();
         match channel {
             LEASES => put_leases(&mut held.leases, from, text),
             DENIALS => held.denials = true,
@@ -162,6 +175,18 @@ fn put_leases(waiting: &mut VecDeque<LeaseNews>, from: &str, text: &str) {
             waiting.push_back(LeaseNews::ReadAll);
         }
     }
+}
+
+/// What this gateway has done itself is announced to it in the order of the commits, and before the answer: what others have done to these leases
+/// and was not read yet, they did before.
+fn outdate(waiting: &mut VecDeque<LeaseNews>, from: &str, text: &str) {
+    let news = read_all(from, text).unwrap_or_else(|| vec![LeaseNews::ReadAll]);
+    let own: BTreeSet<&LeaseKey> = news.iter().filter_map(LeaseNews::holder).collect();
+    if own.len() < news.len() && !waiting.is_empty() {
+        waiting.clear();
+        waiting.push_back(LeaseNews::ReadAll);
+    }
+    waiting.retain(|one| one.holder().is_none_or(|holder| !own.contains(holder)));
 }
 
 /// Payloads that tell of these changes, each within the server's bound.

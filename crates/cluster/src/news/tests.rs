@@ -34,6 +34,28 @@ fn what_is_told_is_heard_by_others_alone() {
     assert_eq!(everything(&north), []);
 }
 
+/// Else a gateway that has just written a lease would go back to what another one had written before.
+#[test]
+fn what_one_does_oneself_outdates_what_was_not_read_yet() {
+    let inbox = Inbox::new("south");
+    let say = |from: &str, news: &[LeaseNews]| {
+        payloads(from, news).iter().for_each(|payload| inbox.put(LEASES, payload));
+    };
+    let evict = LeaseNews::Evict(key("staff", b"b", 3));
+    say("north", &[lease("staff", b"a"), lease("staff", b"b"), evict.clone(), lease("staff", b"c")]);
+    say("south", &[lease("staff", b"a"), evict.clone()]);
+    say("north", std::slice::from_ref(&evict));
+    assert_eq!(everything(&inbox), [lease("staff", b"c"), evict].map(Notice::Lease));
+    say("south", &[LeaseNews::ReadAll]);
+    assert_eq!(everything(&inbox), [], "nothing could be outdated");
+    say("north", &[lease("staff", b"a")]);
+    say("south", &[LeaseNews::ReadAll]);
+    assert_eq!(everything(&inbox), [Notice::Lease(LeaseNews::ReadAll)]);
+    say("north", &[LeaseNews::ReadAll]);
+    say("south", &[lease("staff", b"a")]);
+    assert_eq!(everything(&inbox), [Notice::Lease(LeaseNews::ReadAll)], "of the others it says nothing");
+}
+
 #[test]
 fn payloads_fit_and_what_does_not_asks_to_read_all() {
     let many: Vec<LeaseNews> = (0..500_u32).map(|n| lease("staff", &n.to_be_bytes())).collect();

@@ -132,6 +132,33 @@ fn others_hear_of_leases_and_oneself_does_not() {
     });
 }
 
+/// Else north would go on with what south had written before it.
+#[test]
+fn what_one_writes_oneself_outdates_what_was_not_read_yet() {
+    if !possible("what_one_writes_oneself_outdates_what_was_not_read_yet") {
+        return;
+    }
+    block(async {
+        let world = World::new(shared(), None).await;
+        let (mut north, mut south) = (world.join("north").await, world.join("south").await);
+        write(&mut south, &[lease("a", 1), lease("b", 2), evict("b")]).await;
+        write(&mut north, &[lease("a", 3), lease("b", 4)]).await;
+        write(&mut south, &[lease("c", 5)]).await;
+        let heard = north.notice().await.unwrap();
+        assert!(
+            matches!(&heard, Notice::Lease(LeaseNews::Lease(lease)) if lease.holder == key("c", 0)),
+            "{heard:?}"
+        );
+        for (name, address) in [("a", 3), ("b", 4)] {
+            let heard = south.notice().await.unwrap();
+            assert!(
+                matches!(&heard, Notice::Lease(LeaseNews::Lease(lease)) if lease.holder == key(name, 0) && lease.v4 == v4(address)),
+                "{heard:?}"
+            );
+        }
+    });
+}
+
 #[test]
 fn two_gateways_that_give_the_same_addresses_share_them_out() {
     if !possible("two_gateways_that_give_the_same_addresses_share_them_out") {

@@ -55,13 +55,13 @@ impl Pool {
     }
 
     /// Another gateway has given these addresses to `holder`, or the store says that they are its. Nothing is written down. What another one
-    /// has here stays as it is: the store refuses it. Where `holder` itself uses other addresses here, it has got new ones elsewhere since:
-    /// returns those that are its no longer, with which no session may go on.
+    /// has here stays as it is: the store refuses it. What this gateway has still to write down of `holder` stays too: the store gets
+    /// it after what was heard. Where `holder` itself uses other addresses here, it has got new ones elsewhere since: returns those that are its
+    /// no longer, with which no session may go on.
     #[must_use]
     pub fn learn(&mut self, holder: Lessee, addresses: Addresses) -> Option<Addresses> {
         let held = self.holders.get(&holder);
-        if held.is_some_and(|held| held.addresses == addresses || held.users > 0 && held.told > self.durable)
-        {
+        if held.is_some_and(|held| held.addresses == addresses || held.told > self.durable) {
             return None;
         }
         let former = self.forget(&holder).filter(|held| held.users > 0);

@@ -385,6 +385,23 @@ fn what_the_store_says_is_taken_over_without_touching_what_is_not_yet_written() 
     assert!(!f.pool.taken.contains_key(&IpAddr::from([10, 0, 0, 35])));
 }
 
+/// The store has this gateway's change after the one that is heard of, and says which of them counts.
+#[test]
+fn a_lease_that_changes_here_is_not_what_another_gateway_said_before() {
+    let mut f = Fixture::new(&OFFICE);
+    f.pool.set_share(Share { slot: 0, slots: 2, alone: false });
+    let (used, left) = (f.acquire("used"), f.acquire("left"));
+    f.pool.release(left);
+    let [before, later] = [31, 33].map(|n| Addresses { v4: Some([10, 0, 0, n].into()), v6: None });
+    for name in ["used", "left"] {
+        assert_eq!(f.pool.learn(holder("office", name, 0), before), None);
+    }
+    assert_eq!((f.acquire("used"), f.acquire("left")), (used, left));
+    f.pool.release(left);
+    f.pool.written(2);
+    assert_eq!(f.pool.learn(holder("office", "used", 0), later), Some(used));
+}
+
 /// Else another gateway would give it, as soon as it has read all leases.
 #[test]
 fn a_lease_in_use_that_the_store_has_lost_is_written_again() {

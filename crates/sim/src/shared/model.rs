@@ -174,7 +174,13 @@ impl Database {
         self.past.push_back((now, self.tables.clone()));
     }
 
+    /// What the others have said before of the same lease is not news to who changes it (`crates/cluster/src/news.rs`).
     fn tell(&mut self, from: usize, notice: &Notice) {
+        if let Some(holder) = lessee(notice)
+            && let Some(session) = self.sessions.get_mut(&from)
+        {
+            session.leases.retain(|waiting| lessee(waiting) != Some(holder));
+        }
         for (gateway, session) in &mut self.sessions {
             if *gateway != from {
                 match notice {
@@ -541,6 +547,14 @@ impl Database {
             self.committed(now);
         }
         self.tables.keys.clone()
+    }
+}
+
+/// Whose lease an announcement is about.
+fn lessee(notice: &Notice) -> Option<&Lessee> {
+    match notice {
+        Notice::Lease(holder, _) | Notice::Evicted(holder) => Some(holder),
+        _ => None,
     }
 }
 
