@@ -47,7 +47,8 @@ impl Counted {
 }
 
 /// Which of those that are `found` are too many, of the identities of `own`: of each those that began last. `own` are the sessions of one
-/// gateway, among those found, and say how many there may be. What one of them has taken the place of is not counted, and ends by itself.
+/// gateway, among those found, and say how many there may be. What one of them has taken the place of is one too many: a store that has gone back
+/// has forgotten that it was ended.
 #[must_use]
 pub fn excess(own: &[Counted], found: &[Counted]) -> Vec<Name> {
     let most: BTreeMap<TicketHolder, u32> = own.iter().map(|one| (one.holder, one.most)).collect();
@@ -55,11 +56,11 @@ pub fn excess(own: &[Counted], found: &[Counted]) -> Vec<Name> {
         .iter()
         .filter_map(|one| Some((one.holder, one.former.filter(|former| *former != one.lineage)?)))
         .collect();
-    let mut found: Vec<&Counted> =
-        found.iter().filter(|one| !former.contains(&(one.holder, one.lineage))).collect();
+    let (replaced, mut found): (Vec<&Counted>, Vec<&Counted>) =
+        found.iter().partition(|one| former.contains(&(one.holder, one.lineage)));
     found.sort_unstable_by_key(|one| (one.began, one.lineage));
     let mut stay: BTreeMap<TicketHolder, Vec<Counted>> = BTreeMap::new();
-    let mut over = Vec::new();
+    let mut over: Vec<Name> = replaced.iter().map(|one| one.lineage).collect();
     for one in found {
         let Some(most) = most.get(&one.holder) else { continue };
         let one = Counted { most: *most, login: true, former: None, ..*one };
