@@ -3,7 +3,9 @@
 mod common;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
+use common::resumed::resume;
 use common::{CLIENT, Pair, addr, client_psk, gateway_config, gateway_psk};
 use dormouse_ike::config::Unique;
 use dormouse_ike::limits::STORE_PATIENCE;
@@ -117,6 +119,39 @@ fn a_session_that_is_too_many_ends_and_its_client_is_told() {
     pair.settle();
     assert_eq!(pair.client.closed.len(), 1);
     assert_eq!(told(&mut pair), [Operation::Leave { lineage: session.lineage }]);
+}
+
+/// The store moves a session's place with its ticket. Without a word it would count here for ever, and leave the identity no room.
+#[test]
+fn a_session_that_is_over_before_its_ticket_counts_leaves() {
+    for (n, ends) in [(8, false), (9, true)] {
+        let mut pair = counting(Unique::Never, n);
+        pair.connect();
+        pair.settle();
+        answer(&mut pair, Outcome::Done);
+        let ticket = pair.client.ticket.take().expect("the gateway gave one");
+        let lineage = ticket.lineage.expect("it names it");
+        let sa = pair.client.established().expect("it has room").sa;
+        pair.client.endpoint.forget(pair.now, sa);
+        pair.flush();
+        let another = counting(Unique::Never, n).gateway;
+        pair.replace_gateway(another);
+        resume(&mut pair, &ticket);
+        pair.run_for(Duration::from_millis(500));
+        let asked = std::mem::take(&mut pair.gateway.outcomes);
+        assert_eq!((asked.len(), told(&mut pair)), (1, vec![]));
+        if ends {
+            pair.gateway.endpoint.revoke_tickets(pair.now, "clients", &common::fqdn("client.example.org"));
+            pair.flush();
+        }
+        asked.into_iter().for_each(|(sa, outcome)| pair.gateway.endpoint.stored(pair.now, sa, outcome));
+        pair.settle();
+        match (ends, &told(&mut pair)[..]) {
+            (true, [Operation::Leave { lineage: gone }]) => assert_eq!(*gone, lineage),
+            (false, [Operation::Enter { sa: None, session }]) => assert_eq!(session.lineage, lineage),
+            (_, told) => panic!("{ends}: {told:?}"),
+        }
+    }
 }
 
 #[test]

@@ -146,7 +146,13 @@ impl IkeSa {
             tentative.asked = Some(Asked { by: now + STORE_PATIENCE, path, waiting: Vec::new() });
             let core = &self.core;
             match shared.callers.wait(core.id(), &core.link.conn, &core.peer, true) {
-                Ok(()) => shared.event(Event::Store(descent.confirm(core.id()))),
+                Ok(()) => {
+                    let (link, lineage) = (&core.link, descent.lineage);
+                    if shared.counted(now, &link.conn, &core.peer, path.remote.ip(), lineage).is_some() {
+                        shared.callers.counting.ask_ticket(core.id(), lineage);
+                    }
+                    shared.event(Event::Store(descent.confirm(core.id())));
+                }
                 Err(why) => self.conclude(shared, now, Some((None, why.to_string()))),
             }
         }

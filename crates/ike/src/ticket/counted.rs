@@ -73,12 +73,21 @@ pub fn excess(own: &[Counted], found: &[Counted]) -> Vec<Name> {
     over
 }
 
+/// What the store knows of a session of this gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    /// That it has come from another gateway, if the ticket counts about which the store is asked: its place moves with its ticket.
+    Ticket,
+    /// That it is here, and where its client is.
+    Session(Option<IpAddr>),
+}
+
 /// What the store was told of this gateway's sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
-    /// Those that are counted, and where their clients were.
-    told: BTreeMap<Name, Option<IpAddr>>,
-    /// Logins about which it is asked.
+    /// Those that are counted, or may be.
+    told: BTreeMap<Name, Told>,
+    /// Logins and tickets about which it is asked.
     asked: BTreeMap<SaId, Name>,
     /// Lineages whose SAs have come, moved or gone since.
     changed: Vec<Name>,
@@ -87,12 +96,18 @@ pub(crate) struct Counting {
 impl Counting {
     /// A login asks whether there is room.
     pub(crate) fn ask(&mut self, sa: SaId, session: Counted) -> Operation {
-        self.told.insert(session.lineage, session.from);
+        self.told.insert(session.lineage, Told::Session(session.from));
         self.asked.insert(sa, session.lineage);
         Operation::Enter { sa: Some(sa), session }
     }
 
-    /// It does no longer. Does nothing if it did not.
+    /// A resumption asks whether its ticket counts.
+    pub(crate) fn ask_ticket(&mut self, sa: SaId, lineage: Name) {
+        self.told.entry(lineage).or_insert(Told::Ticket);
+        self.asked.insert(sa, lineage);
+    }
+
+    /// It asks no longer: it is answered, or its SA is gone. Does nothing if it did not ask.
     pub(crate) fn asks_no_longer(&mut self, sa: SaId) {
         self.changed.extend(self.asked.remove(&sa));
     }
@@ -110,7 +125,8 @@ impl Counting {
     pub(crate) fn tell(&mut self, lineage: Name, session: Option<Counted>) -> Option<Operation> {
         match session {
             Some(session) => {
-                let new = self.told.insert(lineage, session.from) != Some(session.from);
+                let told = Told::Session(session.from);
+                let new = self.told.insert(lineage, told) != Some(told);
                 new.then_some(Operation::Enter { sa: None, session })
             }
             None if self.asked.values().any(|asked| *asked == lineage) => None,
