@@ -154,6 +154,33 @@ fn a_session_that_is_over_before_its_ticket_counts_leaves() {
     }
 }
 
+/// Else it would go on uncounted: the store has refused the login that it comes from.
+#[test]
+fn a_session_that_comes_back_while_its_login_is_refused_late_asks_for_its_place() {
+    let mut pair = counting(Unique::Never, 10);
+    pair.connect();
+    pair.settle();
+    let login = std::mem::take(&mut pair.gateway.outcomes);
+    pair.run_for(STORE_PATIENCE);
+    let sa = pair.client.established().expect("it goes on without an answer").sa;
+    let ticket = pair.client.ticket.take().expect("the gateway gave one");
+    pair.client.endpoint.forget(pair.now, sa);
+    pair.flush();
+    resume(&mut pair, &ticket);
+    pair.run_for(Duration::from_millis(500));
+    let resumption = std::mem::take(&mut pair.gateway.outcomes);
+    assert_eq!((login.len(), resumption.len()), (1, 1));
+    told(&mut pair);
+    pair.gateway.endpoint.stored(pair.now, login[0].0, Outcome::Full);
+    pair.gateway.endpoint.stored(pair.now, resumption[0].0, Outcome::Done);
+    pair.settle();
+    let told = told(&mut pair);
+    assert!(
+        matches!(told[..], [Operation::Enter { sa: None, session }] if Some(session.lineage) == ticket.lineage),
+        "{told:?}"
+    );
+}
+
 #[test]
 fn sessions_that_replace_each_other_are_not_counted() {
     let mut pair = counting(Unique::Replace, 7);

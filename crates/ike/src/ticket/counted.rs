@@ -76,8 +76,8 @@ pub fn excess(own: &[Counted], found: &[Counted]) -> Vec<Name> {
 /// What the store knows of a session of this gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Told {
-    /// That it has come from another gateway, if the ticket counts about which the store is asked: its place moves with its ticket.
-    Ticket,
+    /// That it is here, if the ticket counts about which it is asked: its place moves with its ticket.
+    Perhaps,
     /// That it is here, and where its client is.
     Session(Option<IpAddr>),
 }
@@ -103,7 +103,7 @@ impl Counting {
 
     /// A resumption asks whether its ticket counts.
     pub(crate) fn ask_ticket(&mut self, sa: SaId, lineage: Name) {
-        self.told.entry(lineage).or_insert(Told::Ticket);
+        self.told.entry(lineage).or_insert(Told::Perhaps);
         self.asked.insert(sa, lineage);
     }
 
@@ -129,7 +129,10 @@ impl Counting {
                 let new = self.told.insert(lineage, told) != Some(told);
                 new.then_some(Operation::Enter { sa: None, session })
             }
-            None if self.asked.values().any(|asked| *asked == lineage) => None,
+            None if self.asked.values().any(|asked| *asked == lineage) => {
+                self.told.insert(lineage, Told::Perhaps);
+                None
+            }
             None => self.told.remove(&lineage).map(|_| Operation::Leave { lineage }),
         }
     }
