@@ -313,6 +313,23 @@ fn a_device_that_wakes_after_a_gateway_request_finds_it_waiting() {
     pair.assert_agree();
 }
 
+/// A device may also think better of its sleep, and send on at once.
+#[test]
+fn a_device_whose_session_has_ended_meanwhile_hears_of_it_when_it_wakes() {
+    let mut pair = pair(15);
+    let (a, b) = pair.up();
+    announce(&mut pair, a, Some(HOUR));
+    pair.client.closed.clear();
+    assert!(pair.gateway.endpoint.close(pair.now, b));
+    pair.flush();
+    night(&mut pair, MINUTE);
+    pair.client.endpoint.woke(pair.now, a);
+    pair.client.endpoint.probe(pair.now, a, Duration::from_secs(2));
+    pair.settle();
+    assert_eq!(pair.client.closed, [(a, CloseReason::ByPeer)]);
+    assert_eq!((awakes(&mut pair), pair.gateway.endpoint.held(), pair.gateway.endpoint.len()), (0, 0, 0));
+}
+
 #[test]
 fn load_reports_come_with_the_session_and_with_each_sleep() {
     let mut pair = pair(12);

@@ -15,6 +15,7 @@ use dormouse_wire::ike::dormancy::LoadReport;
 use dormouse_wire::sleep::Sleeping;
 
 use super::IkeSa;
+use super::stage::{CLOSE_FOR, Stage};
 use crate::event::Event;
 use crate::exchange::sleep::AnnounceSleep;
 use crate::payloads::View;
@@ -150,12 +151,19 @@ impl IkeSa {
     /// Something came that the device has sent after its announcement.
     pub(crate) fn awake(&mut self, shared: &mut Shared, now: Instant) {
         // For an SA that was replaced it is what its successor knows of the device that counts: what comes here was under way.
-        if !self.is_live() || !self.dormancy.wake_peer() {
+        if !matches!(self.stage, Stage::Live(_) | Stage::Closing { .. }) || !self.dormancy.wake_peer() {
             return;
         }
         shared.sleepers.remove(self.core.id());
         self.core.last_in = now;
         self.core.requests.begin_anew(now);
-        shared.event(Event::PeerAwake { sa: self.core.id() });
+        match &mut self.stage {
+            // It was over before its device woke, which hears that now.
+            Stage::Closing { until, .. } => {
+                *until = now + CLOSE_FOR;
+                self.pump(shared, now);
+            }
+            _ => shared.event(Event::PeerAwake { sa: self.core.id() }),
+        }
     }
 }
