@@ -38,6 +38,10 @@ impl SpiSource for Spis {
         self.with(|spis| spis.reserve(entropy))
     }
 
+    fn claim(&mut self, spi: ChildId) -> bool {
+        self.with(|spis| spis.claim(spi))
+    }
+
     fn release(&mut self, spi: ChildId) {
         self.give_back(spi);
     }

@@ -65,6 +65,8 @@ pub(crate) struct Child {
     pub(crate) mode: ChildMode,
     pub(crate) zones: Option<ZoneMap>,
     pub(crate) busy: Busy,
+    /// The data plane has it. Not so: another gateway had it, and it waits to be replaced.
+    pub(crate) installed: bool,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expire_at: Option<Instant>,
 }

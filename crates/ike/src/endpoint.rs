@@ -11,6 +11,7 @@ mod responder;
 mod revocation;
 mod store;
 mod strangers;
+mod takeover;
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -37,6 +38,8 @@ use crate::load::LoadHistory;
 use crate::sa::IkeSa;
 use crate::shared::Shared;
 use crate::stats::Stats;
+use crate::takeover::Takeovers;
+use crate::takeover::orphans::Spi;
 use crate::ticket::ClientTicket;
 use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::{ChildId, SaId};
@@ -68,6 +71,7 @@ pub struct Endpoint {
     starts: BTreeSet<(Instant, SaId)>,
     touched: BTreeSet<SaId>,
     complaints: strangers::Complaints,
+    takeovers: Takeovers,
 }
 
 impl Endpoint {
@@ -82,6 +86,7 @@ impl Endpoint {
             starts: BTreeSet::new(),
             touched: BTreeSet::new(),
             complaints: strangers::Complaints::default(),
+            takeovers: Takeovers::default(),
         }
     }
 
@@ -410,7 +415,7 @@ impl Endpoint {
         let ours = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let Some(&id) = self.shared.by_spi.get(&ours) else {
             // "[...] the node can audit the suspicious event but MUST NOT respond" (RFC 7296 section 2.21.4)
-            if !header.flags.response && !first {
+            if !header.flags.response && !first && !self.is_left(now, Spi::Ike(ours), path.local.ip()) {
                 self.complain(now, path, &header, NotifyType::InvalidIkeSpi);
             }
             return Err(Discard::UnknownSpi);

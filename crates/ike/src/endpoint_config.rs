@@ -36,6 +36,8 @@ pub struct EndpointConfig {
     /// Sessions of an identity are counted together with those at other gateways ([`crate::ticket::counted`]): the store is asked before a
     /// login is answered.
     pub counts_together: bool,
+    /// IKE SAs whose peers let their message ids be set anew (RFC 6311) are left for other gateways ([`crate::takeover`]).
+    pub takeover: bool,
     /// What is done for devices that announce a sleep.
     pub hold: HoldPolicy,
     /// As responder: with which keys signatures are ordered ([`Event::Sign`](crate::Event::Sign)), beside those in tokens.
@@ -68,6 +70,7 @@ impl Default for EndpointConfig {
             window: 0,
             ticket_keys: None,
             counts_together: false,
+            takeover: false,
             hold: HoldPolicy::default(),
             sign_beside: |_| false,
             load: LoadHistory::default(),

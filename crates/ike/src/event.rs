@@ -18,6 +18,7 @@ use crate::config_payload::AssignedConfig;
 use crate::credential::Credential;
 use crate::elsewhere::Question;
 use crate::error::NegotiationError;
+use crate::takeover::Takeover;
 use crate::ticket::ClientTicket;
 use crate::ticket::lineage::{Name, Operation};
 
@@ -55,6 +56,8 @@ pub enum Event {
     /// Something to do to the store of lineages, in the order of these events; for one that names an SA the outcome goes to
     /// [`crate::Endpoint::stored`]. Nothing that is sent depends on it meanwhile.
     Store(Operation),
+    /// Gateway: what the store is to do about an IKE SA that another gateway can take over. Nothing that is sent depends on it.
+    Takeover(Takeover),
     /// Our key is held elsewhere, or takes long: [`SignOrder::sign`], beside the loop, and hand the result to [`crate::Endpoint::signed`]. The handshake
     /// waits.
     Sign {
@@ -237,6 +240,8 @@ pub struct Established {
     pub eap: bool,
     /// Whether a ticket replaced the Diffie-Hellman exchange (RFC 5723).
     pub resumed: bool,
+    /// Gateway: whether it was taken over from another gateway that is gone (RFC 6311).
+    pub taken_over: bool,
     /// Whether address updates are possible (RFC 4555).
     pub mobike: bool,
     /// Whether both ends know the dormancy extension (`docs/wire/dormancy.md`).

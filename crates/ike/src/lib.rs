@@ -74,6 +74,7 @@ mod shared;
 mod sleepers;
 mod spread;
 mod stats;
+pub mod takeover;
 pub mod ticket;
 mod timer;
 mod transport;

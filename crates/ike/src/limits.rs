@@ -153,6 +153,15 @@ pub const KEY_ASKS_WAITING: usize = 64;
 /// Keys of SAs that are gone which routers are still to be told to forget; beyond, the oldest are left to their lifetime.
 pub const KEYS_TO_REVOKE_MAX: usize = 4_096;
 
+/// IKE SAs that silent gateways have left, and that are known here; of more, the rest log in anew.
+pub const ORPHANS_MOST: usize = 65_536;
+/// The store is asked for one of them so often, in the long run: each costs it a write.
+pub const CLAIM_EVERY: Duration = Duration::from_millis(2);
+/// As many as this at once.
+pub const CLAIM_BURST: u32 = 256;
+/// An IKE SA without a lifetime is forgotten after this by the store, unless it is written again.
+pub const LEFT_FOR: Duration = Duration::from_secs(7 * 86_400);
+
 /// Longest ticket that is opened or kept, in bytes. Ours stay below 1 kB; libreswan's are 856 bytes.
 pub const TICKET_MAX: usize = 4_096;
 /// Ticket keys that are kept after their successor took over. With daily rotation tickets live up to a week.

@@ -64,6 +64,13 @@ impl Channel {
         Self { suite, sk_d, sk_pi, sk_pr, sealer, opener, partial: [Reassembler::new(), Reassembler::new()] }
     }
 
+    /// The keys of what the original initiator sends, and of what the responder does, for who takes the SA over; `initiator`: we are the
+    /// former.
+    pub(crate) fn keymat(&self, initiator: bool) -> (&Secret, &Secret) {
+        let (ours, theirs) = (self.sealer.keymat(), self.opener.keymat());
+        if initiator { (ours, theirs) } else { (theirs, ours) }
+    }
+
     /// A protected message, in fragments if both ends can and it would not fit.
     pub(crate) fn seal(
         &mut self,
@@ -76,6 +83,28 @@ impl Channel {
             true => message_limit(link.conn.fragmentation.size, &link.path),
             false => usize::MAX,
         };
+        self.seal_within(limit, link, shared, header, payloads)
+    }
+
+    /// A protected message that is never fragmented.
+    pub(crate) fn seal_whole(
+        &mut self,
+        link: &Link,
+        shared: &mut Shared,
+        header: &Header,
+        payloads: &[Payload],
+    ) -> Vec<Vec<u8>> {
+        self.seal_within(usize::MAX, link, shared, header, payloads)
+    }
+
+    fn seal_within(
+        &mut self,
+        limit: usize,
+        link: &Link,
+        shared: &mut Shared,
+        header: &Header,
+        payloads: &[Payload],
+    ) -> Vec<Vec<u8>> {
         self.sealer.seal_within(limit, header, payloads, &mut shared.entropy).unwrap_or_else(|error| {
             tracing::error!(sa = %link.id, %error, "a message of ours cannot be sealed");
             Vec::new()

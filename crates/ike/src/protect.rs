@@ -9,13 +9,16 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use dormouse_crypto::{RestingKey, Unauthentic};
+use dormouse_crypto::{RestingKey, Secret, Unauthentic};
 use dormouse_sansio::Entropy;
 use dormouse_wire::ike::{Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads};
 use zeroize::Zeroizing;
 
 /// Length in bytes of Fragment Number and Total Fragments (RFC 7383 section 2.5).
 pub(crate) const FRAGMENT_FIELDS: usize = 4;
+
+/// The IVs of one owner of a key, in bits: see [`Channel::taken_over`].
+const OWNER_BITS: u32 = 48;
 
 /// Why nothing could be sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -121,6 +124,22 @@ impl Channel {
     #[must_use]
     pub const fn new(key: RestingKey) -> Self {
         Self { key, sealed: AtomicU64::new(0) }
+    }
+
+    /// The channel of a key that `owners` other machines have had before this one, none of which seals under it any more: one takes an SA over.
+    ///
+    /// "The initial vector for such modes MUST NOT be repeated" (RFC 6311 section 3.4). The count of messages, which makes the IVs, is not known
+    /// here. So the upper 16 bits of an IV are the number of owners before: each has 2^48 IVs of its own, of which none uses more than
+    /// there are message ids. The first one counts from zero; each later one starts at a random place in the lower half of its own, in case
+    /// that the number of owners was lost with what a database has forgotten.
+    pub(crate) fn taken_over(key: RestingKey, owners: u16, entropy: &mut dyn Entropy) -> Self {
+        let start = u64::from(owners) << OWNER_BITS | entropy.next_u64() >> (64 - OWNER_BITS + 1);
+        Self { key, sealed: AtomicU64::new(start) }
+    }
+
+    /// The key, for who takes the SA over.
+    pub(crate) const fn keymat(&self) -> &Secret {
+        self.key.keymat()
     }
 
     /// The whole message, as one SK payload. `entropy` is drawn from for CBC only.

@@ -3,6 +3,7 @@
 //! for that with an [`Action`].
 //!
 //! - [`core`]: keys, peers, the window of messages;
+//! - [`syncing`]: what it is until its peer has agreed that another gateway has it now;
 //! - [`stage`]: which part of its life it is in, with what belongs to that part alone;
 //! - [`tasks`]: exchanges that wait for their turn;
 //! - [`crate::child`]: its CHILD SAs;
@@ -22,6 +23,7 @@ pub(crate) mod mobility;
 pub(crate) mod rekeying;
 pub(crate) mod resumed;
 pub(crate) mod stage;
+pub(crate) mod syncing;
 pub(crate) mod tasks;
 mod timers;
 pub(crate) mod upkeep;
@@ -72,6 +74,9 @@ pub(crate) struct IkeSa {
     pub(crate) followups: FollowUps,
     /// Both ends know zones and their keys.
     pub(crate) mlike: bool,
+    /// At a gateway: how many others have had this session before; `None`: none can take it over, as its peer does not let message ids be set
+    /// anew (RFC 6311).
+    pub(crate) owners: Option<u16>,
 }
 
 /// What a new established SA is made from.
@@ -87,6 +92,8 @@ pub(crate) struct Birth {
     pub(crate) dormancy: u8,
     /// Both ends have sent the vendor id of multi-layered IPsec.
     pub(crate) mlike: bool,
+    /// See [`IkeSa::owners`].
+    pub(crate) owners: Option<u16>,
     /// At a gateway: where it stands in its lineage.
     pub(crate) descent: Option<Descent>,
     /// The next ids of our requests and of the peer's.
@@ -105,6 +112,7 @@ impl IkeSa {
             mobility,
             dormancy,
             mlike,
+            owners,
             descent,
             next_ids,
         } = birth;
@@ -121,6 +129,7 @@ impl IkeSa {
             rekeying,
             followups: FollowUps::default(),
             mlike,
+            owners,
             core,
         };
         if sa.dormancy.is_open() {
@@ -197,6 +206,8 @@ impl IkeSa {
             Stage::Closing { .. } | Stage::Leaving(_) | Stage::Over { .. } => return,
             // Nothing may be sent before the client is there: it is over at once.
             Stage::Tentative(_) => return self.over(reason),
+            // Nothing can be said before message ids are agreed on.
+            Stage::Syncing(_) => return self.over(reason),
             Stage::Superseded { .. } | Stage::Heir => Stage::Superseded { until: Some(until) },
             Stage::Live(_) => {
                 self.end_lineage(shared, None);
@@ -277,7 +288,12 @@ impl IkeSa {
                 shared.callers.disclaim(&caller, hosts(&child.ts_remote));
             }
             shared.header.distribution.remove(id);
-            shared.event(Event::Child(ChildSa::Remove { owner: Owner::Ike(self.core.id()), child: id }));
+            if child.installed {
+                let owner = Owner::Ike(self.core.id());
+                shared.event(Event::Child(ChildSa::Remove { owner, child: id }));
+            } else {
+                shared.free_esp_spi(child.spi_in);
+            }
         }
     }
 
@@ -332,6 +348,7 @@ impl IkeSa {
             rekeying: _,
             followups: _,
             mlike: _,
+            owners: _,
         } = old;
         let standing = if self.core.link.initiator { Standing::Heard } else { Standing::Unheard };
         self.stage = Stage::Live(standing);

@@ -60,6 +60,18 @@ impl<T> Outgoing<T> {
         Self { next, window: 1, flights: Few::default() }
     }
 
+    /// The same with a window that the peer has granted before.
+    pub(crate) fn begin(next: u32, window: u32) -> Self {
+        let mut outgoing = Self::new(next);
+        outgoing.set_window(window);
+        outgoing
+    }
+
+    /// What the peer accepts at once.
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
+
     /// The peer has said how many requests it can take at once. What a smaller value than before means "is not defined" (RFC 7296
     /// section 2.3): it is honoured for new requests.
     pub(crate) fn set_window(&mut self, size: u32) {

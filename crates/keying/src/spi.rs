@@ -17,6 +17,9 @@ pub trait SpiSource: Send {
     /// "The SPI field in the ESP header MUST NOT be a zero value." (RFC 3948 section 2.1)
     fn reserve(&mut self, entropy: &mut dyn Entropy) -> ChildId;
 
+    /// Marks this SPI as reserved; false if it is in use. For an SA that was another machine's.
+    fn claim(&mut self, spi: ChildId) -> bool;
+
     /// Nothing came of a reserved SPI: it may be given out again.
     fn release(&mut self, spi: ChildId);
 }
@@ -32,6 +35,10 @@ impl SpiSource for BTreeSet<ChildId> {
                 return spi;
             }
         }
+    }
+
+    fn claim(&mut self, spi: ChildId) -> bool {
+        self.insert(spi)
     }
 
     fn release(&mut self, spi: ChildId) {

@@ -31,6 +31,12 @@ impl RestingKey {
         PacketKey::new(self.encr, self.integ, self.keymat.as_bytes())
     }
 
+    /// The keying material itself, for who hands an SA to another machine.
+    #[must_use]
+    pub const fn keymat(&self) -> &Secret {
+        &self.keymat
+    }
+
     /// As [`PacketKey::iv_len`].
     #[must_use]
     pub const fn iv_len(&self) -> usize {

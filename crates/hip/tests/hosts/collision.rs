@@ -21,6 +21,10 @@ impl SpiSource for First {
         self.0.take().unwrap_or_else(|| self.1.reserve(entropy))
     }
 
+    fn claim(&mut self, spi: ChildId) -> bool {
+        self.1.claim(spi)
+    }
+
     fn release(&mut self, spi: ChildId) {
         self.1.release(spi);
     }

@@ -85,7 +85,9 @@ impl Endpoint {
             }
         }
         self.index_callers();
-        for id in std::mem::take(&mut self.touched) {
+        let touched = std::mem::take(&mut self.touched);
+        self.tell_left(now, &touched);
+        for id in touched {
             let slot = self.slots.get(&id);
             if !slot.is_some_and(Slot::is_proven) {
                 self.shared.callers.wait_no_longer(id);

@@ -16,6 +16,7 @@ use crate::handshake::Slot;
 use crate::limits::{COMPLAINED_TO_MOST, COMPLAINTS_PER_SECOND};
 use crate::payloads::notify;
 use crate::prefix::prefix_of;
+use crate::takeover::orphans::Spi;
 
 /// Endpoints with more SAs than this pay no attention to INVALID_SPI.
 const DOUBT_SEARCH: usize = 64;
@@ -71,6 +72,9 @@ impl Endpoint {
     /// "[...] the node SHOULD initiate an INFORMATIONAL exchange with a Notify payload describing the problem" (RFC 7296
     /// section 2.21.4) if it has an IKE SA with that address: ours is in clear, a hint like any other.
     pub fn unknown_esp_spi(&mut self, now: Instant, path: Path, spi: u32) {
+        if self.is_left(now, Spi::Esp(spi), path.local.ip()) {
+            return;
+        }
         if spi < 256 || !self.complaints.may(now, true, path.remote.ip()) {
             return;
         }

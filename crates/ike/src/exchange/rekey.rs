@@ -290,6 +290,7 @@ impl IkeSa {
             mobility,
             dormancy: self.dormancy.version(),
             mlike: self.mlike,
+            owners: self.owners,
             descent: self.core.descent.as_ref().map(|descent| descent.next(&mut shared.entropy)),
             next_ids: (0, 0),
         };

@@ -351,6 +351,7 @@ impl Authenticating {
             mobility: Mobility::new(&conn, mobike, nat, first.seen_as, told),
             dormancy: if conn.dormancy { view.dormancy() } else { 0 },
             mlike: conn.has_zones() && view.mlike(),
+            owners: None,
             descent: None,
             next_ids: (id + 1, 0),
             link,
@@ -435,6 +436,9 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
     // Who copied a request can have tentative SAs made without end.
     match sa.is_tentative() {
         true => tracing::debug!(sa = %core.id(), peer = %core.peer, %path, "resumption answered"),
+        false if sa.is_syncing() => {
+            tracing::info!(sa = %core.id(), peer = %core.peer, %path, "IKE SA of another gateway, whose peer is told");
+        }
         false => tracing::info!(sa = %core.id(), peer = %core.peer, %path, resumed, "IKE SA established"),
     }
     shared.event(Event::Established(Box::new(Established {
@@ -455,6 +459,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
             }),
         },
         resumed,
+        taken_over: sa.is_syncing(),
         mobike: mobility.mobike(),
         dormancy: dormancy.is_open(),
         confirmed: !sa.is_tentative(),

@@ -457,6 +457,7 @@ impl HalfOpen {
             mobility: Mobility::new(&conn, mobike, nat_after(&conn, resumed, nat), None, told),
             dormancy: if conn.dormancy { view.dormancy() } else { 0 },
             mlike: conn.has_zones() && view.mlike(),
+            owners: offers_takeover(shared, &conn, view),
             descent: Some(descent),
             next_ids: (0, id + 1),
             link,
@@ -533,6 +534,15 @@ pub(crate) fn assign(
     (assigned, Some(Payload::Cp(reply)), None)
 }
 
+/// Whether other gateways may take the SA over, as its peer lets message ids be set anew: none has had it yet. One of ours comes back by its ticket.
+/// "When negotiating these capabilities, the responder MUST NOT assert support of a capability unless such support was asserted by the
+/// initiator." (RFC 6311 section 5)
+fn offers_takeover(shared: &Shared, conn: &Connection, view: View<'_>) -> Option<u16> {
+    let ours = conn.dormancy && view.dormancy() > 0 || conn.has_zones() && view.mlike();
+    let offered = view.has(NotifyType::Ikev2MessageIdSyncSupported);
+    (shared.config.takeover && offered && !ours).then_some(0)
+}
+
 /// The notifications of the IKE_AUTH answer.
 pub(crate) fn answer_extensions(
     shared: &mut Shared,
@@ -546,6 +556,9 @@ pub(crate) fn answer_extensions(
         // IKE_AUTH exchange" (RFC 4555 section 3.2)
         list.push(notify(NotifyType::MobikeSupported, []));
         list.extend(payloads::told_addresses(sa.mobility.told()));
+    }
+    if sa.owners.is_some() {
+        list.push(notify(NotifyType::Ikev2MessageIdSyncSupported, []));
     }
     if shared.config.window > 1 {
         let window = shared.config.window.min(crate::window::MAX_WINDOW);

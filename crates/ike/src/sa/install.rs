@@ -139,6 +139,7 @@ impl IkeSa {
             mode: agreed.mode,
             zones: agreed.zones,
             busy: Busy::No,
+            installed: true,
             rekey_at,
             expire_at,
         };

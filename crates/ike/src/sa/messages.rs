@@ -92,6 +92,11 @@ impl IkeSa {
         datagram: &mut [u8],
     ) -> Result<Fate, Discard> {
         let id = header.message_id;
+        // "After sending its "receive" counter, the cluster member MUST reject (silently drop) any incoming IKE messages that are outside its
+        // declared window." (RFC 6311 section 8.1): all, as long as the peer has not agreed.
+        if self.is_syncing() {
+            return Err(Discard::OutsideWindow);
+        }
         let verdict = self.core.answers.verdict(id);
         // "This Notify message MUST NOT be sent in a response; the invalid request MUST NOT be acknowledged." (RFC 7296 section
         // 2.3)
@@ -198,6 +203,9 @@ impl IkeSa {
         header: &Header,
         datagram: &mut [u8],
     ) -> Result<Fate, Discard> {
+        if self.is_syncing() {
+            return self.take_sync(shared, now, path, header, datagram);
+        }
         if self.core.requests.flight(header.message_id).is_none() {
             return Err(Discard::UnexpectedResponse);
         }
@@ -247,7 +255,7 @@ impl IkeSa {
     }
 
     /// Something authentic came by `path`.
-    fn heard(&mut self, shared: &mut Shared, now: Instant, path: Path) {
+    pub(super) fn heard(&mut self, shared: &mut Shared, now: Instant, path: Path) {
         self.core.last_in = now;
         if self.upkeep.take_unheard() {
             shared.event(Event::Heard { sa: self.core.id() });

@@ -5,6 +5,7 @@ use core::time::Duration;
 use dormouse_sansio::{Instant, Path};
 
 use super::resumed::{Confirming, Tentative};
+use super::syncing::Syncing;
 use crate::event::CloseReason;
 
 /// How long a replaced SA waits for the peer's Delete.
@@ -19,6 +20,8 @@ pub(crate) enum Stage {
     Live(Standing),
     /// Resumed in one round trip, and not confirmed by the client yet: nothing is sent but the answer.
     Tentative(Box<Tentative>),
+    /// Taken over from another gateway; message ids are not agreed on yet, and nothing else is sent or heard.
+    Syncing(Box<Syncing>),
     /// The peer has deleted it, and gets the answer once its tickets are on record as void.
     Leaving(Box<Leaving>),
     /// The peer is being told that it is over.
@@ -60,14 +63,18 @@ impl Stage {
             Self::Closing { until, .. } => Some(*until),
             Self::Superseded { until } => *until,
             Self::Leaving(leaving) => Some(leaving.until),
-            Self::Live(_) | Self::Tentative(_) | Self::Heir | Self::Over { .. } => None,
+            Self::Live(_) | Self::Tentative(_) | Self::Syncing(_) | Self::Heir | Self::Over { .. } => None,
         }
     }
 
     /// Whether the driver knows this SA by its name, and hears of its end.
     pub(super) fn bears_name(&self) -> bool {
         match self {
-            Self::Live(_) | Self::Tentative(_) | Self::Leaving(_) | Self::Closing { .. } => true,
+            Self::Live(_)
+            | Self::Tentative(_)
+            | Self::Syncing(_)
+            | Self::Leaving(_)
+            | Self::Closing { .. } => true,
             Self::Superseded { .. } | Self::Heir => false,
             Self::Over { named, .. } => *named,
         }
@@ -78,7 +85,11 @@ impl Stage {
         match self {
             Self::Closing { reason, .. } | Self::Over { reason, .. } => *reason,
             Self::Leaving(leaving) => leaving.reason,
-            Self::Live(_) | Self::Tentative(_) | Self::Superseded { .. } | Self::Heir => other,
+            Self::Live(_)
+            | Self::Tentative(_)
+            | Self::Syncing(_)
+            | Self::Superseded { .. }
+            | Self::Heir => other,
         }
     }
 }

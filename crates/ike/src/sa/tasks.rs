@@ -131,7 +131,7 @@ impl IkeSa {
     /// Starts what the window has room for.
     pub(crate) fn pump(&mut self, shared: &mut Shared, now: Instant) {
         let closing = match self.stage {
-            Stage::Tentative(_) | Stage::Leaving(_) | Stage::Over { .. } => return,
+            Stage::Tentative(_) | Stage::Syncing(_) | Stage::Leaving(_) | Stage::Over { .. } => return,
             Stage::Live(_) => false,
             Stage::Closing { .. } | Stage::Superseded { .. } | Stage::Heir => true,
         };

@@ -49,6 +49,9 @@ impl IkeSa {
         if let Stage::Tentative(tentative) = &self.stage {
             return vec![tentative.deadline()];
         }
+        if let Stage::Syncing(syncing) = &self.stage {
+            return vec![syncing.deadline()];
+        }
         if let Stage::Leaving(leaving) = &self.stage {
             return vec![Deadline::strict(leaving.until, "store")];
         }
@@ -93,6 +96,9 @@ impl IkeSa {
                     Fate::Lives
                 }
             };
+        }
+        if self.is_syncing() {
+            return self.sync_timeout(shared, now);
         }
         if matches!(self.stage, Stage::Leaving(_)) {
             if self.stage.until().is_some_and(|until| until <= now) {

@@ -212,7 +212,7 @@ fn is_in(identity: &Identity, id: &Id) -> bool {
 }
 
 impl TicketChild {
-    pub(super) fn encode(&self, out: &mut Out) {
+    pub(crate) fn encode(&self, out: &mut Out) {
         out.bytes(self.name.as_bytes());
         out.esp_suite(&self.suite);
         out.u8(u8::from(self.mode == ChildMode::Transport));
@@ -227,7 +227,7 @@ impl TicketChild {
         }
     }
 
-    pub(super) fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
+    pub(crate) fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
         let name = r.text("name of a child", limits::TICKET_IDENTITY_MAX)?;
         let suite = r.esp_suite()?;
         let mode = if r.flag("mode of a child")? { ChildMode::Transport } else { ChildMode::Tunnel };

@@ -301,6 +301,11 @@ impl Descent {
         Self { lineage, own, before: own, grandparent: own, recorded: false, ends: UnixTime(0) }
     }
 
+    /// Another gateway has had the session, without tickets.
+    pub(crate) fn goes_on(entropy: &mut dyn Entropy, lineage: Name) -> Self {
+        Self { lineage, ..Self::begin(entropy) }
+    }
+
     /// Resumed with a ticket of `own`, before which there was `before`; the store must have a row.
     pub(crate) fn resume(entropy: &mut dyn Entropy, lineage: Name, own: Name, before: Name) -> Self {
         let next = Name::draw(entropy);

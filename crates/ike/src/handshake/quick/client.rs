@@ -149,6 +149,7 @@ fn establish(
         mobility: mobility(&link, view, inner),
         dormancy: dormancy::VERSION,
         mlike: conn.has_zones() && inner.mlike(),
+        owners: None,
         descent: None,
         next_ids: (1, 0),
         link,

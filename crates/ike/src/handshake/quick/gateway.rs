@@ -148,6 +148,7 @@ fn begin(
         mobility: Mobility::new(&conn, mobike, nat, None, told),
         dormancy: dormancy::VERSION,
         mlike: conn.has_zones() && inner.mlike(),
+        owners: None,
         descent: Some(Descent::resume(&mut shared.entropy, ticket.lineage, ticket.own, ticket.before)),
         next_ids: (0, 1),
         link,
