@@ -6,6 +6,7 @@
 
 use crate::daemon::Daemon;
 use dormouse_control::{Error, ErrorKind};
+use dormouse_ike::takeover::Takeover;
 use dormouse_io::store::StoredDenial;
 use dormouse_node::shared::{Denied, Errand, Heard, News, SharedUser};
 use dormouse_sansio::Instant;
@@ -46,6 +47,13 @@ impl Daemon {
             keeper.run(Errand::KeepLoad(history));
         }
         kept
+    }
+
+    /// What the database is to have of an IKE SA that can outlive this gateway, or give to it.
+    pub(crate) fn leave(&self, what: Takeover) {
+        if let (Some(_), Some(keeper)) = (&self.helpers.cluster, &self.helpers.keeper) {
+            keeper.run(Errand::Takeover(what));
+        }
     }
 
     /// Whether the store can be asked: if not, no ticket counts, and this gateway takes no address from anybody.

@@ -436,6 +436,7 @@ impl Daemon {
                     keeper.put(operation);
                 }
             }
+            Order::Takeover(what) => self.leave(what),
             Order::HandOver(handover) => self.hand_over(*handover, None),
             Order::Configure { connection, assigned, routes, source } => {
                 // First nothing leaves outside, then something goes in.

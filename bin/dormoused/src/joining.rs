@@ -64,7 +64,8 @@ impl Joining {
         };
         let state = StateDir::open(state).context("daemon.state_dir")?;
         let counts = Arc::new(Counts::default());
-        let member = Member { settings, state, alone_for: cluster.alone_for, lifetime, counts };
+        let (alone_for, takeover) = (cluster.alone_for, cluster.takeover);
+        let member = Member { settings, state, alone_for, takeover, lifetime, counts };
         let mut beginning = member.begin_soon(PATIENCE).context("cluster.database")?;
         let mut users = SharedUsers::new(std::mem::take(&mut beginning.users));
         users.read(connections, &BTreeSet::new());

@@ -249,6 +249,8 @@ async fn join(link: &mut Link, settings: &Settings, remembered: u64) -> Result<J
         let next = incarnation.max(remembered >> BEATS) + 1;
         first = next << BEATS;
         tx.execute("delete from dormouse.lineage", &[]).await?;
+        // An owner that was not counted may have used the IVs of the next one.
+        tx.execute("delete from dormouse.ike_sa", &[]).await?;
         tx.execute(RECORD, &[&found.0, &found.1, &next]).await?;
         tx.execute(NEW_COUNT, &[&first]).await?;
     }

@@ -2,7 +2,7 @@
 //! that was released: what comes later is a version of its own.
 
 /// Version of the tables that this release works with.
-pub const SCHEMA: i32 = 5;
+pub const SCHEMA: i32 = 6;
 /// Most gateways of one cluster.
 pub const SLOTS_MOST: u8 = 64;
 /// The role that all gateways' roles are members of.
@@ -10,7 +10,7 @@ pub(crate) const GROUP: &str = "dormouse_gateway";
 
 /// `MIGRATIONS[n]` makes version n + 1 out of version n.
 pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] =
-    [VERSION_1, HANDOVERS, USERS_AND_NUMBERS, LOADS, SESSIONS];
+    [VERSION_1, HANDOVERS, USERS_AND_NUMBERS, LOADS, SESSIONS, IKE_SAS];
 
 const VERSION_1: &str = "
 create schema dormouse;
@@ -155,13 +155,33 @@ comment on table dormouse.ended is 'lineages that a client has named as its form
 create index ended_by_end on dormouse.ended (until);
 ";
 
+/// IKE SAs that outlive their gateway.
+const IKE_SAS: &str = "
+create table dormouse.ike_sa (
+    lineage bytea primary key check (length(lineage) = 16),
+    gateway text not null references dormouse.gateway (name) on delete cascade,
+    owners integer not null check (owners between 0 and 65535),
+    spi bytea not null check (length(spi) = 8),
+    esp bytea not null check (length(esp) between 4 and 1020 and length(esp) % 4 = 0),
+    local inet not null,
+    ends bigint not null,
+    sealed bytea not null check (length(sealed) between 28 and 65536)
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+comment on table dormouse.ike_sa is 'with cluster.takeover: what another gateway needs to go on with an IKE SA';
+comment on column dormouse.ike_sa.owners is 'how many gateways have had it before: each has IVs and message ids of its own';
+comment on column dormouse.ike_sa.local is 'the address of the gateway at which its peer reaches it';
+comment on column dormouse.ike_sa.sealed is 'nonce and AES-256-GCM under a key made of the cluster key';
+create index ike_sa_by_gateway on dormouse.ike_sa (gateway, lineage);
+create index ike_sa_by_end on dormouse.ike_sa (ends);
+";
+
 /// What a gateway may do, and nothing else. Given again at each `init`, so that a later release's need is met.
 pub(crate) const GRANTS: &str = "
 revoke all on all tables in schema dormouse from dormouse_gateway;
 grant usage on schema dormouse to dormouse_gateway;
 grant select, update (system_identifier, timeline, incarnation) on dormouse.cluster to dormouse_gateway;
 grant select, insert, update on dormouse.gateway to dormouse_gateway;
-grant select, insert, update, delete on dormouse.lineage, dormouse.lease, dormouse.ticket_key, dormouse.session to dormouse_gateway;
+grant select, insert, update, delete on dormouse.lineage, dormouse.lease, dormouse.ticket_key, dormouse.session, dormouse.ike_sa to dormouse_gateway;
 grant select, insert, update on dormouse.user_entry, dormouse.load_history to dormouse_gateway;
 grant select, insert, delete on dormouse.denial, dormouse.orders, dormouse.ended to dormouse_gateway;
 grant select, insert, delete, update (gateway) on dormouse.handover to dormouse_gateway;

@@ -122,7 +122,7 @@ impl Node {
         let client = self.client_on_record(session);
         self.record(match how {
             How::Full => What::Login { client, how },
-            How::Slow | How::AtOnce => What::Resumption { client, how },
+            How::Slow | How::AtOnce | How::TakenOver => What::Resumption { client, how },
         });
     }
 

@@ -10,6 +10,7 @@ use dormouse_esp::Loan;
 use dormouse_ike::LoadReport;
 use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_ike::takeover::Takeover;
 use dormouse_ike::ticket::lineage::Operation;
 use dormouse_keying::{ChildId, HeaderOrder, SaId, SleepVerdict};
 use dormouse_sansio::Path;
@@ -105,6 +106,8 @@ pub enum Order {
     /// Gateway: do this to the store of lineages, after what was ordered before, and tell [`crate::host::Host::stored`] what became of
     /// it if an SA waits for that. Nothing else waits.
     Lineage(Operation),
+    /// Gateway: what the store that gateways share is to do about an IKE SA that can outlive this gateway. Nothing waits for it.
+    Takeover(Takeover),
     /// Gateway: to the gateway that has this lineage now, if there is one. Nothing waits for it.
     HandOver(Box<Handover>),
     /// Client: the tunnel carries these addresses, routes and name servers from now on. Comes again only if something changed.

@@ -58,6 +58,8 @@ pub enum How {
     /// By ticket, in one round trip.
     #[serde(rename = "quick")]
     AtOnce,
+    /// It goes on here, as another gateway is gone (RFC 6311).
+    TakenOver,
 }
 
 /// Who a client is.

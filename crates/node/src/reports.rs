@@ -34,6 +34,7 @@ impl Node {
             Ike::Child(change) => self.change_tunnels(now, change),
             Ike::Ticket { sa, ticket } => self.ticket(sa, *ticket),
             Ike::Store(operation) => self.order(Order::Lineage(operation)),
+            Ike::Takeover(what) => self.order(Order::Takeover(what)),
             Ike::Heard { sa } => self.heard(Owner::Ike(sa)),
             Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
             Ike::Sign { sa, order } => self.order(Order::Sign { sa, order }),
@@ -111,7 +112,12 @@ impl Node {
             let (connection, peer) = (e.connection, e.peer.to_string());
             self.changed(Change::PeerUp { connection, peer, resumed: e.resumed });
             self.account_begin(now, Owner::Ike(e.sa));
-            return self.record_begin(Owner::Ike(e.sa), if e.resumed { How::Slow } else { How::Full });
+            let how = match (e.taken_over, e.resumed) {
+                (true, _) => How::TakenOver,
+                (false, true) => How::Slow,
+                (false, false) => How::Full,
+            };
+            return self.record_begin(Owner::Ike(e.sa), how);
         }
         let Some(client) = self.connections.client_mut(id) else { return };
         let replaced = client.sa.replace(e.sa).filter(|old| *old != e.sa);

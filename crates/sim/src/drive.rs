@@ -378,6 +378,8 @@ impl Process<'_> {
                 Some(member) => member.lease(machine.unix(now), number, change),
                 None => machine.store.put(now, Job::Lease(number, change)),
             },
+            // No gateway of these worlds leaves any.
+            Order::Takeover(_) => {}
             Order::HandOver(handover) => match &machine.shared {
                 Some(member) => member.hand_over(*handover),
                 None => machine.handed_over.push(*handover),

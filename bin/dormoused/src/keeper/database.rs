@@ -7,6 +7,7 @@ use super::owed;
 use super::{Queue, Report, Reports};
 use dormouse_cluster as cluster;
 use dormouse_cluster::{Content, Database, LeaseChange, LeaseKey, LeaseNews, Settings, UserEntry, Written};
+use dormouse_ike::takeover::{Left, Record};
 use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
@@ -16,8 +17,8 @@ use dormouse_io::state::StateDir;
 use dormouse_node::handover::Handover;
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use dormouse_node::shared::{
-    ArrivedParcel, Beginning, Courier, Denied, GoneOrder, Joined, Notice, Office, Other, Parcel, RETRY,
-    SharedPassword, SharedUser, Store, Waiting, begin,
+    ArrivedParcel, Beginning, Courier, Denied, Given, GoneOrder, Joined, Notice, Office, Other, Parcel,
+    RETRY, SharedPassword, SharedUser, Store, Waiting, begin,
 };
 use dormouse_sansio::{Instant, UnixTime};
 use std::pin::pin;
@@ -36,6 +37,8 @@ pub(crate) struct Member {
     pub(crate) state: StateDir,
     /// See [`dormouse_node::config::file::Cluster::alone_for`].
     pub(crate) alone_for: Duration,
+    /// See [`dormouse_node::config::cluster::Cluster::takeover`].
+    pub(crate) takeover: bool,
     /// Longest lifetime of a ticket.
     pub(crate) lifetime: Duration,
     pub(crate) counts: Arc<Counts>,
@@ -298,6 +301,28 @@ impl Store for Connection<'_> {
             session,
         };
         Ok(self.database.others().await?.into_iter().map(other).collect())
+    }
+
+    async fn leave(&mut self, records: &[&Record], over: &[Name]) -> Result<(), cluster::Error> {
+        self.database.leave(records, over, &mut OsEntropy).await
+    }
+
+    async fn silent(&mut self) -> Result<Vec<String>, cluster::Error> {
+        if self.member.takeover { self.database.silent().await } else { Ok(Vec::new()) }
+    }
+
+    async fn left_by(&mut self, gateway: Option<&str>) -> Result<Vec<Left>, cluster::Error> {
+        if self.member.takeover { self.database.left_by(gateway).await } else { Ok(Vec::new()) }
+    }
+
+    async fn claim(&mut self, lineage: Name) -> Result<Option<Given>, cluster::Error> {
+        let Some(cluster::Given { owners, content }) = self.database.claim(lineage).await? else {
+            return Ok(None);
+        };
+        if content.is_none() {
+            tracing::warn!("an IKE SA of another gateway is not sealed under our cluster key");
+        }
+        Ok(content.map(|content| Given { owners, content }))
     }
 
     async fn beat(&mut self) -> Result<(u64, Option<Vec<Other>>), cluster::Error> {

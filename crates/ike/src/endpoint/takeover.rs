@@ -91,14 +91,34 @@ impl Endpoint {
             return Err("it is another SA's".to_owned());
         };
         let conn = self.may_have(now, &content)?;
-        let Content { ends, keys, session, peer, assigned, mobike, nat, told, next_ids, window, children, .. } =
-            content;
+        let Content {
+            ends,
+            keys,
+            session,
+            peer,
+            assigned,
+            mobike,
+            nat,
+            told,
+            next_ids,
+            window,
+            children,
+            ..
+        } = content;
         let Ends { initiator, spis, path, fragmentation, redirects } = ends;
         let keys = keys.wake(initiator, owners, &mut self.shared.entropy).map_err(|e| e.to_string())?;
         self.claim_spis(&children)?;
         let id = self.shared.new_sa();
-        let link =
-            Link { id, conn: conn.clone(), initiator, spis, path, fragmentation, redirects, stats: Stats::default() };
+        let link = Link {
+            id,
+            conn: conn.clone(),
+            initiator,
+            spis,
+            path,
+            fragmentation,
+            redirects,
+            stats: Stats::default(),
+        };
         self.shared.by_spi.insert(link.local_spi(), id);
         let mobility = Mobility::new(&conn, mobike, nat, None, told);
         let ids = (next_request(next_ids.0, since), next_ids.1);
@@ -246,7 +266,8 @@ impl Endpoint {
         }
         let record = left.and_then(|(print, ike)| {
             let content = content::of(ike, print.owners())?;
-            let left_for = ike.rekeying.expire_at().map_or(LEFT_FOR, |at| if at > now { at - now } else { LEFT_FOR });
+            let left_for =
+                ike.rekeying.expire_at().map_or(LEFT_FOR, |at| if at > now { at - now } else { LEFT_FOR });
             let link = &ike.core.link;
             let esp = ike.children.iter().map(|child| child.spi_in).collect();
             let left = Left { lineage, spi: link.local_spi(), esp, local: link.path.local.ip() };

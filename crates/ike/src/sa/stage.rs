@@ -85,11 +85,9 @@ impl Stage {
         match self {
             Self::Closing { reason, .. } | Self::Over { reason, .. } => *reason,
             Self::Leaving(leaving) => leaving.reason,
-            Self::Live(_)
-            | Self::Tentative(_)
-            | Self::Syncing(_)
-            | Self::Superseded { .. }
-            | Self::Heir => other,
+            Self::Live(_) | Self::Tentative(_) | Self::Syncing(_) | Self::Superseded { .. } | Self::Heir => {
+                other
+            }
         }
     }
 }

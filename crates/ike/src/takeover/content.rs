@@ -198,8 +198,7 @@ impl Content {
             .map_err(|_| TicketFormatError::Value { what: "identity", got: id.kind.code().into() })?;
         let assigned = decode_assigned(&mut r)?;
         let mobike = r.flag("MOBIKE")?;
-        let nat =
-            Detection { supported: r.flag("NAT")?, local: r.flag("NAT")?, remote: r.flag("NAT")? };
+        let nat = Detection { supported: r.flag("NAT")?, local: r.flag("NAT")?, remote: r.flag("NAT")? };
         let told = r.list(In::ip)?;
         let (next_ids, window) = ((number(&mut r)?, number(&mut r)?), number(&mut r)?);
         let children = r.list(|r| {

@@ -169,9 +169,8 @@ mod tests {
         });
         orphans.set("gw1", many.collect());
         let mut ask = |at| {
-            let asked = |n: &u32| {
-                matches!(orphans.find(at, Spi::Ike(u64::from(*n) + 1), HERE), Found::Ask(_))
-            };
+            let asked =
+                |n: &u32| matches!(orphans.find(at, Spi::Ike(u64::from(*n) + 1), HERE), Found::Ask(_));
             (0..2 * CLAIM_BURST).filter(asked).count()
         };
         assert_eq!(ask(T0), CLAIM_BURST as usize);

@@ -47,6 +47,11 @@ pub struct Cluster {
     /// where they come. Needs `address` at each gateway. Off: the addresses that the name server gives decide, which may know what is near.
     #[serde(default)]
     pub spread: bool,
+    /// Sessions of clients that let message ids be set anew (RFC 6311; strongSwan does) outlive their gateway: another one, to which its address has
+    /// moved, goes on with them. For that the keys of these IKE SAs are in the database, sealed under a key that is made of the cluster key: who has both
+    /// can read what such a client negotiates from then on. The same at all gateways. Off: such a client notices that its gateway is gone, and logs in again.
+    #[serde(default)]
+    pub takeover: bool,
     /// So many seconds a gateway goes on that cannot reach the database: it keeps its sessions, and lets users in that log in fully. After that it
     /// ends its sessions and lets nobody in, for it may no longer know who is denied.
     #[serde(default = "alone_for")]
@@ -74,6 +79,8 @@ pub struct ResolvedCluster {
     pub address: String,
     /// See [`Cluster::spread`].
     pub spread: bool,
+    /// See [`Cluster::takeover`].
+    pub takeover: bool,
     /// See [`Cluster::alone_for`].
     pub alone_for: Duration,
 }
@@ -140,6 +147,7 @@ pub fn resolve_cluster(file: &File, read: &mut ReadFile<'_>) -> Result<Option<Re
         authorities,
         address: address.clone(),
         spread: cluster.spread,
+        takeover: cluster.takeover,
         alone_for: Duration::from_secs(cluster.alone_for.0.into()),
     }))
 }

@@ -2,7 +2,9 @@
 
 use super::Node;
 use crate::pool::Addresses;
+use crate::shared::Given;
 use crate::tally::Held;
+use dormouse_ike::takeover::Left;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_ike::ticket::lineage::{Name, Row};
 use dormouse_keying::{Owner, SaId};
@@ -25,6 +27,34 @@ impl Node {
     /// Gateway: see [`dormouse_ike::Endpoint::sessions_on_record`].
     pub fn sessions_on_record(&mut self) -> Vec<(Row, bool)> {
         self.ike.sessions_on_record()
+    }
+
+    /// Gateway: see [`dormouse_ike::Endpoint::set_left`].
+    pub fn set_left(&mut self, gateway: &str, left: Vec<Left>) {
+        if !left.is_empty() {
+            let sessions = left.len();
+            tracing::info!(gateway, sessions, "IKE SAs of a gateway that is gone can be taken over");
+        }
+        self.ike.set_left(gateway, left);
+    }
+
+    /// Gateway: the IKE SA of this lineage, which another gateway has left, is ours from now on; or it is not given to us.
+    pub fn given(&mut self, now: Instant, lineage: Name, given: Option<Given>) {
+        match given {
+            None => self.ike.not_given(lineage),
+            Some(Given { owners, content }) => {
+                if let Err(why) = self.ike.take_over(now, lineage, owners, content.as_bytes()) {
+                    tracing::warn!(%why, "an IKE SA of another gateway is over: its client logs in again");
+                }
+                self.drain_ike(now);
+            }
+        }
+    }
+
+    /// Gateway: see [`dormouse_ike::Endpoint::leave_again`].
+    pub fn leave_again(&mut self, now: Instant) {
+        self.ike.leave_again(now);
+        self.drain_ike(now);
     }
 
     /// Gateway: see [`dormouse_ike::Endpoint::too_many`].

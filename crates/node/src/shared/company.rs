@@ -78,7 +78,12 @@ impl Company {
             News::Keys(keys) => host.node_mut().set_ticket_keys(TicketKeys::shared(keys)),
             News::TooLongAlone(alone) => end_alone(host, now, alone),
             News::Arrived(all) => all.into_iter().for_each(|handover| take_over(host, now, handover)),
-            News::Forgotten => return vec![Heard::Forgotten(host.node_mut().sessions_on_record())],
+            News::Left(gateway, left) => host.node_mut().set_left(&gateway, left),
+            News::Given(lineage, given) => host.node_mut().given(now, lineage, given),
+            News::Forgotten => {
+                host.node_mut().leave_again(now);
+                return vec![Heard::Forgotten(host.node_mut().sessions_on_record())];
+            }
             News::HandedOver(lineage, done) => {
                 if done {
                     // What came for it meanwhile follows.

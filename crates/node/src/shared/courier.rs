@@ -5,6 +5,7 @@
 //! began here meanwhile, then denials, leases and keys. While there is no connection, who waits for the store is told so at once; what nobody waits for is kept within the queue's
 //! bound.
 
+use super::clock::Clock;
 use super::handovers::not_run;
 use super::{Batch, Changes, Denied, Joined, News, Notice, Office, Report, SharedUser, Store, Waiting};
 use crate::pool::{Addresses, Change, Lessee, Share};
@@ -13,7 +14,7 @@ use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, TicketHolder};
 use dormouse_keying::SaId;
-use dormouse_sansio::{Instant, UnixTime};
+use dormouse_sansio::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -31,9 +32,6 @@ pub const KEPT: Duration = Duration::from_secs(60);
 pub const KEYS: Duration = Duration::from_secs(45 * 60);
 
 pub(super) type Error<O> = <<O as Office>::Store as Store>::Error;
-
-/// Between two heartbeats a clock that nobody sets goes wrong by less, in seconds.
-const SET: u64 = 5;
 
 /// What a gateway must know before it begins.
 #[derive(Debug)]
@@ -140,6 +138,8 @@ pub struct Courier<O> {
     heard: Instant,
     counted: Instant,
     known: Known,
+    /// Gateways that have left IKE SAs, as was told.
+    pub(super) silent: BTreeSet<String>,
 }
 
 /// What is known here of what the store is to have.
@@ -168,21 +168,6 @@ impl Known {
             Operation::Leave { lineage } => _ = self.sessions.remove(&lineage),
             _ => {}
         }
-    }
-}
-
-/// What the time was at the last look.
-struct Clock(Instant, UnixTime);
-
-impl Clock {
-    fn of(office: &impl Office) -> Self {
-        Self(office.now(), office.unix())
-    }
-
-    /// Whether somebody has set the machine's clock since the last look, or it slept.
-    fn was_set(&mut self, office: &impl Office) -> bool {
-        let Self(then, showed) = std::mem::replace(self, Self::of(office));
-        (showed.0 + (self.0 - then).as_secs()).abs_diff(self.1.0) > SET
     }
 }
 
@@ -252,6 +237,7 @@ impl<O: Office> Courier<O> {
             heard: kept,
             counted: kept,
             known: Known::default(),
+            silent: BTreeSet::new(),
         }
     }
 
@@ -375,7 +361,8 @@ impl<O: Office> Courier<O> {
         let (mut store, joined) = self.join().await?;
         self.set_beats(joined.beats);
         warn_emptied(&joined);
-        if self.incarnation.replace(joined.incarnation).is_some_and(|before| before != joined.incarnation) {
+        let before = self.incarnation.replace(joined.incarnation);
+        if before.is_some_and(|before| before != joined.incarnation) {
             self.office.queue(Waiting::forget_logins);
             self.tell(News::Forgotten);
         }
@@ -397,6 +384,7 @@ impl<O: Office> Courier<O> {
         self.read_keys(&mut store).await?;
         // After the leases, which those that come have.
         self.receive(&mut store).await?;
+        self.look_for_left(&mut store, before.is_none()).await?;
         if !self.reachable {
             tracing::info!("the database is reached again");
             self.tell(News::TooLongAlone(false));
@@ -448,6 +436,7 @@ impl<O: Office> Courier<O> {
         if now - std::mem::replace(&mut self.heard, now) >= SILENT || now - self.counted >= RECOUNT {
             self.count(store).await?;
         }
+        self.look_for_left(store, false).await?;
         self.hear_orders(store).await
     }
 

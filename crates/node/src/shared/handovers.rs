@@ -2,7 +2,9 @@
 //! [`super::Courier`].
 
 use super::courier::Error;
+use super::takeovers::{self, Leaving};
 use super::{BATCH, Courier, Errand, News, Office, Parcel, Report, Store};
+use dormouse_ike::takeover::Takeover;
 use dormouse_ike::ticket::lineage::{Operation, Row};
 use dormouse_sansio::UnixTime;
 
@@ -30,14 +32,21 @@ impl<O: Office> Courier<O> {
         errands: Vec<Errand>,
     ) -> Result<(), Error<O>> {
         let (parcels, others) = parcels(errands);
-        let mut others = others.into_iter();
+        let mut leaving = Leaving::new();
+        let (claims, others) = others.into_iter().partition(is_claim);
+        let mut others = takeovers::put_back(&mut leaving, others).into_iter().chain::<Vec<Errand>>(claims);
         while let Some(errand) = others.next() {
             if let Err(e) = self.run_errand(store, &errand).await {
                 not_told(&mut self.office, &parcels);
-                let left = std::iter::once(errand).chain(others).collect();
+                let left = std::iter::once(errand).chain(others).chain(takeovers::errands(leaving)).collect();
                 self.office.queue(|q| q.put_back_errands(lasting(left)));
                 return Err(e);
             }
+        }
+        if let Err((left, e)) = self.leave(store, leaving).await {
+            not_told(&mut self.office, &parcels);
+            self.office.queue(|q| q.put_back_errands(takeovers::errands(left).collect()));
+            return Err(e);
         }
         let mut chunks = parcels.chunks(TOGETHER);
         while let Some(chunk) = chunks.next() {
@@ -72,7 +81,8 @@ impl<O: Office> Courier<O> {
                 return Ok(());
             }
             Errand::Again(sessions) => return self.record_again(store, sessions).await,
-            Errand::HandOver(_) => return Ok(()),
+            Errand::Takeover(Takeover::Claim(lineage)) => return self.claim(store, *lineage).await,
+            Errand::HandOver(_) | Errand::Takeover(_) => return Ok(()),
             Errand::KeepLoad(history) => return store.keep_load(history).await,
         }
         // Others are told by the database, this gateway is not.
@@ -117,6 +127,10 @@ impl<O: Office> Courier<O> {
             store.taken(&numbers).await?;
         }
     }
+}
+
+fn is_claim(errand: &Errand) -> bool {
+    matches!(errand, Errand::Takeover(Takeover::Claim(_)))
 }
 
 /// Without those that are not tried again.

@@ -3,19 +3,23 @@
 //! [`Office`]. `dormoused` does with PostgreSQL, `dormouse-sim` with a model of it.
 
 mod balance;
+mod clock;
 mod company;
 mod courier;
 mod handovers;
 mod queue;
+mod takeovers;
 
 pub use balance::{Balance, Destination, FACTOR, MARGIN, SharedBalance};
 pub use company::{Company, Heard};
 pub use courier::{BEAT, Beginning, Courier, KEPT, KEYS, RETRY, SILENT, begin};
 pub use queue::{BATCH, Batch, Changes, Waiting};
+pub use takeovers::Given;
 
 use crate::handover::Handover;
 use crate::pool::{Addresses, Change, Lessee};
 use dormouse_crypto::Secret;
+use dormouse_ike::takeover::{Left, Record, Takeover};
 use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
@@ -105,6 +109,11 @@ pub enum News {
     HandedOver(Name, bool),
     /// Gateways that devices can go to.
     Others(Vec<Other>),
+    /// All IKE SAs that a gateway of this name has left, which is silent now; none, once it is heard again. Without a name: an earlier run of this
+    /// one.
+    Left(String, Vec<Left>),
+    /// The IKE SA of this lineage is this gateway's from now on; or it is not given.
+    Given(Name, Option<Given>),
 }
 
 /// Something for the store besides lineages and leases.
@@ -120,6 +129,8 @@ pub enum Errand {
     Others,
     /// These sessions go on, and the store has forgotten them; each with whether its holder has one at most.
     Again(Vec<(Row, bool)>),
+    /// About an IKE SA that outlives its gateway. What is left of it is written until there is a later word; asking for one is not tried again.
+    Takeover(Takeover),
     /// What was learned about latency and load. Not tried again: there is a newer one soon.
     KeepLoad(Vec<u8>),
 }
@@ -242,6 +253,14 @@ pub trait Store {
     async fn taken(&mut self, numbers: &[i64]) -> Result<(), Self::Error>;
     /// The other gateways that were heard lately and are not going themselves.
     async fn others(&mut self) -> Result<Vec<Other>, Self::Error>;
+    /// This gateway leaves these IKE SAs, instead of what it has left of the same sessions; and none any more of those that are `over`.
+    async fn leave(&mut self, records: &[&Record], over: &[Name]) -> Result<(), Self::Error>;
+    /// The other gateways that have left IKE SAs, and whose sessions do not count as they are silent. Empty where none are taken over.
+    async fn silent(&mut self) -> Result<Vec<String>, Self::Error>;
+    /// All that this gateway has left; without a name, an earlier run of this one. Of very many, some.
+    async fn left_by(&mut self, gateway: Option<&str>) -> Result<Vec<Left>, Self::Error>;
+    /// Gives this IKE SA to this gateway, and to no other one, if the one that has it is silent, or an earlier run of this one.
+    async fn claim(&mut self, lineage: Name) -> Result<Option<Given>, Self::Error>;
     /// Tells that we are there. The number of the heartbeat, and, if it is wanted with each, what [`Store::others`] says.
     async fn beat(&mut self) -> Result<(u64, Option<Vec<Other>>), Self::Error>;
     /// Keeps what this gateway has learned about latency and load.

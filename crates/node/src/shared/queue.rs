@@ -2,7 +2,9 @@
 //! shared besides. Owns its bounds, and what comes back into it when the store fails; must never wait.
 
 use super::Errand;
+use super::takeovers::{self, Leaving};
 use crate::pool::{Change, Lessee};
+use dormouse_ike::takeover::Takeover;
 use dormouse_ike::ticket::lineage::{Name, Operation, Row};
 use dormouse_sansio::UnixTime;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +84,8 @@ pub struct Waiting {
     operations: Vec<Operation>,
     leases: Changes,
     errands: Vec<Errand>,
+    /// What is left of IKE SAs, the last word of each.
+    leaving: Leaving,
     /// Something has come since the last look.
     fresh: bool,
     /// The last mark, and the last up to which everything is written.
@@ -107,8 +111,21 @@ impl Waiting {
     pub fn run(&mut self, errand: Errand) {
         self.fresh = true;
         // They are all our sessions each time: the last say it.
-        if matches!(errand, Errand::Again(_)) {
-            self.errands.retain(|waiting| !matches!(waiting, Errand::Again(_)));
+        match errand {
+            Errand::Again(_) => self.errands.retain(|waiting| !matches!(waiting, Errand::Again(_))),
+            // The end of one is never left out: it is written in the place of what it ends.
+            Errand::Takeover(Takeover::Forget(lineage)) => {
+                self.leaving.insert(lineage, None);
+                return;
+            }
+            Errand::Takeover(Takeover::Keep(record)) => {
+                let lineage = record.left.lineage;
+                if self.leaving.len() < WAITING_MOST || self.leaving.contains_key(&lineage) {
+                    self.leaving.insert(lineage, Some(record));
+                }
+                return;
+            }
+            _ => {}
         }
         if self.errands.len() < WAITING_MOST {
             self.errands.push(errand);
@@ -156,7 +173,8 @@ impl Waiting {
         let count = others.map_or(self.operations.len(), |others| first + others).min(BATCH);
         let operations: Vec<Operation> = self.operations.drain(..count).collect();
         let mark = Some(self.marked).filter(|marked| self.operations.is_empty() && *marked > self.written);
-        let (leases, errands) = (std::mem::take(&mut self.leases), std::mem::take(&mut self.errands));
+        let (leases, mut errands) = (std::mem::take(&mut self.leases), std::mem::take(&mut self.errands));
+        errands.extend(takeovers::errands(std::mem::take(&mut self.leaving)));
         Batch { operations, leases, errands, mark, closed: self.closed }
     }
 
@@ -242,6 +260,7 @@ impl Waiting {
 
     /// As [`Waiting::put_back`], of what is shared besides.
     pub fn put_back_errands(&mut self, errands: Vec<Errand>) {
+        let errands = takeovers::put_back(&mut self.leaving, errands);
         self.errands.splice(0..0, errands);
     }
 }

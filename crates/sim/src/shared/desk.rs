@@ -2,13 +2,14 @@
 //! or after. Owns that time, and what the process has handed over and was told; what a statement does is [`Database`]'s.
 
 use super::{Database, Kept};
+use dormouse_ike::takeover::{Left, Record};
 use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use dormouse_node::shared::{
-    ArrivedParcel, Denied, GoneOrder, Joined, Notice, Office, Other, Parcel, Report, SharedUser, Store,
-    Waiting,
+    ArrivedParcel, Denied, Given, GoneOrder, Joined, Notice, Office, Other, Parcel, Report, SharedUser,
+    Store, Waiting,
 };
 use dormouse_sansio::{Entropy, Instant, Seeded, UnixTime};
 use std::cell::RefCell;
@@ -407,6 +408,23 @@ impl Store for Connection {
 
     async fn beat(&mut self) -> Result<(u64, Option<Vec<Other>>), Away> {
         self.ask(|now, _, gateway, database| (database.beat(now, gateway), None)).await
+    }
+
+    /// None of these devices lets message ids be set anew.
+    async fn leave(&mut self, _: &[&Record], _: &[Name]) -> Result<(), Away> {
+        Ok(())
+    }
+
+    async fn silent(&mut self) -> Result<Vec<String>, Away> {
+        Ok(Vec::new())
+    }
+
+    async fn left_by(&mut self, _: Option<&str>) -> Result<Vec<Left>, Away> {
+        Ok(Vec::new())
+    }
+
+    async fn claim(&mut self, _: Name) -> Result<Option<Given>, Away> {
+        Ok(None)
     }
 
     /// No forecast is read in these stories.

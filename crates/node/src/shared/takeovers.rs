@@ -1,0 +1,102 @@
+//! IKE SAs that outlive their gateway, between a gateway and the store: what it leaves, what others have left that are silent now, and which it is
+//! given. Owns when the store is asked for lists: once for each gateway that becomes silent. See [`super::Courier`].
+
+use super::courier::Error;
+use super::{Courier, Errand, News, Office, Store};
+use dormouse_crypto::Secret;
+use dormouse_ike::takeover::{Record, Takeover};
+use dormouse_ike::ticket::lineage::Name;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Records that are written with one statement.
+const TOGETHER: usize = 64;
+
+/// An IKE SA that this gateway is to go on with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Given {
+    /// How many gateways have had it before.
+    pub owners: u16,
+    /// What the last one has left.
+    pub content: Secret,
+}
+
+/// What is to be written of each session, the last of it: how it is now, or that it is over.
+pub(super) type Leaving = BTreeMap<Name, Option<Box<Record>>>;
+
+/// What is about records goes to those that are to be written; where there is a later word of the same session, that stays.
+pub(super) fn put_back(leaving: &mut Leaving, errands: Vec<Errand>) -> Vec<Errand> {
+    let mut others = Vec::new();
+    for errand in errands {
+        match errand {
+            Errand::Takeover(Takeover::Keep(record)) => {
+                leaving.entry(record.left.lineage).or_insert(Some(record));
+            }
+            Errand::Takeover(Takeover::Forget(lineage)) => _ = leaving.entry(lineage).or_insert(None),
+            // Its peer goes on sending, and that asks again.
+            Errand::Takeover(Takeover::Claim(_)) => {}
+            errand => others.push(errand),
+        }
+    }
+    others
+}
+
+/// The errands that [`put_back`] takes.
+pub(super) fn errands(leaving: Leaving) -> impl Iterator<Item = Errand> {
+    leaving
+        .into_iter()
+        .map(|(lineage, record)| Errand::Takeover(record.map_or(Takeover::Forget(lineage), Takeover::Keep)))
+}
+
+impl<O: Office> Courier<O> {
+    /// What gateways have left that have become silent is told; what those have that are heard again is theirs. `first`: so is what this gateway
+    /// itself had, before its process began.
+    pub(super) async fn look_for_left(&mut self, store: &mut O::Store, first: bool) -> Result<(), Error<O>> {
+        if first {
+            let own = store.left_by(None).await?;
+            if !own.is_empty() {
+                self.tell(News::Left(String::new(), own));
+            }
+        }
+        let silent: BTreeSet<String> = store.silent().await?.into_iter().collect();
+        for gateway in &silent {
+            if !self.silent.contains(gateway) {
+                let left = store.left_by(Some(gateway)).await?;
+                self.tell(News::Left(gateway.clone(), left));
+            }
+        }
+        let before = std::mem::replace(&mut self.silent, silent);
+        for gateway in before {
+            if !self.silent.contains(&gateway) {
+                self.tell(News::Left(gateway, Vec::new()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what this gateway leaves, as much as one statement takes at a time. What is left when it fails.
+    pub(super) async fn leave(
+        &mut self,
+        store: &mut O::Store,
+        leaving: Leaving,
+    ) -> Result<(), (Leaving, Error<O>)> {
+        let mut all: Vec<(Name, Option<Box<Record>>)> = leaving.into_iter().collect();
+        while !all.is_empty() {
+            let some = all.get(..TOGETHER).unwrap_or(&all);
+            let records: Vec<&Record> = some.iter().filter_map(|(_, record)| record.as_deref()).collect();
+            let over = some.iter().filter(|(_, record)| record.is_none()).map(|(lineage, _)| *lineage);
+            let over: Vec<Name> = over.collect();
+            if let Err(e) = store.leave(&records, &over).await {
+                return Err((all.into_iter().collect(), e));
+            }
+            all.drain(..some.len());
+        }
+        Ok(())
+    }
+
+    /// Asks for an SA that another gateway has left.
+    pub(super) async fn claim(&mut self, store: &mut O::Store, lineage: Name) -> Result<(), Error<O>> {
+        let given = store.claim(lineage).await?;
+        self.tell(News::Given(lineage, given));
+        Ok(())
+    }
+}
