@@ -9,4 +9,5 @@ mod lineage;
 mod loads;
 mod membership;
 mod support;
+mod takeover;
 mod users;
