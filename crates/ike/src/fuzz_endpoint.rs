@@ -19,6 +19,7 @@ use crate::config::{
 use crate::endpoint_config::EndpointConfig;
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
+use crate::window::{Incoming, Outgoing};
 use dormouse_keying::SaId;
 
 pub(crate) const START: UnixTime = UnixTime(1_800_000_000);
@@ -225,6 +226,14 @@ impl Endpoint {
     pub fn peek(&mut self, now: Instant, sa: SaId, datagram: &[u8]) -> Option<Vec<Payload>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
         ike.core.channel.open(now, &mut datagram.to_vec()).ok()??.ok()
+    }
+
+    /// Message ids are agreed on as a peer does that lets them be set anew (RFC 6311): the next of our requests, and of the peer's.
+    #[doc(hidden)]
+    pub fn agree_on_ids(&mut self, sa: SaId, (ours, theirs): (u32, u32)) {
+        if let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) {
+            (ike.core.requests, ike.core.answers) = (Outgoing::new(ours), Incoming::new(theirs, 1));
+        }
     }
 
     /// IKE_AUTH messages `id` with any content, of the SAs whose IKE_AUTH is under way.

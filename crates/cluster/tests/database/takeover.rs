@@ -64,7 +64,8 @@ fn what_a_silent_gateway_has_left_is_given_to_one_other_and_each_owner_is_counte
         let (a, b) = tokio::join!(south.claim(name(1)), east.claim(name(1)));
         let (a, b) = (a.unwrap(), b.unwrap());
         assert!((a == given(1)) != (b == given(1)) && (a.is_none() || b.is_none()), "{a:?} {b:?}");
-        let (mut owner, mut other, at) = if a.is_some() { (south, east, "south") } else { (east, south, "east") };
+        let (mut owner, mut other, at) =
+            if a.is_some() { (south, east, "south") } else { (east, south, "east") };
         assert_eq!(other.claim(name(3)).await.unwrap(), None, "it is over");
         // The former owner, which was only cut off, hears of it, and changes nothing.
         assert_eq!(north.notice().await.unwrap(), Notice::Orders);

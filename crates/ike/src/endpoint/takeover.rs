@@ -185,7 +185,9 @@ impl Endpoint {
         Ok(conn)
     }
 
-    /// The SPIs of its CHILD SAs are ours from now on, until these are replaced.
+    /// The SPIs of its CHILD SAs are ours from now on, until these are replaced. Gateways draw their SPIs by themselves, and may have drawn the
+    /// same: then the SA is not taken over.
+    /// "Cluster members must not generate multiple inbound SAs with the same SPI." (RFC 6311 section 3.3)
     fn claim_spis(&mut self, children: &[LeftChild]) -> Result<(), String> {
         for (at, left) in children.iter().enumerate() {
             let id = ChildId::new(left.spi_in);

@@ -557,6 +557,8 @@ pub(crate) fn answer_extensions(
         list.push(notify(NotifyType::MobikeSupported, []));
         list.extend(payloads::told_addresses(sa.mobility.told()));
     }
+    // "The 'Protocol ID' MUST be set to 0, since the notification is not specific to a particular security association." (RFC 6311 section
+    // 6.1)
     if sa.owners.is_some() {
         list.push(notify(NotifyType::Ikev2MessageIdSyncSupported, []));
     }

@@ -92,8 +92,8 @@ impl IkeSa {
         datagram: &mut [u8],
     ) -> Result<Fate, Discard> {
         let id = header.message_id;
-        // "After sending its "receive" counter, the cluster member MUST reject (silently drop) any incoming IKE messages that are outside its
-        // declared window." (RFC 6311 section 8.1): all, as long as the peer has not agreed.
+        // "the cluster member MUST reject (silently drop) any incoming IKE messages that are outside its declared window" (RFC 6311 section
+        // 8.1): all, as long as the peer has not agreed to the window.
         if self.is_syncing() {
             return Err(Discard::OutsideWindow);
         }

@@ -46,8 +46,9 @@ impl Syncing {
 }
 
 /// The id that our next request has, if the gateway which wrote down that `next` is its own was followed by so many owners, the last of which we are.
-/// "M1 MUST be chosen so that it is larger than any value known to have been used." (RFC 6311 section 5.1). It grows with the number of owners,
-/// which the store counts: "The member SHOULD communicate the sent values to the other cluster members, so that if a second failover
+/// "M1 MUST be chosen so that it is larger than any value known to have been used." (RFC 6311 section 5.1)
+/// "It is RECOMMENDED to increment the known value at least by the size of the IKE sender window." (RFC 6311 section 5.1)
+/// It grows with the number of owners, which the store counts: "The member SHOULD communicate the sent values to the other cluster members, so that if a second failover
 /// event takes place, the synchronization message is not replayed." (RFC 6311 section 5.1)
 pub(crate) fn next_request(next: u32, owners_since: u16) -> u32 {
     next.saturating_add(IDS_OF_OWNER.saturating_mul(owners_since.into()))
@@ -126,8 +127,10 @@ impl IkeSa {
         let Stage::Syncing(syncing) = &self.stage else { return Err(Discard::UnexpectedResponse) };
         let (nonce, (m1, p1)) = (syncing.nonce, syncing.ids);
         let answer = opened.ok().and_then(|payloads| read(&payloads));
-        // "M2 MUST be at least the higher of the received M1, and one more than the highest sender value received from the cluster." "P2 MUST be the
-        // higher of the received P1 value, and one more than the highest sender value used by the peer." (RFC 6311 section 5.1)
+        // "M2 MUST be at least the higher of the received M1, and one more than the highest sender value received from the cluster." (RFC 6311
+        // section 5.1)
+        // "P2 MUST be the higher of the received P1 value, and one more than the highest sender value used by the peer." (RFC 6311 section
+        // 5.1)
         let (p2, m2) = match answer {
             Some((said, p2, m2)) if said == nonce && m2 >= m1 && p2 >= p1 => (p2, m2),
             _ => return Err(Discard::Refused),
