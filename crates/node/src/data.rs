@@ -167,6 +167,7 @@ impl Node {
                     // packet" (RFC 7402 section 5.4.1).
                     if path.carrier != Carrier::HipUdp && self.serves_ike() {
                         self.ike.unknown_esp_spi(now, path, spi);
+                        self.drain_ike(now);
                     }
                 }
                 return Err(e.into());

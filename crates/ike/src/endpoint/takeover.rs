@@ -17,6 +17,7 @@ use crate::config_payload::AssignedConfig;
 use crate::event::Event;
 use crate::handshake::Slot;
 use crate::handshake::authenticating::announce;
+use crate::keys::IkeKeys;
 use crate::limits::LEFT_FOR;
 use crate::link::{Channel, Link};
 use crate::proposal;
@@ -91,37 +92,32 @@ impl Endpoint {
             return Err("it is another SA's".to_owned());
         };
         let conn = self.may_have(now, &content)?;
-        let Content {
-            ends,
-            keys,
-            session,
-            peer,
-            assigned,
-            mobike,
-            nat,
-            told,
-            next_ids,
-            window,
-            children,
-            ..
-        } = content;
+        let keys = content.keys.wake(content.ends.initiator, owners, &mut self.shared.entropy);
+        match keys.map_err(|e| e.to_string()).and_then(|k| self.claim_spis(&content.children).map(|()| k)) {
+            Ok(keys) => Ok(self.revive(now, conn, keys, content, (owners, since))),
+            Err(why) => {
+                self.shared.give_back(&content.assigned);
+                Err(why)
+            }
+        }
+    }
+
+    /// The SA is here, and its peer is told. `owners`: how many others have had it, and how many of these since `content` was written, with us.
+    fn revive(
+        &mut self,
+        now: Instant,
+        conn: Arc<Connection>,
+        keys: IkeKeys,
+        content: Content,
+        (owners, since): (u16, u16),
+    ) -> SaId {
+        let Content { lineage, expires, ends, session, peer, assigned, mobike, nat, told, .. } = content;
         let Ends { initiator, spis, path, fragmentation, redirects } = ends;
-        let keys = keys.wake(initiator, owners, &mut self.shared.entropy).map_err(|e| e.to_string())?;
-        self.claim_spis(&children)?;
-        let id = self.shared.new_sa();
-        let link = Link {
-            id,
-            conn: conn.clone(),
-            initiator,
-            spis,
-            path,
-            fragmentation,
-            redirects,
-            stats: Stats::default(),
-        };
+        let (id, mobility) = (self.shared.new_sa(), Mobility::new(&conn, mobike, nat, None, told));
+        let stats = Stats::default();
+        let link = Link { id, conn, initiator, spis, path, fragmentation, redirects, stats };
         self.shared.by_spi.insert(link.local_spi(), id);
-        let mobility = Mobility::new(&conn, mobike, nat, None, told);
-        let ids = (next_request(next_ids.0, since), next_ids.1);
+        let ids = (next_request(content.next_ids.0, since), content.next_ids.1);
         let birth = Birth {
             channel: Channel::new(keys, initiator),
             session,
@@ -137,17 +133,16 @@ impl Endpoint {
             link,
         };
         let mut sa = Box::new(IkeSa::new(&mut self.shared, now, birth));
-        sa.core.requests.set_window(window);
-        for left in children {
-            Self::hold(now, &mut sa, &left);
-        }
+        sa.core.requests.set_window(content.window);
+        sa.rekeying.end_by(now, now + expires.saturating_since(self.shared.unix(now)));
+        content.children.iter().for_each(|left| hold(now, &mut sa, left));
         sa.claim_hosts(&mut self.shared);
         sa.begin_sync(&mut self.shared, now, ids);
         announce(&mut self.shared, &sa, false, None);
         // The store has what was left, until the peer has agreed.
         self.takeovers.keeping.tell(lineage, Print::of(&sa));
         self.slots.insert(id, Slot::Established(sa));
-        Ok(id)
+        id
     }
 
     /// Whether its peer may be here, with what it had, by what is known and configured now. As for one who comes back by ticket.
@@ -199,28 +194,6 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A CHILD SA of the former owner, which is to be replaced.
-    fn hold(now: Instant, sa: &mut IkeSa, left: &LeftChild) {
-        let core = &sa.core;
-        let Some(config) = as_then(&core.link.conn, &core.assigned, &core.link.path, left) else { return };
-        let child = Child {
-            id: ChildId::new(left.spi_in),
-            config,
-            spi_in: left.spi_in,
-            spi_out: left.spi_out,
-            ts_local: left.child.ts_local.clone(),
-            ts_remote: left.child.ts_remote.clone(),
-            suite: left.child.suite,
-            mode: left.child.mode,
-            zones: None,
-            busy: Busy::No,
-            installed: false,
-            rekey_at: None,
-            expire_at: Some(now + REPLACED_WITHIN),
-        };
-        sa.children.insert(child, None);
-    }
-
     /// A message has come to `local` for an SA that is not here. True if another gateway has left that one: nothing is said about it, and the store
     /// is asked for it.
     pub(super) fn is_left(&mut self, now: Instant, spi: Spi, local: IpAddr) -> bool {
@@ -267,13 +240,12 @@ impl Endpoint {
             return;
         }
         let record = left.and_then(|(print, ike)| {
-            let content = content::of(ike, print.owners())?;
-            let left_for =
-                ike.rekeying.expire_at().map_or(LEFT_FOR, |at| if at > now { at - now } else { LEFT_FOR });
+            let left_for = ike.rekeying.expire_at().filter(|at| *at > now).map_or(LEFT_FOR, |at| at - now);
+            let ends = self.shared.unix(now) + left_for.min(LEFT_FOR);
+            let content = content::of(ike, print.owners(), ends)?;
             let link = &ike.core.link;
             let esp = ike.children.iter().map(|child| child.spi_in).collect();
             let left = Left { lineage, spi: link.local_spi(), esp, local: link.path.local.ip() };
-            let ends = self.shared.unix(now) + left_for.min(LEFT_FOR);
             Some((Record { left, owners: print.owners(), ends, content }, print))
         });
         match record {
@@ -288,6 +260,28 @@ impl Endpoint {
             None => {}
         }
     }
+}
+
+/// A CHILD SA of the former owner, which is to be replaced.
+fn hold(now: Instant, sa: &mut IkeSa, left: &LeftChild) {
+    let core = &sa.core;
+    let Some(config) = as_then(&core.link.conn, &core.assigned, &core.link.path, left) else { return };
+    let child = Child {
+        id: ChildId::new(left.spi_in),
+        config,
+        spi_in: left.spi_in,
+        spi_out: left.spi_out,
+        ts_local: left.child.ts_local.clone(),
+        ts_remote: left.child.ts_remote.clone(),
+        suite: left.child.suite,
+        mode: left.child.mode,
+        zones: None,
+        busy: Busy::No,
+        installed: false,
+        rekey_at: None,
+        expire_at: Some(now + REPLACED_WITHIN),
+    };
+    sa.children.insert(child, None);
 }
 
 fn established(slot: &Slot) -> Option<&IkeSa> {

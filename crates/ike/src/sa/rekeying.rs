@@ -59,6 +59,13 @@ impl Rekeying {
         self.expire_at
     }
 
+    /// Its keys are older than it is here, and end by then: it is rekeyed in the middle of what is left.
+    pub(crate) fn end_by(&mut self, now: Instant, end: Instant) {
+        let (end, soft) = (end.max(now), now + (end.max(now) - now) / 2);
+        self.expire_at = Some(self.expire_at.map_or(end, |at| at.min(end)));
+        self.rekey_at = Some(self.rekey_at.map_or(soft, |at| at.min(soft)));
+    }
+
     /// It cannot wait any more.
     pub(super) fn rekey_now(&mut self, now: Instant) {
         self.rekey_at = Some(now);

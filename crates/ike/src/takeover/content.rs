@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use dormouse_crypto::cert::Identity;
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::{RestingKey, Secret};
-use dormouse_sansio::{Carrier, Entropy, Path};
+use dormouse_sansio::{Carrier, Entropy, Path, UnixTime};
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::AuthMethod;
 
@@ -35,6 +35,8 @@ pub(crate) struct Content {
     /// How many had it before the gateway that wrote this.
     pub(crate) owners: u16,
     pub(crate) connection: String,
+    /// When its keys must not be used any more.
+    pub(crate) expires: UnixTime,
     pub(crate) ends: Ends,
     pub(crate) keys: Keys,
     pub(crate) session: Session,
@@ -89,25 +91,26 @@ impl Keys {
     /// # Errors
     /// If an algorithm refuses its key, which none does that was in use.
     pub(crate) fn wake(
-        self,
+        &self,
         initiator: bool,
         owners: u16,
         entropy: &mut dyn Entropy,
     ) -> Result<IkeKeys, dormouse_crypto::Error> {
         let Self { suite, sk_d, sk_pi, sk_pr, from_initiator, from_responder } = self;
         let key = |keymat: &Secret| RestingKey::new(suite.encr, suite.integ, keymat.as_bytes());
-        let (i, r) = (key(&from_initiator)?, key(&from_responder)?);
+        let (i, r) = (key(from_initiator)?, key(from_responder)?);
         let (from_initiator, from_responder) = match initiator {
             true => (Channel::taken_over(i, owners, entropy), Channel::new(r)),
             false => (Channel::new(i), Channel::taken_over(r, owners, entropy)),
         };
-        Ok(IkeKeys { suite, sk_d, sk_pi, sk_pr, from_initiator, from_responder })
+        let (sk_d, sk_pi, sk_pr) = (sk_d.clone(), sk_pi.clone(), sk_pr.clone());
+        Ok(IkeKeys { suite: *suite, sk_d, sk_pi, sk_pr, from_initiator, from_responder })
     }
 }
 
 /// The bytes that [`Content::decode`] reads, of an SA that has this many owners behind it. `None`: of a kind that is not left, as its CHILD SAs have
 /// zones, or are in transport mode.
-pub(crate) fn of(sa: &IkeSa, owners: u16) -> Option<Secret> {
+pub(crate) fn of(sa: &IkeSa, owners: u16, expires: UnixTime) -> Option<Secret> {
     let core = &sa.core;
     let (link, conn) = (&core.link, &core.link.conn);
     let children: Vec<LeftChild> = sa.children.iter().map(|c| left(conn, c)).collect::<Option<_>>()?;
@@ -116,6 +119,7 @@ pub(crate) fn of(sa: &IkeSa, owners: u16) -> Option<Secret> {
     out.raw(&core.descent.as_ref()?.lineage.0);
     out.u16(owners);
     out.bytes(conn.name.as_bytes());
+    out.u64(expires.0);
     out.u8(u8::from(link.initiator));
     out.u64(link.spis.i);
     out.u64(link.spis.r);
@@ -183,13 +187,14 @@ impl Content {
         let lineage = Name(r.array()?);
         let owners = u16::from_be_bytes(r.array()?);
         let connection = r.text("connection", limits::TICKET_IDENTITY_MAX)?;
+        let expires = UnixTime(r.u64()?);
         let ends = decode_ends(&mut r)?;
         let keys = decode_keys(&mut r)?;
         let session = Session {
             id_i: r.id()?,
             id_r: r.id()?,
             method: AuthMethod::from(r.u8()?),
-            authenticated: dormouse_sansio::UnixTime(r.u64()?),
+            authenticated: UnixTime(r.u64()?),
             vouched_until: r.expiry()?,
             credential: Some(Credential::decode(&mut r)?),
         };
@@ -210,6 +215,7 @@ impl Content {
             lineage,
             owners,
             connection,
+            expires,
             ends,
             keys,
             session,
