@@ -15,6 +15,7 @@ use super::stage::{Stage, Standing};
 use crate::error::Discard;
 use crate::event::CloseReason;
 use crate::exchange::child::CreateChild;
+use crate::exchange::rekey::RekeyIke;
 use crate::payloads::notify;
 use crate::shared::Shared;
 use crate::stats::Kind;
@@ -146,6 +147,9 @@ impl IkeSa {
         for child in children {
             self.enqueue(CreateChild::rekey(child), now);
         }
+        // The keys that were left are used no longer than that takes: and a strongSwan answers with message id 0 once under a key: it makes its
+        // IVs of message ids, so another owner after us needs other keys.
+        self.enqueue(RekeyIke::new(), now);
         self.pump(shared, now);
         Ok(Fate::Lives)
     }
