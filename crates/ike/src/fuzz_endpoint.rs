@@ -230,10 +230,12 @@ impl Endpoint {
 
     /// Message ids are agreed on as a peer does that lets them be set anew (RFC 6311): the next of our requests, and of the peer's.
     #[doc(hidden)]
-    pub fn agree_on_ids(&mut self, sa: SaId, (ours, theirs): (u32, u32)) {
+    pub fn agree_on_ids(&mut self, now: Instant, sa: SaId, (ours, theirs): (u32, u32)) {
         if let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) {
             (ike.core.requests, ike.core.answers) = (Outgoing::new(ours), Incoming::new(theirs, 1));
         }
+        self.touch(sa);
+        self.apply_effects(now);
     }
 
     /// IKE_AUTH messages `id` with any content, of the SAs whose IKE_AUTH is under way.
