@@ -38,11 +38,11 @@ use crate::load::LoadHistory;
 use crate::sa::IkeSa;
 use crate::shared::Shared;
 use crate::stats::Stats;
-use crate::takeover::Takeovers;
-use crate::takeover::orphans::Spi;
 use crate::ticket::ClientTicket;
 use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::{ChildId, SaId};
+use takeover::Takeovers;
+use takeover::orphans::Spi;
 
 /// A wall clock that is this far from where it was expected has been set.
 const CLOCK_JITTER: Duration = Duration::from_secs(2);
@@ -594,12 +594,5 @@ impl Endpoint {
         self.touched.insert(sa);
         self.apply_effects(now);
         true
-    }
-
-    fn established(&mut self, id: SaId) -> Option<&mut IkeSa> {
-        match self.slots.get_mut(&id) {
-            Some(Slot::Established(ike)) => Some(ike),
-            _ => None,
-        }
     }
 }

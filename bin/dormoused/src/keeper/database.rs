@@ -7,7 +7,7 @@ use super::owed;
 use super::{Queue, Report, Reports};
 use dormouse_cluster as cluster;
 use dormouse_cluster::{Content, Database, LeaseChange, LeaseKey, LeaseNews, Settings, UserEntry, Written};
-use dormouse_ike::takeover::{Left, Record};
+use dormouse_ike::takeover::{Given, Left, Record};
 use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
@@ -17,8 +17,8 @@ use dormouse_io::state::StateDir;
 use dormouse_node::handover::Handover;
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use dormouse_node::shared::{
-    ArrivedParcel, Beginning, Courier, Denied, Given, GoneOrder, Joined, Notice, Office, Other, Parcel,
-    RETRY, SharedPassword, SharedUser, Store, Waiting, begin,
+    ArrivedParcel, Beginning, Courier, Denied, GoneOrder, Joined, Notice, Office, Other, Parcel, RETRY,
+    SharedPassword, SharedUser, Store, Waiting, begin,
 };
 use dormouse_sansio::{Instant, UnixTime};
 use std::pin::pin;

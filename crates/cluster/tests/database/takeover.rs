@@ -101,11 +101,12 @@ fn a_reader_of_the_database_has_no_key_and_what_a_writer_has_put_there_is_not_ta
         let seen = raw.query("select sealed from dormouse.ike_sa", &[]).await.unwrap();
         let hides = |sealed: &[u8]| !sealed.windows(KEYS.len()).any(|part| part == KEYS);
         assert!(seen.len() == 3 && seen.iter().all(|row| hides(row.get(0))));
-        // One is damaged, one is another's; and one has been had as often as can be counted, one is too old.
+        // The first is damaged, and the second has what was left of the third.
         raw.batch_execute(
-            "update dormouse.ike_sa set sealed = set_byte(sealed, 20, get_byte(sealed, 20) # 1) where esp = (select min(esp) from dormouse.ike_sa);
-             update dormouse.ike_sa set sealed = (select sealed from dormouse.ike_sa where esp = (select max(esp) from dormouse.ike_sa))
-                where lineage = (select lineage from dormouse.ike_sa order by lineage offset 1 limit 1)",
+            "with all_of as (select lineage, sealed, row_number() over (order by lineage) as n from dormouse.ike_sa)
+             update dormouse.ike_sa s set sealed = case o.n when 1 then set_byte(o.sealed, 20, get_byte(o.sealed, 20) # 1)
+                else (select sealed from all_of where n = 3) end
+             from all_of o where o.lineage = s.lineage and o.n < 3",
         )
         .await
         .unwrap();
@@ -114,6 +115,7 @@ fn a_reader_of_the_database_has_no_key_and_what_a_writer_has_put_there_is_not_ta
         for n in [1, 2] {
             assert_eq!(south.claim(name(n)).await.unwrap(), Some(Given { owners: 1, content: None }));
         }
+        // One that was had as often as can be counted, and one that is too old.
         raw.batch_execute("update dormouse.ike_sa set owners = 65535").await.unwrap();
         assert_eq!(south.claim(name(3)).await.unwrap(), None);
         raw.batch_execute("update dormouse.ike_sa set owners = 0, ends = 1").await.unwrap();

@@ -123,7 +123,7 @@ fn tables_of_the_first_version_are_brought_up_with_what_is_in_them() {
         let settings = world.settings("north").await;
         drop(world.join_as(&settings, 0).await);
         // As the first version left them.
-        let back = "drop table dormouse.user_entry, dormouse.handover, dormouse.load_history, dormouse.session, dormouse.ended;
+        let back = "drop table dormouse.user_entry, dormouse.handover, dormouse.load_history, dormouse.session, dormouse.ended, dormouse.ike_sa;
             alter table dormouse.gateway drop spent, drop round_trip, drop draining, drop session_time;
             update dormouse.cluster set schema = 1";
         world.raw().await.batch_execute(back).await.unwrap();

@@ -18,6 +18,13 @@ use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::SaId;
 
 impl Endpoint {
+    pub(super) fn established(&mut self, id: SaId) -> Option<&mut IkeSa> {
+        match self.slots.get_mut(&id) {
+            Some(Slot::Established(ike)) => Some(ike),
+            _ => None,
+        }
+    }
+
     pub(crate) fn end(&mut self, id: SaId, reason: CloseReason) {
         self.touched.insert(id);
         let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };

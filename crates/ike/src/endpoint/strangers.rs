@@ -11,12 +11,12 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Paylo
 use ipnet::IpNet;
 
 use super::Endpoint;
+use super::takeover::orphans::Spi;
 use crate::error::Discard;
 use crate::handshake::Slot;
 use crate::limits::{COMPLAINED_TO_MOST, COMPLAINTS_PER_SECOND};
 use crate::payloads::notify;
 use crate::prefix::prefix_of;
-use crate::takeover::orphans::Spi;
 
 /// Endpoints with more SAs than this pay no attention to INVALID_SPI.
 const DOUBT_SEARCH: usize = 64;

@@ -1,6 +1,10 @@
 //! IKE SAs that outlive their gateway, as one gateway sees it: the store hears of its own, and it takes over those of others. Owns the order of the
 //! checks before an SA is anybody's; must never send before the store has given the SA to this gateway.
 
+pub(super) mod content;
+pub(super) mod keeping;
+pub(super) mod orphans;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -9,6 +13,9 @@ use core::net::IpAddr;
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::{Instant, Path};
 
+use self::content::{Content, Ends, LeftChild};
+use self::keeping::{Keeping, Print};
+use self::orphans::{Found, Orphans, Spi};
 use super::Endpoint;
 use crate::callers::hosts;
 use crate::child::{Busy, Child, dynamic, policy};
@@ -26,11 +33,15 @@ use crate::sa::syncing::{REPLACED_WITHIN, next_request};
 use crate::sa::{Birth, IkeSa};
 use crate::selectors;
 use crate::stats::Stats;
-use crate::takeover::content::{self, Content, Ends, LeftChild};
-use crate::takeover::keeping::Print;
-use crate::takeover::orphans::{Found, Spi};
 use crate::takeover::{Left, Record, Takeover};
 use crate::ticket::lineage::{Descent, Name};
+
+/// What this endpoint leaves, and what others have left.
+#[derive(Debug, Default)]
+pub(super) struct Takeovers {
+    keeping: Keeping,
+    orphans: Orphans,
+}
 
 impl Endpoint {
     /// Gateway: all that the gateway of this name has left behind, which is silent now; nothing, once it is heard again. A message for one of

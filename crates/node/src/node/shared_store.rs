@@ -2,9 +2,8 @@
 
 use super::Node;
 use crate::pool::Addresses;
-use crate::shared::Given;
 use crate::tally::Held;
-use dormouse_ike::takeover::Left;
+use dormouse_ike::takeover::{Given, Left};
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_ike::ticket::lineage::{Name, Row};
 use dormouse_keying::{Owner, SaId};

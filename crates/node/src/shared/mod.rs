@@ -14,12 +14,11 @@ pub use balance::{Balance, Destination, FACTOR, MARGIN, SharedBalance};
 pub use company::{Company, Heard};
 pub use courier::{BEAT, Beginning, Courier, KEPT, KEYS, RETRY, SILENT, begin};
 pub use queue::{BATCH, Batch, Changes, Waiting};
-pub use takeovers::Given;
 
 use crate::handover::Handover;
 use crate::pool::{Addresses, Change, Lessee};
 use dormouse_crypto::Secret;
-use dormouse_ike::takeover::{Left, Record, Takeover};
+use dormouse_ike::takeover::{Given, Left, Record, Takeover};
 use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};

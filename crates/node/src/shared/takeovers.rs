@@ -3,22 +3,12 @@
 
 use super::courier::Error;
 use super::{Courier, Errand, News, Office, Store};
-use dormouse_crypto::Secret;
 use dormouse_ike::takeover::{Record, Takeover};
 use dormouse_ike::ticket::lineage::Name;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records that are written with one statement.
 const TOGETHER: usize = 64;
-
-/// An IKE SA that this gateway is to go on with.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Given {
-    /// How many gateways have had it before.
-    pub owners: u16,
-    /// What the last one has left.
-    pub content: Secret,
-}
 
 /// What is to be written of each session, the last of it: how it is now, or that it is over.
 pub(super) type Leaving = BTreeMap<Name, Option<Box<Record>>>;

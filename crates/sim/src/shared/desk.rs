@@ -2,14 +2,14 @@
 //! or after. Owns that time, and what the process has handed over and was told; what a statement does is [`Database`]'s.
 
 use super::{Database, Kept};
-use dormouse_ike::takeover::{Left, Record};
+use dormouse_ike::takeover::{Given, Left, Record};
 use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::counted::Counted;
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use dormouse_node::shared::{
-    ArrivedParcel, Denied, Given, GoneOrder, Joined, Notice, Office, Other, Parcel, Report, SharedUser,
-    Store, Waiting,
+    ArrivedParcel, Denied, GoneOrder, Joined, Notice, Office, Other, Parcel, Report, SharedUser, Store,
+    Waiting,
 };
 use dormouse_sansio::{Entropy, Instant, Seeded, UnixTime};
 use std::cell::RefCell;

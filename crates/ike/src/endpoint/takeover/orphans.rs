@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_sansio::{Instant, Pace};
 
-use super::Left;
 use crate::limits::{CLAIM_BURST, CLAIM_EVERY, ORPHANS_MOST};
+use crate::takeover::Left;
 use crate::ticket::lineage::Name;
 
 /// The store is asked again for an SA of which it has said nothing.
