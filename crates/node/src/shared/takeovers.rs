@@ -90,3 +90,45 @@ impl<O: Office> Courier<O> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::{Batch, Denied, Waiting};
+    use dormouse_crypto::Secret;
+    use dormouse_ike::takeover::Left;
+    use dormouse_sansio::UnixTime;
+
+    fn keep(n: u8, owners: u16) -> Errand {
+        let left =
+            Left { lineage: Name([n; 16]), spi: n.into(), esp: vec![300], local: [192, 0, 2, 1].into() };
+        let content = Secret::from([n; 4]);
+        Errand::Takeover(Takeover::Keep(Box::new(Record { left, owners, ends: UnixTime(9), content })))
+    }
+
+    fn forget(n: u8) -> Errand {
+        Errand::Takeover(Takeover::Forget(Name([n; 16])))
+    }
+
+    fn taken(waiting: &mut Waiting) -> Vec<Errand> {
+        let Batch { errands, .. } = waiting.take();
+        errands
+    }
+
+    #[test]
+    fn of_each_session_the_last_word_is_written_also_after_a_failure() {
+        let mut waiting = Waiting::default();
+        [keep(1, 0), keep(2, 0), keep(1, 1), forget(2), keep(3, 0)].into_iter().for_each(|e| waiting.run(e));
+        let first = taken(&mut waiting);
+        assert_eq!(first, [keep(1, 1), forget(2), keep(3, 0)]);
+        // Meanwhile there is another word of two of them. Who was asked for is asked for again by its peer.
+        [forget(1), keep(2, 5)].into_iter().for_each(|e| waiting.run(e));
+        let claim = Errand::Takeover(Takeover::Claim(Name([4; 16])));
+        let denial = Errand::Deny(Denied { whom: "eve".into(), since: UnixTime(1) });
+        waiting.put_back_errands(first.into_iter().chain([claim.clone(), denial.clone()]).collect());
+        assert_eq!(taken(&mut waiting), [denial, forget(1), keep(2, 5), keep(3, 0)]);
+        waiting.run(claim.clone());
+        assert_eq!(taken(&mut waiting), [claim]);
+        assert!(waiting.take().is_empty());
+    }
+}
