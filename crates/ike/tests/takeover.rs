@@ -303,7 +303,7 @@ fn what_cannot_be_used_any_more_is_over() {
         try_it(another(gateway_psk(), 5), 1, &good[..len]);
     }
     try_it(another(gateway_psk(), 5), 1, &[good, &[0]].concat());
-    // A gateway that takes nobody over.
+    // A gateway that takes none over.
     let side = Side::new(gateway_of(gateway_psk(), false, 1), Box::new(Seeded::new(5)));
     try_it(side, 1, good);
 }

@@ -1,5 +1,5 @@
 //! IKE SAs that outlive their gateway, as one gateway sees it: the store hears of its own, and it takes over those of others. Owns the order of the
-//! checks before an SA is anybody's; must never send before the store has given the SA to this gateway.
+//! checks before an SA is used; must never send before the store has given the SA to this gateway.
 
 pub(super) mod content;
 pub(super) mod keeping;
@@ -52,12 +52,6 @@ impl Endpoint {
         }
     }
 
-    /// Gateway: the gateways that have left something, as was said by [`Endpoint::set_left`].
-    #[must_use]
-    pub fn left_by(&self) -> BTreeSet<&str> {
-        self.takeovers.orphans.gateways()
-    }
-
     /// Gateway: the store does not give this one to us ([`Takeover::Claim`]): another gateway has it, or it is over.
     pub fn not_given(&mut self, lineage: Name) {
         self.takeovers.orphans.remove(lineage);
@@ -70,7 +64,7 @@ impl Endpoint {
     }
 
     /// Gateway: the store has given this SA to us, before whom `owners` others have had it. Its peer is told, and its CHILD SAs are replaced. As
-    /// nobody else goes on with it, one that cannot be used any more is over.
+    /// no other gateway goes on with it, one that cannot be used any more is over.
     ///
     /// # Errors
     /// Why it cannot, in words.

@@ -49,7 +49,7 @@ pub struct Cluster {
     pub spread: bool,
     /// Sessions of clients that let message ids be set anew (RFC 6311; strongSwan does) outlive their gateway: another one, to which its address has
     /// moved, goes on with them. For that the keys of these IKE SAs are in the database, sealed under a key that is made of the cluster key: who has both
-    /// can read what such a client negotiates from then on. The same at all gateways. Off: such a client notices that its gateway is gone, and logs in again.
+    /// can read these sessions or take part in them (docs/cluster.md). The same at all gateways. Off: such a client notices that its gateway is gone, and logs in again.
     #[serde(default)]
     pub takeover: bool,
     /// So many seconds a gateway goes on that cannot reach the database: it keeps its sessions, and lets users in that log in fully. After that it
