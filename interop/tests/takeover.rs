@@ -1,6 +1,8 @@
 //! A strongSwan device outlives its gateways (RFC 6311, `cluster.takeover`): each is killed, or killed and started again, and the device goes on with
 //! the IKE SA that it has, at the address that it knows.
 
+#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
+
 use anyhow::{Result, ensure};
 use dormouse_interop::cluster::{DATABASE, Ground, NAME, NEEDS, OUTER, name, until};
 use dormouse_interop::ends::{SECRET, peers};
@@ -27,7 +29,7 @@ impl Stage {
     /// The device, in this network, is served by the first gateway. `more`: lines of the gateways' section `[cluster]`. `ike` and `esp`: the
     /// device's proposals.
     fn new(network: Access, more: &str, ike: &str, esp: &str) -> Result<Self> {
-        let mut ground = Ground::new(2)?;
+        let ground = Ground::new(2)?;
         if network != Access::A {
             ground.world.attach(network)?;
             ground.world.detach(Access::A)?;
