@@ -17,7 +17,7 @@ use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest that a portal is open.
@@ -46,7 +46,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Takes over what an earlier run has left, and holds what is always held. As root, before privileges are given away.
+    /// Takes over what an earlier run has left, and holds what is always held. As root, before privileges are given away. `kept`: where what is held is
+    /// written down; `None` holds nothing, and leaves what another daemon holds.
     ///
     /// # Errors
     /// If something is to be held and nftables cannot be used here; names the key.
@@ -55,7 +56,7 @@ impl Block {
         kernel: Option<(String, u16)>,
         user: u32,
         of: Of,
-        kept: &Path,
+        kept: Option<PathBuf>,
     ) -> Result<Self> {
         let mut new = Self {
             guard: None,
@@ -69,13 +70,14 @@ impl Block {
             portal: None,
             trouble: None,
         };
+        let Some(kept) = kept else { return Ok(new) };
         let Some((name, _)) = new.of.iter().find(|(_, b)| b.block != Mode::Off) else {
             // The configuration has changed. Without nftables there is nothing to be removed.
             if block::held().is_ok_and(|names| !names.is_empty()) {
                 block::load(&Rules::default()).context("removing the block of an earlier run")?;
                 tracing::info!("the block of an earlier run was removed");
             }
-            block::keep(kept, &Rules::default()).with_context(|| kept.display().to_string())?;
+            block::keep(&kept, &Rules::default()).with_context(|| kept.display().to_string())?;
             return Ok(new);
         };
         let key = format!(

@@ -35,7 +35,7 @@ use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_node::config::Resolved;
-use dormouse_node::config::file::{self, Role};
+use dormouse_node::config::file::{self, Role, Routes};
 use dormouse_node::host::{Driver, Host, Order, Output};
 use dormouse_node::sleeper::Mode;
 use dormouse_node::{Node, SleepFlags, host};
@@ -112,7 +112,7 @@ pub(crate) struct Daemon {
     pub(crate) store: Store,
     pub(crate) helpers: Helpers,
     pub(crate) wakers: Wakers,
-    _namespace: Namespace,
+    _namespace: Option<Namespace>,
 }
 
 impl Daemon {
@@ -148,8 +148,9 @@ impl Daemon {
             endpoint.hold.services = SleepFlags { stand_in: true, buffering: true };
         }
         let carriers = setup::bind(&settings, !connections.is_empty(), hip.as_ref())?;
-        // What is changed from here on is there once in a network namespace.
-        let namespace = Namespace::take()?;
+        // What is changed from here on is there once in a network namespace, but where routes are another program's.
+        let alone = settings.routes == Routes::Auto;
+        let namespace = alone.then(Namespace::take).transpose()?;
         let hip_alone = hip.as_ref().filter(|_| connections.is_empty());
         let widest = hip_alone.map_or(TUNNEL_MTU, |h| BEET_MTU[usize::from(h.lsi.is_some())]);
         let mtu = if settings.mtu == 0 { widest } else { settings.mtu };
@@ -162,9 +163,15 @@ impl Daemon {
         let tun = Tun::open(&options).context("daemon.interface")?;
         let user = account.as_ref().map_or(0, privileges::Account::uid);
         let of = block::blocking(&connections, hip.as_ref());
-        let kernel = kernel::set_up(settings.data_path, &tun, mtu)?;
-        let block = Block::new(&tun, kernel.sends(settings.nat_t_port), user, of, &block::kept_at(args))?;
-        let mut machine = Machine::new(&tun, settings.dns)?;
+        let kernel = if alone { kernel::set_up(settings.data_path, &tun, mtu)? } else { kernel::Esp::User };
+        let block = Block::new(
+            &tun,
+            kernel.sends(settings.nat_t_port),
+            user,
+            of,
+            alone.then(|| block::kept_at(args)),
+        )?;
+        let mut machine = Machine::new(&tun, settings.dns, settings.routes)?;
         if connections.iter().any(|c| c.role == Role::Gateway) {
             machine.serve_clients(settings.proxy_neighbours);
             let kept = args.config.with_extension("forwarding");

@@ -12,7 +12,7 @@ use dormouse_io::netlink::{
 use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
 use dormouse_node::config::block::whole;
-use dormouse_node::config::file::{DnsMode, Proxy};
+use dormouse_node::config::file::{DnsMode, Proxy, Routes};
 use dormouse_node::host::REVERSE;
 use dormouse_sansio::{Carrier, Path};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -47,6 +47,10 @@ pub(crate) struct Machine {
     pub(crate) forward: Option<Forward>,
     tun: u32,
     interface: String,
+    /// Who installs addresses and routes.
+    routes: Routes,
+    /// Where another program does: by which interface the daemon's own packets leave, IPv4 and IPv6.
+    leaves: [Option<u32>; 2],
     configured: BTreeMap<String, Configured>,
     /// Local networks, which have rules.
     local: BTreeSet<IpNet>,
@@ -71,8 +75,11 @@ impl Machine {
     ///
     /// # Errors
     /// The kernel's, naming the step.
-    pub(crate) fn new(tun: &Tun, dns: DnsMode) -> Result<Self> {
-        let mut ledger = Ledger::new(TABLE)?;
+    pub(crate) fn new(tun: &Tun, dns: DnsMode, routes: Routes) -> Result<Self> {
+        let mut ledger = match routes {
+            Routes::Auto => Ledger::new(TABLE)?,
+            Routes::Off => Ledger::left_alone()?,
+        };
         let stale = ledger.remove_stale().context("removing what an earlier run left behind")?;
         if stale > 0 {
             tracing::info!(stale, "routes and rules of an earlier run were removed");
@@ -110,6 +117,8 @@ impl Machine {
             forward: None,
             tun: index,
             interface,
+            routes,
+            leaves: [None; 2],
             configured: BTreeMap::new(),
             local: BTreeSet::new(),
             own_side: BTreeSet::new(),
@@ -370,6 +379,11 @@ impl Machine {
             .unwrap_or_default()
     }
 
+    /// The domains that a connection's name servers are to be asked for; none: all.
+    pub(crate) fn domains(&self, connection: &str) -> Vec<String> {
+        self.configured.get(connection).map(|c| c.assigned.domains.clone()).unwrap_or_default()
+    }
+
     /// The names of this domain are asked at this address of the tunnel's interface, unless a connection has name servers of its own: one
     /// interface has one list of servers, which are taken for equals.
     pub(crate) fn serve_names(&mut self, names: Option<(IpAddr, String)>) {
@@ -442,11 +456,11 @@ impl Machine {
 
     /// Whether this machine is in a network at all: a link beside the tunnel is up and leads somewhere.
     pub(crate) fn online(&mut self) -> bool {
-        let netlink = self.ledger.netlink();
+        let (tun, netlink) = (self.tun, self.ledger.netlink());
         let links = netlink.links().unwrap_or_default();
         let leads = |index: u32| {
-            let alive = |l: &&Link| l.index == index && l.up && l.carrier && !l.loopback;
-            index != self.tun && links.iter().any(|l| alive(&l))
+            let alive = |l: &Link| l.index == index && l.up && l.carrier && !l.loopback;
+            links.iter().any(|l| alive(l) && !is_tunnel(l, tun))
         };
         let routes = netlink.routes().unwrap_or_default();
         let scope = |r: &Route| r.destination.addr().is_ipv4() || r.destination.prefix_len() == 0;
@@ -454,8 +468,25 @@ impl Machine {
     }
 
     /// The way to a gateway outside the tunnel, from one UDP port to another, and what its link carries; `None` without a network.
-    pub(crate) fn way_to(&mut self, gateway: IpAddr, (from, to): (u16, u16)) -> Option<(Path, u16)> {
-        let found = match self.ledger.netlink().route_to(gateway, MARK) {
+    /// Where the routes are another program's, sockets must be told by which interface they leave ([`Self::leaves`]).
+    pub(crate) fn way_to(&mut self, gateway: IpAddr, ports: (u16, u16)) -> Option<(Path, u16)> {
+        let (path, mtu, index) = self.way(gateway, ports)?;
+        self.leaves[usize::from(gateway.is_ipv6())] = Some(index).filter(|_| self.routes == Routes::Off);
+        Some((path, mtu))
+    }
+
+    /// By which interface each family's packets leave, where that must be said.
+    pub(crate) const fn leaves(&self) -> [Option<u32>; 2] {
+        self.leaves
+    }
+
+    fn way(&mut self, gateway: IpAddr, (from, to): (u16, u16)) -> Option<(Path, u16, u32)> {
+        let (tun, netlink) = (self.tun, self.ledger.netlink());
+        let found = match self.routes {
+            Routes::Auto => netlink.route_to(gateway, MARK),
+            Routes::Off => netlink.route_outside(gateway, MARK, |link| is_tunnel(link, tun)),
+        };
+        let found = match found {
             Ok(found) => found?,
             Err(e) => {
                 tracing::debug!(%e, %gateway, "no way to the gateway");
@@ -475,7 +506,7 @@ impl Machine {
             carrier: Carrier::Ike,
         };
         // Loopback claims 65,536 bytes; the real path behind any link is believed to be an Ethernet's at most.
-        Some((path, u16::try_from(mtu).unwrap_or(ETHERNET).min(ETHERNET)))
+        Some((path, u16::try_from(mtu).unwrap_or(ETHERNET).min(ETHERNET), index))
     }
 
     /// Addresses from which others can be reached, outside of the tunnel: those that lead to one of `remotes` first, in their order. Where
@@ -483,18 +514,20 @@ impl Machine {
     pub(crate) fn sources(&mut self, remotes: &[IpAddr]) -> Vec<IpAddr> {
         let netlink = self.ledger.netlink();
         let links = netlink.links().unwrap_or_default();
-        let alive = |index| links.iter().any(|l| l.index == index && l.up && l.carrier && !l.loopback);
+        let tun = self.tun;
+        let alive = |l: &&Link| l.up && l.carrier && !l.loopback && !is_tunnel(l, tun);
+        let alive = |index| links.iter().filter(alive).any(|l| l.index == index);
         let addresses = netlink.addresses().unwrap_or_default();
         let mut usable: Vec<IpAddr> = addresses
             .iter()
-            .filter(|a| a.global && a.preferred && a.index != self.tun && alive(a.index))
+            .filter(|a| a.global && a.preferred && alive(a.index))
             .map(|a| a.net.addr())
             .collect();
         if remotes.is_empty() {
             return usable;
         }
         // Without an address of the link's own, the kernel would take one of the tunnel.
-        let leading = remotes.iter().filter_map(|remote| Some(self.way_to(*remote, (0, 0))?.0.local.ip()));
+        let leading = remotes.iter().filter_map(|remote| Some(self.way(*remote, (0, 0))?.0.local.ip()));
         let mut sources: Vec<IpAddr> = leading.filter(|source| usable.contains(source)).collect();
         usable.retain(|address| sources.iter().any(|source| source.is_ipv4() == address.is_ipv4()));
         sources.append(&mut usable);
@@ -524,6 +557,11 @@ impl Machine {
         self.forward = None;
         report(self.ledger.remove_all(), "routes, rules and addresses", "");
     }
+}
+
+/// Ours, or that of a daemon beside this one (`dormouse-nm`).
+fn is_tunnel(link: &Link, tun: u32) -> bool {
+    link.index == tun || link.name.starts_with("dormouse-")
 }
 
 fn start_guard(interface: &str) -> Result<(Guard, String)> {

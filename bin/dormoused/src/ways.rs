@@ -4,6 +4,7 @@
 use crate::daemon::Daemon;
 use anyhow::Result;
 use dormouse_ike::config::SelectorSpec;
+use dormouse_io::netlink::leave_by;
 use dormouse_node::config::file::Role;
 use dormouse_sansio::Instant;
 use std::net::IpAddr;
@@ -48,6 +49,21 @@ impl Daemon {
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             let (machine, ports) = (&mut self.machine, (self.settings.ike_port, c.ike.remote_ports.ike));
             self.host.find_ways(now, &c.name, |ip| machine.way_to(ip, ports));
+        }
+        self.leave_by_interface();
+    }
+
+    /// Has the sockets leave by the interface of the way that was found last, where the kernel's routes alone would lead them into the tunnel.
+    fn leave_by_interface(&self) {
+        let carriers = &self.wires.carriers;
+        for (v4, index) in [true, false].into_iter().zip(self.machine.leaves()) {
+            let Some(index) = index else { continue };
+            let udp = carriers.udp.iter().filter(|s| s.local_addr().is_ipv4() == v4);
+            let raw = carriers.raw.iter().filter(|s| s.is_ipv4() == v4);
+            let told = udp.map(|s| leave_by(s, v4, index)).chain(raw.map(|s| leave_by(s, v4, index)));
+            if let Err(e) = told.collect::<std::io::Result<()>>() {
+                tracing::warn!(%e, index, "the interface by which packets leave");
+            }
         }
     }
 

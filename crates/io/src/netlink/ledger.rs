@@ -21,7 +21,8 @@ enum Entry {
 #[derive(Debug)]
 pub struct Ledger {
     netlink: Netlink,
-    table: u32,
+    /// `None`: nothing is installed.
+    table: Option<u32>,
     entries: BTreeSet<Entry>,
 }
 
@@ -32,7 +33,15 @@ impl Ledger {
     /// # Errors
     /// The kernel's.
     pub fn new(table: u32) -> Result<Self, Error> {
-        Ok(Self { netlink: Netlink::new()?, table, entries: BTreeSet::new() })
+        Ok(Self { netlink: Netlink::new()?, table: Some(table), entries: BTreeSet::new() })
+    }
+
+    /// A ledger that stays empty, where another program installs what it is asked for: nothing is added, and nothing of an earlier run removed.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn left_alone() -> Result<Self, Error> {
+        Ok(Self { netlink: Netlink::new()?, table: None, entries: BTreeSet::new() })
     }
 
     /// Removes what an earlier run left behind for the same table: once, before anything is installed. Returns how many
@@ -41,7 +50,7 @@ impl Ledger {
     /// # Errors
     /// The kernel's; the others are removed all the same.
     pub fn remove_stale(&mut self) -> Result<usize, Error> {
-        let table = self.table;
+        let Some(table) = self.table else { return Ok(0) };
         // Two more are for what is in transit.
         let tables = table..=table + 2;
         let ours = |protocol: u8, of: u32| protocol == PROTOCOL && tables.contains(&of);
@@ -74,6 +83,9 @@ impl Ledger {
     /// # Errors
     /// As [`Netlink::add_address`], but not `EEXIST`.
     pub fn add_address(&mut self, index: u32, net: IpNet) -> Result<(), Error> {
+        if self.table.is_none() {
+            return Ok(());
+        }
         match self.netlink.add_address(index, net) {
             Err(e) if e.is(Errno::EEXIST) => {}
             result => result?,
@@ -87,6 +99,9 @@ impl Ledger {
     /// # Errors
     /// As [`Netlink::add_route`]; `EEXIST` if the one there is not ours.
     pub fn add_route(&mut self, route: Route) -> Result<(), Error> {
+        if self.table.is_none() {
+            return Ok(());
+        }
         let same = |e: &Entry| matches!(e, Entry::Route(r) if (r.destination, r.table, r.metric) == (route.destination, route.table, route.metric));
         match self.netlink.add_route(&route) {
             Err(e) if e.is(Errno::EEXIST) => {
@@ -131,6 +146,9 @@ impl Ledger {
     /// # Errors
     /// As [`Netlink::add_rule`], but not `EEXIST`.
     pub fn add_rule(&mut self, rule: Rule) -> Result<(), Error> {
+        if self.table.is_none() {
+            return Ok(());
+        }
         match self.netlink.add_rule(&rule) {
             Err(e) if e.is(Errno::EEXIST) => {}
             result => result?,

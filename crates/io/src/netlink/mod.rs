@@ -19,11 +19,13 @@ mod outer;
 mod overlap;
 mod query;
 pub(crate) mod socket;
+mod way_out;
 
 pub use ledger::Ledger;
 pub(crate) use monitor::FilterChanges;
 pub use monitor::{Monitor, NetworkChange};
 pub use overlap::{Overlap, overlaps};
+pub use way_out::leave_by;
 
 use ipnet::IpNet;
 use std::io;

@@ -103,11 +103,22 @@ impl Netlink {
     /// # Errors
     /// The kernel's.
     pub fn route_to(&mut self, destination: IpAddr, mark: u32) -> Result<Option<Found>, Error> {
+        self.route_by(destination, mark, None)
+    }
+
+    /// The same over one interface.
+    pub(super) fn route_by(
+        &mut self,
+        destination: IpAddr,
+        mark: u32,
+        index: Option<u32>,
+    ) -> Result<Option<Found>, Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
         message.header.destination_prefix_length = if destination.is_ipv4() { 32 } else { 128 };
         message.attributes =
             vec![RouteAttribute::Destination(destination.into()), RouteAttribute::Mark(mark)];
+        message.attributes.extend(index.map(RouteAttribute::Oif));
         let what = || format!("ip route get {destination} mark {mark}");
         let answer = match self.0.ask(&what, Message::GetRoute(message)) {
             Ok(answer) => answer,

@@ -20,6 +20,7 @@ pub use super::peers::{Peer, Prefix};
 pub use super::radius::{Radius, RadiusServer};
 pub use super::renewals::Renewals;
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
+pub use super::routes::Routes;
 pub use super::spin::Spin;
 pub use super::zones::{Keys, KeysPeer, Protection, Zones};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -84,6 +85,9 @@ pub struct Daemon {
     pub log: String,
     /// How DNS servers from the gateway are installed.
     pub dns: DnsMode,
+    /// Who gives the tunnel's interface its addresses and routes. `auto`: the daemon. `off`: another program, such as NetworkManager; daemons of which each has
+    /// client connections alone can run beside each other and beside another one then, each with ports, an interface, a socket and a state directory of its own.
+    pub routes: Routes,
     /// Segmentation and receive offloads on the tunnel and the UDP sockets. Each switches itself off where the kernel
     /// misbehaves; `false` never tries them.
     pub offload: bool,
@@ -136,6 +140,7 @@ impl Default for Daemon {
             user: "dormouse".into(),
             log: "info".into(),
             dns: DnsMode::Auto,
+            routes: Routes::Auto,
             offload: true,
             spin: Spin::default(),
             data_path: DataPath::User,

@@ -25,6 +25,7 @@ mod radius;
 pub mod renewals;
 mod resolve;
 mod resumption;
+mod routes;
 pub mod sleep;
 mod spin;
 pub mod standin;

@@ -7,7 +7,7 @@ use super::block::Blocking;
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
 use super::forward::Forwarding;
 use super::renewals::Renewals;
-use super::{choose, eap, validate, zones};
+use super::{choose, eap, routes, validate, zones};
 use crate::ladder::Deadlines;
 use dormouse_crypto::cert::{Certificate, Crl, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::{Signer, SigningKey};
@@ -132,6 +132,7 @@ pub fn resolve_with(
 ) -> Result<Vec<Resolved>, ConfigError> {
     validate::daemon(&file.daemon)?;
     validate::audit(&file.audit)?;
+    routes::validate(file)?;
     super::access_router::validate(file.router.as_ref(), &file.daemon.interface)?;
     let routers = zones::routers(file)?;
     let listen: Vec<_> = file.daemon.listen.iter().copied().filter(|a| !a.is_unspecified()).collect();
