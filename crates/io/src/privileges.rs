@@ -4,12 +4,15 @@
 //! Order: open sockets below 1024, the TUN device, the control socket and the secrets as root; start
 //! [`crate::resolver::Guard`]; [`drop_to`]; then open the state directory, which belongs to the user. `CAP_NET_ADMIN` stays
 //! (addresses, routes, rules, the mark of sockets), and nothing else: raw sockets and ports below 1024 are opened before.
+//!
+//! A parent may have kept `CAP_SETPCAP` and `CAP_CHOWN` from us, as NetworkManager's unit does. Bounding set and secure bits stay as they are then:
+//! what they would keep us from is getting a capability by running a program, which `no_new_privs`, set in any case, does too.
 
 use nix::unistd::{Gid, Uid, User, geteuid, initgroups, setresgid, setresuid};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
-    set_capabilities_secure_bits, set_no_new_privs,
+    set_capabilities_secure_bits, set_keep_capabilities, set_no_new_privs,
 };
 use std::ffi::CString;
 
@@ -143,7 +146,8 @@ impl Account {
     }
 
     /// Gives a directory, made if it is missing (0700), and the files in it to the user, before the drop: the state directory,
-    /// which service managers hand out as root's. Links are not followed.
+    /// which service managers hand out as root's. Links are not followed. Without `CAP_CHOWN` the directory must be the user's already, and
+    /// what is root's in it stays so.
     ///
     /// # Errors
     /// The kernel's.
@@ -164,6 +168,10 @@ impl Account {
             }
             Err(e) => return Err(e),
         };
+        let may = capabilities(None)?.effective.contains(CapabilitySet::CHOWN);
+        if !may && std::fs::symlink_metadata(directory)?.uid() == uid {
+            return Ok(());
+        }
         // The directory last, for the same reason.
         for entry in entries {
             let flags = nix::libc::O_PATH | nix::libc::O_NOFOLLOW;
@@ -223,7 +231,7 @@ fn become_account(account: &Account, kept: CapabilitySet) -> Result<Rights, Erro
     if !now.effective.contains(kept) {
         return Err(Error::Missing { missing: names(kept - now.effective).join(", ") });
     }
-    clear_bounding_set().map_err(fail("clear the bounding set (needs CAP_SETPCAP)"))?;
+    clear_bounding_set().map_err(fail("clear the bounding set"))?;
     // The kernel would clear all capabilities as the user changes; and root would get them back by running a program.
     let bits = CapabilitiesSecureBits::NO_SETUID_FIXUP
         | CapabilitiesSecureBits::NO_ROOT
@@ -233,8 +241,11 @@ fn become_account(account: &Account, kept: CapabilitySet) -> Result<Rights, Erro
         | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
     let _ = clear_ambient_capability_set();
-    set_capabilities_secure_bits(bits | locked)
-        .map_err(|e| fail("lock the secure bits (needs CAP_SETPCAP)")(e.into()))?;
+    if now.effective.contains(CapabilitySet::SETPCAP) {
+        set_capabilities_secure_bits(bits | locked).map_err(|e| fail("lock the secure bits")(e.into()))?;
+    } else {
+        set_keep_capabilities(true).map_err(|e| fail("keep capabilities")(e.into()))?;
+    }
     let name = CString::new(account.name.clone()).map_err(|e| fail("name")(e.into()))?;
     initgroups(&name, account.gid).map_err(|e| fail("set groups (needs CAP_SETGID)")(e.into()))?;
     setresgid(account.gid, account.gid, account.gid)
@@ -295,6 +306,9 @@ fn restrict(kept: CapabilitySet, inheritable: CapabilitySet) -> std::io::Result<
 }
 
 fn clear_bounding_set() -> std::io::Result<()> {
+    if !capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
+        return Ok(());
+    }
     for number in 0..64 {
         let one = CapabilitySet::from_bits_retain(1 << number);
         // The kernel refuses to be asked about capabilities that it does not have: those are all the higher ones.
