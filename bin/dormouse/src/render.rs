@@ -447,6 +447,7 @@ mod tests {
             addresses: vec!["10.9.0.2".into()],
             routes: vec!["0.0.0.0/0".into()],
             dns: vec!["10.9.0.1".into()],
+            domains: Vec::new(),
             last_wake: Some(LastWake { rung: WakeRung::Ticket, took_ms: 48 }),
             ike: Some(SaStatus {
                 suite: "aes256gcm16-prfsha384-x25519".into(),

@@ -68,6 +68,7 @@ fn connection(name: &str, state: ConnectionState) -> Connection {
         addresses: vec!["10.9.0.2".into()],
         routes: Vec::new(),
         dns: Vec::new(),
+        domains: Vec::new(),
         last_wake: None,
         ike: None,
         children: Vec::new(),

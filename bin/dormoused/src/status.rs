@@ -78,6 +78,7 @@ pub(crate) fn connection(
         addresses: session.map(|s| text(s.addresses.clone())).unwrap_or_default(),
         routes,
         dns: session.map(|s| text(s.dns.clone())).unwrap_or_default(),
+        domains: Vec::new(),
         last_wake: info.last_wake.map(|w| control::LastWake {
             rung: rung(w.rung),
             took_ms: u64::try_from(w.took.as_millis()).unwrap_or(u64::MAX),

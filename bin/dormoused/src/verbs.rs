@@ -434,7 +434,8 @@ impl Daemon {
         let connection = |info: &ClientInfo| {
             let routes = self.machine.routes(&info.name).iter().map(ToString::to_string).collect();
             let block = self.block.status(&info.name);
-            control::Connection { block, ..status::connection(info, routes, unix_now(), now) }
+            let domains = self.machine.domains(&info.name);
+            control::Connection { block, domains, ..status::connection(info, routes, unix_now(), now) }
         };
         let connections = self.host.node().client_infos(now).iter().map(connection).collect();
         let mut deadlines: Vec<_> = self.host.deadlines();

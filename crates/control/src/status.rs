@@ -162,6 +162,9 @@ pub struct Connection {
     /// Name servers from the gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<String>,
+    /// Domains that those are to be asked for; none: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<String>,
     /// How the session came up the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_wake: Option<LastWake>,

@@ -57,6 +57,7 @@ fn device() -> Status {
         addresses: vec!["10.55.0.9".into()],
         routes: Vec::new(),
         dns: Vec::new(),
+        domains: Vec::new(),
         last_wake: None,
         ike: None,
         children: Vec::new(),
