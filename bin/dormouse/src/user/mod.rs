@@ -18,6 +18,7 @@ use dormouse_control::{Check, CheckOutcome, Error, ErrorKind, ExitCode, Reply, V
 use dormouse_io::clock::unix_now;
 use dormouse_report::Table;
 use dormouse_sansio::UnixTime;
+pub(crate) use form::uuid_of;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

@@ -181,7 +181,12 @@ fn for_strongswan(all: &[String]) -> Vec<String> {
 /// By which a device knows the same profile again, also one that was renewed: made of the authority, the user and the part that it is of (RFC 9562,
 /// section 5.8).
 fn uuid(content: &Content<'_>, part: &str) -> String {
-    let of = [content.ca, &content.parties.id, part].join("\0");
+    uuid_of(content.ca, &content.parties.id, part)
+}
+
+/// The same, of the authority and the identity.
+pub(crate) fn uuid_of(ca: &str, id: &str, part: &str) -> String {
+    let of = [ca, id, part].join("\0");
     let digest = hash(HashAlg::Sha256, &[b"dormouse profile\0", of.as_bytes()]);
     let mut bytes = [0; 16];
     bytes.iter_mut().zip(&digest).for_each(|(place, byte)| *place = *byte);
