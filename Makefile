@@ -27,7 +27,7 @@ setup-%:
 	./scripts/setup.sh $*
 
 build:
-	$(CARGO) build --release --locked -p dormouse -p dormoused
+	$(CARGO) build --release --locked -p dormouse -p dormoused -p dormouse-nm
 
 # Below /usr/local, unless PREFIX says otherwise.
 install: setup-build build
@@ -36,10 +36,10 @@ install: setup-build build
 uninstall:
 	./scripts/as-root env PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" ./scripts/install --remove
 
-# Debian packages, in target/deb (docs/packager.md): the device's programs, then the one that has the lab.
+# Debian packages, in target/deb (docs/packager.md): the device's programs and NetworkManager's plug-in, then the one that has the lab.
 deb: setup-deb
-	$(CARGO) build --profile dist --locked --no-default-features --features dormouse/page -p dormoused -p dormouse
-	install -D -t $(PACKAGED) $(TARGET)/dist/dormoused $(TARGET)/dist/dormouse
+	$(CARGO) build --profile dist --locked --no-default-features --features dormouse/page -p dormoused -p dormouse -p dormouse-nm
+	install -D -t $(PACKAGED) $(TARGET)/dist/dormoused $(TARGET)/dist/dormouse $(TARGET)/dist/dormouse-nm
 	$(CARGO) build --profile dist --locked -p dormouse
 	install $(TARGET)/dist/dormouse $(PACKAGED)/dormouse-lab
 	BIN=$(PACKAGED) ./scripts/deb $(TARGET)/deb
