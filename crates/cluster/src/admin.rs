@@ -211,7 +211,11 @@ async fn init(link: &mut Link, slots: Option<u8>) -> Result<(), Fault> {
     }
     let has_role: bool = tx.query_one(HAS_ROLE, &[&GROUP]).await?.try_get(0)?;
     if !has_role {
-        tx.batch_execute(&format!("create role {GROUP} nologin")).await?;
+        // Roles are the server's: those of another database's tables may be made at the same time.
+        let made = format!(
+            "do $$ begin create role {GROUP} nologin; exception when duplicate_object or unique_violation then null; end $$"
+        );
+        tx.batch_execute(&made).await?;
     }
     tx.batch_execute(GRANTS).await?;
     tx.commit().await?;
