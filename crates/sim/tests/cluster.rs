@@ -14,14 +14,20 @@ use tales::all_end_well;
 /// between a denial and its record (5275), a session with an address that its client's lease no longer was (2629), one that had ended elsewhere and
 /// came back by an insertion that was repeated (1285), a packet that was on its way when its sender was denied (9197, 11645, 64911, 70973), an address that
 /// was given without the store and, after a restart, once more (9855), a session that a failover had forgotten and that stayed when its device came
-/// to another gateway (26762). Of 3264, 3883 and
-/// 5288 the world asked too much.
-const ONCE_BAD: [u64; 13] =
-    [16, 1_285, 2_629, 3_264, 3_883, 5_275, 5_288, 9_197, 9_855, 11_645, 26_762, 64_911, 70_973];
+/// to another gateway (26762), a lease that went back to what another gateway had announced before (79337). Of 3264, 3883 and 5288 the world asked
+/// too much.
+const ONCE_BAD: [u64; 14] =
+    [16, 1_285, 2_629, 3_264, 3_883, 5_275, 5_288, 9_197, 9_855, 11_645, 26_762, 64_911, 70_973, 79_337];
+
+/// The same of stories with a limit of sessions: a lease that went back (8674, 20963, 53216, 82562), a session that a failover had forgotten to end
+/// (48718, 52734, 56687, 72862), one that was counted where it was no longer (16402, 69422) or not counted where it was (15373), a device that did not
+/// hear that its session had ended meanwhile (28470).
+const ONCE_BAD_LIMITED: [u64; 12] =
+    [8_674, 15_373, 16_402, 20_963, 28_470, 48_718, 52_734, 53_216, 56_687, 69_422, 72_862, 82_562];
 
 #[test]
 fn every_story_with_a_limit_of_sessions_ends_well() {
-    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &[], Story::limited);
+    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &ONCE_BAD_LIMITED, Story::limited);
 }
 
 #[test]
