@@ -113,17 +113,11 @@ impl Waiting {
         // They are all our sessions each time: the last say it.
         match errand {
             Errand::Again(_) => self.errands.retain(|waiting| !matches!(waiting, Errand::Again(_))),
-            // The end of one is never left out: it is written in the place of what it ends.
             Errand::Takeover(Takeover::Forget(lineage)) => {
-                self.leaving.insert(lineage, None);
-                return;
+                return takeovers::note(&mut self.leaving, lineage, None);
             }
             Errand::Takeover(Takeover::Keep(record)) => {
-                let lineage = record.left.lineage;
-                if self.leaving.len() < WAITING_MOST || self.leaving.contains_key(&lineage) {
-                    self.leaving.insert(lineage, Some(record));
-                }
-                return;
+                return takeovers::note(&mut self.leaving, record.left.lineage, Some(record));
             }
             _ => {}
         }

@@ -13,15 +13,33 @@ const TOGETHER: usize = 64;
 /// What is to be written of each session, the last of it: how it is now, or that it is over.
 pub(super) type Leaving = BTreeMap<Name, Option<Box<Record>>>;
 
+/// Records that wait at most; and twice as many sessions, whose ends have the other half to themselves. Beyond it an end is not written: the record goes
+/// by itself when its time is over, and who takes the SA over before gets no answer from its peer.
+const RECORDS_MOST: usize = 65_536;
+
+/// The last of a session is `word`: how it is now, or that it is over.
+pub(super) fn note(leaving: &mut Leaving, lineage: Name, word: Option<Box<Record>>) {
+    let most = if word.is_some() { RECORDS_MOST } else { 2 * RECORDS_MOST };
+    if leaving.len() < most || leaving.contains_key(&lineage) {
+        leaving.insert(lineage, word);
+    }
+}
+
 /// What is about records goes to those that are to be written; where there is a later word of the same session, that stays.
 pub(super) fn put_back(leaving: &mut Leaving, errands: Vec<Errand>) -> Vec<Errand> {
     let mut others = Vec::new();
     for errand in errands {
         match errand {
             Errand::Takeover(Takeover::Keep(record)) => {
-                leaving.entry(record.left.lineage).or_insert(Some(record));
+                if !leaving.contains_key(&record.left.lineage) {
+                    note(leaving, record.left.lineage, Some(record));
+                }
             }
-            Errand::Takeover(Takeover::Forget(lineage)) => _ = leaving.entry(lineage).or_insert(None),
+            Errand::Takeover(Takeover::Forget(lineage)) => {
+                if !leaving.contains_key(&lineage) {
+                    note(leaving, lineage, None);
+                }
+            }
             // Its peer goes on sending, and that asks again.
             Errand::Takeover(Takeover::Claim(_)) => {}
             errand => others.push(errand),
@@ -113,6 +131,20 @@ mod tests {
     fn taken(waiting: &mut Waiting) -> Vec<Errand> {
         let Batch { errands, .. } = waiting.take();
         errands
+    }
+
+    #[test]
+    fn what_waits_for_a_store_that_fails_has_a_bound_and_ends_more_room_than_records() {
+        let name = |n: usize| Name(u128::try_from(n).unwrap().to_be_bytes());
+        let Errand::Takeover(Takeover::Keep(record)) = keep(0, 0) else { unreachable!() };
+        let mut leaving = Leaving::new();
+        (0..RECORDS_MOST + 9).for_each(|n| note(&mut leaving, name(n), Some(record.clone())));
+        assert_eq!(leaving.len(), RECORDS_MOST);
+        (0..3 * RECORDS_MOST).for_each(|n| note(&mut leaving, name(n), None));
+        assert_eq!(leaving.len(), 2 * RECORDS_MOST);
+        assert!(leaving.values().all(Option::is_none), "an end takes the place of what it ends");
+        put_back(&mut leaving, vec![Errand::Takeover(Takeover::Forget(name(4 * RECORDS_MOST)))]);
+        assert_eq!(leaving.len(), 2 * RECORDS_MOST);
     }
 
     #[test]
