@@ -67,7 +67,7 @@ impl Control {
 pub(crate) struct Daemon {
     child: Arc<Mutex<Child>>,
     places: Places,
-    /// Nobody else changes what is in [`Places::run`] meanwhile.
+    /// While it is held, no other plug-in changes what is in [`Places::run`].
     _turn: Changing,
 }
 

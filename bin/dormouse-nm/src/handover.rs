@@ -1,4 +1,4 @@
-//! What NetworkManager is told once the tunnel is up: interface, addresses, routes and name servers, in the form of its dictionaries. Owns that form;
+//! What is sent to NetworkManager once the tunnel is up: interface, addresses, routes and name servers, in the form of its dictionaries. Owns that form;
 //! installs nothing.
 //!
 //! An IPv4 address is a number whose bytes in memory are the address, as `inet_pton` leaves it; an IPv6 address is its 16 bytes.
@@ -12,7 +12,7 @@ use zbus::{OwnedVariant, Variant};
 /// A dictionary.
 pub(crate) type Words = BTreeMap<String, OwnedVariant>;
 
-/// All that NetworkManager is told.
+/// All that is sent to NetworkManager.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Handover {
     pub(crate) general: Words,

@@ -1,4 +1,4 @@
-//! `org.freedesktop.NetworkManager.VPN.Plugin`: what NetworkManager calls, and what it is told. Owns words and numbers of that interface; every call is
+//! `org.freedesktop.NetworkManager.VPN.Plugin`: the calls that NetworkManager makes, and the signals that it gets. Owns words and numbers of that interface; every call is
 //! checked here, and handed to the session, which alone acts.
 //!
 //! `SetConfig`, `SetIp4Config`, `SetIp6Config` and `SetFailure` are not there: by them the helper of a plug-in speaks with it, and ours has none.
@@ -145,7 +145,7 @@ impl Plugin {
     async fn failure(emitter: &zbus::object_server::SignalEmitter<'_>, reason: u32) -> zbus::Result<()>;
 }
 
-/// What NetworkManager is told.
+/// Sends NetworkManager its signals.
 pub(crate) struct Teller {
     pub(crate) bus: Connection,
     state: Arc<AtomicU32>,

@@ -1,4 +1,4 @@
-//! One connection of NetworkManager, from its order until it is down. Owns the order of things; all else is told it by messages.
+//! One connection of NetworkManager, from its order until it is down. Owns the order of things; the other parts send it messages.
 //!
 //! ```text
 //! Init ── Connect ──► Starting ── session up ──► Started ── Disconnect ──► Stopping ──► Stopped

@@ -116,7 +116,7 @@ impl Joined {
         if let Some(signer) = &self.signer {
             let _ = writeln!(
                 text,
-                "note: signed by {signer}, whoever that is: the signature is right, and its certificate was not looked at"
+                "note: signed by {signer}: the signature is right, and its certificate was not checked"
             );
         }
         if self.exposed {
@@ -136,7 +136,7 @@ struct Taken {
     exposed: bool,
 }
 
-/// Reads the file, whoever has made it.
+/// Reads the file: ours, or the profile of another client.
 fn take(args: &JoinArgs, now: UnixTime) -> Result<Taken, Error> {
     let shown = args.file.display().to_string();
     let content =
