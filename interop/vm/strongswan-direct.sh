@@ -14,9 +14,10 @@ cable
 
 # --- a gateway with an address pool, in tunnel mode
 start_swan gateway "$(connection gateway.test device.test 'pools = inner' 'children { net { local_ts = 10.99.0.0/24
-esp_proposals = aes128gcm16-x25519 } }')
+esp_proposals = aes128gcm16-x25519, aes256gmac-x25519 } }')
 pools { inner { addrs = 10.55.0.0/24 } }"
-{ settings $device; client; printf '%s\n' '[connection.peer.child]' 'remote = ["10.99.0.0/24"]' '[connection.peer.wake]' 'probe_ms = 8000'; } >$device/dormouse.toml
+{ settings $device; client; printf '%s\n' '[connection.peer.child]' 'remote = ["10.99.0.0/24"]' '[connection.peer.wake]' 'probe_ms = 8000' \
+  '[connection.peer.children.clear]' 'protection = "authenticated"' 'remote = ["10.99.0.0/24"]' 'choose = { dscp = [46] }'; } >$device/dormouse.toml
 run_daemon $device ip netns exec device
 dm up peer || fail "no tunnel"
 flows "tunnel mode: data flows" 10.99.0.1
@@ -27,6 +28,10 @@ move 10.1.0.2 10.1.0.3
 flows "moved to another address" 10.99.0.1
 raw "after the move"
 grep -q 'src 10.1.0.3 dst 10.1.0.1' /tmp/xfrm || fail "strongSwan's kernel does not know the new address"
+until_ 10 ip netns exec device ping -c 1 -W 1 -Q 184 10.99.0.1 || fail "what is only authenticated does not pass"
+dm status | grep -q aes256gmac || fail "no AES-GMAC: $(dm status)"
+ip netns exec $where ip -s xfrm state | grep -A 20 'rfc4543(gcm(aes))' | grep -q -E '[1-9][0-9]*\(packets\)' || fail "the kernel's AES-GMAC has no packets"
+ok "packets that are authenticated and not encrypted, with a key of 256 bits"
 dm down peer || fail "down"
 kill $daemon $swan; wait $daemon $swan
 

@@ -41,6 +41,10 @@ pub enum Encr {
     Aes128Gcm8,
     /// AES-128-GMAC (RFC 4543): no encryption. HIP can agree on it, and IKE for an ESP SA that was configured to be like that.
     Aes128Gmac,
+    /// AES-192-GMAC (RFC 4543), as [`Self::Aes128Gmac`], by IKE alone.
+    Aes192Gmac,
+    /// AES-256-GMAC (RFC 4543), as [`Self::Aes128Gmac`], by IKE alone.
+    Aes256Gmac,
 }
 
 /// An integrity algorithm: IKEv2 transform type 3.
@@ -135,7 +139,7 @@ struct GroupRow {
 }
 
 /// So many rows of [`ENCR`] can be configured, offered and accepted by IKE. The others have suites of HIP (RFC 7402 section 5.1.2), which
-/// names whole suites and no algorithms.
+/// names whole suites and no algorithms, but for GMAC, which a CHILD SA can have that only authenticates.
 const ENCR_OF_IKE: usize = 13;
 /// So many rows of [`INTEG`], likewise.
 const INTEG_OF_IKE: usize = 4;
@@ -152,7 +156,7 @@ const INTEG_OF_IKE: usize = 4;
 /// "The Key Length attribute MUST have a value of 128, 192, or 256." (RFC 4309 section 7.4), of which "The use of the value 192 is NOT
 /// RECOMMENDED." (RFC 5282 section 7.3)
 #[rustfmt::skip]
-const ENCR: [EncrRow; 17] = [
+const ENCR: [EncrRow; 19] = [
     EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::Aes256Gcm16,      id: 20, key_length: Some(256), name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::ChaCha20Poly1305, id: 28, key_length: None,      name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
@@ -170,6 +174,8 @@ const ENCR: [EncrRow; 17] = [
     EncrRow { alg: Encr::NullIv16,         id: 11, key_length: None,      name: "nulliv16",         key: 0,  salt: 0, iv: 16, block: 1,  icv: 0 },
     EncrRow { alg: Encr::Aes128Gcm8,       id: 18, key_length: Some(128), name: "aes128gcm8",       key: 16, salt: 4, iv: 8,  block: 1,  icv: 8 },
     EncrRow { alg: Encr::Aes128Gmac,       id: 21, key_length: Some(128), name: "aes128gmac",       key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::Aes192Gmac,       id: 21, key_length: Some(192), name: "aes192gmac",       key: 24, salt: 4, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::Aes256Gmac,       id: 21, key_length: Some(256), name: "aes256gmac",       key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
 ];
 
 #[rustfmt::skip]
@@ -286,19 +292,21 @@ impl Encr {
         Self::ALL.into_iter().find(|alg| alg.id() == id && alg.key_length() == key_length)
     }
 
+    /// AES-GMAC with each length of key, which encrypts nothing.
+    pub const GMAC: [Self; 3] = [Self::Aes128Gmac, Self::Aes192Gmac, Self::Aes256Gmac];
+
     /// The cipher of ESP with this transform ID and key-length attribute: those of [`Self::by_id`] and GMAC, which encrypts nothing, so that who
     /// compares an answer with an offer knows it. It has no name by which it could be configured.
     #[must_use]
     pub fn by_esp_id(id: u16, key_length: Option<u16>) -> Option<Self> {
-        let gmac = Self::Aes128Gmac;
-        let is_gmac = id == gmac.id() && key_length == gmac.key_length();
-        if is_gmac { Some(gmac) } else { Self::by_id(id, key_length) }
+        let is = |alg: &Self| alg.id() == id && alg.key_length() == key_length;
+        Self::GMAC.into_iter().find(is).or_else(|| Self::by_id(id, key_length))
     }
 
     /// Whether who does not hold the key cannot read what it protects.
     #[must_use]
     pub const fn encrypts(self) -> bool {
-        !matches!(self, Self::Null | Self::NullIv16 | Self::Aes128Gmac)
+        !matches!(self, Self::Null | Self::NullIv16 | Self::Aes128Gmac | Self::Aes192Gmac | Self::Aes256Gmac)
     }
 
     /// The key-length attribute of its transform, in bits; `None` where it has none.
@@ -472,9 +480,9 @@ mod tests {
             assert_eq!(Encr::by_id(hip.id(), hip.key_length()), None, "{hip} is HIP's alone");
             assert_eq!(Encr::by_name(hip.name()), None);
             let known = Encr::by_esp_id(hip.id(), hip.key_length());
-            assert_eq!(known, (hip == Encr::Aes128Gmac).then_some(hip), "{hip} in ESP by IKE");
+            assert_eq!(known, Encr::GMAC.contains(&hip).then_some(hip), "{hip} in ESP by IKE");
         }
-        assert_eq!([None, Some(192), Some(256)].map(|bits| Encr::by_esp_id(21, bits)), [None; 3]);
+        assert_eq!([None, Some(64), Some(512)].map(|bits| Encr::by_esp_id(21, bits)), [None; 3]);
         assert!(Encr::ALL.iter().all(|encr| encr.encrypts()), "none that can be configured reads in clear");
         let aes_192 = [12, 14, 15, 16].map(|id| Encr::by_id(id, Some(192)));
         assert_eq!(aes_192, [None; 4], "AES-192 is not offered");

@@ -7,8 +7,9 @@ fn unhex(digits: &str) -> Vec<u8> {
     hex::decode(digits).expect("the vectors are hexadecimal")
 }
 
-/// Those that IKE cannot agree on.
-const OF_HIP: [Encr; 4] = [Encr::Null, Encr::NullIv16, Encr::Aes128Gcm8, Encr::Aes128Gmac];
+/// Those that no text names for IKE.
+const OF_HIP: [Encr; 6] =
+    [Encr::Null, Encr::NullIv16, Encr::Aes128Gcm8, Encr::Aes128Gmac, Encr::Aes192Gmac, Encr::Aes256Gmac];
 
 /// Every pairing that can be negotiated.
 fn pairings() -> Vec<(Encr, Option<Integ>)> {
@@ -150,6 +151,25 @@ fn gmac() {
     // The same bytes divided otherwise are another packet: the IV makes the nonce.
     let joined = [&iv[..], &unhex(plain)].concat();
     assert_eq!(key.open(&aad, &[1; 8], &mut joined.clone(), &[], &icv), Err(Unauthentic));
+}
+
+/// The same packet with longer keys; the tags computed with OpenSSL.
+#[test]
+fn gmac_with_longer_keys() {
+    let plain = unhex(
+        "45000030da3a00008001df3bc0a80005c0a800010800c6cd020007006162636465666768696a6b6c6d6e6f707172737401020201",
+    );
+    let keymat = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308";
+    for (encr, digits, tag) in [
+        (Encr::Aes192Gmac, 48, "d4643d1903835c509b87a6c79c8f75db"),
+        (Encr::Aes256Gmac, 64, "6240b53872d85e3dc537b42d44c45400"),
+    ] {
+        let key =
+            PacketKey::new(encr, None, &unhex(&format!("{}2e443b68", &keymat[..digits]))).expect("a key");
+        let (mut data, mut icv) = (plain.clone(), [0; 16]);
+        key.seal(&unhex("0000432100000007"), &[0; 8], &mut data, &[], &mut icv).expect("sealed");
+        assert_eq!((&data, hex::encode(icv)), (&plain, tag.to_owned()), "{encr}");
+    }
 }
 
 /// RFC 4494 section 5, in the parts that a packet has: what stands before the data, the data, the high half of the sequence number.

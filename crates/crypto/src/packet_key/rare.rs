@@ -22,7 +22,9 @@ pub(super) fn aead_keys(encr: Encr, key: &[u8], salt: &[u8]) -> Option<Keys> {
         | Encr::Aes128Ccm8
         | Encr::Aes256Ccm8 => Box::new(Ccm::new(key, salt)?),
         Encr::Aes128Gcm8 => Box::new(Gcm8::new(key, salt)?),
-        Encr::Aes128Gmac => Box::new(Gmac(Gcm::new(key, salt)?)),
+        Encr::Aes128Gmac => Box::new(Gmac(Gcm::new(&aead::AES_128_GCM, key, salt)?)),
+        Encr::Aes192Gmac => Box::new(Gmac(Gcm::new(&aead::AES_192_GCM, key, salt)?)),
+        Encr::Aes256Gmac => Box::new(Gmac(Gcm::new(&aead::AES_256_GCM, key, salt)?)),
         _ => return None,
     };
     Some(Keys::Boxed(keys))
@@ -33,15 +35,15 @@ pub(super) fn cmac_keys(key: &[u8]) -> Option<Keys> {
     Some(Keys::Boxed(Box::new(Cmac96(cmac::Key::new(cmac::AES_128, key).ok()?))))
 }
 
-/// AES-128-GCM, which here only seals.
+/// AES-GCM, which here only seals.
 struct Gcm {
     key: LessSafeKey,
     salt: [u8; 4],
 }
 
 impl Gcm {
-    fn new(key: &[u8], salt: &[u8]) -> Option<Self> {
-        let key = LessSafeKey::new(UnboundKey::new(&aead::AES_128_GCM, key).ok()?);
+    fn new(with: &'static aead::Algorithm, key: &[u8], salt: &[u8]) -> Option<Self> {
+        let key = LessSafeKey::new(UnboundKey::new(with, key).ok()?);
         Some(Self { key, salt: salt.try_into().ok()? })
     }
 
@@ -67,7 +69,7 @@ struct Gcm8 {
 impl Gcm8 {
     fn new(key: &[u8], salt: &[u8]) -> Option<Self> {
         let stream = UnboundCipherKey::new(&cipher::AES_128, key).ok()?;
-        Some(Self { gcm: Gcm::new(key, salt)?, stream: EncryptingKey::ctr(stream).ok()? })
+        Some(Self { gcm: Gcm::new(&aead::AES_128_GCM, key, salt)?, stream: EncryptingKey::ctr(stream).ok()? })
     }
 
     /// What GCM does to the data, without its tag: CTR from salt | IV | 2 on (NIST SP 800-38D section 7.1, step 3).

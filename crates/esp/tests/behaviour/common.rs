@@ -5,7 +5,7 @@ use dormouse_crypto::{Encr, Integ, Secret};
 use dormouse_esp::{Inbound, Outbound, SaParams};
 use dormouse_sansio::{Entropy, Seeded};
 
-pub(crate) const SUITES: [(Encr, Option<Integ>); 21] = [
+pub(crate) const SUITES: [(Encr, Option<Integ>); 23] = [
     (Encr::Aes128Gcm16, None),
     (Encr::Aes256Gcm16, None),
     (Encr::ChaCha20Poly1305, None),
@@ -25,6 +25,8 @@ pub(crate) const SUITES: [(Encr, Option<Integ>); 21] = [
     (Encr::NullIv16, Some(Integ::HmacSha256Whole)),
     (Encr::Aes128Gcm8, None),
     (Encr::Aes128Gmac, None),
+    (Encr::Aes192Gmac, None),
+    (Encr::Aes256Gmac, None),
     (Encr::Null, Some(Integ::AesCmac96)),
     (Encr::Aes256Cbc, Some(Integ::HmacSha256Whole)),
 ];

@@ -123,5 +123,5 @@ pub fn default_esp_proposals() -> Vec<EspProposal> {
 #[must_use]
 pub fn authenticated_esp_proposals() -> Vec<EspProposal> {
     let default = default_esp_proposals().into_iter().find(|proposal| proposal.integ.is_empty());
-    default.map(|default| EspProposal { encr: vec![Encr::Aes128Gmac], ..default }).into_iter().collect()
+    default.map(|default| EspProposal { encr: Encr::GMAC.to_vec(), ..default }).into_iter().collect()
 }

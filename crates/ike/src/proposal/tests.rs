@@ -348,11 +348,14 @@ fn what_is_not_encrypted_is_agreed_on_by_both_or_not_at_all() {
     // An answer that was not offered.
     let refused = verify_esp(&answer, &offer(&sealed));
     assert_eq!(refused, Err(BadChoice::NotOffered { kind: "encryption", id: 21 }));
-    // A key length that is not ours, and none.
-    for bits in [Some(256), None] {
+    // Each key length, alone; one that does not exist, and none.
+    for (bits, agreed) in [(Some(192), true), (Some(256), true), (Some(512), false), (None, false)] {
         let mut other = offer(&open);
+        let of_another = |t: &Transform| t.id == 21 && t.key_length != Some(128);
+        other[0].transforms.retain(|t| !of_another(t));
         other[0].transforms[0].key_length = bits;
-        assert!(select(&other, &open).is_err(), "{bits:?}");
+        assert_eq!(select(&other, &open).is_ok(), agreed, "{bits:?}");
+        assert!(select(&other, &sealed).is_err(), "{bits:?}");
     }
     let never: Vec<_> = ["aes128gmac", "null-sha256"].map(str::parse::<EspProposal>).into();
     assert!(never.iter().all(Result::is_err), "no text names it");

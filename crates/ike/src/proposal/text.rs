@@ -12,7 +12,8 @@ use super::{EspSuite, IkeSuite};
 
 /// What a proposal of either kind should say instead of a cipher that does not encrypt.
 const IKE_ENCRYPTS: &str = "the messages of IKE are always encrypted";
-const ESP_AUTHENTICATED: &str = "a CHILD SA that only authenticates has protection = \"authenticated\" (AES-GMAC with 128 bits) and no proposals";
+const ESP_AUTHENTICATED: &str =
+    "a CHILD SA that only authenticates has protection = \"authenticated\" (AES-GMAC) and no proposals";
 
 /// Why a proposal in text cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
