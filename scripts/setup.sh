@@ -8,12 +8,13 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 
 # proof:package. A proof is a file, a program, or what a program must be: static=PROGRAM, or PROGRAM=WORD that its --version or -V says,
 # because packages that share a program's name do not share what it can do.
+libnm="pkg-config:pkg-config /usr/include/libnm/NetworkManager.h:libnm-dev"
 need_build="cc:gcc /usr/include/stdio.h:libc6-dev make:make cmake:cmake perl:perl curl:curl /etc/ssl/certs/ca-certificates.crt:ca-certificates"
-need_deb="$need_build strip:binutils dpkg-shlibdeps:dpkg-dev"
+need_deb="$need_build $libnm strip:binutils dpkg-shlibdeps:dpkg-dev"
 need_demo="$need_build ip:iproute2 tc:iproute2 nft:nftables ping=iputils:iputils-ping /usr/bin/python3:python3 openssl:openssl"
 postgresql=/usr/share/doc/postgresql:postgresql
 need_demo_cluster="$need_build ip:iproute2 setpriv:util-linux $postgresql"
-need_test="$need_demo dpkg-shlibdeps:dpkg-dev /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan-swanctl \
+need_test="$need_demo $libnm dpkg-shlibdeps:dpkg-dev /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan-swanctl \
 /usr/lib/ipsec/plugins/libstrongswan-openssl.so:libstrongswan-standard-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-ctr.so:libstrongswan-extra-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so:libcharon-extra-plugins \

@@ -120,6 +120,20 @@ grep -q AccessDenied /tmp/refused.log && is_up office && is_up ann || fail "a us
 ok "a user's program may not give orders to the plug-in"
 nmcli connection down office >/dev/null 2>&1
 
+# --- nmcli reads a file of the gateway's by itself
+nmcli connection down ann >/dev/null 2>&1
+echo 'not a file of ours' >/tmp/other.dormouse
+nmcli connection import type dormouse file /tmp/other.dormouse >/tmp/import.log 2>&1 && fail "a file without sense is imported"
+grep -q 'other.dormouse' /tmp/import.log || fail "import does not say why: $(cat /tmp/import.log)"
+user bob --out /tmp/bob.dormouse
+import() { nmcli connection import type dormouse file /tmp/bob.dormouse >/tmp/import.log 2>&1; }
+import || fail "import: $(cat /tmp/import.log)"
+nmcli connection delete bob >/dev/null 2>&1 && import || fail "import again: $(cat /tmp/import.log)"
+nmcli connection up bob >/tmp/up.log 2>&1 && until_ 10 inside bob || fail "up after an import: $(cat /tmp/up.log)"
+nmcli connection down bob >/dev/null 2>&1
+nmcli connection up ann >/tmp/up.log 2>&1 || fail "ann once more: $(cat /tmp/up.log)"
+ok "nmcli connection import, up and down"
+
 # --- another network: the session moves, though all that is not the daemon's own goes into the tunnel
 nmcli connection up lan2 >/tmp/up.log 2>&1 && nmcli connection down lan1 >>/tmp/up.log 2>&1 || fail "lan2: $(cat /tmp/up.log)"
 # Its cable, too: a route that NetworkManager leaves behind is of no use.

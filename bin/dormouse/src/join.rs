@@ -43,6 +43,10 @@ pub(crate) struct JoinArgs {
     /// Make a connection of NetworkManager, for its plug-in dormouse-nm, instead of one of the daemon's; with --renew, in the place of the one that is there
     #[arg(long, conflicts_with = "config")]
     networkmanager: bool,
+    /// Print that connection instead of adding it, and write only the certificates and the key that it names, into ~/.cert (root: into
+    /// NetworkManager's directory): what `nmcli connection import` has it do
+    #[arg(long, requires = "networkmanager", conflicts_with = "renew")]
+    print: bool,
     /// NetworkManager's directory
     #[arg(long, value_name = "DIR", default_value = networkmanager::DIRECTORY, hide = true)]
     networkmanager_dir: PathBuf,

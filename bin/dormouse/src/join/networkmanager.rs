@@ -1,7 +1,7 @@
 //! `dormouse join --networkmanager`: a connection for NetworkManager's plug-in `dormouse-nm`, instead of one of the daemon's. Owns the form of its key
 //! file, and where its files go.
 //!
-//! `nmcli connection import` cannot do it: it has a shared library of the plug-in's read the file, inside of its own process.
+//! `nmcli connection import` loads a library of the plug-in's (`bin/dormouse-nm/library/plugin.c`), which has this program read the file and print the connection.
 
 use super::{JoinArgs, Joined, Taken, take};
 use crate::control_verbs::Output;
@@ -14,6 +14,7 @@ use dormouse_sansio::UnixTime;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use zeroize::Zeroizing;
@@ -22,6 +23,18 @@ use zeroize::Zeroizing;
 pub(super) const DIRECTORY: &str = "/etc/NetworkManager";
 
 pub(super) fn run(args: &JoinArgs, json: bool) -> Result<ExitCode, Error> {
+    if args.print {
+        let home = if rustix::process::geteuid().is_root() {
+            None
+        } else {
+            let home = std::env::home_dir().filter(|home| home.is_absolute());
+            Some(home.ok_or_else(|| wrong("where your files are is not known: HOME"))?)
+        };
+        let text = print(args, home.as_deref(), unix_now())?;
+        // The connection is what is asked for, for people and programs.
+        Output::new(false).print("", || text.to_string())?;
+        return Ok(ExitCode::Ok);
+    }
     let made = make(args, unix_now())?;
     let file = made.files.last().map(|path| path.display().to_string()).unwrap_or_default();
     let loaded = load(&file);
@@ -57,6 +70,26 @@ fn load(file: &str) -> Result<(), String> {
     }
 }
 
+/// Where the files go that a connection names: authority, certificate, key.
+struct Named([PathBuf; 3]);
+
+impl Named {
+    fn of(certs: &Path, name: &str) -> Self {
+        Self(["-ca.pem", ".pem", ".key"].map(|end| certs.join(format!("{name}{end}"))))
+    }
+
+    /// What they hold, and for whom.
+    fn files<'a>(&self, bundle: &'a Bundle) -> Vec<place::Write<'a>> {
+        let [ca, certificate, key] = self.0.clone();
+        let mut files: Vec<place::Write<'a>> = vec![(ca, bundle.ca.as_bytes(), 0o644)];
+        if let Proof::Certificate { certificate: own, key: secret } = &bundle.proof {
+            files.push((certificate, own.as_bytes(), 0o644));
+            files.push((key, secret.0.as_bytes(), 0o600));
+        }
+        files
+    }
+}
+
 /// Writes the files of the connection, which is the last of them.
 fn make(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
     let Taken { name, bundle, signer, exposed } = take(args, now)?;
@@ -68,15 +101,10 @@ fn make(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
     }
     let certs = directory.join("certs");
     fs::create_dir_all(&certs).map_err(|e| wrong(format!("{}: {e}", certs.display())))?;
-    let file = |end: &str| certs.join(format!("{name}{end}"));
-    let (ca, certificate, key) = (file("-ca.pem"), file(".pem"), file(".key"));
+    let named = Named::of(&certs, &name);
     let connection = connections.join(format!("{name}.nmconnection"));
-    let text = text(&name, &bundle, [&ca, &certificate, &key]);
-    let mut files: Vec<place::Write<'_>> = vec![(ca, bundle.ca.as_bytes(), 0o644)];
-    if let Proof::Certificate { certificate: own, key: secret } = &bundle.proof {
-        files.push((certificate, own.as_bytes(), 0o644));
-        files.push((key, secret.0.as_bytes(), 0o600));
-    }
+    let text = text(&name, &bundle, &named);
+    let mut files = named.files(&bundle);
     files.push((connection, text.as_bytes(), 0o600));
     let there = |path: &&PathBuf| fs::symlink_metadata(path).is_ok();
     if let Some(path) = files.iter().map(|(path, ..)| path).find(there).filter(|_| !args.renew) {
@@ -93,6 +121,41 @@ fn make(args: &JoinArgs, now: UnixTime) -> Result<Joined, Error> {
         signer,
         exposed,
     })
+}
+
+/// What is printed is called as its file is, as NetworkManager names what it imports: two gateways' files may hold one name.
+fn name_of(args: &JoinArgs, taken: String) -> String {
+    let stem = args.file.file_stem().and_then(|stem| stem.to_str());
+    let stem = stem.filter(|stem| args.name.is_none() && names::connection(stem).is_ok());
+    stem.map_or(taken, str::to_owned)
+}
+
+/// Writes the files that the connection names, and returns the connection: to `~/.cert` of whom `home` is, or for all. Files that an earlier one has left must be the same: the
+/// connection may be imported again, and what another one uses stays.
+fn print(args: &JoinArgs, home: Option<&Path>, now: UnixTime) -> Result<Zeroizing<String>, Error> {
+    let Taken { name, bundle, signer, .. } = take(args, now)?;
+    let name = name_of(args, name);
+    let certs = home.map_or_else(|| args.networkmanager_dir.join("certs"), |home| home.join(".cert"));
+    let named = Named::of(&certs, &name);
+    let mut missing = Vec::new();
+    for file in named.files(&bundle) {
+        match place::read(&file.0)? {
+            None => missing.push(file),
+            Some(there) if there.as_bytes() == file.1 => {}
+            Some(_) => {
+                let message = format!("{} is there already, with other content", file.0.display());
+                return Err(wrong(message).with_change("--name OTHER, or remove it if nothing uses it"));
+            }
+        }
+    }
+    let made =
+        fs::DirBuilder::new().recursive(true).mode(if home.is_none() { 0o755 } else { 0o700 }).create(&certs);
+    made.map_err(|e| wrong(format!("{}: {e}", certs.display())))?;
+    place::write(&missing)?;
+    if let Some(signer) = signer {
+        eprintln!("note: signed by {signer}: the signature is right, and its certificate was not checked");
+    }
+    Ok(text(&name, &bundle, &named))
 }
 
 /// A value of a key file: what would end the line or be left out is escaped, so that no value becomes a key.
@@ -113,7 +176,7 @@ fn value(text: &str) -> String {
 }
 
 /// The connection as NetworkManager keeps it. Its UUID is made of authority and identity: the tickets of one that is made anew are still its own.
-fn text(name: &str, bundle: &Bundle, [ca, certificate, key]: [&Path; 3]) -> Zeroizing<String> {
+fn text(name: &str, bundle: &Bundle, Named([ca, certificate, key]): &Named) -> Zeroizing<String> {
     let mut text = Zeroizing::new(String::with_capacity(4096));
     let mut line = |key: &str, of: &str| _ = writeln!(text, "{key}={}", value(of));
     let path = |path: &Path| path.display().to_string();
@@ -209,12 +272,36 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_is_printed_with_files_in_the_users_home() {
+        let place =
+            Place(std::env::temp_dir().join(format!("dormouse-join-nm-print-{}", std::process::id())));
+        let _ = fs::remove_dir_all(&place.0);
+        fs::create_dir_all(&place.0).unwrap();
+        let file = place.0.join("joe.dormouse");
+        fs::write(&file, sample("office", "joe.example.org").as_bytes()).unwrap();
+        let printed = || print(&args(file.clone(), None, false, place.0.join("etc")), Some(&place.0), NOW);
+        let text = printed().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let named = |key: &str| text.lines().find_map(|l| l.strip_prefix(key)).map(PathBuf::from).unwrap();
+        let key = named("userkey=");
+        assert_eq!((&key, mode(&key)), (&place.0.join(".cert/joe.key"), 0o600));
+        assert_eq!(mode(&place.0.join(".cert")), 0o700);
+        assert!(text.contains("\nid=joe\n"), "as the file is called");
+        assert!(fs::read_to_string(named("usercert=")).unwrap().starts_with("-----BEGIN CERTIFICATE"));
+        assert!(!place.0.join("etc").exists(), "the machine's own connections are left alone");
+        assert_eq!(*printed().unwrap(), *text, "the same once more");
+        fs::write(&key, "another").unwrap();
+        let refused = printed().unwrap_err();
+        assert!(refused.message.contains("joe.key is there already, with other content"), "{refused}");
+        assert_eq!(fs::read_to_string(&key).unwrap(), "another");
+    }
+
+    #[test]
     fn no_value_becomes_a_key() {
         let sample = Bundle::read(&sample("office", "joe.example.org"), "x").unwrap();
         let password = Hidden(" a\\b\nservice-type=other".to_owned());
         let proof = Proof::Password { user: "joe\n[vpn-secrets]".to_owned(), password };
-        let paths = ["/c/ca", "/c/own", "/c/key"].map(Path::new);
-        let text = text("office", &Bundle { proof, ..sample }, paths);
+        let text = text("office", &Bundle { proof, ..sample }, &Named::of(Path::new("/c"), "office"));
         assert_eq!(text.lines().filter(|l| l.starts_with("service-type=")).count(), 1, "{}", *text);
         assert!(text.contains("\npassword=\\sa\\\\b\\nservice-type=other\n"));
         assert!(text.contains("\nuser=joe\\n[vpn-secrets]\n"));

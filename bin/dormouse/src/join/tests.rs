@@ -11,6 +11,7 @@ pub(super) fn args(file: PathBuf, name: Option<&str>, renew: bool, at: PathBuf) 
         name,
         renew,
         networkmanager: false,
+        print: false,
         networkmanager_dir,
         config: at,
     }
