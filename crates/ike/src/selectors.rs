@@ -130,6 +130,8 @@ pub fn narrow(proposed: &[TrafficSelector], policy: &[TsRange]) -> Vec<TsRange> 
             }
         }
     }
+    // Most have one, and a gateway keeps it for each session.
+    accepted.shrink_to_fit();
     accepted
 }
 

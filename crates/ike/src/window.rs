@@ -223,6 +223,8 @@ impl<T> Outgoing<T> {
 /// "The responder MUST never retransmit a response unless it receives a retransmission of the request." (RFC 7296 section 2.1)
 #[derive(Debug)]
 pub(crate) struct Incoming {
+    /// The id with which this window began.
+    first: u32,
     /// The lowest id that has not been processed.
     expected: u32,
     window: u32,
@@ -243,7 +245,7 @@ pub(crate) enum Verdict {
 
 impl Incoming {
     pub(crate) fn new(expected: u32, window: u32) -> Self {
-        Self { expected, window: window.clamp(1, MAX_WINDOW), answers: Few::default() }
+        Self { first: expected, expected, window: window.clamp(1, MAX_WINDOW), answers: Few::default() }
     }
 
     /// "[...] it MUST ignore the request (and not, for example, attempt constructing a new response)" (RFC 7296 section 2.1)
@@ -273,6 +275,13 @@ impl Incoming {
     /// The answer to a request from before this window began (IKE_AUTH), for its repetitions.
     pub(crate) fn remember(&mut self, id: u32, answer: Vec<Vec<u8>>) {
         self.answers.insert(id, answer);
+    }
+
+    /// The peer has shown that it has the answer to IKE_AUTH, which is not kept any longer: with its certificates it is the largest of all. RFC 7296
+    /// section 2.1 has answers kept because they may be lost, or for minutes; who has one does not repeat its request, and a copy that was under way
+    /// is ignored like any request whose answer is forgotten.
+    pub(crate) fn has_begun(&mut self) {
+        self.answers.forget_below(&self.first);
     }
 
     /// Bytes of answers that are kept.
@@ -348,6 +357,18 @@ mod tests {
         w.start(Instant::ZERO, WAIT, until, vec![vec![1]], Class::Urgent, 1u8);
         assert_eq!(w.next_due().map(|d| d.0), Some(until));
         assert!(matches!(w.due(until, 3, false, |_| WAIT), Some(Due::GaveUp(..))));
+    }
+
+    #[test]
+    fn the_answer_from_before_is_kept_until_the_peer_has_it() {
+        let mut w = Incoming::new(2, 1);
+        w.remember(1, vec![vec![1; 900]]);
+        assert_eq!((w.verdict(1), w.kept()), (Verdict::Repeated, 900));
+        w.has_begun();
+        assert_eq!((w.verdict(1), w.kept()), (Verdict::Outside, 0));
+        w.processed(2, vec![vec![2; 50]]);
+        w.has_begun();
+        assert_eq!((w.verdict(2), w.verdict(3), w.kept()), (Verdict::Repeated, Verdict::New, 50));
     }
 
     #[test]

@@ -214,12 +214,16 @@ impl Node {
         let ips = |path: &Path| (path.local.ip(), path.remote.ip());
         let proves = ips(&tunnel.path) == ips(&path);
         let Some(session) = self.sessions.get_mut(owner) else { return };
+        let first = session.contact.heard.is_none();
         session.contact.received(now, path.carrier, proves);
         let woke = session.ends_sleep(id.spi(), sequence);
         // What a peer sent before it slept does not say where it will be.
         let moved = moved && (woke || !session.is_asleep() || owner.ike().is_some());
         if let Some(missed) = self.missed(owner, id, sequence) {
             self.events.push_back(missed);
+        }
+        if let Some(sa) = owner.ike().filter(|_| first) {
+            self.ike.child_in_use(now, sa);
         }
         if let Some(sa) = owner.ike().filter(|_| woke) {
             self.ike.peer_awake(now, sa);

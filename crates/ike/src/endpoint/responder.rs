@@ -2,6 +2,7 @@
 //! state: repetitions and what [`super::newcomer`] demands come first, keys come with IKE_AUTH. Nothing that it reads is authenticated.
 
 use dormouse_crypto::DhPrivate;
+use dormouse_keying::SaId;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload, Proposal};
 
@@ -34,6 +35,11 @@ impl Shared {
 }
 
 impl Endpoint {
+    /// The first authentic ESP packet of this SA came: the peer has the answer in which it learned our SPI, and will not ask for it again.
+    pub fn child_in_use(&mut self, now: Instant, sa: SaId) -> bool {
+        self.with_sa(now, sa, |ike, _| ike.core.answers.has_begun())
+    }
+
     /// A request that begins an IKE SA.
     pub(crate) fn first_message(
         &mut self,
