@@ -417,10 +417,10 @@ impl Daemon {
 
     /// Carries out what the host wants, and arms the timer.
     pub(crate) fn carry_out_all(&mut self, now: Instant) -> Result<()> {
+        self.drain_on(now);
         host::carry_out_all(self, now);
         self.answer_waiting(now);
         self.answer_hip(now);
-        self.drain_on(now);
         self.count_for_others();
         let own = Deadline::earliest(self.waits());
         self.arm(now, Deadline::earlier(self.host.poll_timeout(), own))
@@ -444,7 +444,7 @@ impl Daemon {
                 }
             }
             Order::Takeover(what) => self.leave(what),
-            Order::HandOver(handover) => self.hand_over(*handover, None),
+            Order::HandOver(handover) => self.send_after(*handover),
             Order::Configure { connection, assigned, routes, source } => {
                 // First nothing leaves outside, then something goes in.
                 self.block.connected(&connection, &assigned);

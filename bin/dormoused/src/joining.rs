@@ -1,6 +1,5 @@
 //! How a gateway joins others: what it must know of their database before its loop begins. Owns the first look at it, which the start waits for.
 
-use crate::draining::Drain;
 use crate::keeper::counts::Counts;
 use crate::keeper::database::Member;
 use crate::users::SharedUsers;
@@ -8,9 +7,10 @@ use anyhow::{Context, Result};
 use dormouse_cluster::Settings;
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{PrfKey, Secret};
+use dormouse_io::control::ClientId;
 use dormouse_io::state::StateDir;
 use dormouse_node::config::{Resolved, ResolvedCluster};
-use dormouse_node::shared::{Balance, Beginning, Company, SharedBalance};
+use dormouse_node::shared::{Balance, Beginning, Company, Drain, SharedBalance};
 use dormouse_sansio::UnixTime;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -30,8 +30,8 @@ pub(crate) struct Cluster {
     pub(crate) users: SharedUsers,
     /// When tickets were first sealed with each key, or will be.
     pub(crate) keys: Vec<UnixTime>,
-    /// It gives its devices away, and ends then.
-    pub(crate) drain: Option<Drain>,
+    /// It gives its devices away, and ends then; and who has asked for that.
+    pub(crate) drain: Option<(ClientId, Drain)>,
 }
 
 /// A gateway before its loop begins.

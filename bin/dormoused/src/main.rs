@@ -8,7 +8,6 @@ mod daemon;
 mod datapath;
 mod denials;
 mod drain;
-mod draining;
 mod forward;
 mod helpers;
 mod hip;

@@ -119,6 +119,12 @@ impl Node {
         self.clients_that(Session::is_asleep)
     }
 
+    /// Gateway: clients that come by ticket at this moment: their sessions are not confirmed, nor known to be no copies.
+    #[must_use]
+    pub fn coming_clients(&self) -> usize {
+        self.clients_that(Session::is_tentative).len()
+    }
+
     fn clients_that(&self, are: fn(&Session) -> bool) -> Vec<SaId> {
         let theirs =
             self.sessions.iter().filter(|(_, s)| are(s) && self.connections.client(s.connection).is_none());

@@ -248,6 +248,9 @@ impl Process<'_> {
     }
 
     fn carry_out_all(&mut self, now: Instant) {
+        if let Some(member) = &mut self.machine.shared {
+            member.drain_on(now, &mut self.host);
+        }
         host::carry_out_all(self, now);
     }
 

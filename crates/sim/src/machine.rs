@@ -21,6 +21,7 @@ use dormouse_wire::ip::{self, udp};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 /// What outlives the process.
 #[derive(Clone, Default, Debug)]
@@ -243,6 +244,14 @@ impl Machine {
         let farewells = std::mem::take(&mut self.outbox);
         self.crash();
         self.outbox = farewells;
+    }
+
+    /// A gateway that shares its store is drained.
+    pub(crate) fn drain(&mut self, now: Instant, within: Duration) {
+        if let Some(member) = &mut self.shared {
+            member.drain(now, within);
+        }
+        self.flush(now);
     }
 
     /// The process hears what the store that it shares has to say.

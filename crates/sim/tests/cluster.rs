@@ -26,6 +26,21 @@ const ONCE_BAD_LIMITED: [u64; 12] =
     [8_674, 15_373, 16_402, 20_963, 28_470, 48_718, 52_734, 53_216, 56_687, 69_422, 72_862, 82_562];
 
 #[test]
+fn every_story_of_gateways_that_are_drained_ends_well() {
+    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &[], Story::drained);
+}
+
+#[test]
+fn what_is_kept_for_a_device_that_sleeps_comes_to_it_when_gateways_are_drained() {
+    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &[], Story::drained_in_calm);
+}
+
+#[test]
+fn every_story_of_devices_without_tickets_ends_well() {
+    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &[], Story::ticketless);
+}
+
+#[test]
 fn every_story_with_a_limit_of_sessions_ends_well() {
     all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &ONCE_BAD_LIMITED, Story::limited);
 }

@@ -6,6 +6,7 @@ mod balance;
 mod clock;
 mod company;
 mod courier;
+mod drain;
 mod handovers;
 mod queue;
 mod takeovers;
@@ -13,6 +14,7 @@ mod takeovers;
 pub use balance::{Balance, Destination, FACTOR, MARGIN, SharedBalance};
 pub use company::{Company, Heard};
 pub use courier::{BEAT, Beginning, Courier, KEPT, KEYS, RETRY, SILENT, begin};
+pub use drain::{Drain, DrainEnd};
 pub use queue::{BATCH, Batch, Changes, Waiting};
 
 use crate::handover::Handover;

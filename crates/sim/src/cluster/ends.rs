@@ -11,7 +11,7 @@ use dormouse_ike::config::HoldPolicy;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_node::host::Host;
 use dormouse_node::pool::{Pool, SharedPool};
-use dormouse_node::shared::Beginning;
+use dormouse_node::shared::{Beginning, SharedBalance};
 use dormouse_node::{Limits, SleepFlags};
 use dormouse_sansio::{Instant, Seeded, UnixTime};
 use std::net::{IpAddr, Ipv4Addr};
@@ -42,8 +42,12 @@ fn head(role: &str, gateway: &str, own: &str, peer: &str) -> String {
 pub(crate) fn device(settings: &Settings, n: usize, rng: &mut Seeded, now: Instant, unix: UnixTime) -> Host {
     let toml = head("client", "gateway = \"vpn.sim\"", &identity(n), "gateway.sim")
         + &format!(
-            "[connection.{CONNECTION}.ike]\nrekey = {}\n[connection.{CONNECTION}.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n",
-            settings.rekey_s
+            "[connection.{CONNECTION}.ike]\nrekey = {}\n{}[connection.{CONNECTION}.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n",
+            settings.rekey_s,
+            match settings.has_tickets(n) {
+                true => String::new(),
+                false => format!("dormancy = false\n[connection.{CONNECTION}.resumption]\nmode = \"off\"\n"),
+            }
         );
     machine::host(now, machine::connections(&toml), EndpointConfig::default(), None, rng, unix)
 }
@@ -52,6 +56,7 @@ pub(crate) fn device(settings: &Settings, n: usize, rng: &mut Seeded, now: Insta
 pub(crate) fn gateway(
     settings: &Settings,
     beginning: &Beginning,
+    balance: SharedBalance,
     own_denials: &[String],
     rng: &mut Seeded,
     now: Instant,
@@ -90,6 +95,7 @@ pub(crate) fn gateway(
         ticket_keys: Some(TicketKeys::shared(beginning.keys.clone())),
         hold,
         counts_together: true,
+        spread: Some(Box::new(balance)),
         ..EndpointConfig::default()
     };
     endpoint.admission.fingerprint_key = Secret::from(vec![7; 32]);

@@ -63,6 +63,15 @@ pub enum Step {
         /// How long it is away.
         ms: u64,
     },
+    /// A gateway is drained: its devices go to the others, it stops, and is back as soon as it can be.
+    Drain {
+        /// Which.
+        gateway: u8,
+        /// How long clients that are awake have.
+        within_ms: u64,
+        /// How long it is away then.
+        ms: u64,
+    },
     /// Devices do not reach a gateway, nor it them.
     Deaf {
         /// Which.
@@ -135,6 +144,21 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Nothing goes wrong by it.
+    pub(crate) fn is_calm(&self) -> bool {
+        matches!(
+            self,
+            Self::Pause { .. }
+                | Self::Data { .. }
+                | Self::Move { .. }
+                | Self::Sleep { .. }
+                | Self::Rekey { .. }
+                | Self::Drain { .. }
+        )
+    }
+}
+
 /// The story of `seed`: between 4 and 28 steps.
 pub(crate) fn random(seed: u64) -> Vec<Step> {
     let mut rng = Seeded::new(seed ^ 0x5c21_c105_7e20_9000);
@@ -150,6 +174,54 @@ pub(crate) fn with_thieves(seed: u64) -> Vec<Step> {
         let at = usize::try_from(rng.below(steps.len() as u64 + 1)).unwrap_or(0);
         let (device, ms) = (u8::try_from(rng.below(12)).unwrap_or(0), 500 + up_to(&mut rng, 256));
         steps.splice(at..at, [Step::Copy { device }, Step::Thief { ms }]);
+    }
+    steps
+}
+
+/// The same, and gateways are drained: one or two, of devices that sleep or do not. What else happens is what it was without.
+pub(crate) fn with_drains(seed: u64) -> Vec<Step> {
+    let mut rng = Seeded::new(seed ^ 0xd4a1_0000_0000_0000);
+    let mut steps = random(seed);
+    for _ in 0..=rng.below(2) {
+        let at = usize::try_from(rng.below(steps.len() as u64 + 1)).unwrap_or(0);
+        steps.splice(at..at, drain(&mut rng));
+    }
+    steps
+}
+
+/// Gateways are drained, some again and again, and nothing goes wrong.
+pub(crate) fn drains_alone(seed: u64) -> Vec<Step> {
+    let mut rng = Seeded::new(seed ^ 0xca13_d4a1_0000_0000);
+    let count = 4 + rng.below(16);
+    let steps = (0..count).flat_map(|_| {
+        let device = u8::try_from(rng.below(12)).unwrap_or(0);
+        match rng.below(8) {
+            0..=1 => vec![Step::Pause { ms: up_to(&mut rng, 64) }],
+            2..=3 => vec![Step::Data { count: u8::try_from(rng.below(4)).unwrap_or(0) + 1 }],
+            4 => vec![Step::Move { device }],
+            5 => vec![Step::Sleep { device, announced: rng.below(4) > 0, ms: up_to(&mut rng, 256) }],
+            6 => vec![Step::Rekey { device }],
+            _ => drain(&mut rng),
+        }
+    });
+    steps.collect()
+}
+
+/// A gateway is drained, mostly of a device that sleeps and gets something.
+fn drain(rng: &mut Seeded) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if rng.below(4) > 0 {
+        let device = u8::try_from(rng.below(12)).unwrap_or(0);
+        steps.push(Step::Sleep { device, announced: true, ms: 8_000 + up_to(rng, 128) });
+        steps.push(Step::Pause { ms: 2_500 });
+        steps.push(Step::Data { count: 1 });
+    }
+    let gateway = u8::try_from(rng.below(6)).unwrap_or(0);
+    let within_ms = [0, 1_000, 5_000, 30_000][usize::try_from(rng.below(4)).unwrap_or(0)];
+    steps.push(Step::Drain { gateway, within_ms, ms: up_to(rng, 64) });
+    if rng.below(2) == 0 {
+        steps.push(Step::Pause { ms: up_to(rng, 8) });
+        steps.push(Step::Data { count: 2 });
     }
     steps
 }
@@ -206,6 +278,10 @@ pub(crate) fn simpler(step: &Step) -> Vec<Step> {
         Step::GatewayStop { gateway, ms } => {
             let crash = std::iter::once(Step::GatewayCrash { gateway, ms });
             shorter(ms).map(|ms| Step::GatewayStop { gateway, ms }).chain(crash).collect()
+        }
+        Step::Drain { gateway, within_ms, ms } => {
+            let stop = std::iter::once(Step::GatewayStop { gateway, ms });
+            shorter(ms).map(|ms| Step::Drain { gateway, within_ms, ms }).chain(stop).collect()
         }
         Step::Deaf { gateway, ms } => shorter(ms).map(|ms| Step::Deaf { gateway, ms }).collect(),
         Step::Cut { gateway, ms } => shorter(ms).map(|ms| Step::Cut { gateway, ms }).collect(),

@@ -33,6 +33,8 @@ pub struct Settings {
     pub limit: u8,
     /// See there.
     pub keep: bool,
+    /// Each so-manyth device has no tickets, and does not say when it sleeps; 0: none. Only in stories that are about them.
+    pub ticketless: u8,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             rekey_s: 14_400,
             limit: 0,
             keep: false,
+            ticketless: 0,
         }
     }
 }
@@ -81,7 +84,14 @@ impl Settings {
             rekey_s: pick(&[60, 14_400, 14_400]),
             limit: 0,
             keep: false,
+            ticketless: 0,
         }
+    }
+
+    /// Whether a device has tickets.
+    #[must_use]
+    pub(crate) fn has_tickets(&self, device: usize) -> bool {
+        self.ticketless == 0 || !device.is_multiple_of(self.ticketless.into())
     }
 
     /// Those of `seed`, with a limit of sessions.
@@ -91,6 +101,29 @@ impl Settings {
         let keep = rng.below(2) == 0;
         let limit = if keep { 1 } else { 1 + u8::try_from(rng.below(2)).unwrap_or(0) };
         Self { limit, keep, ..Self::random(seed) }
+    }
+
+    /// Those of `seed`, with gateways that stand in for devices that sleep more often.
+    #[must_use]
+    pub fn drained(seed: u64) -> Self {
+        let mut rng = Seeded::new(seed ^ 0xd4a1_5e77_0000_0000);
+        let it = Self::random(seed);
+        Self { stand_in: it.stand_in || rng.below(2) == 0, ..it }
+    }
+
+    /// Those of `seed`, with devices that have no tickets.
+    #[must_use]
+    pub fn ticketless(seed: u64) -> Self {
+        let mut rng = Seeded::new(seed ^ 0x0715_c4e7_0000_0000);
+        let ticketless = 1 + u8::try_from(rng.below(2)).unwrap_or(0);
+        Self { ticketless, ..Self::random(seed) }
+    }
+
+    /// The same; sessions are held as long as any device sleeps, and the store always says in time whether a ticket counts.
+    #[must_use]
+    pub fn drained_in_calm(seed: u64) -> Self {
+        let it = Self::drained(seed);
+        Self { hold_s: Self::default().hold_s, slow_ms: it.slow_ms.min(300), ..it }
     }
 
     /// The settings of the default world, one at a time.
@@ -111,6 +144,7 @@ impl Settings {
             Self { lag_ms: default.lag_ms, ..it() },
             Self { rekey_s: default.rekey_s, ..it() },
             Self { limit: default.limit, keep: default.keep, ..it() },
+            Self { ticketless: default.ticketless, ..it() },
         ];
         simpler.into_iter().filter(|settings| settings != self).collect()
     }

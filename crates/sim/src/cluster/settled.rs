@@ -35,6 +35,7 @@ impl World {
         }
         self.run(Duration::from_secs(15));
         self.check_traffic(&served);
+        self.check_kept();
         let rivals = self.rivals_up();
         self.run(Duration::from_secs(2 * u64::from(LIVENESS.0 + LIVENESS.1) + 60));
         for _ in 0..RETRIES {

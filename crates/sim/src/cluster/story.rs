@@ -55,4 +55,22 @@ impl Story {
     pub fn limited(seed: u64) -> Self {
         Self { seed, steps: script::with_thieves(seed), settings: Settings::limited(seed) }
     }
+
+    /// The story of `seed`, in which gateways are drained besides.
+    #[must_use]
+    pub fn drained(seed: u64) -> Self {
+        Self { seed, steps: script::with_drains(seed), settings: Settings::drained(seed) }
+    }
+
+    /// The story of `seed` with devices that have no tickets.
+    #[must_use]
+    pub fn ticketless(seed: u64) -> Self {
+        Self { seed, steps: script::with_drains(seed), settings: Settings::ticketless(seed) }
+    }
+
+    /// A story in which gateways are drained, and nothing goes wrong: what is kept for a device that sleeps comes to it.
+    #[must_use]
+    pub fn drained_in_calm(seed: u64) -> Self {
+        Self { seed, steps: script::drains_alone(seed), settings: Settings::drained_in_calm(seed) }
+    }
 }

@@ -1,6 +1,7 @@
 //! The world: gateways behind one name, the store that they share, devices, and a thief. Owns who is where, alive and awake, and what is to
 //! happen later.
 
+use super::drains::{Kept, is_drained};
 use super::ends::{self, SERVER, gateway_address, identity};
 use super::laws::{Laws, holder};
 use super::script::Step;
@@ -11,7 +12,7 @@ use crate::shared::{Database, Line, Member};
 use crate::topology::{MachineId, Moment, NetworkId, Topology};
 use dormouse_ike::admission::Denial;
 use dormouse_netem::{LinkConfig, NatConfig};
-use dormouse_node::shared::Denied;
+use dormouse_node::shared::{Balance, Denied, SharedBalance};
 use dormouse_node::sleeper::{Cause, Reason};
 use dormouse_node::{ANNOUNCE, Rekey, SleepFlags};
 use dormouse_sansio::{Entropy, Instant, UnixTime};
@@ -36,6 +37,8 @@ pub(crate) struct Gateway {
     pub(crate) line: Rc<RefCell<Line>>,
     /// Until then devices do not reach it.
     deaf: Instant,
+    /// How long it is away when it has been drained.
+    pub(crate) away: Duration,
 }
 
 pub(crate) struct Device {
@@ -43,7 +46,7 @@ pub(crate) struct Device {
     /// Its two networks, its address in each, and in which it is.
     networks: [(NetworkId, IpAddr); 2],
     at: usize,
-    asleep: bool,
+    pub(crate) asleep: bool,
 }
 
 /// A thief with copies of a device's disk, and nothing else of it; where sessions are limited, with its credentials too.
@@ -75,6 +78,7 @@ pub struct World {
     later: BTreeMap<(Instant, u64), Later>,
     counted: u64,
     pub(crate) laws: Laws,
+    pub(crate) kept: Kept,
     pub(crate) seed: u64,
     pub(crate) settings: Settings,
     loss: f64,
@@ -96,6 +100,7 @@ impl World {
             later: BTreeMap::new(),
             counted: 0,
             laws: Laws::new(seed),
+            kept: Kept::default(),
             seed,
             settings: settings.clone(),
             loss: 0.0,
@@ -112,7 +117,8 @@ impl World {
 
     fn add_gateway(&mut self, n: usize) {
         let network = self.net.add_network(LinkConfig::default(), None);
-        let mut line = Line::new(self.seed, n, self.database.clone());
+        let address = gateway_address(n).to_string();
+        let mut line = Line::new(self.seed, n, address, self.database.clone());
         line.link.slow = Duration::from_millis(self.settings.slow_ms);
         let ahead = self.settings.clocks.get(n).copied().unwrap_or(0);
         line.clock = (ahead, EPOCH);
@@ -124,7 +130,8 @@ impl World {
         machine.set_lag(self.seed ^ n as u64, Duration::from_millis(self.settings.lag_ms));
         let id = self.net.add_machine(machine);
         self.net.place(id, Some((network, vec![gateway_address(n)])));
-        self.gateways.push(Gateway { id, network, line: Rc::new(RefCell::new(line)), deaf: Instant::ZERO });
+        let line = Rc::new(RefCell::new(line));
+        self.gateways.push(Gateway { id, network, line, deaf: Instant::ZERO, away: Duration::ZERO });
         self.start_gateway(n);
     }
 
@@ -198,6 +205,9 @@ impl World {
         loop {
             let next = self.later.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= end);
             self.run_until(next.unwrap_or(end).max(self.net.now));
+            if self.stop_drained() {
+                continue;
+            }
             let Some(_) = next else { return };
             if let Some((_, what)) = self.later.pop_first() {
                 self.happens(what);
@@ -215,7 +225,7 @@ impl World {
                     gateways.iter().for_each(|gateway| _ = net.machine_mut(gateway.id));
                 }
             }
-            false
+            moment == Moment::Acted && gateways.iter().any(|gateway| is_drained(net.machine(gateway.id)))
         });
     }
 
@@ -243,6 +253,7 @@ impl World {
 
     /// Plays a story.
     pub fn play(&mut self, steps: &[Step]) {
+        self.note_story(steps);
         // Everybody has come, in most stories.
         if !self.seed.is_multiple_of(4) {
             self.run(Duration::from_secs(2));
@@ -270,6 +281,7 @@ impl World {
             }),
             Step::GatewayCrash { gateway, ms } => self.kill_gateway(g(gateway), time(ms), false),
             Step::GatewayStop { gateway, ms } => self.kill_gateway(g(gateway), time(ms), true),
+            Step::Drain { gateway, within_ms, ms } => self.drain(g(gateway), time(within_ms), time(ms)),
             Step::Deaf { gateway, ms } => self.deafen(g(gateway), time(ms)),
             Step::Weather { loss } => {
                 self.loss = f64::from(loss) / 100.0;
@@ -347,6 +359,7 @@ impl World {
         let turn = usize::try_from(self.net.rng().below(ways.len().max(1) as u64)).unwrap_or(0);
         if let Some(gateway) = ways.get(turn) {
             let (now, id) = (self.net.now, self.gateways[*gateway].id);
+            self.note_packet(number, n, *gateway);
             self.net.machine_mut(id).send(now, SERVER, inner, number);
         }
         number
@@ -400,6 +413,7 @@ impl World {
         if !std::mem::take(&mut self.devices[n].asleep) {
             return;
         }
+        self.note_wake(n);
         // The name may be answered in another order by now.
         let (id, name) = (self.devices[n].id, self.name());
         self.net.machine_mut(id).gateways.insert(CONNECTION.into(), name);
@@ -430,7 +444,7 @@ impl World {
         }
     }
 
-    fn kill_gateway(&mut self, n: usize, down: Duration, in_order: bool) {
+    pub(crate) fn kill_gateway(&mut self, n: usize, down: Duration, in_order: bool) {
         let now = self.net.now;
         if self.gateway(n).host().is_some() {
             let machine = self.net.machine_mut(self.gateways[n].id);
@@ -451,10 +465,13 @@ impl World {
             return self.later(AGAIN, Later::StartGateway(n));
         };
         let own: Vec<String> = line.borrow().kept.denials.iter().map(|denied| denied.whom.clone()).collect();
-        let host = ends::gateway(&self.settings, &beginning, &own, self.net.rng(), now, unix);
+        let address = line.borrow().address.clone();
+        let balance = SharedBalance::new(Balance::new(false, &address));
+        let host =
+            ends::gateway(&self.settings, &beginning, balance.clone(), &own, self.net.rng(), now, unix);
         let alone_for = Duration::from_secs(self.settings.alone_for_s);
         let machine = self.net.machine_mut(id);
-        machine.shared = Some(Member::new(line, beginning, alone_for));
+        machine.shared = Some(Member::new(line, beginning, alone_for, balance));
         machine.restart(now, host);
     }
 

@@ -41,6 +41,10 @@ pub(crate) struct Line {
     pub(crate) database: Rc<RefCell<Database>>,
     pub(crate) link: Link,
     pub(crate) kept: Kept,
+    /// Where devices reach the gateway, as it says.
+    pub(crate) address: String,
+    /// It gives its devices away, as it says with its heartbeats.
+    pub(crate) draining: bool,
     pub(crate) queue: Waiting,
     pub(super) reports: Vec<Report>,
     pub(super) now: Instant,
@@ -57,12 +61,14 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(seed: u64, gateway: usize, database: Rc<RefCell<Database>>) -> Self {
+    pub(crate) fn new(seed: u64, gateway: usize, address: String, database: Rc<RefCell<Database>>) -> Self {
         Self {
             gateway,
             database,
             link: Link { slow: Duration::from_millis(10), flaky: 0, cut: Instant::ZERO },
             kept: Kept::default(),
+            address,
+            draining: false,
             queue: Waiting::default(),
             reports: Vec::new(),
             now: Instant::ZERO,
@@ -87,6 +93,7 @@ impl Line {
     /// The process has died: what it had handed over and not written is lost.
     pub(crate) fn clear(&mut self) {
         (self.queue, self.reports, self.wake, self.rung) = (Waiting::default(), Vec::new(), None, false);
+        self.draining = false;
         self.database.borrow_mut().part(self.gateway);
     }
 
@@ -192,7 +199,7 @@ impl Office for Desk {
         let joined = {
             let mut joining = pin!(ask(&line, None, LOGIN, |line| {
                 let (now, gateway) = (line.now, line.gateway);
-                line.database.borrow_mut().join(now, gateway, beats)
+                line.database.borrow_mut().join(now, gateway, &line.address, beats)
             }));
             poll_fn(|cx| {
                 if std::mem::take(&mut line.borrow_mut().rung) {
@@ -403,11 +410,12 @@ impl Store for Connection {
     }
 
     async fn others(&mut self) -> Result<Vec<Other>, Away> {
-        self.ask(|_, _, gateway, database| database.others(gateway)).await
+        self.ask(|now, _, gateway, database| database.others(now, gateway)).await
     }
 
     async fn beat(&mut self) -> Result<(u64, Option<Vec<Other>>), Away> {
-        self.ask(|now, _, gateway, database| (database.beat(now, gateway), None)).await
+        let act = |line: &Line| line.database.borrow_mut().beat(line.now, line.gateway, line.draining);
+        ask(&self.line, Some(self.connection), ANSWER, act).await.map(|beats| (beats, None))
     }
 
     /// None of these devices lets message ids be set anew.

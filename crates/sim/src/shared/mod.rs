@@ -12,7 +12,8 @@ use dormouse_node::handover::Handover;
 use dormouse_node::host::Host;
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use dormouse_node::shared::{
-    Beginning, Company, Courier, Denied, Errand, Heard, News, Parcel, Report, begin,
+    Beginning, Company, Courier, Denied, Drain, DrainEnd, Errand, Heard, News, Parcel, Report, SharedBalance,
+    begin,
 };
 use dormouse_sansio::{Instant, UnixTime};
 use std::cell::RefCell;
@@ -41,6 +42,11 @@ pub(crate) struct Member {
     pub(crate) line: Rc<RefCell<Line>>,
     company: Company,
     work: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    /// Which gateway a device goes to, which the endpoint asks too.
+    balance: SharedBalance,
+    /// It gives its devices away; and how that was over, for who stops the process then.
+    drain: Option<Drain>,
+    pub(crate) drained: Option<DrainEnd>,
 }
 
 /// Runs what waits for nothing but the moment. `None` if it waits for more.
@@ -61,19 +67,25 @@ impl Member {
     }
 
     /// The process begins. What it has denied and could not tell is told first.
-    pub(crate) fn new(line: Rc<RefCell<Line>>, beginning: Beginning, alone_for: Duration) -> Self {
+    pub(crate) fn new(
+        line: Rc<RefCell<Line>>,
+        beginning: Beginning,
+        alone_for: Duration,
+        balance: SharedBalance,
+    ) -> Self {
         let share = beginning.share();
         let company = Company { share, denials: beginning.denials };
         let mut courier = Courier::new(Desk::new(line.clone()), alone_for);
         let unsent = line.borrow().kept.denials.clone();
         unsent.into_iter().for_each(|denial| line.borrow_mut().queue.run(Errand::Deny(denial)));
         let work: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move { courier.run().await });
-        Self { line, company, work: Some(work) }
+        Self { line, company, work: Some(work), balance, drain: None, drained: None }
     }
 
     /// When it has something to do or to say.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.line.borrow().due()
+        let drain = self.drain.as_ref().map(|drain| drain.due().at);
+        self.line.borrow().due().into_iter().chain(drain).min()
     }
 
     /// An operation is handed over.
@@ -95,6 +107,39 @@ impl Member {
         let mut line = self.line.borrow_mut();
         line.queue.run(Errand::HandOver(Box::new(Parcel { handover, to: None })));
         line.ring();
+    }
+
+    /// An administrator drains the gateway, as `dormoused` begins it: not while it is at it, or cannot reach the store.
+    pub(crate) fn drain(&mut self, now: Instant, within: Duration) {
+        if self.drain.is_some() || self.company.share.alone {
+            return;
+        }
+        self.balance.lock().leave(true);
+        self.drain = Some(Drain::new(now, within));
+        let mut line = self.line.borrow_mut();
+        line.draining = true;
+        line.queue.run(Errand::Others);
+        line.ring();
+    }
+
+    /// It does what is due of that.
+    pub(crate) fn drain_on(&mut self, now: Instant, host: &mut Host) {
+        let Some(drain) = &mut self.drain else { return };
+        let (parcels, end) = drain.go_on(now, host, &self.balance, self.company.share.alone);
+        if !parcels.is_empty() {
+            let mut line = self.line.borrow_mut();
+            parcels.into_iter().for_each(|parcel| line.queue.run(Errand::HandOver(Box::new(parcel))));
+            line.ring();
+        }
+        self.drain_ends(end);
+    }
+
+    fn drain_ends(&mut self, end: Option<DrainEnd>) {
+        let Some(end) = end else { return };
+        let goes = matches!(end, DrainEnd::Drained { .. });
+        self.line.borrow_mut().draining = goes;
+        self.balance.lock().leave(goes);
+        (self.drain, self.drained) = (None, Some(end));
     }
 
     /// An administrator refuses somebody here.
@@ -167,6 +212,16 @@ impl Member {
                             let mut line = self.line.borrow_mut();
                             line.queue.run(Errand::Again(sessions));
                             line.ring();
+                        }
+                        Heard::Others(others) => {
+                            let end = self.drain.as_mut().and_then(|drain| drain.others(now, &others));
+                            self.balance.lock().heard(others);
+                            self.drain_ends(end);
+                        }
+                        Heard::HandedOver(lineage, done) => {
+                            if let Some(drain) = &mut self.drain {
+                                drain.handed_over(now, lineage, done);
+                            }
                         }
                         _ => {}
                     }

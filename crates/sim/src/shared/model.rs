@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// A failover goes back this far at most.
 pub(crate) const PAST: Duration = Duration::from_secs(20);
+/// A gateway that was not heard for so long is not given devices.
+const GONE: Duration = Duration::from_secs(15);
 /// Bits of a heartbeat's number below those that count how often all lineages went.
 const BEATS: u32 = 40;
 /// A ticket key opens as long as these stories last, and longer.
@@ -41,6 +43,9 @@ pub(crate) struct Tables {
     /// Of each gateway that has joined, and when it was heard last.
     beats: BTreeMap<usize, u64>,
     heard: BTreeMap<usize, Instant>,
+    /// Where devices reach each, and which of them give theirs away.
+    addresses: BTreeMap<usize, String>,
+    draining: BTreeSet<usize>,
     keys: Vec<SharedKey>,
     incarnation: u64,
     /// Of the server, when a gateway last looked.
@@ -112,6 +117,8 @@ impl Database {
             sessions: BTreeMap::new(),
             beats: BTreeMap::new(),
             heard: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            draining: BTreeSet::new(),
             keys: Vec::new(),
             incarnation: 1,
             timeline: 1,
@@ -211,7 +218,13 @@ impl Database {
     }
 
     /// As `crates/cluster/src/join.rs` does it. The connection's number and what the gateway learns.
-    pub(crate) fn join(&mut self, now: Instant, gateway: usize, remembered: u64) -> (u64, Joined) {
+    pub(crate) fn join(
+        &mut self,
+        now: Instant,
+        gateway: usize,
+        address: &str,
+        remembered: u64,
+    ) -> (u64, Joined) {
         self.connections += 1;
         self.sessions.insert(gateway, Session { number: self.connections, ..Session::default() });
         let tables = &mut self.tables;
@@ -229,17 +242,23 @@ impl Database {
         let beats = own.filter(|_| !emptied).unwrap_or(first) + 1;
         tables.beats.insert(gateway, beats);
         tables.heard.insert(gateway, now);
+        tables.addresses.insert(gateway, address.to_owned());
+        tables.draining.remove(&gateway);
         self.committed(now);
         let slot = u8::try_from(gateway).unwrap_or(0);
         let incarnation = beats >> BEATS;
         (self.connections, Joined { slot, slots: self.slots, emptied, incarnation, beats })
     }
 
-    pub(crate) fn beat(&mut self, now: Instant, gateway: usize) -> u64 {
+    pub(crate) fn beat(&mut self, now: Instant, gateway: usize, draining: bool) -> u64 {
         let beats = self.tables.beats.entry(gateway).or_default();
         *beats += 1;
         let beats = *beats;
         self.tables.heard.insert(gateway, now);
+        match draining {
+            true => _ = self.tables.draining.insert(gateway),
+            false => _ = self.tables.draining.remove(&gateway),
+        }
         self.committed(now);
         beats
     }
@@ -463,11 +482,19 @@ impl Database {
         self.committed(now);
     }
 
-    /// The others that have a connection.
-    pub(crate) fn others(&self, gateway: usize) -> Vec<Other> {
-        let other =
-            |of: &usize| Other { name: of.to_string(), address: String::new(), devices: 0, session: None };
-        self.sessions.keys().filter(|of| **of != gateway).map(other).collect()
+    /// The others that were heard lately and do not go themselves. How many devices each has is not said: all are loaded alike.
+    pub(crate) fn others(&self, now: Instant, gateway: usize) -> Vec<Other> {
+        let Tables { heard, addresses, draining, .. } = &self.tables;
+        let there = |(of, heard): &(&usize, &Instant)| {
+            **of != gateway && !draining.contains(of) && **heard + GONE >= now
+        };
+        let other = |(of, _): (&usize, &Instant)| Other {
+            name: of.to_string(),
+            address: addresses.get(of).cloned().unwrap_or_default(),
+            devices: 0,
+            session: None,
+        };
+        heard.iter().filter(there).map(other).collect()
     }
 
     // ---- the rest -------------------------------------------------------------------------------------------------
