@@ -111,7 +111,7 @@ fn an_administrator_makes_a_cluster_looks_at_it_and_takes_a_gateway_out() {
     // The tables and the key, once.
     let (code, out, err) = scene.owner(&format!("init --key-file {key}"));
     assert!(
-        code == 0 && out.contains("version 6, new; room for 4 gateways") && out.contains(", new. Every"),
+        code == 0 && out.contains("version 7, new; room for 4 gateways") && out.contains(", new. Every"),
         "{out}{err}"
     );
     assert_eq!(mode(&key), 0o600);

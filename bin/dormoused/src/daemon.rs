@@ -131,6 +131,7 @@ impl Daemon {
             router,
             radius,
             cluster,
+            same,
             audit,
         } = loaded;
         let bind = !connections.is_empty() && settings.ike_port < 1024;
@@ -139,7 +140,9 @@ impl Daemon {
         // Before any thread or child: they inherit the mask.
         let signals = Signals::new()?;
         let mut store = Store::open(&settings.state_dir)?;
-        let joining = cluster.map(|c| Joining::new(c, &settings.state_dir, &mut connections)).transpose()?;
+        let joining = cluster
+            .map(|cluster| Joining::new(cluster, same, &settings.state_dir, &mut connections))
+            .transpose()?;
         let (mut endpoint, pool) =
             setup::endpoint(&settings, &connections, hip.is_some(), &mut store, joining.as_ref())?;
         let denials = endpoint.admission.denials.clone();

@@ -9,7 +9,7 @@ use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{PrfKey, Secret};
 use dormouse_io::control::ClientId;
 use dormouse_io::state::StateDir;
-use dormouse_node::config::{Resolved, ResolvedCluster};
+use dormouse_node::config::{Resolved, ResolvedCluster, Same};
 use dormouse_node::shared::{Balance, Beginning, Company, Drain, SharedBalance};
 use dormouse_sansio::UnixTime;
 use std::collections::BTreeSet;
@@ -49,7 +49,12 @@ impl Joining {
     ///
     /// # Errors
     /// If the database cannot be reached, or this gateway has no place there: it does not know then who is denied.
-    pub(crate) fn new(cluster: ResolvedCluster, state: &Path, connections: &mut [Resolved]) -> Result<Self> {
+    pub(crate) fn new(
+        cluster: ResolvedCluster,
+        same: Same,
+        state: &Path,
+        connections: &mut [Resolved],
+    ) -> Result<Self> {
         let label: &[u8] = b"dormouse cluster: fingerprints of secrets";
         let fingerprint_key = PrfKey::new(Prf::HmacSha256, cluster.key.as_bytes()).compute(&[label]);
         let lifetime = connections.iter().map(|c| c.ike.resumption.lifetime).max().unwrap_or_default();
@@ -64,6 +69,7 @@ impl Joining {
         };
         let state = StateDir::open(state).context("daemon.state_dir")?;
         let counts = Arc::new(Counts::default());
+        counts.begin(same);
         let (alone_for, takeover) = (cluster.alone_for, cluster.takeover);
         let member = Member { settings, state, alone_for, takeover, lifetime, counts };
         let mut beginning = member.begin_soon(PATIENCE).context("cluster.database")?;

@@ -8,7 +8,9 @@ use dormouse_io::files::{self, Files};
 use dormouse_io::key_source::KeySource;
 use dormouse_io::token::{self, Token, Uri};
 use dormouse_node::config::access_router::{Repair, Router};
-use dormouse_node::config::{self, ConfigError, Resolved, ResolvedCluster, ResolvedHip, ResolvedSleep, file};
+use dormouse_node::config::{
+    self, ConfigError, Resolved, ResolvedCluster, ResolvedHip, ResolvedSleep, Same, file,
+};
 use dormouse_node::radius::Policy;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +27,8 @@ pub(crate) struct Loaded {
     pub(crate) router: Option<file::Router>,
     pub(crate) radius: Option<Policy>,
     pub(crate) cluster: Option<ResolvedCluster>,
+    /// What must be the same at all gateways.
+    pub(crate) same: Same,
     pub(crate) audit: file::Audit,
 }
 
@@ -86,6 +90,7 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         let e = wrong(e);
         if pin { e.context(PinRefused) } else { e }
     })?;
+    let same = cluster.as_ref().map(|cluster| Same::of(&file, &cluster.key, read)).unwrap_or_default();
     // An access router repairs plain TCP without any.
     let by_keys = |router: &Router| router.repair == Repair::EspArq;
     if connections.is_empty() && hip.is_none() && file.router.as_ref().is_none_or(by_keys) {
@@ -106,7 +111,7 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
     }
     let written = serde_json::to_value(&file).unwrap_or_default();
     let file::File { daemon, standin, audit, router, .. } = file;
-    Ok(Loaded { daemon, written, sleep, connections, hip, standin, router, radius, cluster, audit })
+    Ok(Loaded { daemon, written, sleep, connections, hip, standin, router, radius, cluster, same, audit })
 }
 
 /// What gateways share; whether a token's PIN is what is wrong.

@@ -290,6 +290,7 @@ impl Daemon {
         if let Some(cluster) = &mut self.helpers.cluster {
             cluster.users.read(&connections, &difference.kept);
             cluster.users.apply(&mut connections);
+            cluster.counts.reload(loaded.same);
         }
         tracing::debug!(difference = difference.words(), "reload");
         // First nothing leaves outside; the last thing that can fail.

@@ -123,6 +123,7 @@ const RENEW_ROW: &str =
     "update dormouse.gateway set address = $2, version = $3, beats = $4, draining = false,
     seen = extract(epoch from clock_timestamp())::bigint where name = $1";
 const RECORD: &str = "update dormouse.cluster set system_identifier = $1, timeline = $2, incarnation = $3";
+const SETTINGS: &str = "update dormouse.gateway set settings = $2 where name = $1 and settings <> $2";
 const NEW_COUNT: &str = "update dormouse.gateway set beats = $1";
 const BEAT: &str = "update dormouse.gateway set beats = beats + 1, sessions = $2, sleepers = $3, spent = $5, round_trip = $6, draining = $7,
     session_time = $8,
@@ -186,6 +187,18 @@ impl Database {
             Ok(Beat { number, round_trip, heard, gateways: cells.number(3, "the number of gateways")? })
         };
         self.link.within("write a heartbeat", work).await
+    }
+
+    /// Says how this gateway has what must be the same at all gateways: lines `NAME=VALUE`, 64 KiB at most.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn say_settings(&mut self, lines: &str) -> Result<(), Error> {
+        let work = async |link: &mut Link| {
+            link.query(SETTINGS, &[&link.gateway.clone(), &lines]).await?;
+            Ok(())
+        };
+        self.link.within("write this gateway's settings", work).await
     }
 
     /// Waits for the next thing that another gateway does. May be dropped while it waits: nothing is lost. What was done before

@@ -2,7 +2,7 @@
 //! that was released: what comes later is a version of its own.
 
 /// Version of the tables that this release works with.
-pub const SCHEMA: i32 = 6;
+pub const SCHEMA: i32 = 7;
 /// Most gateways of one cluster.
 pub const SLOTS_MOST: u8 = 64;
 /// The role that all gateways' roles are members of.
@@ -10,7 +10,7 @@ pub(crate) const GROUP: &str = "dormouse_gateway";
 
 /// `MIGRATIONS[n]` makes version n + 1 out of version n.
 pub(crate) const MIGRATIONS: [&str; SCHEMA as usize] =
-    [VERSION_1, HANDOVERS, USERS_AND_NUMBERS, LOADS, SESSIONS, IKE_SAS];
+    [VERSION_1, HANDOVERS, USERS_AND_NUMBERS, LOADS, SESSIONS, IKE_SAS, SETTINGS];
 
 const VERSION_1: &str = "
 create schema dormouse;
@@ -173,6 +173,12 @@ comment on column dormouse.ike_sa.local is 'the address of the gateway at which 
 comment on column dormouse.ike_sa.sealed is 'nonce and AES-256-GCM under a key made of the cluster key';
 create index ike_sa_by_gateway on dormouse.ike_sa (gateway, lineage);
 create index ike_sa_by_end on dormouse.ike_sa (ends);
+";
+
+/// What must be the same at all gateways, as each has it.
+const SETTINGS: &str = "
+alter table dormouse.gateway add settings text not null default '' check (octet_length(settings) <= 65536);
+comment on column dormouse.gateway.settings is 'what must be the same at all gateways, as this one has it, NAME=VALUE by lines: on, off, a number, or a fingerprint under a key made of the cluster key; empty: an earlier release';
 ";
 
 /// What a gateway may do, and nothing else. Given again at each `init`, so that a later release's need is met.

@@ -1,5 +1,6 @@
 //! What the cluster looks like, for people.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dormouse_sansio::UnixTime;
@@ -39,6 +40,8 @@ pub struct GatewayStatus {
     pub lineages: u64,
     /// Orders that it has not obeyed yet.
     pub orders: u64,
+    /// What must be the same at all gateways, as it has it: names and values. None of an earlier release.
+    pub settings: BTreeMap<String, String>,
 }
 
 /// One ticket key, without its secret.
@@ -86,7 +89,7 @@ pub struct Status {
     pub incarnation: u64,
     /// The gateways, by name.
     pub gateways: Vec<GatewayStatus>,
-    /// Sessions that can be resumed.
+    /// Sessions that can be resumed, and those of clients without tickets.
     pub lineages: u64,
     /// Leases.
     pub leases: u64,
@@ -108,7 +111,7 @@ const CLUSTER: &str = "select schema::bigint, slots::bigint, incarnation, extrac
     (select count(*) from dormouse.user_entry where kind = 'password' and content is not null),
     (select count(*) from dormouse.user_entry where kind = 'record' and content is not null) from dormouse.cluster";
 const GATEWAYS: &str = "select g.name, g.slot::bigint, g.address, g.version, g.seen, g.clock, g.sessions, g.sleepers, g.spent, g.round_trip,
-    coalesce(l.n, 0), (select count(*) from dormouse.orders o where o.gateway = g.name), g.draining, g.session_time
+    coalesce(l.n, 0), (select count(*) from dormouse.orders o where o.gateway = g.name), g.draining, g.session_time, g.settings
     from dormouse.gateway g left join (select gateway, count(*) as n from dormouse.lineage group by gateway) l on l.gateway = g.name
     order by g.name";
 const KEYS: &str =
@@ -185,7 +188,14 @@ fn gateway(cells: &Cells<'_>) -> Result<GatewayStatus, Fault> {
         session_time: cells.micros(13)?,
         lineages: cells.number(10, "the number of lineages")?,
         orders: cells.number(11, "the number of orders")?,
+        settings: settings(cells.get(14)?),
     })
+}
+
+/// Lines without a value are passed over.
+fn settings(lines: &str) -> BTreeMap<String, String> {
+    let parted = lines.lines().filter_map(|line| line.split_once('='));
+    parted.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn standby(cells: &Cells<'_>) -> Result<Option<StandbyStatus>, Fault> {

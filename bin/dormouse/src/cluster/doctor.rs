@@ -3,9 +3,9 @@
 
 use super::access::{self, block, told};
 use super::status::{SKEW_MOST, SKEW_SOME, heard, is_heard, skew};
-use super::timed;
+use super::{same, timed};
 use crate::enrol::names::harmless;
-use dormouse_cluster::{Error as Fault, Status, Viewer};
+use dormouse_cluster::{Error as Fault, GatewayStatus, Status, Viewer};
 use dormouse_control::{Check, CheckOutcome, Error, ErrorKind};
 use dormouse_node::config::file::File;
 
@@ -15,6 +15,7 @@ const KEY: &str = "cluster key";
 const PASSWORDS: &str = "passwords of users";
 const CLOCK: &str = "its clock";
 const OTHERS: &str = "other gateways";
+const SAME: &str = "same settings";
 const SPREAD: &str = "spread of load";
 
 /// What is found; nothing where no database is shared.
@@ -53,6 +54,7 @@ pub(crate) fn checks(file: &File) -> Vec<Check> {
             found.extend(users.and_then(|(closed, open)| passwords(&closed, open)));
             found.push(clock(skew(times, status.now)));
             found.push(others(&status, &settings.gateway));
+            found.extend(settings(&status));
             found.extend(spreads(file, &status, &settings.gateway));
             found
         }
@@ -136,6 +138,22 @@ fn others(status: &Status, own: &str) -> Check {
         change: Some("look there; for one that is gone: dormouse cluster forget NAME".into()),
         ..check(OTHERS, CheckOutcome::Warning, quiet.join("; "))
     }
+}
+
+/// Nothing while there is nobody to compare with.
+fn settings(status: &Status) -> Option<Check> {
+    let says = |gateway: &&GatewayStatus| is_heard(gateway, status.now) && !gateway.settings.is_empty();
+    let saying = status.gateways.iter().filter(says).count();
+    if saying < 2 {
+        return None;
+    }
+    let different = same::told(&same::differences(&status.gateways, status.now));
+    if different.is_empty() {
+        let found = format!("{saying} gateways have the same connections and cluster.takeover");
+        return Some(check(SAME, CheckOutcome::Ok, found));
+    }
+    let change = "make dormouse.toml the same there but for local and [cluster], and restart dormoused";
+    Some(Check { change: Some(change.into()), ..check(SAME, CheckOutcome::Warning, different.join("; ")) })
 }
 
 /// Nothing where it is not wanted.

@@ -3,6 +3,7 @@
 
 pub(crate) mod access;
 mod doctor;
+mod same;
 mod section;
 mod status;
 

@@ -1,6 +1,7 @@
 //! `dormouse cluster status`: the cluster as its database tells it. Owns what counts as wrong, and how it looks.
 
 use super::access::{self, block};
+use super::same::{self, Difference};
 use super::{StatusArgs, timed};
 use crate::control_verbs::Output;
 use crate::enrol::authority::day;
@@ -68,6 +69,8 @@ pub(super) fn heard(gateway: &GatewayStatus, now: UnixTime) -> String {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Judged {
     pub(super) warnings: Vec<String>,
+    /// Settings that are not the same at all gateways; among the warnings too.
+    differences: Vec<Difference>,
     /// A fault that an operator must mend: the exit code is 1.
     pub(super) failed: bool,
 }
@@ -86,6 +89,8 @@ impl Judged {
         if versions.len() > 1 {
             it.warn(format!("gateways run different releases: {}", versions.join(", ")));
         }
+        it.differences = same::differences(&status.gateways, status.now);
+        it.warnings.extend(same::told(&it.differences));
         if !status.gateways.is_empty() && !status.keys.iter().any(|key| seals(key, status.now)) {
             it.warn(
                 "there is no ticket key of now: no tickets are given until a gateway has made one".into(),
@@ -182,6 +187,7 @@ fn value(status: &Status, judged: &Judged) -> Value {
         "gateways": status.gateways.iter().map(gateway).collect::<Vec<_>>(),
         "keys": status.keys.iter().map(key).collect::<Vec<_>>(),
         "standbys": standbys,
+        "differing_settings": judged.differences.iter().map(Difference::value).collect::<Vec<_>>(),
         "warnings": judged.warnings, "failed": judged.failed,
     })
 }
@@ -195,7 +201,7 @@ fn text(status: &Status, judged: &Judged, style: Style) -> String {
         ),
     };
     let mut out = format!(
-        "{}: tables of version {}, {} of {} gateways\n{} sessions that can be resumed, {} leases, {} denials{emptied}\n{} devices asleep, {} tickets a second, {} users with passwords, {} with certificates\n",
+        "{}: tables of version {}, {} of {} gateways\n{} sessions on record, {} leases, {} denials{emptied}\n{} devices asleep, {} tickets a second, {} users with passwords, {} with certificates\n",
         style.strong(&harmless(&status.server)),
         status.schema,
         status.gateways.len(),
@@ -282,7 +288,7 @@ fn gateways(status: &Status) -> Table {
         "asleep",
         "session",
         "load",
-        "resumable",
+        "on record",
         "tickets/s",
         "orders",
     ];
@@ -309,10 +315,10 @@ fn gateways(status: &Status) -> Table {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn gateway(name: &str, seen: Option<u64>, clock: i64) -> GatewayStatus {
+    pub(in super::super) fn gateway(name: &str, seen: Option<u64>, clock: i64) -> GatewayStatus {
         GatewayStatus {
             name: name.into(),
             slot: 0,
@@ -328,6 +334,7 @@ mod tests {
             session_time: (name == "gw1").then_some(Duration::from_micros(12_500)),
             lineages: 40,
             orders: 2,
+            settings: Default::default(),
         }
     }
 
@@ -369,7 +376,7 @@ mod tests {
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         for line in [
             "database dormouse at db:5432: tables of version 1, 2 of 4 gateways",
-            "40 sessions that can be resumed, 41 leases, 1 denials",
+            "40 sessions on record, 41 leases, 1 denials",
             "60 devices asleep, 3.0 tickets a second, 5 users with passwords, 6 with certificates",
             "0000000000004e1f 2024-10-03 opens 1 d 1 h 2024-10-05",
             "0000000000004e20 2024-10-04 seals 1 h 2024-10-06",

@@ -2,6 +2,7 @@
 //! had.
 
 use dormouse_cluster::{Beat, Load};
+use dormouse_node::config::Same;
 use dormouse_sansio::Instant;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +24,8 @@ pub(crate) struct Counts {
     round_trip: AtomicU64,
     heard: AtomicU64,
     gateways: AtomicU64,
+    /// What must be the same at all gateways, as it is in force here.
+    settings: Mutex<Same>,
 }
 
 /// What the last heartbeat said.
@@ -44,6 +47,25 @@ impl Counts {
         self.session_time.store(micros, Ordering::Relaxed);
         self.sessions.store(sessions as u64, Ordering::Relaxed);
         self.sleepers.store(sleepers as u64, Ordering::Relaxed);
+    }
+
+    /// What must be the same at all gateways, as the daemon began with it.
+    pub(crate) fn begin(&self, settings: Same) {
+        *self.settings() = settings;
+    }
+
+    /// The configuration was read again: the others are told with the next heartbeat. What a start takes stays.
+    pub(crate) fn reload(&self, settings: Same) {
+        self.settings().with_reload = settings.with_reload;
+    }
+
+    /// See [`Same::text`].
+    pub(super) fn settings_text(&self) -> String {
+        self.settings().text()
+    }
+
+    fn settings(&self) -> MutexGuard<'_, Same> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on no other gateway gives this one devices, or they may again.

@@ -106,7 +106,9 @@ impl<'a> Office for Desk<'a> {
             }
         };
         let cluster::Joined { slot, slots, emptied, incarnation, beats, database_time: _ } = joined;
-        Ok((Connection { database, member }, Joined { slot, slots, emptied, incarnation, beats }))
+        let mut connection = Connection { database, member, said: None };
+        connection.say_settings().await?;
+        Ok((connection, Joined { slot, slots, emptied, incarnation, beats }))
     }
 
     fn now(&self) -> Instant {
@@ -191,6 +193,20 @@ fn understood(notice: cluster::Notice) -> Notice {
 struct Connection<'a> {
     database: Database,
     member: &'a Member,
+    /// What was said last of this gateway's settings.
+    said: Option<String>,
+}
+
+impl Connection<'_> {
+    /// Says how what must be the same at all gateways is here, if that has not been said.
+    async fn say_settings(&mut self) -> Result<(), cluster::Error> {
+        let settings = self.member.counts.settings_text();
+        if self.said.as_ref() != Some(&settings) {
+            self.database.say_settings(&settings).await?;
+            self.said = Some(settings);
+        }
+        Ok(())
+    }
 }
 
 impl Store for Connection<'_> {
@@ -329,6 +345,7 @@ impl Store for Connection<'_> {
         let counts = &self.member.counts;
         let beat = self.database.beat(unix_now(), &counts.load(BootClock::now())).await?;
         counts.beat(&beat);
+        self.say_settings().await?;
         Ok((beat.number, Some(self.others().await?)))
     }
 

@@ -403,6 +403,7 @@ fn the_status_says_who_is_there_and_what_there_is() {
         let clock = UnixTime(joined.database_time.0 + 100);
         let session_time = Some(Duration::from_micros(12_500));
         let load = Load { sessions: 3, sleepers: 4, spent: 120, draining: true, session_time };
+        north.say_settings("cluster.takeover=on\nconnection.a.sessions=3\nno value\n").await.unwrap();
         let beats = north.beat(clock, &load).await.unwrap();
         assert_eq!((beats.heard, beats.gateways), (2, 2));
         assert_eq!(beats.number, joined.beats + 1);
@@ -416,6 +417,10 @@ fn the_status_says_who_is_there_and_what_there_is() {
         assert_eq!((a.sessions, a.sleepers, a.lineages, a.orders, a.draining), (3, 4, 1, 1, true));
         assert_eq!((a.spent, a.round_trip.is_some(), b.round_trip), (120, true, None));
         assert_eq!((a.session_time, b.session_time), (session_time, None));
+        let said: Vec<(&str, &str)> =
+            a.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(said, [("cluster.takeover", "on"), ("connection.a.sessions", "3")]);
+        assert!(b.settings.is_empty());
         assert_eq!(status.standbys, Some(Vec::new()), "nothing follows this server");
         assert!((99..=101).contains(&a.clock) && a.seen.is_some(), "{a:?}");
         assert_eq!((&b.name, b.slot, b.lineages, b.orders), (&world.name("south"), 1, 1, 0));
