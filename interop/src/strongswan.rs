@@ -75,6 +75,8 @@ impl StrongSwan {
         let mut command = host.command("sh");
         command.args(["-c", &script]);
         command.env("STRONGSWAN_CONF", dir.join("strongswan.conf")).env("SWANCTL_DIR", dir.join("swanctl"));
+        // An earlier one's, which was killed.
+        let _none = fs::remove_file(dir.join("vici"));
         let process = Process::spawn("charon", &mut command, &dir.join("charon.out"))?;
         let mut swan = Self { process, dir, host: host.clone() };
         let until = Instant::now() + Duration::from_secs(15);

@@ -1,9 +1,10 @@
-//! A strongSwan device outlives its gateways (RFC 6311, `cluster.takeover`): each is killed, or killed and started again, and the device goes on with
-//! the IKE SA that it has, at the address that it knows.
+//! A strongSwan device, which has no tickets, and two gateways. It outlives them (RFC 6311, `cluster.takeover`): each is killed, or killed and started
+//! again, and the device goes on with the IKE SA that it has, at the address that it knows. And where it logs in anew, at either gateway, the session
+//! that it had at the other one ends.
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use dormouse_interop::cluster::{DATABASE, Ground, NAME, NEEDS, OUTER, name, until};
 use dormouse_interop::ends::{SECRET, peers};
 use dormouse_interop::strongswan::{self, StrongSwan};
@@ -23,6 +24,8 @@ struct Stage {
     swan: StrongSwan,
     gateways: Vec<Dormoused>,
     ground: Ground,
+    /// The device's configuration.
+    conf: String,
 }
 
 impl Stage {
@@ -45,7 +48,7 @@ impl Stage {
              secrets {{ ike-1 {{\n id-1 = {SWAN}\n id-2 = {NAME}\n secret = \"{SECRET}\" }} }}\n"
         );
         let swan = StrongSwan::start(&ground.world.device, None::<&Path>, &conf, &[], "")?;
-        let stage = Self { swan, gateways, ground };
+        let stage = Self { swan, gateways, ground, conf };
         stage.leads_to(0)?;
         stage.swan.ctl(&["--initiate", "--child", "net"])?;
         stage.goes_on(Duration::from_secs(10))?;
@@ -56,6 +59,37 @@ impl Stage {
     fn leads_to(&self, gateway: usize) -> Result<()> {
         self.ground.world.core.ip(&format!("route replace {SHARED} via {}", OUTER[gateway]))?;
         self.ground.back_by(gateway)
+    }
+
+    /// The device dies with all that it knew, and logs in at this gateway.
+    fn comes_anew(&mut self, gateway: usize) -> Result<()> {
+        self.swan.process().kill();
+        self.leads_to(gateway)?;
+        self.swan = StrongSwan::start(&self.ground.world.device, None::<&Path>, &self.conf, &[], "")?;
+        self.swan.ctl(&["--initiate", "--child", "net"])?;
+        self.goes_on(Duration::from_secs(10))
+    }
+
+    /// The device is served by this gateway alone: that has the one route to its address, and it is on record there once.
+    fn is_only_at(&self, gateway: usize) -> Result<()> {
+        until("the other gateway lets go", || Ok(peers(&self.gateways[1 - gateway])?.is_empty()))
+            .with_context(|| self.logs())?;
+        let (left, leads) = (self.ground.routes(1 - gateway)?, self.ground.routes(gateway)?);
+        ensure!(left.is_empty() && leads.lines().count() == 1, "{left}\n{leads}\n{}", self.logs());
+        ensure!(peers(&self.gateways[gateway])? == [SWAN], "{}", self.logs());
+        until("it is on record once", || Ok(self.on_record()? == name(gateway)))
+    }
+
+    /// The gateways that have the device's session, by the database.
+    fn on_record(&self) -> Result<String> {
+        self.ground.database.sql(DATABASE, "select gateway from dormouse.lineage")
+    }
+
+    /// Whose the device's addresses are, by the database.
+    fn leases(&self) -> Result<String> {
+        self.ground
+            .database
+            .sql(DATABASE, "select convert_from(id_data, 'UTF8'), host(v4) from dormouse.lease")
     }
 
     fn answers(&self) -> bool {
@@ -176,4 +210,44 @@ fn a_gateway_that_is_not_asked_to_leaves_nothing_and_agrees_to_nothing() -> Resu
     strongswan::offers_message_ids_alone(&stage.swan.log())?;
     ensure!(stage.left()?.is_empty(), "{}", stage.left()?);
     Ok(())
+}
+
+#[test]
+fn a_login_at_one_gateway_ends_the_session_at_the_other() -> Result<()> {
+    if skip("a client without tickets that logs in at another gateway") {
+        return Ok(());
+    }
+    let mut stage = Stage::new(Access::A, "", "aes128gcm16-prfsha256-x25519", "aes128gcm16")?;
+    stage.is_only_at(0)?;
+    let lease = stage.leases()?;
+    ensure!(lease.starts_with(SWAN) && lease.lines().count() == 1, "{lease}");
+    // Nothing else has ended it: not the gateway's own checks, nor a word of the device.
+    for (to, times) in [(1, 1), (0, 1), (1, 2)] {
+        stage.comes_anew(to)?;
+        stage.is_only_at(to)?;
+        let told = stage.gateways[1 - to].log().matches("clients are at other gateways now").count();
+        ensure!(told == times, "{told} {}", stage.logs());
+        ensure!(stage.leases()? == lease, "{}", stage.leases()?);
+    }
+    // The peer ends it.
+    stage.swan.ctl(&["--terminate", "--ike", "peer"])?;
+    until("nothing is on record", || Ok(stage.on_record()?.is_empty()))
+}
+
+#[test]
+fn a_login_ends_a_session_that_another_gateway_has_taken_over() -> Result<()> {
+    if skip("a client without tickets that logs in after its session was taken over") {
+        return Ok(());
+    }
+    let mut stage = Stage::new(Access::A, "takeover = true", "aes128gcm16-prfsha256-x25519", "aes128gcm16")?;
+    stage.is_left(0, 0)?;
+    stage.gateways[0].process().kill();
+    stage.leads_to(1)?;
+    stage.goes_on(SILENCE)?;
+    stage.is_at(1, 1)?;
+    until("it is on record where it is", || Ok(stage.on_record()? == name(1)))?;
+    stage.gateways[0].restart()?;
+    stage.comes_anew(0)?;
+    stage.is_only_at(0)?;
+    stage.is_left(0, 0)
 }

@@ -37,13 +37,16 @@ const SILENT: &str = "select g.name from dormouse.gateway g
         and exists (select from dormouse.ike_sa s where s.gateway = g.name) order by g.name";
 const LEFT: &str =
     "select lineage, spi, esp, host(local) from dormouse.ike_sa where gateway = $1 order by lineage limit $2";
-/// An order for this gateway to let go of it is void: it comes back.
+/// An order for this gateway to let go of it is void: it comes back. The session is on record as the former gateway's: who has it now writes that
+/// anew.
 const CLAIM: &str = "with claimed as (
         update dormouse.ike_sa s set gateway = $1, owners = s.owners + 1 from dormouse.gateway g
         where s.lineage = $2 and g.name = s.gateway and s.owners < 65535
             and s.ends > extract(epoch from clock_timestamp())::bigint
             and (g.name = $1 or g.seen < extract(epoch from clock_timestamp())::bigint - 30)
         returning s.owners, s.sealed, g.name as former
+    ), ended as (
+        delete from dormouse.lineage where id = $2 and exists (select from claimed)
     ), void as (
         delete from dormouse.orders where gateway = $1 and lineage = $2 and exists (select from claimed)
     ), told as (

@@ -13,6 +13,8 @@ mod store;
 mod strangers;
 mod takeover;
 
+pub use store::Absent;
+
 use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

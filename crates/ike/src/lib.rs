@@ -85,7 +85,7 @@ pub use dormouse_keying::SleepVerdict;
 pub use dormouse_wire::ike::dormancy::{LoadReport, SlotForecast};
 pub use dormouse_wire::ike::{Gateway, NoGateway};
 pub use dormouse_wire::sleep::{Mark, SleepFlags, Sleeping};
-pub use endpoint::Endpoint;
+pub use endpoint::{Absent, Endpoint};
 pub use endpoint_config::EndpointConfig;
 pub use error::{Discard, NegotiationError};
 pub use event::{CloseReason, Established, Event};

@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use common::resumed::resume;
-use common::{CLIENT, Pair, addr, client_psk, gateway_config, gateway_psk};
-use dormouse_ike::config::Unique;
+use common::{CLIENT, Pair, addr, client_psk, fqdn, gateway_config, gateway_psk};
+use dormouse_ike::config::{Resumption, Unique};
 use dormouse_ike::limits::STORE_PATIENCE;
 use dormouse_ike::ticket::counted::{Counted, excess};
 use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, TicketHolder};
-use dormouse_ike::{CloseReason, EndpointConfig, Event};
+use dormouse_ike::{Absent, CloseReason, EndpointConfig, Event};
 use dormouse_sansio::UnixTime;
 
 /// At a gateway that counts so, with a store that answers when the test does.
@@ -216,4 +216,71 @@ fn of_too_many_the_ones_that_began_last_end() {
     // Of other identities nothing is said.
     let other = Counted { holder: TicketHolder([2; 32]), ..all[0] };
     assert_eq!(excess(&[other], &all), []);
+}
+
+/// What is done to lineages, in its order.
+fn lineages(pair: &mut Pair) -> Vec<Operation> {
+    let of_them = |e: &Event| match e {
+        Event::Store(Operation::Enter { .. } | Operation::Leave { .. }) => None,
+        Event::Store(operation) => Some(*operation),
+        _ => None,
+    };
+    std::iter::from_fn(|| pair.gateway.take(of_them)).collect()
+}
+
+#[test]
+fn a_session_without_a_ticket_is_on_record_until_it_ends() {
+    for together in [true, false] {
+        let mut client = client_psk();
+        client.resumption.mode = Resumption::Off;
+        let config = EndpointConfig { counts_together: together, ..gateway_config(gateway_psk(), 8) };
+        let mut pair = Pair::with_configs(client, EndpointConfig::default(), config, 8);
+        let (a, _) = pair.up();
+        let begun = lineages(&mut pair);
+        let row = match begun[..] {
+            [Operation::EndAll { .. }, Operation::Insert(row)] if together => row,
+            [Operation::EndAll { .. }] if !together => continue,
+            _ => panic!("{begun:?}"),
+        };
+        // A store that has forgotten it hears of it again.
+        let again = pair.gateway.endpoint.sessions_on_record(pair.now, &[]);
+        assert!(again.len() == 1 && again[0].1 && again[0].0.tip != row.tip, "{again:?}");
+        assert_eq!((again[0].0.id, again[0].0.holder, again[0].0.ends), (row.id, row.holder, row.ends));
+        // As long as it lives it stays there.
+        pair.run_for(Duration::from_secs(100));
+        pair.client.endpoint.rekey_ike(pair.now, a);
+        pair.settle();
+        let rekeyed = lineages(&mut pair);
+        let [Operation::Advance { lineage, from, to, ends }] = rekeyed[..] else { panic!("{rekeyed:?}") };
+        assert!(
+            (lineage, from) == (row.id, row.tip) && to != from && ends.0 >= row.ends.0 + 100,
+            "{rekeyed:?}"
+        );
+        pair.client.endpoint.close(pair.now, a);
+        pair.settle();
+        let ended = lineages(&mut pair);
+        let [Operation::End { lineage, holder, .. }] = ended[..] else { panic!("{ended:?}") };
+        assert_eq!((lineage, holder), (row.id, row.holder));
+    }
+}
+
+#[test]
+fn a_device_that_sleeps_without_an_sa_is_on_record_too_as_long_as_it_may() {
+    let config = EndpointConfig { counts_together: true, ..gateway_config(gateway_psk(), 9) };
+    let mut pair = Pair::with_configs(client_psk(), EndpointConfig::default(), config, 9);
+    pair.gateway.endpoint.set_wall_clock(pair.now, UnixTime(1_000));
+    let name = gateway_psk().name;
+    let device = |n: u8, connection: &str| Absent {
+        lineage: Name([n; 16]),
+        connection: connection.to_owned(),
+        identity: fqdn("asleep.test"),
+        left: Duration::from_secs(60),
+    };
+    let rows = pair
+        .gateway
+        .endpoint
+        .sessions_on_record(pair.now, &[device(1, &name), device(2, "not there any more")]);
+    let [(row, true)] = rows[..] else { panic!("{rows:?}") };
+    assert_eq!((row.id, row.ends), (Name([1; 16]), UnixTime(1_060)));
+    assert_eq!(row.holder, TicketHolder::of(&name, &fqdn("asleep.test")));
 }

@@ -258,6 +258,14 @@ impl Devices {
         }
     }
 
+    /// These addresses are another's now: nothing more is done for devices that were assigned them.
+    pub(crate) fn lose_addresses(&mut self, addresses: &[IpAddr], around: &mut Around<'_>) {
+        let has = |known: &Known| known.who.addresses.iter().any(|address| addresses.contains(address));
+        let meant = self.known.iter().filter(|(_, known)| has(known));
+        let ids: Vec<DeviceId> = meant.map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.drop_all_of(id, around));
+    }
+
     fn drop_all_of(&mut self, id: DeviceId, around: &mut Around<'_>) {
         let routes = self.absent.remove(&id);
         self.forget(id);

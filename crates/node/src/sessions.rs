@@ -281,6 +281,17 @@ impl Sessions {
         routes
     }
 
+    /// Gateway: nothing leads to the peer any more. Returns what did, and no other session does.
+    pub(crate) fn take_routes(&mut self, owner: Owner) -> Vec<IpNet> {
+        let Some(session) = self.all.get_mut(&owner) else { return Vec::new() };
+        let mut routes = std::mem::take(&mut session.routes.0);
+        for route in &routes {
+            self.leads.remove(&(*route, owner));
+        }
+        routes.retain(|route| !self.lead_to(route));
+        routes
+    }
+
     /// Some session leads to this prefix.
     pub(crate) fn lead_to(&self, route: &IpNet) -> bool {
         self.leads.range((*route, FIRST)..).next().is_some_and(|(other, _)| other == route)

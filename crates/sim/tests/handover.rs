@@ -5,9 +5,11 @@ use dormouse_ike::config::HoldPolicy;
 use dormouse_ike::ticket::lineage::Name;
 use dormouse_node::handover::{Handover, Taken};
 use dormouse_node::ladder::Rung;
+use dormouse_node::pool::Addresses;
 use dormouse_node::{Change, Limits, SleepFlags};
 use dormouse_sansio::Instant;
 use dormouse_sim::{Access, Settings, World};
+use std::net::IpAddr;
 use std::time::Duration;
 
 const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
@@ -106,6 +108,34 @@ fn what_waits_for_a_device_that_is_back_elsewhere_follows_it() {
         world.gateway_mut().flush(now);
         world.run(Duration::from_secs(1));
         assert!(world.device().received.contains(&number), "held: {}", most > 0);
+        world.settle_and_check();
+    }
+}
+
+#[test]
+fn nothing_leads_to_a_device_that_sleeps_once_its_address_is_anothers() {
+    for most in [10, 0] {
+        let (mut world, lineage) = asleep(13, most);
+        let number = world.send_down();
+        world.run(Duration::from_secs(20));
+        assert_eq!(world.gateway().routes.len(), 1);
+        let IpAddr::V4(address) = world.device().inner[0] else { panic!("an IPv4 address") };
+        let now = world.now();
+        let node = world.gateway_mut().node_mut().expect("it runs");
+        let ended = node.end_sessions_at(now, Addresses { v4: Some(address), v6: None });
+        assert_eq!(ended, usize::from(most > 0), "its SA, if it is held");
+        assert_eq!((node.absent_count(), node.handover_candidates()), (0, Vec::new()));
+        assert!(node.gateway_sessions(now).is_empty(), "it does not wait for the device");
+        world.gateway_mut().flush(now);
+        assert!(world.gateway().routes.is_empty(), "held: {}", most > 0);
+
+        // The device finds out when it wakes, and logs in.
+        world.wake(Access::A);
+        world.send_up();
+        world.run(Duration::from_secs(20));
+        let rung = if most > 0 { Rung::Full } else { Rung::Resume };
+        assert_eq!(last_rung(&world), Some(rung), "{lineage:?} {:#?}", world.device().changes);
+        assert!(!world.device().received.contains(&number), "it was another's by then");
         world.settle_and_check();
     }
 }

@@ -4,7 +4,7 @@ use crate::support::{World, block, name, possible, run, shared};
 use dormouse_cluster::{Database, Given, Load, Notice, Order, Settings};
 use dormouse_crypto::Secret;
 use dormouse_ike::takeover::{Left, Record};
-use dormouse_ike::ticket::lineage::Operation;
+use dormouse_ike::ticket::lineage::{Operation, Row, TicketHolder};
 use dormouse_sansio::{Seeded, UnixTime};
 
 const KEYS: &[u8] = b"the keys of a session";
@@ -85,6 +85,36 @@ fn what_a_silent_gateway_has_left_is_given_to_one_other_and_each_owner_is_counte
         assert_eq!(north.left_by(None).await.unwrap(), [left(1), left(2)]);
         assert_eq!(north.claim(name(1)).await.unwrap(), given(3));
         assert_eq!(orders(&mut north).await, [0; 0]);
+    });
+}
+
+#[test]
+fn a_session_that_is_taken_over_is_on_record_where_it_is() {
+    if !possible("a_session_that_is_taken_over_is_on_record_where_it_is") {
+        return;
+    }
+    block(async {
+        let world = World::new(shared(), None).await;
+        let (mut north, mut south) = (world.join("north").await, world.join("south").await);
+        let row = Row {
+            id: name(1),
+            holder: TicketHolder([1; 32]),
+            tip: name(9),
+            ends: UnixTime(u64::from(u32::MAX)),
+        };
+        run(&mut north, &[Operation::Insert(row)]).await;
+        leave(&mut north, &[&record(1, 0)], &[]).await;
+        silence(&world, "north", 60).await;
+        assert_eq!(south.claim(name(1)).await.unwrap(), given(1));
+        run(&mut south, &[Operation::Insert(Row { tip: name(8), ..row })]).await;
+        // The former owner ends nothing, and a login elsewhere is told to the one that has it.
+        let end = Operation::End { sa: None, lineage: row.id, holder: row.holder };
+        run(&mut north, &[end]).await;
+        let mut east = world.join("east").await;
+        assert_eq!(orders(&mut south).await, [0; 0]);
+        run(&mut east, &[Operation::EndAll { holder: row.holder }]).await;
+        assert_eq!((orders(&mut south).await, orders(&mut north).await), (vec![1], vec![1]));
+        assert_eq!(world.count("select count(*) from dormouse.lineage").await, 0);
     });
 }
 

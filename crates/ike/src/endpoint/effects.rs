@@ -337,7 +337,7 @@ impl Endpoint {
             return;
         };
         new.inherit(&mut old, now);
-        new.advance_lineage(&mut self.shared);
+        new.advance_lineage(&mut self.shared, now);
         new.core.link.id = from;
         old.core.link.id = to;
         self.shared.by_spi.insert(new.core.link.local_spi(), from);

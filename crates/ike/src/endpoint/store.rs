@@ -6,10 +6,25 @@ use crate::config::Unique;
 use crate::event::CloseReason;
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
-use crate::ticket::lineage::{Name, Row};
+use crate::ticket::lineage::{Name, Row, TicketHolder};
+use dormouse_crypto::cert::Identity;
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A device that sleeps without an SA, and has a session all the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Absent {
+    /// Of its last SA.
+    pub lineage: Name,
+    /// The connection that it came in by.
+    pub connection: String,
+    /// Who.
+    pub identity: Identity,
+    /// How long it is expected to sleep at most.
+    pub left: Duration,
+}
 
 impl Endpoint {
     /// Gateway: the last session of this lineage is another gateway's, or was ended there: what there is of it here goes without a word.
@@ -25,9 +40,20 @@ impl Endpoint {
         here.len()
     }
 
+    /// Gateway: the addresses of this SA are another's from now on. It ends, and no ticket of it counts. A peer that sleeps is not told: when it wakes
+    /// it finds that the SA is not here.
+    pub fn lose_lease(&mut self, now: Instant, sa: SaId) {
+        if self.established(sa).is_some_and(|ike| ike.dormancy.is_asleep()) {
+            self.with_sa(now, sa, |ike, shared| _ = ike.end_lineage(shared, None));
+        }
+        self.end_for(now, sa, CloseReason::Requested);
+        self.apply_effects(now);
+    }
+
     /// Gateway: rows by which a store that has forgotten all lineages knows again who is here, and does so by the order of the lineages' names. No
-    /// ticket counts by them. Each with whether its holder has one session at most ([`Unique::Never`] is not).
-    pub fn sessions_on_record(&mut self) -> Vec<(Row, bool)> {
+    /// ticket counts by them. Each with whether its holder has one session at most ([`Unique::Never`] is not). `absent`: devices that sleep without an
+    /// SA. Any other session of theirs began later, so they are on record for no longer than they may sleep.
+    pub fn sessions_on_record(&mut self, now: Instant, absent: &[Absent]) -> Vec<(Row, bool)> {
         let mut rows: BTreeMap<Name, (Row, bool)> = BTreeMap::new();
         for slot in self.slots.values() {
             let Slot::Established(ike) = slot else { continue };
@@ -39,6 +65,13 @@ impl Endpoint {
             let alone = ike.core.link.conn.answering.policy.unique != Unique::Never;
             let (known, _) = rows.entry(row.id).or_insert((row, alone));
             known.ends = known.ends.max(row.ends);
+        }
+        for Absent { lineage, connection, identity, left } in absent {
+            let Ok(conn) = self.shared.config.named(connection) else { continue };
+            let alone = conn.answering.policy.unique != Unique::Never;
+            let (tip, ends) = (Name::draw(&mut self.shared.entropy), self.shared.unix(now) + *left);
+            let row = Row { id: *lineage, holder: TicketHolder::of(connection, identity), tip, ends };
+            rows.entry(row.id).or_insert((row, alone));
         }
         rows.into_values().collect()
     }

@@ -143,6 +143,7 @@ impl Endpoint {
         content.children.iter().for_each(|left| hold(now, &mut sa, left));
         sa.claim_hosts(&mut self.shared);
         sa.begin_sync(&mut self.shared, now, ids);
+        sa.record_session(&mut self.shared, now);
         announce(&mut self.shared, &sa, false, None);
         // The store has what was left, until the peer has agreed.
         self.takeovers.keeping.tell(lineage, Print::of(&sa));

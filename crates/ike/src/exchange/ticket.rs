@@ -182,10 +182,28 @@ impl IkeSa {
         }
     }
 
+    /// Gateway: a session without a ticket is on record too where several gateways share the store, as long as one with a ticket would be: so another
+    /// gateway to which its client comes can end it, and none takes its addresses for those of who is gone.
+    pub(crate) fn record_session(&mut self, shared: &mut Shared, now: Instant) {
+        let recorded = self.core.descent.as_ref().is_none_or(|descent| descent.recorded);
+        if shared.config.counts_together && !self.core.client && !recorded {
+            let expires = self.lasts_on_record(shared, now);
+            self.record_ticket(shared, expires);
+        }
+    }
+
+    fn lasts_on_record(&self, shared: &Shared, now: Instant) -> UnixTime {
+        shared.unix(now) + self.core.link.conn.resumption.lifetime
+    }
+
     /// Gateway: the SA has taken over from the one before it, whose tickets count until this is on record.
     /// "When the IKE SA is rekeyed, the ticket is invalidated" (RFC 5723 section 6.2)
-    pub(crate) fn advance_lineage(&self, shared: &mut Shared) {
-        let Some(descent) = self.core.descent.as_ref().filter(|descent| descent.recorded) else { return };
+    pub(crate) fn advance_lineage(&mut self, shared: &mut Shared, now: Instant) {
+        // Without a ticket nothing else says how long it lasts.
+        let lasts = (shared.config.counts_together && !self.upkeep.had_ticket())
+            .then(|| self.lasts_on_record(shared, now) + LINEAGE_KEPT_BEYOND);
+        let Some(descent) = self.core.descent.as_mut().filter(|descent| descent.recorded) else { return };
+        descent.ends = descent.ends.max(lasts.unwrap_or(descent.ends));
         let (lineage, from, to, ends) = (descent.lineage, descent.before, descent.own, descent.ends);
         shared.event(Event::Store(Operation::Advance { lineage, from, to, ends }));
     }

@@ -485,6 +485,7 @@ impl HalfOpen {
         // "[...] the proper IKE response (e.g., an IKE_AUTH response or an error notification) MUST be sent" (RFC 5723 section
         // 4.1): also without a ticket.
         list.extend(answer_extensions(shared, now, &mut sa, view));
+        sa.record_session(shared, now);
         let by = sa.core.id();
         shared.actions.push_back(match resumed {
             true => Action::Resumed { by },

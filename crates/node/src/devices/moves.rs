@@ -5,6 +5,8 @@ use crate::connections::ConnectionId;
 use crate::event::{Event, Kept};
 use crate::handover::{Handover, Sleeper, Taken};
 use crate::sessions::{Sessions, Who};
+use dormouse_crypto::cert::Identity;
+use dormouse_ike::Absent;
 use dormouse_ike::ticket::lineage::Name;
 use dormouse_sansio::Instant;
 use dormouse_standin::{DeviceId, Slept, Waiting};
@@ -16,6 +18,22 @@ impl Devices {
     pub(crate) fn sleeping_lineages(&self) -> Vec<Name> {
         let asleep = self.of_lineage.iter().filter(|(_, id)| self.stand_in.asleep(**id).is_some());
         asleep.map(|(lineage, _)| *lineage).collect()
+    }
+
+    /// Devices that sleep without an SA, for a store that has forgotten them. `name`: of a connection.
+    pub(crate) fn absent_on_record(
+        &self,
+        now: Instant,
+        name: impl Fn(ConnectionId) -> String,
+    ) -> Vec<Absent> {
+        let of_one = |id: &DeviceId| {
+            let (known, asleep) = (self.known.get(id)?, self.stand_in.asleep(*id)?);
+            let (kind, data) = &known.who.identity;
+            let identity = Identity::from_ike(*kind, data).ok()?;
+            let left = asleep.until.saturating_since(now);
+            Some(Absent { lineage: known.lineage?, connection: name(known.connection), identity, left })
+        };
+        self.absent.keys().filter_map(of_one).collect()
     }
 
     /// See [`crate::Node::hand_over`].

@@ -1,6 +1,7 @@
 //! What a gateway hears of the others with which it shares a store. Owns no state; see [`dormouse_ike::Endpoint::gone_elsewhere`].
 
 use super::Node;
+use crate::event::Order;
 use crate::pool::Addresses;
 use crate::tally::Held;
 use dormouse_ike::takeover::{Given, Left};
@@ -24,8 +25,11 @@ impl Node {
     }
 
     /// Gateway: see [`dormouse_ike::Endpoint::sessions_on_record`].
-    pub fn sessions_on_record(&mut self) -> Vec<(Row, bool)> {
-        self.ike.sessions_on_record()
+    pub fn sessions_on_record(&mut self, now: Instant) -> Vec<(Row, bool)> {
+        let connections = &self.connections;
+        let absent =
+            self.devices.as_ref().map(|d| d.absent_on_record(now, |id| connections.name(id).to_owned()));
+        self.ike.sessions_on_record(now, &absent.unwrap_or_default())
     }
 
     /// Gateway: see [`dormouse_ike::Endpoint::set_left`].
@@ -84,7 +88,8 @@ impl Node {
         })
     }
 
-    /// Gateway: these addresses are another's: the sessions that have one of them end, and their clients may come back for others. Returns their number.
+    /// Gateway: these addresses are another's: the sessions that have one of them end, and their clients may come back for others. Nothing leads to
+    /// them from now on, also if their clients sleep or have not heard yet. Returns their number.
     pub fn end_sessions_at(&mut self, now: Instant, addresses: Addresses) -> usize {
         let meant: Vec<IpAddr> =
             addresses.v4.map(IpAddr::V4).into_iter().chain(addresses.v6.map(IpAddr::V6)).collect();
@@ -95,8 +100,14 @@ impl Node {
         };
         let sas: Vec<SaId> =
             self.sessions.ike_sas().into_iter().filter(|sa| has(Owner::Ike(*sa)).is_some()).collect();
+        self.with_devices(|devices, around| devices.lose_addresses(&meant, around));
+        let mut gone = Vec::new();
         for sa in &sas {
-            self.ike.close(now, *sa);
+            gone.extend(self.sessions.take_routes(Owner::Ike(*sa)));
+            self.ike.lose_lease(now, *sa);
+        }
+        if !gone.is_empty() {
+            self.order(Order::PeerGone { routes: gone });
         }
         self.drain_ike(now);
         sas.len()

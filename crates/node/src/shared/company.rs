@@ -82,7 +82,7 @@ impl Company {
             News::Given(lineage, given) => host.node_mut().given(now, lineage, given),
             News::Forgotten => {
                 host.node_mut().leave_again(now);
-                return vec![Heard::Forgotten(host.node_mut().sessions_on_record())];
+                return vec![Heard::Forgotten(host.node_mut().sessions_on_record(now))];
             }
             News::HandedOver(lineage, done) => {
                 if done {
