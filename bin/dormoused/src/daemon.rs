@@ -57,7 +57,7 @@ const NEIGHBOURS: u64 = 9;
 const BLOCK: u64 = 10;
 const KEEPER: u64 = 11;
 const FETCHED: u64 = 12;
-const SIGNED: u64 = 13;
+const WORKED: u64 = 13;
 const FILES: u64 = 14;
 const FORWARD: u64 = 15;
 const NUMBERS: u64 = 16;
@@ -263,7 +263,7 @@ impl Daemon {
         self.wakers.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
         self.wakers.poller.add(&self.helpers.names, NAMES, Interest::READ)?;
         self.wakers.poller.add(&self.helpers.fetcher, FETCHED, Interest::READ)?;
-        self.wakers.poller.add(&self.helpers.signers, SIGNED, Interest::READ)?;
+        self.wakers.poller.add(&self.helpers.workers, WORKED, Interest::READ)?;
         self.wakers.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
         if let Some(reader) = self.reload.reader() {
             self.wakers.poller.add(reader, FILES, Interest::READ)?;
@@ -365,9 +365,10 @@ impl Daemon {
                 SIGNALS => self.signals(now)?,
                 NETWORK => self.network_changed(now)?,
                 NAMES => self.names_found(now),
-                SIGNED => {
-                    if let Some((sa, result)) = self.helpers.signers.next() {
-                        self.host.node_mut().signed(now, sa, result);
+                // One at a time: a message may follow that has waited for it.
+                WORKED => {
+                    if let Some((sa, done)) = self.helpers.workers.next() {
+                        self.host.node_mut().done(now, sa, done);
                     }
                 }
                 FETCHED => {
@@ -472,7 +473,7 @@ impl Daemon {
             Order::ReadMeter => self.read_meter(now),
             Order::ReadSignal => self.read_signal(),
             Order::Header(order) => tracing::debug!(?order, "nothing reads headers on this machine"),
-            Order::Sign { sa, order } => self.helpers.signers.sign(sa, order),
+            Order::Work { sa, order } => self.helpers.workers.carry_out(sa, order),
             Order::Radius(order) => self.obey_radius(now, order),
             Order::Fetch { id, url, body } => self.helpers.fetcher.fetch(Wanted { id, url, body }),
         }

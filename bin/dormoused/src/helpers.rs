@@ -1,4 +1,4 @@
-//! What works for the loop and would block it: questions to name servers, to web servers and to the gateway's database, signatures; and where
+//! What works for the loop and would block it: questions to name servers, to web servers and to the gateway's database, slow public-key operations; and where
 //! the audit is written. Owns them; what they find comes back to the loop.
 
 use crate::audit::Auditor;
@@ -6,7 +6,7 @@ use crate::joining::Cluster;
 use crate::keeper::Keeper;
 use crate::names::Names;
 use crate::scrape::Scrapes;
-use crate::signers::Signers;
+use crate::workers::Workers;
 use anyhow::Result;
 use dormouse_io::fetch::Fetcher;
 use dormouse_io::web::Web;
@@ -21,7 +21,7 @@ pub(crate) struct Helpers {
     pub(crate) auditor: Auditor,
     pub(crate) names: Names,
     pub(crate) fetcher: Fetcher,
-    pub(crate) signers: Signers,
+    pub(crate) workers: Workers,
     /// Where the daemon's numbers are read, if they are shown.
     pub(crate) scrapes: Option<Scrapes>,
 }
@@ -46,7 +46,7 @@ impl Helpers {
             auditor: Auditor::new(audit)?,
             names: Names::new(ike_port, marked)?,
             fetcher: Fetcher::new()?,
-            signers: Signers::new()?,
+            workers: Workers::new()?,
             scrapes: shown.map(Scrapes::new).transpose()?,
         })
     }

@@ -33,7 +33,6 @@ mod router;
 mod scrape;
 mod setup;
 mod sheet;
-mod signers;
 mod sleep_status;
 mod stats;
 mod status;
@@ -42,6 +41,7 @@ mod tally;
 mod users;
 mod verbs;
 mod ways;
+mod workers;
 
 use anyhow::Result;
 use clap::Parser;

@@ -5,11 +5,11 @@ use crate::joining::Joining;
 use crate::store::Store;
 use anyhow::{Context, Result};
 use dormouse_crypto::cert::Identity;
-use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{HoldPolicy, Ports};
 use dormouse_ike::load::LoadHistory;
 use dormouse_ike::ticket::TicketKeys;
+use dormouse_ike::work::Beside;
 use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
 use dormouse_io::netlink::{MARK, set_mark};
@@ -45,7 +45,7 @@ pub(crate) fn endpoint(
     };
     let gateways: Vec<&Resolved> = connections.iter().filter(|c| c.role == Role::Gateway).collect();
     if !gateways.is_empty() {
-        config.sign_beside = SigningKey::is_slow;
+        config.beside = Beside::slow();
     }
     if gateways.is_empty() && !hip {
         return Ok((config, None));

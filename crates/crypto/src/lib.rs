@@ -42,7 +42,7 @@ pub mod suites;
 mod tlv;
 
 pub use aead256::{aead256_open, aead256_seal};
-pub use dh::DhPrivate;
+pub use dh::{DhPrivate, Drawn};
 pub use error::{Error, Unauthentic};
 pub use hash::{HashAlg, hash, hash_one, hash_reader};
 pub use packet_key::{PacketKey, RestingKey};

@@ -423,6 +423,15 @@ impl Group {
         matches!(self, Self::MlKem512 | Self::MlKem768 | Self::MlKem1024)
     }
 
+    /// Whether a public value, or a secret, takes as long as sealing hundreds of packets (`docs/benchmarks.md`, "handshake").
+    #[must_use]
+    pub const fn is_slow(self) -> bool {
+        match self {
+            Self::Modp2048 | Self::Modp3072 | Self::Modp4096 | Self::Ecp384 | Self::Ecp521 => true,
+            Self::Ecp256 | Self::X25519 | Self::MlKem512 | Self::MlKem768 | Self::MlKem1024 => false,
+        }
+    }
+
     /// Length in bytes of the shared secret.
     #[must_use]
     pub const fn secret_len(self) -> usize {

@@ -20,13 +20,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
 use dormouse_wire::sleep::Sleeping;
 use ipnet::IpNet;
 
-use crate::auth::Authentication;
 use crate::config::Connection;
 use crate::config_payload::AddressPool;
 use crate::endpoint_config::EndpointConfig;
@@ -42,6 +40,7 @@ use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::ticket::ClientTicket;
 use crate::ticket::lineage::{Name, Outcome};
+use crate::work::Done;
 use dormouse_keying::{ChildId, SaId};
 use takeover::Takeovers;
 use takeover::orphans::Spi;
@@ -338,11 +337,13 @@ impl Endpoint {
         self.apply_effects(now);
     }
 
-    /// What became of [`Event::Sign`]: [`SignOrder::sign`](crate::auth::SignOrder::sign)'s result.
-    pub fn signed(&mut self, now: Instant, sa: SaId, result: Result<Authentication, SignatureError>) {
-        if let Some(slot) = self.slots.remove(&sa) {
+    /// What became of [`Event::Work`]. Each order is answered, also one whose SA has ended: the next one is handed out then.
+    pub fn done(&mut self, now: Instant, sa: SaId, done: Done) {
+        if self.shared.works.came_back(sa)
+            && let Some(slot) = self.slots.remove(&sa)
+        {
             self.touched.insert(sa);
-            if let Some(slot) = slot.signed(&mut self.shared, now, result) {
+            if let Some(slot) = slot.done(&mut self.shared, now, done) {
                 self.slots.insert(sa, slot);
             }
         }

@@ -5,7 +5,6 @@ use core::fmt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_crypto::sign::SigningKey;
 use dormouse_keying::{OpenFirstZone, SpiSource};
 use dormouse_wire::ike::Gateway;
 
@@ -16,6 +15,7 @@ use crate::credential::Refusal;
 use crate::load::LoadHistory;
 use crate::spread::Spread;
 use crate::ticket::TicketKeys;
+use crate::work::Beside;
 
 /// Everything an endpoint is made from.
 pub struct EndpointConfig {
@@ -40,8 +40,8 @@ pub struct EndpointConfig {
     pub takeover: bool,
     /// What is done for devices that announce a sleep.
     pub hold: HoldPolicy,
-    /// As responder: with which keys signatures are ordered ([`Event::Sign`](crate::Event::Sign)), beside those in tokens.
-    pub sign_beside: fn(&SigningKey) -> bool,
+    /// Which public-key operations are ordered ([`Event::Work`](crate::Event::Work)).
+    pub beside: Beside,
     /// What an earlier run has learned about latency and load.
     pub load: LoadHistory,
     /// What decides, beside the connections, who is admitted.
@@ -72,7 +72,7 @@ impl Default for EndpointConfig {
             counts_together: false,
             takeover: false,
             hold: HoldPolicy::default(),
-            sign_beside: |_| false,
+            beside: Beside::default(),
             load: LoadHistory::default(),
             admission: Admission::default(),
             router: None,

@@ -13,7 +13,6 @@ use dormouse_wire::ike::dormancy::{LoadReport, Refused};
 use dormouse_wire::ike::{AuthMethod, Gateway};
 use dormouse_wire::sleep::{Mark, SleepFlags};
 
-use crate::auth::SignOrder;
 use crate::config_payload::AssignedConfig;
 use crate::credential::Credential;
 use crate::elsewhere::Question;
@@ -21,6 +20,7 @@ use crate::error::NegotiationError;
 use crate::takeover::Takeover;
 use crate::ticket::ClientTicket;
 use crate::ticket::lineage::{Name, Operation};
+use crate::work::Order;
 
 /// A fact for the driver. Events come in the order in which they must be applied.
 #[derive(Debug)]
@@ -58,13 +58,13 @@ pub enum Event {
     Store(Operation),
     /// Gateway: what the store is to do about an IKE SA that another gateway can take over. Nothing that is sent depends on it.
     Takeover(Takeover),
-    /// Our key is held elsewhere, or takes long: [`SignOrder::sign`], beside the loop, and hand the result to [`crate::Endpoint::signed`]. The handshake
-    /// waits.
-    Sign {
+    /// This takes long, or a token does it: [`Order::carry_out`], beside the loop, and hand what comes of it to [`crate::Endpoint::done`], once. The
+    /// handshake waits.
+    Work {
         /// The SA that it is for.
         sa: SaId,
-        /// What to sign.
-        order: Box<SignOrder>,
+        /// What to do.
+        order: Box<Order>,
     },
     /// Gateway: ask a RADIUS server, and hand what it says to [`crate::Endpoint::told_elsewhere`]. The handshake waits.
     AskElsewhere(Box<Question>),

@@ -65,6 +65,8 @@ pub(crate) struct HalfOpens {
     by_age: BTreeSet<(Instant, SaId)>,
     by_effort: BTreeSet<(Effort, Instant, SaId)>,
     spread: usize,
+    /// Those that did not become one.
+    pub(crate) refusals: Refusals,
 }
 
 impl HalfOpens {
@@ -79,6 +81,7 @@ impl HalfOpens {
             by_age: BTreeSet::new(),
             by_effort: BTreeSet::new(),
             spread: 0,
+            refusals: Refusals::default(),
         }
     }
 

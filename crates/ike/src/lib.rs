@@ -79,6 +79,7 @@ pub mod ticket;
 mod timer;
 mod transport;
 mod window;
+pub mod work;
 
 pub use describe::{ChildDescription, Description};
 pub use dormouse_keying::SleepVerdict;

@@ -47,6 +47,9 @@ pub const MESSAGE_MAX: usize = 65_000;
 /// Largest IKE_INTERMEDIATE request, in bytes: the largest public value (ML-KEM-1024, 1,568 bytes) and the names of some PPKs. Its
 /// sender has proved nothing yet.
 pub const INTERMEDIATE_MAX: usize = 8_192;
+/// Bytes of one caller's messages that wait while the first keys are made, which may take milliseconds: its sender has proved nothing yet. An IKE_AUTH
+/// request with a chain of certificates; what does not fit is repeated.
+pub const EARLY_MAX: usize = 16_384;
 /// Most fragments of one message (RFC 7383 allows 65,535): 65 kB in fragments of 576-byte datagrams.
 pub const FRAGMENTS_MAX: u16 = dormouse_wire::ike::limits::MAX_FRAGMENTS;
 /// Smallest datagram that fragmentation aims at, in bytes: a smaller setting is raised to it, so that a message never

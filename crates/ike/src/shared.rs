@@ -17,7 +17,7 @@ use crate::config_payload::{AssignedConfig, Lease, LeaseRequest};
 use crate::cookie::CookieJar;
 use crate::endpoint_config::EndpointConfig;
 use crate::event::Event;
-use crate::half_opens::{HalfOpens, Refusals};
+use crate::half_opens::HalfOpens;
 use crate::limits;
 use crate::load::LoadHistory;
 use crate::mlike::HeaderKeys;
@@ -26,6 +26,7 @@ use crate::sleepers::Sleepers;
 use crate::stats::Stats;
 use crate::ticket::counted::Counted;
 use crate::ticket::lineage::{Name, TicketHolder};
+use crate::work::Works;
 use dormouse_keying::SaId;
 
 /// Client: what the next session of a connection says of what was before it.
@@ -55,7 +56,8 @@ pub(crate) struct Shared {
     pub(crate) sleepers: Sleepers,
     /// Sessions that callers have begun and not yet established.
     pub(crate) half_open: HalfOpens,
-    pub(crate) refusals: Refusals,
+    /// Public-key operations that are ordered.
+    pub(crate) works: Works,
     pub(crate) load: LoadHistory,
     pub(crate) former: Former,
     pub(crate) header: HeaderKeys,
@@ -80,7 +82,7 @@ impl Shared {
             callers: Callers::default(),
             sleepers: Sleepers::default(),
             half_open: HalfOpens::new(&config.half_open),
-            refusals: Refusals::default(),
+            works: Works::default(),
             config,
             entropy,
             wall: None,

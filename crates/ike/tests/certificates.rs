@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use common::{Pair, client_psk, fqdn, gateway_config, gateway_psk};
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
-use dormouse_crypto::sign::{Scheme, SignatureError, Signer, SigningKey};
+use dormouse_crypto::sign::{Scheme, Signer, SigningKey};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Resumption, Unique};
+use dormouse_ike::work::{Beside, Done};
 use dormouse_ike::{CloseReason, EndpointConfig, Event, NegotiationError};
 use dormouse_sansio::Instant;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
@@ -288,13 +289,9 @@ fn in_token(auth: &mut LocalAuth, algorithm: &'static SignatureAlgorithm, ca: &A
 /// Whether there was something to sign; signs it, or says that it took too long.
 fn sign(pair: &mut Pair, client: bool, good: bool) -> bool {
     let side = if client { &mut pair.client } else { &mut pair.gateway };
-    let order = side.take(|event| match event {
-        Event::Sign { sa, order } => Some((*sa, order.clone())),
-        _ => None,
-    });
-    let Some((sa, order)) = order else { return false };
-    let result = if good { order.sign() } else { Err(SignatureError::Late) };
-    side.endpoint.signed(pair.now, sa, result);
+    let Some((sa, order)) = side.order() else { return false };
+    let done = if good { order.carry_out() } else { Done::late() };
+    side.endpoint.done(pair.now, sa, done);
     pair.flush();
     pair.run_for(Duration::from_secs(1));
     true
@@ -330,7 +327,7 @@ fn a_gateway_has_its_slow_key_sign_beside_the_loop() {
         gateway.local_auth = leaf(&ca, "gw.example.org", algorithm, (-1, 300));
         let mut client = client_psk();
         client.remote_auth = trust(&ca);
-        let config = EndpointConfig { sign_beside: SigningKey::is_slow, ..gateway_config(gateway, 1) };
+        let config = EndpointConfig { beside: Beside::slow(), ..gateway_config(gateway, 1) };
         let mut pair = Pair::with_configs(client, EndpointConfig::default(), config, 1);
         pair.connect();
         pair.run_for(Duration::from_secs(2));

@@ -13,11 +13,11 @@ use common::eap::{Authority, USERS, comes_through, connections, login, pair_of, 
 use common::resumed::resume;
 use common::{Datagram, Pair, fqdn, gateway_config, seeds};
 use dormouse_crypto::Secret;
-use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::admission::{Denial, Shown};
 use dormouse_ike::config::{
     Connection, Fragmentation, IdentityPattern, PeerPolicy, PeerRule, Ppk, RemoteAuth,
 };
+use dormouse_ike::work::Beside;
 use dormouse_ike::{CloseReason, EndpointConfig, Event, Kind, NegotiationError};
 use dormouse_sansio::Carrier;
 use dormouse_wire::ike::{AuthMethod, NotifyType, Payload};
@@ -385,23 +385,17 @@ fn a_slow_key_signs_first_for_a_caller_who_has_proved_nothing() {
     let ca = Authority::new("CA");
     let (client, mut gateway) = connections(&ca);
     gateway.local_auth = ca.issue("gw.example.org", &rcgen::PKCS_RSA_SHA256);
-    let config = EndpointConfig { sign_beside: SigningKey::is_slow, ..gateway_config(gateway, 1) };
+    let config = EndpointConfig { beside: Beside::slow(), ..gateway_config(gateway, 1) };
     let mut pair = Pair::with_configs(client, EndpointConfig::default(), config, 14);
     pair.connect();
     pair.run_for(Duration::from_secs(3));
-    let order = |pair: &mut Pair| {
-        pair.gateway.take(|event| match event {
-            Event::Sign { sa, order } => Some((*sa, order.clone())),
-            _ => None,
-        })
-    };
-    let (sa, signing) = order(&mut pair).expect("something to sign");
-    assert!(order(&mut pair).is_none(), "repeated requests are signed for once");
+    let (sa, signing) = pair.gateway.order().expect("something to sign");
+    assert!(pair.gateway.order().is_none(), "repeated requests are signed for once");
     assert!(pair.client.established().is_none());
-    pair.gateway.endpoint.signed(pair.now, sa, signing.sign());
+    pair.gateway.endpoint.done(pair.now, sa, signing.carry_out());
     pair.flush();
     pair.run_for(Duration::from_secs(3));
-    assert!(order(&mut pair).is_none(), "the last proof needs no key");
+    assert!(pair.gateway.order().is_none(), "the last proof needs no key");
     assert!(pair.client.established().is_some(), "{:?}", pair.client.failure());
     pair.assert_agree();
 }

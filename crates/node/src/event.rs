@@ -8,10 +8,10 @@ use crate::record::Record;
 use dormouse_crypto::Secret;
 use dormouse_esp::Loan;
 use dormouse_ike::LoadReport;
-use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::takeover::Takeover;
 use dormouse_ike::ticket::lineage::Operation;
+use dormouse_ike::work::Order as Work;
 use dormouse_keying::{ChildId, HeaderOrder, SaId, SleepVerdict};
 use dormouse_sansio::Path;
 use dormouse_standin::DeviceId;
@@ -152,12 +152,12 @@ pub enum Order {
     /// Access router: what the headers of a device's packets can be read with, from now on or no longer. Of a [`crate::host::Host`] it goes to
     /// what reads them there.
     Header(HeaderOrder),
-    /// Have this signed beside the loop ([`SignOrder::sign`]), and hand the result to [`crate::Node::signed`].
-    Sign {
+    /// Have this done beside the loop ([`Work::carry_out`]), and hand what comes of it to [`crate::Node::done`], once.
+    Work {
         /// What it is for.
         sa: SaId,
-        /// What to sign.
-        order: Box<SignOrder>,
+        /// What to do.
+        order: Box<Work>,
     },
     /// Gateway: send something to a RADIUS server, or close a socket.
     Radius(SocketOrder),

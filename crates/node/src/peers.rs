@@ -4,9 +4,8 @@
 
 use crate::event::Order;
 use crate::node::Node;
-use dormouse_crypto::sign::SignatureError;
 use dormouse_esp::pmtu::TooBig;
-use dormouse_ike::auth::Authentication;
+use dormouse_ike::work::Done;
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::{Instant, Path};
 use std::net::{IpAddr, SocketAddr};
@@ -47,9 +46,9 @@ impl Node {
         self.drain_manager(now);
     }
 
-    /// What became of [`crate::Order::Sign`].
-    pub fn signed(&mut self, now: Instant, sa: SaId, result: Result<Authentication, SignatureError>) {
-        self.ike.signed(now, sa, result);
+    /// What became of [`crate::Order::Work`].
+    pub fn done(&mut self, now: Instant, sa: SaId, done: Done) {
+        self.ike.done(now, sa, done);
         self.drain_ike(now);
     }
 

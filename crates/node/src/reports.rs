@@ -37,7 +37,7 @@ impl Node {
             Ike::Takeover(what) => self.order(Order::Takeover(what)),
             Ike::Heard { sa } => self.heard(Owner::Ike(sa)),
             Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
-            Ike::Sign { sa, order } => self.order(Order::Sign { sa, order }),
+            Ike::Work { sa, order } => self.order(Order::Work { sa, order }),
             Ike::AskElsewhere(question) => self.ask_elsewhere(now, *question),
             Ike::Fetch { id, url, body } => self.order(Order::Fetch { id, url, body }),
             Ike::Revocations { name, content } => {

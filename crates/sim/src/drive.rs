@@ -6,7 +6,7 @@
 use crate::engine::{Engine, Taken, is_esp};
 use crate::machine::{Machine, hear};
 use crate::store::Job;
-use dormouse_ike::auth::SignOrder;
+use dormouse_ike::work;
 use dormouse_keying::SaId;
 use dormouse_node::Train;
 use dormouse_node::host::{
@@ -15,7 +15,7 @@ use dormouse_node::host::{
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
 use dormouse_wire::ip;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -25,8 +25,8 @@ const OFF: Duration = Duration::from_millis(200);
 /// And this long to be on and associated.
 const ON: Duration = Duration::from_millis(1800);
 
-/// A signature takes up to this long.
-const SIGNS: Duration = Duration::from_millis(5);
+/// A public-key operation takes up to this long.
+const WORKS: Duration = Duration::from_millis(5);
 
 /// MTU of every link.
 const ETHERNET: u16 = 1500;
@@ -38,8 +38,10 @@ const BATCH: u64 = 8;
 pub(crate) struct Kernel {
     sockets: VecDeque<(Path, Vec<u8>)>,
     tun: VecDeque<Vec<u8>>,
-    /// What the thread that signs is at, oldest first: when it is done, for which SA, and what.
-    signing: VecDeque<(Instant, SaId, Box<SignOrder>)>,
+    /// Public-key operations under way, in the order in which they will be done, which may be any: for which SA, and what. The number keeps two of one
+    /// moment apart.
+    working: BTreeMap<(Instant, u64), (SaId, Box<work::Order>)>,
+    worked: u64,
     /// When the process takes it.
     wakes: Option<Instant>,
     /// The longest that the process takes to wake up; half of the times it takes none.
@@ -50,9 +52,9 @@ pub(crate) struct Kernel {
 
 impl Default for Kernel {
     fn default() -> Self {
-        let (sockets, tun, signing) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        let (sockets, tun, working) = (VecDeque::new(), VecDeque::new(), BTreeMap::new());
         let (lag, rng) = (Duration::ZERO, Seeded::new(0));
-        Self { sockets, tun, signing, wakes: None, lag, rng, engine: Engine::default() }
+        Self { sockets, tun, working, worked: 0, wakes: None, lag, rng, engine: Engine::default() }
     }
 }
 
@@ -60,20 +62,20 @@ impl Kernel {
     pub(crate) fn clear(&mut self) {
         self.sockets.clear();
         self.tun.clear();
-        self.signing.clear();
+        self.working.clear();
         self.engine.clear();
         self.wakes = None;
     }
 
-    /// When the next signature is there.
-    pub(crate) fn signed(&self) -> Option<Instant> {
-        self.signing.front().map(|(at, ..)| *at)
+    /// When the next public-key operation is done.
+    pub(crate) fn done(&self) -> Option<Instant> {
+        self.working.first_key_value().map(|((at, _), _)| *at)
     }
 
-    fn sign(&mut self, now: Instant, sa: SaId, order: Box<SignOrder>) {
-        let at = now + Duration::from_micros(self.rng.below(u64::try_from(SIGNS.as_micros()).unwrap_or(1)));
-        let at = self.signing.back().map_or(at, |(before, ..)| at.max(*before));
-        self.signing.push_back((at, sa, order));
+    fn work(&mut self, now: Instant, sa: SaId, order: Box<work::Order>) {
+        let at = now + Duration::from_micros(self.rng.below(u64::try_from(WORKS.as_micros()).unwrap_or(1)));
+        self.worked += 1;
+        self.working.insert((at, self.worked), (sa, order));
     }
 
     pub(crate) fn wakes(&self) -> Option<Instant> {
@@ -218,10 +220,10 @@ impl Process<'_> {
         self.machine.kernel.wakes = None;
         self.radio_answers(now);
         self.store_reports(now);
-        while self.machine.kernel.signed().is_some_and(|at| at <= now)
-            && let Some((_, sa, order)) = self.machine.kernel.signing.pop_front()
+        while self.machine.kernel.done().is_some_and(|at| at <= now)
+            && let Some((_, (sa, order))) = self.machine.kernel.working.pop_first()
         {
-            self.host.node_mut().signed(now, sa, order.sign());
+            self.host.node_mut().done(now, sa, order.carry_out());
         }
         if let Some(deadline) = self.host.poll_timeout().filter(|d| d.at <= now) {
             *self.machine.wakeups.entry(deadline.why).or_default() += 1;
@@ -400,7 +402,7 @@ impl Process<'_> {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::Header(order) => machine.headers.push(order),
-            Order::Sign { sa, order } => machine.kernel.sign(now, sa, order),
+            Order::Work { sa, order } => machine.kernel.work(now, sa, order),
             // No meter measures what does not exist, nor a signal, and no certificate of these worlds says where to ask.
             Order::ReadMeter | Order::ReadSignal | Order::Fetch { .. } | Order::Radius(_) => {}
             Order::Lend(lend) => machine.kernel.engine.lend(&lend),

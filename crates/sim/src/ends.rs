@@ -5,6 +5,7 @@ use crate::settings::{Family, Proof, Settings};
 use crate::topology::{MachineId, Topology};
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
+use dormouse_ike::work::Beside;
 use dormouse_node::config::Resolved;
 use dormouse_node::host::{Engine, Host};
 use dormouse_node::pool::{Pool, SharedPool};
@@ -134,8 +135,8 @@ pub(crate) fn gateway(
     let endpoint = EndpointConfig {
         ticket_keys: TicketKeys::import(&disk.ticket_keys, ROTATE, KEEP).ok(),
         hold: settings.hold,
-        // As the daemon does with keys that take long.
-        sign_beside: |_| true,
+        // As the daemon does with what takes long.
+        beside: Beside { sign: |_| true, agree: |_| true },
         ..EndpointConfig::default()
     };
     let mut host = machine::host(now, connections, endpoint, Some(SharedPool::new(pool)), rng, unix);

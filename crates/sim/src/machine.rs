@@ -316,7 +316,7 @@ impl Machine {
         }
         let host = self.host.as_ref().and_then(|h| h.poll_timeout()).map(|d| d.at);
         let shared = self.shared.as_ref().and_then(Member::due);
-        let host = host.into_iter().chain(self.store.due()).chain(shared).chain(self.kernel.signed());
+        let host = host.into_iter().chain(self.store.due()).chain(shared).chain(self.kernel.done());
         // The answer of a radio to a process that has died is lost.
         let radio = self.radio.as_ref().filter(|_| self.host.is_some()).and_then(|r| r.pending);
         host.chain(radio.map(|(at, _)| at)).min()

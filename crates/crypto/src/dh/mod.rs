@@ -33,12 +33,18 @@ enum Key {
     Kem(kem::Decapsulation),
 }
 
-impl DhPrivate {
-    /// A fresh key pair, whose private half is drawn from `entropy`.
+/// The private half of a key pair alone: drawing it costs next to nothing, the public value may cost milliseconds. It is wiped when dropped.
+pub struct Drawn {
+    group: Group,
+    key: Key,
+}
+
+impl Drawn {
+    /// As [`DhPrivate::generate`], without the public value. A pair of ML-KEM is whole already.
     ///
     /// # Errors
-    /// [`Error::Entropy`] if the source gives no usable scalar in eight draws (an honest source: never).
-    pub fn generate(group: Group, entropy: &mut dyn Entropy) -> Result<Self, Error> {
+    /// As [`DhPrivate::generate`].
+    pub fn draw(group: Group, entropy: &mut dyn Entropy) -> Result<Self, Error> {
         let key = match group {
             Group::Modp2048 => Key::Modp(Exponent::generate(Modp::M2048, entropy)),
             Group::Modp3072 => Key::Modp(Exponent::generate(Modp::M3072, entropy)),
@@ -50,7 +56,42 @@ impl DhPrivate {
                 Key::Kem(kem::Decapsulation::generate(group)?)
             }
         };
-        Self::from_key(group, key)
+        Ok(Self { group, key })
+    }
+
+    /// Computes the public value; it may run in another thread.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the library fails.
+    pub fn complete(self) -> Result<DhPrivate, Error> {
+        DhPrivate::from_key(self.group, self.key)
+    }
+
+    /// The responder's part at once, of a Diffie-Hellman group: its public value and the shared secret, given the initiator's public value. It may
+    /// run in another thread.
+    ///
+    /// # Errors
+    /// As [`Drawn::complete`] and [`DhPrivate::agree`].
+    pub fn respond(self, peer: &[u8]) -> Result<(Vec<u8>, Secret), Error> {
+        let private = self.complete()?;
+        let secret = private.agree(peer)?;
+        Ok((private.public, secret))
+    }
+}
+
+impl core::fmt::Debug for Drawn {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Drawn({})", self.group)
+    }
+}
+
+impl DhPrivate {
+    /// A fresh key pair, whose private half is drawn from `entropy`.
+    ///
+    /// # Errors
+    /// [`Error::Entropy`] if the source gives no usable scalar in eight draws (an honest source: never).
+    pub fn generate(group: Group, entropy: &mut dyn Entropy) -> Result<Self, Error> {
+        Drawn::draw(group, entropy)?.complete()
     }
 
     fn from_key(group: Group, key: Key) -> Result<Self, Error> {
@@ -79,9 +120,7 @@ impl DhPrivate {
             check_len(group, peer, group.public_len())?;
             return kem::encapsulate(group, peer);
         }
-        let private = Self::generate(group, entropy)?;
-        let secret = private.agree(peer)?;
-        Ok((private.public, secret))
+        Drawn::draw(group, entropy)?.respond(peer)
     }
 
     /// The group.

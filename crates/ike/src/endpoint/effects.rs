@@ -100,6 +100,9 @@ impl Endpoint {
                 self.shared.callers.wait_no_longer(id);
                 self.shared.callers.counting.asks_no_longer(id);
             }
+            if !slot.is_some_and(Slot::is_working) {
+                self.shared.works.forget(id);
+            }
             if !slot.is_some_and(Slot::is_stranger_waiting) {
                 self.shared.callers.signed_for_stranger(id);
             }
@@ -117,6 +120,9 @@ impl Endpoint {
                 self.starts.insert((deadline.at, id));
                 self.deadlines.insert(id, deadline);
             }
+        }
+        while let Some((sa, order)) = self.shared.works.hand_out() {
+            self.shared.event(Event::Work { sa, order });
         }
         self.tell_counted(now);
     }

@@ -296,7 +296,7 @@ impl Shared {
 
     /// Says in the log that first messages are refused: now and then, with their number.
     fn say_refused(&mut self, now: Instant, from: IpNet, why: Discard) {
-        let Some(refused) = self.refusals.note(now) else { return };
+        let Some(refused) = self.half_open.refusals.note(now) else { return };
         let (half_open, of_it) = (self.half_open.len(), self.half_open.from(from));
         tracing::warn!(%from, of_it, half_open, refused, %why, "newcomers are refused");
     }

@@ -1,7 +1,6 @@
 //! The responder's first exchange: IKE_SA_INIT and IKE_SESSION_RESUME. Owns the decision whether a stranger is worth any
 //! state: repetitions and what [`super::newcomer`] demands come first, keys come with IKE_AUTH. Nothing that it reads is authenticated.
 
-use dormouse_crypto::DhPrivate;
 use dormouse_keying::SaId;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload, Proposal};
@@ -13,7 +12,7 @@ use crate::config::Connection;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::half_opens::Effort;
-use crate::handshake::half_open::{HalfOpen, How, Wanted};
+use crate::handshake::half_open::{Exchange, HalfOpen, How, Wanted, Working};
 use crate::handshake::intermediate::{PpkUse, Rounds};
 use crate::handshake::{FirstMessage, Slot, quick};
 use crate::payloads::{View, notify};
@@ -102,10 +101,7 @@ impl Endpoint {
             return Ok(());
         }
         match wanted {
-            Ok(wanted) => {
-                self.answer_first(now, &first, wanted, place.effort);
-                Ok(())
-            }
+            Ok(wanted) => self.answer_first(now, &first, wanted, place.effort).ok_or(Discard::Malformed),
             Err(Some(refusal)) => self.refuse_first(path, header, refusal),
             Err(None) => Err(Discard::Malformed),
         }
@@ -129,6 +125,13 @@ impl Endpoint {
             && self.shared.has_our_cookie(now, path, header, &half.request, datagram)
         {
             half.request = datagram.to_vec();
+        }
+        if let Some(Slot::HalfOpen(half)) = &slot
+            && half.request == datagram
+            && matches!(half.work, Working::Beginning(_))
+        {
+            // It is answered when our public value is there.
+            return Ok(true);
         }
         let (link, request, response) = match slot {
             Some(Slot::HalfOpen(half)) => (&mut half.link, &half.request, &half.response),
@@ -190,13 +193,10 @@ impl Endpoint {
             if group.id() != ke_group {
                 return Err(Some(notify(NotifyType::InvalidKePayload, group.id().to_be_bytes())));
             }
-            let dh = DhPrivate::generate(group, &mut self.shared.entropy).map_err(|_| None)?;
-            let before_nonce = vec![
-                Payload::Sa(choice.answer(None)),
-                Payload::Ke { group: group.id(), data: dh.public_value().to_vec() },
-            ];
+            let before_nonce = vec![Payload::Sa(choice.answer(None))];
             let rounds = Rounds::new(&choice.suite.additional, ppk);
-            let how = How::Init { suite: choice.suite, dh, public: public.to_vec() };
+            let exchange = Exchange { ours: None, theirs: public.to_vec() };
+            let how = How::Init { suite: choice.suite, exchange };
             return Ok(Wanted { conn, how, rounds, before_nonce });
         }
         let error = match mismatch.map(Box::new) {
@@ -223,7 +223,11 @@ impl Endpoint {
         });
         match opened.map_err(refused) {
             Ok((conn, content)) => {
-                let (how, rounds) = (How::Resume { ticket: Box::new(content), dh: None }, Rounds::default());
+                // Only a ticket of ours allows a key exchange.
+                let public =
+                    view.ke().filter(|_| content.form == Form::Dormouse).map(|(_, public)| public.to_vec());
+                let exchange = public.map(|theirs| Exchange { ours: None, theirs });
+                let (how, rounds) = (How::Resume { ticket: Box::new(content), exchange }, Rounds::default());
                 Ok(Wanted { conn, how, rounds, before_nonce: Vec::new() })
             }
             Err((refusal, why)) => {
@@ -266,10 +270,17 @@ impl Endpoint {
         }
     }
 
-    /// Keeps a half-open SA and answers.
-    fn answer_first(&mut self, now: Instant, first: &FirstMessage<'_>, wanted: Wanted, effort: Effort) {
-        let half = HalfOpen::begin(&mut self.shared, now, first, wanted);
+    /// Keeps a half-open SA and answers, or orders first what the answer needs. `None` if there is no key for it.
+    fn answer_first(
+        &mut self,
+        now: Instant,
+        first: &FirstMessage<'_>,
+        wanted: Wanted,
+        effort: Effort,
+    ) -> Option<()> {
+        let half = HalfOpen::begin(&mut self.shared, now, first, wanted)?;
         self.enter(now, first, Slot::HalfOpen(Box::new(half)), effort);
+        Some(())
     }
 
     /// A new SA, whose caller has not shown yet that it is there.

@@ -43,6 +43,7 @@ use crate::stats::Kind;
 use crate::ticket::ClientTicket;
 use crate::transport::Ends;
 use crate::window::Outgoing;
+use crate::work::{Rank, Task};
 use dormouse_keying::SaId;
 use eap::Conversation;
 use verify::{Proved, Unproven};
@@ -102,7 +103,8 @@ impl Authenticating {
             match proving {
                 Ok(Proving::Done(proof)) => proofs.push(proof),
                 Ok(Proving::Sign(order)) => {
-                    shared.event(Event::Sign { sa: first.link.id, order });
+                    let caller = first.link.path.local.ip();
+                    shared.works.order(first.link.id, Rank::Known, caller, Task::Sign(order));
                     let until = now + limits::SIGNING_WAIT;
                     return Some(Slot::Signing(Box::new(Signing { first, proofs, until })));
                 }

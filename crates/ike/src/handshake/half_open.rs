@@ -6,6 +6,7 @@ mod begin;
 mod eap;
 mod first_child;
 mod form;
+mod how;
 mod identify;
 mod waiting;
 
@@ -13,13 +14,14 @@ pub(crate) use begin::Wanted;
 use eap::Eap;
 use first_child::{first_child, install_first};
 use form::{check_form, is_childless, wrong_form};
+pub(crate) use how::{Exchange, How};
 pub(super) use identify::{Caller, Refusal};
-pub(crate) use waiting::Signature;
+pub(crate) use waiting::{Request, Working};
 
 use core::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use dormouse_crypto::DhPrivate;
+use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_crypto::sign::SigningKey;
 use dormouse_sansio::{Class, Instant, Path};
@@ -47,28 +49,13 @@ use crate::limits::{self, STORE_PATIENCE};
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
-use crate::proposal::IkeSuite;
 use crate::sa::mobility::Mobility;
 use crate::sa::{Answer, Birth, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
+use crate::ticket::Form;
 use crate::ticket::lineage::Descent;
-use crate::ticket::{Form, TicketContent};
-
-/// How the SA began.
-#[derive(Debug)]
-pub(crate) enum How {
-    Init {
-        suite: IkeSuite,
-        dh: DhPrivate,
-        public: Vec<u8>,
-    },
-    /// With both halves of the key exchange, if there is one: ours, and the client's public value.
-    Resume {
-        ticket: Box<TicketContent>,
-        dh: Option<(DhPrivate, Vec<u8>)>,
-    },
-}
+use crate::work::Task;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -92,8 +79,8 @@ pub(crate) struct HalfOpen {
     /// A request that waits for the status of its certificates, and until when.
     pub(crate) waiting: Option<(Path, Vec<Payload>)>,
     pub(crate) wait_until: Option<Instant>,
-    /// Our own proof, where the key is held elsewhere.
-    pub(crate) signature: Signature,
+    /// What is ordered: one thing at a time.
+    pub(crate) work: Working,
     /// The last request was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
     /// The client has proved that the ticket is its own, and the store is asked whether it counts.
@@ -116,6 +103,18 @@ impl HalfOpen {
         datagram: &mut [u8],
     ) -> Step {
         self.link.stats.received(datagram.len());
+        self.take(shared, now, path, header, datagram)
+    }
+
+    /// The same, once it is counted.
+    fn take(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        datagram: &mut [u8],
+    ) -> Step {
         let theirs = !header.flags.response && header.flags.initiator && header.spi_i == self.link.spis.i;
         let intermediate = header.exchange == ExchangeType::IkeIntermediate;
         let next = self.next_id();
@@ -139,19 +138,19 @@ impl HalfOpen {
         if intermediate && self.overfull(datagram) {
             return Step::stay(Slot::HalfOpen(self), Discard::Fragment);
         }
+        if self.work.is_under_way() {
+            return self.wait(path, datagram);
+        }
         if self.waiting.is_some() || self.waits_for_server() {
             return Step::to(Slot::HalfOpen(self));
         }
         // "[...] the Responder SHOULD still keep the computed SK_* keys, so that if it happened to be an attack, then an attacker cannot
         // get an advantage of repeating the attack multiple times on a single IKE SA." (RFC 8019 section 4.6)
         if self.channel.is_none() {
-            match self.derive() {
-                Ok(channel) => self.channel = Some(channel),
-                Err(error) => {
-                    tracing::debug!(%path, %error, "no keys");
-                    self.expire(shared);
-                    return Step { next: None, result: Err(Discard::Malformed) };
-                }
+            match self.begin_keys(shared) {
+                Ok(Some(channel)) => self.channel = Some(channel),
+                Ok(None) => return self.wait(path, datagram),
+                Err(error) => return self.fail(shared, &error.to_string()),
             }
         }
         let Some(channel) = self.channel.as_mut() else {
@@ -175,7 +174,7 @@ impl HalfOpen {
             Err(discard) => Step::stay(Slot::HalfOpen(self), discard),
             Ok(None) => Step::to(Slot::HalfOpen(self)),
             Ok(Some((opened, octets))) if intermediate => {
-                self.answer_intermediate(shared, path, (opened, &octets))
+                self.answer_intermediate(shared, path, (opened, octets))
             }
             Ok(Some((Ok(payloads), _))) => self.authenticate(shared, now, path, &payloads),
             Ok(Some((Err(_), _))) => {
@@ -186,23 +185,20 @@ impl HalfOpen {
         }
     }
 
-    fn derive(&self) -> Result<Channel, dormouse_crypto::Error> {
+    /// The keys of the first messages, with the secret of their key exchange, if there was one.
+    fn derive(&self, agreed: Option<&Secret>) -> Result<Channel, dormouse_crypto::Error> {
+        let failed = dormouse_crypto::Error::Backend { operation: "key exchange" };
         let nonces = Nonces { i: &self.nonce_i, r: &self.nonce_r };
         let (suite, seed) = match &self.how {
-            How::Init { suite, dh, public } => {
-                (*suite, keys::skeyseed(suite.prf, nonces, &dh.agree(public)?))
-            }
-            How::Resume { ticket, dh } => {
+            How::Init { suite, .. } => (*suite, keys::skeyseed(suite.prf, nonces, agreed.ok_or(failed)?)),
+            How::Resume { ticket, .. } => {
                 let (prf, secret) = (ticket.suite.prf, &ticket.secret);
                 let seed = match ticket.form {
                     Form::Plain => keys::skeyseed_resumed(prf, secret, nonces),
                     Form::Dormouse => {
-                        let failed = dormouse_crypto::Error::Backend { operation: "resumption" };
-                        let both = dh.as_ref().map(|(ours, theirs)| ours.agree(theirs)).transpose()?;
                         let answer = Message::parse(&self.response).map_err(|_| failed.clone())?;
                         let answer = (&answer.header, answer.payloads.as_slice());
-                        skeyseed(prf, secret, Pace::Slow, &self.request, answer, both.as_ref())
-                            .ok_or(failed)?
+                        skeyseed(prf, secret, Pace::Slow, &self.request, answer, agreed).ok_or(failed)?
                     }
                 };
                 (ticket.suite, seed)
@@ -319,16 +315,16 @@ impl HalfOpen {
         // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
         self.link.path = path;
         self.link.conn = caller.conn.clone();
-        let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
-            Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
-            Signature::NotYet | Signature::Ordered => {
+        let proof = match std::mem::replace(&mut self.work, Working::Not) {
+            Working::Signed(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
+            _ => {
                 if matches!(self.how, How::Init { .. })
                     && let Err(refusal) =
                         shared.callers.begin(&caller.conn, &caller.identity, Begin::Login, now)
                 {
                     return self.refuse_admission(shared, path, claimed, refusal.into());
                 }
-                self.prove(&caller, shared.config.sign_beside)
+                self.prove(&caller, shared.config.beside.sign)
             }
         };
         let proof = match proof {
@@ -338,9 +334,8 @@ impl HalfOpen {
                 {
                     return self.refuse_admission(shared, path, claimed, refusal.into());
                 }
-                shared.event(Event::Sign { sa: self.link.id, order });
-                self.signature = Signature::Ordered;
                 self.waiting = Some((path, last.to_vec()));
+                self.order(shared, Task::Sign(order), Working::Signing);
                 return Step::to(Slot::HalfOpen(self));
             }
             Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),

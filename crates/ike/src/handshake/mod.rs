@@ -18,7 +18,6 @@ use std::sync::Arc;
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
 use dormouse_wire::ike::{Header, NotifyType, Payload};
 
-use crate::auth::Authentication;
 use crate::claim::Claim;
 use crate::config::Connection;
 use crate::elsewhere::Verdict;
@@ -34,6 +33,7 @@ use crate::stats::Stats;
 use crate::ticket::lineage::Outcome;
 use crate::timer::HALF_OPEN_SLACK;
 use crate::window::{Due, Outgoing};
+use crate::work::Done;
 
 use authenticating::Authenticating;
 use dormouse_crypto::sign::SignatureError;
@@ -133,6 +133,17 @@ impl Slot {
     /// Whether a half-open one's caller has proved nothing, and waits for our signature all the same.
     pub(crate) fn is_stranger_waiting(&self) -> bool {
         matches!(self, Self::HalfOpen(s) if s.waits_proven() == Some(false))
+    }
+
+    /// Whether it waits for something that it has ordered.
+    pub(crate) fn is_working(&self) -> bool {
+        match self {
+            Self::HalfOpen(s) => s.work.is_under_way(),
+            Self::Signing(_) => true,
+            Self::Opening(_) | Self::Intermediate(_) | Self::Authenticating(_) | Self::Established(_) => {
+                false
+            }
+        }
     }
 
     pub(crate) fn handle(
@@ -240,16 +251,11 @@ impl Slot {
         }
     }
 
-    /// Our key has signed, or cannot.
-    pub(crate) fn signed(
-        self,
-        shared: &mut Shared,
-        now: Instant,
-        result: Result<Authentication, SignatureError>,
-    ) -> Option<Self> {
+    /// What was ordered for it has come back.
+    pub(crate) fn done(self, shared: &mut Shared, now: Instant, done: Done) -> Option<Self> {
         match self {
-            Self::HalfOpen(s) => s.signed(shared, now, result).next,
-            Self::Signing(s) => s.signed(shared, now, result),
+            Self::HalfOpen(s) => s.done(shared, now, done).next,
+            Self::Signing(s) => s.signed(shared, now, done.signed()),
             other => Some(other),
         }
     }

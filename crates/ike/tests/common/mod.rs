@@ -22,6 +22,7 @@ use dormouse_ike::config::{
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::lineage::{Memory, Outcome};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
+use dormouse_ike::work::Order;
 use dormouse_ike::{CloseReason, Endpoint, Event, NegotiationError};
 use dormouse_keying::{ChildId, ChildSa, Install, Protection, SaId, ZoneMap};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Seeded, UnixTime};
@@ -222,6 +223,15 @@ impl Side {
         let (at, found) = self.events.iter().enumerate().find_map(|(i, e)| pick(e).map(|t| (i, t)))?;
         self.events.remove(at);
         Some(found)
+    }
+
+    /// What it has ordered first of what is still to be done.
+    pub fn order(&mut self) -> Option<(SaId, Box<Order>)> {
+        let at = self.events.iter().position(|e| matches!(e, Event::Work { .. }))?;
+        match self.events.remove(at) {
+            Some(Event::Work { sa, order }) => Some((sa, order)),
+            _ => None,
+        }
     }
 
     /// The error that `connect` or `resume` ended in.

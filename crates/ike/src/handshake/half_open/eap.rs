@@ -22,7 +22,7 @@ use known::{By, Said, Wanted};
 use talk::{Talk, Told, told};
 
 use super::identify::Refusal;
-use super::{Caller, HalfOpen, How, Signature, is_childless};
+use super::{Caller, HalfOpen, How, Working, is_childless};
 use crate::auth::{self, Proof, Proving};
 use crate::config::{Connection, LocalAuth};
 use crate::credential::{self, Credential};
@@ -34,6 +34,7 @@ use crate::payloads::{View, notify};
 use crate::revocation::Judgement;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::work::Task;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -154,12 +155,12 @@ impl HalfOpen {
         // By its AUTH and CERT payloads the gateway says that it does not prove itself inside EAP alone (RFC 5998, section 3).
         let alone = view.has(NotifyType::EapOnlyAuthentication)
             && conn.answering.eap.as_ref().is_some_and(|policy| policy.is_alone());
-        let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
+        let proof = match std::mem::replace(&mut self.work, Working::Not) {
             _ if alone => Ok(None),
-            Signature::Came(result) => {
+            Working::Signed(result) => {
                 result.map(|proof| Some(Proving::Done(proof))).map_err(auth::AuthError::from)
             }
-            Signature::NotYet | Signature::Ordered => self.prove_first(&conn, &id_r, shared).map(Some),
+            _ => self.prove_first(&conn, &id_r, shared).map(Some),
         };
         let proof = match proof {
             Ok(None) => None,
@@ -174,9 +175,8 @@ impl HalfOpen {
                         credential::Refusal::Signatures.into(),
                     );
                 }
-                shared.event(Event::Sign { sa: self.link.id, order });
-                self.signature = Signature::Ordered;
                 self.waiting = Some((path, payloads.to_vec()));
+                self.order(shared, Task::Sign(order), Working::Signing);
                 return Step::to(Slot::HalfOpen(self));
             }
             Err(error) => return self.refuse_admission(shared, path, claimed, error.into()),
@@ -216,7 +216,7 @@ impl HalfOpen {
             id: id_r,
             int_auth: &self.rounds.int_auth(),
         };
-        auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref(), shared.config.sign_beside)
+        auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref(), shared.config.beside.sign)
     }
 
     /// Answers a request of the conversation, and keeps the answer.

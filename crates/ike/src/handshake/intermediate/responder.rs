@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use dormouse_crypto::DhPrivate;
-use dormouse_crypto::ct_eq;
+use dormouse_crypto::suites::Group;
+use dormouse_crypto::{DhPrivate, Drawn, Secret, ct_eq};
 use dormouse_sansio::{Class, Path};
 use dormouse_wire::ike::{ExchangeType, NotifyType, Payload, unsupported_critical};
 
@@ -12,7 +12,7 @@ use super::{CONFIRMATION, PPKS_MAX, Place, names, ppk_id};
 use crate::config::{Connection, Ppk};
 use crate::error::{Discard, NegotiationError};
 use crate::fragment;
-use crate::handshake::half_open::{HalfOpen, How};
+use crate::handshake::half_open::{HalfOpen, How, Request, Working};
 use crate::handshake::{Slot, Step};
 use crate::keys::{self, Nonces};
 use crate::limits::INTERMEDIATE_MAX;
@@ -21,8 +21,10 @@ use crate::payloads::{View, notify};
 use crate::proposal;
 use crate::shared::Shared;
 use crate::stats::Kind;
+use crate::work::Task;
 
 const NAME: &str = "IKE_INTERMEDIATE";
+const UNUSABLE: &str = "unusable public value";
 
 /// The last answer, for the repetitions of its request.
 #[derive(Debug)]
@@ -65,14 +67,54 @@ impl HalfOpen {
         self.channel.as_ref().map_or(0, Channel::held) + datagram.len() > INTERMEDIATE_MAX
     }
 
-    /// Answers an authentic request.
+    /// Answers an authentic request, at once or when its secret is there.
     pub(in crate::handshake) fn answer_intermediate(
         mut self: Box<Self>,
         shared: &mut Shared,
         path: Path,
-        (opened, request): (Opened, &[u8]),
+        (opened, octets): (Opened, Vec<u8>),
     ) -> Step {
-        match self.intermediate(shared, path, opened, request) {
+        let result = opened.map_err(|_| malformed("authentic but malformed")).and_then(|payloads| {
+            // RFC 9242 section 3.2: the initiator may have moved to port 4500 with this message.
+            self.link.path = path;
+            let request = Request { path, payloads, octets };
+            let Some((group, theirs)) = self.asked_for(View(&request.payloads), &request.payloads)? else {
+                return self.intermediate(shared, &request, None);
+            };
+            if group.is_kem() || !(shared.config.beside.agree)(group) {
+                let exchanged = DhPrivate::respond(group, theirs, &mut shared.entropy);
+                let exchanged = exchanged.map_err(|_| malformed(UNUSABLE))?;
+                return self.intermediate(shared, &request, Some((group, exchanged)));
+            }
+            let drawn = Drawn::draw(group, &mut shared.entropy).map_err(|_| malformed(UNUSABLE))?;
+            let task = Task::Respond(Box::new(drawn), theirs.to_vec());
+            self.order(shared, task, Working::Responding(Box::new(request)));
+            Ok(())
+        });
+        self.answered_or_refused(shared, path, result)
+    }
+
+    /// The secret that a request waits for is there, or cannot be made.
+    pub(in crate::handshake) fn answer_exchange(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        request: Request,
+        exchanged: Result<(Vec<u8>, Secret), dormouse_crypto::Error>,
+    ) -> Step {
+        let exchanged = exchanged.map_err(|_| malformed(UNUSABLE));
+        let group = self.rounds.due.front().copied().ok_or_else(|| malformed("no exchange is due"));
+        let result =
+            exchanged.and_then(|exchanged| self.intermediate(shared, &request, Some((group?, exchanged))));
+        self.answered_or_refused(shared, request.path, result)
+    }
+
+    fn answered_or_refused(
+        self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        result: Result<(), Refused>,
+    ) -> Step {
+        match result {
             Ok(()) => Step::to(Slot::HalfOpen(self)),
             Err(Refused(kind, error)) => self.refuse_with(
                 shared,
@@ -85,33 +127,34 @@ impl HalfOpen {
         }
     }
 
-    fn intermediate(
-        &mut self,
-        shared: &mut Shared,
-        path: Path,
-        opened: Opened,
-        request: &[u8],
-    ) -> Result<(), Refused> {
-        let list = opened.map_err(|_| malformed("authentic but malformed"))?;
-        if unsupported_critical(&list).is_some() {
+    /// The key exchange that is due, with the caller's public value.
+    fn asked_for<'a>(&self, view: View<'a>, list: &[Payload]) -> Result<Option<(Group, &'a [u8])>, Refused> {
+        if unsupported_critical(list).is_some() {
             let what = "a critical payload that is not supported";
             let error = NegotiationError::Malformed { exchange: NAME, what };
             return Err(Refused(NotifyType::UnsupportedCriticalPayload, error));
         }
-        let view = View(&list);
-        // RFC 9242 section 3.2: the initiator may have moved to port 4500 with this message.
-        self.link.path = path;
+        let Some(group) = self.rounds.due.front().copied() else { return Ok(None) };
+        let (ke_group, public) = view.ke().ok_or_else(|| malformed("no KE payload"))?;
+        if ke_group != group.id() {
+            return Err(malformed("the KE payload is of another method than the one agreed on"));
+        }
+        Ok(Some((group, public)))
+    }
+
+    /// `exchanged`: our public value and the secret of the key exchange that was due.
+    fn intermediate(
+        &mut self,
+        shared: &mut Shared,
+        request: &Request,
+        exchanged: Option<(Group, (Vec<u8>, Secret))>,
+    ) -> Result<(), Refused> {
+        let view = View(&request.payloads);
         let mut answer = Vec::new();
         let mut secret = None;
         // After an exchange for the PPK alone there is no other, even if it named none.
         let for_ppk_alone = self.rounds.due.is_empty();
-        if let Some(group) = self.rounds.due.front().copied() {
-            let (ke_group, public) = view.ke().ok_or_else(|| malformed("no KE payload"))?;
-            if ke_group != group.id() {
-                return Err(malformed("the KE payload is of another method than the one agreed on"));
-            }
-            let (ours, shared_secret) = DhPrivate::respond(group, public, &mut shared.entropy)
-                .map_err(|_| malformed("unusable public value"))?;
+        if let Some((group, (ours, shared_secret))) = exchanged {
             answer.push(Payload::Ke { group: group.id(), data: ours });
             secret = Some(shared_secret);
         }
@@ -128,9 +171,9 @@ impl HalfOpen {
         let place = Place { nonces, spis: self.link.spis, initiator: false };
         let next = self
             .rounds
-            .complete(channel, &place, (request, &response), secret.as_ref(), ppk)
+            .complete(channel, &place, (&request.octets, &response), secret.as_ref(), ppk)
             .map_err(|e| failed(e.to_string()))?;
-        self.link.send_by(shared, path, Class::Timely, &datagrams);
+        self.link.send_by(shared, request.path, Class::Timely, &datagrams);
         self.link.stats.answer(Kind::Intermediate);
         shared.stats.answer(Kind::Intermediate);
         let before = next.and_then(|next| self.channel.replace(next));
