@@ -62,6 +62,7 @@ const FILES: u64 = 14;
 const FORWARD: u64 = 15;
 const NUMBERS: u64 = 16;
 pub(crate) const UDP: u64 = 17;
+const MESSAGES: u64 = 1 << 15;
 const RAW: u64 = 1 << 16;
 const TRANSIT: u64 = 1 << 20;
 pub(crate) const RADIUS: u64 = 1 << 32;
@@ -298,6 +299,9 @@ impl Daemon {
         for (i, socket) in self.wires.carriers.udp.iter().enumerate() {
             self.wakers.poller.add(socket, UDP + i as u64, Interest::READ)?;
         }
+        for (i, socket) in self.wires.carriers.messages.iter().enumerate() {
+            self.wakers.poller.add(socket, MESSAGES + i as u64, Interest::READ)?;
+        }
         for (i, socket) in self.wires.carriers.raw.iter().enumerate() {
             self.wakers.poller.add(socket, RAW + i as u64, Interest::READ)?;
         }
@@ -358,6 +362,10 @@ impl Daemon {
         if due {
             self.host.handle_timeout(now);
         }
+        // A packet may be of an SA that one of them makes.
+        for event in ready.iter().filter(|event| (MESSAGES..RAW).contains(&event.token)) {
+            self.receive_messages(now, (event.token - MESSAGES) as usize, event.closed)?;
+        }
         for event in ready {
             match event.token {
                 TUN => tun = true,
@@ -395,6 +403,7 @@ impl Daemon {
                 NEIGHBOURS => self.machine.neighbours.iter_mut().for_each(|n| n.answers()),
                 token if token >= RADIUS => self.radius_news(now, token - RADIUS),
                 token if token >= TRANSIT => self.receive_transit(now, (token - TRANSIT) as usize)?,
+                token if (MESSAGES..RAW).contains(&token) => {}
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize, event.closed)?,
                 token => self.receive(now, (token - UDP) as usize, event.closed)?,
             }

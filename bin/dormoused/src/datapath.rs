@@ -33,6 +33,8 @@ const SOON: Duration = Duration::from_micros(200);
 const FLOWS: Duration = Duration::from_secs(1);
 /// Receptions from one socket before the TUN and the timers get their turn.
 const ROUNDS: usize = 8;
+/// The same of a socket that has messages of key management alone: they wait, and packets wait for nothing but the reading.
+const MESSAGES: usize = 4;
 /// Bytes received from one socket before they do. The acknowledgements of what was just written wait in the TUN: draining
 /// the socket of a whole window first makes the sender stand still meanwhile, and then there is nothing to do until it has sent the
 /// next one.
@@ -207,6 +209,21 @@ impl Daemon {
             let progress = wires.rx.receive(socket, &mut wires.tun, &mut plane)?;
             bytes += progress.bytes;
             if !progress.more || bytes >= SHARE {
+                break;
+            }
+        }
+        if errors {
+            read_errors(&mut plane, || socket.next_error());
+        }
+        Ok(())
+    }
+
+    /// As [`Self::receive`], of a socket that has messages of key management alone.
+    pub(crate) fn receive_messages(&mut self, now: Instant, index: usize, errors: bool) -> Result<()> {
+        let (wires, mut plane) = self.split(now);
+        let Some(socket) = wires.carriers.messages.get(index) else { return Ok(()) };
+        for _ in 0..MESSAGES {
+            if !wires.rx.receive(socket, &mut wires.tun, &mut plane)?.more {
                 break;
             }
         }

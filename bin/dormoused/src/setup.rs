@@ -124,10 +124,19 @@ pub(crate) fn bind(settings: &file::Daemon, ike: bool, hip: Option<&ResolvedHip>
     );
     for ip in &settings.listen {
         for (port, key, carrier) in &ports {
-            match Udp::bind(SocketAddr::new(*ip, *port), *carrier) {
-                Ok(socket) => {
-                    set_mark(&socket, MARK).context("marking the daemon's packets")?;
+            let at = SocketAddr::new(*ip, *port);
+            let bound = match carrier {
+                // Nothing but messages comes there.
+                Carrier::Ike => Udp::bind(at, *carrier).map(|socket| (socket, None)),
+                _ => Udp::bind_apart(at, *carrier),
+            };
+            match bound {
+                Ok((socket, messages)) => {
+                    for socket in [Some(&socket), messages.as_ref()].into_iter().flatten() {
+                        set_mark(socket, MARK).context("marking the daemon's packets")?;
+                    }
                     carriers.udp.push(socket);
+                    carriers.messages.extend(messages);
                 }
                 Err(e)
                     if ip.is_unspecified() && ip.is_ipv6() && e.kind() != std::io::ErrorKind::AddrInUse =>

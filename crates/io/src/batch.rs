@@ -70,6 +70,8 @@ const READ_AT: usize = 16;
 pub struct Carriers {
     /// UDP sockets: IKE, NAT traversal and HIP, IPv4 and IPv6.
     pub udp: Vec<Udp>,
+    /// What takes messages of key management off some of them ([`Udp::bind_apart`]); nothing is sent there.
+    pub messages: Vec<Udp>,
     /// Sockets of protocols 50 and 139, IPv4 and IPv6.
     pub raw: Vec<Raw>,
 }
@@ -80,11 +82,14 @@ impl Carriers {
     /// # Errors
     /// The kernel's.
     pub fn esp_by_kernel(&self, path: &Path, on: bool) -> io::Result<()> {
-        let socket = self.udp.iter().find(|udp| {
+        let hears = |udp: &&Udp| {
             let (at, ours) = (udp.local_addr(), path.local);
             let hears = at.ip() == ours.ip() || at.ip().is_unspecified() && at.is_ipv4() == ours.is_ipv4();
             udp.carrier() == path.carrier && at.port() == ours.port() && hears
-        });
+        };
+        // Before datagrams are told apart the kernel may ask either socket whether it joins them.
+        self.messages.iter().filter(hears).for_each(|udp| udp.join(!on));
+        let socket = self.udp.iter().find(hears);
         socket.map_or(Err(io::ErrorKind::NotFound.into()), |udp| udp.set_esp_by_kernel(on))
     }
 

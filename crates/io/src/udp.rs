@@ -5,6 +5,8 @@
 //! datagram by datagram, so nothing is lost by the discovery; segmentation then stays off. ICMP errors are read with the
 //! destination they are about, which a gateway with many peers needs.
 
+mod apart;
+
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -84,15 +86,11 @@ impl Udp {
     /// # Errors
     /// If the port is in use or privileged; the error names the address.
     pub fn bind(local: SocketAddr, carrier: Carrier) -> io::Result<Self> {
-        let named = |e: io::Error| {
-            let holders = (e.kind() == io::ErrorKind::AddrInUse).then(|| port_holder::of_udp(local.port()));
-            let why = match holders {
-                Some(holders) if !holders.is_empty() => format!("in use by {}", holders.join(", ")),
-                _ => e.to_string(),
-            };
-            io::Error::new(e.kind(), format!("binding UDP {local}: {why}"))
-        };
-        let socket = bind(local).map_err(named)?;
+        Self::of(bind(local).map_err(|e| named(local, &e))?, carrier)
+    }
+
+    /// A bound socket.
+    fn of(socket: UdpSocket, carrier: Carrier) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         state_options(&socket, &state)?;
         let local = socket.local_addr()?;
@@ -115,16 +113,20 @@ impl Udp {
         const UDP_ENCAP: i32 = 100;
         const UDP_ENCAP_ESPINUDP: i32 = 2;
         let encap = if on { UDP_ENCAP_ESPINUDP } else { 0 };
-        // Joined ones must not come to a kernel that takes ESP. One that never joins need not be told.
-        let join = |joins: i32| _ = set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, joins);
+        // Joined ones must not come to a kernel that takes ESP.
         if on {
-            join(0);
+            self.join(false);
         }
         set_option(&self.socket, libc::SOL_UDP, UDP_ENCAP, encap)?;
         if !on {
-            join(1);
+            self.join(true);
         }
         Ok(())
+    }
+
+    /// Whether the kernel joins datagrams of one sender. One that never does need not be told.
+    pub(crate) fn join(&self, joins: bool) {
+        let _never = set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, i32::from(joins));
     }
 
     /// What flows here.
@@ -271,6 +273,16 @@ impl Udp {
     pub fn next_error(&self) -> io::Result<Option<PathError>> {
         read_error(self.socket.as_raw_fd())
     }
+}
+
+/// Why a port cannot be had: who has it, where that can be seen.
+fn named(local: SocketAddr, e: &io::Error) -> io::Error {
+    let holders = (e.kind() == io::ErrorKind::AddrInUse).then(|| port_holder::of_udp(local.port()));
+    let why = match holders {
+        Some(holders) if !holders.is_empty() => format!("in use by {}", holders.join(", ")),
+        _ => e.to_string(),
+    };
+    io::Error::new(e.kind(), format!("binding UDP {local}: {why}"))
 }
 
 /// A socket bound to `local`. One of IPv6 takes IPv6 only.
