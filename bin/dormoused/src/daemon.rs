@@ -23,8 +23,6 @@ use crate::setup;
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
-use dormouse_crypto::DhPrivate;
-use dormouse_crypto::suites::Group;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
@@ -333,7 +331,7 @@ impl Daemon {
         self.restore_history();
         self.begin_hip(now);
         if self.roles.contains(&Role::Gateway) {
-            seed_library();
+            setup::seed_library();
         }
         self.send_denials();
         for c in self.connections.iter().filter(|c| c.auto && c.role == Role::Client) {
@@ -595,14 +593,6 @@ impl Driver for Daemon {
 
     fn forward(&mut self, now: Instant) -> Result<()> {
         self.forward_packets(now)
-    }
-}
-
-/// The cryptographic library has a generator of its own in each thread, for ML-KEM and signatures, and seeds it when something is drawn for the first time: from the jitter of
-/// the processor's clock, which takes some 30 ms. The loop does it before the first client comes: packets would wait for it.
-fn seed_library() {
-    if let Err(e) = DhPrivate::generate(Group::MlKem768, &mut OsEntropy) {
-        tracing::warn!("the cryptographic library: {e}");
     }
 }
 

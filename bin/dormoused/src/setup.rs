@@ -4,7 +4,9 @@
 use crate::joining::Joining;
 use crate::store::Store;
 use anyhow::{Context, Result};
+use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::Identity;
+use dormouse_crypto::suites::Group;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{HoldPolicy, Ports};
 use dormouse_ike::load::LoadHistory;
@@ -12,6 +14,7 @@ use dormouse_ike::ticket::TicketKeys;
 use dormouse_ike::work::Beside;
 use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
+use dormouse_io::entropy::OsEntropy;
 use dormouse_io::netlink::{MARK, set_mark};
 use dormouse_io::raw::Raw;
 use dormouse_io::store::{OldLease, StoredLessee};
@@ -105,6 +108,14 @@ fn holder_of(gateways: &[&Resolved], old: &OldLease) -> Option<StoredLessee> {
     let mut fitting = gateways.iter().filter(fits);
     let only = fitting.next().filter(|_| fitting.next().is_none())?;
     Some(StoredLessee { connection: only.name.clone(), identity: identity.to_ike(), device: 0 })
+}
+
+/// The cryptographic library has a generator of its own in each thread, for ML-KEM and signatures, and seeds it when something is drawn for the first time: from the jitter of
+/// the processor's clock, which takes some 30 ms. The loop does it before the first client comes: packets would wait for it.
+pub(crate) fn seed_library() {
+    if let Err(e) = DhPrivate::generate(Group::MlKem768, &mut OsEntropy) {
+        tracing::warn!("the cryptographic library: {e}");
+    }
 }
 
 /// Opens what the configured roles need on every address; a family that the machine lacks is left out, if it was a wildcard.
