@@ -12,7 +12,7 @@ use dormouse_crypto::sign::{Scheme, Signer, SigningKey};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Resumption, Unique};
 use dormouse_ike::work::{Beside, Done};
-use dormouse_ike::{CloseReason, EndpointConfig, Event, NegotiationError};
+use dormouse_ike::{CloseReason, EndpointConfig, NegotiationError};
 use dormouse_sansio::Instant;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
 
