@@ -264,7 +264,7 @@ impl Daemon {
         self.wakers.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
         self.wakers.poller.add(&self.helpers.names, NAMES, Interest::READ)?;
         self.wakers.poller.add(&self.helpers.fetcher, FETCHED, Interest::READ)?;
-        self.wakers.poller.add(&self.helpers.workers, WORKED, Interest::READ)?;
+        self.wakers.poller.add(&self.helpers.public_keys, WORKED, Interest::READ)?;
         self.wakers.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
         if let Some(reader) = self.reload.reader() {
             self.wakers.poller.add(reader, FILES, Interest::READ)?;
@@ -378,7 +378,7 @@ impl Daemon {
                 NAMES => self.names_found(now),
                 // One at a time: a message may follow that has waited for it.
                 WORKED => {
-                    if let Some((sa, done)) = self.helpers.workers.next() {
+                    if let Some((sa, done)) = self.helpers.public_keys.next() {
                         self.host.node_mut().done(now, sa, done);
                     }
                 }
@@ -485,7 +485,7 @@ impl Daemon {
             Order::ReadMeter => self.read_meter(now),
             Order::ReadSignal => self.read_signal(),
             Order::Header(order) => tracing::debug!(?order, "nothing reads headers on this machine"),
-            Order::Work { sa, order } => self.helpers.workers.carry_out(sa, order),
+            Order::Work { sa, order } => self.helpers.public_keys.carry_out(sa, order),
             Order::Radius(order) => self.obey_radius(now, order),
             Order::Fetch { id, url, body } => self.helpers.fetcher.fetch(Wanted { id, url, body }),
         }

@@ -5,8 +5,8 @@ use crate::audit::Auditor;
 use crate::joining::Cluster;
 use crate::keeper::Keeper;
 use crate::names::Names;
+use crate::public_keys::PublicKeys;
 use crate::scrape::Scrapes;
-use crate::workers::Workers;
 use anyhow::Result;
 use dormouse_io::fetch::Fetcher;
 use dormouse_io::web::Web;
@@ -21,7 +21,7 @@ pub(crate) struct Helpers {
     pub(crate) auditor: Auditor,
     pub(crate) names: Names,
     pub(crate) fetcher: Fetcher,
-    pub(crate) workers: Workers,
+    pub(crate) public_keys: PublicKeys,
     /// Where the daemon's numbers are read, if they are shown.
     pub(crate) scrapes: Option<Scrapes>,
 }
@@ -46,7 +46,7 @@ impl Helpers {
             auditor: Auditor::new(audit)?,
             names: Names::new(ike_port, marked)?,
             fetcher: Fetcher::new()?,
-            workers: Workers::new()?,
+            public_keys: PublicKeys::new()?,
             scrapes: shown.map(Scrapes::new).transpose()?,
         })
     }

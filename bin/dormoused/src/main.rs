@@ -22,6 +22,7 @@ mod metrics;
 mod names;
 mod neighbours;
 mod news;
+mod public_keys;
 mod radio;
 mod radius;
 mod redirect;
@@ -41,7 +42,6 @@ mod tally;
 mod users;
 mod verbs;
 mod ways;
-mod workers;
 
 use anyhow::Result;
 use clap::Parser;

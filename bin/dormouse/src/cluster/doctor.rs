@@ -54,7 +54,7 @@ pub(crate) fn checks(file: &File) -> Vec<Check> {
             found.extend(users.and_then(|(closed, open)| passwords(&closed, open)));
             found.push(clock(skew(times, status.now)));
             found.push(others(&status, &settings.gateway));
-            found.extend(settings(&status));
+            found.extend(differing(&status));
             found.extend(spreads(file, &status, &settings.gateway));
             found
         }
@@ -140,8 +140,8 @@ fn others(status: &Status, own: &str) -> Check {
     }
 }
 
-/// Nothing while there is nobody to compare with.
-fn settings(status: &Status) -> Option<Check> {
+/// Nothing while there is no other gateway to compare with.
+fn differing(status: &Status) -> Option<Check> {
     let says = |gateway: &&GatewayStatus| is_heard(gateway, status.now) && !gateway.settings.is_empty();
     let saying = status.gateways.iter().filter(says).count();
     if saying < 2 {

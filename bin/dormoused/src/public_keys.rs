@@ -27,14 +27,14 @@ struct Job {
 
 /// See the module's documentation. Readable when something is done.
 #[derive(Debug)]
-pub(crate) struct Workers {
+pub(crate) struct PublicKeys {
     jobs: Option<SyncSender<Job>>,
     sender: Sender<Finished>,
     receiver: Receiver<Finished>,
     bell: Bell,
 }
 
-impl Workers {
+impl PublicKeys {
     pub(crate) fn new() -> Result<Self> {
         let (sender, receiver) = channel();
         Ok(Self { jobs: None, sender, receiver, bell: Bell::new()? })
@@ -106,7 +106,7 @@ impl Workers {
     }
 }
 
-impl AsFd for Workers {
+impl AsFd for PublicKeys {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_is_no_longer_waited_for_is_not_done_and_the_queue_has_an_end() {
-        let mut workers = Workers::new().unwrap();
+        let mut public_keys = PublicKeys::new().unwrap();
         let (ran, runs) = channel();
         let note = |sa: u64| {
             let ran = ran.clone();
@@ -135,20 +135,21 @@ mod tests {
         };
         let now = BootClock::now();
         let later = now + Duration::from_secs(3_600);
-        workers.put(job(1, now, note(1)));
-        workers.put(job(2, later, note(2)));
+        public_keys.put(job(1, now, note(1)));
+        public_keys.put(job(2, later, note(2)));
         assert_eq!(runs.recv(), Ok(2), "the first one came too late");
         // The token hangs for a while.
         let (release, held) = channel();
-        workers.put(job(3, later, move || held.recv().unwrap()));
-        (0..2 * WAITING as u64).for_each(|sa| workers.put(job(10 + sa, later, note(10 + sa))));
+        public_keys.put(job(3, later, move || held.recv().unwrap()));
+        (0..2 * WAITING as u64).for_each(|sa| public_keys.put(job(10 + sa, later, note(10 + sa))));
         release.send(()).unwrap();
-        workers.jobs = None;
+        public_keys.jobs = None;
         drop(ran);
         let did: Vec<u64> = runs.iter().collect();
         assert!((WAITING - 1..=WAITING).contains(&did.len()), "{did:?}");
         // Each handshake hears what became of its order, once.
-        let mut heard: Vec<SaId> = workers.receiver.iter().take(3 + 2 * WAITING).map(|(sa, _)| sa).collect();
+        let mut heard: Vec<SaId> =
+            public_keys.receiver.iter().take(3 + 2 * WAITING).map(|(sa, _)| sa).collect();
         heard.sort_unstable();
         let all = (1..=3).chain((0..2 * WAITING as u64).map(|n| 10 + n)).map(SaId::new);
         assert_eq!(heard, all.collect::<Vec<_>>());
