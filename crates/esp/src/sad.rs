@@ -71,6 +71,8 @@ pub struct Sad {
     came: u64,
     /// Tunnels can be lent: their keys are kept.
     lends: bool,
+    /// How often a tunnel began to send.
+    begun: u64,
 }
 
 impl Sad {
@@ -164,6 +166,7 @@ impl Sad {
             let at = self.nets.iter().position(wider).unwrap_or(self.nets.len());
             self.nets.insert(at, id);
         }
+        self.begun += 1;
         self.cache.clear();
         let mut old = replaces;
         while let Some(tunnel) = old.and_then(|old| self.tunnels.get_mut(&old)) {
@@ -341,6 +344,28 @@ impl Sad {
             .find(|id| self.tunnels.get(id).is_some_and(|t| t.selectors.match_outbound(flow)))?;
         self.cache.put(*flow, id);
         Some(id)
+    }
+
+    /// How often a tunnel began to send: while this is the same, so is an answer "no" of [`Self::meets_another`].
+    #[must_use]
+    pub const fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Whether a tunnel of another owner sends to some address to which this one sends, from which of ours ever. Ranges with an end before their beginning,
+    /// or of another family, hold no address.
+    #[must_use]
+    pub fn meets_another(&self, id: ChildId) -> bool {
+        let Some(tunnel) = self.tunnels.get(&id) else { return false };
+        let others = |other: &ChildId| self.tunnels.get(other).filter(|t| t.owner != tunnel.owner);
+        let remote = tunnel.selectors.remote();
+        let keys = remote.iter().map(|ts| [ts.start, ts.end].map(|at| (at.is_ipv4(), bits(at))));
+        let mut hosts = keys
+            .filter(|[start, end]| start.0 == end.0 && start <= end)
+            .flat_map(|[start, end]| self.hosts.range(start..=end))
+            .flat_map(|(_, ids)| ids);
+        hosts.any(|other| others(other).is_some())
+            || self.nets.iter().any(|net| others(net).is_some_and(|t| t.selectors.meets(&tunnel.selectors)))
     }
 
     /// The signal of the radio is so many dBm; `None`: there is none, or it is not known.

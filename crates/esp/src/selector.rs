@@ -52,11 +52,22 @@ impl Selectors {
         self.local.iter().chain(&self.remote).all(|ts| ts.protocol == 0 && ts.any_port())
     }
 
+    /// Whether some address is on the peer's side of both.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        self.remote.iter().any(|ts| other.remote.iter().any(|of| meet(ts, of)))
+    }
+
     /// How many addresses the peer's selectors hold (saturating): the fewer, the more specific.
     #[must_use]
     pub fn breadth(&self) -> u128 {
         self.remote.iter().map(breadth).fold(0, u128::saturating_add)
     }
+}
+
+fn meet(one: &TsRange, other: &TsRange) -> bool {
+    let same = [one.end, other.start, other.end].iter().all(|at| at.is_ipv4() == one.start.is_ipv4());
+    same && bits(one.start).max(bits(other.start)) <= bits(one.end).min(bits(other.end))
 }
 
 fn breadth(ts: &TsRange) -> u128 {

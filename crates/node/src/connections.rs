@@ -82,9 +82,9 @@ impl Connections {
         self.iter().filter_map(|(_, c)| c.client.as_ref())
     }
 
-    /// A client beside this connection is wanted: its routes may be there without a session.
-    pub(crate) fn wants_another(&self, than: ConnectionId) -> bool {
-        self.iter().any(|(id, c)| id != than && c.client.as_ref().is_some_and(Client::is_wanted))
+    /// The clients beside this connection: their routes may be there without a session.
+    pub(crate) fn others(&self, than: ConnectionId) -> impl Iterator<Item = &Client> {
+        self.iter().filter(move |(id, _)| *id != than).filter_map(|(_, c)| c.client.as_ref())
     }
 
     pub(crate) fn clients_mut(&mut self) -> impl Iterator<Item = &mut Client> {

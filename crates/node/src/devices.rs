@@ -146,9 +146,9 @@ impl Devices {
         self.stand_in.sleepers()
     }
 
-    /// Some device sleeps without an SA, and routes are left to it.
-    pub(crate) fn any_absent(&self) -> bool {
-        !self.absent.is_empty()
+    /// The routes that are left to devices that sleep without an SA.
+    pub(crate) fn routes_of_absent(&self) -> impl Iterator<Item = &IpNet> {
+        self.absent.values().flatten()
     }
 
     fn info(&self, id: DeviceId) -> Option<StandInInfo> {

@@ -9,7 +9,9 @@
 //! # Timers
 //! *another engine's counters*: while an SA is lent, what it has carried is read every [`LOOK`]: liveness checks and keepalives depend on it.
 
+use crate::client::Client;
 use crate::connections::ConnectionId;
+use crate::devices::Devices;
 use crate::event::{Lend, Order};
 use crate::ladder::State as Ladder;
 use crate::node::Node;
@@ -17,6 +19,7 @@ use crate::sessions::prefixes;
 use dormouse_esp::{Life, Returned, State, Tunnel, Unfit, Usage};
 use dormouse_keying::{ChildId, Owner, SleepFlags};
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
+use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,6 +30,8 @@ pub const LOOK: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_millis(200);
 /// Most SAs that are lent at once.
 pub const MOST: usize = 256;
+/// Why one stays that could be lent.
+const NOT_APART: &str = "another session, device or connection has addresses within its traffic";
 /// Most pairs of prefixes that the selectors of one that is lent consist of.
 const PAIRS: usize = 64;
 
@@ -52,10 +57,16 @@ pub(crate) struct Prepared {
     pub(crate) flags: SleepFlags,
 }
 
+fn overlap(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
+}
+
 #[derive(Debug)]
 struct Lent {
     owner: Owner,
     path: Path,
+    /// The prefixes of the peer's side.
+    leads: Vec<IpNet>,
     usage: Usage,
     /// Packets of the SA at the last look, by either engine.
     packets: u64,
@@ -77,6 +88,8 @@ pub(crate) struct Lending {
     prepared: Vec<Prepared>,
     /// How often an SA was lent.
     pub(crate) begun: u64,
+    /// [`dormouse_esp::Sad::begun`] at the last look at what is lent.
+    begun_to_send: u64,
 }
 
 impl Lending {
@@ -137,7 +150,7 @@ impl Node {
         let carried = match path.carrier {
             Carrier::RawEsp => engine.raw,
             // Where the kernel takes ESP off a socket, it takes all of it.
-            Carrier::NatT => engine.udp && is_client,
+            Carrier::NatT => engine.udp && is_client && self.is_only(connection),
             Carrier::Ike | Carrier::RawHip | Carrier::HipUdp => false,
         };
         let lives = [tunnel.inbound.life(), tunnel.outbound.life()].iter().all(|life| *life != Life::Hard);
@@ -154,7 +167,6 @@ impl Node {
                 session.contact.heard_by == Some(path.carrier),
                 "its peer has sent nothing yet, or by another carrier",
             ),
-            (self.is_only(connection), "routes of another connection or peer may lie within its traffic"),
             (lives, "its volume is used up"),
         ];
         if let Some((_, why)) = refusals.into_iter().find(|(fit, _)| !fit) {
@@ -169,12 +181,29 @@ impl Node {
         }
     }
 
-    /// Whether all routes into the tunnel are those of the one session that there is: its engine takes whatever they lead to.
+    /// Whether one session alone uses the sockets.
     fn is_only(&self, connection: ConnectionId) -> bool {
         self.manager.is_none()
             && self.sessions.iter().take(2).count() == 1
-            && self.devices.as_ref().is_none_or(|devices| !devices.any_absent())
-            && !self.connections.wants_another(connection)
+            && !self.connections.others(connection).any(Client::is_wanted)
+    }
+
+    /// Whether what goes to the peer's side of this tunnel is its own: no other session, no device that sleeps without one and no other connection that may come
+    /// has an address there. Its engine takes whatever the routes lead to. Another key manager's peers may be anywhere.
+    fn is_apart(&self, id: ChildId) -> bool {
+        let Some(tunnel) = self.sad.get(id) else { return false };
+        let remote = prefixes(tunnel.selectors.remote());
+        let within = |route: &IpNet| remote.iter().any(|net| overlap(net, route));
+        let connection = self.sessions.get(tunnel.owner).map(|session| session.connection);
+        let leads = |client: &Client| {
+            let routes = client.configured.iter().flat_map(|(_, routes, _)| routes);
+            let held = client.last_selectors.iter().any(|selectors| selectors.meets(&tunnel.selectors));
+            client.is_wanted() && (held || routes.into_iter().any(within))
+        };
+        self.manager.is_none()
+            && !self.sad.meets_another(id)
+            && !self.devices.iter().flat_map(Devices::routes_of_absent).any(within)
+            && !connection.is_some_and(|than| self.connections.others(than).any(leads))
     }
 
     /// Lends what is under load, and calls back what must not stay lent: before anything else that is due is sent.
@@ -187,9 +216,15 @@ impl Node {
         }
         let out: Vec<(ChildId, Path)> =
             self.lending.loans.iter().filter(|(_, lent)| !lent.called).map(|(id, l)| (*id, l.path)).collect();
+        // Where routes are set, what they may lead past or into was called back before.
+        let news = std::mem::replace(&mut self.lending.begun_to_send, self.sad.begun()) != self.sad.begun();
         for (id, path) in out {
             let same = self.sad.get(id).is_some_and(|tunnel| tunnel.path == path);
-            let stays = if same { self.may_lend(id).map(drop) } else { Err("its path has changed") };
+            let stays = match self.may_lend(id) {
+                _ if !same => Err("its path has changed"),
+                Ok(_) if news && !self.is_apart(id) => Err(NOT_APART),
+                may => may.map(drop),
+            };
             if let Err(why) = stays {
                 tracing::debug!(child = %id, why, "called back");
                 self.recall(id);
@@ -199,7 +234,8 @@ impl Node {
 
     fn lend(&mut self, now: Instant, id: ChildId) {
         let connection = match self.may_lend(id) {
-            Ok(connection) => connection,
+            Ok(connection) if self.is_apart(id) => connection,
+            Ok(_) => return tracing::trace!(child = %id, why = NOT_APART, "not lent"),
             Err(why) => return tracing::trace!(child = %id, why, "not lent"),
         };
         let Some(tunnel) = self.sad.get_mut(id) else { return };
@@ -213,8 +249,8 @@ impl Node {
         };
         let (owner, path) = (tunnel.owner, tunnel.path);
         let packets = tunnel.packets();
-        let lent = Lent { owner, path, usage: Usage::default(), packets, looked: now, called: false };
-        self.lending.loans.insert(id, lent);
+        let (usage, leads) = (Usage::default(), remote.clone());
+        self.lending.loans.insert(id, Lent { owner, path, leads, usage, packets, looked: now, called: false });
         self.lending.begun += 1;
         self.order(Order::Lend(Box::new(Lend { loan, connection, local, remote })));
     }
@@ -224,6 +260,13 @@ impl Node {
             lent.called = true;
             self.order(Order::Recall { child: id });
         }
+    }
+
+    /// Calls back those whose traffic these routes may lead elsewhere, or another's to them.
+    pub(crate) fn recall_within(&mut self, routes: &[IpNet]) {
+        let meets = |lent: &Lent| lent.leads.iter().any(|net| routes.iter().any(|route| overlap(net, route)));
+        let met = self.lending.loans.iter().filter(|(_, lent)| meets(lent)).map(|(id, _)| *id);
+        met.collect::<Vec<_>>().into_iter().for_each(|id| self.recall(id));
     }
 
     /// Calls all back, if any are out.

@@ -475,9 +475,11 @@ impl Node {
     }
 
     pub(crate) fn order(&mut self, order: Order) {
-        if matches!(order, Order::Configure { .. } | Order::PeerRoutes { .. }) {
-            // Routes that are set anew would lead past the other engine, or another peer's to it.
-            self.recall_all();
+        // Routes that are set anew would lead past the other engine, or another peer's to it.
+        match &order {
+            Order::Configure { .. } => self.recall_all(),
+            Order::PeerRoutes { routes, .. } => self.recall_within(routes),
+            _ => {}
         }
         self.push(Event::Order(order));
     }

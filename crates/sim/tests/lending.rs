@@ -1,9 +1,13 @@
 //! SAs that another engine carries under load: lent and called back without a packet lost or repeated, through sleeps, rekeyings, crashes, and an
 //! engine that has lost its numbers. That no sequence number is used twice is looked at in every step of every world.
 
+use dormouse_netem::LinkConfig;
+use dormouse_node::host::Engine;
 use dormouse_node::ladder::State;
-use dormouse_sim::{Access, Crowd, Setting, Settings, Step, World};
+use dormouse_sansio::Instant;
+use dormouse_sim::{Access, Crowd, Machine, MachineId, Setting, Settings, Step, Topology, World};
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -171,26 +175,144 @@ fn both_ways(crowd: &mut Crowd, devices: &[usize]) -> usize {
     sent - up - down
 }
 
-/// The engine takes whatever the routes into a session lead to, so it has a session only while that is the gateway's only one.
+fn lent_by_gateway(crowd: &Crowd) -> (usize, u64) {
+    crowd.gateway().node().map_or((0, 0), |node| (node.loans().count(), node.loans_begun()))
+}
+
+/// A pool gives each client addresses of its own.
 #[test]
-fn a_gateway_lends_while_it_has_one_session_and_calls_back_when_a_second_one_comes() {
-    let mut crowd = Crowd::in_setting(7, 2, Setting { engine: true, ..Setting::default() });
+fn a_gateway_lends_the_sas_of_several_sessions_and_others_come_and_go_beside_them() {
+    let mut crowd = Crowd::in_setting(7, 4, Setting { engine: true, ..Setting::default() });
     crowd.run(2 * SECOND);
-    let loans = |crowd: &Crowd| crowd.gateway().node().map_or(0, |node| node.loans().count());
+    assert_eq!((crowd.sessions(), lent_by_gateway(&crowd)), (4, (0, 0)));
     assert_eq!(both_ways(&mut crowd, &[0, 1]), 0, "no packet is lost");
-    assert_eq!((crowd.sessions(), loans(&crowd)), (2, 0));
-    let down = |crowd: &mut Crowd| {
-        crowd.with_machine(1, |now, machine| machine.with(now, |host| _ = host.down(now, "office")))
-    };
-    down(&mut crowd);
-    crowd.run(2 * SECOND);
-    assert_eq!(both_ways(&mut crowd, &[0]), 0);
-    assert_eq!((crowd.sessions(), loans(&crowd)), (1, 1), "it is the only one now");
-    crowd.with_machine(1, |now, machine| machine.with(now, |host| assert!(host.up(now, "office"))));
-    assert_eq!(both_ways(&mut crowd, &[0]), 0, "not while the second one comes");
-    assert_eq!((crowd.sessions(), loans(&crowd)), (2, 0));
-    assert_eq!(both_ways(&mut crowd, &[0, 1]), 0);
+    assert_eq!(lent_by_gateway(&crowd), (2, 2), "those under load");
+    let carried = crowd.gateway().carried_elsewhere();
+    assert_eq!(both_ways(&mut crowd, &[0, 1, 2]), 0);
+    assert_eq!(lent_by_gateway(&crowd), (3, 3));
+    assert!(crowd.gateway().carried_elsewhere() > carried + 150, "not by the process");
+    crowd.with_machine(3, |now, machine| machine.with(now, |host| _ = host.down(now, "office")));
+    assert_eq!(both_ways(&mut crowd, &[0, 1, 2]), 0, "one goes");
+    crowd.with_machine(3, |now, machine| machine.with(now, |host| assert!(host.up(now, "office"))));
+    assert_eq!(both_ways(&mut crowd, &[0, 1, 2]), 0, "and comes");
+    assert_eq!((crowd.sessions(), lent_by_gateway(&crowd)), (4, (3, 3)), "none was called back");
+    crowd.kill(1);
+    assert_eq!(both_ways(&mut crowd, &[0, 2]), 0);
+    crowd.revive(1, |_, _| {});
+    assert_eq!(both_ways(&mut crowd, &[0, 2]), 0);
+    let (lent, begun) = lent_by_gateway(&crowd);
+    assert_eq!((lent, begun), (2, 3), "the session of the one that died has ended, and what it was lent");
+    assert_eq!(both_ways(&mut crowd, &[0, 1, 2, 3]), 0);
+    assert_eq!(lent_by_gateway(&crowd), (4, 5));
+    crowd.run(4 * SECOND);
+    assert_eq!(lent_by_gateway(&crowd), (0, 5), "nothing is carried");
+    assert_eq!(both_ways(&mut crowd, &[3, 1]), 0);
     crowd.check();
+}
+
+/// A gateway between a network behind one peer and hosts of it that come by themselves.
+struct Sites {
+    net: Topology,
+    gateway: MachineId,
+    peers: Vec<MachineId>,
+    sent: u64,
+}
+
+impl Sites {
+    fn new(seed: u64, sites: &[(&str, &str)]) -> Self {
+        const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
+        let connection = |name: &str, role: &str, [own, peer]: [&str; 2], child: &str| {
+            let secret = "secret = \"a secret of the simulation\"\n";
+            let reached = if role == "client" { format!("gateway = \"{GATEWAY}\"\n") } else { String::new() };
+            format!(
+                "[connection.{name}]\nrole = \"{role}\"\n{reached}[connection.{name}.local]\nid = \"{own}.sim\"\n{secret}\
+                 [connection.{name}.remote]\nid = \"{peer}.sim\"\n{secret}[connection.{name}.ike]\nesp_in_udp = \"nat\"\n\
+                 [connection.{name}.child]\n{child}\n"
+            )
+        };
+        let mut net = Topology::new(seed);
+        let link = LinkConfig { delay: Duration::from_millis(5), ..LinkConfig::default() };
+        let network = net.add_network(link, None);
+        let served = sites.iter().map(|(name, prefix)| {
+            let child = format!("local = [\"10.99.0.0/24\"]\nremote = [\"{prefix}\"]");
+            connection(name, "gateway", ["gateway", name], &child)
+        });
+        let mut add = |file: &str, reaches: Option<&str>| {
+            let mut machine = Machine::new(net.host_of(file));
+            machine.gateways.extend(reaches.map(|name| (name.to_owned(), vec![GATEWAY])));
+            machine.with(Instant::ZERO, |host| host.set_engine(Engine { raw: true, udp: true, load: 2 }));
+            net.add_machine(machine)
+        };
+        let gateway = add(&served.collect::<String>(), None);
+        let peers = sites.iter().map(|(name, prefix)| {
+            let child = format!(
+                "local = [\"{prefix}\"]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"none\""
+            );
+            add(&connection(name, "client", [name, "gateway"], &child), Some(name))
+        });
+        let peers: Vec<MachineId> = peers.collect();
+        net.place(gateway, Some((network, vec![GATEWAY])));
+        for (peer, last) in peers.iter().zip(1..) {
+            net.place(*peer, Some((network, vec![Ipv4Addr::new(10, 1, 0, last).into()])));
+        }
+        Self { net, gateway, peers, sent: 0 }
+    }
+
+    fn up(&mut self, peer: usize, name: &str) {
+        self.net.with(self.peers[peer], |now, host| assert!(host.up(now, name)));
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.net.now + time;
+        self.net.run_until(end, |_, _| false);
+    }
+
+    fn loans(&self) -> usize {
+        self.net.machine(self.gateway).node().map_or(0, |node| node.loans().count())
+    }
+
+    /// Packets from the gateway to this address for a while; which peer has how many of them.
+    fn load(&mut self, to: &str) -> Vec<usize> {
+        let before: Vec<usize> = self.peers.iter().map(|peer| self.net.machine(*peer).received.len()).collect();
+        for _ in 0..50 {
+            self.sent += 1;
+            let (now, number) = (self.net.now, self.sent);
+            let (from, to) = (Ipv4Addr::new(10, 99, 0, 2).into(), to.parse().expect("an address"));
+            self.net.machine_mut(self.gateway).send(now, from, to, number);
+            self.run(Duration::from_millis(10));
+        }
+        self.run(Duration::from_millis(100));
+        let counts = self.peers.iter().zip(before);
+        counts.map(|(peer, before)| self.net.machine(*peer).received.len() - before).collect()
+    }
+}
+
+/// The engine takes whatever routes lead to the peer's side of an SA.
+#[test]
+fn an_sa_is_called_back_before_another_session_has_addresses_within_its_traffic() {
+    let mut sites =
+        Sites::new(9, &[("net", "10.7.0.0/16"), ("host", "10.7.0.5/32"), ("other", "10.8.0.0/16")]);
+    sites.up(0, "net");
+    sites.up(2, "other");
+    sites.run(2 * SECOND);
+    // What it sends first proves how it is reached.
+    for (peer, from) in [(0, [10, 7, 0, 5]), (2, [10, 8, 0, 5])] {
+        let (now, to) = (sites.net.now, Ipv4Addr::new(10, 99, 0, 2).into());
+        sites.net.machine_mut(sites.peers[peer]).send(now, Ipv4Addr::from(from).into(), to, 1_000);
+    }
+    sites.run(SECOND);
+    assert_eq!(sites.load("10.7.0.5"), [50, 0, 0]);
+    assert_eq!((sites.load("10.8.0.5"), sites.loans()), (vec![0, 0, 50], 2), "two networks apart");
+    sites.load("10.7.0.5");
+    sites.up(1, "host");
+    sites.run(Duration::from_millis(500));
+    assert_eq!(sites.load("10.7.0.5"), [0, 50, 0], "the host's own, from the first packet on");
+    assert_eq!(sites.load("10.7.0.6"), [50, 0, 0]);
+    assert_eq!(sites.loans(), 0, "neither of the two that meet");
+    assert_eq!((sites.load("10.8.0.5"), sites.loans()), (vec![0, 0, 50], 1), "which the third does not");
+    sites.net.with(sites.peers[1], |now, host| _ = host.down(now, "host"));
+    sites.run(2 * SECOND);
+    assert_eq!((sites.load("10.7.0.5"), sites.loans()), (vec![50, 0, 0], 1), "it has gone");
 }
 
 /// Each end chooses how it sends: what comes as a protocol of its own would not come to an engine that sends in UDP.

@@ -72,6 +72,46 @@ fn the_narrowest_policy_wins_and_the_cache_forgets() {
     assert_eq!(sad.route(&outside), None, "our side is checked too");
 }
 
+/// Another engine takes what routes lead to: whose addresses lie within a tunnel's is asked by address alone.
+#[test]
+fn a_tunnel_meets_those_of_other_owners_that_send_to_its_addresses() {
+    let of = |n: u32, owned: u64, remote: TsRange| {
+        let mut tunnel = tunnel(n, remote);
+        tunnel.owner = owner(owned);
+        tunnel
+    };
+    let backwards = TsRange { start: ip("10.9.0.7"), end: ip("10.9.0.1"), ..range("10.9.0.1", "10.9.0.7") };
+    let mixed = TsRange { start: ip("2001:db8::1"), ..range("0.0.0.0", "255.255.255.255") };
+    for (one, other, meets) in [
+        (range("10.9.0.7", "10.9.0.7"), range("10.9.0.8", "10.9.0.8"), false),
+        (range("10.9.0.7", "10.9.0.7"), range("10.9.0.7", "10.9.0.7"), true),
+        (range("10.9.0.7", "10.9.0.7"), range("10.9.0.0", "10.9.0.7"), true),
+        (range("10.9.0.0", "10.9.0.255"), range("10.9.0.255", "10.9.1.3"), true),
+        (range("10.9.0.0", "10.9.0.255"), range("10.9.1.0", "10.9.1.255"), false),
+        (range("0.0.0.0", "255.255.255.255"), range("::", "ffff::"), false),
+        (range("0.0.0.0", "255.255.255.255"), range("::7", "::7"), false),
+        (range("10.0.0.0", "10.255.255.255"), backwards, false),
+        (mixed, range("10.9.0.7", "10.9.0.7"), false),
+    ] {
+        let mut sad = Sad::new();
+        sad.insert(of(1, 1, one)).unwrap();
+        sad.insert(of(2, 1, one)).unwrap();
+        sad.insert(of(3, 2, other)).unwrap();
+        for n in [1, 2] {
+            assert!(sad.activate(name(n)));
+            assert!(!sad.meets_another(name(n)), "its own, and one that does not send yet: {one:?}, {other:?}");
+        }
+        let before = sad.begun();
+        assert!(sad.activate(name(3)));
+        assert_ne!(sad.begun(), before, "the answer may be another one now");
+        for n in [1, 3] {
+            assert_eq!(sad.meets_another(name(n)), meets, "{n}: {one:?}, {other:?}");
+        }
+        sad.remove(name(3)).unwrap();
+        assert!(!sad.meets_another(name(1)) && !sad.meets_another(name(3)));
+    }
+}
+
 #[test]
 fn a_replacement_takes_over_when_it_is_activated() {
     for remote in [range("10.9.0.0", "10.9.255.255"), range("10.9.0.7", "10.9.0.7")] {
