@@ -142,8 +142,8 @@ impl Udp {
         if self.gso || segment.is_none() {
             match self.try_send(path, ecn, contents, segment) {
                 Ok(()) => return Sent::All,
-                Err(e) => match e.raw_os_error().map(Errno::from_raw) {
-                    Some(Errno::EIO | Errno::EINVAL) if segment.is_some() => {
+                Err(e) => match (e.raw_os_error().map(Errno::from_raw), segment) {
+                    (Some(Errno::EIO | Errno::EINVAL), Some(_)) => {
                         tracing::info!(
                             "UDP {}: no segmentation offload ({e}); datagram by datagram",
                             self.local
@@ -151,7 +151,7 @@ impl Udp {
                         self.gso = false;
                         self.renew_state();
                     }
-                    Some(Errno::EMSGSIZE) if let Some(segment) = segment => {
+                    (Some(Errno::EMSGSIZE), Some(segment)) => {
                         // Of a single datagram the kernel also says, in the error queue, what the interface takes.
                         let first = contents.get(..segment).unwrap_or_default();
                         return self
