@@ -7,9 +7,9 @@ PACKAGED := $(TARGET)/dist/programs
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 # Results say of which tree the program is that made them.
-build deb demo demo-cluster bench-quick: export DORMOUSE_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+build deb static small demo demo-cluster bench-quick: export DORMOUSE_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 
-.PHONY: demo demo-cluster test build deb setup install uninstall lint unit interop test-long bench bench-quick docs clean
+.PHONY: demo demo-cluster test build deb static small setup install uninstall lint unit interop test-long bench bench-quick docs clean
 
 demo: setup-demo
 	$(CARGO) build --release --locked -p dormouse -p dormoused
@@ -38,11 +38,18 @@ uninstall:
 
 # Debian packages, in target/deb (docs/packager.md): the device's programs and NetworkManager's plug-in, then the one that has the lab.
 deb: setup-deb
-	$(CARGO) build --profile dist --locked --no-default-features --features dormouse/page -p dormoused -p dormouse -p dormouse-nm
-	install -D -t $(PACKAGED) $(TARGET)/dist/dormoused $(TARGET)/dist/dormouse $(TARGET)/dist/dormouse-nm
-	$(CARGO) build --profile dist --locked -p dormouse
+	$(CARGO) build --profile dist --locked --no-default-features --features dormouse/page,dormouse/full,dormouse/daemon -p dormouse -p dormouse-nm
+	install -D -t $(PACKAGED) $(TARGET)/dist/dormouse $(TARGET)/dist/dormouse-nm
+	$(CARGO) build --profile dist --locked --no-default-features --features lab,page,full -p dormouse
 	install $(TARGET)/dist/dormouse $(PACKAGED)/dormouse-lab
 	BIN=$(PACKAGED) ./scripts/deb $(TARGET)/deb
+
+# Statically linked programs for any Linux, in target/static, and the small daemon, in target/small (docs/packager.md). As root they are tried too.
+static: setup-static
+	./scripts/static $(TARGET)/static
+
+small: setup-static
+	./scripts/small $(TARGET)/small
 
 lint:
 	./scripts/test lint

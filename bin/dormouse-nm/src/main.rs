@@ -17,7 +17,7 @@ mod session;
 
 use anyhow::{Context, Result};
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// What NetworkManager knows the plug-in by.
 const SERVICE: &str = "org.freedesktop.NetworkManager.dormouse";
@@ -40,12 +40,12 @@ fn main() -> ExitCode {
 
 /// Serves one connection of NetworkManager, until it is down.
 fn plugin(arguments: &[String]) -> Result<()> {
-    let (mut name, mut filter) = (SERVICE.to_owned(), "info");
+    let (mut name, mut filter) = (SERVICE.to_owned(), LevelFilter::INFO);
     let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
         match word.as_str() {
             "--bus-name" => rest.next().context("--bus-name: a name is missing")?.clone_into(&mut name),
-            "--debug" => filter = "debug",
+            "--debug" => filter = LevelFilter::DEBUG,
             // It ends with its connection either way.
             "--persist" => {}
             other => anyhow::bail!(
@@ -55,6 +55,6 @@ fn plugin(arguments: &[String]) -> Result<()> {
     }
     // What is written to standard error ends up in NetworkManager's journal, which has times of its own.
     let text = tracing_subscriber::fmt().without_time().with_ansi(false).with_target(false);
-    text.with_writer(std::io::stderr).with_env_filter(EnvFilter::new(filter)).init();
+    text.with_writer(std::io::stderr).with_max_level(filter).init();
     session::serve(&name)
 }

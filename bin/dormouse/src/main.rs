@@ -63,6 +63,8 @@ use dormouse_control::DEFAULT_SOCKET;
 use lab_elsewhere::LabVerb;
 #[cfg(feature = "lab")]
 use lab_verbs::LabVerb;
+#[cfg(feature = "daemon")]
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -107,7 +109,17 @@ enum Command {
     Pages(completions::Pages),
 }
 
+/// Whether this program was started by the name of the daemon, which is the same file in packages.
+#[cfg(feature = "daemon")]
+fn is_daemon() -> bool {
+    std::env::args_os().next().is_some_and(|name| Path::new(&name).file_name() == Some("dormoused".as_ref()))
+}
+
 fn main() -> ExitCode {
+    #[cfg(feature = "daemon")]
+    if is_daemon() {
+        return dormoused::main();
+    }
     #[cfg(not(feature = "lab"))]
     lab_elsewhere::complete();
     completions::complete(Cli::command);

@@ -1,14 +1,12 @@
 //! How a gateway joins others: what it must know of their database before its loop begins. Owns the first look at it, which the start waits for.
 
+use crate::keeper::Member;
 use crate::keeper::counts::Counts;
-use crate::keeper::database::Member;
 use crate::users::SharedUsers;
 use anyhow::{Context, Result};
-use dormouse_cluster::Settings;
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{PrfKey, Secret};
 use dormouse_io::control::ClientId;
-use dormouse_io::state::StateDir;
 use dormouse_node::config::{Resolved, ResolvedCluster, Same};
 use dormouse_node::shared::{Balance, Beginning, Company, Drain, SharedBalance};
 use dormouse_sansio::UnixTime;
@@ -37,6 +35,7 @@ pub(crate) struct Cluster {
 /// A gateway before its loop begins.
 pub(crate) struct Joining {
     pub(crate) member: Member,
+    counts: Arc<Counts>,
     pub(crate) beginning: Beginning,
     pub(crate) balance: SharedBalance,
     /// Of pre-shared keys and passwords, for all gateways.
@@ -59,33 +58,23 @@ impl Joining {
         let fingerprint_key = PrfKey::new(Prf::HmacSha256, cluster.key.as_bytes()).compute(&[label]);
         let lifetime = connections.iter().map(|c| c.ike.resumption.lifetime).max().unwrap_or_default();
         let balance = SharedBalance::new(Balance::new(cluster.spread, &cluster.address));
-        let settings = Settings {
-            url: cluster.database,
-            password: cluster.password,
-            authorities: cluster.authorities,
-            gateway: cluster.name,
-            address: cluster.address,
-            key: cluster.key,
-        };
-        let state = StateDir::open(state).context("daemon.state_dir")?;
         let counts = Arc::new(Counts::default());
         counts.begin(same);
-        let (alone_for, takeover) = (cluster.alone_for, cluster.takeover);
-        let member = Member { settings, state, alone_for, takeover, lifetime, counts };
+        let member = Member::new(cluster, state, lifetime, counts.clone())?;
         let mut beginning = member.begin_soon(PATIENCE).context("cluster.database")?;
         let mut users = SharedUsers::new(std::mem::take(&mut beginning.users));
         users.read(connections, &BTreeSet::new());
         users.apply(connections);
-        Ok(Self { member, beginning, balance, fingerprint_key, users })
+        Ok(Self { member, counts, beginning, balance, fingerprint_key, users })
     }
 
     /// What the daemon keeps, and what its thread gets.
     pub(crate) fn split(self) -> (Cluster, Member) {
-        let Self { member, beginning, balance, users, .. } = self;
+        let Self { member, counts, beginning, balance, users, .. } = self;
         let share = beginning.share();
         let Beginning { denials, keys, .. } = beginning;
         let keys = keys.iter().map(|key| key.seals_from).collect();
-        let (counts, company) = (member.counts.clone(), Company { share, denials });
+        let company = Company { share, denials };
         (Cluster { counts, company, balance, users, keys, drain: None }, member)
     }
 }

@@ -8,8 +8,20 @@
 //!
 //! Of gateways that share a database, the thread writes there instead, and tells what the others do ([`database`]).
 
+#[cfg(not(feature = "cluster"))]
+mod apart;
+pub(crate) mod counts;
+#[cfg(feature = "cluster")]
+mod database;
+#[cfg(feature = "cluster")]
+mod owed;
+#[cfg(test)]
+mod tests;
+
 use crate::leases::Leases;
-use database::Member;
+#[cfg(not(feature = "cluster"))]
+use apart as database;
+pub(crate) use database::Member;
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
 use dormouse_ike::ticket::lineage::{Operation, Outcome, Store};
 use dormouse_io::bell::Bell;
@@ -154,6 +166,7 @@ struct Queue {
     state: Mutex<Waiting>,
     changed: Condvar,
     /// The same for a thread that waits for more than this.
+    #[cfg(feature = "cluster")]
     bell: tokio::sync::Notify,
 }
 
@@ -167,6 +180,7 @@ impl Queue {
         let result = change(&mut state);
         drop(state);
         self.changed.notify_one();
+        #[cfg(feature = "cluster")]
         self.bell.notify_one();
         result
     }
@@ -309,9 +323,3 @@ fn step(now: UnixTime, operation: &Operation) -> Option<Step> {
         Operation::Enter { .. } | Operation::Leave { .. } => return None,
     })
 }
-
-pub(crate) mod counts;
-pub(crate) mod database;
-mod owed;
-#[cfg(test)]
-mod tests;

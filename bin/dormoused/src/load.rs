@@ -1,6 +1,7 @@
 //! From the configuration file, and those that it names, to what the node takes. Owns their meaning; [`dormouse_io::files`] reads them.
 
 use crate::args::Args;
+use crate::features;
 use anyhow::{Context, Result, anyhow};
 use dormouse_crypto::Secret;
 use dormouse_crypto::sign::Signer;
@@ -78,6 +79,7 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         ));
     }
     let wrong = |e: ConfigError| anyhow!("{}: {}", path.display(), e.in_text(text));
+    features::check(&file).map_err(wrong)?;
     let read = &mut |path: &Path, secret| read(files, path, secret);
     let mut pin = false;
     let connections = config::resolve_with(&file, read, &mut |uri| open_token(files, uri, &mut pin))

@@ -73,7 +73,7 @@ pub(crate) fn endpoint(
     let shared = joining.map_or(&[][..], |joining| &joining.beginning.load);
     config.load = store.load_history().or_else(|| learned_before(shared)).unwrap_or_default();
     if let Some(Joining { beginning, balance, fingerprint_key, member, .. }) = joining {
-        config.takeover = member.takeover;
+        config.takeover = member.takes_over();
         config.spread = Some(Box::new(balance.clone()));
         config.ticket_keys = Some(TicketKeys::shared(beginning.keys.clone()));
         config.admission.fingerprint_key = fingerprint_key.clone();

@@ -63,6 +63,7 @@ mod causes;
 mod checksum;
 pub mod clock;
 pub mod control;
+#[cfg(feature = "dbus")]
 mod dbus;
 pub mod entropy;
 pub mod fetch;
@@ -77,6 +78,10 @@ mod helper;
 pub mod journal;
 pub mod key_source;
 pub mod link;
+#[cfg(feature = "dbus")]
+pub mod logind;
+#[cfg(not(feature = "dbus"))]
+#[path = "without/logind.rs"]
 pub mod logind;
 pub mod meter;
 mod mmsg;

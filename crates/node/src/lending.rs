@@ -250,7 +250,9 @@ impl Node {
         let (owner, path) = (tunnel.owner, tunnel.path);
         let packets = tunnel.packets();
         let (usage, leads) = (Usage::default(), remote.clone());
-        self.lending.loans.insert(id, Lent { owner, path, leads, usage, packets, looked: now, called: false });
+        self.lending
+            .loans
+            .insert(id, Lent { owner, path, leads, usage, packets, looked: now, called: false });
         self.lending.begun += 1;
         self.order(Order::Lend(Box::new(Lend { loan, connection, local, remote })));
     }

@@ -245,9 +245,8 @@ impl Sites {
         };
         let gateway = add(&served.collect::<String>(), None);
         let peers = sites.iter().map(|(name, prefix)| {
-            let child = format!(
-                "local = [\"{prefix}\"]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"none\""
-            );
+            let child =
+                format!("local = [\"{prefix}\"]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"none\"");
             add(&connection(name, "client", [name, "gateway"], &child), Some(name))
         });
         let peers: Vec<MachineId> = peers.collect();
@@ -273,7 +272,8 @@ impl Sites {
 
     /// Packets from the gateway to this address for a while; which peer has how many of them.
     fn load(&mut self, to: &str) -> Vec<usize> {
-        let before: Vec<usize> = self.peers.iter().map(|peer| self.net.machine(*peer).received.len()).collect();
+        let before: Vec<usize> =
+            self.peers.iter().map(|peer| self.net.machine(*peer).received.len()).collect();
         for _ in 0..50 {
             self.sent += 1;
             let (now, number) = (self.net.now, self.sent);

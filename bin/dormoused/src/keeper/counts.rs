@@ -1,6 +1,11 @@
 //! Numbers that go from the loop to the other gateways, and from the database to the loop: neither waits for the other. Owns how many tickets a minute has
 //! had.
+#![cfg_attr(
+    not(feature = "cluster"),
+    expect(dead_code, reason = "without a database there are no others to tell")
+)]
 
+#[cfg(feature = "cluster")]
 use dormouse_cluster::{Beat, Load};
 use dormouse_node::config::Same;
 use dormouse_sansio::Instant;
@@ -83,6 +88,7 @@ impl Counts {
     }
 
     /// Of the next heartbeat.
+    #[cfg(feature = "cluster")]
     pub(super) fn load(&self, now: Instant) -> Load {
         Load {
             sessions: self.sessions.load(Ordering::Relaxed),
@@ -96,6 +102,7 @@ impl Counts {
     }
 
     /// A heartbeat has been written.
+    #[cfg(feature = "cluster")]
     pub(super) fn beat(&self, beat: &Beat) {
         let micros = u64::try_from(beat.round_trip.as_micros()).unwrap_or(u64::MAX);
         self.round_trip.store(micros, Ordering::Relaxed);

@@ -5,6 +5,7 @@
 use super::counts::Counts;
 use super::owed;
 use super::{Queue, Report, Reports};
+use anyhow::Context as _;
 use dormouse_cluster as cluster;
 use dormouse_cluster::{Content, Database, LeaseChange, LeaseKey, LeaseNews, Settings, UserEntry, Written};
 use dormouse_ike::takeover::{Given, Left, Record};
@@ -14,6 +15,7 @@ use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::state::StateDir;
+use dormouse_node::config::ResolvedCluster;
 use dormouse_node::handover::Handover;
 use dormouse_node::pool::{Addresses, Change, Lessee};
 use dormouse_node::shared::{
@@ -21,6 +23,7 @@ use dormouse_node::shared::{
     SharedPassword, SharedUser, Store, Waiting, begin,
 };
 use dormouse_sansio::{Instant, UnixTime};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,18 +36,46 @@ const WORTH: Duration = Duration::from_secs(15 * 60);
 
 /// What the thread has from its daemon.
 pub(crate) struct Member {
-    pub(crate) settings: Settings,
-    pub(crate) state: StateDir,
+    settings: Settings,
+    state: StateDir,
     /// See [`dormouse_node::config::file::Cluster::alone_for`].
-    pub(crate) alone_for: Duration,
+    alone_for: Duration,
     /// See [`dormouse_node::config::cluster::Cluster::takeover`].
-    pub(crate) takeover: bool,
+    takeover: bool,
     /// Longest lifetime of a ticket.
-    pub(crate) lifetime: Duration,
-    pub(crate) counts: Arc<Counts>,
+    lifetime: Duration,
+    counts: Arc<Counts>,
 }
 
 impl Member {
+    /// As the configuration has it. `state`: where it keeps its files.
+    ///
+    /// # Errors
+    /// If that directory cannot be used.
+    pub(crate) fn new(
+        cluster: ResolvedCluster,
+        state: &Path,
+        lifetime: Duration,
+        counts: Arc<Counts>,
+    ) -> anyhow::Result<Self> {
+        let ResolvedCluster { alone_for, takeover, .. } = cluster;
+        let settings = Settings {
+            url: cluster.database,
+            password: cluster.password,
+            authorities: cluster.authorities,
+            gateway: cluster.name,
+            address: cluster.address,
+            key: cluster.key,
+        };
+        let state = StateDir::open(state).context("daemon.state_dir")?;
+        Ok(Self { settings, state, alone_for, takeover, lifetime, counts })
+    }
+
+    /// See [`dormouse_node::config::cluster::Cluster::takeover`].
+    pub(crate) fn takes_over(&self) -> bool {
+        self.takeover
+    }
+
     /// The first look at the database, which the caller waits for, also for one that may come within `patience`. Its thread, if it needs one for a name, has ended when this returns.
     ///
     /// # Errors

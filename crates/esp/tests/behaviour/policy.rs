@@ -99,7 +99,10 @@ fn a_tunnel_meets_those_of_other_owners_that_send_to_its_addresses() {
         sad.insert(of(3, 2, other)).unwrap();
         for n in [1, 2] {
             assert!(sad.activate(name(n)));
-            assert!(!sad.meets_another(name(n)), "its own, and one that does not send yet: {one:?}, {other:?}");
+            assert!(
+                !sad.meets_another(name(n)),
+                "its own, and one that does not send yet: {one:?}, {other:?}"
+            );
         }
         let before = sad.begun();
         assert!(sad.activate(name(3)));

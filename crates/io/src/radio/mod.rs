@@ -26,6 +26,10 @@ mod command;
 mod guard;
 mod interface;
 mod link;
+#[cfg(feature = "dbus")]
+mod networkmanager;
+#[cfg(not(feature = "dbus"))]
+#[path = "../without/networkmanager.rs"]
 mod networkmanager;
 mod nl80211;
 mod power_save;

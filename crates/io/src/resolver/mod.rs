@@ -15,6 +15,10 @@ pub mod file;
 mod guard;
 mod namespace;
 mod resolvconf;
+#[cfg(feature = "dbus")]
+mod resolved;
+#[cfg(not(feature = "dbus"))]
+#[path = "../without/resolved.rs"]
 mod resolved;
 
 pub use guard::{Guard, GuardReply, serve};
