@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing on a Debian machine: setup.sh build|deb|demo|demo-cluster|test|bench|long. Does nothing, and needs no root, where all is there.
+# Installs what is missing on a Debian machine: setup.sh build|deb|static|demo|demo-cluster|test|bench|long. Does nothing, and needs no root, where all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -11,10 +11,14 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 libnm="pkg-config:pkg-config /usr/include/libnm/NetworkManager.h:libnm-dev"
 need_build="cc:gcc /usr/include/stdio.h:libc6-dev make:make cmake:cmake perl:perl curl:curl /etc/ssl/certs/ca-certificates.crt:ca-certificates"
 need_deb="$need_build $libnm strip:binutils dpkg-shlibdeps:dpkg-dev"
+need_static="$need_build strip:binutils musl-gcc:musl-tools file:file ip:iproute2 ping=iputils:iputils-ping unshare:util-linux"
+# Compilers of C for the other machines that scripts/targets looks at.
+need_targets="aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross \
+arm-linux-gnueabihf-gcc:gcc-arm-linux-gnueabihf /usr/arm-linux-gnueabihf/include/stdio.h:libc6-dev-armhf-cross musl-gcc:musl-tools"
 need_demo="$need_build ip:iproute2 tc:iproute2 nft:nftables ping=iputils:iputils-ping /usr/bin/python3:python3 openssl:openssl"
 postgresql=/usr/share/doc/postgresql:postgresql
 need_demo_cluster="$need_build ip:iproute2 setpriv:util-linux $postgresql"
-need_test="$need_demo $libnm dpkg-shlibdeps:dpkg-dev /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan-swanctl \
+need_test="$need_demo $libnm musl-gcc:musl-tools dpkg-shlibdeps:dpkg-dev /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan-swanctl \
 /usr/lib/ipsec/plugins/libstrongswan-openssl.so:libstrongswan-standard-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-ctr.so:libstrongswan-extra-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so:libcharon-extra-plugins \
@@ -25,11 +29,11 @@ modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard
 softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils git:git chromium:chromium zstd:zstd \
 $postgresql bird:bird2"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3"
-need_long="$need_test java:openjdk-17-jre-headless /usr/share/doc/python3-venv:python3-venv debootstrap:debootstrap lintian:lintian \
+need_long="$need_test $need_targets java:openjdk-17-jre-headless /usr/share/doc/python3-venv:python3-venv debootstrap:debootstrap lintian:lintian \
 systemd-nspawn:systemd-container"
 case $what in
-  build) need=$need_build ;; deb) need=$need_deb ;; demo) need=$need_demo ;; demo-cluster) need=$need_demo_cluster ;; test) need=$need_test ;; bench) need=$need_bench ;; long) need=$need_long ;;
-  *) say "unknown set '$what': build, deb, demo, demo-cluster, test, bench or long"; exit 2 ;;
+  build) need=$need_build ;; deb) need=$need_deb ;; static) need=$need_static ;; demo) need=$need_demo ;; demo-cluster) need=$need_demo_cluster ;; test) need=$need_test ;; bench) need=$need_bench ;; long) need=$need_long ;;
+  *) say "unknown set '$what': build, deb, static, demo, demo-cluster, test, bench or long"; exit 2 ;;
 esac
 
 # Programs for the administrator are not on an ordinary user's PATH.
@@ -98,11 +102,32 @@ esac
 # Rust: any toolchain at least as new as Cargo.toml asks for, with the lints and the formatter.
 wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 PATH=$HOME/.cargo/bin:$PATH
-have=$({ cargo clippy --version && cargo fmt --version && rustc --version; } 2>/dev/null | awk '$1 == "rustc" {print $2}' || true)
-if [ -z "$have" ] || [ "$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -1)" != "$wanted" ]; then
+rust() { { cargo clippy --version && cargo fmt --version && rustc --version; } 2>/dev/null | awk '$1 == "rustc" {print $2}' || true; }
+new_enough() { [ -n "$have" ] && [ "$(printf '%s\n%s\n' "$wanted" "${have%%-*}" | sort -V | head -1)" = "$wanted" ]; }
+have=$(rust)
+if ! new_enough; then
   say "installing Rust (found '${have:-none}', need $wanted)"
   if ! command -v rustup >/dev/null; then
-    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal -c clippy -c rustfmt --no-modify-path
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal -c clippy -c rustfmt --no-modify-path || true
   fi
-  rustup toolchain install stable --profile minimal -c clippy -c rustfmt && rustup default stable
+  if rustup toolchain install stable --profile minimal -c clippy -c rustfmt; then rustup default stable || true; fi
+  hash -r
+  have=$(rust)
+  new_enough || {
+    say "Dormouse needs Rust $wanted or later with clippy and rustfmt; here is ${have:-none} ($(command -v rustc || echo "no rustc"))."
+    say "With rustup (https://rustup.rs): rustup toolchain install stable -c clippy -c rustfmt && rustup default stable. Where another rustc comes first in"
+    say "PATH, or RUSTUP_TOOLCHAIN or a rust-toolchain.toml above this directory chooses one, that one counts."
+    exit 1
+  }
 fi
+
+# The standard library of other machines. Without it the static programs cannot be built; what scripts/targets checks says what it leaves out.
+targets=()
+case $what in static | test) targets=("$(uname -m)-unknown-linux-musl") ;; long) mapfile -t targets < <(scripts/targets --list) ;; esac
+for target in "${targets[@]}"; do
+  [ ! -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ] || continue
+  say "adding Rust's standard library for $target"
+  rustup target add "$target" >/dev/null 2>&1 && continue
+  say "Rust's standard library for $target is not here and cannot be fetched: rustup target add $target"
+  [ "$what" != static ] || exit 1
+done
