@@ -62,8 +62,8 @@ const FILES: u64 = 14;
 const FORWARD: u64 = 15;
 const NUMBERS: u64 = 16;
 pub(crate) const UDP: u64 = 17;
-const MESSAGES: u64 = 1 << 15;
-const RAW: u64 = 1 << 16;
+pub(crate) const MESSAGES: u64 = 1 << 15;
+pub(crate) const RAW: u64 = 1 << 16;
 const TRANSIT: u64 = 1 << 20;
 pub(crate) const RADIUS: u64 = 1 << 32;
 
@@ -365,10 +365,7 @@ impl Daemon {
         if due {
             self.host.handle_timeout(now);
         }
-        // A packet may be of an SA that one of them makes.
-        for event in ready.iter().filter(|event| (MESSAGES..RAW).contains(&event.token)) {
-            self.receive_messages(now, (event.token - MESSAGES) as usize, event.closed)?;
-        }
+        self.receive_messages(now, ready)?;
         for event in ready {
             match event.token {
                 TUN => tun = true,

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::daemon::{Daemon, TUN, UDP};
+use crate::daemon::{Daemon, MESSAGES, RAW, TUN, UDP};
 use crate::kernel::Esp;
 use crate::radius::RadiusSockets;
 use anyhow::{Context, Result};
@@ -34,7 +34,7 @@ const FLOWS: Duration = Duration::from_secs(1);
 /// Receptions from one socket before the TUN and the timers get their turn.
 const ROUNDS: usize = 8;
 /// The same of a socket that has messages of key management alone: they wait, and packets wait for nothing but the reading.
-const MESSAGES: usize = 4;
+const MESSAGE_ROUNDS: usize = 4;
 /// Bytes received from one socket before they do. The acknowledgements of what was just written wait in the TUN: draining
 /// the socket of a whole window first makes the sender stand still meanwhile, and then there is nothing to do until it has sent the
 /// next one.
@@ -218,17 +218,21 @@ impl Daemon {
         Ok(())
     }
 
-    /// As [`Self::receive`], of a socket that has messages of key management alone.
-    pub(crate) fn receive_messages(&mut self, now: Instant, index: usize, errors: bool) -> Result<()> {
+    /// As [`Self::receive`], of those sockets that have messages of key management alone. They come first: a packet may be of an SA that one of them makes.
+    pub(crate) fn receive_messages(&mut self, now: Instant, ready: &[Ready]) -> Result<()> {
         let (wires, mut plane) = self.split(now);
-        let Some(socket) = wires.carriers.messages.get(index) else { return Ok(()) };
-        for _ in 0..MESSAGES {
-            if !wires.rx.receive(socket, &mut wires.tun, &mut plane)?.more {
-                break;
+        for event in ready.iter().filter(|event| (MESSAGES..RAW).contains(&event.token)) {
+            let Some(socket) = wires.carriers.messages.get((event.token - MESSAGES) as usize) else {
+                continue;
+            };
+            for _ in 0..MESSAGE_ROUNDS {
+                if !wires.rx.receive(socket, &mut wires.tun, &mut plane)?.more {
+                    break;
+                }
             }
-        }
-        if errors {
-            read_errors(&mut plane, || socket.next_error());
+            if event.closed {
+                read_errors(&mut plane, || socket.next_error());
+            }
         }
         Ok(())
     }

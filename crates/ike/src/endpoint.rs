@@ -339,9 +339,8 @@ impl Endpoint {
 
     /// What became of [`Event::Work`]. Each order is answered, also one whose SA has ended: the next one is handed out then.
     pub fn done(&mut self, now: Instant, sa: SaId, done: Done) {
-        if self.shared.works.came_back(sa)
-            && let Some(slot) = self.slots.remove(&sa)
-        {
+        let slot = self.shared.works.came_back(sa).then(|| self.slots.remove(&sa)).flatten();
+        if let Some(slot) = slot {
             self.touched.insert(sa);
             if let Some(slot) = slot.done(&mut self.shared, now, done) {
                 self.slots.insert(sa, slot);

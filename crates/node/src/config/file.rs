@@ -65,7 +65,7 @@ pub struct Daemon {
     pub listen: Vec<IpAddr>,
     /// UDP port of IKE.
     pub ike_port: u16,
-    /// UDP port of NAT traversal, where IKE and ESP share a socket.
+    /// UDP port of NAT traversal, which IKE and ESP share.
     pub nat_t_port: u16,
     /// Requests that a peer may send without waiting for answers (IKE's window, SET_WINDOW_SIZE), 1 to 8. Each costs memory, and with one no
     /// answer is late for another.
