@@ -132,7 +132,8 @@ impl Carriers {
 
     fn udp_for(&mut self, path: &Path) -> Option<&mut Udp> {
         let v4 = path.remote.is_ipv4();
-        self.udp.iter_mut().find(|s| s.local_addr().is_ipv4() == v4 && s.carrier() == path.carrier)
+        let carries = |s: &&mut Udp| s.local_addr().is_ipv4() == v4 && s.carrier() == path.carrier;
+        self.udp.iter_mut().find(|s| carries(s) && s.sends_to(path.remote))
     }
 }
 

@@ -7,9 +7,8 @@ use std::net::SocketAddr;
 
 use dormouse_sansio::Carrier;
 use nix::libc;
-use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Udp, bind, named};
+use super::{Udp, bind, bind_one, named};
 use crate::option::set_option;
 
 impl Udp {
@@ -33,15 +32,7 @@ impl Udp {
 }
 
 fn pair(local: SocketAddr, carrier: Carrier) -> io::Result<(Udp, Udp)> {
-    let one = || {
-        let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
-        if local.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1i32)?;
-        socket.bind(&local.into())?;
-        Udp::of(socket.into(), carrier)
-    };
+    let one = || Udp::of(bind_one(local, true)?, None, carrier);
     // The kernel numbers them in this order.
     let (packets, messages) = (one()?, one()?);
     let mut filter = FILTER;
