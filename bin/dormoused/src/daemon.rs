@@ -6,12 +6,12 @@
 use crate::args::Args;
 use crate::block::{self, Block};
 use crate::datapath::Wires;
+use crate::engine::{self, Esp};
 use crate::forward::Forward;
 use crate::helpers::Helpers;
 use crate::hip::Directory;
 use crate::joining::Joining;
 use crate::keeper::{Keeper, Report};
-use crate::kernel;
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::radio::Device;
@@ -22,6 +22,7 @@ use crate::scrape;
 use crate::setup;
 use crate::store::Store;
 use crate::verbs::Verbs;
+use crate::workers;
 use anyhow::{Context, Result};
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
@@ -36,12 +37,11 @@ use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role, Routes};
-use dormouse_node::host::{Driver, Host, Order, Output};
+use dormouse_node::host::{Host, Order};
 use dormouse_node::sleeper::Mode;
 use dormouse_node::{Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::BTreeSet;
-use std::io::IoSlice;
 use std::time::Duration;
 
 pub(crate) const TUN: u64 = 0;
@@ -61,7 +61,8 @@ const WORKED: u64 = 13;
 const FILES: u64 = 14;
 const FORWARD: u64 = 15;
 const NUMBERS: u64 = 16;
-pub(crate) const UDP: u64 = 17;
+const WORKERS: u64 = 17;
+pub(crate) const UDP: u64 = 18;
 pub(crate) const MESSAGES: u64 = 1 << 15;
 pub(crate) const RAW: u64 = 1 << 16;
 const TRANSIT: u64 = 1 << 20;
@@ -151,7 +152,9 @@ impl Daemon {
         if standin.is_some() {
             endpoint.hold.services = SleepFlags { stand_in: true, buffering: true };
         }
-        let carriers = setup::bind(&settings, !connections.is_empty(), hip.as_ref())?;
+        let shared = workers::wanted(&settings, &connections, hip.is_some()).is_ok();
+        let shared = shared.then(|| account.as_ref().map(privileges::Account::uid));
+        let carriers = setup::bind(&settings, !connections.is_empty(), hip.as_ref(), shared)?;
         // What is changed from here on is there once in a network namespace, but where routes are another program's.
         let alone = settings.routes == Routes::Auto;
         let namespace = alone.then(Namespace::take).transpose()?;
@@ -167,10 +170,14 @@ impl Daemon {
         let tun = Tun::open(&options).context("daemon.interface")?;
         let user = account.as_ref().map_or(0, privileges::Account::uid);
         let of = block::blocking(&connections, hip.as_ref());
-        let kernel = if alone { kernel::set_up(settings.data_path, &tun, mtu)? } else { kernel::Esp::User };
+        let engine = if alone {
+            engine::set_up(&settings, &connections, hip.is_some(), &tun, &options)?
+        } else {
+            Esp::User("daemon.routes = \"off\"".into())
+        };
         let block = Block::new(
             &tun,
-            kernel.sends(settings.nat_t_port),
+            engine.sends(settings.nat_t_port),
             user,
             of,
             alone.then(|| block::kept_at(args)),
@@ -180,7 +187,7 @@ impl Daemon {
             machine.serve_clients(settings.proxy_neighbours);
             let kept = args.config.with_extension("forwarding");
             machine.forward =
-                Some(Forward::new((tun.name(), &kernel::interface(tun.name())), &connections, &kept)?);
+                Some(Forward::new((tun.name().into(), engine.beside(tun.name())), &connections, &kept)?);
         }
         let transit = router.as_ref().map(|router| Transit::new(router, &mut machine)).transpose()?;
         machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
@@ -210,7 +217,7 @@ impl Daemon {
         let hip = hip.map(|hip| Directory::new(hip, &denials, (may_sleep, sleepers), &mut node));
         node.set_radius(now, radius);
         let mut host = Host::new(now, node, pool);
-        kernel.begin(&mut host, &mut machine);
+        engine.begin(&mut host, &mut machine);
         if let Some(router) = &router {
             host.set_router(router);
         }
@@ -247,7 +254,7 @@ impl Daemon {
             connections,
             host,
             machine,
-            wires: Wires::new(tun, mtu, carriers, kernel),
+            wires: Wires::new(tun, mtu, carriers, engine),
             transit,
             store,
             helpers,
@@ -295,6 +302,9 @@ impl Daemon {
             if let Some(watch) = &device.machine {
                 self.wakers.poller.add(watch, MACHINE, Interest::READ)?;
             }
+        }
+        if let Esp::Workers(workers) = &self.wires.engine {
+            self.wakers.poller.add(workers, WORKERS, Interest::READ)?;
         }
         for (i, socket) in self.wires.carriers.udp.iter().enumerate() {
             self.wakers.poller.add(socket, UDP + i as u64, Interest::READ)?;
@@ -393,6 +403,7 @@ impl Daemon {
                     self.warn(news.unwrap_or_default());
                 }
                 MACHINE => self.machine_news(now),
+                WORKERS => self.workers_report(now),
                 NUMBERS => self.hand_numbers_over(now),
                 // One at a time too: what follows costs as much as a message.
                 KEEPER => {
@@ -444,7 +455,7 @@ impl Daemon {
         self.verbs.timers().chain(self.hip.iter().flat_map(Directory::timers)).chain(self.drain_timer())
     }
 
-    fn obey(&mut self, now: Instant, order: Order) {
+    pub(crate) fn obey(&mut self, now: Instant, order: Order) {
         match order {
             Order::Store(what) => self.keep(what),
             Order::Lease { number, change } => match &self.helpers.keeper {
@@ -551,45 +562,12 @@ impl Daemon {
         // The end of its guard puts the radio back on.
         self.device = None;
         self.verbs.goodbye();
-        self.wires.kernel.end(&mut self.machine);
+        self.wires.engine.end(&mut self.machine);
         self.machine.restore();
         if self.fatal.is_none() {
             self.block.end();
         }
         tracing::info!("stopped");
-    }
-}
-
-impl Driver for Daemon {
-    type Error = anyhow::Error;
-
-    fn host(&mut self) -> &mut Host {
-        &mut self.host
-    }
-
-    fn carry_out(&mut self, now: Instant, output: Output, bytes: &mut Vec<u8>) {
-        match output {
-            Output::Datagram(datagram) => {
-                if let Err(why) = self.wires.send(&datagram, bytes) {
-                    self.host.not_sent(now, why);
-                }
-            }
-            Output::Inner(_) => {
-                // Lost if the TUN's queue is full, as on any network.
-                let _lost = self.wires.tun.write(&[IoSlice::new(bytes)]);
-            }
-            Output::Transit(to) => {
-                if let Some(transit) = &self.transit {
-                    transit.send(to, bytes);
-                }
-            }
-            Output::Order(order) => self.obey(now, order),
-            Output::News(news) => self.tell(news),
-        }
-    }
-
-    fn forward(&mut self, now: Instant) -> Result<()> {
-        self.forward_packets(now)
     }
 }
 

@@ -1,13 +1,14 @@
 //! The data path of the daemon: what happens to packets when the TUN or a socket is ready. Owns the wires (TUN, sockets, their
 //! buffers) and the order of reading and writing them. It decides nothing: the host is asked about every packet.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::daemon::{Daemon, MESSAGES, RAW, TUN, UDP};
-use crate::kernel::Esp;
+use crate::engine::Esp;
 use crate::radius::RadiusSockets;
+use crate::workers::Report;
 use anyhow::{Context, Result};
 use dormouse_control::Offload;
 use dormouse_io::SuperPacket;
@@ -17,8 +18,8 @@ use dormouse_io::poller::{Interest, Ready};
 use dormouse_io::tun::Tun;
 use dormouse_io::udp::{PathError, PathErrorKind, Sent};
 use dormouse_keying::ChildId;
-use dormouse_node::Train;
 use dormouse_node::host::{Datagram, Host, Lend, NotSent, Order};
+use dormouse_node::{Node, Train};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path};
 use ipnet::IpNet;
@@ -41,6 +42,8 @@ const MESSAGE_ROUNDS: usize = 4;
 const SHARE: usize = 256 << 10;
 /// ICMP errors read from one socket before they do: anybody can send some.
 const ERRORS: usize = 64;
+/// Turns in which what was on its way before a loan is taken, and things that workers have for the loop before others have their turn.
+const DRAINS: usize = 64;
 
 /// What carries packets on both sides.
 pub(crate) struct Wires {
@@ -49,8 +52,8 @@ pub(crate) struct Wires {
     pub(crate) carriers: Carriers,
     /// To RADIUS servers.
     pub(crate) radius: RadiusSockets,
-    /// What carries ESP under load, if not this process.
-    pub(crate) kernel: Esp,
+    /// What carries ESP under load beside the loop.
+    pub(crate) engine: Esp,
     tx: TxBatch,
     rx: RxBatch,
     /// A full socket holds the TUN back: its queue is where packets wait.
@@ -62,13 +65,13 @@ pub(crate) struct Wires {
 }
 
 impl Wires {
-    pub(crate) fn new(tun: Tun, tun_mtu: u16, carriers: Carriers, kernel: Esp) -> Self {
+    pub(crate) fn new(tun: Tun, tun_mtu: u16, carriers: Carriers, engine: Esp) -> Self {
         Self {
             tun,
             tun_mtu,
             carriers,
             radius: RadiusSockets::default(),
-            kernel,
+            engine,
             tx: TxBatch::new(),
             rx: RxBatch::new(),
             blocked: false,
@@ -88,8 +91,11 @@ impl Wires {
         outcome(path, sent)
     }
 
-    /// A datagram was in the socket when the kernel took ESP off it: it gets it from there.
+    /// A datagram was in the socket when an engine took what comes: the kernel gets it from there.
     pub(crate) fn pass_on(&mut self, path: Path, datagram: &[u8]) {
+        if self.engine.pass_on(path, datagram) {
+            return;
+        }
         let again = Path { remote: path.local, ..path };
         let _lost = self.carriers.send(&again, 0, datagram, None);
     }
@@ -149,7 +155,7 @@ impl Daemon {
             off("tun-uso", o.uso),
             off("tun-join-tcp", o.join_tcp),
             off("tun-join-udp", o.join_udp),
-            self.wires.kernel.offload(),
+            self.wires.engine.offload(),
         ]
     }
 
@@ -162,7 +168,7 @@ impl Daemon {
     pub(crate) fn obey_lending(&mut self, now: Instant, order: Order) {
         match order {
             Order::Lend(lend) => self.lend(now, &lend),
-            Order::ReadLoan { child } => self.wires.kernel.read(now, &mut self.host, child),
+            Order::ReadLoan { child } => self.wires.engine.read(now, &mut self.host, child),
             Order::Recall { child } => self.recall(now, child),
             Order::PassOn { path, datagram } => self.wires.pass_on(path, &datagram),
             _ => {}
@@ -171,28 +177,80 @@ impl Daemon {
 
     /// Another engine carries an SA from now on. What waits in the TUN goes first: its numbers are lower, and a peer's window may be narrow.
     fn lend(&mut self, now: Instant, lend: &Lend) {
-        let Wires { kernel, carriers, .. } = &mut self.wires;
-        if !kernel.lend(now, (&self.machine, carriers), &mut self.host, lend) {
+        let Wires { engine, carriers, .. } = &mut self.wires;
+        if !engine.lend(now, (&self.machine, carriers), &mut self.host, lend) {
             return;
         }
-        // Unless something else is ordered that may have to be done before anything is sent.
-        if !self.host.has_orders() {
+        // Unless something else is ordered that may have to be done before anything is sent, or it waits for all of that.
+        if !self.host.has_orders() && !self.wires.engine.is_beginning() {
             let (wires, mut plane) = self.split(now);
             let _what = wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, BUDGET);
         }
         let child = lend.loan.child;
-        match self.wires.kernel.lead(&mut self.machine, child) {
-            Ok(()) => tracing::debug!(%child, path = %lend.loan.path, "the kernel carries it"),
+        match self.wires.engine.lead(&mut self.machine, child) {
+            Ok(()) => tracing::debug!(%child, path = %lend.loan.path, "{} carries it", self.wires.engine),
             Err(e) => {
-                tracing::warn!("the kernel's ESP: {}", dormouse_io::causes(&*e));
+                tracing::warn!("{}: {}", self.wires.engine, dormouse_io::causes(&*e));
                 self.recall(now, child);
             }
         }
     }
 
     fn recall(&mut self, now: Instant, child: ChildId) {
-        let Wires { kernel, carriers, .. } = &mut self.wires;
-        kernel.recall(now, (&mut self.machine, carriers), &mut self.host, child);
+        let Wires { engine, carriers, .. } = &mut self.wires;
+        engine.recall(now, (&mut self.machine, carriers), &mut self.host, child);
+    }
+
+    /// What was on its way before an SA was lent to a worker that waits for it.
+    pub(crate) fn drain_wires(&mut self, now: Instant) {
+        for _ in 0..DRAINS {
+            let (wires, mut plane) = self.split(now);
+            match wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, BUDGET) {
+                Ok(progress) if progress.more && !wires.tx.is_blocked() => {}
+                _ => break,
+            }
+        }
+        for index in 0..self.wires.carriers.udp.len() {
+            for _ in 0..DRAINS {
+                let (wires, mut plane) = self.split(now);
+                let Some(socket) = wires.carriers.udp.get(index) else { break };
+                if !wires.rx.receive(socket, &mut wires.tun, &mut plane).is_ok_and(|progress| progress.more) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// What workers have for the loop.
+    pub(crate) fn workers_report(&mut self, now: Instant) {
+        let Esp::Workers(workers) = &mut self.wires.engine else { return };
+        workers.bell().clear();
+        for _ in 0..DRAINS {
+            let Esp::Workers(workers) = &mut self.wires.engine else { return };
+            let Some(report) = workers.next() else { return };
+            match report {
+                Report::Datagram(from, datagram) => self.take_in(now, &from, datagram),
+                Report::Error(error) => take_error(self.host.node_mut(), now, error),
+                Report::TooBig(child) => self.host.batch_not_sent(now, child.spi(), NotSent::TooBig),
+                Report::Ended(worker, _) => {
+                    for child in workers.loans_of(worker) {
+                        self.recall(now, child);
+                    }
+                }
+            }
+        }
+        if let Esp::Workers(workers) = &self.wires.engine {
+            workers.bell().ring();
+        }
+    }
+
+    /// A datagram came to a worker's socket that is none of its loan.
+    fn take_in(&mut self, now: Instant, from: &Received, mut datagram: Vec<u8>) {
+        let verdict = self.host.open(now, from, &mut Train::default(), &mut datagram);
+        if let Verdict::Deliver(range) = verdict {
+            // Lost if the TUN's queue is full, as on any network.
+            let _lost = self.wires.tun.write(&[IoSlice::new(datagram.get(range).unwrap_or_default())]);
+        }
     }
 
     /// The wires, and what decides about what comes over them.
@@ -309,13 +367,16 @@ fn read_errors(plane: &mut Plane<'_>, mut next: impl FnMut() -> io::Result<Optio
     for _ in 0..ERRORS {
         let Ok(Some(error)) = next() else { return };
         tracing::debug!(?error, "ICMP");
-        let node = plane.host.node_mut();
-        match error.kind {
-            PathErrorKind::TooBig(mtu) => node.path_error(plane.now, error.destination, mtu),
-            // The kernel names no port.
-            PathErrorKind::LinkMtu(mtu) => node.link_mtu(plane.now, error.destination.ip(), mtu),
-            _ => {}
-        }
+        take_error(plane.host.node_mut(), plane.now, error);
+    }
+}
+
+fn take_error(node: &mut Node, now: Instant, error: PathError) {
+    match error.kind {
+        PathErrorKind::TooBig(mtu) => node.path_error(now, error.destination, mtu),
+        // The kernel names no port.
+        PathErrorKind::LinkMtu(mtu) => node.link_mtu(now, error.destination.ip(), mtu),
+        _ => {}
     }
 }
 

@@ -12,8 +12,8 @@ use std::path::Path;
 pub(crate) struct Forward {
     /// Registered with the poller by the loop; gone if it failed, or if nothing was to be done at the start.
     pub(crate) guard: Option<Guard>,
-    /// The tunnel interface, and the one beside it.
-    interfaces: (String, String),
+    /// The tunnel interface, and those beside it.
+    interfaces: (String, Vec<String>),
     rules: Rules,
     /// Why it is not as ordered.
     trouble: Option<String>,
@@ -24,8 +24,11 @@ impl Forward {
     ///
     /// # Errors
     /// If the guard cannot be started. What it cannot do is logged, and `dormouse doctor` says it.
-    pub(crate) fn new((tunnel, beside): (&str, &str), connections: &[Resolved], kept: &Path) -> Result<Self> {
-        let interfaces = (tunnel.to_owned(), beside.to_owned());
+    pub(crate) fn new(
+        interfaces: (String, Vec<String>),
+        connections: &[Resolved],
+        kept: &Path,
+    ) -> Result<Self> {
         let rules = rules(&interfaces, connections);
         let mut new = Self { guard: None, interfaces, rules: Rules::default(), trouble: None };
         let left = || kept.exists() || forward::translates().unwrap_or(false);
@@ -116,7 +119,7 @@ impl Forward {
 }
 
 /// What the connections ask for together.
-fn rules((tunnel, beside): &(String, String), connections: &[Resolved]) -> Rules {
+fn rules((tunnel, beside): &(String, Vec<String>), connections: &[Resolved]) -> Rules {
     let all = || connections.iter().filter_map(|c| c.forwarding.as_ref());
     let has = |v4: bool| all().flat_map(|f| &f.pool).any(|net| net.addr().is_ipv4() == v4);
     let translated = all().filter(|f| f.translate).flat_map(|f| f.pool.clone()).collect();

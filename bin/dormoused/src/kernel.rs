@@ -6,25 +6,19 @@
 
 use crate::machine::Machine;
 use anyhow::{Context, Result};
-use dormouse_control::{Check, CheckOutcome, Offload};
 use dormouse_crypto::Encr;
 use dormouse_io::batch::Carriers;
 use dormouse_io::netlink::Netlink;
-use dormouse_io::tun::Tun;
 use dormouse_io::xfrm::{self, Cipher, Direction, IF_ID, Policy, Sa, State, Xfrm};
 use dormouse_keying::ChildId;
-use dormouse_node::config::file::DataPath;
-use dormouse_node::host::{Engine, Host, Lend, Returned, Seen, Usage};
-use dormouse_node::lending::LOAD;
-use dormouse_sansio::{Carrier, Instant, Path};
+use dormouse_node::host::{Lend, Returned, Seen, Usage};
+use dormouse_sansio::{Carrier, Path};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Its name among the offloads.
 pub(crate) const OFFLOAD: &str = "kernel-esp";
-/// Names of interfaces have no more bytes.
-const NAME_MOST: usize = 15;
 /// An SPI that no peer is given, for the state that shows whether the kernel can protect packets.
 const PROBE_SPI: u32 = 0x0000_0100;
 
@@ -42,7 +36,7 @@ struct Held {
     first: u64,
 }
 
-/// The engine.
+/// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     xfrm: Xfrm,
@@ -51,128 +45,27 @@ pub(crate) struct Kernel {
     loans: BTreeMap<ChildId, Held>,
 }
 
-/// The engine, or why there is none.
-#[derive(Debug)]
-pub(crate) enum Esp {
-    /// `daemon.data_path = "user"`.
-    User,
-    /// It does not work here.
-    Unable(String),
-    /// It does.
-    Kernel(Kernel),
-}
-
-impl Esp {
-    /// The interface by which the kernel's ESP is reached.
-    pub(crate) fn interface(&self) -> Option<(u32, &str)> {
-        if let Self::Kernel(kernel) = self { Some((kernel.index, &kernel.name)) } else { None }
-    }
-
-    /// By which interface, and from which UDP port, the kernel sends.
-    pub(crate) fn sends(&self, port: u16) -> Option<(String, u16)> {
-        self.interface().map(|(_, name)| (name.to_owned(), port))
-    }
-
-    /// The host may lend, if there is an engine.
-    pub(crate) fn begin(&self, host: &mut Host, machine: &mut Machine) {
-        if let Some((index, interface)) = self.interface() {
-            tracing::info!(interface, "the kernel carries ESP under load");
-            machine.monitor.ignore(index);
-            host.set_engine(Engine { raw: true, udp: true, load: LOAD });
-        }
-    }
-
-    /// The kernel takes an SA, if it can: nothing leads there before [`Self::lead`]. True if it has.
-    pub(crate) fn lend(
-        &mut self,
-        now: Instant,
-        (machine, carriers): (&Machine, &Carriers),
-        host: &mut Host,
-        lend: &Lend,
-    ) -> bool {
-        let taken = match self {
-            Self::Kernel(kernel) => {
-                kernel.lend(machine, carriers, lend).map_err(|e| dormouse_io::causes(&*e))
-            }
-            Self::User | Self::Unable(_) => Err("there is no other engine".to_owned()),
-        };
-        if let Err(why) = &taken {
-            host.not_lent(now, &lend.loan, why);
-        }
-        taken.is_ok()
-    }
-
-    /// What is for a loan leads to the kernel from now on.
-    ///
-    /// # Errors
-    /// The kernel's, of a route.
-    pub(crate) fn lead(&self, machine: &mut Machine, child: ChildId) -> Result<()> {
-        if let Self::Kernel(kernel) = self { kernel.lead(machine, child) } else { Ok(()) }
-    }
-
-    /// Says what the kernel has carried.
-    pub(crate) fn read(&mut self, now: Instant, host: &mut Host, child: ChildId) {
-        let Self::Kernel(kernel) = self else { return };
-        let usage = kernel.read(child);
-        host.loan_read(now, child, usage);
-    }
-
-    /// The kernel carries it no more.
-    pub(crate) fn recall(
-        &mut self,
-        now: Instant,
-        (machine, carriers): (&mut Machine, &Carriers),
-        host: &mut Host,
-        child: ChildId,
-    ) {
-        let Self::Kernel(kernel) = self else { return };
-        let returned = kernel.recall(machine, carriers, child);
-        tracing::debug!(%child, sent = returned.as_ref().map(|r| r.sent), "back from the kernel");
-        host.returned(now, child, returned.as_ref());
-    }
-
-    /// For `status`: whether it is in use, or why not.
-    pub(crate) fn offload(&self) -> Offload {
-        let why = match self {
-            Self::User => Some("daemon.data_path = \"user\"".to_owned()),
-            Self::Unable(why) => Some(why.clone()),
-            Self::Kernel(kernel) if kernel.loans.is_empty() => Some("nothing is under load".to_owned()),
-            Self::Kernel(_) => None,
-        };
-        Offload { name: OFFLOAD.into(), active: why.is_none(), why }
-    }
-
-    /// For `doctor`.
-    pub(crate) fn check(&self) -> Check {
-        let (outcome, found) = match self {
-            Self::User => (CheckOutcome::Ok, "ESP is carried in user space (daemon.data_path)".to_owned()),
-            Self::Unable(why) => (CheckOutcome::Warning, format!("ESP stays in user space: {why}")),
-            Self::Kernel(kernel) => {
-                (CheckOutcome::Ok, format!("by {} under load; {} SAs now", kernel.name, kernel.loans.len()))
-            }
-        };
-        Check { name: OFFLOAD.into(), outcome, found, change: None }
-    }
-
-    /// Removes the interface, and all states and policies that are still in the kernel: the process ends.
-    pub(crate) fn end(&mut self, machine: &mut Machine) {
-        if let Self::Kernel(kernel) = self {
-            report(machine.netlink().delete_link(kernel.index));
-            report(kernel.xfrm.remove_stale().map(drop));
-            kernel.loans.clear();
-        }
-    }
-}
-
-/// The name of the interface beside the TUN.
-pub(crate) fn interface(tun: &str) -> String {
-    let end =
-        tun.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| end + 4 <= NAME_MOST).last();
-    format!("{}-esp", tun.get(..end.unwrap_or(0)).unwrap_or_default())
+/// The name of an interface beside the TUN. Names of interfaces have 15 bytes at most.
+pub(crate) fn interface(tun: &str, end: &str) -> String {
+    const MOST: usize = 15;
+    let room = MOST.saturating_sub(end.len() + 1);
+    let kept = tun.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|at| *at <= room).last();
+    format!("{}-{end}", tun.get(..kept.unwrap_or(0)).unwrap_or_default())
 }
 
 /// Removes what an earlier run left behind, if there is anything.
-fn clean(netlink: &mut Netlink) -> Result<usize> {
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn clean(netlink: &mut Netlink) -> Result<()> {
+    let stale = remove_stale(netlink).context("removing what an earlier run left in the kernel")?;
+    if stale > 0 {
+        tracing::info!(stale, "states and policies of an earlier run were removed from the kernel");
+    }
+    Ok(())
+}
+
+fn remove_stale(netlink: &mut Netlink) -> Result<usize> {
     if let Some(link) = netlink.links()?.into_iter().find(|link| link.xfrm == Some(IF_ID)) {
         netlink.delete_link(link.index)?;
     }
@@ -186,32 +79,12 @@ fn clean(netlink: &mut Netlink) -> Result<usize> {
     }
 }
 
-/// Sets up what `wanted` asks for, as root. Removes what an earlier run left behind in any case.
-///
-/// # Errors
-/// If the kernel must carry ESP and cannot; says why.
-pub(crate) fn set_up(wanted: DataPath, tun: &Tun, mtu: u16) -> Result<Esp> {
-    let name = interface(tun.name());
-    let mut netlink = Netlink::new()?;
-    let stale = clean(&mut netlink).context("removing what an earlier run left in the kernel")?;
-    if stale > 0 {
-        tracing::info!(stale, "states and policies of an earlier run were removed from the kernel");
-    }
-    if wanted == DataPath::User {
-        return Ok(Esp::User);
-    }
-    match Kernel::new(&mut netlink, name, mtu) {
-        Ok(kernel) => Ok(Esp::Kernel(kernel)),
-        Err(e) if wanted == DataPath::Auto => {
-            tracing::info!("ESP stays in user space: {}", dormouse_io::causes(&*e));
-            Ok(Esp::Unable(dormouse_io::causes(&*e)))
-        }
-        Err(e) => Err(e.context("daemon.data_path = \"kernel\"; \"auto\" would stay in user space")),
-    }
-}
-
 impl Kernel {
-    fn new(netlink: &mut Netlink, name: String, mtu: u16) -> Result<Self> {
+    /// The kernel's ESP by an interface of this name.
+    ///
+    /// # Errors
+    /// Says what the kernel has not.
+    pub(crate) fn new(netlink: &mut Netlink, name: String, mtu: u16) -> Result<Self> {
         let mut xfrm = Xfrm::new().context("the kernel has no IPsec (CONFIG_XFRM_USER)")?;
         xfrm.add_sa(&probe()).context("the kernel has no ESP, or not its cipher")?;
         xfrm.remove_sa(Ipv4Addr::LOCALHOST.into(), PROBE_SPI)?;
@@ -222,11 +95,28 @@ impl Kernel {
         Ok(Self { xfrm, index, name, loans: BTreeMap::new() })
     }
 
-    /// The kernel carries an SA from now on.
+    /// The interface by which it is reached: its index and its name.
+    pub(crate) fn interface(&self) -> (u32, &str) {
+        (self.index, &self.name)
+    }
+
+    /// How many loans it has.
+    pub(crate) fn loans(&self) -> usize {
+        self.loans.len()
+    }
+
+    /// Removes the interface, and all states and policies that are still in the kernel: the process ends.
+    pub(crate) fn end(&mut self, machine: &mut Machine) {
+        report(machine.netlink().delete_link(self.index));
+        report(self.xfrm.remove_stale().map(drop));
+        self.loans.clear();
+    }
+
+    /// The kernel carries an SA from now on: nothing leads there before [`Self::lead`].
     ///
     /// # Errors
     /// Why not; it has not touched the SA then.
-    fn lend(&mut self, machine: &Machine, carriers: &Carriers, lend: &Lend) -> Result<()> {
+    pub(crate) fn lend(&mut self, machine: &Machine, carriers: &Carriers, lend: &Lend) -> Result<()> {
         let loan = &lend.loan;
         anyhow::ensure!(machine.leads_to(&lend.remote), "no routes lead to its traffic alone");
         let held = Held {
@@ -306,13 +196,17 @@ impl Kernel {
         raw.map(|(child, held)| (child.spi(), held.first)).collect()
     }
 
-    fn lead(&self, machine: &mut Machine, child: ChildId) -> Result<()> {
+    /// What is for a loan leads to the kernel from now on.
+    ///
+    /// # Errors
+    /// The kernel's, of a route.
+    pub(crate) fn lead(&self, machine: &mut Machine, child: ChildId) -> Result<()> {
         let Some(held) = self.loans.get(&child) else { return Ok(()) };
         machine.lead_over(self.index, &held.remote, held.inner_mtu)
     }
 
     /// What it has carried of a loan.
-    fn read(&mut self, child: ChildId) -> Option<Usage> {
+    pub(crate) fn read(&mut self, child: ChildId) -> Option<Usage> {
         let held = self.loans.get(&child)?;
         let (ours, peers, spi_out) = (held.path.local.ip(), held.path.remote.ip(), held.spi_out);
         let received = self.xfrm.read_sa(ours, child.spi());
@@ -327,7 +221,12 @@ impl Kernel {
     }
 
     /// The kernel carries it no more. First nothing new comes to it, then it delivers nothing, then it is asked how far it has come.
-    fn recall(&mut self, machine: &mut Machine, carriers: &Carriers, child: ChildId) -> Option<Returned> {
+    pub(crate) fn recall(
+        &mut self,
+        machine: &mut Machine,
+        carriers: &Carriers,
+        child: ChildId,
+    ) -> Option<Returned> {
         let remote = self.loans.get(&child)?.remote.clone();
         machine.lead_back(self.index, &remote);
         self.take_out(carriers, child)

@@ -9,6 +9,8 @@ mod daemon;
 mod datapath;
 mod denials;
 mod drain;
+mod driver;
+mod engine;
 mod features;
 mod forward;
 mod helpers;
@@ -44,6 +46,7 @@ mod tally;
 mod users;
 mod verbs;
 mod ways;
+mod workers;
 
 use anyhow::Result;
 use clap::Parser;

@@ -119,7 +119,13 @@ pub(crate) fn seed_library() {
 }
 
 /// Opens what the configured roles need on every address; a family that the machine lacks is left out, if it was a wildcard.
-pub(crate) fn bind(settings: &file::Daemon, ike: bool, hip: Option<&ResolvedHip>) -> Result<Carriers> {
+/// `shared_as`: workers of this user will have sockets of peers beside those of NAT traversal.
+pub(crate) fn bind(
+    settings: &file::Daemon,
+    ike: bool,
+    hip: Option<&ResolvedHip>,
+    shared_as: Option<Option<u32>>,
+) -> Result<Carriers> {
     let mut carriers = Carriers::default();
     let by_ip = hip.is_some_and(|hip| hip.carriers.contains(&HipCarrier::Ip));
     let by_udp = hip.filter(|hip| hip.carriers.contains(&HipCarrier::Udp));
@@ -144,6 +150,9 @@ pub(crate) fn bind(settings: &file::Daemon, ike: bool, hip: Option<&ResolvedHip>
             match bound {
                 Ok((socket, messages)) => {
                     for socket in [Some(&socket), messages.as_ref()].into_iter().flatten() {
+                        if let Some(uid) = shared_as.flatten().filter(|_| *carrier == Carrier::NatT) {
+                            socket.give_to(uid).context("giving a socket to daemon.user")?;
+                        }
                         set_mark(socket, MARK).context("marking the daemon's packets")?;
                     }
                     carriers.udp.push(socket);

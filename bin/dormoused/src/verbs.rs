@@ -3,8 +3,8 @@
 use crate::daemon::Daemon;
 use crate::forward::Forward;
 use crate::keeper::Keeper;
-use crate::kernel;
 use crate::tally::Tally;
+use crate::{kernel, workers};
 use crate::{removal, status};
 use dormouse_control as control;
 use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Request, Response, Verb};
@@ -498,8 +498,10 @@ impl Daemon {
         checks.extend(self.machine.forward.as_ref().and_then(Forward::check));
         checks.extend(self.radio_check());
         checks.extend(self.hip_check());
-        checks.push(self.wires.kernel.check());
-        for offload in self.offloads().into_iter().filter(|o| o.name != kernel::OFFLOAD) {
+        checks.push(self.wires.engine.check());
+        for offload in
+            self.offloads().into_iter().filter(|o| o.name != kernel::OFFLOAD && o.name != workers::OFFLOAD)
+        {
             checks.push(control::Check {
                 name: offload.name,
                 outcome: if offload.active {

@@ -60,7 +60,7 @@ pub use sad::{Accepted, DRAIN, Sad};
 pub use selector::Selectors;
 pub use sequence::{SequenceExhausted, reconstruct};
 pub use spis::Spis;
-pub use tunnel::{InstallError, Outer, Rebuilt, State, Stripped, Tunnel};
+pub use tunnel::{Fit, InstallError, Outer, Rebuilt, State, Stripped, Tunnel, clamp_mss};
 pub use zones::{
     ChangeError, GrantError, Header, HeaderZones, Keys, Look, RouterStats, ZoneParams, open_first_zone,
 };

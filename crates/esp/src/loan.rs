@@ -39,8 +39,8 @@ pub const LOANS: u8 = 8;
 /// Packets that an SA sends if it was ever lent; `LOANS * PACKETS` is 2^29.
 pub const PACKETS: u64 = 1 << 26;
 
-/// What another engine needs to go on with a pair of SAs.
-#[derive(Debug)]
+/// What another engine needs to go on with a pair of SAs. Each copy of it is zeroized; one engine may use it.
+#[derive(Clone, Debug)]
 pub struct Loan {
     /// Its name, which is the SPI of what we receive.
     pub child: ChildId,

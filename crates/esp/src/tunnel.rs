@@ -5,6 +5,7 @@ use core::net::IpAddr;
 
 use dormouse_crypto::{Encr, Error as CryptoError, Integ, Secret};
 use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, Share, Zones};
+use dormouse_sansio::packet::{Geometry, InnerPacket};
 use dormouse_sansio::{Entropy, Instant, Path};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, Flow, Ipv6};
@@ -22,7 +23,7 @@ use crate::selector::Selectors;
 use crate::share::Turn;
 use crate::transport::{self, Header, LastRebuilt};
 use crate::zones::ZoneParams;
-use crate::{IPV4_IN_IP, IPV6_IN_IP, ecn};
+use crate::{IPV4_IN_IP, IPV6_IN_IP, ecn, pmtu};
 
 /// Why a tunnel was not installed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -99,6 +100,22 @@ pub struct Tunnel {
     pub(crate) engine: Engine,
     /// In BEET mode.
     last: Option<LastRebuilt>,
+}
+
+/// Whether a packet can be sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fit {
+    /// So.
+    Seal(Geometry),
+    /// Its sender must be told to send smaller ones.
+    TooBig,
+    /// It cannot be carried in this mode ([`Tunnel::strip`]).
+    Never,
+}
+
+/// TCP's maximum segment size, if this packet names one, is at most what a packet of `inner_mtu` bytes holds, in bytes.
+pub fn clamp_mss(packet: &mut [u8], inner_mtu: usize) {
+    ip::tcp::clamp_mss(packet, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
 }
 
 /// What of a packet ESP carries.
@@ -297,6 +314,27 @@ impl Tunnel {
             }
             Mode::Tunnel | Mode::Transport => None,
         }
+    }
+
+    /// How a packet is to be sealed with this tunnel, where one of `inner_mtu` bytes fits. Clamps the MSS in place.
+    pub fn plan<P: InnerPacket + ?Sized>(&self, packet: &mut P, inner_mtu: usize) -> Fit {
+        clamp_mss(packet.bytes_mut(), inner_mtu);
+        if !packet.fits(inner_mtu) {
+            return Fit::TooBig;
+        }
+        let packet_len = packet.packet_len().min(inner_mtu);
+        let mark = ecn::of_packet(packet.bytes()) as u8;
+        let Some(stripped) = self.strip(packet.bytes_mut()) else { return Fit::Never };
+        Fit::Seal(Geometry {
+            route: self.id().spi(),
+            head: self.outbound.head_len(),
+            strip: stripped.len,
+            max_inner: inner_mtu,
+            stride: self.outbound.sealed_len(packet_len - stripped.len),
+            packet_len,
+            next_header: stripped.next_header,
+            ecn: mark,
+        })
     }
 
     /// Makes what this tunnel carried (`inner`, of this next header) the packet that it was before [`Self::strip`] at the other end:

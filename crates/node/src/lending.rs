@@ -35,13 +35,24 @@ const NOT_APART: &str = "another session, device or connection has addresses wit
 /// Most pairs of prefixes that the selectors of one that is lent consist of.
 const PAIRS: usize = 64;
 
+/// Which ESP in UDP an engine can carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InUdp {
+    /// None.
+    No,
+    /// Where it takes ESP off a socket it takes all of it: a client's, whose session alone uses the socket.
+    Alone,
+    /// It has a socket for each: what goes the way of the SA comes there, and what is not ESP of the SA is handed to the host. A gateway's.
+    Each,
+}
+
 /// What the driver's other engine can carry, in tunnel mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Engine {
     /// ESP as protocol 50.
     pub raw: bool,
-    /// ESP in UDP, where one session alone uses the socket.
-    pub udp: bool,
+    /// ESP in UDP.
+    pub udp: InUdp,
     /// An SA is under load if so many packets pass within [`dormouse_esp::loan::BUSY`].
     pub load: u64,
 }
@@ -65,6 +76,8 @@ fn overlap(one: &IpNet, other: &IpNet) -> bool {
 struct Lent {
     owner: Owner,
     path: Path,
+    /// The largest inner packet that the engine was told, in bytes.
+    inner_mtu: usize,
     /// The prefixes of the peer's side.
     leads: Vec<IpNet>,
     usage: Usage,
@@ -112,6 +125,13 @@ impl Node {
         self.lending.stopped = stopped;
     }
 
+    /// Another engine has dropped so many packets of ESP, by the reason.
+    pub(crate) fn count_discards(&mut self, dropped: &BTreeMap<&'static str, u64>) {
+        for (why, packets) in dropped {
+            *self.counters.esp_discards.entry(why).or_default() += packets;
+        }
+    }
+
     /// Some SA is lent, or on its way back.
     #[must_use]
     pub fn has_loans(&self) -> bool {
@@ -149,8 +169,11 @@ impl Node {
         let is_client = self.connections.client(connection).is_some();
         let carried = match path.carrier {
             Carrier::RawEsp => engine.raw,
-            // Where the kernel takes ESP off a socket, it takes all of it.
-            Carrier::NatT => engine.udp && is_client && self.is_only(connection),
+            Carrier::NatT => match engine.udp {
+                InUdp::No => false,
+                InUdp::Alone => is_client && self.is_only(connection),
+                InUdp::Each => !is_client,
+            },
             Carrier::Ike | Carrier::RawHip | Carrier::HipUdp => false,
         };
         let lives = [tunnel.inbound.life(), tunnel.outbound.life()].iter().all(|life| *life != Life::Hard);
@@ -214,14 +237,15 @@ impl Node {
         if let Some(id) = self.lending.wanted.take().filter(|_| self.lending.loans.len() < MOST) {
             self.lend(now, id);
         }
-        let out: Vec<(ChildId, Path)> =
-            self.lending.loans.iter().filter(|(_, lent)| !lent.called).map(|(id, l)| (*id, l.path)).collect();
+        let out = self.lending.loans.iter().filter(|(_, lent)| !lent.called);
+        let out: Vec<_> = out.map(|(id, lent)| (*id, lent.path, lent.inner_mtu)).collect();
         // Where routes are set, what they may lead past or into was called back before.
         let news = std::mem::replace(&mut self.lending.begun_to_send, self.sad.begun()) != self.sad.begun();
-        for (id, path) in out {
-            let same = self.sad.get(id).is_some_and(|tunnel| tunnel.path == path);
+        for (id, path, inner_mtu) in out {
+            let tunnel = self.sad.get(id).filter(|tunnel| tunnel.path == path);
+            let carries = tunnel.map(|tunnel| tunnel.inner_mtu(now));
             let stays = match self.may_lend(id) {
-                _ if !same => Err("its path has changed"),
+                _ if carries != Some(inner_mtu) => Err("its path, or what that carries, has changed"),
                 Ok(_) if news && !self.is_apart(id) => Err(NOT_APART),
                 may => may.map(drop),
             };
@@ -250,9 +274,8 @@ impl Node {
         let (owner, path) = (tunnel.owner, tunnel.path);
         let packets = tunnel.packets();
         let (usage, leads) = (Usage::default(), remote.clone());
-        self.lending
-            .loans
-            .insert(id, Lent { owner, path, leads, usage, packets, looked: now, called: false });
+        let lent = Lent { owner, path, inner_mtu, leads, usage, packets, looked: now, called: false };
+        self.lending.loans.insert(id, lent);
         self.lending.begun += 1;
         self.order(Order::Lend(Box::new(Lend { loan, connection, local, remote })));
     }
@@ -300,7 +323,7 @@ impl Node {
     }
 
     /// A packet of an SA that is lent: whether the engine takes it, or has taken it. In UDP it was in the socket before the engine took that over; of ESP as a
-    /// protocol of its own the engine has a copy. What comes another way than the SA's is lost: it is not proved to be the peer's, which says by IKE that
+    /// protocol of its own the engine has a copy. What comes to a client another way than the SA's is lost: it is not proved to be the peer's, which says by IKE that
     /// it has moved. Of one that was called back, what comes in UDP waits until it is here.
     pub(crate) fn is_engines(&mut self, path: Path, spi: u32, datagram: &[u8]) -> bool {
         let id = ChildId::new(spi);
@@ -309,6 +332,11 @@ impl Node {
             return true;
         }
         if lent.called {
+            return false;
+        }
+        if lent.path != path && self.lending.engine.is_some_and(|engine| engine.udp == InUdp::Each) {
+            // Its peer may have moved, by a NAT or by itself: whether it has, only a packet says that is opened here.
+            self.recall(id);
             return false;
         }
         self.order(Order::PassOn { path, datagram: datagram.to_vec() });

@@ -3,14 +3,14 @@
 //! [`host::forward`]) say in which order the rest happens. Owns what waits for the next turn and the end of a process between any two
 //! things that it does; must never handle a packet by a call that the daemon does not make.
 
-use crate::engine::{Engine, Taken, is_esp};
+use crate::engine::{Engine, Led, Taken, is_esp};
 use crate::machine::{Machine, hear};
 use crate::store::Job;
 use dormouse_ike::work;
 use dormouse_keying::SaId;
 use dormouse_node::Train;
 use dormouse_node::host::{
-    self, Arrival, Datagram, Driver, Host, News, NotSent, Order, Origin, Output, Store,
+    self, Arrival, Datagram, Driver, Host, InUdp, News, NotSent, Order, Origin, Output, Store,
 };
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
@@ -103,8 +103,13 @@ impl Machine {
             if let Some(heard) = &mut self.heard {
                 heard.push((path, datagram.clone()));
             }
-            self.comes_to_engine(&path, &datagram);
-            if self.kernel.engine.takes_from_socket(&path, &datagram) {
+            if self.kernel.engine.waits(&path, &datagram) {
+                return;
+            }
+            let others = self.comes_to_engine(&path, &datagram);
+            // What is none of a worker's is handed to the process.
+            let handed = others && self.kernel.engine.udp == InUdp::Each;
+            if self.kernel.engine.takes_from_socket(&path, &datagram) && !handed {
                 return;
             }
             self.kernel.sockets.push_back((path, datagram));
@@ -115,20 +120,43 @@ impl Machine {
     /// A packet comes from the inner side.
     pub fn forward(&mut self, now: Instant, packet: Vec<u8>) {
         if self.host.is_some() {
-            if let Some(sealed) = self.kernel.engine.seal(&packet) {
-                return self.sends(sealed);
+            match self.kernel.engine.seal(&packet) {
+                Led::Past => {}
+                Led::Waits => return,
+                Led::Here(sealed) => return self.sends(sealed),
             }
             self.kernel.tun.push_back(packet);
             self.come(now);
         }
     }
 
-    fn comes_to_engine(&mut self, path: &Path, datagram: &[u8]) {
+    /// Whether a datagram is none of the engine's, which has handled it otherwise.
+    fn comes_to_engine(&mut self, path: &Path, datagram: &[u8]) -> bool {
         match self.kernel.engine.open(path, datagram) {
-            Taken::No => {}
+            Taken::No => return true,
             Taken::Packet(packet) => self.come_out(&packet),
             Taken::Refused => self.refused += 1,
         }
+        false
+    }
+
+    /// The engine begins with what has waited for it.
+    fn engine_begins(&mut self) {
+        let waiting = self.kernel.engine.begin();
+        for packet in waiting.inside {
+            let sealed = self.kernel.engine.sealed(&packet);
+            self.sends(sealed);
+        }
+        for (path, datagram) in waiting.outside {
+            if self.comes_to_engine(&path, &datagram) {
+                self.kernel.sockets.push_back((path, datagram));
+            }
+        }
+    }
+
+    /// What the other engine takes off which sockets.
+    pub(crate) fn set_engine(&mut self, udp: InUdp) {
+        self.kernel.engine.udp = udp;
     }
 
     /// Packets that another engine has carried.
@@ -232,7 +260,8 @@ impl Process<'_> {
         }
         loop {
             self.said = false;
-            self.receive(now);
+            let some = self.machine.kernel.batch();
+            self.receive(now, some);
             if !self.machine.kernel.tun.is_empty() {
                 let Ok(()) = host::forward(self, now);
             }
@@ -278,10 +307,10 @@ impl Process<'_> {
         }
     }
 
-    /// Some of the datagrams that wait. Those of one path that follow each other may be a train.
-    fn receive(&mut self, now: Instant) {
+    /// Of the datagrams that wait, `most` at most. Those of one path that follow each other may be a train.
+    fn receive(&mut self, now: Instant, most: u64) {
         let (mut train, mut last) = (Train::default(), None);
-        for _ in 0..self.machine.kernel.batch() {
+        for _ in 0..most {
             let Some((path, mut datagram)) = self.machine.kernel.sockets.pop_front() else { return };
             if last != Some(path) || self.machine.kernel.rng.below(2) == 0 {
                 (train, last) = (Train::default(), Some(path));
@@ -410,8 +439,9 @@ impl Process<'_> {
                 let usage = machine.kernel.engine.read(child);
                 self.host.loan_read(now, child, usage);
             }
-            Order::PassOn { path, datagram } => machine.comes_to_engine(&path, &datagram),
+            Order::PassOn { path, datagram } => _ = machine.comes_to_engine(&path, &datagram),
             Order::Recall { child } => {
+                machine.engine_begins();
                 let returned = machine.kernel.engine.recall(child);
                 self.host.returned(now, child, returned.as_ref());
             }
@@ -518,6 +548,21 @@ impl Driver for Process<'_> {
         }
         self.send(now, &mut batch);
         Ok(())
+    }
+
+    fn is_beginning(&self) -> bool {
+        self.machine.kernel.engine.is_beginning() && !self.dead
+    }
+
+    fn drain(&mut self, now: Instant) {
+        while !self.machine.kernel.tun.is_empty() && !self.dead {
+            let Ok(()) = self.forward(now);
+        }
+        self.receive(now, u64::MAX);
+    }
+
+    fn begin(&mut self, _now: Instant) {
+        self.machine.engine_begins();
     }
 }
 

@@ -7,7 +7,7 @@ use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_ike::work::Beside;
 use dormouse_node::config::Resolved;
-use dormouse_node::host::{Engine, Host};
+use dormouse_node::host::{Engine, Host, InUdp};
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::{Node, Rekey};
 use dormouse_sansio::{Instant, Seeded, UnixTime};
@@ -59,6 +59,7 @@ impl Topology {
         let disk = Disk { ticket_keys, ..Disk::default() };
         let mut machine = Machine::new(gateway(settings, device, self.rng(), &disk, now, unix));
         machine.disk = disk;
+        settings.engine.then(|| machine.set_engine(WORKERS.udp));
         self.add_machine(machine)
     }
 
@@ -72,8 +73,10 @@ impl Topology {
     }
 }
 
-/// The other engine of an end that has one.
-const ENGINE: Engine = Engine { raw: true, udp: true, load: 2 };
+/// The other engine of a device that has one: its kernel.
+const KERNEL: Engine = Engine { raw: true, udp: InUdp::Alone, load: 2 };
+/// That of a gateway: workers, which take ESP as a protocol of its own too, as its kernel would.
+const WORKERS: Engine = Engine { raw: true, udp: InUdp::Each, load: 2 };
 
 /// A core with the connections of this file, and a pool if one of them gives addresses.
 ///
@@ -102,7 +105,7 @@ pub(crate) fn device(
 ) -> Host {
     let connections = device_connections(settings, name);
     let mut host = machine::host(now, connections, EndpointConfig::default(), None, rng, unix);
-    settings.engine.then(|| host.set_engine(ENGINE));
+    settings.engine.then(|| host.set_engine(KERNEL));
     host
 }
 
@@ -140,7 +143,7 @@ pub(crate) fn gateway(
         ..EndpointConfig::default()
     };
     let mut host = machine::host(now, connections, endpoint, Some(SharedPool::new(pool)), rng, unix);
-    settings.engine.then(|| host.set_engine(ENGINE));
+    settings.engine.then(|| host.set_engine(WORKERS));
     if let Some((limits, longest)) = settings.stand_in {
         host.node_mut().stand_in_for_sleepers(limits, longest);
     }

@@ -1,14 +1,15 @@
-//! Another engine beside a machine's process, as its kernel: it has the SAs that the process lends it, and goes on while that is dead. Owns
-//! them, and which packets come to it instead of the process; the numbers are divided by ESP itself.
+//! Another engine beside a machine's process: the kernel, which has what the process has lent it and goes on while that is dead, or workers of the process. Owns
+//! what is lent, and which packets come to it instead of the process; the numbers are divided by ESP itself.
 
-use dormouse_esp::{Discard, Tunnel};
-use dormouse_keying::{ChildId, Owner, SaId};
-use dormouse_node::host::{Lend, Returned, Usage};
+use dormouse_keying::ChildId;
+use dormouse_node::host::worker::{Came, Worker};
+use dormouse_node::host::{InUdp, Lend, Returned, Usage};
+use dormouse_sansio::packet::{Plan, Received};
 use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip;
 use ipnet::IpNet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Whether a datagram is an ESP packet.
 pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {
@@ -17,13 +18,6 @@ pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {
         Carrier::NatT | Carrier::HipUdp => matches!(classify_natt(datagram), NatT::Esp(_)),
         Carrier::Ike | Carrier::RawHip => false,
     }
-}
-
-/// What it has of a loan.
-#[derive(Debug)]
-struct Lent {
-    tunnel: Tunnel,
-    remote: Vec<IpNet>,
 }
 
 /// What became of a datagram that has arrived.
@@ -37,83 +31,140 @@ pub(crate) enum Taken {
     Refused,
 }
 
-/// See the module.
+/// What became of a packet of the inner side.
+#[derive(Debug)]
+pub(crate) enum Led {
+    /// Its route does not lead here.
+    Past,
+    /// It waits.
+    Waits,
+    /// It is sent so; `None`: it is dropped.
+    Here(Option<(Path, Vec<u8>)>),
+}
+
+/// What waits for an engine that has not begun.
 #[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// Packets of the inner side.
+    pub(crate) inside: VecDeque<Vec<u8>>,
+    /// Datagrams.
+    pub(crate) outside: VecDeque<(Path, Vec<u8>)>,
+}
+
+/// See the module.
+#[derive(Debug)]
 pub(crate) struct Engine {
-    loans: BTreeMap<ChildId, Lent>,
+    /// What it takes off which sockets.
+    pub(crate) udp: InUdp,
+    worker: Worker,
+    loans: BTreeMap<ChildId, (Path, Vec<IpNet>)>,
+    /// It was lent something and has not begun: workers wait for what came before.
+    waiting: Option<Waiting>,
     /// Packets that it has carried.
     pub(crate) carried: u64,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        let (worker, loans) = (Worker::default(), BTreeMap::new());
+        Self { udp: InUdp::Alone, worker, loans, waiting: None, carried: 0 }
+    }
 }
 
 impl Engine {
     pub(crate) fn lend(&mut self, lend: &Lend) {
         let mut entropy = Seeded::new(u64::from(lend.loan.child.spi()));
-        // Whose it is does not matter here.
-        let tunnel = lend.loan.tunnel(Owner::Ike(SaId::new(0)), &mut entropy).expect("what the process had");
-        let lent = Lent { tunnel, remote: lend.remote.clone() };
-        self.loans.insert(lend.loan.child, lent);
+        self.worker.take(&lend.loan, &mut entropy).expect("what the process had");
+        self.loans.insert(lend.loan.child, (lend.loan.path, lend.remote.clone()));
+        if self.udp == InUdp::Each {
+            self.waiting.get_or_insert_default();
+        }
+    }
+
+    pub(crate) fn is_beginning(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// It begins, with this.
+    pub(crate) fn begin(&mut self) -> Waiting {
+        self.waiting.take().unwrap_or_default()
     }
 
     pub(crate) fn read(&self, child: ChildId) -> Option<Usage> {
-        self.loans.get(&child).map(|lent| lent.tunnel.usage())
+        self.worker.usage(child)
     }
 
     pub(crate) fn recall(&mut self, child: ChildId) -> Option<Returned> {
-        self.loans.remove(&child).map(|lent| lent.tunnel.returned())
+        self.loans.remove(&child);
+        self.worker.give_back(child)
     }
 
-    /// What an earlier process has left is removed.
+    /// What it has is lost: of the kernel's what an earlier process has left, of workers all.
     pub(crate) fn clear(&mut self) {
         self.loans.clear();
+        (self.worker, self.waiting) = (Worker::default(), None);
     }
 
-    /// A packet of the inner side, if its route leads here.
-    pub(crate) fn seal(&mut self, packet: &[u8]) -> Option<Option<(Path, Vec<u8>)>> {
-        let flow = ip::flow(packet)?;
-        let leads = |lent: &&mut Lent| lent.remote.iter().any(|net| net.contains(&flow.dst));
-        let tunnel = &mut self.loans.values_mut().find(leads)?.tunnel;
-        if !tunnel.selectors.match_outbound(&flow) {
-            return Some(None);
+    /// A packet of the inner side comes.
+    pub(crate) fn seal(&mut self, packet: &[u8]) -> Led {
+        let Some(flow) = ip::flow(packet) else { return Led::Past };
+        if !self.loans.values().any(|(_, remote)| remote.iter().any(|net| net.contains(&flow.dst))) {
+            return Led::Past;
         }
-        let head = tunnel.outbound.head_len();
-        let mut slot = vec![0; tunnel.outbound.sealed_len(packet.len())];
-        slot.get_mut(head..head + packet.len())?.copy_from_slice(packet);
-        let next_header = if flow.dst.is_ipv4() { 4 } else { 41 };
-        let sealed = tunnel.outbound.seal(&mut slot, packet.len(), next_header).is_ok();
-        self.carried += u64::from(sealed);
-        Some(sealed.then_some((tunnel.path, slot)))
+        if let Some(waiting) = &mut self.waiting {
+            waiting.inside.push_back(packet.to_vec());
+            return Led::Waits;
+        }
+        Led::Here(self.sealed(packet))
     }
 
-    /// Whether a datagram does not come to the process: in UDP, none of ESP gets past this engine.
+    /// The same of one that has waited.
+    pub(crate) fn sealed(&mut self, packet: &[u8]) -> Option<(Path, Vec<u8>)> {
+        let mut packet = packet.to_vec();
+        let Plan::Seal(geometry) = self.worker.plan(packet.as_mut_slice()) else { return None };
+        let mut slot = vec![0; geometry.stride];
+        slot.get_mut(geometry.head..geometry.head + packet.len())?.copy_from_slice(&packet);
+        let sealed = self.worker.seal(&geometry, &mut slot, &[packet.len()])?;
+        self.carried += 1;
+        slot.truncate(sealed.len);
+        Some((sealed.path, slot))
+    }
+
+    /// Whether a datagram does not come to the process: in UDP, none of ESP gets past the kernel, and all that goes the way of a worker's SA comes to that.
     pub(crate) fn takes_from_socket(&self, path: &Path, datagram: &[u8]) -> bool {
-        let steals = |lent: &Lent| lent.tunnel.path.carrier == Carrier::NatT;
-        path.carrier == Carrier::NatT && is_esp(path, datagram) && self.loans.values().any(steals)
+        let mut loans = self.loans.values().filter(|(path, _)| path.carrier == Carrier::NatT);
+        match self.udp {
+            InUdp::No => false,
+            InUdp::Alone => path.carrier == Carrier::NatT && is_esp(path, datagram) && loans.next().is_some(),
+            InUdp::Each => loans.any(|(of, _)| of == path),
+        }
+    }
+
+    /// A datagram that has arrived waits for it.
+    pub(crate) fn waits(&mut self, path: &Path, datagram: &[u8]) -> bool {
+        let takes = self.takes_from_socket(path, datagram);
+        let Some(waiting) = self.waiting.as_mut().filter(|_| takes) else { return false };
+        waiting.outside.push_back((*path, datagram.to_vec()));
+        true
     }
 
     /// A datagram has arrived.
     pub(crate) fn open(&mut self, path: &Path, datagram: &[u8]) -> Taken {
-        if !is_esp(path, datagram) {
-            return Taken::No;
-        }
-        let spi = datagram.first_chunk().map(|spi| ChildId::new(u32::from_be_bytes(*spi)));
-        let lent = spi.and_then(|id| self.loans.get_mut(&id));
-        let Some(lent) = lent.filter(|lent| lent.tunnel.path.carrier == path.carrier) else {
-            return if self.takes_from_socket(path, datagram) { Taken::Refused } else { Taken::No };
-        };
         let mut datagram = datagram.to_vec();
-        let opened = match lent.tunnel.inbound.open(&mut datagram) {
-            Ok(opened) => opened,
-            // The process has a copy.
-            Err(Discard::Replay(_)) if path.carrier == Carrier::RawEsp => return Taken::No,
-            Err(_) => return Taken::Refused,
-        };
-        let packet = datagram.get(opened.inner).unwrap_or_default().to_vec();
-        match ip::flow(&packet) {
-            Some(flow) if lent.tunnel.selectors.match_inbound(&flow) => {
+        // The kernel takes what is of its state, whichever way it comes.
+        let spi = datagram.first_chunk().map(|spi| ChildId::new(u32::from_be_bytes(*spi)));
+        let of = spi.and_then(|id| self.loans.get(&id)).map(|(of, _)| *of);
+        let way = of.filter(|of| of.carrier == path.carrier && self.udp != InUdp::Each).unwrap_or(*path);
+        match self.worker.open(&Received { path: way, ecn: 0 }, &mut datagram) {
+            Came::Packet(range) => {
                 self.carried += 1;
-                Taken::Packet(packet)
+                Taken::Packet(datagram.get(range).unwrap_or_default().to_vec())
             }
-            _ => Taken::Refused,
+            Came::Nothing => Taken::Refused,
+            Came::Others if self.udp == InUdp::Alone && self.takes_from_socket(path, &datagram) => {
+                Taken::Refused
+            }
+            Came::Others => Taken::No,
         }
     }
 }

@@ -124,7 +124,7 @@ fn tables_of_the_first_version_are_brought_up_with_what_is_in_them() {
         drop(world.join_as(&settings, 0).await);
         // As the first version left them.
         let back = "drop table dormouse.user_entry, dormouse.handover, dormouse.load_history, dormouse.session, dormouse.ended, dormouse.ike_sa;
-            alter table dormouse.gateway drop spent, drop round_trip, drop draining, drop session_time;
+            alter table dormouse.gateway drop spent, drop round_trip, drop draining, drop session_time, drop settings;
             update dormouse.cluster set schema = 1";
         world.raw().await.batch_execute(back).await.unwrap();
         let old = Users::connect(&settings).await.unwrap_err();

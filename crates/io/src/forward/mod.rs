@@ -26,8 +26,8 @@ pub const TABLE: &str = "dormouse_forward";
 pub struct Rules {
     /// The tunnel interface.
     pub tunnel: String,
-    /// The one beside it, by which the kernel's ESP comes.
-    pub beside: String,
+    /// Those beside it, by which what other engines carry comes and goes: the kernel's ESP, and workers.
+    pub beside: Vec<String>,
     /// IPv4 is forwarded.
     pub v4: bool,
     /// IPv6 is forwarded.
@@ -72,7 +72,7 @@ impl Rules {
         if !self.has_table() {
             return Ok(out);
         }
-        for name in [&self.tunnel, &self.beside] {
+        for name in self.tunnels() {
             if !fit_interface(name) {
                 let what = format!("\"{name}\" cannot stand in a rule as the tunnel interface's name");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -85,14 +85,26 @@ impl Rules {
         Ok(out)
     }
 
+    fn tunnels(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.tunnel).chain(&self.beside)
+    }
+
+    /// The set of them, as a rule has it.
+    fn among_tunnels(&self) -> String {
+        let names: Vec<String> = self.tunnels().map(|name| format!("\"{name}\"")).collect();
+        format!("{{ {} }}", names.join(", "))
+    }
+
+    /// What goes from client to client stays as it is, whichever engine carries it.
     fn translation(&self, out: &mut String) {
         if self.translated.is_empty() {
             return;
         }
         out.push_str(" chain translate {\n  type nat hook postrouting priority srcnat; policy accept;\n");
+        let inside = self.among_tunnels();
         for net in IpNet::aggregate(&self.translated) {
             let family = if net.addr().is_ipv4() { "ip" } else { "ip6" };
-            let _ = writeln!(out, "  {family} saddr {net} oifname != \"{}\" masquerade", self.tunnel);
+            let _ = writeln!(out, "  {family} saddr {net} oifname != {inside} masquerade");
         }
         out.push_str(" }\n");
     }
@@ -107,7 +119,7 @@ impl Rules {
         for at in &self.renewals {
             let (ip, port) = (at.ip(), at.port());
             let (family, icmp) = if ip.is_ipv4() { ("ip", "icmp") } else { ("ip6", "ipv6-icmp") };
-            let from = format!("iifname {{ \"{}\", \"{}\" }}", self.tunnel, self.beside);
+            let from = format!("iifname {}", self.among_tunnels());
             let _ = writeln!(out, "  {family} daddr {ip} {from} tcp dport {port} accept");
             let _ = writeln!(out, "  {family} daddr {ip} {from} meta l4proto {icmp} accept");
             let _ = writeln!(out, "  {family} daddr {ip} iifname != \"lo\" drop");
@@ -185,7 +197,7 @@ mod tests {
 
     fn rules(tunnel: &str, nets: &[&str]) -> Rules {
         let translated = nets.iter().map(|n| n.parse().unwrap()).collect();
-        let (tunnel, beside) = (tunnel.into(), "esp0".into());
+        let (tunnel, beside) = (tunnel.into(), vec!["esp0".into()]);
         Rules { tunnel, beside, v4: true, v6: true, translated, renewals: BTreeSet::new() }
     }
 
@@ -194,8 +206,8 @@ mod tests {
         let text = rules("t0", &["10.10.0.0/25", "10.10.0.128/25", "fd10::/64"]).text().unwrap();
         for line in [
             "  type nat hook postrouting priority srcnat; policy accept;\n",
-            "  ip saddr 10.10.0.0/24 oifname != \"t0\" masquerade\n",
-            "  ip6 saddr fd10::/64 oifname != \"t0\" masquerade\n",
+            "  ip saddr 10.10.0.0/24 oifname != { \"t0\", \"esp0\" } masquerade\n",
+            "  ip6 saddr fd10::/64 oifname != { \"t0\", \"esp0\" } masquerade\n",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
@@ -224,7 +236,7 @@ mod tests {
         let six = Rules { renewals: [at("[fd09::1]:45")].into(), ..rules("t0", &["fd09::/64"]) };
         let text = six.text().unwrap();
         assert!(text.contains("ip6 daddr fd09::1 iifname != \"lo\" drop") && text.contains("masquerade"));
-        assert!(Rules { beside: "a b".into(), ..only }.text().is_err());
+        assert!(Rules { beside: vec!["esp0".into(), "a b".into()], ..only }.text().is_err());
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub use super::renewals::Renewals;
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 pub use super::routes::Routes;
 pub use super::spin::Spin;
+pub use super::workers::Workers;
 pub use super::zones::{Keys, KeysPeer, Protection, Zones};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
@@ -98,6 +99,9 @@ pub struct Daemon {
     /// What carries ESP. `user`: the daemon. `kernel`: under load the kernel, by an interface `-esp` beside the tunnel's, or the daemon does not start. `auto`:
     /// the kernel where it can; `dormouse status` says why not. What stays with the daemon: docs/how-it-works.md.
     pub data_path: DataPath,
+    /// Gateway alone: threads that carry ESP in UDP of sessions under load, each session by one of them, by interfaces `-w0`, `-w1` and so on beside the tunnel's. A
+    /// number, or `"auto"`: one for each processor but the first. 0: the daemon's loop carries all. Needs `data_path = "user"`; `dormouse doctor` says why there are none.
+    pub workers: Workers,
     /// Where numbers can be read for Prometheus, as `GET /metrics` (docs/administrator.md): an address and port such as `"127.0.0.1:9717"`, or the path of a
     /// Unix socket. They say how many use the VPN and when, but not who. Empty: nowhere.
     pub metrics: Metrics,
@@ -144,6 +148,7 @@ impl Default for Daemon {
             offload: true,
             spin: Spin::default(),
             data_path: DataPath::User,
+            workers: Workers::default(),
             metrics: Metrics::Off,
             metrics_from: Vec::new(),
             metrics_group: String::new(),

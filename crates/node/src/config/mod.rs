@@ -31,6 +31,7 @@ pub mod sleep;
 mod spin;
 pub mod standin;
 mod validate;
+mod workers;
 mod zones;
 
 pub use cluster::{CLUSTER_KEY_LABEL, ResolvedCluster, resolve_cluster};

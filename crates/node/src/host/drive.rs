@@ -20,10 +20,31 @@ pub trait Driver {
     /// # Errors
     /// If the inner side cannot be read.
     fn forward(&mut self, now: Instant) -> Result<(), Self::Error>;
+
+    /// An engine was lent SAs that it has not begun to carry: what is for them waits with it.
+    fn is_beginning(&self) -> bool {
+        false
+    }
+
+    /// Brings the host all that was on its way before they were lent: the packets that are in the tunnel's interface and the sockets.
+    fn drain(&mut self, _now: Instant) {}
+
+    /// The engine begins with those that were lent before the last [`Driver::drain`].
+    fn begin(&mut self, _now: Instant) {}
 }
 
-/// Carries out everything that the host wants. What was ordered to be stored is durable before anything that depends on it leaves.
+/// Carries out everything that the host wants. What was ordered to be stored is durable before anything that depends on it leaves. An engine that waits for it begins
+/// when all that came before is sent or handed to it: no packet overtakes another.
 pub fn carry_out_all(driver: &mut impl Driver, now: Instant) {
+    carry_out_outputs(driver, now);
+    while driver.is_beginning() {
+        driver.drain(now);
+        carry_out_outputs(driver, now);
+        driver.begin(now);
+    }
+}
+
+fn carry_out_outputs(driver: &mut impl Driver, now: Instant) {
     let mut bytes = Vec::new();
     while let Some(output) = driver.host().poll(now, &mut bytes) {
         driver.carry_out(now, output, &mut bytes);

@@ -30,10 +30,11 @@ mod resolver;
 mod router;
 mod unconfirmed;
 mod wish;
+pub mod worker;
 
 pub use crate::data::Arrival;
 pub use crate::event::{Lend, Order, Radio, Store};
-pub use crate::lending::Engine;
+pub use crate::lending::{Engine, InUdp};
 pub use dormouse_esp::{Loan, Returned, Seen, Usage};
 pub use dormouse_snoop::{Ends, Followed};
 pub use drive::{Driver, carry_out_all, forward};

@@ -6,7 +6,7 @@ use super::{Host, Order, lsi};
 use crate::data::{Arrival, Train};
 use crate::node::{Discard, Inbound, Route};
 use dormouse_energy::Direction;
-use dormouse_esp::{Outer, ecn, pmtu};
+use dormouse_esp::{Fit, Outer, clamp_mss, pmtu};
 use dormouse_keying::ChildId;
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Deadline, Instant};
@@ -40,6 +40,12 @@ pub struct PathCounters {
     pub discards: u64,
     /// Messages dropped on arrival, since too many waited for their turn.
     pub arrivals_dropped: u64,
+}
+
+/// The message to a packet's sender that `mtu` bytes is the most that passes; none to one that must not be answered.
+pub(super) fn too_big(packet: &[u8], source: IpAddr, mtu: u16) -> Option<Vec<u8>> {
+    let mut answer = Vec::new();
+    ip::icmp::too_big(packet, source, mtu.into(), &mut answer).then_some(answer)
 }
 
 /// Why a datagram was not sent.
@@ -165,26 +171,13 @@ impl Host {
         self.node.observe_outbound(now, id, packet.bytes());
         let inner_mtu = self.node.child_mut(id)?.inner_mtu(now);
         let inner_mtu = self.node.narrowest(now, id, inner_mtu);
-        let tunnel = self.node.child_mut(id)?;
-        ip::tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
         // Told also to a sender that did not set DF: nothing is fragmented here, neither inside nor outside (RFC 4301 section
         // 8.1 leaves that to policy). The MTU of the interface keeps this rare.
-        if !packet.fits(inner_mtu) {
-            return self.answer_too_big(now, packet.bytes(), inner_mtu);
+        match self.node.child_mut(id)?.plan(packet, inner_mtu) {
+            Fit::Seal(geometry) => Some(Plan::Seal(geometry)),
+            Fit::TooBig => self.answer_too_big(now, packet.bytes(), inner_mtu),
+            Fit::Never => None,
         }
-        let packet_len = packet.packet_len().min(inner_mtu);
-        let mark = ecn::of_packet(packet.bytes()) as u8;
-        let stripped = tunnel.strip(packet.bytes_mut())?;
-        Some(Plan::Seal(Geometry {
-            route: id.spi(),
-            head: tunnel.outbound.head_len(),
-            strip: stripped.len,
-            max_inner: inner_mtu,
-            stride: tunnel.outbound.sealed_len(packet_len - stripped.len),
-            packet_len,
-            next_header: stripped.next_header,
-            ecn: mark,
-        }))
     }
 
     /// Seals packets in place: packet `i` of `sizes[i]` bytes lies at `i * geometry.stride + geometry.head` of `slots`. `None`: they
@@ -262,10 +255,7 @@ impl Host {
     }
 
     fn too_big(&mut self, packet: &[u8], source: IpAddr, mtu: u16) -> Option<Plan> {
-        let mut answer = Vec::new();
-        if !ip::icmp::too_big(packet, source, mtu.into(), &mut answer) {
-            return Some(Plan::Drop);
-        }
+        let Some(answer) = too_big(packet, source, mtu) else { return Some(Plan::Drop) };
         self.counters.too_big += 1;
         Some(Plan::Answer(answer))
     }
@@ -413,7 +403,7 @@ impl Host {
         match rebuilt.header {
             None => {
                 let inner_mtu = self.node.narrowest(now, id, inner_mtu);
-                ip::tcp::clamp_mss(carried, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
+                clamp_mss(carried, inner_mtu);
                 if self.must_wait(id, rebuilt.flow.src) {
                     let packet = carried.to_vec();
                     self.put_off(now, id, packet);

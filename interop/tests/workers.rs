@@ -1,0 +1,353 @@
+//! A gateway's workers (`daemon.workers`): under load they carry the sessions of two clients, each one by one worker, and give them back; nothing is lost
+//! and nothing overtakes through loans, new keys, a reload and what strangers send; moves, an interface that is taken away and the daemon's end cost packets in flight alone.
+
+#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
+
+use anyhow::{Context, Result, bail, ensure};
+use dormouse_interop::ends::{self, PATIENCE};
+use dormouse_testbed::{Access, Dormoused, Extra, GATEWAY, Host, Need, Roaming, SERVER, require};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const NEEDS: [Need; 3] = [Need::Root, Need::File("/dev/net/tun"), Need::Program("ping")];
+/// Numbers that are under way at once.
+const WINDOW: u64 = 48;
+/// One that is not back then is lost.
+const LOST: Duration = Duration::from_secs(1);
+const STANDIN: &str = "[standin]\nenabled = false\n";
+
+/// Numbered datagrams from a client to the server and back, until they are stopped.
+struct Stream {
+    stop: Arc<AtomicBool>,
+    up: JoinHandle<Result<Result<Vec<u64>>>>,
+    back: JoinHandle<Result<Result<(u64, Vec<u64>)>>>,
+}
+
+/// What became of them: how many were sent, and those that came, in their order.
+struct Fate {
+    sent: u64,
+    up: Vec<u64>,
+    back: Vec<u64>,
+}
+
+impl Stream {
+    fn begin(client: &Host, server: &Host, port: u16) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let socket = server.run(move || bound(SERVER.parse()?, port))??;
+        let stopped = stop.clone();
+        let up = server.within(move || echo(&socket, &stopped))?;
+        let stopped = stop.clone();
+        let to = SocketAddr::new(SERVER.parse()?, port);
+        let back = client.within(move || send(to, &stopped))?;
+        Ok(Self { stop, up, back })
+    }
+
+    fn end(self) -> Result<Fate> {
+        self.stop.store(true, Ordering::Relaxed);
+        let (sent, back) = self.back.join().map_err(|_| anyhow::anyhow!("a sender panicked"))???;
+        let up = self.up.join().map_err(|_| anyhow::anyhow!("a server panicked"))???;
+        Ok(Fate { sent, up, back })
+    }
+}
+
+impl Fate {
+    /// None came twice, and none before one that was sent earlier.
+    fn in_order(&self, what: &str) -> Result<()> {
+        for (way, numbers) in [("up", &self.up), ("back", &self.back)] {
+            let wrong = numbers.windows(2).find(|pair| pair[0] >= pair[1]);
+            ensure!(wrong.is_none(), "{what}: {way}: {wrong:?}");
+        }
+        ensure!(self.sent > 500 && self.back.len() > 100, "{what}: no load: {}", self.sent);
+        Ok(())
+    }
+
+    /// And all came.
+    fn whole(&self, what: &str) -> Result<()> {
+        self.in_order(what)?;
+        let came = [self.up.len(), self.back.len()];
+        ensure!(came == [self.sent as usize; 2], "{what}: of {} {came:?} came", self.sent);
+        Ok(())
+    }
+}
+
+fn bound(ip: IpAddr, port: u16) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind((ip, port))?;
+    socket.set_read_timeout(Some(Duration::from_millis(200)))?;
+    Ok(socket)
+}
+
+fn echo(socket: &UdpSocket, stop: &AtomicBool) -> Result<Vec<u64>> {
+    let (mut numbers, mut buffer, mut idle) = (Vec::new(), [0; 2048], 0);
+    while idle < 10 {
+        match socket.recv_from(&mut buffer) {
+            Ok((len, from)) => {
+                idle = 0;
+                numbers.push(u64::from_be_bytes(*buffer.first_chunk().context("a number")?));
+                let _sent = socket.send_to(&buffer[..len], from);
+            }
+            Err(_) => idle += u32::from(stop.load(Ordering::Relaxed)),
+        }
+    }
+    Ok(numbers)
+}
+
+fn send(to: SocketAddr, stop: &AtomicBool) -> Result<(u64, Vec<u64>)> {
+    let socket = bound(Ipv4Addr::UNSPECIFIED.into(), 0)?;
+    socket.connect(to)?;
+    let (mut sent, mut back, mut buffer, mut heard) = (0, Vec::new(), [0; 2048], Instant::now());
+    let (mut lost, mut payload) = (0, vec![7; 700]);
+    loop {
+        let stopped = stop.load(Ordering::Relaxed);
+        while !stopped && sent - lost - (back.len() as u64) < WINDOW {
+            sent += 1;
+            payload[..8].copy_from_slice(&u64::to_be_bytes(sent));
+            // Between two addresses there is no way.
+            let _sent = socket.send(&payload);
+        }
+        match socket.recv(&mut buffer) {
+            Ok(_) => {
+                back.push(u64::from_be_bytes(*buffer.first_chunk().context("a number")?));
+                heard = Instant::now();
+            }
+            Err(_) if heard.elapsed() > LOST => {
+                if stopped {
+                    return Ok((sent, back));
+                }
+                (lost, heard) = (sent - back.len() as u64, Instant::now());
+            }
+            Err(_) => {}
+        }
+        if stopped && sent == back.len() as u64 {
+            return Ok((sent, back));
+        }
+    }
+}
+
+struct Scene {
+    world: Roaming,
+    gateway: Dormoused,
+    devices: [Dormoused; 2],
+    other: Host,
+}
+
+fn client(identity: &str) -> String {
+    let child = "remote = [\"10.99.0.0/24\"]\n[connection.peer.ike]\nesp_in_udp = \"always\"";
+    ends::by_secret("client", identity, "gateway.test", ends::SECRET, child)
+}
+
+fn gateway(workers: &str) -> (String, String) {
+    let more = "[connection.peer.ike]\nesp_in_udp = \"always\"\n";
+    let toml = ends::gateway("\"10.55.0.0/24\"", STANDIN) + more;
+    (format!("dns = \"off\"\nlog = \"debug\"\nworkers = {workers}"), toml)
+}
+
+impl Scene {
+    fn new(workers: &str) -> Result<Self> {
+        let mut world = Roaming::new(60)?;
+        world.attach(Access::A)?;
+        let (other, _) = ends::another(&mut world, "other", 10)?;
+        let (daemon, toml) = gateway(workers);
+        let extra = Extra { user: "nobody".to_owned(), ..Extra::default() };
+        let gateway = Dormoused::start_with(&world.gateway, extra, &daemon, &toml)?;
+        let start = |host: &Host, identity: &str| -> Result<Dormoused> {
+            let device = Dormoused::start(host, "dns = \"off\"\nlog = \"debug\"", &client(identity))?;
+            device.ok(&["up", "peer"])?;
+            Ok(device)
+        };
+        let devices = [start(&world.device, "device.test")?, start(&other, "other.test")?];
+        Ok(Self { world, gateway, devices, other })
+    }
+
+    fn streams(&self) -> Result<[Stream; 2]> {
+        let server = &self.world.server;
+        Ok([Stream::begin(&self.world.device, server, 4001)?, Stream::begin(&self.other, server, 4002)?])
+    }
+
+    /// The interfaces by which routes of sessions lead that are lent.
+    fn lent(&self) -> Result<Vec<String>> {
+        let routes = self
+            .world
+            .gateway
+            .sh("ip route show table all proto 0x6d 2>/dev/null || ip route show table all")?;
+        let mut all: Vec<String> = routes
+            .lines()
+            .filter(|line| line.starts_with("10.55.0."))
+            .filter_map(|line| line.split_whitespace().find(|word| word.starts_with("dormouse0-w")))
+            .map(str::to_owned)
+            .collect();
+        all.sort();
+        Ok(all)
+    }
+
+    fn until_lent(&self, what: &str, wanted: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let lent = self.lent()?;
+            if wanted(&lent) {
+                return Ok(lent);
+            }
+            if Instant::now() > end {
+                bail!("{what}: {lent:?}\n{}", self.gateway.log());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn both_lent(&self, what: &str) -> Result<Vec<String>> {
+        self.until_lent(what, |lent| lent.len() == 2)
+    }
+
+    fn found_by_doctor(&self) -> Result<String> {
+        Ok(self.gateway.cli(&["doctor"])?.text)
+    }
+}
+
+#[test]
+fn two_workers_carry_two_sessions_in_order_and_give_them_back() -> Result<()> {
+    if !require("a gateway's workers", &NEEDS) {
+        return Ok(());
+    }
+    let scene = Scene::new("2")?;
+    ensure!(scene.lent()?.is_empty(), "nothing without load");
+    let streams = scene.streams()?;
+    let lent = scene.both_lent("lent under load")?;
+    ensure!(lent == ["dormouse0-w0", "dormouse0-w1"], "a worker for each: {lent:?}");
+    std::thread::sleep(Duration::from_secs(2));
+    let found = scene.found_by_doctor()?;
+    ensure!(found.contains("2 workers; SAs now: dormouse0-w0 1, dormouse0-w1 1"), "{found}");
+    for stream in streams {
+        stream.end()?.whole("lent under load").with_context(|| scene.gateway.log())?;
+    }
+    scene.until_lent("called back when idle", <[String]>::is_empty)?;
+    // Again, with new keys and a reload in the midst.
+    let streams = scene.streams()?;
+    scene.both_lent("lent again")?;
+    for device in &scene.devices {
+        device.ok(&["rekey", "peer", "--child"])?;
+    }
+    scene.both_lent("new keys are lent")?;
+    scene.gateway.ok(&["reload"])?;
+    scene.both_lent("after a reload")?;
+    std::thread::sleep(Duration::from_secs(1));
+    for stream in streams {
+        stream.end()?.whole("new keys under load").with_context(|| scene.gateway.log())?;
+    }
+    Ok(())
+}
+
+/// UDP from the client's own address and port, as on its way a stranger could send it.
+fn forge(host: &Host, payloads: Vec<Vec<u8>>) -> Result<()> {
+    host.run(move || {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP))?;
+        let to: SocketAddr = format!("{GATEWAY}:0").parse()?;
+        for payload in payloads {
+            let len = u16::try_from(payload.len() + 8)?.to_be_bytes();
+            let port = 4500u16.to_be_bytes();
+            let datagram = [&port[..], &port, &len, &[0, 0], &payload].concat();
+            socket.send_to(&datagram, &to.into())?;
+        }
+        Ok(())
+    })?
+}
+
+#[test]
+fn what_strangers_send_and_what_is_taken_away_costs_packets_in_flight_alone() -> Result<()> {
+    if !require("what a gateway's workers must bear", &NEEDS) {
+        return Ok(());
+    }
+    let mut scene = Scene::new("2")?;
+    let streams = scene.streams()?;
+    scene.both_lent("lent under load")?;
+    let log = scene.gateway.log();
+    let spi_of = |client: &str| -> Result<u32> {
+        let lent = |line: &&str| line.contains("a worker carries it") && line.contains(client);
+        let line = log.lines().find(lent).context("lent")?;
+        let spi = line.split("child#").nth(1).and_then(|rest| rest.split_whitespace().next());
+        Ok(u32::from_str_radix(spi.context("an SPI")?, 16)?)
+    };
+    let (mine, others) = (spi_of("10.1.0.2:4500")?, spi_of("198.51.100.42:4500")?);
+    let mut junk: Vec<Vec<u8>> =
+        vec![vec![], vec![0xff], vec![0; 3], vec![0; 4], vec![0; 28], vec![0xff; 1400]];
+    for n in 0..2_000u32 {
+        junk.push([&mine.to_be_bytes()[..], &n.to_be_bytes(), &vec![n as u8; n as usize % 1_300]].concat());
+        junk.push([&[0; 4][..], &vec![n as u8; 28 + n as usize % 900]].concat());
+    }
+    forge(&scene.world.device, junk)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let lent = scene.lent()?;
+    ensure!(lent.len() == 2, "what strangers send calls nothing back: {lent:?}");
+    // As if the other client had moved here: it may have, which the loop has to look at.
+    forge(&scene.world.device, vec![[&others.to_be_bytes()[..], &[0, 0, 9, 9], &[5; 200]].concat(); 2])?;
+    scene.both_lent("lent again")?;
+    let [mine, other] = streams;
+    other.end()?.whole("beside what strangers send")?;
+    mine.end()?.in_order("under what strangers send")?;
+    let status = scene.gateway.ok(&["status", "--json"])?.text;
+    ensure!(status.contains("\"workers\""), "{status}");
+
+    // A device moves behind a NAT in the midst of it.
+    let streams = scene.streams()?;
+    scene.both_lent("lent before the move")?;
+    scene.world.detach(Access::A)?;
+    scene.world.attach(Access::B)?;
+    scene.until_lent("called back for the move", |lent| lent.len() < 2)?;
+    scene.both_lent("lent on the new path")?;
+    let [mine, other] = streams;
+    std::thread::sleep(Duration::from_secs(1));
+    other.end()?.whole("beside a move")?;
+    mine.end()?.in_order("through a move")?;
+
+    // A worker's interface is taken away: it ends, and the other goes on with both.
+    let streams = scene.streams()?;
+    scene.both_lent("lent before a worker ends")?;
+    scene.world.gateway.ip("link delete dormouse0-w0")?;
+    scene.until_lent("the other worker has both", |lent| lent == ["dormouse0-w1", "dormouse0-w1"])?;
+    std::thread::sleep(Duration::from_secs(1));
+    for stream in streams {
+        stream.end()?.in_order("through the end of a worker").with_context(|| scene.gateway.log())?;
+    }
+    let found = scene.found_by_doctor()?;
+    ensure!(found.contains("ended: dormouse0-w0"), "{found}");
+
+    // The daemon ends under load, and another begins.
+    let streams = scene.streams()?;
+    scene.until_lent("lent before the end", |lent| !lent.is_empty())?;
+    let ended = scene.gateway.process().stop();
+    ensure!(ended.success(), "{ended}: {}", scene.gateway.log());
+    let left = scene.world.gateway.sh("ip link show; ip route show table all")?;
+    ensure!(!left.contains("dormouse0"), "{left}");
+    // As the service manager does at each start.
+    let state = scene.world.gateway.dir().join("state");
+    scene.world.gateway.sh(&format!("chown -R root {}", state.display()))?;
+    scene.gateway.restart()?;
+    scene.until_lent("lent by the next daemon", |lent| !lent.is_empty())?;
+    for stream in streams {
+        stream.end()?.in_order("through the end of the daemon")?;
+    }
+    // A device that is gone without a word.
+    let streams = scene.streams()?;
+    scene.both_lent("lent before a device dies")?;
+    scene.devices[0].process().kill();
+    scene.until_lent("called back when nothing passes", |lent| lent.len() == 1)?;
+    let [mine, other] = streams;
+    other.end()?.whole("beside a death")?;
+    let _gone = mine.end();
+    Ok(())
+}
+
+#[test]
+fn a_client_has_no_workers_and_doctor_says_why() -> Result<()> {
+    if !require("where there are no workers", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(60)?;
+    let device = Dormoused::start(&world.device, "dns = \"off\"\nworkers = 2", &client("device.test"))?;
+    let found = device.cli(&["doctor"])?.text;
+    ensure!(found.contains("no workers: this machine is more than a gateway"), "{found}");
+    ensure!(!world.device.sh("ip link show")?.contains("dormouse0-w"), "no interface");
+    Ok(())
+}
