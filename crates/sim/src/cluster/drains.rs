@@ -7,6 +7,7 @@ use super::ends::identity;
 use super::script::Step;
 use super::world::World;
 use crate::machine::Machine;
+use dormouse_keying::SleepVerdict;
 use dormouse_node::StandInInfo;
 use dormouse_node::shared::DrainEnd;
 use dormouse_sansio::Instant;
@@ -84,6 +85,13 @@ impl World {
         let absent = node.absent_devices().into_iter().filter(|device| device.peer == who);
         let mut infos = held.chain(absent.map(|device| device.stand_in));
         infos.find_map(|info: StandInInfo| info.asleep).map(|sleep| sleep.until)
+    }
+
+    /// A device goes to sleep. If its gateway has not agreed, it takes the device for awake and sends what it has kept.
+    pub(crate) fn note_sleep(&mut self, n: usize) {
+        if !matches!(self.device(n).sleep, Some(SleepVerdict::Held { .. } | SleepVerdict::Released)) {
+            self.kept.packets.retain(|_, kept| kept.of != n);
+        }
     }
 
     /// A device is about to wake up.

@@ -382,6 +382,7 @@ impl World {
         if self.devices[n].asleep || self.device(n).host().is_none() {
             return;
         }
+        self.net.machine_mut(self.devices[n].id).sleep = None;
         match announced {
             true => {
                 self.net.with(self.devices[n].id, |now, host| {
@@ -404,6 +405,7 @@ impl World {
             return;
         }
         self.devices[n].asleep = true;
+        self.note_sleep(n);
         self.net.with(id, |now, host| _ = host.suspend(now, Reason::User));
         self.net.post();
         self.net.unplug(id);
