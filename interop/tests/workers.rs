@@ -20,11 +20,14 @@ const WINDOW: u64 = 48;
 const LOST: Duration = Duration::from_secs(1);
 const STANDIN: &str = "[standin]\nenabled = false\n";
 
+/// How many were sent, and which came back.
+type Echoed = (u64, Vec<u64>);
+
 /// Numbered datagrams from a client to the server and back, until they are stopped.
 struct Stream {
     stop: Arc<AtomicBool>,
     up: JoinHandle<Result<Result<Vec<u64>>>>,
-    back: JoinHandle<Result<Result<(u64, Vec<u64>)>>>,
+    back: JoinHandle<Result<Result<Echoed>>>,
 }
 
 /// What became of them: how many were sent, and those that came, in their order.

@@ -9,7 +9,7 @@ use dormouse_sansio::Carrier;
 fn got(socket: &Udp) -> Vec<Vec<u8>> {
     let (mut all, mut buffer, mut datagrams) = (Vec::new(), vec![0; 65_536], Vec::new());
     loop {
-        socket.receive(&mut buffer, &mut datagrams).unwrap();
+        socket.receive(&mut buffer, &mut datagrams).expect("the kernel does it");
         if datagrams.is_empty() {
             return all;
         }
@@ -20,13 +20,16 @@ fn got(socket: &Udp) -> Vec<Vec<u8>> {
 #[test]
 fn messages_and_packets_come_to_sockets_of_their_own() {
     for ip in ["127.0.0.1", "::1"] {
-        let local = SocketAddr::new(ip.parse().unwrap(), 0);
-        let (packets, messages) = Udp::bind_apart(local, Carrier::NatT).unwrap();
+        let local = SocketAddr::new(ip.parse().expect("an address"), 0);
+        let (packets, messages) = Udp::bind_apart(local, Carrier::NatT).expect("the kernel does it");
         let messages = messages.expect("this kernel can do that");
         assert_eq!(packets.local_addr(), messages.local_addr());
-        let peer = UdpSocket::bind(local).unwrap();
+        let peer = UdpSocket::bind(local).expect("the kernel does it");
         let send = |datagram: &[u8]| {
-            assert_eq!(peer.send_to(datagram, packets.local_addr()).unwrap(), datagram.len())
+            assert_eq!(
+                peer.send_to(datagram, packets.local_addr()).expect("the kernel does it"),
+                datagram.len()
+            )
         };
         let esp = |n: u8| vec![n, 0, 0, 0, 7, 7, 7, 7];
         let message = |n: u8| vec![0, 0, 0, 0, n, 7, 7, 7];
@@ -49,15 +52,15 @@ fn messages_and_packets_come_to_sockets_of_their_own() {
 #[test]
 fn what_fills_the_one_keeps_nothing_out_of_the_other() {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (packets, messages) = Udp::bind_apart(local, Carrier::NatT).unwrap();
+    let (packets, messages) = Udp::bind_apart(local, Carrier::NatT).expect("the kernel does it");
     let messages = messages.expect("this kernel can do that");
-    let peer = UdpSocket::bind(local).unwrap();
+    let peer = UdpSocket::bind(local).expect("the kernel does it");
     // More than both hold.
     let message = vec![0; 8_192];
     for _ in 0..8_000 {
-        peer.send_to(&message, packets.local_addr()).unwrap();
+        peer.send_to(&message, packets.local_addr()).expect("the kernel does it");
     }
-    peer.send_to(&[1, 2, 3, 4, 5], packets.local_addr()).unwrap();
+    peer.send_to(&[1, 2, 3, 4, 5], packets.local_addr()).expect("the kernel does it");
     assert_eq!(got(&packets), [[1, 2, 3, 4, 5]]);
     let kept = got(&messages).len();
     assert!((1..8_000).contains(&kept), "{kept}");
@@ -66,7 +69,7 @@ fn what_fills_the_one_keeps_nothing_out_of_the_other() {
 #[test]
 fn such_a_port_is_in_use() {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (first, _) = Udp::bind_apart(local, Carrier::NatT).unwrap();
+    let (first, _) = Udp::bind_apart(local, Carrier::NatT).expect("the kernel does it");
     let us = format!("(process {})", std::process::id());
     for error in [
         Udp::bind_apart(first.local_addr(), Carrier::NatT).map(|_| ()).unwrap_err(),
