@@ -107,7 +107,7 @@ fn fragments_that_come_before_the_keys_are_kept() {
     pair.assert_agree();
 }
 
-/// What nobody has proved to have sent does not grow without end, and keeps the request that is meant from its answer no longer than until it is repeated.
+/// What no peer has proved to have sent does not grow without end, and keeps the request that is meant from its answer no longer than until it is repeated.
 #[test]
 fn rubbish_that_comes_before_the_keys_is_bounded() {
     let mut pair = pair_of("aes256gcm16-prfsha256-modp2048", |_, _| {});

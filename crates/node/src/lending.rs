@@ -212,7 +212,7 @@ impl Node {
     }
 
     /// Whether what goes to the peer's side of this tunnel is its own: no other session, no device that sleeps without one and no other connection that may come
-    /// has an address there. Its engine takes whatever the routes lead to. Another key manager's peers may be anywhere.
+    /// has an address there. Its engine takes all that the routes lead to. Another key manager's peers may be anywhere.
     fn is_apart(&self, id: ChildId) -> bool {
         let Some(tunnel) = self.sad.get(id) else { return false };
         let remote = prefixes(tunnel.selectors.remote());

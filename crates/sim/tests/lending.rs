@@ -286,7 +286,7 @@ impl Sites {
     }
 }
 
-/// The engine takes whatever routes lead to the peer's side of an SA.
+/// The engine takes all that routes lead to the peer's side of an SA.
 #[test]
 fn an_sa_is_called_back_before_another_session_has_addresses_within_its_traffic() {
     let mut sites =

@@ -59,7 +59,7 @@ fn of_an_sa_that_has_ended_nothing_is_wanted_and_the_next_one_has_its_turn() {
     assert!(works.hand_out().is_none(), "it has not come back");
     let (_, ended) = out.remove(0);
     assert!(ended.carry_out().is_late());
-    assert!(!works.came_back(SaId::new(0)), "nobody waits for it");
+    assert!(!works.came_back(SaId::new(0)), "nothing waits for it");
     assert_eq!(numbers(&handed_out(&mut works)), [AT_ONCE as u64 + 1]);
     let (sa, order) = out.remove(0);
     assert!(!order.carry_out().is_late() && works.came_back(SaId::new(sa)));

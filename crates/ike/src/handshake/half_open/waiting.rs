@@ -41,7 +41,7 @@ pub(crate) struct Request {
     pub(crate) octets: Vec<u8>,
 }
 
-/// Datagrams that have come before there are keys to open them. Nobody has proved to have sent them.
+/// Datagrams that have come before there are keys to open them. No peer has proved to have sent them.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
     datagrams: Vec<(Path, Vec<u8>)>,
