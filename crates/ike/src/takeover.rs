@@ -9,7 +9,7 @@
 //! - message ids are set anew by the exchange, far above what the former owner can have used;
 //! - IVs of IKE messages have a space for each owner ([`crate::protect`]), and the IKE SA is rekeyed;
 //! - CHILD SAs are replaced at once. Their keys are not left, so nothing is sent with one (no IV and no sequence number comes again), and nothing
-//!   that comes is accepted (no replay window is needed). The peer drops the old ones when it is told.
+//!   that comes is accepted (no replay window is needed). The peer drops the old ones when it hears of the new message ids.
 
 use core::net::IpAddr;
 

@@ -144,18 +144,24 @@ fn rubbish_that_comes_before_the_keys_is_bounded() {
     pair.assert_agree();
 }
 
+/// A client under way whose gateway has had so many orders carried out.
+fn after(steps: usize) -> Pair {
+    let mut pair = pair_of("aes256gcm16-prfsha256-modp2048", |_, _| {});
+    pair.connect();
+    pair.run_for(SECOND / 5);
+    for _ in 0..steps {
+        let order = order(&mut pair);
+        done(&mut pair, order);
+        pair.run_for(SECOND / 5);
+    }
+    pair
+}
+
 /// Of a caller that has left nothing is kept, and its order is wanted no more.
 #[test]
 fn an_order_ends_with_its_sa() {
     for steps in 0..2 {
-        let mut pair = pair_of("aes256gcm16-prfsha256-modp2048", |_, _| {});
-        pair.connect();
-        pair.run_for(SECOND / 5);
-        for _ in 0..steps {
-            let order = order(&mut pair);
-            done(&mut pair, order);
-            pair.run_for(SECOND / 5);
-        }
+        let mut pair = after(steps);
         let (sa, order) = order(&mut pair);
         assert!(order.is_wanted());
         pair.run_for(120 * SECOND);
@@ -173,14 +179,7 @@ fn an_order_ends_with_its_sa() {
 #[test]
 fn an_order_that_is_given_up_ends_the_attempt() {
     for steps in 0..2 {
-        let mut pair = pair_of("aes256gcm16-prfsha256-modp2048", |_, _| {});
-        pair.connect();
-        pair.run_for(SECOND / 5);
-        for _ in 0..steps {
-            let order = order(&mut pair);
-            done(&mut pair, order);
-            pair.run_for(SECOND / 5);
-        }
+        let mut pair = after(steps);
         let (sa, _) = order(&mut pair);
         pair.gateway.endpoint.done(pair.now, sa, Done::late());
         pair.flush();

@@ -154,7 +154,7 @@ fn a_renewal_replaces_certificate_and_key_of_the_same_connection_alone() {
     assert!(device.join(None, true).unwrap_err().message.starts_with("connection.office.gateway is"));
 }
 
-/// The same names under another key: whoever made it must not become whom this device trusts.
+/// The same names under another key: its maker must not become an authority of this device.
 #[test]
 fn a_renewal_by_another_authority_is_refused_and_leaves_all_as_it_was() {
     let device = Device::new("forged", None);

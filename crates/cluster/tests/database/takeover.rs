@@ -52,7 +52,7 @@ fn what_a_silent_gateway_has_left_is_given_to_one_other_and_each_owner_is_counte
         let (mut south, mut east) = (world.join("south").await, world.join("east").await);
         leave(&mut north, &[&record(1, 0), &record(2, 0), &record(3, 0)], &[]).await;
         leave(&mut north, &[&record(1, 0)], &[3]).await;
-        // As long as its gateway is heard, nobody gets it.
+        // As long as its gateway is heard, no other one gets it.
         assert_eq!(south.silent().await.unwrap(), [""; 0]);
         assert_eq!(south.claim(name(1)).await.unwrap(), None);
         silence(&world, "north", 29).await;
@@ -107,7 +107,7 @@ fn a_session_that_is_taken_over_is_on_record_where_it_is() {
         silence(&world, "north", 60).await;
         assert_eq!(south.claim(name(1)).await.unwrap(), given(1));
         run(&mut south, &[Operation::Insert(Row { tip: name(8), ..row })]).await;
-        // The former owner ends nothing, and a login elsewhere is told to the one that has it.
+        // The former owner ends nothing, and the order that a login elsewhere gives goes to the one that has it.
         let end = Operation::End { sa: None, lineage: row.id, holder: row.holder };
         run(&mut north, &[end]).await;
         let mut east = world.join("east").await;

@@ -63,7 +63,7 @@ impl Endpoint {
         self.apply_effects(now);
     }
 
-    /// Gateway: the store has given this SA to us, before whom `owners` others have had it. Its peer is told, and its CHILD SAs are replaced. As
+    /// Gateway: the store has given this SA to us, before whom `owners` others have had it. It sets message ids anew with its peer (RFC 6311), and its CHILD SAs are replaced. As
     /// no other gateway goes on with it, one that cannot be used any more is over.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Endpoint {
         }
     }
 
-    /// The SA is here, and its peer is told. `owners`: how many others have had it, and how many of these since `content` was written, with us.
+    /// The SA is here, and message ids are set anew with its peer. `owners`: how many others have had it, and how many of these since `content` was written, with us.
     fn revive(
         &mut self,
         now: Instant,

@@ -439,7 +439,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
     match sa.is_tentative() {
         true => tracing::debug!(sa = %core.id(), peer = %core.peer, %path, "resumption answered"),
         false if sa.is_syncing() => {
-            tracing::info!(sa = %core.id(), peer = %core.peer, %path, "IKE SA of another gateway, whose peer is told");
+            tracing::info!(sa = %core.id(), peer = %core.peer, %path, "IKE SA of another gateway taken over");
         }
         false => tracing::info!(sa = %core.id(), peer = %core.peer, %path, resumed, "IKE SA established"),
     }

@@ -10,8 +10,8 @@ use crate::keys::Spis;
 use crate::sa::IkeSa;
 use crate::ticket::lineage::Name;
 
-/// What is written again when it changes. Message ids are not in it: the next owner begins far above those that were written, and the peer's own
-/// count is higher than what it is told.
+/// What is written again when it changes. Message ids are not in it: the next owner begins far above those that were written, and the peer may
+/// answer with a higher one of its own.
 /// "P1 SHOULD be 1 more than the last Message ID value received from the peer, but may be any higher value." (RFC 6311 section 5.1)
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Print {
