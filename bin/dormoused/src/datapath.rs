@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::daemon::{Daemon, MESSAGES, RAW, TUN, UDP};
 use crate::engine::Esp;
 use crate::radius::RadiusSockets;
+use crate::turns::{BUDGET, EIO, ERRORS, ROUNDS, SHARE};
 use crate::workers::Report;
 use anyhow::{Context, Result};
 use dormouse_control::Offload;
@@ -24,24 +25,12 @@ use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path};
 use ipnet::IpNet;
 
-/// The tunnel interface is switched off.
-pub(crate) const EIO: i32 = 5;
-/// Super-packets taken from the TUN before sockets get their turn.
-const BUDGET: usize = 64;
 /// After a packet, so long it is taken for likely that another one waits behind the next. Looking for one that is not there costs a system call.
 const SOON: Duration = Duration::from_micros(200);
 /// So long after a packet, packets are said to flow: no timer is set for each.
 const FLOWS: Duration = Duration::from_secs(1);
-/// Receptions from one socket before the TUN and the timers get their turn.
-const ROUNDS: usize = 8;
-/// The same of a socket that has messages of key management alone: they wait, and packets wait for nothing but the reading.
+/// Receptions from a socket that has messages of key management alone, where others have [`ROUNDS`]: they wait, and packets wait for nothing but the reading.
 const MESSAGE_ROUNDS: usize = 4;
-/// Bytes received from one socket before they do. The acknowledgements of what was just written wait in the TUN: draining
-/// the socket of a whole window first makes the sender stand still meanwhile, and then there is nothing to do until it has sent the
-/// next one.
-const SHARE: usize = 256 << 10;
-/// ICMP errors read from one socket before they do: anybody can send some.
-const ERRORS: usize = 64;
 /// Turns in which what was on its way before a loan is taken, and things that workers have for the loop before others have their turn.
 const DRAINS: usize = 64;
 

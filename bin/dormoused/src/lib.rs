@@ -43,10 +43,11 @@ mod stats;
 mod status;
 mod store;
 mod tally;
+mod turns;
 mod users;
 mod verbs;
 mod ways;
-mod workers;
+pub mod workers;
 
 use anyhow::Result;
 use clap::Parser;

@@ -130,7 +130,7 @@ impl Daemon {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // It was switched off: what it carried is lost, the daemon goes on.
-                Err(e) if e.raw_os_error() == Some(crate::datapath::EIO) => break,
+                Err(e) if e.raw_os_error() == Some(crate::turns::EIO) => break,
                 Err(e) => return Err(e).with_context(|| format!("reading from {}", tun.name())),
             }
         }

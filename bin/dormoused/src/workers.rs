@@ -5,7 +5,7 @@
 //! A loan is one worker's as long as it lasts, and its session has one: no packet overtakes another. A worker that ends loses what it was lent: these SAs
 //! are replaced, and its packets in flight are lost.
 
-mod thread;
+pub mod thread;
 
 use crate::kernel::interface;
 use crate::machine::Machine;
@@ -23,10 +23,10 @@ use dormouse_sansio::packet::Received;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use thread::{Back, Command, Reports, Thread};
+use thread::{Back, Carried, Command, Reports, Thread};
 
 pub(crate) use thread::Report;
 
@@ -38,9 +38,6 @@ const REPORTS: usize = 512;
 const COMMANDS: usize = 4_096;
 /// A worker gives a loan back within so long, or has lost it: it is at one batch of packets, and what its interface holds.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What a worker has carried of a loan, written by it after each batch.
-pub(crate) type Carried = Arc<Mutex<Usage>>;
 
 #[derive(Debug)]
 struct Held {

@@ -1,7 +1,7 @@
 //! One worker's thread: its interface, its sockets, and the loop around them. Owns the SAs that it was lent; what it does to a packet is the host's own
 //! ([`Worker`]). Must never wait for the loop: what it has for that may be lost.
 
-use super::Carried;
+use crate::turns::{BUDGET, EIO, ERRORS, ROUNDS, SHARE};
 use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
 use dormouse_io::bell::Bell;
@@ -11,39 +11,41 @@ use dormouse_io::tun::Tun;
 use dormouse_io::udp::{PathError, Sent, Udp};
 use dormouse_keying::ChildId;
 use dormouse_node::host::worker::{Came, Dropped, Worker};
-use dormouse_node::host::{Loan, Returned};
+use dormouse_node::host::{Loan, Returned, Usage};
 use dormouse_sansio::Path;
 use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The interface is switched off.
-const EIO: i32 = 5;
 const BELL: u64 = 0;
 const TUN: u64 = 1;
 /// The socket of a loan: this and its SPI.
 const SOCKET: u64 = 1 << 32;
-/// As in the daemon's loop: super-packets of the interface, receptions from a socket and bytes of it before the others have their turn.
-const BUDGET: usize = 64;
-const ROUNDS: usize = 8;
-const SHARE: usize = 256 << 10;
-/// ICMP errors read from one socket before the others have their turn.
-const ERRORS: usize = 64;
 /// What is left in interface and socket when a loan goes back: more than their queues hold is not waited for.
 const LEFT: usize = 4_096;
 /// A full socket is waited for so often, so long each time, when a loan goes back.
 const WAITS: usize = 10;
 const WAIT: Duration = Duration::from_millis(5);
 
+/// What a worker has carried of a loan, written by it after each batch.
+pub type Carried = Arc<Mutex<Usage>>;
+
 /// What the loop tells a worker.
 #[derive(Debug)]
-pub(super) enum Command {
+pub enum Command {
     /// It has this loan; it waits with it.
-    Take { loan: Box<Loan>, socket: Udp, carried: Carried },
+    Take {
+        /// The SA.
+        loan: Box<Loan>,
+        /// What comes its way comes here.
+        socket: Udp,
+        /// Where the worker says what it has carried.
+        carried: Carried,
+    },
     /// This came to the ordinary socket before.
     PassOn(Received, Vec<u8>),
     /// It begins with what it has.
@@ -54,14 +56,16 @@ pub(super) enum Command {
 
 /// What comes back with a loan.
 #[derive(Debug)]
-pub(super) struct Back {
-    pub(super) returned: Option<Returned>,
-    pub(super) dropped: Dropped,
+pub struct Back {
+    /// The SA with its numbers; `None` if the worker did not have it.
+    pub returned: Option<Returned>,
+    /// What it has dropped since the last time.
+    pub dropped: Dropped,
 }
 
 /// What a worker has for the loop.
 #[derive(Debug)]
-pub(crate) enum Report {
+pub enum Report {
     /// It is none of its loans': as if it had come to the ordinary socket.
     Datagram(Received, Vec<u8>),
     /// An ICMP error about what it has sent.
@@ -74,13 +78,15 @@ pub(crate) enum Report {
 
 /// The way to the loop.
 #[derive(Clone, Debug)]
-pub(super) struct Reports {
+pub struct Reports {
     sender: SyncSender<Report>,
     bell: Bell,
 }
 
 impl Reports {
-    pub(super) const fn new(sender: SyncSender<Report>, bell: Bell) -> Self {
+    /// Reports go to `sender`, and ring `bell`.
+    #[must_use]
+    pub const fn new(sender: SyncSender<Report>, bell: Bell) -> Self {
         Self { sender, bell }
     }
 
@@ -96,7 +102,7 @@ impl Reports {
 }
 
 /// Runs a worker until the loop has no more for it; what ends it otherwise is reported.
-pub(super) fn run(n: usize, reports: &Reports, make: impl FnOnce(Reports) -> io::Result<Thread>) {
+pub fn run(n: usize, reports: &Reports, make: impl FnOnce(Reports) -> io::Result<Thread>) {
     let work = || make(reports.clone()).and_then(Thread::run);
     let why = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return,
@@ -112,7 +118,7 @@ pub(super) fn run(n: usize, reports: &Reports, make: impl FnOnce(Reports) -> io:
 }
 
 /// See the module.
-pub(super) struct Thread {
+pub struct Thread {
     worker: Worker,
     tun: Tun,
     /// A socket for each loan.
@@ -133,12 +139,11 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    pub(super) fn new(
-        tun: Tun,
-        bell: Bell,
-        commands: Receiver<Command>,
-        reports: Reports,
-    ) -> io::Result<Self> {
+    /// A worker with this interface, which obeys `commands` when `bell` rings, and ends when their sender is gone.
+    ///
+    /// # Errors
+    /// If there are no descriptors left.
+    pub fn new(tun: Tun, bell: Bell, commands: Receiver<Command>, reports: Reports) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&bell, BELL, Interest::READ)?;
         poller.add(&tun, TUN, Interest::READ)?;
