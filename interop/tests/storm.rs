@@ -58,7 +58,10 @@ fn held_sessions_are_measured_awake_and_asleep() -> Result<()> {
 
 #[test]
 fn workers_are_measured_beside_the_cipher() -> Result<()> {
-    if !require("workers, each on a processor", &[Need::Root, Need::File("/dev/net/tun"), Need::Program("ip")]) {
+    if !require(
+        "workers, each on a processor",
+        &[Need::Root, Need::File("/dev/net/tun"), Need::Program("ip")],
+    ) {
         return Ok(());
     }
     let (said, errors, raw) = quick("cores")?;

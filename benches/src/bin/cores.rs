@@ -19,6 +19,7 @@ use dormouse_benches::{Measured, Summary, Target, Work, arguments, bare_cipher, 
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::Selectors;
 use dormouse_io::bell::Bell;
+use dormouse_io::clock::BootClock;
 use dormouse_io::poller::{Interest, Poller, Ready};
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_io::udp::{Sent, Udp};
@@ -181,14 +182,16 @@ impl Lane {
         });
         let path = device_loan.path;
         let mut device = Worker::default();
-        device.take(&device_loan, &mut Seeded::new(lane.into()))?;
+        device.take(&device_loan, None, &mut Seeded::new(lane.into()))?;
         let (outer, server) =
             (Udp::of_peer(&path)?, Udp::bind(SocketAddr::new(addresses.server.into(), PORT), Carrier::Ike)?);
         let poller = Poller::new()?;
         poller.add(&outer, 0, Interest::READ)?;
         poller.add(&server, 1, Interest::READ)?;
-        commands.send(Command::Take { loan: Box::new(loan), socket, carried: Carried::default() })?;
-        commands.send(Command::Begin)?;
+        let (loan, carried) = (Box::new(loan), Carried::default());
+        for command in [Command::Take { loan, observer: None, socket, carried }, Command::Begin] {
+            commands.try_send(command).map_err(|e| anyhow!("{e}"))?;
+        }
         bell.ring();
         Ok(Self {
             worker: Some(worker),
@@ -214,7 +217,7 @@ impl Lane {
 
     /// The device sends a batch.
     fn send(&mut self) -> Result<()> {
-        let Plan::Seal(geometry) = self.device.plan(self.packet.as_mut_slice()) else {
+        let Plan::Seal(geometry) = self.device.plan(BootClock::now(), self.packet.as_mut_slice()) else {
             return Err(anyhow!("the device does not seal"));
         };
         self.slots.resize(geometry.stride * BATCH, 0);
@@ -251,10 +254,11 @@ impl Lane {
     /// The device opens what has come back, in the order of its numbers. True if something had.
     fn receive(&mut self) -> Result<bool> {
         self.outer.receive(&mut self.buffer, &mut self.came)?;
+        let now = BootClock::now();
         for (path, range) in &self.came {
             let datagram = &mut self.buffer[range.clone()];
             let from = Received { path: *path, ecn: 0 };
-            let Came::Packet(inner) = self.device.open(&from, datagram) else {
+            let Came::Packet(inner) = self.device.open(now, &from, datagram) else {
                 return Err(anyhow!("what has come back is not opened"));
             };
             self.back = next(&datagram[inner][HEADERS..], self.back).context("at the device")?;

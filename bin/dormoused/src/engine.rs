@@ -83,12 +83,12 @@ impl Esp {
                 let (index, interface) = kernel.interface();
                 tracing::info!(interface, "the kernel carries ESP under load");
                 machine.monitor.ignore(index);
-                host.set_engine(Engine { raw: true, udp: InUdp::Alone, load: LOAD });
+                host.set_engine(Engine { raw: true, udp: InUdp::Alone, load: LOAD, observes: false });
             }
             Self::Workers(workers) => {
                 workers.interfaces().for_each(|(index, _)| machine.monitor.ignore(index));
                 tracing::info!(workers = workers.interfaces().count(), "workers carry ESP in UDP under load");
-                host.set_engine(Engine { raw: false, udp: InUdp::Each, load: LOAD });
+                host.set_engine(Engine { raw: false, udp: InUdp::Each, load: LOAD, observes: true });
             }
             Self::User(_) | Self::Unable(_) => {}
         }
@@ -104,7 +104,7 @@ impl Esp {
     ) -> bool {
         let taken = match self {
             Self::Kernel(kernel) => kernel.lend(machine, carriers, lend),
-            Self::Workers(workers) => workers.lend(machine, lend),
+            Self::Workers(workers) => workers.lend(machine, host, lend),
             Self::User(_) | Self::Unable(_) => Err(anyhow::anyhow!("there is no other engine")),
         };
         let taken = taken.map_err(|e| dormouse_io::causes(&*e));
@@ -163,13 +163,17 @@ impl Esp {
         host: &mut Host,
         child: ChildId,
     ) {
-        let returned = match self {
-            Self::Kernel(kernel) => kernel.recall(machine, carriers, child),
-            Self::Workers(workers) => workers.recall(machine, host, child),
+        let (returned, observer) = match self {
+            Self::Kernel(kernel) => (kernel.recall(machine, carriers, child), None),
+            Self::Workers(workers) => {
+                let back = workers.recall(machine, host, child);
+                let (returned, observer) = back.map(|back| (back.returned, back.observer)).unzip();
+                (returned, observer.flatten())
+            }
             Self::User(_) | Self::Unable(_) => return,
         };
         tracing::debug!(%child, sent = returned.as_ref().map(|r| r.sent), "called back");
-        host.returned(now, child, returned.as_ref());
+        host.returned(now, child, returned.as_ref(), observer);
     }
 
     /// For `status`: whether it is in use, or why not.

@@ -18,7 +18,7 @@ use dormouse_io::udp::Udp;
 use dormouse_keying::ChildId;
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, DataPath, Role};
-use dormouse_node::host::{Host, Lend, Returned, Usage};
+use dormouse_node::host::{Host, Lend, Usage, worker};
 use dormouse_sansio::packet::Received;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +138,7 @@ impl Workers {
     ///
     /// # Errors
     /// Why not; the SA was not touched then.
-    pub(crate) fn lend(&mut self, machine: &Machine, lend: &Lend) -> Result<()> {
+    pub(crate) fn lend(&mut self, machine: &Machine, host: &mut Host, lend: &Lend) -> Result<()> {
         let (loan, child) = (&lend.loan, lend.loan.child);
         anyhow::ensure!(machine.leads_to(&lend.remote), "no routes lead to its traffic alone");
         let n = self.freest().context("all workers have ended")?;
@@ -147,7 +147,9 @@ impl Workers {
         let socket = Udp::of_peer(&loan.path).context("a socket for its path")?;
         set_mark(&socket, MARK).context("marking a worker's packets")?;
         let carried = Carried::default();
-        let taken = Command::Take { loan: Box::new(loan.clone()), socket, carried: carried.clone() };
+        let observer = host.observer_of(child);
+        let taken =
+            Command::Take { loan: Box::new(loan.clone()), observer, socket, carried: carried.clone() };
         anyhow::ensure!(one.tell(taken), "the worker is busy, or has ended");
         let (remote, inner_mtu) = (lend.remote.clone(), loan.inner_mtu);
         self.loans.insert(child, Held { worker: n, remote, inner_mtu, carried });
@@ -201,7 +203,7 @@ impl Workers {
         machine: &mut Machine,
         host: &mut Host,
         child: ChildId,
-    ) -> Option<Returned> {
+    ) -> Option<worker::Back> {
         let held = self.loans.remove(&child)?;
         let one = self.all.get(held.worker)?;
         machine.lead_back(one.index, &held.remote);
@@ -210,9 +212,9 @@ impl Workers {
             return None;
         }
         match back.recv_timeout(PATIENCE) {
-            Ok(Back { returned, dropped }) => {
+            Ok(Back { back, dropped }) => {
                 host.count_dropped(&dropped);
-                returned
+                back
             }
             Err(e) => {
                 tracing::error!(%child, worker = one.name, "a worker does not give an SA back: {e}");

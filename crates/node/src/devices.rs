@@ -15,7 +15,7 @@ use dormouse_ike::admission::Credential;
 use dormouse_ike::ticket::lineage::Name;
 use dormouse_keying::{ChildId, Owner, SleepFlags};
 use dormouse_sansio::{Deadline, Instant};
-use dormouse_standin::{Counters, DeviceId, Limits, Service, SleepInfo, StandIn, Verdict};
+use dormouse_standin::{Counters, DeviceId, Limits, Observer, Service, SleepInfo, StandIn, Verdict};
 use dormouse_wire::ip::Flow;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, VecDeque};
@@ -149,6 +149,16 @@ impl Devices {
     /// The routes that are left to devices that sleep without an SA.
     pub(crate) fn routes_of_absent(&self) -> impl Iterator<Item = &IpNet> {
         self.absent.values().flatten()
+    }
+
+    /// Another engine carries the packets of an awake device, and shows them to this one.
+    pub(crate) fn lend(&mut self, id: DeviceId) -> Option<Observer> {
+        self.stand_in.lend(id)
+    }
+
+    /// They pass here again.
+    pub(crate) fn take_back(&mut self, now: Instant, id: DeviceId, observer: Observer) {
+        self.stand_in.take_back(now, id, observer);
     }
 
     fn info(&self, id: DeviceId) -> Option<StandInInfo> {

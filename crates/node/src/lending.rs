@@ -19,6 +19,7 @@ use crate::sessions::prefixes;
 use dormouse_esp::{Life, Returned, State, Tunnel, Unfit, Usage};
 use dormouse_keying::{ChildId, Owner, SleepFlags};
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
+use dormouse_standin::{DeviceId, Observer};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,6 +56,8 @@ pub struct Engine {
     pub udp: InUdp,
     /// An SA is under load if so many packets pass within [`dormouse_esp::loan::BUSY`].
     pub load: u64,
+    /// Whether it shows what passes to an [`Observer`]: a device that is stood in for while it sleeps must be seen while it is awake.
+    pub observes: bool,
 }
 
 /// A sleep to be announced.
@@ -75,6 +78,8 @@ fn overlap(one: &IpNet, other: &IpNet) -> bool {
 #[derive(Debug)]
 struct Lent {
     owner: Owner,
+    /// The device that is stood in for while it sleeps.
+    device: Option<DeviceId>,
     path: Path,
     /// The largest inner packet that the engine was told, in bytes.
     inner_mtu: usize,
@@ -182,7 +187,7 @@ impl Node {
             (self.sending.is_allowed() && !self.lending.stopped, "the radio may sleep"),
             (alone && tunnel.state() == State::Active, "its keys are being changed"),
             (session.hears(), "its peer sleeps, or is not proved to be there"),
-            (session.device.is_none(), "its peer is stood in for while it sleeps"),
+            (session.device.is_none() || engine.observes, "its peer is stood in for while it sleeps"),
             (!self.served.isolating, "clients are kept apart here"),
             (carried, "its carrier is not the engine's"),
             // An engine opens what comes by the carrier that it sends by, and nothing else.
@@ -274,7 +279,8 @@ impl Node {
         let (owner, path) = (tunnel.owner, tunnel.path);
         let packets = tunnel.packets();
         let (usage, leads) = (Usage::default(), remote.clone());
-        let lent = Lent { owner, path, inner_mtu, leads, usage, packets, looked: now, called: false };
+        let device = self.sessions.get(owner).and_then(|session| session.device);
+        let lent = Lent { owner, device, path, inner_mtu, leads, usage, packets, looked: now, called: false };
         self.lending.loans.insert(id, lent);
         self.lending.begun += 1;
         self.order(Order::Lend(Box::new(Lend { loan, connection, local, remote })));
@@ -378,6 +384,20 @@ impl Node {
             && let Some(sequence) = self.sad.get(id).map(|tunnel| tunnel.inbound.sequence())
         {
             self.received(now, owner, id, path, sequence);
+        }
+    }
+
+    /// Who is to see the packets of a loan, where the stand-in has to know what its device shows; once for a loan.
+    pub(crate) fn observer_of(&mut self, id: ChildId) -> Option<Observer> {
+        let device = self.lending.loans.get(&id)?.device?;
+        self.devices.as_mut()?.lend(device)
+    }
+
+    /// It has seen them.
+    pub(crate) fn take_observer_back(&mut self, now: Instant, id: ChildId, observer: Observer) {
+        let device = self.lending.loans.get(&id).and_then(|lent| lent.device);
+        if let Some((devices, device)) = self.devices.as_mut().zip(device) {
+            devices.take_back(now, device, observer);
         }
     }
 

@@ -106,7 +106,7 @@ impl Machine {
             if self.kernel.engine.waits(&path, &datagram) {
                 return;
             }
-            let others = self.comes_to_engine(&path, &datagram);
+            let others = self.comes_to_engine(now, &path, &datagram);
             // What is none of a worker's is handed to the process.
             let handed = others && self.kernel.engine.udp == InUdp::Each;
             if self.kernel.engine.takes_from_socket(&path, &datagram) && !handed {
@@ -120,7 +120,7 @@ impl Machine {
     /// A packet comes from the inner side.
     pub fn forward(&mut self, now: Instant, packet: Vec<u8>) {
         if self.host.is_some() {
-            match self.kernel.engine.seal(&packet) {
+            match self.kernel.engine.seal(now, &packet) {
                 Led::Past => {}
                 Led::Waits => return,
                 Led::Here(sealed) => return self.sends(sealed),
@@ -131,8 +131,8 @@ impl Machine {
     }
 
     /// Whether a datagram is none of the engine's, which has handled it otherwise.
-    fn comes_to_engine(&mut self, path: &Path, datagram: &[u8]) -> bool {
-        match self.kernel.engine.open(path, datagram) {
+    fn comes_to_engine(&mut self, now: Instant, path: &Path, datagram: &[u8]) -> bool {
+        match self.kernel.engine.open(now, path, datagram) {
             Taken::No => return true,
             Taken::Packet(packet) => self.come_out(&packet),
             Taken::Refused => self.refused += 1,
@@ -141,14 +141,14 @@ impl Machine {
     }
 
     /// The engine begins with what has waited for it.
-    fn engine_begins(&mut self) {
+    fn engine_begins(&mut self, now: Instant) {
         let waiting = self.kernel.engine.begin();
         for packet in waiting.inside {
-            let sealed = self.kernel.engine.sealed(&packet);
+            let sealed = self.kernel.engine.sealed(now, &packet);
             self.sends(sealed);
         }
         for (path, datagram) in waiting.outside {
-            if self.comes_to_engine(&path, &datagram) {
+            if self.comes_to_engine(now, &path, &datagram) {
                 self.kernel.sockets.push_back((path, datagram));
             }
         }
@@ -434,16 +434,21 @@ impl Process<'_> {
             Order::Work { sa, order } => machine.kernel.work(now, sa, order),
             // No meter measures what does not exist, nor a signal, and no certificate of these worlds says where to ask.
             Order::ReadMeter | Order::ReadSignal | Order::Fetch { .. } | Order::Radius(_) => {}
-            Order::Lend(lend) => machine.kernel.engine.lend(&lend),
+            Order::Lend(lend) => {
+                let shows = machine.kernel.engine.udp == InUdp::Each;
+                let observer = shows.then(|| self.host.observer_of(lend.loan.child)).flatten();
+                machine.kernel.engine.lend(&lend, observer);
+            }
             Order::ReadLoan { child } => {
                 let usage = machine.kernel.engine.read(child);
                 self.host.loan_read(now, child, usage);
             }
-            Order::PassOn { path, datagram } => _ = machine.comes_to_engine(&path, &datagram),
+            Order::PassOn { path, datagram } => _ = machine.comes_to_engine(now, &path, &datagram),
             Order::Recall { child } => {
-                machine.engine_begins();
-                let returned = machine.kernel.engine.recall(child);
-                self.host.returned(now, child, returned.as_ref());
+                machine.engine_begins(now);
+                let back = machine.kernel.engine.recall(child);
+                let (returned, observer) = back.map(|back| (back.returned, back.observer)).unzip();
+                self.host.returned(now, child, returned.as_ref(), observer.flatten());
             }
         }
     }
@@ -561,8 +566,8 @@ impl Driver for Process<'_> {
         self.receive(now, u64::MAX);
     }
 
-    fn begin(&mut self, _now: Instant) {
-        self.machine.engine_begins();
+    fn begin(&mut self, now: Instant) {
+        self.machine.engine_begins(now);
     }
 }
 

@@ -74,9 +74,9 @@ impl Topology {
 }
 
 /// The other engine of a device that has one: its kernel.
-const KERNEL: Engine = Engine { raw: true, udp: InUdp::Alone, load: 2 };
+const KERNEL: Engine = Engine { raw: true, udp: InUdp::Alone, load: 2, observes: false };
 /// That of a gateway: workers, which take ESP as a protocol of its own too, as its kernel would.
-const WORKERS: Engine = Engine { raw: true, udp: InUdp::Each, load: 2 };
+const WORKERS: Engine = Engine { raw: true, udp: InUdp::Each, load: 2, observes: true };
 
 /// A core with the connections of this file, and a pool if one of them gives addresses.
 ///

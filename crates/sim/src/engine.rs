@@ -2,10 +2,10 @@
 //! what is lent, and which packets come to it instead of the process; the numbers are divided by ESP itself.
 
 use dormouse_keying::ChildId;
-use dormouse_node::host::worker::{Came, Worker};
-use dormouse_node::host::{InUdp, Lend, Returned, Usage};
+use dormouse_node::host::worker::{Back, Came, Worker};
+use dormouse_node::host::{InUdp, Lend, Observer, Usage};
 use dormouse_sansio::packet::{Plan, Received};
-use dormouse_sansio::{Carrier, Path, Seeded};
+use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip;
 use ipnet::IpNet;
@@ -72,9 +72,9 @@ impl Default for Engine {
 }
 
 impl Engine {
-    pub(crate) fn lend(&mut self, lend: &Lend) {
+    pub(crate) fn lend(&mut self, lend: &Lend, observer: Option<Observer>) {
         let mut entropy = Seeded::new(u64::from(lend.loan.child.spi()));
-        self.worker.take(&lend.loan, &mut entropy).expect("what the process had");
+        self.worker.take(&lend.loan, observer, &mut entropy).expect("what the process had");
         self.loans.insert(lend.loan.child, (lend.loan.path, lend.remote.clone()));
         if self.udp == InUdp::Each {
             self.waiting.get_or_insert_default();
@@ -94,7 +94,7 @@ impl Engine {
         self.worker.usage(child)
     }
 
-    pub(crate) fn recall(&mut self, child: ChildId) -> Option<Returned> {
+    pub(crate) fn recall(&mut self, child: ChildId) -> Option<Back> {
         self.loans.remove(&child);
         self.worker.give_back(child)
     }
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// A packet of the inner side comes.
-    pub(crate) fn seal(&mut self, packet: &[u8]) -> Led {
+    pub(crate) fn seal(&mut self, now: Instant, packet: &[u8]) -> Led {
         let Some(flow) = ip::flow(packet) else { return Led::Past };
         if !self.loans.values().any(|(_, remote)| remote.iter().any(|net| net.contains(&flow.dst))) {
             return Led::Past;
@@ -115,13 +115,13 @@ impl Engine {
             waiting.inside.push_back(packet.to_vec());
             return Led::Waits;
         }
-        Led::Here(self.sealed(packet))
+        Led::Here(self.sealed(now, packet))
     }
 
     /// The same of one that has waited.
-    pub(crate) fn sealed(&mut self, packet: &[u8]) -> Option<(Path, Vec<u8>)> {
+    pub(crate) fn sealed(&mut self, now: Instant, packet: &[u8]) -> Option<(Path, Vec<u8>)> {
         let mut packet = packet.to_vec();
-        let Plan::Seal(geometry) = self.worker.plan(packet.as_mut_slice()) else { return None };
+        let Plan::Seal(geometry) = self.worker.plan(now, packet.as_mut_slice()) else { return None };
         let mut slot = vec![0; geometry.stride];
         slot.get_mut(geometry.head..geometry.head + packet.len())?.copy_from_slice(&packet);
         let sealed = self.worker.seal(&geometry, &mut slot, &[packet.len()])?;
@@ -149,13 +149,13 @@ impl Engine {
     }
 
     /// A datagram has arrived.
-    pub(crate) fn open(&mut self, path: &Path, datagram: &[u8]) -> Taken {
+    pub(crate) fn open(&mut self, now: Instant, path: &Path, datagram: &[u8]) -> Taken {
         let mut datagram = datagram.to_vec();
         // The kernel takes what is of its state, whichever way it comes.
         let spi = datagram.first_chunk().map(|spi| ChildId::new(u32::from_be_bytes(*spi)));
         let of = spi.and_then(|id| self.loans.get(&id)).map(|(of, _)| *of);
         let way = of.filter(|of| of.carrier == path.carrier && self.udp != InUdp::Each).unwrap_or(*path);
-        match self.worker.open(&Received { path: way, ecn: 0 }, &mut datagram) {
+        match self.worker.open(now, &Received { path: way, ecn: 0 }, &mut datagram) {
             Came::Packet(range) => {
                 self.carried += 1;
                 Taken::Packet(datagram.get(range).unwrap_or_default().to_vec())

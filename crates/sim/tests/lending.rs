@@ -238,7 +238,7 @@ impl Sites {
             let mut machine = Machine::new(net.host_of(file));
             machine.gateways.extend(reaches.map(|name| (name.to_owned(), vec![GATEWAY])));
             machine.with(Instant::ZERO, |host| {
-                host.set_engine(Engine { raw: true, udp: InUdp::Alone, load: 2 })
+                host.set_engine(Engine { raw: true, udp: InUdp::Alone, load: 2, observes: false })
             });
             net.add_machine(machine)
         };

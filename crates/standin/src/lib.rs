@@ -14,6 +14,8 @@
 //! - After each of these: [`StandIn::poll_transmit`] until it returns `false`, then [`StandIn::handle_timeout`] when
 //!   [`StandIn::poll_timeout`] is due. While no device sleeps there is no deadline.
 //!
+//! Where an awake device's packets pass elsewhere for a while, [`StandIn::lend`] gives an [`Observer`] to be shown them there, and [`StandIn::take_back`] takes what it has seen.
+//!
 //! A device that sleeps may go to the stand-in of another gateway: [`StandIn::describe`] and [`StandIn::take_waiting`] here,
 //! [`StandIn::enrol`], [`StandIn::sleeps`], [`StandIn::learn`] and [`StandIn::keep_on`] there.
 //!
@@ -61,4 +63,4 @@ pub use class::Class;
 pub use counters::{Counters, Kind, Reason};
 pub use device::{DeviceId, Service};
 pub use limits::{Limits, Rate};
-pub use standin::{Heard, SleepInfo, Slept, StandIn, Verdict, Waiting};
+pub use standin::{Heard, Observer, SleepInfo, Slept, StandIn, Verdict, Waiting};

@@ -1,6 +1,7 @@
 //! The stand-in of a gateway: all its devices. Owns which of them sleep and until when; the driving contract is the crate's.
 
 mod handover;
+mod observer;
 
 use core::cell::Cell;
 use core::net::IpAddr;
@@ -20,6 +21,7 @@ use crate::knowledge::{Share, is_for_many};
 use crate::limits::{ADDRESSES, Bucket, CONNECTIONS_TOTAL, Limits};
 
 pub use handover::{Heard, Slept, Waiting};
+pub use observer::Observer;
 
 /// Packets of the stand-in's own that wait to be fetched: no more than one wake can release.
 const OUTBOX: usize = 1_024;

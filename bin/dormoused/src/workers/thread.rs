@@ -5,15 +5,16 @@ use crate::turns::{BUDGET, EIO, ERRORS, ROUNDS, SHARE};
 use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
 use dormouse_io::bell::Bell;
+use dormouse_io::clock::BootClock;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::poller::{Interest, Poller, Ready};
 use dormouse_io::tun::Tun;
 use dormouse_io::udp::{PathError, Sent, Udp};
 use dormouse_keying::ChildId;
-use dormouse_node::host::worker::{Came, Dropped, Worker};
-use dormouse_node::host::{Loan, Returned, Usage};
-use dormouse_sansio::Path;
+use dormouse_node::host::worker::{self, Came, Dropped, Worker};
+use dormouse_node::host::{Loan, Observer, Usage};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
+use dormouse_sansio::{Instant, Path};
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,6 +42,8 @@ pub enum Command {
     Take {
         /// The SA.
         loan: Box<Loan>,
+        /// Sees its packets.
+        observer: Option<Observer>,
         /// What comes its way comes here.
         socket: Udp,
         /// Where the worker says what it has carried.
@@ -58,7 +61,7 @@ pub enum Command {
 #[derive(Debug)]
 pub struct Back {
     /// The SA with its numbers; `None` if the worker did not have it.
-    pub returned: Option<Returned>,
+    pub back: Option<worker::Back>,
     /// What it has dropped since the last time.
     pub dropped: Dropped,
 }
@@ -198,7 +201,9 @@ impl Thread {
     fn obey(&mut self) -> io::Result<bool> {
         loop {
             match self.commands.try_recv() {
-                Ok(Command::Take { loan, socket, carried }) => self.take(&loan, socket, carried)?,
+                Ok(Command::Take { loan, observer, socket, carried }) => {
+                    self.take(&loan, observer, socket, carried)?;
+                }
                 Ok(Command::PassOn(from, mut datagram)) => self.passed_on(&from, &mut datagram),
                 Ok(Command::Begin) => self.wait(false)?,
                 Ok(Command::Recall(child, answer)) => {
@@ -212,9 +217,15 @@ impl Thread {
         }
     }
 
-    fn take(&mut self, loan: &Loan, socket: Udp, carried: Carried) -> io::Result<()> {
+    fn take(
+        &mut self,
+        loan: &Loan,
+        observer: Option<Observer>,
+        socket: Udp,
+        carried: Carried,
+    ) -> io::Result<()> {
         // What cannot be taken is not there to be given back: it counts as lost.
-        if let Err(e) = self.worker.take(loan, &mut OsEntropy) {
+        if let Err(e) = self.worker.take(loan, observer, &mut OsEntropy) {
             tracing::error!(child = %loan.child, %e, "a loan cannot be taken");
             return Ok(());
         }
@@ -326,13 +337,14 @@ impl Thread {
             self.poller.remove(self.carriers.udp.swap_remove(at))?;
         }
         self.carried.remove(&child);
-        let (returned, dropped) = (self.worker.give_back(child), self.worker.take_dropped());
-        Ok(Back { returned, dropped })
+        let (back, dropped) = (self.worker.give_back(child), self.worker.take_dropped());
+        Ok(Back { back, dropped })
     }
 }
 
 /// A worker as the batches see it, for one turn.
 struct Plane<'a> {
+    now: Instant,
     worker: &'a mut Worker,
     reports: &'a Reports,
     carried: &'a BTreeMap<ChildId, Carried>,
@@ -347,7 +359,7 @@ impl<'a> Plane<'a> {
         carried: &'a BTreeMap<ChildId, Carried>,
         touched: &'a mut Option<ChildId>,
     ) -> Self {
-        Self { worker, reports, carried, touched }
+        Self { now: BootClock::now(), worker, reports, carried, touched }
     }
 
     fn touch(&mut self, child: ChildId) {
@@ -368,7 +380,7 @@ impl<'a> Plane<'a> {
 
 impl Sealer for Plane<'_> {
     fn plan(&mut self, packet: &mut SuperPacket<'_>) -> Plan {
-        self.worker.plan(packet)
+        self.worker.plan(self.now, packet)
     }
 
     fn seal(&mut self, geometry: &Geometry, slots: &mut [u8], sizes: &[usize]) -> Option<Sealed> {
@@ -389,7 +401,7 @@ impl Opener for Plane<'_> {
     type Train = ();
 
     fn open(&mut self, from: &Received, (): &mut (), datagram: &mut [u8]) -> Verdict {
-        match self.worker.open(from, datagram) {
+        match self.worker.open(self.now, from, datagram) {
             Came::Packet(range) => {
                 if let Some(spi) = datagram.first_chunk() {
                     self.touch(ChildId::new(u32::from_be_bytes(*spi)));

@@ -7,6 +7,7 @@ use crate::sleeper::Mode;
 use dormouse_esp::{Loan, Returned, Usage};
 use dormouse_keying::ChildId;
 use dormouse_sansio::Instant;
+use dormouse_standin::Observer;
 
 impl Host {
     /// There is another engine, which takes [`super::Order::Lend`], [`super::Order::ReadLoan`] and [`super::Order::Recall`], each of which is answered
@@ -22,13 +23,27 @@ impl Host {
         self.node.loan_refused(now, loan.child, &returned);
     }
 
+    /// Who is to see the packets of a loan that an engine takes which can show them ([`Engine::observes`]); once for a loan. `None`: they need not be seen.
+    pub fn observer_of(&mut self, child: ChildId) -> Option<Observer> {
+        self.node.observer_of(child)
+    }
+
     /// What the engine has carried of a loan; `None` if it cannot say.
     pub fn loan_read(&mut self, now: Instant, child: ChildId, usage: Option<Usage>) {
         self.node.loan_read(now, child, usage);
     }
 
-    /// The engine does not touch the SA any more; `None`: it does not know how far it has come.
-    pub fn returned(&mut self, now: Instant, child: ChildId, returned: Option<&Returned>) {
+    /// The engine does not touch the SA any more; `None`: it does not know how far it has come, or who has seen the packets.
+    pub fn returned(
+        &mut self,
+        now: Instant,
+        child: ChildId,
+        returned: Option<&Returned>,
+        observer: Option<Observer>,
+    ) {
+        if let Some(observer) = observer {
+            self.node.take_observer_back(now, child, observer);
+        }
         self.node.loan_returned(now, child, returned);
     }
 

@@ -59,6 +59,7 @@ use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::packet::{Geometry, Plan};
 use dormouse_sansio::{Deadline, Instant, Transmit, UnixTime};
 use dormouse_standin::DeviceId;
+pub use dormouse_standin::Observer;
 use dormouse_wire::ip;
 use gateways::Gateways;
 use lsi::Translator;

@@ -9,7 +9,8 @@ use super::{Host, PathCounters};
 use dormouse_esp::{Fit, InstallError, Loan, Outer, Returned, Sad, Usage, clamp_mss, pmtu};
 use dormouse_keying::{ChildId, Owner, SaId};
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed};
-use dormouse_sansio::{Carrier, Entropy};
+use dormouse_sansio::{Carrier, Entropy, Instant};
+use dormouse_standin::Observer;
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::{self, Ecn};
 use std::collections::BTreeMap;
@@ -49,26 +50,48 @@ pub enum Came {
     Others,
 }
 
+/// What a worker knows of a loan beside its tunnel.
+#[derive(Debug)]
+struct Held {
+    /// The largest inner packet, in bytes.
+    inner_mtu: usize,
+    /// Sees the packets, where the stand-in has to know what its device shows.
+    observer: Option<Observer>,
+}
+
+/// What comes back of a loan.
+#[derive(Debug)]
+pub struct Back {
+    /// The SA's numbers.
+    pub returned: Returned,
+    /// What has seen its packets.
+    pub observer: Option<Observer>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Worker {
     sad: Sad,
-    /// The loans, and for each the largest inner packet, in bytes.
-    loans: BTreeMap<ChildId, usize>,
+    loans: BTreeMap<ChildId, Held>,
     dropped: Dropped,
 }
 
 impl Worker {
-    /// It carries this loan from now on.
+    /// It carries this loan from now on, and shows what passes to `observer`.
     ///
     /// # Errors
     /// Why it cannot; it has not touched it then.
-    pub fn take(&mut self, loan: &Loan, entropy: &mut dyn Entropy) -> Result<(), InstallError> {
+    pub fn take(
+        &mut self,
+        loan: &Loan,
+        observer: Option<Observer>,
+        entropy: &mut dyn Entropy,
+    ) -> Result<(), InstallError> {
         // Loans have nothing in common here.
         let owner = Owner::Ike(SaId::new(loan.child.spi().into()));
         self.sad.insert(loan.tunnel(owner, entropy)?)?;
         self.sad.activate(loan.child);
-        self.loans.insert(loan.child, loan.inner_mtu);
+        self.loans.insert(loan.child, Held { inner_mtu: loan.inner_mtu, observer });
         Ok(())
     }
 
@@ -79,9 +102,9 @@ impl Worker {
     }
 
     /// It carries this loan no more.
-    pub fn give_back(&mut self, child: ChildId) -> Option<Returned> {
-        self.loans.remove(&child)?;
-        self.sad.remove(child).map(|tunnel| tunnel.returned())
+    pub fn give_back(&mut self, child: ChildId) -> Option<Back> {
+        let Held { observer, .. } = self.loans.remove(&child)?;
+        self.sad.remove(child).map(|tunnel| Back { returned: tunnel.returned(), observer })
     }
 
     /// What was dropped since it was asked last.
@@ -90,18 +113,22 @@ impl Worker {
     }
 
     /// What becomes of a packet of the inner side; see [`crate::host::Host::plan`].
-    pub fn plan<P: InnerPacket + ?Sized>(&mut self, packet: &mut P) -> Plan {
+    pub fn plan<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &mut P) -> Plan {
         let Some(flow) = ip::flow(packet.bytes()) else { return Plan::Drop };
         let Some(id) = self.sad.route(&flow) else {
             self.dropped.path.no_policy += 1;
             return Plan::Drop;
         };
-        let Some((tunnel, inner_mtu)) = self.sad.get(id).zip(self.loans.get(&id)) else { return Plan::Drop };
-        match tunnel.plan(packet, *inner_mtu) {
+        let Some((tunnel, held)) = self.sad.get(id).zip(self.loans.get_mut(&id)) else { return Plan::Drop };
+        if let Some(observer) = &mut held.observer {
+            observer.observe_outbound(now, packet.bytes());
+        }
+        let inner_mtu = held.inner_mtu;
+        match tunnel.plan(packet, inner_mtu) {
             Fit::Seal(geometry) => Plan::Seal(geometry),
             Fit::Never => Plan::Drop,
             Fit::TooBig => {
-                let mtu = pmtu::advertised(*inner_mtu, flow.src);
+                let mtu = pmtu::advertised(inner_mtu, flow.src);
                 let answer = too_big(packet.bytes(), flow.dst, mtu);
                 self.dropped.path.too_big += u64::from(answer.is_some());
                 answer.map_or(Plan::Drop, Plan::Answer)
@@ -129,7 +156,7 @@ impl Worker {
     }
 
     /// A datagram came in.
-    pub fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Came {
+    pub fn open(&mut self, now: Instant, from: &Received, datagram: &mut [u8]) -> Came {
         let is_esp = match from.path.carrier {
             Carrier::RawEsp => true,
             Carrier::NatT => matches!(classify_natt(datagram), NatT::Esp(_)),
@@ -140,7 +167,7 @@ impl Worker {
         if self.sad.get(id).is_none_or(|tunnel| tunnel.path != from.path) {
             return Came::Others;
         }
-        match self.open_esp(from, datagram) {
+        match self.open_esp(now, from, datagram) {
             Ok(packet) => packet.map_or(Came::Nothing, Came::Packet),
             // Where both engines see all packets, what is not to be accepted here is the host's.
             Err(dormouse_esp::Discard::Replay(_)) if from.path.carrier == Carrier::RawEsp => Came::Others,
@@ -155,6 +182,7 @@ impl Worker {
 
     fn open_esp(
         &mut self,
+        now: Instant,
         from: &Received,
         datagram: &mut [u8],
     ) -> Result<Option<Range<usize>>, dormouse_esp::Discard> {
@@ -171,8 +199,11 @@ impl Worker {
             ecn: Ecn::from_traffic_class(from.ecn),
         };
         tunnel.rebuild(accepted.opened.next_header, accepted.flow, inner, outer)?;
-        if let Some(inner_mtu) = self.loans.get(&accepted.id) {
-            clamp_mss(inner, *inner_mtu);
+        if let Some(held) = self.loans.get_mut(&accepted.id) {
+            if let Some(observer) = &mut held.observer {
+                observer.observe_inbound(now, inner);
+            }
+            clamp_mss(inner, held.inner_mtu);
         }
         Ok(Some(range))
     }
