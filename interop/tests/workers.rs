@@ -1,11 +1,11 @@
-//! A gateway's workers (`daemon.workers`): under load they carry the sessions of two clients, each one by one worker, and give them back; nothing is lost
+//! A gateway's workers (`daemon.workers`): under load they carry the sessions of two clients, one by IPv6, each one by one worker, and give them back; nothing is lost
 //! and nothing overtakes through loans, new keys, a reload and what strangers send; moves, an interface that is taken away and the daemon's end cost packets in flight alone.
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 use anyhow::{Context, Result, bail, ensure};
 use dormouse_interop::ends::{self, PATIENCE};
-use dormouse_testbed::{Access, Dormoused, Extra, GATEWAY, Host, Need, Roaming, SERVER, require};
+use dormouse_testbed::{Access, Dormoused, Extra, GATEWAY, GATEWAY_V6, Host, Need, Roaming, SERVER, require};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -161,19 +161,21 @@ fn gateway(workers: &str) -> (String, String) {
 }
 
 impl Scene {
-    fn new(workers: &str) -> Result<Self> {
+    /// `reached`: where the first client reaches the gateway.
+    fn new(workers: &str, reached: &str) -> Result<Self> {
         let mut world = Roaming::new(60)?;
         world.attach(Access::A)?;
         let (other, _) = ends::another(&mut world, "other", 10)?;
         let (daemon, toml) = gateway(workers);
         let extra = Extra { user: "nobody".to_owned(), ..Extra::default() };
         let gateway = Dormoused::start_with(&world.gateway, extra, &daemon, &toml)?;
-        let start = |host: &Host, identity: &str| -> Result<Dormoused> {
-            let device = Dormoused::start(host, "dns = \"off\"\nlog = \"debug\"", &client(identity))?;
+        let start = |host: &Host, identity: &str, reached: &str| -> Result<Dormoused> {
+            let toml = client(identity).replace(GATEWAY, reached);
+            let device = Dormoused::start(host, "dns = \"off\"\nlog = \"debug\"", &toml)?;
             device.ok(&["up", "peer"])?;
             Ok(device)
         };
-        let devices = [start(&world.device, "device.test")?, start(&other, "other.test")?];
+        let devices = [start(&world.device, "device.test", reached)?, start(&other, "other.test", GATEWAY)?];
         Ok(Self { world, gateway, devices, other })
     }
 
@@ -236,11 +238,13 @@ fn two_workers_carry_two_sessions_in_order_and_give_them_back() -> Result<()> {
     if !require("a gateway's workers", &NEEDS) {
         return Ok(());
     }
-    let scene = Scene::new("2")?;
+    let scene = Scene::new("2", GATEWAY_V6)?;
     ensure!(scene.lent()?.is_empty(), "nothing without load");
     let streams = scene.streams()?;
     let lent = scene.both_lent("lent under load")?;
     ensure!(lent == ["dormouse0-w0", "dormouse0-w1"], "a worker for each: {lent:?}");
+    let by_v6 = format!("path=[{GATEWAY_V6}]:4500");
+    scene.until_logged("of both families", |line| line.contains("a worker carries it") && line.contains(&by_v6))?;
     std::thread::sleep(Duration::from_secs(2));
     let found = scene.found_by_doctor()?;
     ensure!(found.contains("2 workers; SAs now: dormouse0-w0 1, dormouse0-w1 1"), "{found}");
@@ -291,7 +295,7 @@ fn what_strangers_send_and_what_is_taken_away_costs_packets_in_flight_alone() ->
     if !require("what a gateway's workers must bear", &NEEDS) {
         return Ok(());
     }
-    let mut scene = Scene::new("2")?;
+    let mut scene = Scene::new("2", GATEWAY)?;
     let streams = scene.streams()?;
     scene.both_lent("lent under load")?;
     let log = scene.gateway.log();

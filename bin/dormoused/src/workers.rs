@@ -205,7 +205,7 @@ impl Workers {
         child: ChildId,
     ) -> Option<worker::Back> {
         let held = self.loans.remove(&child)?;
-        let one = self.all.get(held.worker)?;
+        let one = self.all.get_mut(held.worker)?;
         machine.lead_back(one.index, &held.remote);
         let (answer, back) = sync_channel(1);
         if !one.tell(Command::Recall(child, answer)) {
@@ -218,6 +218,8 @@ impl Workers {
             }
             Err(e) => {
                 tracing::error!(%child, worker = one.name, "a worker does not give an SA back: {e}");
+                // The loop waits for it once, not for each of its loans, nor for its end.
+                (one.ended, one.commands, one.thread) = (Some("it did not answer".to_owned()), None, None);
                 None
             }
         }
