@@ -244,7 +244,9 @@ fn two_workers_carry_two_sessions_in_order_and_give_them_back() -> Result<()> {
     let lent = scene.both_lent("lent under load")?;
     ensure!(lent == ["dormouse0-w0", "dormouse0-w1"], "a worker for each: {lent:?}");
     let by_v6 = format!("path=[{GATEWAY_V6}]:4500");
-    scene.until_logged("of both families", |line| line.contains("a worker carries it") && line.contains(&by_v6))?;
+    scene.until_logged("of both families", |line| {
+        line.contains("a worker carries it") && line.contains(&by_v6)
+    })?;
     std::thread::sleep(Duration::from_secs(2));
     let found = scene.found_by_doctor()?;
     ensure!(found.contains("2 workers; SAs now: dormouse0-w0 1, dormouse0-w1 1"), "{found}");

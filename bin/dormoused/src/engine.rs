@@ -83,12 +83,12 @@ impl Esp {
                 let (index, interface) = kernel.interface();
                 tracing::info!(interface, "the kernel carries ESP under load");
                 machine.monitor.ignore(index);
-                host.set_engine(Engine { raw: true, udp: InUdp::Alone, load: LOAD, observes: false });
+                host.set_engine(Engine { raw: true, udp: InUdp::Alone, load: LOAD, ours: false });
             }
             Self::Workers(workers) => {
                 workers.interfaces().for_each(|(index, _)| machine.monitor.ignore(index));
                 tracing::info!(workers = workers.interfaces().count(), "workers carry ESP in UDP under load");
-                host.set_engine(Engine { raw: false, udp: InUdp::Each, load: LOAD, observes: true });
+                host.set_engine(Engine { raw: false, udp: InUdp::Each, load: LOAD, ours: true });
             }
             Self::User(_) | Self::Unable(_) => {}
         }

@@ -10,8 +10,10 @@ use crate::lifetime::Usage;
 pub(crate) struct Keys {
     pub(crate) inbound: Secret,
     pub(crate) outbound: Secret,
-    /// So often it was lent.
+    /// So often it was lent to an engine with random IVs.
     pub(crate) loans: u8,
+    /// It is not busy before.
+    pub(crate) pause: Instant,
     /// Since when, and from how many, packets are counted.
     pub(crate) since: (Instant, u64),
 }
@@ -42,6 +44,7 @@ impl Keys {
             inbound: inbound.clone(),
             outbound: outbound.clone(),
             loans: 0,
+            pause: Instant::ZERO,
             since: (Instant::ZERO, 0),
         })
     }

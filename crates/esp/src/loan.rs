@@ -8,9 +8,9 @@
 //! An SA that comes back without its numbers is used no more: what the other engine has sent cannot be known.
 //!
 //! # Nonces
-//! The other engine makes its IVs from the sequence number and 64 random bits of its own, new with each loan (Linux: `seqiv`); ours are the sequence number.
-//! Of p loans with N packets together, two IVs are alike with a probability below 8 p N / 2^64, since the exclusive or of two ranges of numbers
-//! holds at most eight times the longer one. [`LOANS`] and [`PACKETS`] keep that at 2^-32, the bound of NIST SP 800-38D section 8.
+//! Ours are the sequence number. An engine that does the same ([`Ivs::Numbers`]) uses none twice, however often it has an SA. The kernel makes them from the sequence number and
+//! 64 random bits of its own, new with each loan ([`Ivs::Random`]; Linux: `seqiv`). Of p such loans with N packets together, two IVs are alike with a probability below 8 p N / 2^64, since the exclusive or of two ranges of numbers
+//! holds at most eight times the longer one. [`LOANS`] and [`PACKETS`] keep that at 2^-32, the bound of NIST SP 800-38D section 8; for these alone they are needed.
 
 use core::time::Duration;
 use dormouse_crypto::{Encr, Secret};
@@ -34,10 +34,29 @@ pub const RESERVE: u64 = 1_024;
 const OVERLAP: u64 = RESERVE + 1_024;
 /// Packets are counted for so long.
 pub const BUSY: Duration = Duration::from_secs(1);
-/// Loans of one SA. After the last one it stays here.
+/// Loans of one SA for [`Ivs::Random`]. After the last one it stays here.
 pub const LOANS: u8 = 8;
-/// Packets that an SA sends if it was ever lent; `LOANS * PACKETS` is 2^29.
+/// Packets that an SA sends if it was ever lent so; `LOANS * PACKETS` is 2^29.
 pub const PACKETS: u64 = 1 << 26;
+
+/// From what another engine makes the IVs of an AEAD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ivs {
+    /// The sequence number alone, as this one does.
+    Numbers,
+    /// The number and random bits, new with each loan.
+    Random,
+}
+
+impl Ivs {
+    /// Packets that an SA may send if it is lent so.
+    const fn most(self) -> u64 {
+        match self {
+            Self::Numbers => u64::MAX,
+            Self::Random => PACKETS,
+        }
+    }
+}
 
 /// What another engine needs to go on with a pair of SAs. Each copy of it is zeroized; one engine may use it.
 #[derive(Clone, Debug)]
@@ -136,11 +155,11 @@ pub enum Unfit {
 }
 
 impl Tunnel {
-    /// Whether another engine could have it, as it is now.
+    /// Whether an engine with such IVs could have it, as it is now.
     ///
     /// # Errors
     /// Why not.
-    pub fn is_fit(&self) -> Result<(), Unfit> {
+    pub fn is_fit(&self, ivs: Ivs) -> Result<(), Unfit> {
         let Engine::Here(keys) = &self.engine else {
             return Err(if matches!(self.engine, Engine::Ours) { Unfit::Keys } else { Unfit::Spent });
         };
@@ -156,8 +175,8 @@ impl Tunnel {
             (self.selectors.are_addresses(), Unfit::Selectors),
             (matches!(self.path.carrier, Carrier::RawEsp | Carrier::NatT), Unfit::Carrier),
             (
-                keys.loans < LOANS
-                    && self.outbound.sequence() + 2 * RESERVE < self.outbound.last().min(PACKETS),
+                (keys.loans < LOANS || ivs == Ivs::Numbers)
+                    && self.outbound.sequence() + 2 * RESERVE < self.outbound.last().min(ivs.most()),
                 Unfit::Spent,
             ),
         ];
@@ -174,6 +193,9 @@ impl Tunnel {
     pub fn is_busy(&mut self, now: Instant, most: u64) -> bool {
         let packets = self.packets();
         let Engine::Here(keys) = &mut self.engine else { return false };
+        if now < keys.pause {
+            return false;
+        }
         let (since, before) = keys.since;
         if now.saturating_since(since) > BUSY || packets < before {
             keys.since = (now, packets);
@@ -184,6 +206,13 @@ impl Tunnel {
             keys.since = (now, packets);
         }
         busy
+    }
+
+    /// It is not busy before `until`, however much passes.
+    pub fn pause(&mut self, until: Instant) {
+        if let Engine::Here(keys) | Engine::Lent { keys, .. } = &mut self.engine {
+            keys.pause = until;
+        }
     }
 
     /// It is lent no more.
@@ -200,14 +229,14 @@ impl Tunnel {
     }
 
     /// Hands it to another engine: from now on this one sends and accepts only what was kept back. `None` if it is not fit.
-    pub fn lend(&mut self, inner_mtu: usize) -> Option<Loan> {
-        self.is_fit().ok()?;
+    pub fn lend(&mut self, inner_mtu: usize, ivs: Ivs) -> Option<Loan> {
+        self.is_fit(ivs).ok()?;
         let Engine::Here(mut keys) = std::mem::take(&mut self.engine) else { return None };
-        keys.loans += 1;
+        keys.loans += u8::from(ivs == Ivs::Random);
         // Where each engine sees every packet, the number of a packet says whose it is.
         let overlap = if self.path.carrier == Carrier::RawEsp { OVERLAP } else { 0 };
         let seen = self.inbound.lend(overlap);
-        let (sent, last) = self.outbound.lend(RESERVE, PACKETS);
+        let (sent, last) = self.outbound.lend(RESERVE, ivs.most());
         let loan = Loan {
             child: self.id(),
             spi_out: self.outbound.spi(),

@@ -2,7 +2,7 @@
 //! numbers ends the SA.
 
 use dormouse_crypto::{Encr, Secret};
-use dormouse_esp::loan::{LOANS, PACKETS, RESERVE};
+use dormouse_esp::loan::{Ivs, LOANS, PACKETS, RESERVE};
 use dormouse_esp::{Discard, Life, Loan, Replay, Returned, Seen, Tunnel, Unfit, Usage};
 use dormouse_keying::{ChildId, Install, Mode, Owner, Protection, SaId, Share, SoftBounds};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path};
@@ -88,8 +88,8 @@ fn no_number_is_sent_twice_and_what_waits_here_still_goes() {
     let mut send = |tunnel: &mut Tunnel| seal(tunnel).is_some_and(|d| assert_new(&mut sent, number(&d)));
     assert!(send(&mut ours));
     for round in 0..u64::from(LOANS) {
-        let loan = ours.lend(1_400).unwrap();
-        assert!(ours.is_lent() && ours.lend(1_400).is_none(), "it is lent once");
+        let loan = ours.lend(1_400, Ivs::Random).unwrap();
+        assert!(ours.is_lent() && ours.lend(1_400, Ivs::Random).is_none(), "it is lent once");
         // Some of what stays here, or all of it.
         let here = if round % 2 == 0 { 3 } else { RESERVE };
         for _ in 0..here {
@@ -107,7 +107,7 @@ fn no_number_is_sent_twice_and_what_waits_here_still_goes() {
         assert_eq!(ours.outbound.sequence(), back.sent + 1);
     }
     assert_eq!(
-        ours.is_fit(),
+        ours.is_fit(Ivs::Random),
         Err(Unfit::Keys),
         "so often, and no more: it stays here, and its keys are forgotten"
     );
@@ -130,7 +130,7 @@ fn each_packet_is_accepted_by_one_engine_and_once() {
         for index in (0..50).filter(|index| ![3, 40].contains(index)) {
             open(&mut ours, index).unwrap();
         }
-        let loan = ours.lend(1_400).unwrap();
+        let loan = ours.lend(1_400, Ivs::Random).unwrap();
         let mut engine = Engine::new(&loan);
         let mut taken = vec![0; packets.len()];
         for index in (0..3_000).chain(30..60) {
@@ -149,7 +149,7 @@ fn each_packet_is_accepted_by_one_engine_and_once() {
         for index in 3_000..3_200 {
             open(&mut ours, index).unwrap();
         }
-        assert_eq!(engine.tunnel.is_fit(), Err(Unfit::Keys), "what is lent is not lent on");
+        assert_eq!(engine.tunnel.is_fit(Ivs::Random), Err(Unfit::Keys), "what is lent is not lent on");
     }
 }
 
@@ -158,12 +158,12 @@ fn what_no_engine_has_taken_is_still_taken() {
     let mut peer = tunnel(Carrier::RawEsp);
     let packets: Vec<Vec<u8>> = (0..2_200).map(|_| seal(&mut peer).unwrap()).collect();
     let mut ours = tunnel(Carrier::RawEsp);
-    let loan = ours.lend(1_400).unwrap();
+    let loan = ours.lend(1_400, Ivs::Random).unwrap();
     assert!(ours.give_back(Some(&returned(&loan))), "it was not used");
     for packet in &packets[..5] {
         ours.inbound.open(&mut packet.clone()).unwrap();
     }
-    let loan = ours.lend(1_400).unwrap();
+    let loan = ours.lend(1_400, Ivs::Random).unwrap();
     let mut engine = Engine::new(&loan);
     engine.tunnel.inbound.open(&mut packets[2_189].clone()).unwrap();
     assert!(ours.give_back(Some(&engine.tunnel.returned())));
@@ -186,20 +186,20 @@ fn an_engine_that_cannot_say_how_far_it_has_come_ends_the_sa() {
         let (mut peer, mut ours) = (tunnel(Carrier::RawEsp), tunnel(Carrier::RawEsp));
         let packets: Vec<Vec<u8>> = (0..1_000).map(|_| seal(&mut peer).unwrap()).collect();
         ours.inbound.open(&mut packets[0].clone()).unwrap();
-        let loan = ours.lend(1_400).unwrap();
+        let loan = ours.lend(1_400, Ivs::Random).unwrap();
         while seal(&mut ours).is_some() {}
         assert!(!ours.give_back(lie(&loan).as_ref()), "lie {index}");
         assert!(seal(&mut ours).is_none(), "lie {index}: nothing is sent");
         let refused = ours.inbound.open(&mut packets[900].clone());
         assert!(refused.is_err(), "lie {index}: nothing is received, {refused:?}");
-        assert_eq!(ours.is_fit(), Err(Unfit::Spent));
+        assert_eq!(ours.is_fit(Ivs::Random), Err(Unfit::Spent));
     }
 }
 
 #[test]
 fn numbers_and_nonces_have_bounds() {
     let mut ours = tunnel(Carrier::RawEsp);
-    let loan = ours.lend(1_400).unwrap();
+    let loan = ours.lend(1_400, Ivs::Random).unwrap();
     assert_eq!(loan.last, PACKETS);
     assert!(u64::from(LOANS) * PACKETS <= 1 << 29, "see the module's text");
     let mut back = returned(&loan);
@@ -207,7 +207,36 @@ fn numbers_and_nonces_have_bounds() {
     assert!(ours.give_back(Some(&back)));
     assert!(seal(&mut ours).is_some() && seal(&mut ours).is_some());
     assert!(seal(&mut ours).is_none(), "an SA that was lent has an earlier end");
-    assert_eq!(ours.is_fit(), Err(Unfit::Spent));
+    assert_eq!(ours.is_fit(Ivs::Random), Err(Unfit::Spent));
+}
+
+#[test]
+fn an_engine_whose_nonces_are_the_numbers_has_an_sa_as_often_and_as_long_as_it_is_busy() {
+    let mut ours = tunnel(Carrier::RawEsp);
+    let mut sent = BTreeSet::new();
+    for _ in 0..3 * LOANS {
+        let loan = ours.lend(1_400, Ivs::Numbers).unwrap();
+        assert!(loan.last > u64::from(LOANS) * PACKETS, "the SA's own end");
+        let mut engine = Engine::new(&loan).tunnel;
+        for tunnel in [&mut ours, &mut engine] {
+            // The IV follows the header.
+            let datagram = seal(tunnel).unwrap();
+            let iv = u64::from_be_bytes(datagram[8..16].try_into().unwrap());
+            assert!(sent.insert(iv) && iv & 0xffff_ffff == number(&datagram), "{iv}");
+        }
+        assert!(ours.give_back(Some(&engine.returned())));
+    }
+    assert_eq!(ours.is_fit(Ivs::Random), Ok(()), "none of these counts");
+}
+
+#[test]
+fn one_that_pauses_is_not_busy() {
+    let mut ours = tunnel(Carrier::RawEsp);
+    let at = |millis| Instant::ZERO + core::time::Duration::from_millis(millis);
+    assert!(ours.is_busy(at(1), 0));
+    ours.pause(at(500));
+    assert!(!ours.is_busy(at(499), 0));
+    assert!(ours.is_busy(at(500), 0));
 }
 
 #[test]
@@ -223,11 +252,11 @@ fn what_another_engine_cannot_carry_stays_here() {
         let mut order = install(Carrier::RawEsp, true);
         change(&mut order);
         let mut made = Tunnel::new(&order, 1_500, &mut Zeros).unwrap().keeping_keys(&order);
-        assert_eq!(made.is_fit(), Err(why));
-        assert!(made.lend(1_400).is_none() && !made.is_lent());
+        assert_eq!(made.is_fit(Ivs::Random), Err(why));
+        assert!(made.lend(1_400, Ivs::Random).is_none() && !made.is_lent());
     }
     let kept = Tunnel::new(&install(Carrier::RawEsp, true), 1_500, &mut Zeros).unwrap();
-    assert_eq!(kept.is_fit(), Err(Unfit::Keys));
+    assert_eq!(kept.is_fit(Ivs::Random), Err(Unfit::Keys));
 }
 
 #[test]

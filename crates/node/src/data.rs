@@ -143,7 +143,7 @@ impl Node {
         }
         let Accepted { id, opened, flow } = match self.sad.open(datagram) {
             Ok(accepted) => accepted,
-            Err(dormouse_esp::Discard::Lent { spi }) if self.is_engines(path, spi, datagram) => {
+            Err(dormouse_esp::Discard::Lent { spi }) if self.is_engines(now, path, spi, datagram) => {
                 return Ok(Inbound::Consumed);
             }
             // It waits until the SA is here.

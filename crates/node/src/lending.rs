@@ -16,6 +16,7 @@ use crate::event::{Lend, Order};
 use crate::ladder::State as Ladder;
 use crate::node::Node;
 use crate::sessions::prefixes;
+use dormouse_esp::loan::Ivs;
 use dormouse_esp::{Life, Returned, State, Tunnel, Unfit, Usage};
 use dormouse_keying::{ChildId, Owner, SleepFlags};
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
@@ -29,6 +30,8 @@ pub const LOAD: u64 = 256;
 /// What an engine has carried is read so often.
 pub const LOOK: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_millis(200);
+/// After it was called back for a packet that came another way, an SA stays here for so long.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Most SAs that are lent at once.
 pub const MOST: usize = 256;
 /// Why one stays that could be lent.
@@ -56,8 +59,9 @@ pub struct Engine {
     pub udp: InUdp,
     /// An SA is under load if so many packets pass within [`dormouse_esp::loan::BUSY`].
     pub load: u64,
-    /// Whether it shows what passes to an [`Observer`]: a device that is stood in for while it sleeps must be seen while it is awake.
-    pub observes: bool,
+    /// Whether it is made of the host's own parts, as [`crate::host::worker`] is: it shows what passes to an [`Observer`], as a device that is stood in for while it sleeps must be seen
+    /// while it is awake, and its IVs are the sequence numbers.
+    pub ours: bool,
 }
 
 /// A sleep to be announced.
@@ -187,7 +191,7 @@ impl Node {
             (self.sending.is_allowed() && !self.lending.stopped, "the radio may sleep"),
             (alone && tunnel.state() == State::Active, "its keys are being changed"),
             (session.hears(), "its peer sleeps, or is not proved to be there"),
-            (session.device.is_none() || engine.observes, "its peer is stood in for while it sleeps"),
+            (session.device.is_none() || engine.ours, "its peer is stood in for while it sleeps"),
             (!self.served.isolating, "clients are kept apart here"),
             (carried, "its carrier is not the engine's"),
             // An engine opens what comes by the carrier that it sends by, and nothing else.
@@ -269,9 +273,11 @@ impl Node {
         };
         let Some(tunnel) = self.sad.get_mut(id) else { return };
         let [local, remote] = [tunnel.selectors.local(), tunnel.selectors.remote()].map(prefixes);
-        let fit = if local.len() * remote.len() > PAIRS { Err(Unfit::Selectors) } else { tunnel.is_fit() };
+        let ivs =
+            if self.lending.engine.is_some_and(|engine| engine.ours) { Ivs::Numbers } else { Ivs::Random };
+        let fit = if local.len() * remote.len() > PAIRS { Err(Unfit::Selectors) } else { tunnel.is_fit(ivs) };
         let inner_mtu = tunnel.inner_mtu(now);
-        let loan = match fit.map(|()| tunnel.lend(inner_mtu)) {
+        let loan = match fit.map(|()| tunnel.lend(inner_mtu, ivs)) {
             Ok(Some(loan)) => loan,
             Ok(None) => return,
             Err(why) => return tracing::trace!(child = %id, %why, "not lent"),
@@ -331,7 +337,7 @@ impl Node {
     /// A packet of an SA that is lent: whether the engine takes it, or has taken it. In UDP it was in the socket before the engine took that over; of ESP as a
     /// protocol of its own the engine has a copy. What comes to a client another way than the SA's is lost: it is not proved to be the peer's, which says by IKE that
     /// it has moved. Of one that was called back, what comes in UDP waits until it is here.
-    pub(crate) fn is_engines(&mut self, path: Path, spi: u32, datagram: &[u8]) -> bool {
+    pub(crate) fn is_engines(&mut self, now: Instant, path: Path, spi: u32, datagram: &[u8]) -> bool {
         let id = ChildId::new(spi);
         let Some(lent) = self.lending.loans.get(&id) else { return true };
         if (lent.path.carrier, path.carrier) != (Carrier::NatT, Carrier::NatT) {
@@ -341,7 +347,10 @@ impl Node {
             return false;
         }
         if lent.path != path && self.lending.engine.is_some_and(|engine| engine.udp == InUdp::Each) {
-            // Its peer may have moved, by a NAT or by itself: whether it has, only a packet says that is opened here.
+            // Its peer may have moved, by a NAT or by itself: whether it has, only a packet says that is opened here. Anyone on the way could send this, so it is not lent again at once.
+            if let Some(tunnel) = self.sad.get_mut(id) {
+                tunnel.pause(now + PAUSE);
+            }
             self.recall(id);
             return false;
         }

@@ -74,9 +74,9 @@ impl Topology {
 }
 
 /// The other engine of a device that has one: its kernel.
-const KERNEL: Engine = Engine { raw: true, udp: InUdp::Alone, load: 2, observes: false };
+const KERNEL: Engine = Engine { raw: true, udp: InUdp::Alone, load: 2, ours: false };
 /// That of a gateway: workers, which take ESP as a protocol of its own too, as its kernel would.
-const WORKERS: Engine = Engine { raw: true, udp: InUdp::Each, load: 2, observes: true };
+const WORKERS: Engine = Engine { raw: true, udp: InUdp::Each, load: 2, ours: true };
 
 /// A core with the connections of this file, and a pool if one of them gives addresses.
 ///

@@ -23,7 +23,7 @@ impl Host {
         self.node.loan_refused(now, loan.child, &returned);
     }
 
-    /// Who is to see the packets of a loan that an engine takes which can show them ([`Engine::observes`]); once for a loan. `None`: they need not be seen.
+    /// Who is to see the packets of a loan that an engine takes which can show them ([`Engine::ours`]); once for a loan. `None`: they need not be seen.
     pub fn observer_of(&mut self, child: ChildId) -> Option<Observer> {
         self.node.observer_of(child)
     }
