@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::daemon::{Daemon, MESSAGES, RAW, TUN, UDP};
 use crate::engine::Esp;
 use crate::radius::RadiusSockets;
-use crate::turns::{BUDGET, EIO, ERRORS, ROUNDS, SHARE};
+use crate::turns::{BUDGET, EIO, ERRORS, ROUNDS, SHARE, WAIT, WAITS};
 use crate::workers::Report;
 use anyhow::{Context, Result};
 use dormouse_control::Offload;
@@ -192,9 +192,15 @@ impl Daemon {
 
     /// What was on its way before an SA was lent to a worker that waits for it.
     pub(crate) fn drain_wires(&mut self, now: Instant) {
+        let mut waits = WAITS;
         for _ in 0..DRAINS {
             let (wires, mut plane) = self.split(now);
             match wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, BUDGET) {
+                // What a full socket has not taken would be overtaken by what the worker sends.
+                Ok(_) if wires.tx.is_blocked() && waits > 0 => {
+                    waits -= 1;
+                    std::thread::sleep(WAIT);
+                }
                 Ok(progress) if progress.more && !wires.tx.is_blocked() => {}
                 _ => break,
             }

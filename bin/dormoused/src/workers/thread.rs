@@ -1,7 +1,7 @@
 //! One worker's thread: its interface, its sockets, and the loop around them. Owns the SAs that it was lent; what it does to a packet is the host's own
 //! ([`Worker`]). Must never wait for the loop: what it has for that may be lost.
 
-use crate::turns::{BUDGET, EIO, ERRORS, ROUNDS, SHARE};
+use crate::turns::{BUDGET, EIO, ERRORS, ROUNDS, SHARE, WAIT, WAITS};
 use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
 use dormouse_io::bell::Bell;
@@ -20,7 +20,6 @@ use std::io::{self, IoSlice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 const BELL: u64 = 0;
 const TUN: u64 = 1;
@@ -28,10 +27,6 @@ const TUN: u64 = 1;
 const SOCKET: u64 = 1 << 32;
 /// What is left in interface and socket when a loan goes back: more than their queues hold is not waited for.
 const LEFT: usize = 4_096;
-/// A full socket is waited for so often, so long each time, when a loan goes back.
-const WAITS: usize = 10;
-const WAIT: Duration = Duration::from_millis(5);
-
 /// What a worker has carried of a loan, written by it after each batch.
 pub type Carried = Arc<Mutex<Usage>>;
 
