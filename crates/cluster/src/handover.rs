@@ -1,14 +1,15 @@
 //! What one gateway tells another of a device that is, or will be, there: packets that wait for it, and how it sleeps. Owns the table `handover`;
 //! what is told is sealed (AES-256-GCM) under a key made of the cluster key, as it holds what people send each other.
 //!
-//! Where a device is, its lineage says. A parcel for a gateway from which it has moved on follows it, and one for a device of which no ticket
-//! counts any more is removed.
+//! Where a device is, its lineage says; where that is over, the last one of its holder, which began with a login at another gateway. A parcel for
+//! a gateway from which it has moved on follows it, and one for a device of which no ticket counts any more is removed.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{PrfKey, Secret, aead256_open, aead256_seal};
-use dormouse_ike::ticket::lineage::Name;
+use dormouse_ike::ticket::lineage::{Name, TicketHolder};
 use dormouse_sansio::{Entropy, UnixTime};
 use zeroize::Zeroizing;
 
@@ -29,6 +30,8 @@ const SILENT: i64 = 15;
 pub struct Parcel {
     /// Whose it is.
     pub lineage: Name,
+    /// Whose that lineage was, if it is over by now; `None`: nobody gets it then.
+    pub holder: Option<TicketHolder>,
     /// The gateway that has the device from now on, if this one has it now; `None`: the one that has it, if it is another.
     pub to: Option<String>,
     /// How long it is worth telling.
@@ -78,6 +81,12 @@ const SEND: &str = "with asked as (
     ), rung as materialized (
         select pg_notify('dormouse_orders_' || t.gateway, $1) from (select distinct gateway from sent) t
     ) select lineage, (select count(rung.*) from rung) from sent";
+/// Of lineages that are over, the last ones of their holders at other gateways.
+const SUCCESSORS: &str = "select a.id, s.id from unnest($2::bytea[], $3::bytea[]) as a (id, holder)
+    cross join lateral (
+        select l.id from dormouse.lineage l where l.holder = a.holder and l.gateway <> $1
+        order by l.ends desc, l.id desc limit 1
+    ) s where not exists (select from dormouse.lineage l where l.id = a.id)";
 /// What is too late for anybody, of whichever gateway.
 const EXPIRE: &str =
     "delete from dormouse.handover where ends <= extract(epoch from clock_timestamp())::bigint
@@ -94,7 +103,7 @@ const OTHERS: &str = "select name, address, sessions + sleepers, session_time fr
 
 impl Database {
     /// Tells other gateways of devices, each of which is named once. True for each that was told: its device is the other gateway's now. Not told is
-    /// what no lineage knows, or what is for nobody else.
+    /// what no lineage knows, or what is for nobody else. What was of a lineage that is over comes as of the one that [`Arrived::lineage`] names.
     ///
     /// # Errors
     /// See [`Error`]. None was told then; with [`Error::Lost`] and [`Error::Hangs`] all may have been.
@@ -109,11 +118,14 @@ impl Database {
             .iter()
             .map(|p| seconds(UnixTime(now.0.saturating_add(p.lasts.as_secs().max(1)))))
             .collect();
+        let successors = self.successors(parcels).await?;
+        let lineage = |p: &Parcel| successors.get(&p.lineage).copied().unwrap_or(p.lineage);
+        let lineages: Vec<Name> = parcels.iter().map(lineage).collect();
         let mut sealed = Vec::new();
-        for (parcel, ends) in parcels.iter().zip(&ends) {
-            sealed.push(seal(&key, parcel, *ends, entropy)?);
+        for ((parcel, lineage), ends) in parcels.iter().zip(&lineages).zip(&ends) {
+            sealed.push(seal(&key, *lineage, &parcel.content, *ends, entropy)?);
         }
-        let ids: Vec<&[u8]> = parcels.iter().map(|parcel| &parcel.lineage.0[..]).collect();
+        let ids: Vec<&[u8]> = lineages.iter().map(|lineage| &lineage.0[..]).collect();
         let targets: Vec<Option<&str>> = parcels.iter().map(|parcel| parcel.to.as_deref()).collect();
         let work = async |link: &mut Link| {
             let gateway = link.gateway.clone();
@@ -121,7 +133,24 @@ impl Database {
             rows.iter().map(|row| link.cells("handover", row).bytes(0, "lineage").map(Name)).collect()
         };
         let told: Vec<Name> = self.link.within("hand devices over", work).await?;
-        Ok(parcels.iter().map(|parcel| told.contains(&parcel.lineage)).collect())
+        Ok(lineages.iter().map(|lineage| told.contains(lineage)).collect())
+    }
+
+    async fn successors(&mut self, parcels: &[Parcel]) -> Result<BTreeMap<Name, Name>, Error> {
+        let of = |parcel: &Parcel| Some((parcel.lineage.0.to_vec(), parcel.holder?.0.to_vec()));
+        let (ids, holders): (Vec<Vec<u8>>, Vec<Vec<u8>>) = parcels.iter().filter_map(of).unzip();
+        if ids.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let work = async |link: &mut Link| {
+            let rows = link.query(SUCCESSORS, &[&link.gateway.clone(), &ids, &holders]).await?;
+            let successor = |row| {
+                let cells = link.cells("lineage", row);
+                Ok((Name(cells.bytes(0, "id")?), Name(cells.bytes(1, "id")?)))
+            };
+            rows.iter().map(successor).collect()
+        };
+        self.link.within("look where devices are", work).await
     }
 
     /// What other gateways have told this one, the oldest first, 64 at most: ask again after [`Database::taken`] of so many.
@@ -192,15 +221,21 @@ fn about(lineage: Name, ends: i64) -> Vec<u8> {
     [&b"dormouse handover 1"[..], &lineage.0, &ends.to_be_bytes()].concat()
 }
 
-fn seal(key: &[u8; 32], parcel: &Parcel, ends: i64, entropy: &mut dyn Entropy) -> Result<Vec<u8>, Error> {
-    let bytes = parcel.content.len();
+fn seal(
+    key: &[u8; 32],
+    lineage: Name,
+    content: &[u8],
+    ends: i64,
+    entropy: &mut dyn Entropy,
+) -> Result<Vec<u8>, Error> {
+    let bytes = content.len();
     if bytes > CONTENT_MOST {
         return Err(Error::Settings(format!("a device with {bytes} bytes is too large to be handed over")));
     }
     let mut nonce = [0; NONCE];
     entropy.fill(&mut nonce);
-    let mut sealed = parcel.content.clone();
-    aead256_seal(key, &nonce, &about(parcel.lineage, ends), &mut sealed)
+    let mut sealed = content.to_vec();
+    aead256_seal(key, &nonce, &about(lineage, ends), &mut sealed)
         .map_err(|e| Error::Settings(format!("a device cannot be handed over: {e}")))?;
     Ok([&nonce[..], &sealed].concat())
 }

@@ -38,6 +38,10 @@ pub struct EndpointConfig {
     pub counts_together: bool,
     /// IKE SAs whose peers let their message ids be set anew (RFC 6311) are left for other gateways ([`crate::takeover`]).
     pub takeover: bool,
+    /// Calls offer that message ids may be set anew (RFC 6311), as a strongSwan does: for simulations alone, which answer by
+    /// [`Endpoint::answer_sync`](crate::Endpoint::answer_sync).
+    #[doc(hidden)]
+    pub offers_ids: bool,
     /// What is done for devices that announce a sleep.
     pub hold: HoldPolicy,
     /// Which public-key operations are ordered ([`Event::Work`](crate::Event::Work)).
@@ -71,6 +75,7 @@ impl Default for EndpointConfig {
             ticket_keys: None,
             counts_together: false,
             takeover: false,
+            offers_ids: false,
             hold: HoldPolicy::default(),
             beside: Beside::default(),
             load: LoadHistory::default(),

@@ -7,7 +7,7 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_eap::NtHash;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
-use dormouse_wire::ike::{ExchangeType, Fragment, Payload, PayloadType};
+use dormouse_wire::ike::{ExchangeType, Fragment, Header, NotifyType, Payload, PayloadType};
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -18,6 +18,8 @@ use crate::config::{
 };
 use crate::endpoint_config::EndpointConfig;
 use crate::handshake::Slot;
+use crate::payloads::notify;
+use crate::sa::syncing::{data, read};
 use crate::ticket::TicketKeys;
 use crate::window::{Incoming, Outgoing};
 use dormouse_keying::SaId;
@@ -232,10 +234,35 @@ impl Endpoint {
     #[doc(hidden)]
     pub fn agree_on_ids(&mut self, now: Instant, sa: SaId, (ours, theirs): (u32, u32)) {
         if let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) {
-            (ike.core.requests, ike.core.answers) = (Outgoing::new(ours), Incoming::new(theirs, 1));
+            let window = ike.core.requests.window();
+            let before = core::mem::replace(&mut ike.core.requests, Outgoing::begin(ours, window));
+            ike.core.answers = Incoming::new(theirs, 1);
+            // What was under way is asked again.
+            for flight in before.flights() {
+                flight.exchange.abandon(&mut self.shared);
+                flight.exchange.migrate(false).into_iter().for_each(|again| ike.enqueue(again, now));
+            }
+            ike.pump(&mut self.shared, now);
         }
         self.touch(sa);
         self.apply_effects(now);
+    }
+
+    /// Answers a gateway that has taken an SA of this end's over, as a peer does that lets its message ids be set anew (RFC 6311 section 5.1). `None`:
+    /// this is no such request.
+    #[doc(hidden)]
+    pub fn answer_sync(&mut self, now: Instant, datagram: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let header = Header::parse(datagram).ok()?;
+        let asks = header.exchange == ExchangeType::Informational && header.message_id == 0;
+        let own = if header.flags.initiator { header.spi_r } else { header.spi_i };
+        let sa = *self.shared.by_spi.get(&own).filter(|_| asks && !header.flags.response)?;
+        let (nonce, m1, p1) = read(&self.peek(now, sa, datagram)?)?;
+        let Some(Slot::Established(ike)) = self.slots.get(&sa) else { return None };
+        let ids = (p1.max(ike.core.requests.next_id()), m1.max(ike.core.answers.oldest()));
+        let answer = [notify(NotifyType::Ikev2MessageIdSync, data(nonce, ids))];
+        let sealed = self.craft_answer(sa, ExchangeType::Informational, 0, &answer);
+        self.agree_on_ids(now, sa, ids);
+        sealed
     }
 
     /// IKE_AUTH messages `id` with any content, of the SAs whose IKE_AUTH is under way.

@@ -1,7 +1,11 @@
-//! The bodies of the fuzz targets: the configuration, what the sleeper has learned, and what programs of IPv4 say to peers of HIP. Not for use in a program.
+//! The bodies of the fuzz targets: the configuration, what the sleeper has learned, and what programs of IPv4 say to peers of HIP; and what a peer
+//! does that is none of ours. Not for use in a program.
 
 use std::collections::BTreeSet;
 
+use dormouse_sansio::Instant;
+
+use crate::Node;
 use crate::config::directory::version;
 use crate::config::file::{File, Role};
 use crate::config::{ResolvedHip, parse, resolve, resolve_hip, resolve_sleep};
@@ -31,6 +35,16 @@ pub fn config(data: &[u8]) {
     let written = toml::to_string(&file).unwrap_or_else(|e| panic!("it cannot be written: {e}"));
     let again = parse(&written).unwrap_or_else(|e| panic!("what was written is refused: {e}\n{written}"));
     assert_eq!(toml::to_string(&again).as_ref(), Ok(&written));
+}
+
+impl Node {
+    /// See [`dormouse_ike::Endpoint::answer_sync`].
+    #[doc(hidden)]
+    pub fn answer_sync(&mut self, now: Instant, datagram: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let answer = self.ike.answer_sync(now, datagram);
+        self.drain_ike(now);
+        answer
+    }
 }
 
 /// The connection of HIP, if it can be used.

@@ -4,8 +4,9 @@
 //! The other gateway is trusted as this one is, and its word is checked all the same: it is read with the bounds of a stand-in, and packets are
 //! parsed as if they came from a network.
 
+use dormouse_crypto::cert::Identity;
 use dormouse_ike::admission::Credential;
-use dormouse_ike::ticket::lineage::Name;
+use dormouse_ike::ticket::lineage::{Name, TicketHolder};
 use dormouse_standin::{Heard, Service, Slept, Waiting};
 use dormouse_wire::codec::{Reader, Writer};
 use ipnet::IpNet;
@@ -13,30 +14,37 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Of the form below.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What one gateway tells another about a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Handover {
-    /// Of its last session.
+    /// Of its last session at the gateway that tells.
     pub lineage: Name,
-    /// The device, which sleeps and is the other gateway's from now on; `None`: it is there already.
-    pub device: Option<Box<Sleeper>>,
+    /// Which device it is, also after a login that began another lineage.
+    pub whose: Whose,
+    /// How it sleeps: it is the other gateway's from now on; `None`: it is there already.
+    pub sleeper: Option<Box<Sleeper>>,
     /// What waits for it, in the order in which it came.
     pub waiting: Vec<Waiting>,
+}
+
+/// By what all gateways know a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Whose {
+    /// The connection that it came in by, which all gateways call the same.
+    pub connection: String,
+    /// The type and data of RFC 7296, section 3.5.
+    pub identity: (u8, Vec<u8>),
+    /// Inner addresses that it was assigned: those of devices that share the identity differ.
+    pub assigned: Vec<IpAddr>,
 }
 
 /// A device that sleeps, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sleeper {
-    /// The connection that it came in by, which all gateways call the same.
-    pub connection: String,
-    /// The type and data of RFC 7296, section 3.5.
-    pub identity: (u8, Vec<u8>),
-    /// The same, as displayed.
+    /// Its identity, as displayed.
     pub peer: String,
-    /// Inner addresses that it was assigned.
-    pub assigned: Vec<IpAddr>,
     /// Where it is reached.
     pub addresses: Vec<IpAddr>,
     /// Prefixes that lead to it.
@@ -70,9 +78,10 @@ impl Handover {
         let mut w = Writer::new(&mut bytes);
         w.u8(VERSION);
         w.bytes(&self.lineage.0);
-        w.u8(u8::from(self.device.is_some()));
-        if let Some(device) = &self.device {
-            device.encode(&mut w);
+        self.whose.encode(&mut w);
+        w.u8(u8::from(self.sleeper.is_some()));
+        if let Some(sleeper) = &self.sleeper {
+            sleeper.encode(&mut w);
         }
         w.count_u16("packets", self.waiting.len());
         for Waiting { left, packet } in &self.waiting {
@@ -91,30 +100,49 @@ impl Handover {
         let mut r = Reader::new("handover", bytes);
         let version = r.u8()?;
         if version != VERSION {
-            return Err(wrong("version of a handover", version, "1"));
+            return Err(wrong("version of a handover", version, "2"));
         }
         let lineage = Name(r.array()?);
-        let device = flag(&mut r)?.then(|| Sleeper::decode(&mut r)).transpose()?.map(Box::new);
+        let whose = Whose::decode(&mut r)?;
+        let sleeper = flag(&mut r)?.then(|| Sleeper::decode(&mut r)).transpose()?.map(Box::new);
         let waiting = list(&mut r, |r| {
             Ok(Waiting { left: Duration::from_millis(r.u64()?), packet: read_long(r)?.into_boxed_slice() })
         })?;
         r.all()?;
-        Ok(Self { lineage, device, waiting })
+        Ok(Self { lineage, whose, sleeper, waiting })
+    }
+}
+
+impl Whose {
+    /// Whose tickets are the device's. `None` if its identity is none that can be told.
+    #[must_use]
+    pub fn holder(&self) -> Option<TicketHolder> {
+        let (kind, data) = &self.identity;
+        Some(TicketHolder::of(&self.connection, &Identity::from_ike(*kind, data).ok()?))
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) {
+        let Self { connection, identity, assigned } = self;
+        long(w, connection.as_bytes());
+        w.u8(identity.0);
+        long(w, &identity.1);
+        w.count_u16("addresses", assigned.len());
+        assigned.iter().for_each(|address| ip(w, *address));
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, dormouse_wire::Error> {
+        let connection = read_text(r)?;
+        let identity = (r.u8()?, read_long(r)?);
+        Ok(Self { connection, identity, assigned: list(r, read_ip)? })
     }
 }
 
 impl Sleeper {
     fn encode(&self, w: &mut Writer<'_>) {
-        let Self { connection, identity, peer, assigned, addresses, routes, credential, isolate, slept } =
-            self;
-        long(w, connection.as_bytes());
-        w.u8(identity.0);
-        long(w, &identity.1);
+        let Self { peer, addresses, routes, credential, isolate, slept } = self;
         long(w, peer.as_bytes());
-        for list in [assigned, addresses] {
-            w.count_u16("addresses", list.len());
-            list.iter().for_each(|address| ip(w, *address));
-        }
+        w.count_u16("addresses", addresses.len());
+        addresses.iter().for_each(|address| ip(w, *address));
         w.count_u16("routes", routes.len());
         for route in routes {
             ip(w, route.addr());
@@ -136,10 +164,8 @@ impl Sleeper {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, dormouse_wire::Error> {
-        let connection = read_text(r)?;
-        let identity = (r.u8()?, read_long(r)?);
         let peer = read_text(r)?;
-        let (assigned, addresses) = (list(r, read_ip)?, list(r, read_ip)?);
+        let addresses = list(r, read_ip)?;
         let routes = list(r, |r| {
             let address = read_ip(r)?;
             let bits = r.u8()?;
@@ -158,7 +184,7 @@ impl Sleeper {
             Ok(Heard { packet: read_long(r)?, held })
         })?;
         let slept = Slept { service: Service { answer, keep }, left, heard };
-        Ok(Self { connection, identity, peer, assigned, addresses, routes, credential, isolate, slept })
+        Ok(Self { peer, addresses, routes, credential, isolate, slept })
     }
 }
 

@@ -412,8 +412,12 @@ impl Process<'_> {
                 Some(member) => member.lease(machine.unix(now), number, change),
                 None => machine.store.put(now, Job::Lease(number, change)),
             },
-            // No gateway of these worlds leaves any.
-            Order::Takeover(_) => {}
+            // One that shares its store with none leaves none.
+            Order::Takeover(what) => {
+                if let Some(member) = &machine.shared {
+                    member.take_over(what);
+                }
+            }
             Order::HandOver(handover) => match &machine.shared {
                 Some(member) => member.hand_over(*handover),
                 None => machine.handed_over.push(*handover),

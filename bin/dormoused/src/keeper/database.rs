@@ -333,7 +333,12 @@ impl Store for Connection<'_> {
 
     async fn handovers(&mut self) -> Result<Vec<ArrivedParcel>, cluster::Error> {
         let arrived = self.database.handovers().await?.into_iter();
-        Ok(arrived.map(|one| ArrivedParcel { number: one.seq, handover: decoded(one.content) }).collect())
+        let parcel = |cluster::Arrived { seq: number, lineage, content }| ArrivedParcel {
+            number,
+            lineage,
+            handover: decoded(content),
+        };
+        Ok(arrived.map(parcel).collect())
     }
 
     async fn taken(&mut self, numbers: &[i64]) -> Result<(), cluster::Error> {
@@ -399,13 +404,14 @@ impl Store for Connection<'_> {
 /// As the database has it; `None` if it cannot be said.
 fn encoded(Parcel { handover, to }: &Parcel) -> Option<cluster::Parcel> {
     let longest = handover.waiting.iter().map(|waiting| waiting.left).max().unwrap_or_default();
-    let lasts = handover.device.as_ref().map_or(longest.min(WORTH), |device| device.slept.left);
+    let lasts = handover.sleeper.as_ref().map_or(longest.min(WORTH), |sleeper| sleeper.slept.left);
     let content = handover.encode().map_err(|e| tracing::error!(%e, "a device is not handed over")).ok()?;
     if content.len() > cluster::CONTENT_MOST {
         tracing::error!(bytes = content.len(), "a device is too large to be handed over");
         return None;
     }
-    Some(cluster::Parcel { lineage: handover.lineage, to: to.clone(), lasts, content })
+    let (lineage, holder) = (handover.lineage, handover.whose.holder());
+    Some(cluster::Parcel { lineage, holder, to: to.clone(), lasts, content })
 }
 
 fn decoded(content: Option<Vec<u8>>) -> Option<Handover> {

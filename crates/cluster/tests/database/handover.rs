@@ -1,15 +1,15 @@
 //! Devices that go from one gateway to another, and what waits for them.
 
-use crate::support::{NOW, World, block, confirm, insert, name, possible, run, shared};
+use crate::support::{NOW, World, block, confirm, holder, insert, name, possible, run, shared};
 use dormouse_cluster::{Arrived, Database, Error, Load, Notice, Parcel};
 use dormouse_crypto::Secret;
-use dormouse_ike::ticket::lineage::{Operation, Outcome};
+use dormouse_ike::ticket::lineage::{Operation, Outcome, Row};
 use dormouse_sansio::{Seeded, UnixTime};
 use std::time::Duration;
 
 fn parcel(lineage: u64, to: Option<&str>, content: &[u8]) -> Parcel {
     let (lineage, to) = (name(lineage), to.map(ToOwned::to_owned));
-    Parcel { lineage, to, lasts: Duration::from_secs(900), content: content.to_vec() }
+    Parcel { lineage, holder: None, to, lasts: Duration::from_secs(900), content: content.to_vec() }
 }
 
 /// By the database's clock, which decides what is too late.
@@ -72,6 +72,34 @@ fn a_device_is_the_other_gateways_once_it_is_told() {
 }
 
 #[test]
+fn what_waits_for_a_device_that_has_logged_in_elsewhere_comes_there() {
+    if !possible("what_waits_for_a_device_that_has_logged_in_elsewhere_comes_there") {
+        return;
+    }
+    block(async {
+        let world = World::new(shared(), None).await;
+        let (mut north, mut south) = (world.join("north").await, world.join("south").await);
+        let of = |lineage, whose| Parcel { holder: Some(holder(whose)), ..parcel(lineage, None, b"x") };
+        run(&mut north, &[insert(1, 1), insert(2, 2)]).await;
+        run(&mut south, &[Operation::EndAll { holder: holder(1) }, insert(3, 1)]).await;
+        assert_eq!(north.orders().await.unwrap()[0].lineage, name(1));
+        // Its holder is nobody else's, and a lineage that is there goes before.
+        assert_eq!(give(&world, &mut north, &[of(1, 1), of(2, 1), of(9, 4)]).await, [true, false, false]);
+        assert_eq!(come(&mut south).await, [(3, Some(b"x".to_vec()))]);
+        // Nor does it come where it was sent from.
+        assert_eq!(give(&world, &mut south, &[of(1, 1)]).await, [false]);
+        // Of two sessions the one that lasts longer, here the later.
+        let mut east = world.join("east").await;
+        let Operation::Insert(row) = insert(5, 1) else { unreachable!() };
+        let later = Row { ends: UnixTime(row.ends.0 + 9), ..row };
+        run(&mut east, &[Operation::Insert(later)]).await;
+        let given = Parcel { to: Some(world.name("south")), ..of(1, 1) };
+        assert_eq!(give(&world, &mut north, &[given]).await, [true]);
+        assert_eq!((come(&mut south).await, come(&mut east).await), (vec![], vec![(5, Some(b"x".to_vec()))]));
+    });
+}
+
+#[test]
 fn what_is_on_its_way_follows_the_device_and_goes_with_its_tickets() {
     if !possible("what_is_on_its_way_follows_the_device_and_goes_with_its_tickets") {
         return;
@@ -85,7 +113,7 @@ fn what_is_on_its_way_follows_the_device_and_goes_with_its_tickets() {
         let all = [1, 2, 3].map(|n| parcel(n, Some(&to), b"x"));
         assert_eq!(give(&world, &mut north, &all).await, [true; 3]);
         assert_eq!(run(&mut east, &[confirm(1, 1, 1, 7)]).await, [Outcome::Done]);
-        run(&mut east, &[Operation::EndAll { holder: crate::support::holder(2) }]).await;
+        run(&mut east, &[Operation::EndAll { holder: holder(2) }]).await;
         assert_eq!(come(&mut south).await, [(3, Some(b"x".to_vec()))]);
         assert_eq!(come(&mut east).await, [(1, Some(b"x".to_vec()))]);
         assert_eq!(world.count("select count(*) from dormouse.handover").await, 0);

@@ -493,6 +493,9 @@ pub(crate) fn extensions(
     zones: Option<&Offered>,
 ) -> Vec<Payload> {
     let mut list = Vec::new();
+    if shared.config.offers_ids {
+        list.push(notify(NotifyType::Ikev2MessageIdSyncSupported, []));
+    }
     if conn.mobility.mobike {
         // "MUST include a MOBIKE_SUPPORTED notification in the IKE_AUTH exchange" (RFC 4555 section 3.2)
         // "The notification data field MUST be left empty (zero-length) when sending, and its contents (if any) MUST be ignored

@@ -55,14 +55,14 @@ pub(crate) fn next_request(next: u32, owners_since: u16) -> u32 {
     next.saturating_add(IDS_OF_OWNER.saturating_mul(owners_since.into()))
 }
 
-fn data(nonce: [u8; 4], (send, receive): (u32, u32)) -> Vec<u8> {
+pub(crate) fn data(nonce: [u8; 4], (send, receive): (u32, u32)) -> Vec<u8> {
     [nonce, send.to_be_bytes(), receive.to_be_bytes()].concat()
 }
 
 /// Nonce, EXPECTED_SEND_REQ_MESSAGE_ID and EXPECTED_RECV_REQ_MESSAGE_ID of a message that has nothing else.
 /// "Both the request and the response MUST NOT contain any additional payloads, other than an optional IPSEC_REPLAY_COUNTER_SYNC
 /// notification in the request." (RFC 6311 section 5.1)
-fn read(payloads: &[Payload]) -> Option<([u8; 4], u32, u32)> {
+pub(crate) fn read(payloads: &[Payload]) -> Option<([u8; 4], u32, u32)> {
     let [Payload::Notify(n)] = payloads else { return None };
     let data: [u8; 12] = n.data.as_slice().try_into().ok()?;
     let [a, b, c, d, e, f, g, h, i, j, k, l] = data;

@@ -1,9 +1,9 @@
 //! Devices that go to another gateway, or come from one. Owns nothing; see [`crate::handover`].
 
-use super::{Around, Devices};
+use super::{Around, Devices, Known};
 use crate::connections::ConnectionId;
 use crate::event::{Event, Kept};
-use crate::handover::{Handover, Sleeper, Taken};
+use crate::handover::{Handover, Sleeper, Taken, Whose};
 use crate::sessions::{Sessions, Who};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::Absent;
@@ -57,24 +57,30 @@ impl Devices {
                 routes
             }
         };
-        let device = Sleeper {
-            connection: name(known.connection),
-            identity: known.who.identity.clone(),
+        let sleeper = Sleeper {
             peer: known.peer.clone(),
-            assigned: known.who.addresses.clone(),
             addresses: known.addresses.clone(),
             routes,
             credential: known.credential.clone(),
             isolate: known.isolate,
             slept,
         };
+        let whose = whose(known, name);
         let waiting = self.stand_in.take_waiting(now, id);
-        Some(Handover { lineage, device: Some(Box::new(device)), waiting })
+        Some(Handover { lineage, whose, sleeper: Some(Box::new(sleeper)), waiting })
     }
 
-    /// Takes what waits for a device that another gateway has now.
-    pub(crate) fn left_behind(&mut self, now: Instant, lineage: Name) -> Vec<Waiting> {
-        self.of_lineage.get(&lineage).map(|id| self.stand_in.take_waiting(now, *id)).unwrap_or_default()
+    /// Takes what waits for a device that another gateway has now. `None` if nothing does.
+    pub(crate) fn left_behind(
+        &mut self,
+        now: Instant,
+        lineage: Name,
+        name: impl Fn(ConnectionId) -> String,
+    ) -> Option<Handover> {
+        let id = *self.of_lineage.get(&lineage)?;
+        let waiting = self.stand_in.take_waiting(now, id);
+        let whose = whose(self.known.get(&id).filter(|_| !waiting.is_empty())?, name);
+        Some(Handover { lineage, whose, sleeper: None, waiting })
     }
 
     /// See [`crate::Node::take_over`]. Also the routes that lead to the device from now on.
@@ -85,19 +91,19 @@ impl Devices {
         handover: Handover,
         around: &mut Around<'_>,
     ) -> (Taken, Vec<IpNet>) {
-        let Handover { lineage, device, waiting } = handover;
+        let Handover { lineage, whose: Whose { identity, assigned, .. }, sleeper, waiting } = handover;
         if let Some(id) = self.of_lineage.get(&lineage).copied() {
             return (self.take_waiting(now, id, waiting, around), Vec::new());
         }
-        let Some((connection, device)) = connection.zip(device) else { return (Taken::Unknown, Vec::new()) };
-        let Sleeper { identity, peer, assigned, addresses, routes, credential, isolate, slept, .. } = *device;
+        let Some(connection) = connection else { return (Taken::Unknown, Vec::new()) };
         let who = Arc::new(Who { identity, addresses: assigned });
-        // It may have logged in here meanwhile.
+        // It may have logged in here, which began another lineage.
         if let Some(id) = self.ids.get(&(connection, who.clone())).copied() {
             return (self.take_waiting(now, id, waiting, around), Vec::new());
         }
-        let known =
-            super::Known { connection, who, peer, addresses, credential, isolate, lineage: Some(lineage) };
+        let Some(sleeper) = sleeper else { return (Taken::Unknown, Vec::new()) };
+        let Sleeper { peer, addresses, routes, credential, isolate, slept } = *sleeper;
+        let known = Known { connection, who, peer, addresses, credential, isolate, lineage: Some(lineage) };
         let Some(id) = self.know(now, known) else { return (Taken::Unknown, Vec::new()) };
         let Slept { service, left, heard } = slept;
         if self.stand_in.sleeps(now, id, service, now + left.min(self.longest)) {
@@ -128,5 +134,15 @@ impl Devices {
             around.events.push_back(Event::Deliver { packets });
         }
         Taken::Delivered
+    }
+}
+
+/// As all gateways know it.
+fn whose(known: &Known, name: impl Fn(ConnectionId) -> String) -> Whose {
+    let Who { identity, addresses } = &*known.who;
+    Whose {
+        connection: name(known.connection),
+        identity: identity.clone(),
+        assigned: addresses.clone(),
     }
 }

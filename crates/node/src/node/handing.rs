@@ -24,16 +24,16 @@ impl Node {
 
     /// What waits here for a device that another gateway has follows it.
     pub(crate) fn send_after(&mut self, now: Instant, lineage: Name) {
-        let waiting =
-            self.devices.as_mut().map(|devices| devices.left_behind(now, lineage)).unwrap_or_default();
-        if !waiting.is_empty() {
-            self.order(Order::HandOver(Box::new(Handover { lineage, device: None, waiting })));
+        let (devices, connections) = (self.devices.as_mut(), &self.connections);
+        let left = devices.and_then(|d| d.left_behind(now, lineage, |id| connections.name(id).to_owned()));
+        if let Some(handover) = left {
+            self.order(Order::HandOver(Box::new(handover)));
         }
     }
 
     /// Gateway: another gateway hands a device over to this one, or what waited there for one that is here.
     pub fn take_over(&mut self, now: Instant, handover: Handover) -> Taken {
-        let connection = handover.device.as_ref().and_then(|device| self.connections.id(&device.connection));
+        let connection = self.connections.id(&handover.whose.connection);
         let mut taken = Taken::Unknown;
         let mut routes = Vec::new();
         self.with_devices(|devices, around| {

@@ -137,7 +137,7 @@ impl Company {
 
 fn take_over(host: &mut Host, now: Instant, handover: Handover) {
     let (packets, peer) =
-        (handover.waiting.len(), handover.device.as_ref().map(|device| device.peer.clone()));
+        (handover.waiting.len(), handover.sleeper.as_ref().map(|sleeper| sleeper.peer.clone()));
     match host.node_mut().take_over(now, handover) {
         Taken::Unknown => {
             tracing::debug!(packets, "packets of another gateway are for a device that is not here")

@@ -3,7 +3,8 @@
 
 use super::courier::Error;
 use super::takeovers::{self, Leaving};
-use super::{BATCH, Courier, Errand, News, Office, Parcel, Report, Store};
+use super::{ArrivedParcel, BATCH, Courier, Errand, News, Office, Parcel, Report, Store};
+use crate::handover::Handover;
 use dormouse_ike::takeover::Takeover;
 use dormouse_ike::ticket::lineage::{Operation, Row};
 use dormouse_sansio::UnixTime;
@@ -121,12 +122,18 @@ impl<O: Office> Courier<O> {
             if arrived.is_empty() {
                 return Ok(());
             }
-            let (numbers, handovers): (Vec<i64>, Vec<_>) =
-                arrived.into_iter().map(|one| (one.number, one.handover)).unzip();
-            self.tell(News::Arrived(handovers.into_iter().flatten().collect()));
+            let numbers: Vec<i64> = arrived.iter().map(|one| one.number).collect();
+            self.tell(News::Arrived(arrived.into_iter().filter_map(said).collect()));
             store.taken(&numbers).await?;
         }
     }
+}
+
+/// What a parcel says. A device whose lineage is over has come here since by another one: it does not sleep as it is told.
+fn said(ArrivedParcel { lineage, handover, .. }: ArrivedParcel) -> Option<Handover> {
+    let mut handover = handover?;
+    handover.sleeper.take_if(|_| handover.lineage != lineage);
+    Some(handover)
 }
 
 fn is_claim(errand: &Errand) -> bool {

@@ -141,7 +141,8 @@ pub enum Errand {
 pub struct Parcel {
     /// The device, or what waits for it.
     pub handover: Handover,
-    /// The gateway that has the device from now on, if this one has it now; `None`: for the one that has it, if that is another.
+    /// The gateway that has the device from now on, if this one has it now; `None`: for the one that has it, if that is another. Where the lineage
+    /// is over, for the one at which its holder has come since.
     pub to: Option<String>,
 }
 
@@ -150,6 +151,8 @@ pub struct Parcel {
 pub struct ArrivedParcel {
     /// Its number, to be named when it has been read.
     pub number: i64,
+    /// Of the session for which it is.
+    pub lineage: Name,
     /// What it says; `None` if that cannot be read.
     pub handover: Option<Handover>,
 }

@@ -418,21 +418,20 @@ impl Store for Connection {
         ask(&self.line, Some(self.connection), ANSWER, act).await.map(|beats| (beats, None))
     }
 
-    /// None of these devices lets message ids be set anew.
-    async fn leave(&mut self, _: &[&Record], _: &[Name]) -> Result<(), Away> {
-        Ok(())
+    async fn leave(&mut self, records: &[&Record], over: &[Name]) -> Result<(), Away> {
+        self.ask(|now, _, gateway, database| database.leave(now, gateway, records, over)).await
     }
 
     async fn silent(&mut self) -> Result<Vec<String>, Away> {
-        Ok(Vec::new())
+        self.ask(|now, _, gateway, database| database.silent(now, gateway)).await
     }
 
-    async fn left_by(&mut self, _: Option<&str>) -> Result<Vec<Left>, Away> {
-        Ok(Vec::new())
+    async fn left_by(&mut self, of: Option<&str>) -> Result<Vec<Left>, Away> {
+        self.ask(|_, _, gateway, database| database.left_by(gateway, of)).await
     }
 
-    async fn claim(&mut self, _: Name) -> Result<Option<Given>, Away> {
-        Ok(None)
+    async fn claim(&mut self, lineage: Name) -> Result<Option<Given>, Away> {
+        self.ask(|now, _, gateway, database| database.claim(now, gateway, lineage)).await
     }
 
     /// No forecast is read in these stories.

@@ -7,6 +7,7 @@ mod model;
 pub(crate) use desk::{Desk, Line};
 pub(crate) use model::{Database, all};
 
+use dormouse_ike::takeover::Takeover;
 use dormouse_ike::ticket::lineage::Operation;
 use dormouse_node::handover::Handover;
 use dormouse_node::host::Host;
@@ -106,6 +107,13 @@ impl Member {
     pub(crate) fn hand_over(&self, handover: Handover) {
         let mut line = self.line.borrow_mut();
         line.queue.run(Errand::HandOver(Box::new(Parcel { handover, to: None })));
+        line.ring();
+    }
+
+    /// Something is to be done about an IKE SA that outlives its gateway.
+    pub(crate) fn take_over(&self, what: Takeover) {
+        let mut line = self.line.borrow_mut();
+        line.queue.run(Errand::Takeover(what));
         line.ring();
     }
 

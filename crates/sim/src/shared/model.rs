@@ -3,13 +3,16 @@
 //! here besides are the rules that several gateways add: whose a lineage is, orders, leases, denials, heartbeats. They stand in the
 //! statements of `crates/cluster`, which its own tests hold against PostgreSQL.
 
+mod moves;
+
+use self::moves::LeftSa;
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::ticket::SharedKey;
 use dormouse_ike::ticket::counted::{Counted, excess};
 use dormouse_ike::ticket::lineage::{Memory, Name, Operation, Outcome, Row, TicketHolder};
 use dormouse_node::handover::Handover;
 use dormouse_node::pool::{Addresses, Change, Lessee};
-use dormouse_node::shared::{ArrivedParcel, Denied, GoneOrder, Joined, Notice, Other, Parcel, SILENT};
+use dormouse_node::shared::{Denied, GoneOrder, Joined, Notice, SILENT};
 use dormouse_sansio::{Entropy, Instant, Seeded, UnixTime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -17,8 +20,6 @@ use std::time::Duration;
 
 /// A failover goes back this far at most.
 pub(crate) const PAST: Duration = Duration::from_secs(20);
-/// A gateway that was not heard for so long is not given devices.
-const GONE: Duration = Duration::from_secs(15);
 /// Bits of a heartbeat's number below those that count how often all lineages went.
 const BEATS: u32 = 40;
 /// A ticket key opens as long as these stories last, and longer.
@@ -34,8 +35,10 @@ pub(crate) struct Tables {
     pub(crate) leases: Vec<(Lessee, Addresses)>,
     pub(crate) denials: Vec<Denied>,
     orders: BTreeMap<i64, (usize, Name)>,
-    /// What gateways are told of devices.
-    handovers: BTreeMap<i64, (usize, Handover)>,
+    /// What gateways are told of devices, by the lineages of their sessions.
+    handovers: BTreeMap<i64, (usize, Name, Handover)>,
+    /// IKE SAs that can be taken over.
+    left: BTreeMap<Name, LeftSa>,
     /// Of the next order or handover.
     next_number: i64,
     /// Sessions that are counted, and what is said of each.
@@ -100,6 +103,8 @@ pub(crate) struct Database {
     pub(crate) done: Vec<Done>,
     /// Addresses of leases that a failover has forgotten, or that were taken from their holders.
     pub(crate) lost: BTreeSet<IpAddr>,
+    /// How often an IKE SA was given to a gateway.
+    pub(crate) taken_over: usize,
     /// Somebody has something to hear since the last look.
     pub(crate) rung: bool,
 }
@@ -113,6 +118,7 @@ impl Database {
             denials: Vec::new(),
             orders: BTreeMap::new(),
             handovers: BTreeMap::new(),
+            left: BTreeMap::new(),
             next_number: 1,
             sessions: BTreeMap::new(),
             beats: BTreeMap::new(),
@@ -135,6 +141,7 @@ impl Database {
             rng: Seeded::new(seed ^ 0x0da7_aba5_e000),
             done: Vec::new(),
             lost: BTreeSet::new(),
+            taken_over: 0,
             rung: false,
         }
     }
@@ -237,6 +244,7 @@ impl Database {
             tables.timeline = self.timeline;
             tables.lineages.apply(UnixTime(0), &Operation::EndEvery);
             tables.owners.clear();
+            tables.left.clear();
             tables.beats.values_mut().for_each(|beats| *beats = first);
         }
         let beats = own.filter(|_| !emptied).unwrap_or(first) + 1;
@@ -432,69 +440,6 @@ impl Database {
             self.tables.lineages.rows().any(|row| later(row, own)) || self.tables.lineages.has_ended(own)
         });
         over.map(|row| row.id).collect()
-    }
-
-    // ---- devices that go from one gateway to another --------------------------------------------------------------
-
-    /// As `crates/cluster/src/handover.rs` does it. A gateway's name is its number.
-    pub(crate) fn hand_over(&mut self, now: Instant, gateway: usize, parcels: &[Parcel]) -> Vec<bool> {
-        let told = parcels.iter().map(|parcel| self.tell_of(gateway, parcel)).collect();
-        self.committed(now);
-        told
-    }
-
-    fn tell_of(&mut self, gateway: usize, Parcel { handover, to }: &Parcel) -> bool {
-        let tables = &mut self.tables;
-        let Some(owner) = tables.owners.get_mut(&handover.lineage) else { return false };
-        if *owner == gateway {
-            let to = to.as_ref().and_then(|name| name.parse().ok());
-            let Some(to) = to.filter(|to| tables.beats.contains_key(to)) else { return false };
-            *owner = to;
-        }
-        let to = *owner;
-        tables.handovers.insert(tables.next_number, (to, handover.clone()));
-        tables.next_number += 1;
-        if let Some(session) = self.sessions.get_mut(&to) {
-            session.orders = true;
-            self.rung = true;
-        }
-        true
-    }
-
-    /// What this gateway was told, of devices that are there; what is for one that has moved on follows it.
-    pub(crate) fn handovers(&mut self, gateway: usize) -> Vec<ArrivedParcel> {
-        let Tables { handovers, owners, .. } = &mut self.tables;
-        handovers.retain(|_, (of, handover)| *of != gateway || owners.contains_key(&handover.lineage));
-        for (of, handover) in handovers.values_mut().filter(|(of, _)| *of == gateway) {
-            *of = owners.get(&handover.lineage).copied().unwrap_or(gateway);
-            if let Some(session) = self.sessions.get_mut(of).filter(|_| *of != gateway) {
-                session.orders = true;
-                self.rung = true;
-            }
-        }
-        let own = handovers.iter().filter(|(_, (of, _))| *of == gateway);
-        own.map(|(number, (_, handover))| ArrivedParcel { number: *number, handover: Some(handover.clone()) })
-            .collect()
-    }
-
-    pub(crate) fn taken(&mut self, now: Instant, gateway: usize, numbers: &[i64]) {
-        self.tables.handovers.retain(|number, (of, _)| *of != gateway || !numbers.contains(number));
-        self.committed(now);
-    }
-
-    /// The others that were heard lately and do not go themselves. How many devices each has is not said: all are loaded alike.
-    pub(crate) fn others(&self, now: Instant, gateway: usize) -> Vec<Other> {
-        let Tables { heard, addresses, draining, .. } = &self.tables;
-        let there = |(of, heard): &(&usize, &Instant)| {
-            **of != gateway && !draining.contains(of) && **heard + GONE >= now
-        };
-        let other = |(of, _): (&usize, &Instant)| Other {
-            name: of.to_string(),
-            address: addresses.get(of).cloned().unwrap_or_default(),
-            devices: 0,
-            session: None,
-        };
-        heard.iter().filter(there).map(other).collect()
     }
 
     // ---- the rest -------------------------------------------------------------------------------------------------
