@@ -5,7 +5,7 @@ use crate::tally::Carried;
 
 /// A connection of this node, for as long as the node lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct ConnectionId(usize);
+pub(crate) struct ConnectionId(pub(super) usize);
 
 /// What the configuration calls a connection; its role, and what its role needs.
 #[derive(Debug)]

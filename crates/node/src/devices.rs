@@ -6,6 +6,9 @@
 //! the stand-in.
 
 mod moves;
+mod unclaimed;
+
+use self::unclaimed::Unclaimed;
 
 use crate::connections::ConnectionId;
 use crate::event::{Event, Kept, Order};
@@ -18,7 +21,7 @@ use dormouse_sansio::{Deadline, Instant};
 use dormouse_standin::{Counters, DeviceId, Limits, Observer, Service, SleepInfo, StandIn, Verdict};
 use dormouse_wire::ip::Flow;
 use ipnet::IpNet;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +45,9 @@ pub(crate) struct Devices {
     of_lineage: BTreeMap<Name, DeviceId>,
     /// Devices that sleep without an SA, with the routes that were left to them.
     absent: BTreeMap<DeviceId, Vec<IpNet>>,
+    unclaimed: Unclaimed,
+    /// Lineages whose clients were told to go to another gateway.
+    leaving: BTreeSet<Name>,
     next: u64,
 }
 
@@ -169,7 +175,10 @@ impl Devices {
         self.stand_in.forget(id);
         if let Some(Known { connection, who, lineage, .. }) = self.known.remove(&id).map(|known| *known) {
             self.ids.remove(&(connection, who));
-            lineage.and_then(|lineage| self.of_lineage.remove(&lineage));
+            if let Some(lineage) = lineage {
+                self.of_lineage.remove(&lineage);
+                self.leaving.remove(&lineage);
+            }
         }
         self.lease_orders.push_back((id, false));
     }
@@ -188,8 +197,13 @@ impl Devices {
         }
         session.device = self.enrol(now, session).or(session.device);
         // A new tunnel of a session that sleeps is a successor that was made before; a new session is the device itself.
-        if let (false, Some(id)) = (session.is_asleep(), session.device) {
+        let (asleep, device) = (session.is_asleep(), session.device);
+        session.lineage.iter().for_each(|lineage| _ = self.leaving.remove(lineage));
+        if let (false, Some(id)) = (asleep, device) {
             self.awake(now, id, around);
+        }
+        if let Some(id) = device.filter(|_| !self.unclaimed.is_empty()) {
+            self.claim(now, id, around);
         }
     }
 
@@ -374,6 +388,8 @@ impl Node {
             pins: BTreeMap::new(),
             lease_orders: VecDeque::new(),
             absent: BTreeMap::new(),
+            unclaimed: Unclaimed::default(),
+            leaving: BTreeSet::new(),
             next: 0,
         });
         self.note_links();

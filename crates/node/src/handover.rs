@@ -64,7 +64,7 @@ pub enum Taken {
     Delivered,
     /// It sleeps here, and its packets wait.
     Kept,
-    /// It is not known here: its packets are lost.
+    /// It is not known here: its packets wait until it comes, for a while.
     Unknown,
 }
 

@@ -134,6 +134,10 @@ impl Node {
     /// Gateway: sends one of [`Node::awake_clients`] to a gateway that shares its tickets. False if it does not go where it is sent.
     pub fn send_away(&mut self, now: Instant, sa: SaId, to: &Gateway) -> bool {
         let told = self.ike.send_away(now, sa, to);
+        let lineage = self.sessions.get(Owner::Ike(sa)).and_then(|session| session.lineage);
+        if let (true, Some(devices), Some(lineage)) = (told, &mut self.devices, lineage) {
+            devices.goes(lineage);
+        }
         self.drain_ike(now);
         told
     }

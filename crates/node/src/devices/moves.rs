@@ -20,6 +20,27 @@ impl Devices {
         asleep.map(|(lineage, _)| *lineage).collect()
     }
 
+    /// Those of devices that are not known here, and for which something waits.
+    pub(crate) fn unclaimed_lineages(&self) -> impl Iterator<Item = Name> {
+        self.unclaimed.lineages()
+    }
+
+    /// The client of this lineage was told to go to another gateway: it may have gone, also before this one hears of it.
+    pub(crate) fn goes(&mut self, lineage: Name) {
+        self.leaving.insert(lineage);
+    }
+
+    /// The device is awake, and may have gone.
+    fn leaves(&self, id: DeviceId) -> bool {
+        let lineage = self.known.get(&id).and_then(|known| known.lineage);
+        lineage.is_some_and(|lineage| self.leaving.contains(&lineage)) && self.stand_in.asleep(id).is_none()
+    }
+
+    /// The device of this lineage is awake here.
+    pub(crate) fn is_awake(&self, lineage: Name) -> bool {
+        self.of_lineage.get(&lineage).is_some_and(|id| self.stand_in.asleep(*id).is_none())
+    }
+
     /// Devices that sleep without an SA, for a store that has forgotten them. `name`: of a connection.
     pub(crate) fn absent_on_record(
         &self,
@@ -44,8 +65,10 @@ impl Devices {
         sessions: &Sessions,
         name: impl Fn(ConnectionId) -> String,
     ) -> Option<Handover> {
-        let id = *self.of_lineage.get(&lineage)?;
-        let slept = self.stand_in.describe(now, id)?;
+        let asleep = |id: &DeviceId| Some((*id, self.stand_in.describe(now, *id)?));
+        let Some((id, slept)) = self.of_lineage.get(&lineage).and_then(asleep) else {
+            return self.unclaimed.take(now, lineage);
+        };
         let known = self.known.get(&id)?;
         let routes = match self.absent.get(&id) {
             Some(routes) => routes.clone(),
@@ -66,7 +89,9 @@ impl Devices {
             slept,
         };
         let whose = whose(known, name);
-        let waiting = self.stand_in.take_waiting(now, id);
+        let came = self.unclaimed.take(now, lineage);
+        let mut waiting = came.map(|handover| handover.waiting).unwrap_or_default();
+        waiting.extend(self.stand_in.take_waiting(now, id));
         Some(Handover { lineage, whose, sleeper: Some(Box::new(sleeper)), waiting })
     }
 
@@ -77,8 +102,10 @@ impl Devices {
         lineage: Name,
         name: impl Fn(ConnectionId) -> String,
     ) -> Option<Handover> {
-        let id = *self.of_lineage.get(&lineage)?;
-        let waiting = self.stand_in.take_waiting(now, id);
+        let came = self.unclaimed.take(now, lineage);
+        let Some(id) = self.of_lineage.get(&lineage).copied() else { return came };
+        let mut waiting = came.map(|handover| handover.waiting).unwrap_or_default();
+        waiting.extend(self.stand_in.take_waiting(now, id));
         let whose = whose(self.known.get(&id).filter(|_| !waiting.is_empty())?, name);
         Some(Handover { lineage, whose, sleeper: None, waiting })
     }
@@ -91,17 +118,22 @@ impl Devices {
         handover: Handover,
         around: &mut Around<'_>,
     ) -> (Taken, Vec<IpNet>) {
-        let Handover { lineage, whose: Whose { identity, assigned, .. }, sleeper, waiting } = handover;
-        if let Some(id) = self.of_lineage.get(&lineage).copied() {
-            return (self.take_waiting(now, id, waiting, around), Vec::new());
-        }
         let Some(connection) = connection else { return (Taken::Unknown, Vec::new()) };
+        let Whose { identity, assigned, .. } = handover.whose.clone();
         let who = Arc::new(Who { identity, addresses: assigned });
         // It may have logged in here, which began another lineage.
-        if let Some(id) = self.ids.get(&(connection, who.clone())).copied() {
-            return (self.take_waiting(now, id, waiting, around), Vec::new());
+        let by_who = || self.ids.get(&(connection, who.clone()));
+        if let Some(id) = self.of_lineage.get(&handover.lineage).or_else(by_who).copied() {
+            if self.leaves(id) {
+                self.unclaimed.keep(now, connection, handover);
+                return (Taken::Unknown, Vec::new());
+            }
+            return (self.take_waiting(now, id, handover.waiting, around), Vec::new());
         }
-        let Some(sleeper) = sleeper else { return (Taken::Unknown, Vec::new()) };
+        let Handover { lineage, sleeper: Some(sleeper), waiting, .. } = handover else {
+            self.unclaimed.keep(now, connection, handover);
+            return (Taken::Unknown, Vec::new());
+        };
         let Sleeper { peer, addresses, routes, credential, isolate, slept } = *sleeper;
         let known = Known { connection, who, peer, addresses, credential, isolate, lineage: Some(lineage) };
         let Some(id) = self.know(now, known) else { return (Taken::Unknown, Vec::new()) };
@@ -112,6 +144,19 @@ impl Devices {
         self.stand_in.learn(now, id, &heard);
         self.absent.insert(id, routes.clone());
         (self.take_waiting(now, id, waiting, around), routes)
+    }
+
+    /// A device that has come gets what other gateways have sent for it before.
+    pub(super) fn claim(&mut self, now: Instant, id: DeviceId, around: &mut Around<'_>) {
+        let Some(known) = self.known.get(&id) else { return };
+        let Known { connection, who, lineage, .. } = &**known;
+        let theirs = |of: ConnectionId, whose: &Whose| {
+            of == *connection && whose.identity == who.identity && whose.assigned == who.addresses
+        };
+        let waiting = self.unclaimed.take_of(now, *lineage, theirs);
+        if !waiting.is_empty() {
+            self.take_waiting(now, id, waiting, around);
+        }
     }
 
     /// Packets that waited at another gateway, for a device that is known here.
@@ -140,9 +185,5 @@ impl Devices {
 /// As all gateways know it.
 fn whose(known: &Known, name: impl Fn(ConnectionId) -> String) -> Whose {
     let Who { identity, addresses } = &*known.who;
-    Whose {
-        connection: name(known.connection),
-        identity: identity.clone(),
-        assigned: addresses.clone(),
-    }
+    Whose { connection: name(known.connection), identity: identity.clone(), assigned: addresses.clone() }
 }

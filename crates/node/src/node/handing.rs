@@ -6,6 +6,7 @@ use crate::event::Order;
 use crate::handover::{Handover, Taken};
 use dormouse_ike::ticket::lineage::Name;
 use dormouse_sansio::Instant;
+use std::collections::BTreeSet;
 
 impl Node {
     /// Gateway: devices that sleep, are stood in for and have a lineage, by which another gateway can take them over.
@@ -14,8 +15,20 @@ impl Node {
         self.devices.as_ref().map(|devices| devices.sleeping_lineages()).unwrap_or_default()
     }
 
+    /// Gateway: devices that are not here, and for which something waits all the same: other gateways have sent it.
+    #[must_use]
+    pub fn unclaimed(&self) -> BTreeSet<Name> {
+        self.devices.iter().flat_map(|devices| devices.unclaimed_lineages()).collect()
+    }
+
+    /// Gateway: the device of this lineage, which knows of sleep, is awake here.
+    #[must_use]
+    pub fn is_awake(&self, lineage: Name) -> bool {
+        self.devices.as_ref().is_some_and(|devices| devices.is_awake(lineage))
+    }
+
     /// Gateway: describes a device that sleeps for another gateway, which takes it over, and takes what waits for it. It is served on here until
-    /// [`Node::gone_elsewhere`]. `None` if there is none of this lineage that sleeps.
+    /// [`Node::gone_elsewhere`]. Of one that is [`Node::unclaimed`], what waits alone. `None` if there is none of this lineage that sleeps.
     pub fn hand_over(&mut self, now: Instant, lineage: Name) -> Option<Handover> {
         let connections = &self.connections;
         let sessions = &self.sessions;

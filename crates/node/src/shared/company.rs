@@ -85,8 +85,8 @@ impl Company {
                 return vec![Heard::Forgotten(host.node_mut().sessions_on_record(now))];
             }
             News::HandedOver(lineage, done) => {
-                if done {
-                    // What came for it meanwhile follows.
+                // What came for it meanwhile follows. One that woke here meanwhile is told to go, and served until it does.
+                if done && !host.node().is_awake(lineage) {
                     host.node_mut().gone_elsewhere(now, lineage);
                 }
                 return vec![Heard::HandedOver(lineage, done)];
@@ -140,7 +140,7 @@ fn take_over(host: &mut Host, now: Instant, handover: Handover) {
         (handover.waiting.len(), handover.sleeper.as_ref().map(|sleeper| sleeper.peer.clone()));
     match host.node_mut().take_over(now, handover) {
         Taken::Unknown => {
-            tracing::debug!(packets, "packets of another gateway are for a device that is not here")
+            tracing::debug!(packets, "packets of another gateway wait for a device that is not here")
         }
         taken => tracing::info!(packets, peer, ?taken, "a device of another gateway"),
     }

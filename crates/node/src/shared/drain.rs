@@ -3,7 +3,8 @@
 //! ([`super::Balance`]).
 //!
 //! Clients that are awake are told first, some at a time: they come back by ticket, and their packets go through here until then. When they are gone,
-//! or their time is over, devices that sleep are handed over, each with what waits for it. What comes for one meanwhile follows.
+//! or their time is over, devices that sleep are handed over, each with what waits for it. What comes for one meanwhile follows. One that wakes here
+//! meanwhile is told to go as well.
 
 use super::{Other, Parcel, SharedBalance};
 use crate::host::Host;
@@ -54,8 +55,9 @@ pub struct Drain {
     look: Instant,
     /// The store has said where devices can go.
     begun: bool,
-    /// Sessions whose clients were told, and those of clients that go nowhere.
+    /// Sessions whose clients were told, those that were while others were handed over, and those of clients that go nowhere.
     told: BTreeSet<SaId>,
+    late: BTreeSet<SaId>,
     deaf: BTreeSet<SaId>,
     /// Devices that are being handed over.
     under_way: BTreeSet<Name>,
@@ -77,6 +79,7 @@ impl Drain {
             look: now + LOOK,
             begun: false,
             told: BTreeSet::new(),
+            late: BTreeSet::new(),
             deaf: BTreeSet::new(),
             under_way: BTreeSet::new(),
             kept: BTreeSet::new(),
@@ -123,13 +126,13 @@ impl Drain {
         // A client that fell asleep instead is given away like any other that sleeps.
         let asleep = host.node().sleeping_clients();
         self.told.retain(|sa| asleep.binary_search(sa).is_err());
-        if !self.sleepers {
-            self.send_clients_away(now, host, balance);
-        }
+        let on_their_way = self.send_clients_away(now, host, balance);
+        self.sleepers |= self.until <= now || !on_their_way;
         if self.sleepers { self.give_sleepers_away(now, host, balance, alone) } else { (Vec::new(), None) }
     }
 
-    fn send_clients_away(&mut self, now: Instant, host: &mut Host, balance: &SharedBalance) {
+    /// True if clients that were told have not gone yet, or there are some to tell.
+    fn send_clients_away(&mut self, now: Instant, host: &mut Host, balance: &SharedBalance) -> bool {
         let awake = host.node().awake_clients();
         let known = |sa: &&SaId| self.told.contains(sa) || self.deaf.contains(sa);
         let untold: Vec<SaId> = awake.iter().filter(|sa| !known(sa)).copied().collect();
@@ -139,6 +142,7 @@ impl Drain {
             let to = balance.lock().next(v6).and_then(|to| to.place);
             let goes = to.is_some_and(|to| host.node_mut().send_away(now, sa, &to));
             if goes {
+                self.late.extend(self.sleepers.then_some(sa));
                 self.told.insert(sa)
             } else {
                 self.deaf.insert(sa)
@@ -146,8 +150,7 @@ impl Drain {
         }
         // Who comes at this moment may be told yet: a ticket that was used here, and nothing more, would cost a login.
         let coming = host.node().coming_clients() > 0;
-        let on_their_way = rest || coming || awake.iter().any(|sa| self.told.contains(sa));
-        self.sleepers = self.until <= now || !on_their_way;
+        rest || coming || awake.iter().any(|sa| self.told.contains(sa))
     }
 
     fn give_sleepers_away(
@@ -157,11 +160,17 @@ impl Drain {
         balance: &SharedBalance,
         alone: bool,
     ) -> (Vec<Parcel>, Option<DrainEnd>) {
+        let awake = host.node().awake_clients();
+        let waits = awake.iter().any(|sa| self.late.contains(sa));
         let node = host.node_mut();
         let mut untried = node.handover_candidates();
+        untried.extend(node.unclaimed());
+        untried.sort_unstable();
+        untried.dedup();
         untried.retain(|name| !self.under_way.contains(name) && !self.kept.contains(name));
         // While the store is away they stay: what waits for them would be lost on the way.
-        let over = self.under_way.is_empty() && untried.is_empty() || self.until + FOR_SLEEPERS <= now;
+        let over =
+            self.under_way.is_empty() && untried.is_empty() && !waits || self.until + FOR_SLEEPERS <= now;
         untried.truncate(if alone || over { 0 } else { UNDER_WAY.saturating_sub(self.under_way.len()) });
         let mut parcels = Vec::new();
         for lineage in untried {

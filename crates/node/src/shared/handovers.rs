@@ -52,11 +52,7 @@ impl<O: Office> Courier<O> {
         let mut chunks = parcels.chunks(TOGETHER);
         while let Some(chunk) = chunks.next() {
             match store.hand_over(chunk).await {
-                Ok(told) => {
-                    for (parcel, told) in chunk.iter().zip(told).filter(|(parcel, _)| parcel.to.is_some()) {
-                        self.tell(News::HandedOver(parcel.handover.lineage, told));
-                    }
-                }
+                Ok(told) => chunk.iter().zip(told).for_each(|(parcel, told)| self.handed_over(parcel, told)),
                 Err(e) => {
                     std::iter::once(chunk).chain(chunks).for_each(|chunk| not_told(&mut self.office, chunk));
                     return Err(e);
@@ -64,6 +60,17 @@ impl<O: Office> Courier<O> {
             }
         }
         Ok(())
+    }
+
+    /// What became of a parcel. What no other gateway gets comes back: its device may have come here again before this gateway heard that it was
+    /// elsewhere, or is here still.
+    fn handed_over(&mut self, Parcel { handover, to }: &Parcel, told: bool) {
+        if !told && !handover.waiting.is_empty() {
+            self.tell(News::Arrived(vec![Handover { sleeper: None, ..handover.clone() }]));
+        }
+        if to.is_some() {
+            self.tell(News::HandedOver(handover.lineage, told));
+        }
     }
 
     async fn run_errand(&mut self, store: &mut O::Store, errand: &Errand) -> Result<(), Error<O>> {
