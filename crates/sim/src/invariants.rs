@@ -46,13 +46,40 @@ impl<Sender: Ord> Sequences<Sender> {
     }
 }
 
+/// The initialization vectors of IKE messages, by sender and SPIs, and what each was used for.
+pub(crate) struct Vectors<Sender>(BTreeMap<(Sender, Vec<u8>), Vec<u8>>);
+
+impl<Sender> Default for Vectors<Sender> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<Sender: Ord> Vectors<Sender> {
+    /// `sender`, which is called `end`, sends this IKE message.
+    pub(crate) fn sends(&mut self, sender: Sender, end: &str, message: &[u8]) {
+        // An Encrypted payload, or an Encrypted Fragment payload (RFC 7296 section 3.14, RFC 7383 section 2.5), that comes first.
+        let at = match message.get(16) {
+            Some(46) => 32,
+            Some(53) => 36,
+            _ => return,
+        };
+        let (Some(spis), Some(vector)) = (message.get(..16), message.get(at..at + 8)) else { return };
+        // Each IKE_INTERMEDIATE has keys of its own, and those of IKE_AUTH stay (RFC 9370 section 2.2.2).
+        let round = if message.get(18) == Some(&IKE_INTERMEDIATE) { message.get(20..24) } else { None };
+        let name = [spis, vector, round.unwrap_or_default()].concat();
+        let before = self.0.insert((sender, name), message.to_vec());
+        let same = before.is_none_or(|before| before == message);
+        assert!(same, "the {end} used an initialization vector of IKE twice; {vector:x?}");
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Invariants {
     /// `true`: the device's.
     sequences: Sequences<bool>,
-    /// IKE messages by sender, SPIs and initialization vector.
-    vectors: BTreeMap<(bool, Vec<u8>), Vec<u8>>,
+    vectors: Vectors<bool>,
     /// For each packet: how many sessions the device had made when it was sent, and how often it has arrived.
     packets: Vec<(usize, usize)>,
     /// How much of either end's received packets, of the device's changes and of what the store has done was looked at.
@@ -82,7 +109,7 @@ impl Invariants {
             _ => None,
         };
         match message {
-            Some(message) => self.sends_ike(device, end, message),
+            Some(message) => self.vectors.sends(device, end, message),
             None => _ = self.sequences.sends(device, end, datagram),
         }
         let clear = inner.iter().any(|own| {
@@ -90,22 +117,6 @@ impl Invariants {
             servers.into_iter().any(|server| holds_addresses(datagram, &octets(*own), &server))
         });
         assert!(!clear, "the {end} sent an inner packet in clear; {datagram:x?}");
-    }
-
-    fn sends_ike(&mut self, device: bool, end: &str, message: &[u8]) {
-        // An Encrypted payload, or an Encrypted Fragment payload (RFC 7296 section 3.14, RFC 7383 section 2.5), that comes first.
-        let at = match message.get(16) {
-            Some(46) => 32,
-            Some(53) => 36,
-            _ => return,
-        };
-        let (Some(spis), Some(vector)) = (message.get(..16), message.get(at..at + 8)) else { return };
-        // Each IKE_INTERMEDIATE has keys of its own, and those of IKE_AUTH stay (RFC 9370 section 2.2.2).
-        let round = if message.get(18) == Some(&IKE_INTERMEDIATE) { message.get(20..24) } else { None };
-        let name = [spis, vector, round.unwrap_or_default()].concat();
-        let before = self.vectors.insert((device, name), message.to_vec());
-        let same = before.is_none_or(|before| before == message);
-        assert!(same, "the {end} used an initialization vector of IKE twice; {vector:x?}");
     }
 
     /// Something has happened; `sent` packets were sent so far.

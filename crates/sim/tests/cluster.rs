@@ -7,7 +7,7 @@
 #[path = "common/tales.rs"]
 mod tales;
 
-use dormouse_sim::cluster::Story;
+use dormouse_sim::cluster::{Settings, Step, Story, World};
 use tales::all_end_well;
 
 /// Seeds whose stories ended badly once: a lease that a failover had lost and nobody wrote again (16), an allowance elsewhere that was missed
@@ -38,6 +38,26 @@ fn what_is_kept_for_a_device_that_sleeps_comes_to_it_when_gateways_are_drained()
 #[test]
 fn every_story_of_devices_without_tickets_ends_well() {
     all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &[], Story::ticketless);
+}
+
+#[test]
+fn every_story_of_sessions_that_are_taken_over_ends_well() {
+    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &[], Story::taken_over);
+}
+
+/// A device without tickets whose gateway dies, or dies and comes back at once, goes on with the session that it has.
+#[test]
+fn a_session_without_tickets_outlives_its_gateway() {
+    for (ms, pause) in [(200_000, 100_000), (500, 20_000)] {
+        let settings = Settings { ticketless: 1, takeover: true, ..Settings::default() };
+        let mut world = World::new(1, &settings);
+        let faults =
+            [Step::Data { count: 2 }, Step::GatewayCrash { gateway: 0, ms }, Step::Pause { ms: pause }];
+        world.play(&faults);
+        assert_eq!((world.taken_over(), world.logins(0)), (1, 1), "away for {ms} ms");
+        world.settle_and_check();
+        assert_eq!(world.logins(0), 1, "away for {ms} ms");
+    }
 }
 
 #[test]

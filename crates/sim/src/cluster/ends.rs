@@ -26,6 +26,9 @@ pub(crate) fn gateway_address(n: usize) -> IpAddr {
     Ipv4Addr::new(203, 0, 113, 1 + u8::try_from(n).unwrap_or(0)).into()
 }
 
+/// Where the gateway is that the common address is led to.
+pub(crate) const COMMON: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 200));
+
 /// A device's identity.
 pub(crate) fn identity(n: usize) -> String {
     format!("device{n}.sim")
@@ -40,16 +43,24 @@ fn head(role: &str, gateway: &str, own: &str, peer: &str) -> String {
 
 /// The core of a device.
 pub(crate) fn device(settings: &Settings, n: usize, rng: &mut Seeded, now: Instant, unix: UnixTime) -> Host {
+    let offers_ids = settings.offers_ids(n);
+    // One that asks now and then, and is patient, as a strongSwan is.
+    let (asks, waits) = match offers_ids {
+        true => ("liveness = 10\nliveness_timeout = 100\nretransmit_tries = 14\n", "probe_ms = 60000\n"),
+        false => ("", ""),
+    };
     let toml = head("client", "gateway = \"vpn.sim\"", &identity(n), "gateway.sim")
         + &format!(
-            "[connection.{CONNECTION}.ike]\nrekey = {}\n{}[connection.{CONNECTION}.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n",
+            "[connection.{CONNECTION}.wake]\n{waits}\
+             [connection.{CONNECTION}.ike]\nrekey = {}\n{asks}{}[connection.{CONNECTION}.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n",
             settings.rekey_s,
             match settings.has_tickets(n) {
                 true => String::new(),
                 false => format!("dormancy = false\n[connection.{CONNECTION}.resumption]\nmode = \"off\"\n"),
             }
         );
-    machine::host(now, machine::connections(&toml), EndpointConfig::default(), None, rng, unix)
+    let endpoint = EndpointConfig { offers_ids, ..EndpointConfig::default() };
+    machine::host(now, machine::connections(&toml), endpoint, None, rng, unix)
 }
 
 /// The core of a gateway that begins with what the store says.
@@ -95,6 +106,7 @@ pub(crate) fn gateway(
         ticket_keys: Some(TicketKeys::shared(beginning.keys.clone())),
         hold,
         counts_together: true,
+        takeover: settings.takeover,
         spread: Some(Box::new(balance)),
         ..EndpointConfig::default()
     };

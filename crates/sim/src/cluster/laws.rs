@@ -2,7 +2,7 @@
 //! them; must never change what it looks at. What must be true once the faults have stopped is `settled`'s.
 //!
 //! - A ticket is accepted once, by whichever gateway; none of a fork is, and none after its session has ended on record ([`Tickets`]).
-//! - No ESP sequence number is used twice.
+//! - No ESP sequence number, and no initialization vector of an IKE message, is used twice under one key, by whichever gateway.
 //! - No inner address has sessions of two identities at once, at one gateway or two. Except an address whose lease a failover has forgotten,
 //!   or which was taken from its holder: a gateway that did not hear of it has the old session until it is told (`docs/cluster.md`, "What
 //!   happens when").
@@ -18,7 +18,7 @@
 
 use super::ends::identity;
 use super::world::{Device, Gateway, Thief};
-use crate::invariants::{Sequences, Tickets, looks_sound};
+use crate::invariants::{Sequences, Tickets, Vectors, looks_sound};
 use crate::machine::Machine;
 use crate::shared::{Database, all};
 use crate::topology::{MachineId, Topology};
@@ -39,7 +39,9 @@ const FOR_LONG: Duration = Duration::from_secs(30);
 /// See the module.
 pub(crate) struct Laws {
     seed: u64,
-    sequences: Sequences<MachineId>,
+    /// Of devices, and of all gateways together.
+    sequences: Sequences<Option<MachineId>>,
+    vectors: Vectors<Option<MachineId>>,
     pub(crate) tickets: Tickets,
     /// How much of what the store has done was looked at.
     done: usize,
@@ -63,6 +65,7 @@ impl Laws {
         Self {
             seed,
             sequences: Sequences::default(),
+            vectors: Vectors::default(),
             tickets: Tickets::default(),
             done: 0,
             ended: (0, BTreeSet::new()),
@@ -145,14 +148,17 @@ impl Laws {
 
     fn look_at_sent(&mut self, id: MachineId, machine: &Machine) {
         looks_sound("machine", machine);
+        let (sender, end) = match machine.shared {
+            Some(_) => (None, "gateways"),
+            None => (Some(id), "machine"),
+        };
         for (path, datagram) in &machine.outbox {
-            let esp = match (path.carrier, classify_natt(datagram)) {
-                (Carrier::RawEsp, _) => true,
-                (Carrier::NatT, kind) => !matches!(kind, NatT::Ike(_) | NatT::Keepalive),
-                _ => false,
-            };
-            if esp {
-                self.sequences.sends(id, "machine", datagram);
+            match (path.carrier, classify_natt(datagram)) {
+                (Carrier::Ike, _) => self.vectors.sends(sender, end, datagram),
+                (Carrier::NatT, NatT::Ike(message)) => self.vectors.sends(sender, end, message),
+                (Carrier::NatT, NatT::Keepalive) => {}
+                (Carrier::RawEsp | Carrier::NatT, _) => _ = self.sequences.sends(sender, end, datagram),
+                _ => {}
             }
         }
     }

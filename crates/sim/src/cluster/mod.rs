@@ -5,6 +5,7 @@
 //! [`World`] is the machinery, [`Step`] what happens in it, [`Story`] a seeded story that can be told, shrunk and pasted as a test; what must be
 //! true at every step is `laws`', and what must be true once the faults have stopped is `settled`'s.
 
+mod common;
 mod drains;
 mod ends;
 mod laws;

@@ -72,6 +72,11 @@ pub enum Step {
         /// How long it is away then.
         ms: u64,
     },
+    /// The gateways' common address is led to this one.
+    Lead {
+        /// Which.
+        gateway: u8,
+    },
     /// Devices do not reach a gateway, nor it them.
     Deaf {
         /// Which.
@@ -184,6 +189,25 @@ pub(crate) fn with_drains(seed: u64) -> Vec<Step> {
     for _ in 0..=rng.below(2) {
         let at = usize::try_from(rng.below(steps.len() as u64 + 1)).unwrap_or(0);
         steps.splice(at..at, drain(&mut rng));
+    }
+    steps
+}
+
+/// The same, and gateways die for so long that others notice, or come back at once; the common address is led elsewhere, also for nothing.
+pub(crate) fn with_takeovers(seed: u64) -> Vec<Step> {
+    let mut rng = Seeded::new(seed ^ 0x7a4e_0000_0000_0000);
+    let mut steps = random(seed);
+    for _ in 0..=rng.below(3) {
+        let at = usize::try_from(rng.below(steps.len() as u64 + 1)).unwrap_or(0);
+        let gateway = u8::try_from(rng.below(6)).unwrap_or(0);
+        let after = Step::Pause { ms: 30_000 + up_to(&mut rng, 32) };
+        let fault = match rng.below(6) {
+            0 => vec![Step::Lead { gateway }],
+            1 => vec![Step::Cut { gateway, ms: 60_000 }, Step::Lead { gateway: gateway + 1 }, after],
+            2 => vec![Step::GatewayCrash { gateway, ms: up_to(&mut rng, 2) }],
+            _ => vec![Step::GatewayCrash { gateway, ms: 30_000 + up_to(&mut rng, 64) }, after],
+        };
+        steps.splice(at..at, fault);
     }
     steps
 }

@@ -35,6 +35,9 @@ pub struct Settings {
     pub keep: bool,
     /// Each so-manyth device has no tickets, and does not say when it sleeps; 0: none. Only in stories that are about them.
     pub ticketless: u8,
+    /// Gateways take IKE SAs over from others that are silent, and devices without tickets let their message ids be set anew; they reach the gateways at one
+    /// address, which is led to one of them. Only in stories that are about it.
+    pub takeover: bool,
 }
 
 impl Default for Settings {
@@ -55,6 +58,7 @@ impl Default for Settings {
             limit: 0,
             keep: false,
             ticketless: 0,
+            takeover: false,
         }
     }
 }
@@ -85,6 +89,7 @@ impl Settings {
             limit: 0,
             keep: false,
             ticketless: 0,
+            takeover: false,
         }
     }
 
@@ -92,6 +97,12 @@ impl Settings {
     #[must_use]
     pub(crate) fn has_tickets(&self, device: usize) -> bool {
         self.ticketless == 0 || !device.is_multiple_of(self.ticketless.into())
+    }
+
+    /// Whether a device lets its message ids be set anew.
+    #[must_use]
+    pub(crate) fn offers_ids(&self, device: usize) -> bool {
+        self.takeover && !self.has_tickets(device)
     }
 
     /// Those of `seed`, with a limit of sessions.
@@ -119,7 +130,13 @@ impl Settings {
         Self { ticketless, ..Self::random(seed) }
     }
 
-    /// The same; sessions are held as long as any device sleeps, and the store always says in time whether a ticket counts.
+    /// Those of `seed`, with devices that have no tickets, and gateways that take their sessions over.
+    #[must_use]
+    pub fn taken_over(seed: u64) -> Self {
+        Self { takeover: true, ..Self::ticketless(seed) }
+    }
+
+    /// Those of [`Settings::drained`]; sessions are held as long as any device sleeps, and the store always says in time whether a ticket counts.
     #[must_use]
     pub fn drained_in_calm(seed: u64) -> Self {
         let it = Self::drained(seed);
@@ -144,7 +161,8 @@ impl Settings {
             Self { lag_ms: default.lag_ms, ..it() },
             Self { rekey_s: default.rekey_s, ..it() },
             Self { limit: default.limit, keep: default.keep, ..it() },
-            Self { ticketless: default.ticketless, ..it() },
+            Self { ticketless: default.ticketless, takeover: default.takeover, ..it() },
+            Self { takeover: default.takeover, ..it() },
         ];
         simpler.into_iter().filter(|settings| settings != self).collect()
     }

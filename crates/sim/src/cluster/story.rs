@@ -68,6 +68,12 @@ impl Story {
         Self { seed, steps: script::with_drains(seed), settings: Settings::ticketless(seed) }
     }
 
+    /// The story of `seed` with devices that have no tickets, and gateways that take their sessions over.
+    #[must_use]
+    pub fn taken_over(seed: u64) -> Self {
+        Self { seed, steps: script::with_takeovers(seed), settings: Settings::taken_over(seed) }
+    }
+
     /// A story in which gateways are drained, and nothing goes wrong: what is kept for a device that sleeps comes to it.
     #[must_use]
     pub fn drained_in_calm(seed: u64) -> Self {

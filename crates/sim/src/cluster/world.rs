@@ -1,6 +1,7 @@
 //! The world: gateways behind one name, the store that they share, devices, and a thief. Owns who is where, alive and awake, and what is to
 //! happen later.
 
+use super::common::Common;
 use super::drains::{Kept, is_drained};
 use super::ends::{self, SERVER, gateway_address, identity};
 use super::laws::{Laws, holder};
@@ -58,7 +59,8 @@ pub(crate) struct Thief {
 
 /// What is to happen.
 #[derive(Clone, Copy, Debug)]
-enum Later {
+pub(crate) enum Later {
+    Lead,
     StartGateway(usize),
     StartDevice(usize),
     Suspend(usize),
@@ -79,6 +81,7 @@ pub struct World {
     counted: u64,
     pub(crate) laws: Laws,
     pub(crate) kept: Kept,
+    pub(crate) common: Common,
     pub(crate) seed: u64,
     pub(crate) settings: Settings,
     loss: f64,
@@ -101,6 +104,7 @@ impl World {
             counted: 0,
             laws: Laws::new(seed),
             kept: Kept::default(),
+            common: Common::default(),
             seed,
             settings: settings.clone(),
             loss: 0.0,
@@ -120,6 +124,7 @@ impl World {
         let address = gateway_address(n).to_string();
         let mut line = Line::new(self.seed, n, address, self.database.clone());
         line.link.slow = Duration::from_millis(self.settings.slow_ms);
+        line.takeover = self.settings.takeover;
         let ahead = self.settings.clocks.get(n).copied().unwrap_or(0);
         line.clock = (ahead, EPOCH);
         // A process that has not begun: a device's core, whose place is taken.
@@ -129,7 +134,8 @@ impl World {
         machine.skew = ahead;
         machine.set_lag(self.seed ^ n as u64, Duration::from_millis(self.settings.lag_ms));
         let id = self.net.add_machine(machine);
-        self.net.place(id, Some((network, vec![gateway_address(n)])));
+        self.net.place(id, Some((network, self.addresses_of(n))));
+        self.lose_complaints(id);
         let line = Rc::new(RefCell::new(line));
         self.gateways.push(Gateway { id, network, line, deaf: Instant::ZERO, away: Duration::ZERO });
         self.start_gateway(n);
@@ -151,20 +157,13 @@ impl World {
         });
         let (now, unix) = (self.net.now, self.unix());
         let mut machine = Machine::new(ends::device(&self.settings, n, self.net.rng(), now, unix));
-        machine.gateways.insert(CONNECTION.into(), self.name());
+        machine.gateways.insert(CONNECTION.into(), self.name_for(n));
+        machine.heard = self.settings.offers_ids(n).then(Vec::new);
         machine.set_lag(self.seed ^ (16 + n as u64), Duration::from_millis(self.settings.lag_ms));
         let id = self.net.add_machine(machine);
         self.devices.push(Device { id, networks, at: 0, asleep: false });
         self.plug(n);
         self.net.with(id, |now, host| _ = host.up(now, CONNECTION));
-    }
-
-    /// What the common name is, in the order of this answer.
-    fn name(&mut self) -> Vec<IpAddr> {
-        let mut all: Vec<IpAddr> = (0..self.gateways.len()).map(gateway_address).collect();
-        let turn = usize::try_from(self.net.rng().below(all.len() as u64)).unwrap_or(0);
-        all.rotate_left(turn);
-        all
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -189,7 +188,7 @@ impl World {
         self.net.place(id, Some((network, vec![address])));
     }
 
-    fn later(&mut self, after: Duration, what: Later) {
+    pub(crate) fn later(&mut self, after: Duration, what: Later) {
         self.counted += 1;
         self.later.insert((self.net.now + after, self.counted), what);
     }
@@ -216,8 +215,11 @@ impl World {
     }
 
     fn run_until(&mut self, end: Instant) {
-        let Self { net, gateways, devices, thief, database, laws, .. } = self;
+        let Self { net, gateways, devices, thief, database, laws, common, .. } = self;
         net.run_until(end, |net, moment| {
+            if moment == Moment::Delivered {
+                common.answer(net, devices);
+            }
             if moment == Moment::Acted {
                 laws.look(net, gateways, devices, thief.as_ref(), &mut database.borrow_mut());
                 let rung = std::mem::take(&mut database.borrow_mut().rung);
@@ -231,6 +233,7 @@ impl World {
 
     fn happens(&mut self, what: Later) {
         match what {
+            Later::Lead => self.lead_to_any(),
             Later::StartGateway(n) => self.start_gateway(n),
             Later::StartDevice(n) => self.start_device(n),
             Later::Suspend(n) => self.suspend(n),
@@ -282,6 +285,7 @@ impl World {
             Step::GatewayCrash { gateway, ms } => self.kill_gateway(g(gateway), time(ms), false),
             Step::GatewayStop { gateway, ms } => self.kill_gateway(g(gateway), time(ms), true),
             Step::Drain { gateway, within_ms, ms } => self.drain(g(gateway), time(within_ms), time(ms)),
+            Step::Lead { gateway } => self.lead(g(gateway)),
             Step::Deaf { gateway, ms } => self.deafen(g(gateway), time(ms)),
             Step::Weather { loss } => {
                 self.loss = f64::from(loss) / 100.0;
@@ -417,7 +421,7 @@ impl World {
         }
         self.note_wake(n);
         // The name may be answered in another order by now.
-        let (id, name) = (self.devices[n].id, self.name());
+        let (id, name) = (self.devices[n].id, self.name_for(n));
         self.net.machine_mut(id).gateways.insert(CONNECTION.into(), name);
         self.plug(n);
         self.net.with(id, |now, host| host.resume(now, Cause::User));
@@ -425,6 +429,7 @@ impl World {
 
     fn kill_device(&mut self, n: usize, down: Duration) {
         if self.device(n).host().is_some() {
+            self.common.forget(self.devices[n].id);
             self.net.machine_mut(self.devices[n].id).crash();
             self.later(down, Later::StartDevice(n));
         }
@@ -455,6 +460,7 @@ impl World {
             } else {
                 machine.crash()
             }
+            self.lead_away(n);
             self.later(down, Later::StartGateway(n));
         }
     }

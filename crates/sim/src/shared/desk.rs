@@ -45,6 +45,8 @@ pub(crate) struct Line {
     pub(crate) address: String,
     /// It gives its devices away, as it says with its heartbeats.
     pub(crate) draining: bool,
+    /// It takes IKE SAs over.
+    pub(crate) takeover: bool,
     pub(crate) queue: Waiting,
     pub(super) reports: Vec<Report>,
     pub(super) now: Instant,
@@ -69,6 +71,7 @@ impl Line {
             kept: Kept::default(),
             address,
             draining: false,
+            takeover: false,
             queue: Waiting::default(),
             reports: Vec::new(),
             now: Instant::ZERO,
@@ -423,10 +426,16 @@ impl Store for Connection {
     }
 
     async fn silent(&mut self) -> Result<Vec<String>, Away> {
+        if !self.line.borrow().takeover {
+            return Ok(Vec::new());
+        }
         self.ask(|now, _, gateway, database| database.silent(now, gateway)).await
     }
 
     async fn left_by(&mut self, of: Option<&str>) -> Result<Vec<Left>, Away> {
+        if !self.line.borrow().takeover {
+            return Ok(Vec::new());
+        }
         self.ask(|_, _, gateway, database| database.left_by(gateway, of)).await
     }
 
