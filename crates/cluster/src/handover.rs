@@ -30,7 +30,7 @@ const SILENT: i64 = 15;
 pub struct Parcel {
     /// Whose it is.
     pub lineage: Name,
-    /// Whose that lineage was, if it is over by now; `None`: nobody gets it then.
+    /// Whose that lineage was, if it is over by now; `None`: it is dropped then.
     pub holder: Option<TicketHolder>,
     /// The gateway that has the device from now on, if this one has it now; `None`: the one that has it, if it is another.
     pub to: Option<String>,
@@ -103,7 +103,7 @@ const OTHERS: &str = "select name, address, sessions + sleepers, session_time fr
 
 impl Database {
     /// Tells other gateways of devices, each of which is named once. True for each that was told: its device is the other gateway's now. Not told is
-    /// what no lineage knows, or what is for nobody else. What was of a lineage that is over comes as of the one that [`Arrived::lineage`] names.
+    /// what no lineage knows, or what is for this gateway. What was of a lineage that is over comes as of the one that [`Arrived::lineage`] names.
     ///
     /// # Errors
     /// See [`Error`]. None was told then; with [`Error::Lost`] and [`Error::Hangs`] all may have been.

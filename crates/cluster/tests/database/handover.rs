@@ -83,7 +83,7 @@ fn what_waits_for_a_device_that_has_logged_in_elsewhere_comes_there() {
         run(&mut north, &[insert(1, 1), insert(2, 2)]).await;
         run(&mut south, &[Operation::EndAll { holder: holder(1) }, insert(3, 1)]).await;
         assert_eq!(north.orders().await.unwrap()[0].lineage, name(1));
-        // Its holder is nobody else's, and a lineage that is there goes before.
+        // No other client has this holder, and a lineage that is there goes before.
         assert_eq!(give(&world, &mut north, &[of(1, 1), of(2, 1), of(9, 4)]).await, [true, false, false]);
         assert_eq!(come(&mut south).await, [(3, Some(b"x".to_vec()))]);
         // Nor does it come where it was sent from.

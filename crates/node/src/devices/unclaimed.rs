@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_comes_for_has_a_bound_and_an_end() {
+    fn what_no_device_comes_for_has_a_bound_and_an_end() {
         let mut unclaimed = Unclaimed::default();
         (0..3 * PARCELS_MOST).for_each(|_| unclaimed.keep(at(0), OFFICE, parcel(1, 1)));
         assert_eq!(unclaimed.parcels.len(), PARCELS_MOST);
