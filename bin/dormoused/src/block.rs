@@ -219,6 +219,7 @@ impl Block {
     }
 
     /// What is held for a connection, and when.
+    #[cfg(feature = "hip")]
     pub(crate) fn of(&self, name: &str) -> Option<Blocking> {
         self.of.get(name).cloned()
     }

@@ -204,17 +204,17 @@ impl Daemon {
         let mut roles: BTreeSet<Role> = connections.iter().map(|c| c.role).collect();
         roles.extend(hip.as_ref().map(|_| Role::Hip));
         let mut node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
-        let sleepers = dormouse_hip::Hold {
-            longest: Duration::from_secs(settings.sleeper_longest.0.into()),
-            services: if standin.is_some() { WISHES } else { SleepFlags::default() },
-        };
+        let sleepers = (
+            Duration::from_secs(settings.sleeper_longest.0.into()),
+            if standin.is_some() { WISHES } else { SleepFlags::default() },
+        );
         if let Some((limits, longest)) = standin
             && (roles.contains(&Role::Gateway) || roles.contains(&Role::Hip))
         {
             node.stand_in_for_sleepers(limits, longest);
         }
         let may_sleep = sleep.settings.mode != Mode::Performance;
-        let hip = hip.map(|hip| Directory::new(hip, &denials, (may_sleep, sleepers), &mut node));
+        let hip = Directory::of(hip, &denials, may_sleep, sleepers, &mut node);
         node.set_radius(now, radius);
         let mut host = Host::new(now, node, pool);
         engine.begin(&mut host, &mut machine);

@@ -13,7 +13,7 @@ use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::clock::unix_now;
 use dormouse_io::control::ClientId;
 use dormouse_io::entropy::OsEntropy;
-use dormouse_keying::Failure;
+use dormouse_keying::{Failure, SleepFlags};
 use dormouse_node::config::ResolvedHip;
 use dormouse_node::config::directory::{Known, Lsi, Peers, resolver, tag, tags, version};
 use dormouse_node::config::file::HipCarrier;
@@ -68,14 +68,15 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Gives `node` its key manager for this connection. `may_sleep`: peers are told that this host's radio may; `hold`: what is done for
-    /// those that sleep.
-    pub(crate) fn new(
-        resolved: ResolvedHip,
+    /// Gives `node` its key manager for this connection, if there is one. `may_sleep`: peers are told that this host's radio may; `hold`: how long, and
+    /// what is done for those that sleep.
+    pub(crate) fn of(
+        resolved: Option<ResolvedHip>,
         denials: &BTreeSet<Denial>,
-        (may_sleep, hold): (bool, Hold),
+        may_sleep: bool,
+        (longest, services): (Duration, SleepFlags),
         node: &mut Node,
-    ) -> Self {
+    ) -> Option<Self> {
         let ResolvedHip {
             name,
             auto,
@@ -87,9 +88,9 @@ impl Directory {
             peers,
             lsi,
             domain,
-        } = resolved;
+        } = resolved?;
         config.first_generation = unix_now().0;
-        (config.may_sleep, config.hold) = (may_sleep, Some(hold));
+        (config.may_sleep, config.hold) = (may_sleep, Some(Hold { longest, services }));
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
         let directory = Self {
             connection: name,
@@ -107,7 +108,7 @@ impl Directory {
         let mut hip = Hip::new(config, identities, Box::new(node.spis()), Box::new(OsEntropy));
         directory.peers.iter().for_each(|known| know(&mut hip, known));
         node.set_key_manager(&directory.connection, Box::new(hip));
-        directory
+        Some(directory)
     }
 
     /// When the wait of each client ends.

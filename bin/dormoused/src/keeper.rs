@@ -1,5 +1,5 @@
 //! The gateway's lineages and leases beside the event loop: a thread that writes down what the host orders, in its order, and waits for
-//! the disk. Owns the thread and the queue; the rules are `dormouse_ike::ticket::lineage`'s, the statements `dormouse_io::store`'s. Two
+//! the disk. Owns the thread and the queue; the rules are `dormouse_ike::ticket::lineage`'s, the statements of the gateway's own store [`lineages`]'. Two
 //! threads that write one database would wait for each other, so there is one.
 //!
 //! What was ordered while the disk was busy is one transaction for each of the two. A store that fails is tried again. Meanwhile those who
@@ -13,26 +13,28 @@ mod apart;
 pub(crate) mod counts;
 #[cfg(feature = "cluster")]
 mod database;
+#[cfg(feature = "sqlite")]
+pub(crate) mod lineages;
+#[cfg(not(feature = "sqlite"))]
+#[path = "keeper/lineages_in_memory.rs"]
+pub(crate) mod lineages;
 #[cfg(feature = "cluster")]
 mod owed;
-#[cfg(test)]
+#[cfg(all(test, feature = "sqlite"))]
 mod tests;
 
 use crate::leases::Leases;
 #[cfg(not(feature = "cluster"))]
 use apart as database;
 pub(crate) use database::Member;
-use dormouse_ike::limits::LINEAGES_PER_HOLDER;
 use dormouse_ike::ticket::lineage::{Operation, Outcome, Store};
 use dormouse_io::bell::Bell;
 use dormouse_io::beside;
 use dormouse_io::clock::unix_now;
-use dormouse_io::store::lineage::{Lineages, Step};
 use dormouse_keying::SaId;
 use dormouse_node::pool::Change;
 pub(crate) use dormouse_node::shared::Report;
 use dormouse_node::shared::{Batch, Changes, Errand, Waiting};
-use dormouse_sansio::UnixTime;
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -60,7 +62,7 @@ impl Keeper {
     /// If that cannot be opened, or the system has no thread left.
     pub(crate) fn own(store: &crate::store::Store, gateway: bool) -> anyhow::Result<Option<Self>> {
         let beside = store.beside()?.filter(|_| gateway);
-        Ok(beside.map(|(lineages, leases)| Self::new(Sqlite(lineages), leases)).transpose()?)
+        Ok(beside.map(|(lineages, leases)| Self::new(lineages, leases)).transpose()?)
     }
 
     /// Starts the thread.
@@ -272,54 +274,4 @@ fn write_leases(leases: &mut Leases, changes: Changes, reports: &Reports) -> boo
         reports.send(Report::Leased(last));
     }
     written.is_err()
-}
-
-/// The lineages in the gateway's database.
-#[derive(Debug)]
-pub(crate) struct Sqlite(pub(crate) Lineages);
-
-impl Store for Sqlite {
-    type Error = dormouse_io::store::Error;
-
-    fn run(&mut self, now: UnixTime, operations: &[Operation]) -> Result<Vec<Outcome>, Self::Error> {
-        let steps: Vec<Option<Step>> = operations.iter().map(|operation| step(now, operation)).collect();
-        let asked: Vec<bool> = steps.iter().map(Option::is_some).collect();
-        let mut found = self.0.run(&steps.into_iter().flatten().collect::<Vec<_>>())?.into_iter();
-        let outcome = |(operation, asked): (&Operation, bool)| match operation {
-            _ if !asked => Outcome::Done,
-            Operation::Confirm { .. } if found.next() != Some(true) => Outcome::Superseded,
-            Operation::Confirm { .. } => Outcome::Done,
-            _ => {
-                found.next();
-                Outcome::Done
-            }
-        };
-        Ok(operations.iter().zip(asked).map(outcome).collect())
-    }
-}
-
-fn step(now: UnixTime, operation: &Operation) -> Option<Step> {
-    Some(match *operation {
-        Operation::Insert(row) => Step::Insert {
-            id: row.id.0,
-            holder: row.holder.0,
-            tip: row.tip.0,
-            ends: row.ends,
-            now,
-            most: LINEAGES_PER_HOLDER,
-        },
-        Operation::Confirm { lineage, own, before, next, ends, .. } => {
-            Step::Move { id: lineage.0, from: [own.0, before.0], to: next.0, ends }
-        }
-        Operation::Advance { lineage, from, to, ends } => {
-            Step::Move { id: lineage.0, from: [from.0; 2], to: to.0, ends }
-        }
-        Operation::End { lineage, holder, .. } | Operation::EndFormer { lineage, holder } => {
-            Step::End { id: lineage.0, holder: holder.0 }
-        }
-        Operation::EndAll { holder } => Step::EndAll { holder: holder.0 },
-        Operation::EndEvery => Step::EndEvery,
-        // One gateway counts its sessions itself.
-        Operation::Enter { .. } | Operation::Leave { .. } => return None,
-    })
 }

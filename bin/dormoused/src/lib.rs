@@ -14,6 +14,10 @@ mod engine;
 mod features;
 mod forward;
 mod helpers;
+#[cfg(feature = "hip")]
+mod hip;
+#[cfg(not(feature = "hip"))]
+#[path = "without/hip.rs"]
 mod hip;
 mod joining;
 mod keeper;

@@ -86,7 +86,7 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         .map_err(wrong)
         .map_err(|e| if pin { e.context(PinRefused) } else { e })?;
     let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
-    let hip = config::resolve_hip(&file, read).map_err(wrong)?;
+    let hip = features::resolve_hip(&file, read).map_err(wrong)?;
     let radius = config::resolve_radius(&file, read).map_err(wrong)?;
     let cluster = cluster(&file, files).map_err(|(e, pin)| {
         let e = wrong(e);

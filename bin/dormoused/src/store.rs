@@ -1,6 +1,7 @@
 //! What outlives the daemon: tickets of clients; of the gateway ticket keys, leases, denials and lineages. Owns the names of the
 //! files; a failure to write is reported and the daemon goes on from memory.
 
+use crate::keeper::lineages;
 use crate::leases::Leases;
 use anyhow::{Context, Result, bail};
 use dormouse_crypto::Secret;
@@ -9,7 +10,6 @@ use dormouse_ike::ticket::{ClientTicket, TicketFormatError, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::ownership::Directory;
 use dormouse_io::state::StateDir;
-use dormouse_io::store::lineage::Lineages;
 use dormouse_io::store::{self, Database, OldLease, StoredDenial, StoredLease};
 use dormouse_node::pool::{Addresses, Lessee, Pool};
 use dormouse_sansio::{Entropy as _, UnixTime};
@@ -80,10 +80,10 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub(crate) fn beside(&self) -> Result<Option<(Lineages, Leases)>> {
+    pub(crate) fn beside(&self) -> Result<Option<(lineages::Own, Leases)>> {
         let path = self.dir.path(DATABASE);
         // It was migrated when it was opened here.
-        let open = |_| Ok((Lineages::open(&path)?, Leases(Database::open(&path, &|_| None)?)));
+        let open = |_| Ok((lineages::open(&path)?, Leases(Database::open(&path, &|_| None)?)));
         self.database.as_ref().map(open).transpose()
     }
 
@@ -361,7 +361,7 @@ fn ticket_file(connection: &str) -> String {
     format!("ticket-{}", connection.bytes().map(escape).collect::<String>())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use super::*;
     use dormouse_node::pool::Change;

@@ -30,7 +30,15 @@ pub mod mschapv2;
 pub mod packet;
 pub mod peer;
 pub mod radius;
+#[cfg(feature = "tls")]
 pub mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without/tls.rs"]
+pub mod tls;
+#[cfg(feature = "tls")]
+pub mod ttls;
+#[cfg(not(feature = "tls"))]
+#[path = "without/ttls.rs"]
 pub mod ttls;
 mod users;
 

@@ -102,6 +102,10 @@ pub mod raw;
 pub mod resolver;
 pub mod signal;
 pub mod state;
+#[cfg(feature = "sqlite")]
+pub mod store;
+#[cfg(not(feature = "sqlite"))]
+#[path = "without/store.rs"]
 pub mod store;
 pub mod tcp;
 pub mod timer;

@@ -23,8 +23,8 @@ impl Scratch {
         self.0.join("gateway.db")
     }
 
-    fn open(&self) -> Sqlite {
-        Sqlite(Lineages::open(&self.file()).unwrap())
+    fn open(&self) -> lineages::Own {
+        lineages::open(&self.file()).unwrap()
     }
 
     fn leases(&self) -> Leases {

@@ -19,7 +19,9 @@ use core::str;
 
 use crate::error::Error;
 
-pub(crate) use authenticator::{Response, Server, check};
+pub(crate) use authenticator::Server;
+#[cfg(feature = "tls")]
+pub(crate) use authenticator::{Response, check};
 pub(crate) use peer::Client;
 
 /// Bytes of each end's challenge.

@@ -1,17 +1,8 @@
 //! Whom an administrator has refused. Owns the table `denial`; what a denial means is said where peers are admitted.
 
-use super::{Database, Error};
+use super::{Database, Error, StoredDenial};
 use dormouse_sansio::UnixTime;
 use rusqlite::{Transaction, params};
-
-/// One denial.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StoredDenial {
-    /// A name or a fingerprint, in the notation in which it is displayed.
-    pub whom: String,
-    /// Since when.
-    pub since: UnixTime,
-}
 
 pub(super) fn create(tx: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     tx.execute_batch(

@@ -6,14 +6,14 @@
 mod denials;
 mod leases;
 pub mod lineage;
+mod rows;
 
 use crate::state;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
 use std::path::{Path, PathBuf};
 
-pub use denials::StoredDenial;
 use leases::Pending;
-pub use leases::{OldLease, StoredLease, StoredLessee};
+pub use rows::{OldLease, StoredDenial, StoredLease, StoredLessee};
 
 /// Version of the tables, in SQLite's `user_version`. 1: leases by displayed identity. 2: leases by holder; denials. 3: lineages.
 const SCHEMA: i64 = 3;
