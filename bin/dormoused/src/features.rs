@@ -1,10 +1,10 @@
 //! What this program was built without (the features of its Cargo.toml), as a user meets it: a configuration that needs a feature that was left out is
 //! refused, with the key and the feature. Owns which keys need which. Keys in tokens are refused where a token would be opened.
 
+use dormouse_node::config::ConfigError;
+use dormouse_node::config::file::File;
 #[cfg(feature = "hip")]
 pub(crate) use dormouse_node::config::resolve_hip;
-use dormouse_node::config::ConfigError;
-use dormouse_node::config::file::{Connection, Eap, File, Login, Role};
 
 /// A feature, and the first key of a configuration that needs it.
 type Need = (&'static str, fn(&File) -> Option<String>);
@@ -24,14 +24,16 @@ const WITHOUT: &[Need] = &[
 const CLUSTER: Need = ("cluster", |file| file.cluster.as_ref().map(|_| "cluster".to_owned()));
 #[cfg(any(test, not(feature = "dbus")))]
 const NETWORK_MANAGER: Need = ("dbus", |file| {
-    let by_network_manager =
-        file.sleep.radio == dormouse_node::config::sleep::RadioDriver::NetworkManager;
+    let by_network_manager = file.sleep.radio == dormouse_node::config::sleep::RadioDriver::NetworkManager;
     by_network_manager.then(|| "sleep.radio".to_owned())
 });
 #[cfg(any(test, not(feature = "hip")))]
-const HIP: Need = ("hip", |file| of_connections(file, |c| (c.role == Role::Hip).then_some("role")));
+const HIP: Need = ("hip", |file| {
+    of_connections(file, |c| (c.role == dormouse_node::config::file::Role::Hip).then_some("role"))
+});
 #[cfg(any(test, not(feature = "eap-tls")))]
 const EAP_TLS: Need = ("eap-tls", |file| {
+    use dormouse_node::config::file::{Eap, Login};
     of_connections(file, |c| {
         let users = c.remote.auth.iter().flat_map(|ways| &ways.0);
         let here = users.clone().any(|way| matches!(way, Eap::Tls | Eap::Ttls)).then_some("remote.auth");
@@ -40,7 +42,10 @@ const EAP_TLS: Need = ("eap-tls", |file| {
 });
 
 #[cfg(any(test, not(feature = "hip"), not(feature = "eap-tls")))]
-fn of_connections(file: &File, key: fn(&Connection) -> Option<&'static str>) -> Option<String> {
+fn of_connections(
+    file: &File,
+    key: fn(&dormouse_node::config::file::Connection) -> Option<&'static str>,
+) -> Option<String> {
     file.connection.iter().find_map(|(name, c)| Some(format!("connection.{name}.{}", key(c)?)))
 }
 
@@ -98,7 +103,9 @@ mod tests {
         assert!(error.starts_with("connection.h.role: ") && error.contains("\"hip\""), "{error}");
         let of = |section: &str, auth: &str| {
             let role = if section == "local" { "client" } else { "gateway" };
-            let text = format!("[connection.a]\nrole = \"{role}\"\n[connection.a.{section}]\nid = \"x\"\nauth = {auth}\n");
+            let text = format!(
+                "[connection.a]\nrole = \"{role}\"\n[connection.a.{section}]\nid = \"x\"\nauth = {auth}\n"
+            );
             said(&text, &[HIP, EAP_TLS]).map_err(|e| e.split(':').next().unwrap_or_default().to_owned())
         };
         assert_eq!(of("local", "\"eap-tls\""), Err("connection.a.local.auth".into()));

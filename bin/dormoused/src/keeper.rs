@@ -1,5 +1,5 @@
 //! The gateway's lineages and leases beside the event loop: a thread that writes down what the host orders, in its order, and waits for
-//! the disk. Owns the thread and the queue; the rules are `dormouse_ike::ticket::lineage`'s, the statements of the gateway's own store [`lineages`]'. Two
+//! the disk. Owns the thread and the queue; the rules are `dormouse_ike::ticket::lineage`'s, the statements `dormouse_io::store`'s, by [`crate::lineages`]. Two
 //! threads that write one database would wait for each other, so there is one.
 //!
 //! What was ordered while the disk was busy is one transaction for each of the two. A store that fails is tried again. Meanwhile those who
@@ -13,11 +13,6 @@ mod apart;
 pub(crate) mod counts;
 #[cfg(feature = "cluster")]
 mod database;
-#[cfg(feature = "sqlite")]
-pub(crate) mod lineages;
-#[cfg(not(feature = "sqlite"))]
-#[path = "keeper/lineages_in_memory.rs"]
-pub(crate) mod lineages;
 #[cfg(feature = "cluster")]
 mod owed;
 #[cfg(all(test, feature = "sqlite"))]

@@ -23,6 +23,11 @@ mod joining;
 mod keeper;
 mod kernel;
 mod leases;
+#[cfg(feature = "sqlite")]
+mod lineages;
+#[cfg(not(feature = "sqlite"))]
+#[path = "without/lineages.rs"]
+mod lineages;
 mod load;
 mod machine;
 mod marked_names;

@@ -1,8 +1,8 @@
 //! What outlives the daemon: tickets of clients; of the gateway ticket keys, leases, denials and lineages. Owns the names of the
 //! files; a failure to write is reported and the daemon goes on from memory.
 
-use crate::keeper::lineages;
 use crate::leases::Leases;
+use crate::lineages;
 use anyhow::{Context, Result, bail};
 use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;

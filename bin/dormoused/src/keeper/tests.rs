@@ -1,9 +1,10 @@
 use super::*;
+use crate::lineages;
 use dormouse_ike::ticket::lineage::{Memory, Name, Row, TicketHolder};
 use dormouse_io::store::Database;
 use dormouse_keying::SaId;
 use dormouse_node::pool::{Addresses, Lessee};
-use dormouse_sansio::{Entropy, Seeded};
+use dormouse_sansio::{Entropy, Seeded, UnixTime};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 

@@ -180,7 +180,8 @@ pub trait Store {
     fn run(&mut self, now: UnixTime, operations: &[Operation]) -> Result<Vec<Outcome>, Self::Error>;
 }
 
-/// A store that forgets everything with the process: for tests, simulations and measurements, and what the rules are held against.
+/// A store that forgets everything with the process: for a gateway that keeps nothing on a disk, for tests, simulations and measurements, and what the rules
+/// are held against. Of each holder, who has proved an identity, a bounded number of rows, until their tickets end.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     rows: BTreeMap<Name, Row>,
