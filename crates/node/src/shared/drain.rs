@@ -59,8 +59,9 @@ pub struct Drain {
     told: BTreeSet<SaId>,
     late: BTreeSet<SaId>,
     deaf: BTreeSet<SaId>,
-    /// Devices that are being handed over.
+    /// Devices that are being handed over, and those of them of which there are packets alone, as they are not here.
     under_way: BTreeSet<Name>,
+    packets: BTreeSet<Name>,
     /// Those that could not be.
     kept: BTreeSet<Name>,
     handed_over: usize,
@@ -82,6 +83,7 @@ impl Drain {
             late: BTreeSet::new(),
             deaf: BTreeSet::new(),
             under_way: BTreeSet::new(),
+            packets: BTreeSet::new(),
             kept: BTreeSet::new(),
             handed_over: 0,
             sleepers: false,
@@ -167,7 +169,8 @@ impl Drain {
         untried.extend(node.unclaimed());
         untried.sort_unstable();
         untried.dedup();
-        untried.retain(|name| !self.under_way.contains(name) && !self.kept.contains(name));
+        let tried = [&self.under_way, &self.packets, &self.kept];
+        untried.retain(|name| tried.iter().all(|names| !names.contains(name)));
         // While the store is away they stay: what waits for them would be lost on the way.
         let over =
             self.under_way.is_empty() && untried.is_empty() && !waits || self.until + FOR_SLEEPERS <= now;
@@ -177,6 +180,7 @@ impl Drain {
             let to = balance.lock().next(false).map(|to| to.name);
             if let Some(handover) = node.hand_over(now, lineage) {
                 self.under_way.insert(lineage);
+                self.packets.extend(handover.sleeper.is_none().then_some(lineage));
                 parcels.push(Parcel { handover, to });
             }
         }
@@ -197,10 +201,13 @@ impl Drain {
     /// What became of one that was to go to a gateway ([`super::News::HandedOver`]).
     pub fn handed_over(&mut self, now: Instant, lineage: Name, done: bool) {
         self.under_way.remove(&lineage);
-        if done {
-            self.handed_over += 1;
-        } else {
-            self.kept.insert(lineage);
+        match (self.packets.contains(&lineage), done) {
+            // More may come for it.
+            (true, true) => _ = self.packets.remove(&lineage),
+            // Its device is nowhere.
+            (true, false) => {}
+            (false, true) => self.handed_over += 1,
+            (false, false) => _ = self.kept.insert(lineage),
         }
         // Not for each: a look goes through all of them.
         if self.under_way.len() <= UNDER_WAY / 2 {
