@@ -15,7 +15,8 @@ pub(crate) mod counts;
 mod database;
 #[cfg(feature = "cluster")]
 mod owed;
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
+#[cfg(feature = "sqlite")]
 mod tests;
 
 use crate::leases::Leases;

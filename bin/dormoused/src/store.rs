@@ -361,7 +361,8 @@ fn ticket_file(connection: &str) -> String {
     format!("ticket-{}", connection.bytes().map(escape).collect::<String>())
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
+#[cfg(feature = "sqlite")]
 mod tests {
     use super::*;
     use dormouse_node::pool::Change;
