@@ -147,7 +147,7 @@ impl Workers {
         let socket = Udp::of_peer(&loan.path).context("a socket for its path")?;
         set_mark(&socket, MARK).context("marking a worker's packets")?;
         let carried = Carried::default();
-        let observer = host.observer_of(child);
+        let observer = host.observer_of(child).map(Box::new);
         let taken =
             Command::Take { loan: Box::new(loan.clone()), observer, socket, carried: carried.clone() };
         anyhow::ensure!(one.tell(taken), "the worker is busy, or has ended");

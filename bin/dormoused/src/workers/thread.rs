@@ -38,7 +38,7 @@ pub enum Command {
         /// The SA.
         loan: Box<Loan>,
         /// Sees its packets.
-        observer: Option<Observer>,
+        observer: Option<Box<Observer>>,
         /// What comes its way comes here.
         socket: Udp,
         /// Where the worker says what it has carried.
@@ -197,7 +197,7 @@ impl Thread {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Take { loan, observer, socket, carried }) => {
-                    self.take(&loan, observer, socket, carried)?;
+                    self.take(&loan, observer.map(|observer| *observer), socket, carried)?;
                 }
                 Ok(Command::PassOn(from, mut datagram)) => self.passed_on(&from, &mut datagram),
                 Ok(Command::Begin) => self.wait(false)?,
