@@ -143,7 +143,10 @@ impl Devices {
         }
         self.stand_in.learn(now, id, &heard);
         self.absent.insert(id, routes.clone());
-        (self.take_waiting(now, id, waiting, around), routes)
+        let taken = self.take_waiting(now, id, waiting, around);
+        // What came here before it was kept for it later than that.
+        self.claim(now, id, around);
+        (taken, routes)
     }
 
     /// A device that has come gets what other gateways have sent for it before.
