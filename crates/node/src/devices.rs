@@ -133,7 +133,10 @@ impl Devices {
             return None;
         }
         let before = self.known.remove(&id).and_then(|known| {
-            known.lineage.and_then(|lineage| self.of_lineage.remove(&lineage));
+            if let Some(lineage) = known.lineage {
+                self.of_lineage.remove(&lineage);
+                self.leaving.remove(&lineage);
+            }
             known.credential
         });
         known.credential = known.credential.or(before);

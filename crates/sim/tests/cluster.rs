@@ -52,9 +52,23 @@ fn a_session_without_tickets_outlives_its_gateway() {
     let mut world = World::new(1, &settings);
     let crash = Step::GatewayCrash { gateway: 0, ms: 500 };
     world.play(&[Step::Data { count: 2 }, crash, Step::Pause { ms: 20_000 }]);
-    assert_eq!((world.taken_over(), world.logins(0)), (1, 1));
+    assert_eq!((world.taken_over(), world.logins(0)), ([1, 0], 1));
     world.settle_and_check();
     assert_eq!(world.logins(0), 1);
+}
+
+/// The stories have what they are about: sessions that go on at the gateway that had them, and at another one.
+#[test]
+fn sessions_are_taken_over_in_the_stories_by_either_gateway() {
+    let mut taken = [0; 2];
+    for Story { seed, steps, settings } in (0..200).map(Story::taken_over) {
+        let mut world = World::new(seed, &settings);
+        world.play(&steps);
+        let [same, other] = world.taken_over();
+        taken = [taken[0] + same, taken[1] + other];
+    }
+    assert!(taken[0] > 0 && taken[1] > 0, "{taken:?}");
+    println!("by the same gateway {}, by another one {}", taken[0], taken[1]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is kept of leases and denials, whatever keeps it. Owns these types alone.
+//! A lease and a denial as a store keeps them: in SQLite, or in no file where that is left out. Owns these types alone.
 
 use dormouse_sansio::UnixTime;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -27,7 +27,9 @@ impl Devices {
 
     /// The client of this lineage was told to go to another gateway: it may have gone, also before this one hears of it.
     pub(crate) fn goes(&mut self, lineage: Name) {
-        self.leaving.insert(lineage);
+        if self.of_lineage.contains_key(&lineage) {
+            self.leaving.insert(lineage);
+        }
     }
 
     /// The device is awake, and may have gone.

@@ -85,7 +85,7 @@ impl Company {
                 return vec![Heard::Forgotten(host.node_mut().sessions_on_record(now))];
             }
             News::HandedOver(lineage, done) => {
-                // What came for it meanwhile follows. One that woke here meanwhile is told to go, and served until it does.
+                // Packets that came for it since the parcel was made are sent after it. A device that has woken here since is redirected, and served until it has gone.
                 if done && !host.node().is_awake(lineage) {
                     host.node_mut().gone_elsewhere(now, lineage);
                 }

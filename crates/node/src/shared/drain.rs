@@ -3,8 +3,8 @@
 //! ([`super::Balance`]).
 //!
 //! Clients that are awake are told first, some at a time: they come back by ticket, and their packets go through here until then. When they are gone,
-//! or their time is over, devices that sleep are handed over, each with what waits for it. What comes for one meanwhile follows. One that wakes here
-//! meanwhile is told to go as well.
+//! or their time is over, devices that sleep are handed over, each with the packets that wait for it; packets
+//! that come for it during the drain are sent after it. A device that wakes here during the drain is redirected as well.
 
 use super::{Other, Parcel, SharedBalance};
 use crate::host::Host;

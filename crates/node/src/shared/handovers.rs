@@ -136,7 +136,7 @@ impl<O: Office> Courier<O> {
     }
 }
 
-/// What a parcel says. A device whose lineage is over has come here since by another one: it does not sleep as it is told.
+/// What a parcel says. If its lineage is over, the device has logged in here since, so the sleep that the parcel describes has ended: its packets alone are taken.
 fn said(ArrivedParcel { lineage, handover, .. }: ArrivedParcel) -> Option<Handover> {
     let mut handover = handover?;
     handover.sleeper.take_if(|_| handover.lineage != lineage);

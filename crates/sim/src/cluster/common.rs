@@ -130,9 +130,9 @@ impl World {
         self.lead(alive.get(drawn).copied().unwrap_or(0));
     }
 
-    /// How often an IKE SA was given to a gateway so far.
+    /// How often an IKE SA was given so far to the gateway that had it before, and to another one.
     #[must_use]
-    pub fn taken_over(&self) -> usize {
+    pub fn taken_over(&self) -> [usize; 2] {
         self.database.borrow().taken_over
     }
 

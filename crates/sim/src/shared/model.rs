@@ -103,8 +103,8 @@ pub(crate) struct Database {
     pub(crate) done: Vec<Done>,
     /// Addresses of leases that a failover has forgotten, or that were taken from their holders.
     pub(crate) lost: BTreeSet<IpAddr>,
-    /// How often an IKE SA was given to a gateway.
-    pub(crate) taken_over: usize,
+    /// How often an IKE SA was given to the gateway that had it before, and to another one.
+    pub(crate) taken_over: [usize; 2],
     /// Somebody has something to hear since the last look.
     pub(crate) rung: bool,
 }
@@ -141,7 +141,7 @@ impl Database {
             rng: Seeded::new(seed ^ 0x0da7_aba5_e000),
             done: Vec::new(),
             lost: BTreeSet::new(),
-            taken_over: 0,
+            taken_over: [0; 2],
             rung: false,
         }
     }

@@ -144,7 +144,7 @@ impl Database {
         if former != gateway {
             self.order(former, lineage);
         }
-        self.taken_over += 1;
+        self.taken_over[usize::from(former != gateway)] += 1;
         self.committed(now);
         Some(given)
     }
