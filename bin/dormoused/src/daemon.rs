@@ -460,7 +460,7 @@ impl Daemon {
             Order::Store(what) => self.keep(what),
             Order::Lease { number, change } => match &self.helpers.keeper {
                 Some(keeper) => keeper.lease(number, change),
-                None => self.host.leased(number),
+                None => self.host.leased(now, number),
             },
             Order::Lineage(operation) => {
                 if let Some(keeper) = &self.helpers.keeper {
@@ -516,7 +516,7 @@ impl Daemon {
                 Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
                 Report::Reachable(reachable) => self.store_reached(reachable),
                 Report::Written(mark) => self.written(mark),
-                Report::Leased(number) => self.host.leased(number),
+                Report::Leased(number) => self.host.leased(now, number),
                 Report::News(news) => self.cluster_news(now, *news),
             }
         }

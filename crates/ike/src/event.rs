@@ -32,6 +32,12 @@ pub enum Event {
         /// The SA.
         sa: SaId,
     },
+    /// Gateway: the answer that completes a login, which waited until its client's addresses were on the disk, is sent. The SA may be gone;
+    /// otherwise its CHILD SA, which was to receive alone, may send.
+    Answered {
+        /// The SA.
+        sa: SaId,
+    },
     /// Something about a CHILD SA: apply it to the ESP side.
     Child(ChildSa),
     /// A ticket for [`crate::Endpoint::resume`]. It replaces every earlier ticket of this SA; keep it where only its

@@ -51,15 +51,23 @@ impl Outbox {
         self.withheld.entry(of).or_insert((lease, Vec::new()));
     }
 
-    /// What waits for a lease that is on the disk may go.
-    pub(crate) fn release(&mut self, is_written: impl Fn(&Lease) -> bool) {
-        self.withheld.retain(|_, (lease, waiting)| {
+    /// Whether what this SA says waits for its client's lease.
+    pub(crate) fn withholds(&self, of: SaId) -> bool {
+        self.withheld.contains_key(&of)
+    }
+
+    /// What waits for a lease that is on the disk may go. Returns whose it is.
+    pub(crate) fn release(&mut self, is_written: impl Fn(&Lease) -> bool) -> Vec<SaId> {
+        let mut released = Vec::new();
+        self.withheld.retain(|sa, (lease, waiting)| {
             let written = is_written(lease);
             if written {
                 self.queue.extend(waiting.drain(..));
+                released.push(*sa);
             }
             !written
         });
+        released
     }
 
     /// "The sender MUST use a one-octet-long payload with the value 0xFF." (RFC 3948 section 2.3)

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use common::{Pair, client_psk, gateway_config, gateway_psk};
 use dormouse_crypto::cert::Identity;
-use dormouse_ike::Discard;
-use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{Connection, HalfOpen, PeerPolicy, SelectorSpec, Unique};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
+use dormouse_ike::{Discard, EndpointConfig, Event};
 
 /// What a pool has given and got back.
 #[derive(Default)]
@@ -241,9 +240,13 @@ fn the_answer_that_gives_an_address_waits_until_it_is_on_the_disk_and_no_other_d
     pair.flush();
     pair.run_for(Duration::from_millis(100));
     assert!(pair.client.established().is_none(), "it is not written yet");
+    let answered = |pair: &Pair| pair.gateway.events.iter().any(|e| matches!(e, Event::Answered { .. }));
+    assert!(pair.gateway.children.values().all(|child| !child.send_now), "the client does not have the keys");
+    assert!(!answered(&pair));
     pool.books(|books| books.unwritten = false);
     pair.gateway.endpoint.leases_written();
     pair.flush();
+    assert!(answered(&pair));
     pair.run_for(Duration::from_millis(500));
     assert!(pair.client.established().is_some());
     assert_eq!(pair.client.endpoint.stats().retransmissions, repeated);

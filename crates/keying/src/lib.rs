@@ -88,7 +88,8 @@ pub struct Install {
     pub replaces: Option<ChildId>,
     /// Whether the peer is known to have installed its half already. If not (we answered its rekeying and the answer
     /// may be lost, RFC 7296 section 2.8), keep sending on the replaced SA until something arrives on the new one or the
-    /// old one is removed. Without a replaced SA: send nothing until the key manager has confirmed the session.
+    /// old one is removed. Without a replaced SA: send nothing until the key manager says that the peer is there, or has been
+    /// answered.
     pub send_now: bool,
     /// Replay window in packets.
     pub replay_window: u32,

@@ -19,11 +19,13 @@ use crate::ladder::{Failure, State};
 use crate::node::Node;
 use crate::removal::NotDone;
 use crate::sessions::Session;
+use dormouse_ike::ticket::lineage::Name;
 use dormouse_ike::{Gateway, NegotiationError};
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::Instant;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Of the peers that were to be sent away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -111,6 +113,14 @@ impl Node {
     #[must_use]
     pub fn awake_clients(&self) -> Vec<SaId> {
         self.clients_that(Session::hears)
+    }
+
+    /// Gateway: of these lineages those whose clients are awake and have not been heard for `silent`.
+    #[must_use]
+    pub fn silent_clients(&self, now: Instant, of: &BTreeSet<Name>, silent: Duration) -> Vec<Name> {
+        let is_silent = |s: &Session| s.contact.heard.is_none_or(|heard| heard + silent <= now);
+        let awake = self.sessions.iter().map(|(_, s)| s).filter(|s| s.hears() && is_silent(s));
+        awake.filter_map(|s| s.lineage).filter(|lineage| of.contains(lineage)).collect()
     }
 
     /// Gateway: sessions of clients whose devices sleep, in the order of their SAs.

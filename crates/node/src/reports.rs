@@ -23,8 +23,9 @@ const MUTE: Duration = Duration::from_secs(3);
 
 impl Node {
     /// Gateway: leases have been written down; what waited for them may be sent.
-    pub fn leases_written(&mut self) {
+    pub fn leases_written(&mut self, now: Instant) {
         self.ike.leases_written();
+        self.drain_ike(now);
     }
 
     /// Acts on what IKE reports.
@@ -71,6 +72,7 @@ impl Node {
                 self.held_failed(now, sa, Failure::Lost);
             }
             Ike::Confirmed { sa } => self.confirmed(now, sa),
+            Ike::Answered { sa } => self.tunnels_may_send(now, Owner::Ike(sa)),
             Ike::SleepAnswered { sa, verdict } => self.sleep_answered(sa, verdict),
             Ike::LoadReport { sa, report } => self.load_report(sa, *report),
             Ike::PeerSleeps { sa, until, held: _, flags, expect, marks } => {

@@ -141,10 +141,7 @@ impl Node {
         self.changed(Change::PeerUp { connection, peer, resumed });
         self.account_begin(now, owner);
         self.record_begin(owner, How::AtOnce);
-        for id in self.sad.of(owner).to_vec() {
-            self.sad.activate(id);
-            self.tunnel_installed(now, owner, id);
-        }
+        self.tunnels_may_send(now, owner);
         self.push(Event::Judged { sa, granted: true });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::node::Node;
 use crate::sessions::Session;
-use dormouse_keying::{ChildSa, Install};
+use dormouse_keying::{ChildSa, Install, Owner};
 use dormouse_sansio::Instant;
 
 impl Node {
@@ -55,11 +55,21 @@ impl Node {
                     tunnel.join(&carried.received, &carried.sent);
                 }
                 self.report_from(now, install);
-                self.tunnel_installed(now, owner, install.child);
+                if install.send_now || install.replaces.is_some() {
+                    self.tunnel_installed(now, owner, install.child);
+                }
             }
             Err(error) => {
                 tracing::error!(%owner, child = %install.child, %error, "a CHILD SA could not be installed")
             }
+        }
+    }
+
+    /// The peer of this session is there, or has been answered: what was to receive alone may send.
+    pub(crate) fn tunnels_may_send(&mut self, now: Instant, owner: Owner) {
+        for id in self.sad.of(owner).to_vec() {
+            self.sad.activate(id);
+            self.tunnel_installed(now, owner, id);
         }
     }
 }

@@ -81,7 +81,7 @@ impl Scene {
             while let Some((number, _)) = self.pool.poll_change() {
                 self.pool.written(number);
             }
-            self.gateway.leases_written();
+            self.gateway.leases_written(NOW);
             if self.datagrams == before {
                 return;
             }

@@ -53,7 +53,7 @@ impl Disk {
 pub(crate) fn hear(host: &mut Host, now: Instant, done: store::Done) {
     match done {
         store::Done::Outcome(sa, outcome) => host.stored(now, sa, outcome),
-        store::Done::Leased(number) => host.leased(number),
+        store::Done::Leased(number) => host.leased(now, number),
     }
 }
 

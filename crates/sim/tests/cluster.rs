@@ -25,6 +25,10 @@ const ONCE_BAD: [u64; 14] =
 const ONCE_BAD_LIMITED: [u64; 12] =
     [8_674, 15_373, 16_402, 20_963, 28_470, 48_718, 52_734, 53_216, 56_687, 69_422, 72_862, 82_562];
 
+/// The same of calm ones: a packet that had been kept was sent before the answer by which its device knows the keys (4689). Of 4310 and 4802 the world
+/// asked too much.
+const ONCE_BAD_CALM: [u64; 3] = [4_310, 4_689, 4_802];
+
 #[test]
 fn every_story_of_gateways_that_are_drained_ends_well() {
     all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &[], Story::drained);
@@ -32,7 +36,7 @@ fn every_story_of_gateways_that_are_drained_ends_well() {
 
 #[test]
 fn what_is_kept_for_a_device_that_sleeps_comes_to_it_when_gateways_are_drained() {
-    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &[], Story::drained_in_calm);
+    all_end_well("DORMOUSE_CLUSTER_STORIES", 1_000, &ONCE_BAD_CALM, Story::drained_in_calm);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::Endpoint;
 use crate::config::Unique;
-use crate::event::CloseReason;
+use crate::event::{CloseReason, Event};
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
 use crate::ticket::lineage::{Name, Row, TicketHolder};
@@ -105,7 +105,8 @@ impl Endpoint {
     /// [`AddressPool::is_unwritten`]: crate::config_payload::AddressPool::is_unwritten
     pub fn leases_written(&mut self) {
         let pool = self.shared.config.pool.as_deref();
-        self.shared.out.release(|lease| pool.is_none_or(|pool| !pool.is_unwritten(lease)));
+        let answered = self.shared.out.release(|lease| pool.is_none_or(|pool| !pool.is_unwritten(lease)));
+        answered.into_iter().for_each(|sa| self.shared.event(Event::Answered { sa }));
     }
 
     /// Gateway: the ticket keys of the gateways that share a store, as it has them now.

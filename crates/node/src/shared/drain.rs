@@ -24,6 +24,8 @@ const UNDER_WAY: usize = 256;
 const ANSWER: Duration = Duration::from_secs(10);
 /// For devices that sleep, after the time that the others have.
 const FOR_SLEEPERS: Duration = Duration::from_secs(30);
+/// A client that another gateway has on record already, and that was told to go there, has gone when it has been silent for so long.
+const GONE_AFTER: Duration = Duration::from_secs(5);
 
 /// How it is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +66,8 @@ pub struct Drain {
     packets: BTreeSet<Name>,
     /// Those that could not be.
     kept: BTreeSet<Name>,
-    handed_over: usize,
+    /// Those that are another gateway's on record. Of one that woke here meanwhile the store does not say when it has come there.
+    handed_over: BTreeSet<Name>,
     /// Clients that are awake are no longer waited for.
     sleepers: bool,
 }
@@ -85,7 +88,7 @@ impl Drain {
             under_way: BTreeSet::new(),
             packets: BTreeSet::new(),
             kept: BTreeSet::new(),
-            handed_over: 0,
+            handed_over: BTreeSet::new(),
             sleepers: false,
         }
     }
@@ -162,6 +165,9 @@ impl Drain {
         balance: &SharedBalance,
         alone: bool,
     ) -> (Vec<Parcel>, Option<DrainEnd>) {
+        for lineage in host.node().silent_clients(now, &self.handed_over, GONE_AFTER) {
+            host.node_mut().gone_elsewhere(now, lineage);
+        }
         let awake = host.node().awake_clients();
         let waits = awake.iter().any(|sa| self.late.contains(sa));
         let node = host.node_mut();
@@ -193,7 +199,7 @@ impl Drain {
         // In the order of their numbers.
         let gone = self.told.iter().filter(|sa| awake.binary_search(sa).is_err()).count();
         let kept = candidates.iter().filter(|name| !self.kept.contains(name)).count() + self.kept.len();
-        let (left, handed_over) = (awake.len(), self.handed_over);
+        let (left, handed_over) = (awake.len(), self.handed_over.len());
         tracing::info!(gone, left, handed_over, kept, "drained");
         DrainEnd::Drained { gone, left, handed_over, kept }
     }
@@ -206,7 +212,7 @@ impl Drain {
             (true, true) => _ = self.packets.remove(&lineage),
             // Its device is nowhere.
             (true, false) => {}
-            (false, true) => self.handed_over += 1,
+            (false, true) => _ = self.handed_over.insert(lineage),
             (false, false) => _ = self.kept.insert(lineage),
         }
         // Not for each: a look goes through all of them.

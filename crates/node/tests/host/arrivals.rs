@@ -9,8 +9,8 @@ fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
     let mut bytes = Vec::new();
     let answer = loop {
         hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
+        gateway.leased(NOW, u64::MAX);
         if gateway.node().is_route_due(FIRST) {
-            gateway.leased(u64::MAX);
             let sent = gateway.node_mut().poll_transmit(NOW, &mut bytes).expect("an answer");
             break (sent.path, std::mem::take(&mut bytes));
         }

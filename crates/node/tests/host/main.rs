@@ -183,7 +183,7 @@ fn drive_over(end: &mut End, now: Instant, mtu: u16) -> Seen {
             Output::Order(order) => {
                 match &order {
                     Order::Store(_) => seen.order.push('s'),
-                    Order::Lease { number, .. } => host.leased(*number),
+                    Order::Lease { number, .. } => host.leased(now, *number),
                     Order::PeerRoutes { .. } => seen.order.push('r'),
                     Order::FindWays { .. } => find_ways(host, now, mtu),
                     Order::Lineage(operation) => {

@@ -69,10 +69,13 @@ impl World {
         !drained.is_empty()
     }
 
-    /// A packet for a device is handed to a gateway, which keeps it if the device sleeps there.
+    /// A packet for a device is handed to a gateway, which keeps it if the device sleeps there. Not counted if the device is off without the
+    /// gateway's consent: what it has sent before may still arrive, and its gateway takes it for awake and sends.
     pub(crate) fn note_packet(&mut self, number: u64, of: usize, gateway: usize) {
-        let asleep = self.devices[of].asleep.then(|| self.sleep_at(of, gateway)).flatten();
-        if let Some(until) = asleep {
+        if !self.devices[of].asleep || !self.agreed(of) {
+            return;
+        }
+        if let Some(until) = self.sleep_at(of, gateway) {
             self.kept.packets.insert(number, KeptPacket { of, since: self.now(), until });
         }
     }
@@ -89,9 +92,14 @@ impl World {
 
     /// A device goes to sleep. If its gateway has not agreed, it takes the device for awake and sends what it has kept.
     pub(crate) fn note_sleep(&mut self, n: usize) {
-        if !matches!(self.device(n).sleep, Some(SleepVerdict::Held { .. } | SleepVerdict::Released)) {
+        if !self.agreed(n) {
             self.kept.packets.retain(|_, kept| kept.of != n);
         }
+    }
+
+    /// Its gateway has agreed to the device's sleep.
+    fn agreed(&self, n: usize) -> bool {
+        matches!(self.device(n).sleep, Some(SleepVerdict::Held { .. } | SleepVerdict::Released))
     }
 
     /// A device is about to wake up.

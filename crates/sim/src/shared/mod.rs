@@ -206,7 +206,7 @@ impl Member {
         match report {
             Report::Outcome(sa, outcome) => host.stored(now, sa, outcome),
             Report::Reachable(reachable) => self.company.reached(host, reachable),
-            Report::Leased(number) => host.leased(number),
+            Report::Leased(number) => host.leased(now, number),
             Report::Written(_) => {}
             Report::News(news) => {
                 let gone = if let News::Gone(lineages) = &*news { lineages.clone() } else { Vec::new() };

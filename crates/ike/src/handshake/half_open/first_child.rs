@@ -53,7 +53,9 @@ pub(super) fn install_first(
     agreed: Result<Option<Agreed>, Refusal>,
     nonces: Nonces<'_>,
 ) -> Option<Payload> {
-    let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: false };
+    // The client knows the keys when it has the answer.
+    let receives_only = shared.out.withholds(sa.core.id());
+    let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only };
     let installed = agreed.and_then(|agreed| {
         let installed = agreed.map(|agreed| sa.install(shared, now, agreed, &origin));
         installed.transpose().map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
