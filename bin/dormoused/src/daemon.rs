@@ -368,7 +368,7 @@ impl Daemon {
         let now = BootClock::now();
         // The machine's clock may have been set: who comes now, with a ticket or a certificate, is judged by today's time.
         self.host.set_wall_clock(now, unix_now());
-        let (mut tun, mut due) = (false, std::mem::take(&mut self.wakers.due));
+        let (mut tun, mut keeper, mut due) = (false, false, std::mem::take(&mut self.wakers.due));
         for event in ready {
             due |= event.token == TIMER && self.wakers.timer.clear();
         }
@@ -405,11 +405,7 @@ impl Daemon {
                 MACHINE => self.machine_news(now),
                 WORKERS => self.workers_report(now),
                 NUMBERS => self.hand_numbers_over(now),
-                // One at a time too: what follows costs as much as a message.
-                KEEPER => {
-                    let report = self.helpers.keeper.as_mut().and_then(Keeper::next);
-                    self.keeper_reports(now, report);
-                }
+                KEEPER => keeper = true,
                 FILES => self.files_come(now),
                 NEIGHBOURS => self.machine.neighbours.iter_mut().for_each(|n| n.answers()),
                 token if token >= RADIUS => self.radius_news(now, token - RADIUS),
@@ -421,6 +417,11 @@ impl Daemon {
         }
         if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {
             host::forward(self, now)?;
+        }
+        if keeper {
+            // One at a time too: what follows costs as much as a message. After the packets: those for a device that has gone elsewhere follow it.
+            let report = self.helpers.keeper.as_mut().and_then(Keeper::next);
+            self.keeper_reports(now, report);
         }
         let _what = self.host.handle_arrival(now);
         if tun || ready.iter().any(|r| (UDP..RADIUS).contains(&r.token)) {

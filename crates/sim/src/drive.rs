@@ -300,10 +300,13 @@ impl Process<'_> {
         while let Some(done) = self.machine.store.run(now, &mut self.machine.disk) {
             done.into_iter().for_each(|done| hear(&mut self.host, now, done));
         }
+        // After the packets, as the daemon: those for a device that has gone elsewhere follow it.
+        while self.machine.shared.is_some() && !self.machine.kernel.tun.is_empty() && !self.dead {
+            let Ok(()) = self.forward(now);
+        }
         if let Some(member) = &mut self.machine.shared {
-            for report in member.reports(now) {
-                member.hear(&mut self.host, now, report);
-            }
+            let reports = member.reports(now).into_iter();
+            reports.for_each(|report| member.hear(&mut self.host, now, report));
         }
     }
 

@@ -93,13 +93,26 @@ impl World {
     /// A device goes to sleep. If its gateway has not agreed, it takes the device for awake and sends what it has kept.
     pub(crate) fn note_sleep(&mut self, n: usize) {
         if !self.agreed(n) {
-            self.kept.packets.retain(|_, kept| kept.of != n);
+            self.stays_awake(n);
         }
     }
 
     /// Its gateway has agreed to the device's sleep.
     fn agreed(&self, n: usize) -> bool {
         matches!(self.device(n).sleep, Some(SleepVerdict::Held { .. } | SleepVerdict::Released))
+    }
+
+    /// A device is about to send. If it has announced a sleep and is not off yet, it is awake.
+    pub(crate) fn note_traffic(&mut self, n: usize) {
+        if !self.devices[n].asleep && self.agreed(n) {
+            self.net.machine_mut(self.devices[n].id).sleep = None;
+            self.stays_awake(n);
+        }
+    }
+
+    /// What its gateway keeps for a device that takes itself for awake may be sent while it is off, or wait until it is heard.
+    pub(crate) fn stays_awake(&mut self, n: usize) {
+        self.kept.packets.retain(|_, kept| kept.of != n);
     }
 
     /// A device is about to wake up.

@@ -335,6 +335,7 @@ impl World {
     fn data(&mut self, count: u8) {
         for _ in 0..count {
             for n in 0..self.devices.len() {
+                self.note_traffic(n);
                 self.send_up(n);
                 self.send_down(n);
             }
@@ -420,6 +421,7 @@ impl World {
             return;
         }
         self.note_wake(n);
+        self.net.machine_mut(self.devices[n].id).sleep = None;
         // The name may be answered in another order by now.
         let (id, name) = (self.devices[n].id, self.name_for(n));
         self.net.machine_mut(id).gateways.insert(CONNECTION.into(), name);
@@ -583,14 +585,14 @@ impl World {
         for n in 0..self.devices.len() {
             self.wake(n);
         }
-        let waits: Vec<Later> = std::mem::take(&mut self.later).into_values().collect();
-        // Where sessions are limited, a thief who is there stays, and wants to.
-        let stays = self.settings.limit > 0;
-        let goes_on = |what: &Later| match what {
-            Later::Suspend(_) | Later::Wake(_) => false,
-            Later::ThiefGoes => !stays,
-            _ => true,
-        };
-        waits.into_iter().filter(goes_on).for_each(|what| self.happens(what));
+        for what in std::mem::take(&mut self.later).into_values() {
+            match what {
+                Later::Wake(_) => {}
+                Later::Suspend(n) => self.stays_awake(n),
+                // Where sessions are limited, a thief who is there stays, and wants to.
+                Later::ThiefGoes if self.settings.limit > 0 => {}
+                what => self.happens(what),
+            }
+        }
     }
 }
