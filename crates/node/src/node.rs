@@ -336,6 +336,10 @@ impl Node {
             if let Some(sa) = client.sa {
                 self.ike.woke(now, sa);
             }
+        }
+        // What has lived its time during the sleep goes before anything is sent by it: what the gateway keeps would come back by it.
+        self.ike_timeout(now);
+        for client in self.connections.clients_mut() {
             client.trust_ticket();
             client.ladder.wake(now, slept_since);
         }
@@ -353,20 +357,27 @@ impl Node {
         begun
     }
 
+    fn ike_timeout(&mut self, now: Instant) {
+        if self.ike.poll_timeout().is_none_or(|d| d.at > now) {
+            return;
+        }
+        for (owner, session) in self.sessions.iter_mut() {
+            if let Some(sa) = owner.ike()
+                && let Some((sent, received)) = session.contact.take_news()
+            {
+                self.ike.note_traffic(now, sa, sent, received);
+            }
+        }
+        self.ike.handle_timeout(now);
+        self.drain_ike(now);
+    }
+
     // ---- the verbs ------------------------------------------------------------------------------------------------
 
     /// Acts on all that is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if !self.quiet() && self.ike.poll_timeout().is_some_and(|d| d.at <= now) {
-            for (owner, session) in self.sessions.iter_mut() {
-                if let Some(sa) = owner.ike()
-                    && let Some((sent, received)) = session.contact.take_news()
-                {
-                    self.ike.note_traffic(now, sa, sent, received);
-                }
-            }
-            self.ike.handle_timeout(now);
-            self.drain_ike(now);
+        if !self.quiet() {
+            self.ike_timeout(now);
         }
         if self.manager_deadline().is_some_and(|d| d.at <= now)
             && let Some((_, manager)) = &mut self.manager
