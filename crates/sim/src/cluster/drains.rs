@@ -11,6 +11,7 @@ use dormouse_keying::SleepVerdict;
 use dormouse_node::StandInInfo;
 use dormouse_node::shared::DrainEnd;
 use dormouse_sansio::Instant;
+use dormouse_standin::Class;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(1);
 struct KeptPacket {
     of: usize,
     since: Instant,
-    /// The sleep is given up then.
+    /// The sleep is given up then, or the packet is too old.
     until: Instant,
 }
 
@@ -76,7 +77,9 @@ impl World {
             return;
         }
         if let Some(until) = self.sleep_at(of, gateway) {
-            self.kept.packets.insert(number, KeptPacket { of, since: self.now(), until });
+            let since = self.now();
+            let until = until.min(since + Class::Datagram.max_age());
+            self.kept.packets.insert(number, KeptPacket { of, since, until });
         }
     }
 
