@@ -145,7 +145,7 @@ impl Node {
         let Some(tunnel) = self.sad.get(id) else { return };
         let bound = tunnel.mode() != Mode::Tunnel;
         let source = tunnel.selectors.local().first().filter(|_| bound).map(|ts| ts.start);
-        let Some(session) = self.sessions.get(owner).filter(|s| !s.is_tentative()) else { return };
+        let Some(session) = self.sessions.get(owner) else { return };
         let Some(client) = self.connections.client_mut(session.connection) else {
             let routes = self.sessions.add_routes(owner, tunnel.selectors.remote());
             if !routes.is_empty() {

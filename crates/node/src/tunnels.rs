@@ -55,6 +55,7 @@ impl Node {
                     tunnel.join(&carried.received, &carried.sent);
                 }
                 self.report_from(now, install);
+                // Otherwise its peer does not have the keys yet, or is not known to be there ([`Node::tunnels_may_send`]).
                 if install.send_now || install.replaces.is_some() {
                     self.tunnel_installed(now, owner, install.child);
                 }

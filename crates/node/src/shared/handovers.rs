@@ -122,17 +122,19 @@ impl<O: Office> Courier<O> {
         Ok(())
     }
 
-    /// What other gateways tell this one of devices.
+    /// What other gateways tell this one of devices. A gateway that ends would lose what it took: it stays where it is until the gateway is back,
+    /// which sends it on if its device is elsewhere by then.
     pub(super) async fn receive(&mut self, store: &mut O::Store) -> Result<(), Error<O>> {
-        loop {
+        while !self.office.queue(|q| q.is_closed()) {
             let arrived = store.handovers().await?;
             if arrived.is_empty() {
-                return Ok(());
+                break;
             }
             let numbers: Vec<i64> = arrived.iter().map(|one| one.number).collect();
             self.tell(News::Arrived(arrived.into_iter().filter_map(said).collect()));
             store.taken(&numbers).await?;
         }
+        Ok(())
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Kept {
     /// Nothing goes wrong in this story.
     calm: bool,
     packets: BTreeMap<u64, KeptPacket>,
+    /// So often a gateway had given its devices away.
+    drained: usize,
 }
 
 /// The gateway has given its devices away.
@@ -56,6 +58,7 @@ impl World {
     /// Gateways that have been drained stop, and are back later. False if there was none.
     pub(crate) fn stop_drained(&mut self) -> bool {
         let drained: Vec<usize> = (0..self.gateways.len()).filter(|n| is_drained(self.gateway(*n))).collect();
+        self.kept.drained += drained.len();
         for n in &drained {
             let end = self.gateway(*n).shared.as_ref().and_then(|member| member.drained);
             if let (true, Some(DrainEnd::Drained { kept, .. })) = (self.kept.calm, end) {
@@ -68,6 +71,12 @@ impl World {
             self.kill_gateway(*n, self.gateways[*n].away, true);
         }
         !drained.is_empty()
+    }
+
+    /// So often a gateway has given its devices away and ended.
+    #[must_use]
+    pub fn drained(&self) -> usize {
+        self.kept.drained
     }
 
     /// A packet for a device is handed to a gateway, which keeps it if the device sleeps there. Not counted if the device is off without the
