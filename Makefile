@@ -13,7 +13,7 @@ build deb static small demo demo-cluster bench-quick: export DORMOUSE_COMMIT := 
 
 demo: setup-demo
 	$(CARGO) build --release --locked -p dormouse -p dormoused
-	./scripts/as-root ./target/release/dormouse demo --html target/demo.html
+	./scripts/as-root $(TARGET)/release/dormouse demo --html $(TARGET)/demo.html
 
 # Three gateways that share a database, of which one is pulled out.
 demo-cluster: setup-demo-cluster
@@ -70,7 +70,7 @@ bench: setup-bench
 # What each security setting costs on this machine, in less than three minutes: the results are for `dormouse advise`.
 bench-quick: setup-build
 	$(CARGO) build --release --locked -p dormouse
-	./scripts/as-root ./target/release/dormouse bench --quick --out $${DORMOUSE_RESULTS:-bench-quick.json}
+	./scripts/as-root $(TARGET)/release/dormouse bench --quick --out $${DORMOUSE_RESULTS:-bench-quick.json}
 
 docs:
 	$(CARGO) run -q --locked -p dormouse -- reference > docs/configuration.md
