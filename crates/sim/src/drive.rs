@@ -502,7 +502,7 @@ impl Process<'_> {
 
     fn tell(&mut self, news: News) {
         match news {
-            News::Changed(change) => self.machine.changes.push(change),
+            News::Changed(change) => self.machine.has_changed(change),
             News::Sleep(event) => {
                 if let Some(radio) = &mut self.machine.radio {
                     radio.news.push(event);

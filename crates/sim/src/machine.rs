@@ -12,6 +12,7 @@ use dormouse_keying::HeaderOrder;
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::handover::Handover;
 use dormouse_node::host::{Host, Side, Store};
+use dormouse_node::ladder::Rung;
 use dormouse_node::pool::{Addresses, Change as LeaseChange, Lessee, SharedPool};
 use dormouse_node::shared::Report;
 use dormouse_node::sleeper::{self, Settings, State};
@@ -294,6 +295,14 @@ impl Machine {
             let _damaged = history.map(|history| host.restore_history(&history));
             host.set_radio(now, true);
         });
+    }
+
+    /// The node announced this. A sleep that was announced before a session came up was that of the session before.
+    pub(crate) fn has_changed(&mut self, change: Change) {
+        if matches!(change, Change::Up { rung: Rung::Resume | Rung::Full, .. }) {
+            self.sleep = None;
+        }
+        self.changes.push(change);
     }
 
     /// Takes the radio out, for its books.

@@ -12,7 +12,7 @@ use dormouse_node::StandInInfo;
 use dormouse_node::shared::DrainEnd;
 use dormouse_sansio::Instant;
 use dormouse_standin::Class;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What reaches a gateway so shortly before its device wakes may be on its way to where the device was.
@@ -33,6 +33,8 @@ pub(crate) struct Kept {
     /// Nothing goes wrong in this story.
     calm: bool,
     packets: BTreeMap<u64, KeptPacket>,
+    /// Devices that have announced a sleep, are not awake again, and have sent nothing since.
+    announced: BTreeSet<usize>,
     /// So often a gateway had given its devices away.
     drained: usize,
 }
@@ -102,6 +104,13 @@ impl World {
         infos.find_map(|info: StandInInfo| info.asleep).map(|sleep| sleep.until)
     }
 
+    /// A device is about to announce a sleep, or to end one. What was agreed before is over.
+    pub(crate) fn note_announcement(&mut self, n: usize, sleeps: bool) {
+        self.net.machine_mut(self.devices[n].id).sleep = None;
+        self.kept.announced.remove(&n);
+        self.kept.announced.extend(sleeps.then_some(n));
+    }
+
     /// A device goes to sleep. If its gateway has not agreed, it takes the device for awake and sends what it has kept.
     pub(crate) fn note_sleep(&mut self, n: usize) {
         if !self.agreed(n) {
@@ -109,15 +118,15 @@ impl World {
         }
     }
 
-    /// Its gateway has agreed to the device's sleep.
+    /// Its gateway has agreed to the device's sleep, and has heard nothing since.
     fn agreed(&self, n: usize) -> bool {
-        matches!(self.device(n).sleep, Some(SleepVerdict::Held { .. } | SleepVerdict::Released))
+        self.kept.announced.contains(&n)
+            && matches!(self.device(n).sleep, Some(SleepVerdict::Held { .. } | SleepVerdict::Released))
     }
 
-    /// A device is about to send. If it has announced a sleep and is not off yet, it is awake.
+    /// A device is about to send. If it has announced a sleep and is not off yet, its gateway takes it for awake, whenever it answers.
     pub(crate) fn note_traffic(&mut self, n: usize) {
-        if !self.devices[n].asleep && self.agreed(n) {
-            self.net.machine_mut(self.devices[n].id).sleep = None;
+        if !self.devices[n].asleep && self.kept.announced.remove(&n) {
             self.stays_awake(n);
         }
     }

@@ -387,7 +387,7 @@ impl World {
         if self.devices[n].asleep || self.device(n).host().is_none() {
             return;
         }
-        self.net.machine_mut(self.devices[n].id).sleep = None;
+        self.note_announcement(n, announced);
         match announced {
             true => {
                 self.net.with(self.devices[n].id, |now, host| {
@@ -421,7 +421,7 @@ impl World {
             return;
         }
         self.note_wake(n);
-        self.net.machine_mut(self.devices[n].id).sleep = None;
+        self.note_announcement(n, false);
         // The name may be answered in another order by now.
         let (id, name) = (self.devices[n].id, self.name_for(n));
         self.net.machine_mut(id).gateways.insert(CONNECTION.into(), name);
