@@ -2,7 +2,7 @@
 //! what is told is sealed (AES-256-GCM) under a key made of the cluster key, as it holds what people send each other.
 //!
 //! Where a device is, its lineage says; where that is over, the last one of its holder, which began with a login at another gateway. A parcel for
-//! a gateway from which it has moved on follows it, and one for a device of which no ticket counts any more is removed.
+//! a gateway from which it has moved on follows it. Of one whose lineage ended on its way that is said, and its reader sends it on.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -47,6 +47,8 @@ pub struct Arrived {
     pub seq: i64,
     /// Whose it is.
     pub lineage: Name,
+    /// That lineage is over: the device has logged in since, or may not come back.
+    pub over: bool,
     /// What is told; `None`: it was not sealed under this cluster's key, or is damaged.
     pub content: Option<Vec<u8>>,
 }
@@ -89,14 +91,14 @@ const SUCCESSORS: &str = "select a.id, s.id from unnest($2::bytea[], $3::bytea[]
     ) s where not exists (select from dormouse.lineage l where l.id = a.id)";
 /// What is too late for anybody, of whichever gateway.
 const EXPIRE: &str =
-    "delete from dormouse.handover where ends <= extract(epoch from clock_timestamp())::bigint
-    or (gateway = $1 and not exists (select from dormouse.lineage l where l.id = lineage))";
+    "delete from dormouse.handover where ends <= extract(epoch from clock_timestamp())::bigint";
 const FORWARD: &str = "with gone as (
         update dormouse.handover h set gateway = l.gateway from dormouse.lineage l, dormouse.gateway g
         where h.gateway = $1 and l.id = h.lineage and l.gateway <> $1 and g.name = l.gateway returning h.gateway
     ) select count(pg_notify('dormouse_orders_' || t.gateway, $1)) from (select distinct gateway from gone) t";
-const READ: &str = "select h.seq, h.lineage, h.ends, h.sealed from dormouse.handover h
-    join dormouse.lineage l on l.id = h.lineage and l.gateway = $1 where h.gateway = $1 order by h.seq limit $2";
+const READ: &str = "select h.seq, h.lineage, h.ends, h.sealed, l.id is null from dormouse.handover h
+    left join dormouse.lineage l on l.id = h.lineage
+    where h.gateway = $1 and (l.id is null or l.gateway = $1) order by h.seq limit $2";
 const TAKEN: &str = "delete from dormouse.handover where gateway = $1 and seq = any($2)";
 const OTHERS: &str = "select name, address, sessions + sleepers, session_time from dormouse.gateway
     where name <> $1 and not draining and seen >= extract(epoch from clock_timestamp())::bigint - $2 order by name";
@@ -161,13 +163,14 @@ impl Database {
         let key = sealing_key(&self.key);
         let work = async |link: &mut Link| {
             let gateway = link.gateway.clone();
-            link.query(EXPIRE, &[&gateway]).await?;
+            link.query(EXPIRE, &[]).await?;
             link.query(FORWARD, &[&gateway]).await?;
             let rows = link.query(READ, &[&gateway, &MOST]).await?;
             let read = |row| -> Result<Arrived, Fault> {
                 let cells = link.cells("handover", row);
                 let (seq, lineage) = (cells.get(0)?, Name(cells.bytes(1, "lineage")?));
-                Ok(Arrived { seq, lineage, content: open(&key, lineage, cells.get(2)?, cells.get(3)?) })
+                let content = open(&key, lineage, cells.get(2)?, cells.get(3)?);
+                Ok(Arrived { seq, lineage, over: cells.get(4)?, content })
             };
             rows.iter().map(read).collect()
         };

@@ -66,6 +66,28 @@ fn a_drain_does_not_wait_for_a_device_that_has_gone_without_its_being_said() {
     }
 }
 
+/// A device that sleeps is handed to a gateway that is cut off from the store. It logs in there all the same, the gateway dies, and the device logs in
+/// elsewhere: the session of which the parcel is has ended before the parcel is read.
+#[test]
+fn what_is_for_a_session_that_is_over_comes_to_its_device_all_the_same() {
+    let settings = Settings { gateways: 3, stand_in: true, ..Settings::default() };
+    let sleep = Step::Sleep { device: 0, ms: 8_000, announced: true };
+    let cut = Step::Cut { gateway: 1, ms: 60_000 };
+    let drain = Step::Drain { gateway: 0, within_ms: 0, ms: 90_000 };
+    let stop = Step::GatewayStop { gateway: 2, ms: 10_000 };
+    let crash = Step::GatewayCrash { gateway: 1, ms: 12_000 };
+    let (data, pause) = (Step::Data { count: 3 }, |ms| Step::Pause { ms });
+    // In these the device is at the first gateway, and is handed to the second.
+    for seed in [1, 5, 6, 14] {
+        let mut world = World::new(seed, &settings);
+        world.play(&[sleep, pause(2_500), cut, data, drain, pause(3_000), stop, pause(12_000)]);
+        assert_eq!((world.drained(), world.logins(0)), (1, 2), "seed {seed}");
+        world.play(&[crash, data, pause(8_000), data, pause(60_000)]);
+        assert_eq!((world.logins(0), world.kept()), (3, [3, 0]), "seed {seed}");
+        world.settle_and_check();
+    }
+}
+
 /// A device without tickets whose gateway dies, and is back at once, goes on with the session that it has.
 #[test]
 fn a_session_without_tickets_outlives_its_gateway() {

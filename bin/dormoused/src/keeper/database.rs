@@ -333,9 +333,10 @@ impl Store for Connection<'_> {
 
     async fn handovers(&mut self) -> Result<Vec<ArrivedParcel>, cluster::Error> {
         let arrived = self.database.handovers().await?.into_iter();
-        let parcel = |cluster::Arrived { seq: number, lineage, content }| ArrivedParcel {
+        let parcel = |cluster::Arrived { seq: number, lineage, over, content }| ArrivedParcel {
             number,
             lineage,
+            over,
             handover: decoded(content),
         };
         Ok(arrived.map(parcel).collect())

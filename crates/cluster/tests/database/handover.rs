@@ -3,7 +3,7 @@
 use crate::support::{NOW, World, block, confirm, holder, insert, name, possible, run, shared};
 use dormouse_cluster::{Arrived, Database, Error, Load, Notice, Parcel};
 use dormouse_crypto::Secret;
-use dormouse_ike::ticket::lineage::{Operation, Outcome, Row};
+use dormouse_ike::ticket::lineage::{Name, Operation, Outcome, Row};
 use dormouse_sansio::{Seeded, UnixTime};
 use std::time::Duration;
 
@@ -100,8 +100,8 @@ fn what_waits_for_a_device_that_has_logged_in_elsewhere_comes_there() {
 }
 
 #[test]
-fn what_is_on_its_way_follows_the_device_and_goes_with_its_tickets() {
-    if !possible("what_is_on_its_way_follows_the_device_and_goes_with_its_tickets") {
+fn what_is_on_its_way_follows_the_device_also_after_its_session() {
+    if !possible("what_is_on_its_way_follows_the_device_also_after_its_session") {
         return;
     }
     block(async {
@@ -114,8 +114,16 @@ fn what_is_on_its_way_follows_the_device_and_goes_with_its_tickets() {
         assert_eq!(give(&world, &mut north, &all).await, [true; 3]);
         assert_eq!(run(&mut east, &[confirm(1, 1, 1, 7)]).await, [Outcome::Done]);
         run(&mut east, &[Operation::EndAll { holder: holder(2) }]).await;
-        assert_eq!(come(&mut south).await, [(3, Some(b"x".to_vec()))]);
-        assert_eq!(come(&mut east).await, [(1, Some(b"x".to_vec()))]);
+        // Of the second device the session is over. Who reads what waits for it sends it on, if it has logged in elsewhere.
+        let over: Vec<(Name, bool)> =
+            south.handovers().await.unwrap().iter().map(|one| (one.lineage, one.over)).collect();
+        assert_eq!(over, [(name(2), true), (name(3), false)]);
+        let second = || Parcel { holder: Some(holder(2)), ..parcel(2, None, b"x") };
+        assert_eq!(give(&world, &mut south, &[second()]).await, [false]);
+        run(&mut east, &[insert(4, 2)]).await;
+        assert_eq!(give(&world, &mut south, &[second()]).await, [true]);
+        assert_eq!(come(&mut south).await, [(2, Some(b"x".to_vec())), (3, Some(b"x".to_vec()))]);
+        assert_eq!(come(&mut east).await, [(1, Some(b"x".to_vec())), (4, Some(b"x".to_vec()))]);
         assert_eq!(world.count("select count(*) from dormouse.handover").await, 0);
         // Too late.
         assert_eq!(give(&world, &mut south, &[parcel(3, Some(&world.name("east")), b"x")]).await, [true]);

@@ -131,14 +131,27 @@ impl<O: Office> Courier<O> {
                 break;
             }
             let numbers: Vec<i64> = arrived.iter().map(|one| one.number).collect();
-            self.tell(News::Arrived(arrived.into_iter().filter_map(said).collect()));
+            let (over, here): (Vec<_>, Vec<_>) = arrived.into_iter().partition(|one| one.over);
+            self.send_on(store, over).await?;
+            self.tell(News::Arrived(here.into_iter().filter_map(said).collect()));
             store.taken(&numbers).await?;
+        }
+        Ok(())
+    }
+
+    /// What is for devices whose sessions have ended meanwhile goes where they have logged in since, or stays here.
+    async fn send_on(&mut self, store: &mut O::Store, over: Vec<ArrivedParcel>) -> Result<(), Error<O>> {
+        let parcel = |handover| Parcel { handover: Handover { sleeper: None, ..handover }, to: None };
+        let parcels: Vec<Parcel> = over.into_iter().filter_map(|one| one.handover).map(parcel).collect();
+        if !parcels.is_empty() {
+            let told = store.hand_over(&parcels).await?;
+            parcels.iter().zip(told).for_each(|(parcel, told)| self.handed_over(parcel, told));
         }
         Ok(())
     }
 }
 
-/// What a parcel says. If its lineage is over, the device has logged in here since, so the sleep that the parcel describes has ended: its packets alone are taken.
+/// What a parcel says. If it was sent for an earlier session, the device has logged in here since, so the sleep that the parcel describes has ended: its packets alone are taken.
 fn said(ArrivedParcel { lineage, handover, .. }: ArrivedParcel) -> Option<Handover> {
     let mut handover = handover?;
     handover.sleeper.take_if(|_| handover.lineage != lineage);

@@ -153,6 +153,8 @@ pub struct ArrivedParcel {
     pub number: i64,
     /// Of the session for which it is.
     pub lineage: Name,
+    /// That session is over: its device has logged in since, or may not come back.
+    pub over: bool,
     /// What it says; `None` if that cannot be read.
     pub handover: Option<Handover>,
 }

@@ -81,6 +81,13 @@ impl World {
         self.kept.drained
     }
 
+    /// Packets that were kept for devices that sleep, and those of them that have not come to their devices.
+    #[must_use]
+    pub fn kept(&self) -> [usize; 2] {
+        let missing = self.kept.packets.keys().filter(|number| !self.laws.arrived.contains(number));
+        [self.kept.packets.len(), missing.count()]
+    }
+
     /// A packet for a device is handed to a gateway, which keeps it if the device sleeps there. Not counted if the device is off without the
     /// gateway's consent: what it has sent before may still arrive, and its gateway takes it for awake and sends.
     pub(crate) fn note_packet(&mut self, number: u64, of: usize, gateway: usize) {

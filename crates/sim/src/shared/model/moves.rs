@@ -58,7 +58,6 @@ impl Database {
     /// What this gateway was told, of devices that are there; what is for one that has moved on follows it.
     pub(crate) fn handovers(&mut self, gateway: usize) -> Vec<ArrivedParcel> {
         let Tables { handovers, owners, .. } = &mut self.tables;
-        handovers.retain(|_, (of, lineage, _)| *of != gateway || owners.contains_key(lineage));
         for (of, lineage, _) in handovers.values_mut().filter(|(of, ..)| *of == gateway) {
             *of = owners.get(lineage).copied().unwrap_or(gateway);
             if let Some(session) = self.sessions.get_mut(of).filter(|_| *of != gateway) {
@@ -70,6 +69,7 @@ impl Database {
         let parcel = |(number, (_, lineage, handover)): (&i64, &(usize, Name, Handover))| ArrivedParcel {
             number: *number,
             lineage: *lineage,
+            over: !owners.contains_key(lineage),
             handover: Some(handover.clone()),
         };
         own.map(parcel).collect()
