@@ -2,7 +2,8 @@
 //! what is told is sealed (AES-256-GCM) under a key made of the cluster key, as it holds what people send each other.
 //!
 //! Where a device is, its lineage says; where that is over, the last one of its holder, which began with a login at another gateway. A parcel for
-//! a gateway from which it has moved on follows it. Of one whose lineage ended on its way that is said, and its reader sends it on.
+//! a gateway from which it has moved on follows it. One whose lineage has ended on its way is read with that
+//! said ([`Arrived::over`]), so that its reader can send it on.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -55,7 +55,7 @@ impl Database {
         theirs.max_by_key(|row| (row.ends, row.id)).map_or(handover.lineage, |row| row.id)
     }
 
-    /// What this gateway was told, of devices that are there; what is for one that has moved on follows it.
+    /// What this gateway was told, of devices that are there, or whose sessions are over; what is for one that has moved on follows it.
     pub(crate) fn handovers(&mut self, gateway: usize) -> Vec<ArrivedParcel> {
         let Tables { handovers, owners, .. } = &mut self.tables;
         for (of, lineage, _) in handovers.values_mut().filter(|(of, ..)| *of == gateway) {
