@@ -6,6 +6,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use dormouse_interop::ends::{self, PATIENCE};
 use dormouse_testbed::{Access, Dormoused, Extra, GATEWAY, GATEWAY_V6, Host, Need, Roaming, SERVER, require};
+use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -300,6 +301,11 @@ fn two_workers_carry_two_sessions_in_order_and_give_them_back() -> Result<()> {
     Ok(())
 }
 
+/// A raw socket whose buffer is full does not wait, but says so.
+fn is_full(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::ENOBUFS as i32)
+}
+
 /// UDP from the client's own address and port, as on its way a stranger could send it.
 fn forge(host: &Host, payloads: Vec<Vec<u8>>) -> Result<()> {
     host.run(move || {
@@ -309,7 +315,11 @@ fn forge(host: &Host, payloads: Vec<Vec<u8>>) -> Result<()> {
             let len = u16::try_from(payload.len() + 8)?.to_be_bytes();
             let port = 4500u16.to_be_bytes();
             let datagram = [&port[..], &port, &len, &[0, 0], &payload].concat();
-            socket.send_to(&datagram, &to.into())?;
+            let end = Instant::now() + PATIENCE;
+            while let Err(e) = socket.send_to(&datagram, &to.into()) {
+                ensure!(is_full(&e) && Instant::now() < end, "what a stranger sends: {e}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         Ok(())
     })?
