@@ -1,20 +1,18 @@
 //! Changes: links, addresses, routes, rules, neighbours. Each request is of one thing and is either done or not.
 
+use super::message::{self, LinkMessage, Message, nested};
 use super::query::family;
 use super::{Error, Neighbour, Netlink, PROTOCOL, Route, RouteKind, Rule};
 use ipnet::IpNet;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoXfrm, LinkAttribute, LinkFlags,
-    LinkInfo, LinkMessage,
-};
+use netlink_packet_route::link::LinkFlags;
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage};
 use netlink_packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use nix::errno::Errno;
 use std::fmt::Write as _;
 
@@ -24,12 +22,11 @@ impl Netlink {
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `ENODEV`.
     pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), Error> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
+        let mut message = LinkMessage::of(index);
         message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
         message.header.change_mask = LinkFlags::Up;
         let what = || format!("ip link set {} {}", name(index), if up { "up" } else { "down" });
-        self.0.change(&what, Message::SetLink(message), 0)
+        self.0.change(&what, Message::set(message), 0)
     }
 
     /// Makes an interface whose packets the kernel's IPsec protects: states and policies with this `if_id`. It gets no address of its own.
@@ -39,15 +36,21 @@ impl Netlink {
     pub fn add_xfrm_link(&mut self, name: &str, if_id: u32, mtu: u32) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.attributes = vec![
-            LinkAttribute::IfName(name.to_owned()),
-            LinkAttribute::Mtu(mtu),
-            LinkAttribute::LinkInfo(vec![
-                LinkInfo::Kind(InfoKind::Xfrm),
-                LinkInfo::Data(InfoData::Xfrm(vec![InfoXfrm::Link(0), InfoXfrm::IfId(if_id)])),
-            ]),
+            DefaultNla::new(message::NAME, [name.as_bytes(), &[0]].concat()),
+            number(message::MTU, mtu),
+            nested(
+                message::INFO,
+                &[
+                    DefaultNla::new(message::INFO_KIND, message::XFRM.into()),
+                    nested(
+                        message::INFO_DATA,
+                        &[number(message::XFRM_LINK, 0), number(message::XFRM_IF_ID, if_id)],
+                    ),
+                ],
+            ),
         ];
         let what = || format!("ip link add {name} type xfrm if_id {if_id}");
-        self.0.change(&what, Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+        self.0.change(&what, Message::new(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Keeps the kernel from giving an interface an IPv6 address by itself.
@@ -55,12 +58,11 @@ impl Netlink {
     /// # Errors
     /// The kernel's.
     pub fn set_without_addresses(&mut self, index: u32) -> Result<(), Error> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
-        message.attributes = vec![LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])])];
+        let mut message = LinkMessage::of(index);
+        let mode = DefaultNla::new(message::ADDRESS_MODE, vec![message::ADDRESS_MODE_NONE]);
+        message.attributes = vec![nested(message::FAMILIES, &[nested(message::INET6, &[mode])])];
         let what = || format!("ip link set {} addrgenmode none", name(index));
-        self.0.change(&what, Message::SetLink(message), 0)
+        self.0.change(&what, Message::set(message), 0)
     }
 
     /// Removes an interface. It is no error if it is gone.
@@ -68,9 +70,8 @@ impl Netlink {
     /// # Errors
     /// The kernel's.
     pub fn delete_link(&mut self, index: u32) -> Result<(), Error> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        gone(self.0.change(&|| format!("ip link delete {}", name(index)), Message::DelLink(message), 0))
+        let message = LinkMessage::of(index);
+        gone(self.0.change(&|| format!("ip link delete {}", name(index)), Message::delete(message), 0))
     }
 
     /// Adds a route with protocol [`PROTOCOL`] in the place of the one to that destination with that metric in that table: no packet is without one.
@@ -79,7 +80,7 @@ impl Netlink {
     /// The kernel's.
     pub fn replace_route(&mut self, route: &Route) -> Result<(), Error> {
         let what = || format!("ip route replace {}", route_text(route));
-        self.0.change(&what, Message::NewRoute(route_message(route)), NLM_F_CREATE | NLM_F_REPLACE)
+        self.0.change(&what, Message::new(route_message(route)), NLM_F_CREATE | NLM_F_REPLACE)
     }
 
     /// Sets the MTU of an interface, in bytes.
@@ -87,10 +88,9 @@ impl Netlink {
     /// # Errors
     /// The kernel's: `EINVAL` if the interface cannot have it.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), Error> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.attributes = vec![LinkAttribute::Mtu(mtu)];
-        self.0.change(&|| format!("ip link set {} mtu {mtu}", name(index)), Message::SetLink(message), 0)
+        let mut message = LinkMessage::of(index);
+        message.attributes = vec![number(message::MTU, mtu)];
+        self.0.change(&|| format!("ip link set {} mtu {mtu}", name(index)), Message::set(message), 0)
     }
 
     /// Gives an interface an address. No route comes with it, and IPv6 does not look for duplicates: no other host shares the tunnel's link.
@@ -101,7 +101,7 @@ impl Netlink {
         let mut message = address(index, net);
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad | AddressFlags::Noprefixroute));
         let what = || format!("ip address add {net} dev {}", name(index));
-        self.0.change(&what, Message::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+        self.0.change(&what, Message::new(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Takes an address away. It is no error if it, or the interface, is gone already.
@@ -110,7 +110,7 @@ impl Netlink {
     /// The kernel's.
     pub fn delete_address(&mut self, index: u32, net: IpNet) -> Result<(), Error> {
         let what = || format!("ip address delete {net} dev {}", name(index));
-        gone(self.0.change(&what, Message::DelAddress(address(index, net)), 0))
+        gone(self.0.change(&what, Message::delete(address(index, net)), 0))
     }
 
     /// Adds a route with protocol [`PROTOCOL`].
@@ -119,7 +119,7 @@ impl Netlink {
     /// The kernel's: `EEXIST` if there is one to that destination with that metric in that table.
     pub fn add_route(&mut self, route: &Route) -> Result<(), Error> {
         let what = || format!("ip route add {}", route_text(route));
-        self.0.change(&what, Message::NewRoute(route_message(route)), NLM_F_CREATE | NLM_F_EXCL)
+        self.0.change(&what, Message::new(route_message(route)), NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Adds a route again that another program had installed, under its own protocol number.
@@ -130,7 +130,7 @@ impl Netlink {
         let what = || format!("ip route add {} proto {}", route_text(route), route.protocol);
         let mut message = route_message(route);
         message.header.protocol = RouteProtocol::from(route.protocol);
-        self.0.change(&what, Message::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+        self.0.change(&what, Message::new(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Removes a route of ours ([`PROTOCOL`]); never another program's. It is no error if it is gone already.
@@ -143,11 +143,7 @@ impl Netlink {
             // What kind it was does not matter: destination, table, metric and protocol say which.
             message.header.kind = RouteType::Unspec;
         }
-        gone(self.0.change(
-            &|| format!("ip route delete {}", route_text(route)),
-            Message::DelRoute(message),
-            0,
-        ))
+        gone(self.0.change(&|| format!("ip route delete {}", route_text(route)), Message::delete(message), 0))
     }
 
     /// Adds a policy rule with protocol [`PROTOCOL`].
@@ -156,7 +152,7 @@ impl Netlink {
     /// The kernel's: `EEXIST` if the same is there.
     pub fn add_rule(&mut self, rule: &Rule) -> Result<(), Error> {
         let what = || format!("ip rule add {}", rule_text(rule));
-        self.0.change(&what, Message::NewRule(rule_message(rule)), NLM_F_CREATE | NLM_F_EXCL)
+        self.0.change(&what, Message::new(rule_message(rule)), NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Removes a policy rule of ours. It is no error if it is gone already.
@@ -166,7 +162,7 @@ impl Netlink {
     pub fn delete_rule(&mut self, rule: &Rule) -> Result<(), Error> {
         gone(self.0.change(
             &|| format!("ip rule delete {}", rule_text(rule)),
-            Message::DelRule(rule_message(rule)),
+            Message::delete(rule_message(rule)),
             0,
         ))
     }
@@ -178,7 +174,7 @@ impl Netlink {
     /// The kernel's: `ENODEV` if the interface has gone.
     pub fn add_neighbour(&mut self, neighbour: Neighbour) -> Result<(), Error> {
         let what = || format!("ip neigh add proxy {} dev {}", neighbour.address, name(neighbour.index));
-        self.0.change(&what, Message::NewNeighbour(neighbour_message(neighbour)), NLM_F_CREATE)
+        self.0.change(&what, Message::new(neighbour_message(neighbour)), NLM_F_CREATE)
     }
 
     /// Answers for it no longer. It is no error if it is gone already.
@@ -187,8 +183,13 @@ impl Netlink {
     /// The kernel's.
     pub fn delete_neighbour(&mut self, neighbour: Neighbour) -> Result<(), Error> {
         let what = || format!("ip neigh delete proxy {} dev {}", neighbour.address, name(neighbour.index));
-        gone(self.0.change(&what, Message::DelNeighbour(neighbour_message(neighbour)), 0))
+        gone(self.0.change(&what, Message::delete(neighbour_message(neighbour)), 0))
     }
+}
+
+/// An attribute that is a number.
+fn number(kind: u16, value: u32) -> DefaultNla {
+    DefaultNla::new(kind, value.to_ne_bytes().to_vec())
 }
 
 /// What is already gone need not be removed.

@@ -14,6 +14,7 @@
 
 mod change;
 mod ledger;
+mod message;
 mod monitor;
 mod outer;
 mod overlap;

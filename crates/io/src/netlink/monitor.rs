@@ -1,9 +1,9 @@
 //! What others change: a nonblocking socket that reports links, addresses and routes.
 
+use super::message::{About, Verb};
 use super::socket::{BUFFER, descriptor, parts};
 use super::{Address, Error, Link, PROTOCOL, Route, query};
 use netlink_packet_core::NetlinkPayload;
-use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_sys::Socket;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use std::collections::{BTreeSet, VecDeque};
@@ -97,14 +97,19 @@ impl Monitor {
     fn read(&mut self) {
         for part in parts(&self.buffer) {
             let Some(NetlinkPayload::InnerMessage(message)) = part.message() else { continue };
-            let change = match &message {
-                Message::NewLink(m) => Some(NetworkChange::Link(query::link(m))),
-                Message::DelLink(m) => Some(NetworkChange::LinkGone(query::link(m))),
-                Message::NewAddress(m) => query::address(m).map(NetworkChange::Address),
-                Message::DelAddress(m) => query::address(m).map(NetworkChange::AddressGone),
-                Message::NewRoute(m) => query::route(m).map(NetworkChange::Route),
-                Message::DelRoute(m) => query::route(m).map(NetworkChange::RouteGone),
-                _ => None,
+            let gone = match message.verb {
+                Verb::New => false,
+                Verb::Delete => true,
+                Verb::Get | Verb::Set => continue,
+            };
+            let change = match &message.about {
+                About::Link(m) if gone => Some(NetworkChange::LinkGone(query::link(m))),
+                About::Link(m) => Some(NetworkChange::Link(query::link(m))),
+                About::Address(m) if gone => query::address(m).map(NetworkChange::AddressGone),
+                About::Address(m) => query::address(m).map(NetworkChange::Address),
+                About::Route(m) if gone => query::route(m).map(NetworkChange::RouteGone),
+                About::Route(m) => query::route(m).map(NetworkChange::Route),
+                About::Neighbour(_) | About::Rule(_) => None,
             };
             self.queue.extend(change.filter(|c| !own(c, &self.ignored)));
         }

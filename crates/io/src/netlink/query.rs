@@ -1,13 +1,13 @@
 //! Questions: links, addresses, routes, rules, neighbours, and the way to a destination.
 
+use super::message::{About, LinkMessage, Message};
 use super::{
     Address, Error, Found, InterfaceName, Link, Neighbour, Netlink, PROTOCOL, Route, RouteKind, Rule,
 };
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
-use netlink_packet_route::link::{InfoData, InfoXfrm, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::LinkFlags;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage,
 };
@@ -22,10 +22,10 @@ impl Netlink {
     /// # Errors
     /// The kernel's.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
-        let answers = self.0.dump("ip link show", &Message::GetLink(LinkMessage::default()))?;
+        let answers = self.0.dump("ip link show", &Message::get(LinkMessage::default()))?;
         Ok(answers
             .iter()
-            .filter_map(|m| if let Message::NewLink(m) = m { Some(link(m)) } else { None })
+            .filter_map(|m| if let About::Link(m) = &m.about { Some(link(m)) } else { None })
             .collect())
     }
 
@@ -43,10 +43,10 @@ impl Netlink {
     /// # Errors
     /// The kernel's.
     pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
-        let answers = self.0.dump("ip address show", &Message::GetAddress(AddressMessage::default()))?;
+        let answers = self.0.dump("ip address show", &Message::get(AddressMessage::default()))?;
         Ok(answers
             .iter()
-            .filter_map(|m| if let Message::NewAddress(m) = m { address(m) } else { None })
+            .filter_map(|m| if let About::Address(m) = &m.about { address(m) } else { None })
             .collect())
     }
 
@@ -59,9 +59,9 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
-            let answers = self.0.dump("ip route show table all", &Message::GetRoute(message))?;
+            let answers = self.0.dump("ip route show table all", &Message::get(message))?;
             routes.extend(
-                answers.iter().filter_map(|m| if let Message::NewRoute(m) = m { route(m) } else { None }),
+                answers.iter().filter_map(|m| if let About::Route(m) = &m.about { route(m) } else { None }),
             );
         }
         Ok(routes)
@@ -76,9 +76,9 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RuleMessage::default();
             message.header.family = family;
-            let answers = self.0.dump("ip rule show", &Message::GetRule(message))?;
+            let answers = self.0.dump("ip rule show", &Message::get(message))?;
             rules.extend(
-                answers.iter().filter_map(|m| if let Message::NewRule(m) = m { rule(m) } else { None }),
+                answers.iter().filter_map(|m| if let About::Rule(m) = &m.about { rule(m) } else { None }),
             );
         }
         Ok(rules)
@@ -91,10 +91,10 @@ impl Netlink {
     pub fn neighbours(&mut self) -> Result<Vec<Neighbour>, Error> {
         let mut message = NeighbourMessage::default();
         message.header.flags = NeighbourFlags::Proxy;
-        let answers = self.0.dump("ip neigh show proxy", &Message::GetNeighbour(message))?;
+        let answers = self.0.dump("ip neigh show proxy", &Message::get(message))?;
         Ok(answers
             .iter()
-            .filter_map(|m| if let Message::NewNeighbour(m) = m { neighbour(m) } else { None })
+            .filter_map(|m| if let About::Neighbour(m) = &m.about { neighbour(m) } else { None })
             .collect())
     }
 
@@ -120,14 +120,14 @@ impl Netlink {
             vec![RouteAttribute::Destination(destination.into()), RouteAttribute::Mark(mark)];
         message.attributes.extend(index.map(RouteAttribute::Oif));
         let what = || format!("ip route get {destination} mark {mark}");
-        let answer = match self.0.ask(&what, Message::GetRoute(message)) {
+        let answer = match self.0.ask(&what, Message::get(message)) {
             Ok(answer) => answer,
             Err(e) if [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::EACCES].iter().any(|n| e.is(*n)) => {
                 return Ok(None);
             }
             Err(e) => return Err(e),
         };
-        let Some(Message::NewRoute(answer)) = answer else { return Ok(None) };
+        let Some(Message { about: About::Route(answer), .. }) = answer else { return Ok(None) };
         let found = route(&answer).and_then(|r| {
             let (source, index) = (r.source?, r.index?);
             // IPv6 answers an unreachable destination with a route that says so.
@@ -144,29 +144,15 @@ pub(super) fn family(address: IpAddr) -> AddressFamily {
 
 pub(super) fn link(message: &LinkMessage) -> Link {
     let flags = message.header.flags;
-    let mut link = Link {
+    Link {
         index: message.header.index,
-        name: String::new(),
+        name: message.name().unwrap_or_default(),
         up: flags.contains(LinkFlags::Up),
         carrier: flags.contains(LinkFlags::LowerUp) && flags.contains(LinkFlags::Running),
         loopback: flags.contains(LinkFlags::Loopback),
-        mtu: 0,
-        xfrm: None,
-    };
-    for attribute in &message.attributes {
-        match attribute {
-            LinkAttribute::IfName(name) => link.name.clone_from(name),
-            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
-            LinkAttribute::LinkInfo(info) => link.xfrm = info.iter().find_map(xfrm),
-            _ => {}
-        }
+        mtu: message.mtu().unwrap_or_default(),
+        xfrm: message.if_id(),
     }
-    link
-}
-
-fn xfrm(info: &LinkInfo) -> Option<u32> {
-    let LinkInfo::Data(InfoData::Xfrm(data)) = info else { return None };
-    data.iter().find_map(|data| if let InfoXfrm::IfId(id) = data { Some(*id) } else { None })
 }
 
 pub(super) fn address(message: &AddressMessage) -> Option<Address> {

@@ -2,11 +2,11 @@
 //! routes.
 
 use super::Error;
+use super::message::Message;
 use crate::clock::BootClock;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -96,7 +96,7 @@ impl Requests {
         let mut header = NetlinkHeader::default();
         header.flags = flags;
         header.sequence_number = self.sequence;
-        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         request.finalize();
         let mut bytes = vec![0; request.buffer_len()];
         request.serialize(&mut bytes);
@@ -189,21 +189,19 @@ pub(super) fn parts(mut buffer: &[u8]) -> impl Iterator<Item = Part<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netlink_packet_route::link::LinkMessage;
+    use crate::netlink::message::LinkMessage;
 
     #[test]
     fn an_answer_that_has_no_end_is_waited_for_within_bounds() {
         let mut requests = Requests::new().unwrap();
         requests.limit = Duration::from_millis(50);
-        let mut message = LinkMessage::default();
-        message.header.index = 1;
         let mut answers = 0;
         // Without NLM_F_ACK the kernel sends the link and nothing after it.
-        let end = requests.exchange(Message::GetLink(message), NLM_F_REQUEST, &mut |_| answers += 1);
+        let end = requests.exchange(Message::get(LinkMessage::of(1)), NLM_F_REQUEST, &mut |_| answers += 1);
         assert_eq!(end.map(drop).unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(answers, 1);
         requests.limit = PATIENCE;
-        let links = requests.dump("ip link show", &Message::GetLink(LinkMessage::default())).unwrap();
+        let links = requests.dump("ip link show", &Message::get(LinkMessage::default())).unwrap();
         assert!(!links.is_empty(), "the socket goes on");
     }
 
