@@ -131,3 +131,10 @@ for target in "${targets[@]}"; do
   say "Rust's standard library for $target is not here and cannot be fetched: rustup target add $target"
   [ "$what" != static ] || exit 1
 done
+
+# That of this machine as source: scripts/small builds it for size.
+if [ "$what" = static ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ]; then
+  say "adding the source of Rust's standard library"
+  rustup component add rust-src >/dev/null 2>&1 ||
+    say "It cannot be fetched (rustup component add rust-src): the static programs do without, the small daemon (make small) does not."
+fi
