@@ -1,6 +1,6 @@
-//! Messages of rtnetlink, as far as they are used here: links, addresses, routes, rules and neighbours. The library writes and reads all but links: its reader
-//! of links knows each kind of interface there is, loses the whole message if one attribute is not as it knows it, and would be a twentieth of the small daemon.
-//! Here a link is a header and attributes that nobody has looked into; [`LinkMessage::name`] and its like read one each.
+//! Messages of rtnetlink, as far as they are used here: of links, addresses, routes, rules and neighbours. Those of links are read and written here, all others by
+//! the library: its reader of links knows each kind of interface that there is, which is a twentieth of the small daemon, and refuses the whole message if one
+//! attribute is not as it expects. Here a link's attributes stay bytes, of which [`LinkMessage::name`] and its like read one each.
 
 use netlink_packet_core::{
     DecodeError, DefaultNla, Emitable, ErrorContext, NLA_HEADER_SIZE, NetlinkDeserializable, NetlinkHeader,
