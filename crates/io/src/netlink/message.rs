@@ -254,9 +254,9 @@ mod tests {
         for cut in 0..bytes.len() {
             let _link = LinkMessage::parse(&bytes[..cut]).map(|link| (link.name(), link.mtu(), link.if_id()));
             // A value that is too short for what it should be.
-            let mut link = LinkMessage::default();
-            link.attributes =
+            let attributes =
                 [NAME, MTU, INFO].map(|kind| DefaultNla::new(kind, bytes[..cut].to_vec())).into();
+            let link = LinkMessage { attributes, ..LinkMessage::default() };
             let _read = (link.name(), link.mtu(), link.if_id());
         }
         assert!(LinkMessage::parse(&bytes[..15]).is_err());
